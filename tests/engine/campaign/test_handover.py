@@ -1,5 +1,4 @@
-"""Where a campaign's result is when it ends, and how it is taken over: said for each mode as it is.
-"""
+"""At its end, a campaign states where its result is and how to take it over, for each mode."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from tests.support import repos
 from tests.support.command_line import NAME
 
 
-def said(workspace: Path, capsys: pytest.CaptureFixture[str]) -> str:
+def final_output(workspace: Path, capsys: pytest.CaptureFixture[str]) -> str:
     writer = Writer(workspace)
     writer.set_campaign(NAME, kind="campaign.best", payload={}, speedup=1.5, speedup_low=1.4,
                         speedup_high=1.6)
@@ -38,47 +37,47 @@ def row(reader: Reader) -> Campaign:
     return found
 
 
-def test_a_campaign_that_commits_ends_with_its_branch(
+def test_committing_campaign_names_its_branch(
         tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     user, _ = campaign(tmp_path)
-    assert f"branch {BRANCH} in {user}; `kopt merge {NAME}` takes it over\n" in said(
+    assert f"branch {BRANCH} in {user}; `kopt merge {NAME}` takes it over\n" in final_output(
         tmp_path / "w", capsys)
 
 
 @pytest.mark.parametrize("state", ["gone", "behind"])
-def test_a_branch_that_the_project_did_not_take_is_not_promised(
+def test_refused_branch_is_not_promised(
         tmp_path: Path, state: str, capsys: pytest.CaptureFixture[str]) -> None:
     user, repo = campaign(tmp_path)
     if state == "gone":
         repos.git(user, "branch", "-D", BRANCH)
     else:
         repos.git(user, "branch", "-f", BRANCH, repo.base)
-    told = said(tmp_path / "w", capsys)
-    assert f"branch {BRANCH} in {user}" not in told
-    assert f"commit {repo.best[:12]} in {repo.git_dir}; `kopt merge {NAME}` takes it" in told
+    output = final_output(tmp_path / "w", capsys)
+    assert f"branch {BRANCH} in {user}" not in output
+    assert f"commit {repo.best[:12]} in {repo.git_dir}; `kopt merge {NAME}` takes it" in output
 
 
-def test_without_commits_the_result_is_a_patch(
+def test_git_commit_false_hands_over_patch(
         tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     user, repo = campaign(tmp_path, publishes=False)
-    told = said(tmp_path / "w", capsys)
-    assert BRANCH not in told and "git_commit: false" in told
-    assert f"commit {repo.best[:12]} in {repo.git_dir}" in told
-    assert f"`kopt merge {NAME} --patch | git -C {user} apply` takes it over" in told
+    output = final_output(tmp_path / "w", capsys)
+    assert BRANCH not in output and "git_commit: false" in output
+    assert f"commit {repo.best[:12]} in {repo.git_dir}" in output
+    assert f"`kopt merge {NAME} --patch | git -C {user} apply` takes it over" in output
 
 
-def test_a_campaign_on_a_copy_hands_over_a_patch(
+def test_campaign_on_copy_hands_over_patch(
         tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     user, repo = campaign(tmp_path)
     repos.git(user, "branch", "-D", BRANCH)
     (repo.folder / "ORIGIN_COMMIT").write_text("f" * 40 + "\n")
-    told = said(tmp_path / "w", capsys)
-    assert BRANCH not in told and "a copy of the kernel's files" in told
-    assert f"`kopt merge {NAME} --patch | git -C {user} apply` takes it over" in told
+    output = final_output(tmp_path / "w", capsys)
+    assert BRANCH not in output and "a copy of the kernel's files" in output
+    assert f"`kopt merge {NAME} --patch | git -C {user} apply` takes it over" in output
 
 
-def test_a_project_that_is_gone_is_no_error(
+def test_missing_project_is_not_an_error(
         tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     user, _ = campaign(tmp_path)
     user.rename(tmp_path / "elsewhere")
-    assert f"`kopt merge {NAME}` takes it over" in said(tmp_path / "w", capsys)
+    assert f"`kopt merge {NAME}` takes it over" in final_output(tmp_path / "w", capsys)

@@ -1,4 +1,4 @@
-"""Weights of shapes in verdicts of the real harness, in kernels' classes and in campaigns."""
+"""Shapes are weighted by their calls: in verdicts, in a kernel's classes and in campaigns."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from tests.support.benchmark_case import PARTLY, target
 # by the real harness
 
 
-def test_a_gain_counts_by_the_calls_of_its_row(tmp_path: Path) -> None:
+def test_gain_is_weighted_by_calls(tmp_path: Path) -> None:
     verdict = benchmark_case.judge(tmp_path, PARTLY, wanted=target(
         weights=given("m,n,calls", "64,32,1", "128,32,1", "128,64,1", "256,64,7")))
     assert verdict.speedup == pytest.approx(2 ** 0.7, rel=5e-3)
     assert {row.config_class: row.weight for row in verdict.rows}["m=256 n=64"] == 7.0
 
 
-def test_a_quick_command_without_the_named_rows_leaves_it_to_the_full_one(tmp_path: Path) -> None:
+def test_quick_command_without_weighted_rows_defers_to_full_benchmark(tmp_path: Path) -> None:
     verdict = benchmark_case.judge(
         tmp_path, benchmark_case.kernel(50.0), wanted=target(
             quick_command="python bench.py --quick", weights=given("m,calls", "256,7")))
@@ -61,24 +61,24 @@ def task(tmp_path: Path) -> Target:
 
 
 @pytest.mark.parametrize(("lines", "of", "notes"), OF_CLASSES)
-def test_classes_weigh_what_their_shapes_are_called(lines: tuple[str, ...], of: tuple[float, ...],
-                                                    notes: int, tmp_path: Path) -> None:
-    found, told = weights.weighted(task(tmp_path), given(*lines))
-    assert tuple(one.weight for one in found.classes) == of and len(told) == notes
+def test_class_weight_is_calls_of_its_shapes(lines: tuple[str, ...], of: tuple[float, ...],
+                                             notes: int, tmp_path: Path) -> None:
+    found, message = weights.weighted(task(tmp_path), given(*lines))
+    assert tuple(one.weight for one in found.classes) == of and len(message) == notes
     assert found.classes[0].shape == {"n": 100, "k": 1}
 
 
-@pytest.mark.parametrize(("lines", "told"), [
+@pytest.mark.parametrize(("lines", "message"), [
     (("n,kk,calls", "100,1,3"), "target.weights: 'kk' is a dimension of no class (did you mean 'k"),
     (("n,zzz,calls", "100,1,3"), "target.weights: 'zzz' is a dimension of no class (known: n, k)"),
     (("n,k,calls", "100,9,3"), "target.weights: the weights name no class: they have shapes like "
                                "n=100 k=9, but a is n=100 k=1 (trace"),
 ])
-def test_weights_of_other_shapes_are_refused(lines: tuple[str, ...], told: str,
+def test_weights_of_other_shapes_are_refused(lines: tuple[str, ...], message: str,
                                              tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         weights.weighted(task(tmp_path), given(*lines))
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(message)
 
 
 # campaigns
@@ -101,36 +101,36 @@ def kernel(root: Path, text: str) -> Path:
     return made
 
 
-@pytest.mark.parametrize(("text", "told"), [
+@pytest.mark.parametrize(("text", "message"), [
     (None, "calls.csv: the file of weights does not exist (set target.weights in the manifest"),
     ("m,n\n1,2\n", "calls.csv: has no column 'calls'"),
     ("m,calls\n64,-1\n", "calls.csv:2: calls is '-1'"),
     ("m,fwd_us,calls\n64,1,1\n", "target.weights: 'fwd_us' is no config column")])
-def test_no_campaign_begins_with_bad_weights(text: str | None, told: str, tmp_path: Path) -> None:
+def test_bad_weights_prevent_campaign_start(text: str | None, message: str, tmp_path: Path) -> None:
     path = command(tmp_path, text)
     for begin in (lambda: campaigns.campaigns.create(tmp_path / "w", path), lambda: OneShot(path)):
         with pytest.raises(InputError) as caught:
             begin()
-        assert told in str(caught.value)
+        assert message in str(caught.value)
     assert not [one for one in (tmp_path / "w").glob("*") if one.is_dir()]
 
 
-@pytest.mark.parametrize(("named", "told"), [
+@pytest.mark.parametrize(("named", "message"), [
     ("~nosuchuser/w", "'~nosuchuser/w': the weights cannot be read: Could not determine home"),
     (".", "the weights cannot be read: Is a directory"),
     ("/dev/zero", "/dev/zero: is larger than 4 MiB")])
-def test_a_name_that_no_file_of_weights_has_is_one_line(named: str, told: str,
-                                                        tmp_path: Path) -> None:
+def test_missing_weights_file_is_one_line(named: str, message: str,
+                                          tmp_path: Path) -> None:
     path = benchmark_case.project(
         tmp_path / "p", target={**benchmark_case.MANIFEST["target"], "weights": named})
     with limited(2 << 30), pytest.raises(InputError) as caught:
         shape_weights.read(load_manifest(path))
-    assert told in str(caught.value) and "\n" not in str(caught.value)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
 @contextmanager
 def limited(more: int) -> Iterator[None]:
-    """Let this process have so many bytes more of memory, no others."""
+    """Limit this process to so many more bytes of memory."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (now + more, before[1]))
@@ -140,14 +140,14 @@ def limited(more: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-def test_a_campaign_keeps_the_weights_that_it_began_with(tmp_path: Path) -> None:
+def test_campaign_keeps_its_initial_weights(tmp_path: Path) -> None:
     path = kernel(tmp_path, "n,calls\n3000,9\n7,1\n")
     setup = campaigns.campaigns.create(tmp_path / "w", path)
     with campaigns.reading(setup) as reader:
         [event] = reader.events_of(setup.id, "weights")
-        told = b" ".join(one.payload for one in reader.events_of(setup.id, "warning"))
+        message = b" ".join(one.payload for one in reader.events_of(setup.id, "warning"))
     assert event.ref == given("n,calls", "3000,9", "7,1", "").sha256
-    assert b"do not name 1 of 2 rows" in told and b"10.0% of the calls, not measured" in told
+    assert b"do not name 1 of 2 rows" in message and b"10.0% of the calls, not measured" in message
     (tmp_path / "calls.csv").write_text("n,calls\n300,1000\n")
     setup.folder.manifest.write_text(
         setup.folder.manifest.read_text().replace(str(tmp_path / "calls.csv"), '""'))
@@ -162,7 +162,7 @@ def test_a_campaign_keeps_the_weights_that_it_began_with(tmp_path: Path) -> None
             open_campaign(tmp_path / "w", setup.id)
 
 
-def test_a_single_verdict_has_the_weights_as_they_are_now(tmp_path: Path) -> None:
+def test_single_verdict_reads_current_weights(tmp_path: Path) -> None:
     path = kernel(tmp_path, "n,calls\n3000,9\n")
     with OneShot(path) as direct:
         assert [one.weight for one in direct.target.classes] == [9.0, 9.0]
@@ -175,7 +175,7 @@ def test_a_single_verdict_has_the_weights_as_they_are_now(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_a_campaign_on_a_benchmark_is_scored_by_calls(tmp_path: Path) -> None:
+def test_benchmark_campaign_is_scored_by_calls(tmp_path: Path) -> None:
     path = command(tmp_path, "m,n,calls\n64,32,1\n128,32,1\n128,64,1\n256,64,7\n")
     setup = campaigns.campaigns.create(tmp_path / "w", path)
     (tmp_path / "p" / "calls.csv").unlink()
@@ -186,7 +186,7 @@ def test_a_campaign_on_a_benchmark_is_scored_by_calls(tmp_path: Path) -> None:
     assert "partly.patch" in (setup.folder.path / "performance.md").read_text()
 
 
-def test_a_campaign_whose_weights_name_no_row_ends_with_the_reason(tmp_path: Path) -> None:
+def test_weights_without_matching_row_end_campaign_with_reason(tmp_path: Path) -> None:
     setup = campaigns.campaigns.create(tmp_path / "w", command(tmp_path, "m,n,calls\n1,1,1\n"))
     campaigns.run(setup)
     ended = campaigns.campaign(setup)

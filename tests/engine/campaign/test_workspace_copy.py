@@ -1,4 +1,4 @@
-"""`execution_mode: workspace`: a minimal copy, its origin on record, the kernel's change back."""
+"""`execution_mode: workspace` runs on a minimal copy and hands back the kernel's patch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FILES = ("kernel.py", "helper.py", "bench.py", "src/ops/a.cu", "src/ops/b.cu", "
     ({"edit": ("src/ops/a.cu",), "benchmark_command": "python bench.py",
       "extract": ("configs/*",)}, "src/ops/a.cu",
      {"bench.py", "src/ops/a.cu", "src/ops/b.cu", "tests/test_a.py", "configs/one.yaml"})])
-def test_the_copy_has_what_the_kernel_and_its_commands_need(
+def test_copy_has_files_of_kernel_and_commands(
         fields: dict[str, object], source: str, kept: set[str]) -> None:
     manifest = Manifest(target_op="x", target=TargetSpec(kind="command"), **fields)  # type: ignore[arg-type]
     task = CommandTarget(op="x", command="python bench.py", csv="b.csv", source=source,
@@ -36,7 +36,7 @@ def test_the_copy_has_what_the_kernel_and_its_commands_need(
     assert set(workspace_copy.files_to_copy(manifest, task, FILES)) == kept
 
 
-def test_a_campaign_on_a_copy_leaves_the_project_alone_and_hands_over_a_patch(
+def test_campaign_on_copy_hands_over_patch_and_leaves_project_alone(
         tmp_path: Path) -> None:
     manifest = campaigns.project(tmp_path / "p", execution_mode="workspace",
                                  pool={"slots": 1, "backends": ["inbox"]})
@@ -82,8 +82,8 @@ ALWAYS = {"src/ops/a.cu", "src/.gitattributes", ".gitattributes", ".gitignore", 
     ({"test_command": "sh ./third_party/json/run.sh"}, {"third_party/json"}),
     ({"test_command": "sh third_party/fmt2/run.sh other/third_party/json"}, set()),
 ])
-def test_a_submodule_comes_along_if_anything_below_it_is_wanted(fields: dict[str, object],
-                                                                more: set[str]) -> None:
+def test_submodule_is_copied_if_a_path_below_is_needed(fields: dict[str, object],
+                                                       more: set[str]) -> None:
     manifest = Manifest(target_op="x", edit=("src/ops/a.cu",), target=TargetSpec(kind="command"),
                         benchmark_command="python run.py", **fields)  # type: ignore[arg-type]
     task = CommandTarget(op="x", command="python run.py", csv="b.csv", source="src/ops/a.cu",
@@ -95,11 +95,11 @@ def test_a_submodule_comes_along_if_anything_below_it_is_wanted(fields: dict[str
     ("a/b/c.h", True), ("a/b", True), ("a", True), ("./a/b/", True), ("**/c.h", True),
     ("a/**", True), ("*/b/c", True), ("a/x/c.h", False), ("x/**", False), ("b/c.h", False),
     ("a/*.h", False), ("a/b?", False)])
-def test_whether_a_glob_reaches_below_a_folder(glob: str, found: bool) -> None:
+def test_glob_reaches_below_folder(glob: str, found: bool) -> None:
     assert reaches("a/b", (glob,)) is found
 
 
-def test_a_copy_is_of_the_projects_own_kind_of_repository(tmp_path: Path) -> None:
+def test_copy_has_object_format_of_project(tmp_path: Path) -> None:
     user = tmp_path / "user"
     user.mkdir()
     repos.git(user, "init", "-q", "-b", "main", "--object-format=sha256")
@@ -110,8 +110,8 @@ def test_a_copy_is_of_the_projects_own_kind_of_repository(tmp_path: Path) -> Non
     assert repos.git(made.path, "ls-files") == "a.c"
 
 
-def test_the_copy_has_the_files_of_the_commit_as_they_are(tmp_path: Path) -> None:
-    """Whatever filters and attributes say, and whatever lies uncommitted in the project."""
+def test_copy_has_committed_files_unchanged(tmp_path: Path) -> None:
+    """In spite of filters, attributes and uncommitted changes in the project."""
     user = repos.project(tmp_path / "user", {
         "a.sh": "run\r\n", "sub/b\u00fc c.txt": "x\n", "left.txt": "no\n",
         ".gitattributes": "* text=auto eol=lf\n*.txt filter=other\n"})

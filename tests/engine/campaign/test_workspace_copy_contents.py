@@ -1,4 +1,4 @@
-"""An extracted copy is whole: submodules, LFS contents, built files; only the kernel leaves it."""
+"""An extracted copy has submodules, LFS contents and built files; only the kernel leaves it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ WORKSPACE = {
 
 
 def user_of_all(root: Path, *, store: bool = True) -> Path:
-    """A project with a submodule in which there is another, LFS files and what was built."""
+    """Make a project with nested submodules, LFS files and built files."""
     inner = repos.project(root / "inner", {"inner.h": "whole\n"})
     outer = repos.project(root / "outer", {"outer.h": "whole\n"})
     other = repos.project(root / "other", {"other.h": "never wanted\n"})
@@ -82,7 +82,7 @@ def setup(tmp_path: Path) -> Setup:
     return made
 
 
-def test_submodules_lfs_files_and_built_ones_are_in_every_checkout_of_a_copy(setup: Setup) -> None:
+def test_checkouts_of_copy_have_submodules_lfs_and_built_files(setup: Setup) -> None:
     repo, folder = setup.repo, setup.folder.path
     assert repo.missing == ()
     for place in (repo.worktree("s", repo.base), setup.tree(repo.base)):
@@ -97,7 +97,7 @@ def test_submodules_lfs_files_and_built_ones_are_in_every_checkout_of_a_copy(set
     assert theirs in repos.git(folder / "extracted", "ls-tree", "-r", "HEAD").splitlines()
 
 
-def test_only_the_kernel_leaves_a_copy(setup: Setup) -> None:
+def test_only_kernel_change_is_captured_from_copy(setup: Setup) -> None:
     repo = setup.repo
     tree = repo.worktree("s", repo.base)
     for name in ("third_party/outer/outer.h", "third_party/outer/new.h", "build/made.txt",
@@ -110,7 +110,7 @@ def test_only_the_kernel_leaves_a_copy(setup: Setup) -> None:
 
 
 def a_patch(setup: Setup, name: str) -> bytes:
-    """Return what a worker could hand in that changes the kernel and something else."""
+    """Return a patch that changes the kernel and another file."""
     before = {"third_party/outer/outer.h": "whole", "data/w.bin": repos.pointer(DATA).rstrip()}
     kernel = kernel_patch(setup)
     if name == "third_party/outer":
@@ -135,31 +135,31 @@ def kernel_patch(setup: Setup) -> bytes:
     return made.encode() + b"\n"
 
 
-@pytest.mark.parametrize(("name", "came_of_it"), [
+@pytest.mark.parametrize(("name", "outcome"), [
     ("third_party/outer", "is a submodule"),
     ("third_party/outer/outer.h", "third_party/outer/outer.h: does not exist in index"),
     ("third_party/outer/new.h", "appears as both a file and as a directory"),
     ("data/w.bin", "is named by no edit glob"),
     ("build/made.txt", "left out: build folder"),
     ("web/app.js", "left out: new file that no edit glob names")])
-def test_what_else_a_patch_brings_is_refused_or_left_out(setup: Setup, name: str,
-                                                         came_of_it: str) -> None:
+def test_other_files_of_patch_are_refused_or_dropped(setup: Setup, name: str,
+                                                     outcome: str) -> None:
     try:
         applied = setup.repo.take(setup.repo.base, a_patch(setup, name), setup.edit)
     except InputError as error:
-        assert came_of_it in str(error)
+        assert outcome in str(error)
         return
     broken = violations(applied.patch, setup.edit, setup.frozen)
-    if came_of_it.startswith("left out"):
+    if outcome.startswith("left out"):
         assert not broken and [file.path for file in applied.patch.files] == ["src/ops/kernel.py"]
         [left] = applied.patch.dropped
-        assert (left.path, f"left out: {left.reason}") == (name, came_of_it)
+        assert (left.path, f"left out: {left.reason}") == (name, outcome)
     else:
-        assert (name, came_of_it) in [(one.path, one.detail) for one in broken]
+        assert (name, outcome) in [(one.path, one.detail) for one in broken]
 
 
 @pytest.mark.slow
-def test_a_campaign_on_such_a_copy_hands_the_kernel_over(setup: Setup) -> None:
+def test_campaign_on_copy_with_submodules_hands_over_kernel(setup: Setup) -> None:
     (setup.folder.inbox / "given.patch").write_bytes(kernel_patch(setup))
     (setup.folder.inbox / "more.patch").write_bytes(a_patch(setup, "third_party/outer/new.h"))
     campaigns.run(setup)
@@ -173,22 +173,22 @@ def test_a_campaign_on_such_a_copy_hands_the_kernel_over(setup: Setup) -> None:
     assert (user / "src/ops/kernel.py").read_text() == benchmark_case.kernel(80.0)
 
 
-def test_what_the_project_has_not_is_told_as_of_any_checkout(tmp_path: Path) -> None:
-    """Of what the copy has: the film in docs/ is no part of it."""
+def test_missing_contents_of_copy_are_reported(tmp_path: Path) -> None:
+    """Only contents that the copy needs are reported: not the film in docs/."""
     user = user_of_all(tmp_path, store=False)
     repos.git(user, "submodule", "--quiet", "deinit", "--force", "third_party/outer")
     repos.git(user, "submodule", "--quiet", "deinit", "--force", "third_party/other")
     subprocess.run(["rm", "-rf", str(user / ".git/modules")], check=True)
     made = campaigns.campaigns.create(tmp_path / "w", user / "manifest.yaml")
     with campaigns.reading(made) as reader:
-        told = [event.payload for event in reader.events_of(made.id, "warning")]
+        payloads = [event.payload for event in reader.events_of(made.id, "warning")]
     [modules, stored] = made.repo.missing
     assert "from every checkout: third_party/outer (run" in modules
     assert "from every checkout: data/w.bin (run" in stored
-    assert all(any(line[:60].encode() in one for one in told) for line in (modules, stored))
+    assert all(any(line[:60].encode() in one for one in payloads) for line in (modules, stored))
 
 
-def test_a_submodule_that_is_not_checked_out_is_found_by_its_name(tmp_path: Path) -> None:
+def test_submodule_of_copy_is_found_by_name(tmp_path: Path) -> None:
     user = user_of_all(tmp_path)
     repos.git(user, "submodule", "--quiet", "deinit", "--force", "third_party/outer")
     made = campaigns.campaigns.create(tmp_path / "w", user / "manifest.yaml")
@@ -196,9 +196,9 @@ def test_a_submodule_that_is_not_checked_out_is_found_by_its_name(tmp_path: Path
 
 
 @pytest.mark.parametrize(("edited", "to_do"), [(False, []), (True, ["kernel.c", "slow.o"])])
-def test_a_build_in_a_copy_goes_on_from_the_projects_own(tmp_path: Path, edited: bool,
-                                                         to_do: list[str]) -> None:
-    """What was built from uncommitted sources is built again."""
+def test_build_in_copy_continues_project_build(tmp_path: Path, edited: bool,
+                                               to_do: list[str]) -> None:
+    """Results of uncommitted sources are rebuilt."""
     user = with_build(tmp_path)
     if edited:
         (user / "kernel.c").write_text("int kernel(void) { return 9; }\n")
@@ -210,7 +210,7 @@ def test_a_build_in_a_copy_goes_on_from_the_projects_own(tmp_path: Path, edited:
     assert make(repo.worktree("s", repo.base)) == to_do
 
 
-def test_nothing_to_carry_into_a_copy_is_one_line(tmp_path: Path) -> None:
+def test_carry_into_copy_without_match_is_one_line(tmp_path: Path) -> None:
     user = user_of_all(tmp_path)
     (user / "build" / "made.txt").unlink()
     with pytest.raises(InputError, match=r"has no files that match build/\*\*, web/\*\*"):

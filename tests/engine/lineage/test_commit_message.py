@@ -1,4 +1,4 @@
-"""A kept commit says what it changes."""
+"""A kept commit's message states what it changes and why it is faster."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class Kernel:
 """
 
 
-def told(path: str, language: str, old: str, new: str) -> str:
+def summary_of(path: str, language: str, old: str, new: str) -> str:
     diff = "".join(difflib.unified_diff(old.splitlines(True), new.splitlines(True),
                                         f"a/{path}", f"b/{path}"))
     return commit_message.changed(parse(f"diff --git a/{path} b/{path}\n{diff}"), language,
                        lambda _: old, lambda _: new)
 
 
-@pytest.mark.parametrize(("new", "said"), [
+@pytest.mark.parametrize(("new", "summary"), [
     (C.replace("TILE 16", "TILE 64"), "TILE 16 -> 64 in k.c"),
     (C.replace("TILE 16", "TILE 64").replace("DEEP 2 ", "DEEP 4 "),
      "TILE 16 -> 64, DEEP 2 -> 4 in k.c"),
@@ -59,20 +59,20 @@ def told(path: str, language: str, old: str, new: str) -> str:
      "TILE 16 -> 32, half() in k.c (+2 -2)"),
     ("#include <math.h>\n" + C, "k.c (+1 -0)"),
 ])
-def test_what_a_change_in_c_touches(new: str, said: str) -> None:
-    assert told("k.c", "c", C, new) == said
+def test_changed_c_functions_and_knobs_are_named(new: str, summary: str) -> None:
+    assert summary_of("k.c", "c", C, new) == summary
 
 
-@pytest.mark.parametrize(("new", "said"), [
+@pytest.mark.parametrize(("new", "summary"), [
     (PYTHON.replace("BLOCK = 64", "BLOCK = 128"), "BLOCK 64 -> 128 in k.py"),
     (PYTHON.replace("y = helper(x)", "y = x"), "forward() in k.py (+1 -1)"),
     (PYTHON.replace("return x\n", "return x + 0\n"), "helper() in k.py (+1 -1)"),
 ])
-def test_what_a_change_in_python_touches(new: str, said: str) -> None:
-    assert told("k.py", "triton", PYTHON, new) == said
+def test_changed_python_functions_and_knobs_are_named(new: str, summary: str) -> None:
+    assert summary_of("k.py", "triton", PYTHON, new) == summary
 
 
-def test_files_that_come_and_go_and_many_of_them() -> None:
+def test_added_removed_and_many_files_are_summarised() -> None:
     def gone(_: str) -> str:
         raise InputError("no file")
 
@@ -83,13 +83,13 @@ def test_files_that_come_and_go_and_many_of_them() -> None:
     assert commit_message.changed(Patch(), "c", gone, gone) == ""
 
 
-def test_the_message() -> None:
-    said = commit_message.message(
+def test_commit_message_states_reason_and_measurement() -> None:
+    summary = commit_message.message(
         "rms",
         samples.candidate(bottleneck=""),
         samples.verdict(device="cpu"),
         "TILE 16 -> 64 in k.c",
     ).split("\n")
-    assert said[:5] == ["rms: unroll by 4 (1.50x)", "", "Why it is faster: unroll by 4.",
+    assert summary[:5] == ["rms: unroll by 4 (1.50x)", "", "Why it is faster: unroll by 4.",
                         "What it changes: TILE 16 -> 64 in k.c.",
                         "It attacks: no single bottleneck."]

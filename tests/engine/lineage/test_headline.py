@@ -1,4 +1,4 @@
-"""What the best comes to against the baseline: accepted scores do not decrease."""
+"""The headline, the best's speedup against the baseline, does not decrease once accepted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from engine.history import history
 from engine.lineage import headline
 from harness.verdict import Row
 from tests.engine.lineage import test_rollback
-from tests.engine.lineage.test_rollback import best, hand_in, kept, told
+from tests.engine.lineage.test_rollback import best, events, hand_in, kept
 from tests.support import samples
 from tests.support.campaigns import campaign, reading, run
 from tests.support.falling_host import falling
@@ -32,7 +32,7 @@ def row(log_ratio: float, **fields: Any) -> Row:
     return Row(**(given | fields))
 
 
-@pytest.mark.parametrize(("fields", "said"), [
+@pytest.mark.parametrize(("fields", "message"), [
     ({}, ""),
     ({"speedup": 0.99, "speedup_low": 0.97, "speedup_high": 1.01}, ""),
     ({"speedup": 0.97, "speedup_low": 0.95, "speedup_high": 0.99},
@@ -43,12 +43,12 @@ def row(log_ratio: float, **fields: Any) -> Row:
     ({"rows": (row(-0.06, stderr=0.1),)}, ""),
     ({"speedup": None, "speedup_low": None, "speedup_high": None}, ""),
 ])
-def test_what_is_a_loss_for_sure(fields: dict[str, Any], said: str) -> None:
-    assert headline.losing(samples.verdict(**fields)) == said
+def test_significant_loss_is_described(fields: dict[str, Any], message: str) -> None:
+    assert headline.losing(samples.verdict(**fields)) == message
 
 
 def create(root: Path) -> Setup:
-    """Make a campaign that has accepted three gains and is to keep one more."""
+    """Make a campaign with three accepted gains and a candidate for a fourth."""
     setup = test_rollback.create(root, "D", full_test_command="python -c pass")
     assert run(setup).error is None and len(kept(setup)) == 3
     hand_in(setup, "D")
@@ -63,11 +63,11 @@ def killed(setup: Setup, step: str) -> int:
 
 
 def warnings(setup: Setup) -> list[str]:
-    return [one["message"] for one in told(setup, "warning")]
+    return [one["message"] for one in events(setup, "warning")]
 
 
 @pytest.mark.slow
-def test_a_best_that_falls_twice_gives_way_and_the_campaign_goes_on(
+def test_best_that_falls_twice_is_rolled_back_and_campaign_goes_on(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = create(tmp_path)
     before, accepted = campaign(setup), best(setup)
@@ -75,7 +75,7 @@ def test_a_best_that_falls_twice_gives_way_and_the_campaign_goes_on(
     assert run(setup).error is None
     fallen = kept(setup)[-1]
     assert best(setup) == accepted != fallen and campaign(setup).speedup == before.speedup
-    [rollback] = told(setup, "rollback")
+    [rollback] = events(setup, "rollback")
     assert (rollback["before"], rollback["commit"], rollback["ends"]) == (fallen, accepted, False)
     assert rollback["reason"].startswith("the best is not accepted, measured twice: the best "
                                          "measures 1.25")
@@ -92,7 +92,7 @@ def test_a_best_that_falls_twice_gives_way_and_the_campaign_goes_on(
 
 
 @pytest.mark.slow
-def test_one_that_fell_once_is_measured_again_and_stays(
+def test_best_that_fell_once_is_measured_again_and_accepted(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = create(tmp_path)
     before = campaign(setup)
@@ -100,20 +100,20 @@ def test_one_that_fell_once_is_measured_again_and_stays(
     assert run(setup).error is None
     assert best(setup) == kept(setup)[-1] != before.best_commit
     assert (campaign(setup).speedup or 0.0) > (before.speedup or 0.0)
-    assert told(setup, "rollback") == []
-    assert [one["message"] for one in told(setup, "log") if "once more" in one.get("message", "")]
+    assert events(setup, "rollback") == []
+    assert any("measured again" in event.get("message", "") for event in events(setup, "log"))
 
 
 @pytest.mark.slow
-def test_one_that_may_have_fallen_by_noise_alone_stays_and_is_told(
+def test_drop_within_noise_is_accepted_with_warning(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its gain was sure when it was kept; a roll back on less would be decided by noise."""
+    """The gain was significant when it was kept; noise must not decide a rollback."""
     setup = create(tmp_path)
     before = campaign(setup)
     monkeypatch.setattr(EngineContext, "verdict", falling(sure=False))
     assert run(setup).error is None
     assert best(setup) == kept(setup)[-1] != before.best_commit
-    assert told(setup, "rollback") == []
+    assert events(setup, "rollback") == []
     [warning] = warnings(setup)
     assert "accepted scores may not fall" in warning
     assert warning.endswith("noise may explain the drop")
@@ -122,14 +122,14 @@ def test_one_that_may_have_fallen_by_noise_alone_stays_and_is_told(
 @pytest.mark.slow
 @pytest.mark.parametrize("step", ["headline.doubted", "headline.again", "rollback.recorded",
                                   "rollback.restored", "rollback.over"])
-def test_killed_on_the_way_back(tmp_path: Path, step: str,
-                                monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_rollback_is_finished(tmp_path: Path, step: str,
+                                     monkeypatch: pytest.MonkeyPatch) -> None:
     setup = create(tmp_path)
     accepted = best(setup)
     monkeypatch.setattr(EngineContext, "verdict", falling())
     assert killed(setup, step) == -signal.SIGKILL, campaign(setup)
     assert run(setup).error is None
-    assert best(setup) == accepted and len(told(setup, "rollback")) == 1
+    assert best(setup) == accepted and len(events(setup, "rollback")) == 1
     with reading(setup) as reader:
         rounds = reader.rounds(setup.id)
         verdicts = [row.purpose for row in reader.verdicts(setup.id)]

@@ -1,4 +1,4 @@
-"""A best that fails its final acceptance gives way to the newest kept commit that passes it."""
+"""If the best fails final acceptance, the newest kept commit that passes becomes the best."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ KERNEL = "\n".join(["A = 60.0", *["# a"] * 8, "B = 60.0", *["# b"] * 8, "C = 60.
                     "D = 60.0", *["# d"] * 8, "COST = A + B + C + D", "",
                     "def err(m):", "    return 0", ""])
 GAINS = {"A": "A = 5.0", "B": "B = 20.0", "C": "C = 40.0", "D": "D = 50.0"}
-"""Each less than the one before: they are kept in this order."""
+"""Edits in the order of keeping; each gains less than the one before."""
 FILES = ("performance.md", "report.md", "report.html", "BEST_COMMIT", "logs/optimize.md",
          "logs/performance_trend.md", "results.tsv")
 RECORDS = [name for name in FILES if name != "BEST_COMMIT"]
 
 
 def create(root: Path, fails: str, **fields: Any) -> Setup:
-    """Make a campaign in whose one round A, B and C are kept; all tests fail with `fails`."""
+    """Make a campaign whose only round keeps A, B and C; tests fail if the source has `fails`."""
     repos.project(root / "p", {**benchmark_case.FILES, "kernel.py": KERNEL, "manifest.yaml":
                   yaml_document.dump({
                       **benchmark_case.MANIFEST, "approval": "auto", "max_iterations": 3,
@@ -62,13 +62,13 @@ def hand_in(setup: Setup, name: str) -> None:
 
 
 def kept(setup: Setup) -> list[str]:
-    """Return the commits that were kept, in their order."""
+    """Return the kept commits, in order."""
     with reading(setup) as reader:
         return [d.commit for d in history.read(reader, setup.id).keeps]
 
 
 def best(setup: Setup) -> str:
-    """Return the best commit, on which all that names one agrees."""
+    """Return the best commit, after checking that journal, clone and files agree on it."""
     noted = (setup.folder.path / "BEST_COMMIT").read_text().strip()
     assert noted == setup.repo.best == campaign(setup).best_commit
     with reading(setup) as reader:
@@ -78,7 +78,7 @@ def best(setup: Setup) -> str:
     return noted
 
 
-def told(setup: Setup, kind: str) -> list[dict[str, Any]]:
+def events(setup: Setup, kind: str) -> list[dict[str, Any]]:
     with reading(setup) as reader:
         return [json.loads(event.payload) for event in reader.events_of(setup.id, kind)]
 
@@ -90,7 +90,7 @@ def headlines(setup: Setup) -> dict[str, bool]:
 
 
 @pytest.mark.slow
-def test_the_newest_kept_commit_that_passes_becomes_the_best(tmp_path: Path) -> None:
+def test_newest_passing_commit_becomes_best(tmp_path: Path) -> None:
     setup = create(tmp_path, "C")
     assert run(setup).error is None
     first, second, third = kept(setup)
@@ -101,9 +101,9 @@ def test_the_newest_kept_commit_that_passes_becomes_the_best(tmp_path: Path) -> 
     assert ended.state == "finished" and ended.reason.startswith(
         "the best fails its final acceptance against the baseline: the project's own tests fail")
     assert ended.reason.endswith(f"rolled back to {second[:12]}, which passes it")
-    [rollback] = told(setup, "rollback")
+    [rollback] = events(setup, "rollback")
     assert (rollback["before"], rollback["commit"], rollback["undone"]) == (third, second, [third])
-    assert told(setup, "warning") == []
+    assert events(setup, "warning") == []
     performance = setup.folder.performance.read_text()
     assert performance.count("| rolled back |") == 1 and performance.count("| keep |") == 2
     assert f"- current BEST_COMMIT: {second}\n- rolled back: from {third[:12]}: " in performance
@@ -122,22 +122,22 @@ def test_the_newest_kept_commit_that_passes_becomes_the_best(tmp_path: Path) -> 
     code, _, err = campaigns.ended(campaigns.kopt(
         "merge", setup.id, workspace=setup.workspace))
     assert code == 0, err
-    said = repos.git(setup.repo.project, "log", "-1", "--format=%B")
-    assert third[:12] not in said and second[:12] in said and "C = 60.0" in (
+    message = repos.git(setup.repo.project, "log", "-1", "--format=%B")
+    assert third[:12] not in message and second[:12] in message and "C = 60.0" in (
         setup.repo.project / "kernel.py").read_text()
     repos.git(setup.repo.project, "reset", "-q", "--hard", "HEAD^1")
 
     hand_in(setup, "D")  # and the line goes on from there, be it after a kill in its next keep
     assert killed(setup, "keep.push") == -signal.SIGKILL
-    assert run(setup).error is None and told(setup, "warning") == []
+    assert run(setup).error is None and events(setup, "warning") == []
     fourth = kept(setup)[-1]
     assert best(setup) == fourth
     assert setup.repo.log(fourth, setup.repo.base) == [first, second, fourth]
-    assert "final acceptance" not in campaign(setup).reason and len(told(setup, "rollback")) == 1
+    assert "final acceptance" not in campaign(setup).reason and len(events(setup, "rollback")) == 1
 
 
 @pytest.mark.slow
-def test_each_earlier_one_is_verified_until_one_passes(tmp_path: Path) -> None:
+def test_earlier_commits_are_measured_until_one_passes(tmp_path: Path) -> None:
     setup = create(tmp_path, "B")
     assert run(setup).error is None
     first, second, third = kept(setup)
@@ -147,20 +147,20 @@ def test_each_earlier_one_is_verified_until_one_passes(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_where_none_passes_it_is_the_baseline(tmp_path: Path) -> None:
+def test_baseline_becomes_best_if_no_commit_passes(tmp_path: Path) -> None:
     setup = create(tmp_path, "A", e2e_command="python -c 'raise SystemExit(3)'")
     assert run(setup).error is None
     assert best(setup) == setup.repo.base
     assert campaign(setup).speedup is None and len(headlines(setup)) == 3
     assert "rolled back to the baseline: no kept commit is known to pass it; 2 more failed it" in \
         campaign(setup).reason
-    assert told(setup, "e2e") == [] and told(setup, "warning") == []
+    assert events(setup, "e2e") == [] and events(setup, "warning") == []
     assert f"- current BEST_COMMIT: {setup.repo.base}" in setup.folder.performance.read_text()
 
 
 @pytest.mark.slow
-def test_no_more_are_tried_than_there_is_time_for(tmp_path: Path,
-                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rollback_measures_only_while_time_remains(tmp_path: Path,
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Planner, "may_accept", lambda _: False)
     setup = create(tmp_path, "C")
     assert run(setup).error is None
@@ -173,13 +173,13 @@ STEPS = ("rollback.recorded", "rollback.restored", "rollback.taken-back", "rollb
 
 
 def killed(setup: Setup, step: str) -> int:
-    """Run a host that dies at a step, if it comes to it; returns its exit status."""
+    """Run a host that dies at a failpoint, if it gets there; returns its exit status."""
     return subprocess.run([sys.executable, "-m", "engine.run.host", str(setup.workspace), setup.id],
                           env={**os.environ, "KOPT_FAILPOINT": step}, timeout=120, check=False,
                           cwd=ROOT).returncode
 
 
-def test_every_step_is_one_of_the_source() -> None:
+def test_failpoints_match_source() -> None:
     source = Path(acceptance.__file__).read_text()
     assert [source.count(f'failpoint("{step}")') for step in STEPS] == [1] * len(STEPS)
     assert source.count("    failpoint(") == len(STEPS)
@@ -187,7 +187,7 @@ def test_every_step_is_one_of_the_source() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
-def test_a_roll_back_that_was_killed_is_finished(tmp_path: Path, step: str) -> None:
+def test_killed_rollback_is_finished_by_next_engine(tmp_path: Path, step: str) -> None:
     setup = create(tmp_path, "C")
     assert killed(setup, step) == -signal.SIGKILL, campaign(setup)
     lock = setup.repo.git_dir / f"{setup.repo.ref}.lock"  # of a git that died with it
@@ -195,7 +195,7 @@ def test_a_roll_back_that_was_killed_is_finished(tmp_path: Path, step: str) -> N
     os.utime(lock, (1.0, 1.0))
     assert run(setup).error is None
     assert best(setup) == kept(setup)[1]
-    assert len(told(setup, "rollback")) == 1 and told(setup, "warning") == []
+    assert len(events(setup, "rollback")) == 1 and events(setup, "warning") == []
     assert campaign(setup).state == "finished"
     assert campaign(setup).reason.endswith("which passes it")
     with reading(setup) as reader:
@@ -204,7 +204,7 @@ def test_a_roll_back_that_was_killed_is_finished(tmp_path: Path, step: str) -> N
 
 
 @pytest.mark.slow
-def test_a_branch_of_the_user_that_has_gone_on_is_left_alone(tmp_path: Path) -> None:
+def test_user_branch_that_moved_on_is_not_reset(tmp_path: Path) -> None:
     setup = create(tmp_path, "C")
     user, branch = setup.repo.project, f"optimize/{setup.id}"
     before = run_until_recorded(setup)
@@ -216,7 +216,7 @@ def test_a_branch_of_the_user_that_has_gone_on_is_left_alone(tmp_path: Path) -> 
     repos.git(user, "switch", "-q", "main")
     assert run(setup).error is None
     assert repos.git(user, "rev-parse", branch) == mine
-    [warning] = told(setup, "warning")
+    [warning] = events(setup, "warning")
     assert "it has moved since the campaign last pushed to it" in warning["message"]
     assert setup.repo.best == kept(setup)[1] != before
 
@@ -227,7 +227,7 @@ def run_until_recorded(setup: Setup) -> str:
 
 
 @pytest.mark.slow
-def test_what_ends_a_campaign_ends_it_though_another_stop_came_first(
+def test_ending_rollback_ends_campaign_after_another_stop(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = create(tmp_path, "C", e2e_command="python -c pass")
 
@@ -243,14 +243,14 @@ def test_what_ends_a_campaign_ends_it_though_another_stop_came_first(
     assert run(setup).error is None
     assert campaign(setup).state == "finished"
     assert campaign(setup).reason.endswith("which passes it")
-    assert len(told(setup, "e2e")) == 1 and best(setup) == kept(setup)[1]
+    assert len(events(setup, "e2e")) == 1 and best(setup) == kept(setup)[1]
     with reading(setup) as reader:
         assert [r.n for r in reader.rounds(setup.id)] == [1, 2]
 
 
 @pytest.mark.slow
-def test_a_best_without_a_verdict_is_not_accepted(tmp_path: Path,
-                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+def test_best_without_verdict_is_not_accepted(tmp_path: Path,
+                                              monkeypatch: pytest.MonkeyPatch) -> None:
     setup = create(tmp_path, "D", full_test_command="python -c pass")
     assert run(setup).error is None
     before, compared = campaign(setup), list[float | None]()
@@ -285,7 +285,7 @@ def test_a_best_without_a_verdict_is_not_accepted(tmp_path: Path,
 
 
 @pytest.mark.slow
-def test_an_approval_belongs_to_the_last_round_whoever_carries_it_out(tmp_path: Path) -> None:
+def test_approval_belongs_to_last_round(tmp_path: Path) -> None:
     setup = create(tmp_path, "D", approval="review", max_iterations=1)
     assert run(setup).error is None
     [waiting] = campaigns.candidates(setup, "waiting")
@@ -299,15 +299,15 @@ def test_an_approval_belongs_to_the_last_round_whoever_carries_it_out(tmp_path: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kills", [1, 3])
-def test_slots_of_what_was_kept_when_an_engine_died_end_so(tmp_path: Path, kills: int) -> None:
+def test_slot_of_recovered_keep_ends_as_kept(tmp_path: Path, kills: int) -> None:
     setup = create(tmp_path, "D", format_command=(
         "grep -q formatted kernel.py || echo '# formatted' >> kernel.py"))
     for _ in range(kills):  # A in its formatted form, then B and C, moved to the new best
         assert killed(setup, "keep.kept") == -signal.SIGKILL
     assert run(setup).error is None
-    verified = {state["candidate"]: state["reason"] for state in told(setup, "candidate.state")
+    verified = {state["candidate"]: state["reason"] for state in events(setup, "candidate.state")
                 if state["state"] == "verified"}
-    forms = {one["of"]: one["candidate"] for one in told(setup, "candidate.captured")
+    forms = {one["of"]: one["candidate"] for one in events(setup, "candidate.captured")
              if "of" in one}
     done = campaigns.candidates(setup, "kept")
     with reading(setup) as reader:
@@ -319,11 +319,11 @@ def test_slots_of_what_was_kept_when_an_engine_died_end_so(tmp_path: Path, kills
 
 
 @pytest.mark.slow
-def test_a_keep_by_a_person_after_the_end_is_accepted_too(tmp_path: Path) -> None:
+def test_keep_after_campaign_end_is_accepted_too(tmp_path: Path) -> None:
     setup = create(tmp_path, "A", approval="review")
     assert run(setup).error is None
     [waiting] = [one for one in campaigns.candidates(setup, "waiting")]
     request(setup.workspace, setup.id, "approve", by="eve", candidate=waiting.id)
     assert run(setup, decide_only=True).error is None
     assert best(setup) == setup.repo.base
-    assert len(told(setup, "rollback")) == 1
+    assert len(events(setup, "rollback")) == 1

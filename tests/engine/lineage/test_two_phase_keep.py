@@ -1,4 +1,4 @@
-"""Two-phase keeps: a process really killed at every step, recovered in a fresh one."""
+"""A keep that is killed at any step is finished once by the next engine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run_engine(root: Path, failpoint: str = "") -> int:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A campaign with one verified candidate, whose engine has ended in order."""
+    """Make a campaign with one verified candidate, whose engine ended in order."""
     repos.project(tmp_path / "user")
     writer = Writer(tmp_path / "w")
     repo = CampaignRepo.create(tmp_path / "w" / "rms", "rms", tmp_path / "user")
@@ -62,7 +62,7 @@ def add_candidate(writer: Writer, repo: CampaignRepo, name: str, line: int) -> N
 
 
 def assert_kept_once(root: Path) -> str:
-    """Branch, user's branch and journal agree on one commit, which holds the candidate."""
+    """Check that branch, user's branch and journal agree on one commit; returns it."""
     reader = Reader(root / "w")
     repo = CampaignRepo(root / "w" / "rms", "rms", root / "user")
     candidate, campaign = reader.candidate("c1"), reader.campaign("rms")
@@ -82,21 +82,21 @@ def assert_kept_once(root: Path) -> str:
     return candidate.commit
 
 
-def test_a_keep_without_a_fault(root: Path) -> None:
+def test_keep_without_fault(root: Path) -> None:
     assert run_engine(root) == 0
     commit = assert_kept_once(root)
     assert run_engine(root) == 0
     assert assert_kept_once(root) == commit
 
 
-def test_every_failpoint_is_one_of_the_source() -> None:
+def test_failpoints_match_source() -> None:
     source = (ROOT / "engine" / "lineage" / "commit.py").read_text()
     assert all(source.count(f'failpoint("{name}")') == 1 for name in FAILPOINTS)
     assert source.count("    failpoint(") == len(FAILPOINTS)
 
 
 @pytest.mark.parametrize("name", FAILPOINTS)
-def test_killed_at_every_step(root: Path, name: str) -> None:
+def test_keep_killed_at_each_step_is_finished_once(root: Path, name: str) -> None:
     assert run_engine(root, name) == -signal.SIGKILL
     recorded = len(Reader(root / "w").last_events("rms"))
     assert run_engine(root) == 0
@@ -104,14 +104,14 @@ def test_killed_at_every_step(root: Path, name: str) -> None:
     assert len(Reader(root / "w").last_events("rms")) >= recorded
 
 
-def test_killed_again_and_again_while_recovering(root: Path) -> None:
+def test_recovery_killed_repeatedly_is_finished_once(root: Path) -> None:
     for name in FAILPOINTS[FAILPOINTS.index("keep.keeping"):-1]:
         assert run_engine(root, name) == -signal.SIGKILL
     assert run_engine(root) == 0
     assert_kept_once(root)
 
 
-def test_the_commit_is_the_same_however_it_came_about(root: Path) -> None:
+def test_recovered_commit_has_same_id(root: Path) -> None:
     repo = CampaignRepo(root / "w" / "rms", "rms", root / "user")
     planned = repo.commit(repo.base, repo.candidate_tree("c1"), "faster\n\nless traffic")
     assert run_engine(root, "keep.committed") == -signal.SIGKILL
@@ -119,8 +119,8 @@ def test_the_commit_is_the_same_however_it_came_about(root: Path) -> None:
     assert assert_kept_once(root) == planned
 
 
-def test_killed_at_random_moments(root: Path) -> None:
-    """No failpoint here: the signal comes from outside, whenever it comes."""
+def test_keep_killed_at_random_moments_is_finished_once(root: Path) -> None:
+    """The signal comes from outside, at any moment, not at a failpoint."""
     moments = random.Random(7)
     for _ in range(8):
         process = subprocess.Popen([*ENGINE, str(root)],
@@ -137,7 +137,7 @@ def test_killed_at_random_moments(root: Path) -> None:
 # what recovery gives up
 
 
-def test_a_branch_that_moved_meanwhile_ends_the_keep(root: Path) -> None:
+def test_keep_is_given_up_if_branch_moved(root: Path) -> None:
     assert run_engine(root, "keep.keeping") == -signal.SIGKILL
     repo = CampaignRepo(root / "w" / "rms", "rms", root / "user")
     other = repo.commit(repo.base, repo.candidate_tree("c1"), "someone else's")
@@ -151,7 +151,7 @@ def test_a_branch_that_moved_meanwhile_ends_the_keep(root: Path) -> None:
     assert [e.kind for e in reader.last_events("rms")].count("warning") == 2
 
 
-def test_a_commit_that_is_gone_ends_the_keep(root: Path) -> None:
+def test_keep_is_given_up_if_commit_is_missing(root: Path) -> None:
     assert run_engine(root, "keep.keeping") == -signal.SIGKILL
     commit = Reader(root / "w").candidate("c1").commit
     (root / "w/rms/repo.git/objects" / commit[:2] / commit[2:]).unlink()
@@ -160,7 +160,7 @@ def test_a_commit_that_is_gone_ends_the_keep(root: Path) -> None:
     assert "gone" in Reader(root / "w").candidate("c1").reason
 
 
-def test_a_keep_on_an_old_base_is_refused(root: Path) -> None:
+def test_keep_on_outdated_base_is_refused(root: Path) -> None:
     writer = Writer(root / "w")
     lease.acquire(writer, "rms")
     repo = CampaignRepo(root / "w" / "rms", "rms", root / "user")
@@ -181,7 +181,7 @@ def test_a_keep_on_an_old_base_is_refused(root: Path) -> None:
     assert "c2();" in text
 
 
-def test_a_refused_push_keeps_the_gain_and_says_so(root: Path) -> None:
+def test_refused_push_is_reported_and_gain_kept(root: Path) -> None:
     repo = CampaignRepo(root / "w" / "rms", "rms", root / "user")
     repos.git(root / "user", "switch", "-q", "-c", BRANCH)
     assert run_engine(root) == 0
@@ -189,12 +189,12 @@ def test_a_refused_push_keeps_the_gain_and_says_so(root: Path) -> None:
     assert reader.candidate("c1").state == "kept"
     assert repo.best == reader.candidate("c1").commit
     assert repos.git(root / "user", "rev-parse", BRANCH) == repo.base
-    told = [e for e in reader.last_events("rms") if e.kind == "warning"]
-    assert len(told) == 1
-    assert b"checked out" in told[0].payload
+    warnings = [e for e in reader.last_events("rms") if e.kind == "warning"]
+    assert len(warnings) == 1
+    assert b"checked out" in warnings[0].payload
 
 
-def test_an_engine_that_lost_its_lease_moves_no_branch(root: Path) -> None:
+def test_engine_without_lease_moves_no_branch(root: Path) -> None:
     stale, fresh = Writer(root / "w"), Writer(root / "w")
     held = lease.acquire(stale, "rms")
     fresh.put_lease(msgspec.structs.replace(held, epoch=held.epoch + 1))
@@ -205,7 +205,7 @@ def test_an_engine_that_lost_its_lease_moves_no_branch(root: Path) -> None:
     assert Reader(root / "w").candidate("c1").state == "verified"
 
 
-def test_a_lock_left_by_a_killed_git_does_not_stop_recovery(root: Path) -> None:
+def test_stale_lock_does_not_stop_recovery(root: Path) -> None:
     assert run_engine(root, "keep.keeping") == -signal.SIGKILL
     lock = root / "w" / "rms" / "repo.git" / f"refs/heads/{BRANCH}.lock"
     lock.write_text("")

@@ -1,4 +1,4 @@
-"""Lineage with real git: the clone, worktrees of hostile workers, commits, the user's branch."""
+"""CampaignRepo with real git: clone, commits, user's branch, worktrees of hostile workers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def repo(tmp_path: Path, user: Path) -> CampaignRepo:
 
 
 def state_of(user: Path) -> tuple[object, ...]:
-    """Everything of the user's repository that a campaign must not touch."""
+    """Return everything in the user's repository that a campaign must not touch."""
     own = user / ".git"
     files = {str(p.relative_to(user)): p.read_bytes() for p in user.rglob("*")
              if p.is_file() and own not in p.parents}
@@ -56,13 +56,13 @@ def edit(repo: CampaignRepo, path: str = "kernel.c", line: int = 3,
 # the project
 
 
-def test_a_clean_project(user: Path) -> None:
+def test_clean_project_is_described(user: Path) -> None:
     found = project.find(user)
     assert (found.branch, found.dirty, found.warning) == ("main", (), "")
     assert found.head == repos.git(user, "rev-parse", "HEAD")
 
 
-def test_a_dirty_project_is_described_and_left_alone(user: Path, tmp_path: Path) -> None:
+def test_dirty_project_is_described_and_not_touched(user: Path, tmp_path: Path) -> None:
     (user / "kernel.c").write_text("half done")
     (user / "untracked.txt").write_text("mine")
     before = state_of(user)
@@ -75,18 +75,18 @@ def test_a_dirty_project_is_described_and_left_alone(user: Path, tmp_path: Path)
     assert state_of(user) == before
 
 
-def test_projects_that_cannot_be_used(tmp_path: Path, user: Path) -> None:
+def test_unusable_project_is_refused_in_one_line(tmp_path: Path, user: Path) -> None:
     (tmp_path / "plain").mkdir()
     (tmp_path / "unborn").mkdir()
     repos.git(tmp_path / "unborn", "init", "-q")
-    for path, told in (("missing", "no such folder"), ("plain", "git init"),
+    for path, message in (("missing", "no such folder"), ("plain", "git init"),
                        ("unborn", "no commit yet"), ("user/src", "inside the repository")):
-        with pytest.raises(InputError, match=told) as refusal:
+        with pytest.raises(InputError, match=message) as refusal:
             project.find(tmp_path / path)
         assert "\n" not in str(refusal.value)
 
 
-def test_detached_bare_shallow_and_linked_projects(tmp_path: Path, user: Path) -> None:
+def test_detached_bare_shallow_and_linked_projects_work(tmp_path: Path, user: Path) -> None:
     first = repos.git(user, "rev-parse", "HEAD")
     repos.commit(user, {"kernel.c": "int x;\n"}, "second")
     repos.git(user, "worktree", "add", "-q", "--detach", str(tmp_path / "linked"), first)
@@ -103,7 +103,7 @@ def test_detached_bare_shallow_and_linked_projects(tmp_path: Path, user: Path) -
         assert "faster" in repos.git(repo.worktree("s", commit), "log", "--oneline")
 
 
-def test_inherited_settings_of_git_change_nothing(
+def test_inherited_git_settings_are_ignored(
     tmp_path: Path, user: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trap = tmp_path / "trap"
@@ -138,7 +138,7 @@ def test_inherited_settings_of_git_change_nothing(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a repository away")
-def test_a_project_that_belongs_to_someone_else(tmp_path: Path, user: Path) -> None:
+def test_project_of_another_owner_works(tmp_path: Path, user: Path) -> None:
     for place in (user, *user.rglob("*")):
         os.chown(place, 12345, 12345)
     repo = CampaignRepo.create(tmp_path / "campaign", "rms", user)
@@ -149,7 +149,7 @@ def test_a_project_that_belongs_to_someone_else(tmp_path: Path, user: Path) -> N
 # the clone
 
 
-def test_creating_twice_opens_and_a_torn_clone_is_made_anew(tmp_path: Path, user: Path) -> None:
+def test_second_create_opens_and_torn_clone_is_replaced(tmp_path: Path, user: Path) -> None:
     (tmp_path / "campaign" / "repo.git.new" / "objects").mkdir(parents=True)
     repo = CampaignRepo.create(tmp_path / "campaign", "rms", user)
     base = repo.base
@@ -160,14 +160,14 @@ def test_creating_twice_opens_and_a_torn_clone_is_made_anew(tmp_path: Path, user
         CampaignRepo(tmp_path / "elsewhere", "rms", user)
 
 
-def test_the_clone_shares_no_file_with_the_users_repository(repo: CampaignRepo,
-                                                            user: Path) -> None:
+def test_clone_shares_no_file_with_user_repository(repo: CampaignRepo,
+                                                   user: Path) -> None:
     own = {p.stat().st_ino for p in (user / ".git").rglob("*") if p.is_file()}
     assert not any(p.stat().st_ino in own for p in repo.git_dir.rglob("*") if p.is_file())
     assert not (repo.git_dir / "objects" / "info" / "alternates").exists()
 
 
-def test_a_tree_is_checked_out_as_plain_files(repo: CampaignRepo, tmp_path: Path) -> None:
+def test_tree_is_checked_out_as_plain_files(repo: CampaignRepo, tmp_path: Path) -> None:
     out = tmp_path / "out"
     repo.checkout_tree(repo.base, out)
     found = {str(p.relative_to(out)): p.read_text() for p in out.rglob("*") if p.is_file()}
@@ -179,7 +179,7 @@ def test_a_tree_is_checked_out_as_plain_files(repo: CampaignRepo, tmp_path: Path
         repo.checkout_tree("0" * 40, tmp_path / "other")
 
 
-def test_relative_paths_are_as_good_as_absolute_ones(
+def test_relative_paths_work(
     tmp_path: Path, user: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -193,19 +193,19 @@ def test_relative_paths_are_as_good_as_absolute_ones(
     assert repo.capture(Path("campaign/worktrees/editor"), repo.best)
 
 
-def test_a_name_that_git_refuses_is_one_line(tmp_path: Path, user: Path) -> None:
+def test_campaign_name_that_git_refuses_is_one_line(tmp_path: Path, user: Path) -> None:
     for name in ("a..b", "a b", "", "x.lock", "a~1", "new\nline"):
         with pytest.raises(InputError, match="git refuses") as refusal:
             CampaignRepo.create(tmp_path / "campaign", name, user)
         assert "\n" not in str(refusal.value)
 
 
-def test_a_full_disk_is_the_environments_fault(repo: CampaignRepo) -> None:
+def test_full_disk_is_environment_fault(repo: CampaignRepo) -> None:
     complaints = b"error: file write error: No space left on device\nfatal: unable to write\n"
     assert isinstance(git._failure("add", b"", complaints, None), EnvironmentFault)
 
 
-def test_no_git_is_one_line(repo: CampaignRepo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_git_is_one_line(repo: CampaignRepo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(EnvironmentFault, match="git is not installed"):
         repo.tree_of("HEAD")
@@ -214,7 +214,7 @@ def test_no_git_is_one_line(repo: CampaignRepo, monkeypatch: pytest.MonkeyPatch)
 # commits and the branch
 
 
-def test_a_commit_made_again_is_the_same_commit(repo: CampaignRepo) -> None:
+def test_same_commit_arguments_give_same_id(repo: CampaignRepo) -> None:
     tree = edit(repo).tree
     first = repo.commit(repo.base, tree, "faster\n\nbecause\x1b[31m")
     assert repo.commit(repo.base, tree, "faster\n\nbecause\x1b[31m") == first
@@ -226,7 +226,7 @@ def test_a_commit_made_again_is_the_same_commit(repo: CampaignRepo) -> None:
     assert repo.best == repo.base
 
 
-def test_the_branch_moves_by_compare_and_swap(repo: CampaignRepo) -> None:
+def test_branch_moves_by_compare_and_swap(repo: CampaignRepo) -> None:
     base = repo.base
     one = repo.commit(base, edit(repo, line=3).tree, "one")
     two = repo.commit(base, edit(repo, line=9).tree, "two")
@@ -239,7 +239,7 @@ def test_the_branch_moves_by_compare_and_swap(repo: CampaignRepo) -> None:
     assert repo.best == base
 
 
-def test_only_one_of_many_swaps_wins(repo: CampaignRepo) -> None:
+def test_only_one_concurrent_swap_wins(repo: CampaignRepo) -> None:
     base = repo.base
     commits = [repo.commit(base, edit(repo, line=n).tree, f"{n}") for n in range(6)]
     racing = [subprocess.Popen(["git", "update-ref", repo.ref, commit, base],
@@ -250,7 +250,7 @@ def test_only_one_of_many_swaps_wins(repo: CampaignRepo) -> None:
     assert [repo.advance(base, commit) for commit in commits] == won
 
 
-def test_locks_of_killed_commands_are_cleared(repo: CampaignRepo) -> None:
+def test_stale_locks_are_cleared(repo: CampaignRepo) -> None:
     lock = repo.git_dir / f"{repo.ref}.lock"
     lock.write_text("")
     os.utime(lock, (1, 1))
@@ -266,7 +266,7 @@ def test_locks_of_killed_commands_are_cleared(repo: CampaignRepo) -> None:
 # the user's repository
 
 
-def test_publishing_touches_nothing_but_the_branch(repo: CampaignRepo, user: Path) -> None:
+def test_publishing_changes_only_the_branch(repo: CampaignRepo, user: Path) -> None:
     (user / "kernel.c").write_text("half done")
     repos.git(user, "add", "kernel.c")
     (user / "reference.py").write_text("also half done")
@@ -280,8 +280,8 @@ def test_publishing_touches_nothing_but_the_branch(repo: CampaignRepo, user: Pat
     assert state_of(user) == before
 
 
-def test_a_branch_that_is_not_ours_is_refused_in_one_line(repo: CampaignRepo,
-                                                          user: Path) -> None:
+def test_foreign_branch_is_refused_in_one_line(repo: CampaignRepo,
+                                               user: Path) -> None:
     commit = repo.commit(repo.base, edit(repo).tree, "faster")
     repo.advance(repo.base, commit)
     cases = {
@@ -289,17 +289,17 @@ def test_a_branch_that_is_not_ours_is_refused_in_one_line(repo: CampaignRepo,
         "checked out": ("switch", "-q", "-C", BRANCH, repo.base),
         "optimize": ("switch", "-q", "-C", "main", repo.base),
     }
-    for told, command in cases.items():
+    for message, command in cases.items():
         repos.git(user, *command)
-        if told == "commits that are not":
+        if message == "commits that are not":
             repos.commit(user, {"kernel.c": "mine\n"}, "mine")
             repos.git(user, "switch", "-q", "main")
-        if told == "optimize":
+        if message == "optimize":
             repos.git(user, "branch", "-q", "-D", BRANCH)
             repos.git(user, "branch", "-q", "optimize")
         before = repos.git(user, "for-each-ref")
         refusal = repo.publish()
-        assert told in refusal
+        assert message in refusal
         assert "\n" not in refusal
         assert repos.git(user, "for-each-ref") == before
         assert repo.best == commit
@@ -307,7 +307,7 @@ def test_a_branch_that_is_not_ours_is_refused_in_one_line(repo: CampaignRepo,
     assert repo.publish() == ""
 
 
-def test_a_user_repository_that_is_gone_is_refused_in_one_line(
+def test_missing_user_repository_is_refused_in_one_line(
     repo: CampaignRepo, user: Path
 ) -> None:
     user.rename(user.with_name("moved"))
@@ -316,7 +316,7 @@ def test_a_user_repository_that_is_gone_is_refused_in_one_line(
     assert "\n" not in refusal
 
 
-def test_a_deleted_branch_is_made_again(repo: CampaignRepo, user: Path) -> None:
+def test_deleted_user_branch_is_created_again(repo: CampaignRepo, user: Path) -> None:
     repo.advance(repo.base, repo.commit(repo.base, edit(repo).tree, "faster"))
     assert repo.publish() == ""
     repos.git(user, "branch", "-q", "-D", BRANCH)
@@ -326,7 +326,7 @@ def test_a_deleted_branch_is_made_again(repo: CampaignRepo, user: Path) -> None:
 # worktrees and capture
 
 
-def test_capture_sees_every_honest_kind_of_change(repo: CampaignRepo) -> None:
+def test_capture_includes_edits_deletions_and_new_files(repo: CampaignRepo) -> None:
     tree = repo.worktree("planned-1", repo.base)
     (tree / "kernel.c").write_text(repos.edited(repos.KERNEL, 7, "changed();"))
     (tree / "src/deep/helper.h").unlink()
@@ -346,7 +346,7 @@ def test_capture_sees_every_honest_kind_of_change(repo: CampaignRepo) -> None:
     assert repo.read(applied.tree, "src/new file é.h") == b"latin \xe9 and \x1b[0m\n"
 
 
-def test_an_untouched_worktree_has_no_patch(repo: CampaignRepo) -> None:
+def test_untouched_worktree_has_no_change(repo: CampaignRepo) -> None:
     tree = repo.worktree("fixed-1", repo.base)
     assert not repo.capture(tree, repo.base)
     os.utime(tree / "kernel.c")
@@ -354,8 +354,8 @@ def test_an_untouched_worktree_has_no_patch(repo: CampaignRepo) -> None:
     assert not repo.capture(tree, repo.base)
 
 
-def test_an_edit_that_hides_its_time_is_seen(repo: CampaignRepo) -> None:
-    """Same size, same time stamp, in the same moment as the checkout."""
+def test_edit_with_restored_time_is_captured(repo: CampaignRepo) -> None:
+    """Same size and same time stamp, right after the checkout."""
     for n in range(20):
         tree = repo.worktree("sly", repo.base)
         kernel = tree / "kernel.c"
@@ -365,7 +365,7 @@ def test_an_edit_that_hides_its_time_is_seen(repo: CampaignRepo) -> None:
         assert len(repo.capture(tree, repo.base).patch.files) == 1
 
 
-def test_new_files_outside_the_edit_globs_are_left_out(repo: CampaignRepo) -> None:
+def test_new_files_outside_edit_globs_are_dropped(repo: CampaignRepo) -> None:
     tree = repo.worktree("planned-1", repo.base)
     (tree / "kernel.c").write_text(repos.edited(repos.KERNEL, 7, "changed();"))
     (tree / "NOTES.md").write_text("what I tried")
@@ -376,7 +376,7 @@ def test_new_files_outside_the_edit_globs_are_left_out(repo: CampaignRepo) -> No
         ("NOTES.md", "new file that no edit glob names")]
 
 
-def test_a_workers_own_commits_do_not_hide_its_changes(repo: CampaignRepo) -> None:
+def test_worker_commits_do_not_hide_changes(repo: CampaignRepo) -> None:
     tree = repo.worktree("agent-1", repo.base)
     for n in (3, 5):
         text = repos.edited((tree / "kernel.c").read_text(), n, f"step_{n}();")
@@ -404,8 +404,8 @@ def test_a_workers_own_commits_do_not_hide_its_changes(repo: CampaignRepo) -> No
     "echo x > \"$(printf 'new\\nline')\"", "touch .git/index.lock",
     "d=x; for i in 1 2 3 4 5 6 7 8 9 10; do d=$d/$d; mkdir -p $d 2>/dev/null; done; true",
 ])
-def test_capture_survives_hostile_workers(repo: CampaignRepo, tmp_path: Path,
-                                          trick: str) -> None:
+def test_capture_survives_hostile_worker(repo: CampaignRepo, tmp_path: Path,
+                                         trick: str) -> None:
     tree = repo.worktree("hostile", repo.base)
     trap = tmp_path / "trap"
     subprocess.run(["sh", "-c", trick.replace("TRAP", str(trap))], cwd=tree, check=True,
@@ -421,7 +421,7 @@ def test_capture_survives_hostile_workers(repo: CampaignRepo, tmp_path: Path,
     assert not repo.capture(again, repo.base)
 
 
-def test_a_submodule_that_a_worker_fills_is_not_entered(tmp_path: Path) -> None:
+def test_repository_in_submodule_folder_is_not_entered(tmp_path: Path) -> None:
     """Plain `git add` and `git status` run a command that such a folder's configuration names."""
     user, trap = repos.project(tmp_path / "user"), tmp_path / "trap"
     repos.git(user, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},vendored")
@@ -439,7 +439,7 @@ def test_a_submodule_that_a_worker_fills_is_not_entered(tmp_path: Path) -> None:
     assert trap.exists()
 
 
-def test_files_swapped_for_folders_links_and_back(repo: CampaignRepo, tmp_path: Path) -> None:
+def test_files_replaced_by_folders_and_links_are_captured(repo: CampaignRepo) -> None:
     tree = repo.worktree("shapes", repo.base)
     (tree / "kernel.c").unlink()
     (tree / "kernel.c").mkdir()
@@ -464,7 +464,7 @@ contents = st.one_of(st.none(), st.text(st.characters(codec="utf-8"), max_size=4
 @given(st.dictionaries(names, contents, min_size=1))
 @settings(max_examples=20, deadline=None,
           suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_what_is_captured_is_what_was_left(
+def test_captured_tree_equals_worktree(
     repo: CampaignRepo, changes: dict[str, str | None]
 ) -> None:
     """Any edits give a tree of the worktree's own files, and a patch that makes the same tree."""
@@ -486,7 +486,7 @@ def test_what_is_captured_is_what_was_left(
     assert all(b"\0" in left[name] for name in binary)
 
 
-def test_slots_are_filled_in_parallel(repo: CampaignRepo) -> None:
+def test_slots_can_be_filled_in_parallel(repo: CampaignRepo) -> None:
     def fill(n: int) -> Patch:
         tree = repo.worktree(f"slot-{n}", repo.base)
         kernel = tree / "kernel.c"
@@ -504,7 +504,7 @@ def test_slots_are_filled_in_parallel(repo: CampaignRepo) -> None:
     assert not (repo.folder / "worktrees").exists()
 
 
-def test_too_much_is_refused_or_left_out(
+def test_oversized_changes_are_refused_or_dropped(
     repo: CampaignRepo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree = repo.worktree("flood", repo.base)
@@ -523,7 +523,7 @@ def test_too_much_is_refused_or_left_out(
         repo.capture(tree, repo.base)
 
 
-def test_a_missing_worktree_is_the_workers_fault(repo: CampaignRepo, tmp_path: Path) -> None:
+def test_missing_worktree_is_input_error(repo: CampaignRepo, tmp_path: Path) -> None:
     for trick in ("nothing", "file", "link"):
         tree = repo.worktree("gone", repo.base)
         repo.remove("gone")
@@ -537,7 +537,7 @@ def test_a_missing_worktree_is_the_workers_fault(repo: CampaignRepo, tmp_path: P
     assert (tmp_path / "user").is_dir()
 
 
-def test_a_socket_in_the_worktree(repo: CampaignRepo) -> None:
+def test_socket_in_worktree_is_dropped(repo: CampaignRepo) -> None:
     tree = repo.worktree("s", repo.base)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(os.path.relpath(tree / "sock"))
@@ -546,13 +546,13 @@ def test_a_socket_in_the_worktree(repo: CampaignRepo) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "/etc", "-rf", ".git", "a..b", "x" * 200])
-def test_slot_names_cannot_lead_away(repo: CampaignRepo, name: str) -> None:
+def test_slot_name_cannot_leave_worktrees_folder(repo: CampaignRepo, name: str) -> None:
     with pytest.raises(ValueError, match="slot"):
         repo.worktree(name, repo.base)
 
 
-def test_the_engine_reads_no_configuration_of_a_worktree(repo: CampaignRepo) -> None:
-    """A worktree's own git sees the clone's objects, and nothing leads from the clone back."""
+def test_worktree_borrows_objects_and_clone_knows_nothing_of_it(repo: CampaignRepo) -> None:
+    """A worktree's git reads the clone's objects; the clone has no link back."""
     tree = repo.worktree("planned-1", repo.base)
     assert repos.git(tree, "rev-parse", "HEAD") == repo.base
     assert repos.git(tree, "status", "--porcelain") == ""

@@ -24,7 +24,7 @@ def repo(tmp_path: Path) -> CampaignRepo:
     return CampaignRepo.create(tmp_path / "campaign", "rms", user)
 
 
-def test_dropped_files_are_as_the_base_has_them(repo: CampaignRepo) -> None:
+def test_dropped_files_keep_base_content(repo: CampaignRepo) -> None:
     tree = repo.worktree("s", repo.base)
     (tree / "kernel.c").write_text("int x;\n")
     (tree / "weights.bin").write_bytes(BINARY[::-1])
@@ -39,14 +39,14 @@ def test_dropped_files_are_as_the_base_has_them(repo: CampaignRepo) -> None:
     assert repo.diff(change.base_tree, change.tree).data == change.patch.data
 
 
-def test_a_deleted_binary_file_comes_back(repo: CampaignRepo) -> None:
+def test_deleted_binary_file_is_restored(repo: CampaignRepo) -> None:
     tree = repo.worktree("s", repo.base)
     (tree / "weights.bin").unlink()
     change = repo.capture(tree, repo.base)
     assert not change and change.tree == change.base_tree
 
 
-def test_a_file_below_a_dropped_path_is_refused(repo: CampaignRepo) -> None:
+def test_file_below_dropped_path_is_refused(repo: CampaignRepo) -> None:
     """The base has a file in the place of the folder, and a binary file cannot be deleted."""
     tree = repo.worktree("s", repo.base)
     (tree / "weights.bin").unlink()
@@ -56,7 +56,7 @@ def test_a_file_below_a_dropped_path_is_refused(repo: CampaignRepo) -> None:
         repo.capture(tree, repo.base)
 
 
-def test_a_change_is_narrowed_to_some_of_its_files(repo: CampaignRepo) -> None:
+def test_change_is_narrowed_to_chosen_files(repo: CampaignRepo) -> None:
     tree = repo.worktree("s", repo.base)
     (tree / "kernel.c").write_text("int x;\n")
     (tree / "src/deep/helper.h").unlink()
@@ -71,11 +71,11 @@ def test_a_change_is_narrowed_to_some_of_its_files(repo: CampaignRepo) -> None:
     assert not nothing and nothing.tree == change.base_tree
 
 
-def test_a_handed_in_patch_loses_files_from_its_tree(repo: CampaignRepo) -> None:
+def test_handed_in_patch_drops_files_from_tree(repo: CampaignRepo) -> None:
     tree = repo.worktree("s", repo.base)
     (tree / "kernel.c").write_text("int x;\n")
     (tree / "notes.md").write_text("what I tried\n")
     whole = repo.capture(tree, repo.base)
-    taken = repo.take(repo.base, whole.patch.data, ("kernel.c",))
-    assert [file.path for file in taken.patch.files] == ["kernel.c"]
-    assert "notes.md" in repo.files(whole.tree) and "notes.md" not in repo.files(taken.tree)
+    handed_in = repo.take(repo.base, whole.patch.data, ("kernel.c",))
+    assert [file.path for file in handed_in.patch.files] == ["kernel.c"]
+    assert "notes.md" in repo.files(whole.tree) and "notes.md" not in repo.files(handed_in.tree)

@@ -1,4 +1,4 @@
-"""Checkouts are whole: submodules, LFS contents and built files, without a network, as copies."""
+"""Every checkout has submodules, LFS contents and built files, as copies, without a network."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def files(folder: Path) -> dict[str, str]:
 # submodules
 
 def with_submodules(root: Path) -> Path:
-    """A project with a submodule in a folder of another name, which has one of its own."""
+    """Make a project with a submodule, in a folder of another name, that has a submodule."""
     inner = repos.project(root / "inner", {"inner.h": "#define INNER 1\n"})
     outer = repos.project(root / "outer", {"outer.h": "#define OUTER 1\n"})
     repos.submodule(outer, inner, "deps/inner")
@@ -58,7 +58,7 @@ def test_submodules_are_in_every_checkout(tmp_path: Path) -> None:
     assert not repo.capture(tree, repo.base)
 
 
-def test_changes_inside_a_submodule_are_no_part_of_a_candidate(tmp_path: Path) -> None:
+def test_changes_inside_submodule_are_not_captured(tmp_path: Path) -> None:
     user = with_submodules(tmp_path)
     repo = CampaignRepo.create(tmp_path / "campaign", "rms", user)
     tree = repo.worktree("s", repo.base)
@@ -73,7 +73,7 @@ def test_changes_inside_a_submodule_are_no_part_of_a_candidate(tmp_path: Path) -
     assert files(tmp_path / "next").items() >= WHOLE.items()
 
 
-def test_a_submodule_that_is_not_checked_out_is_found_where_git_keeps_it(tmp_path: Path) -> None:
+def test_submodule_without_checkout_is_found_in_git_modules(tmp_path: Path) -> None:
     user = with_submodules(tmp_path)
     repos.git(user, "submodule", "--quiet", "deinit", "--force", "third_party/outer")
     assert not (user / "third_party/outer/outer.h").exists()
@@ -86,7 +86,7 @@ def test_a_submodule_that_is_not_checked_out_is_found_where_git_keeps_it(tmp_pat
     ("third_party/outer", "third_party/outer"),
     ("third_party/outer/deps/inner", "third_party/outer/deps/inner"),
 ])
-def test_what_is_nowhere_here_is_told_in_one_line(tmp_path: Path, gone: str, named: str) -> None:
+def test_missing_submodule_is_reported_in_one_line(tmp_path: Path, gone: str, named: str) -> None:
     user = with_submodules(tmp_path)
     within, _, _ = gone.rpartition("/deps/inner")
     repos.git(user / within if within else user, "submodule", "--quiet", "deinit", "--force",
@@ -94,10 +94,10 @@ def test_what_is_nowhere_here_is_told_in_one_line(tmp_path: Path, gone: str, nam
     modules = user / ".git/modules/a name"
     shutil.rmtree(modules / "modules/deps/inner" if within else modules)
     repo = CampaignRepo.create(tmp_path / "campaign", "rms", user)
-    [told] = repo.missing
-    assert f"from every checkout: {named} (run `git submodule update" in told
+    [message] = repo.missing
+    assert f"from every checkout: {named} (run `git submodule update" in message
     assert repo.worktree("s", repo.base).is_dir()
-    assert CampaignRepo(tmp_path / "campaign", "rms", user).missing == (told,)
+    assert CampaignRepo(tmp_path / "campaign", "rms", user).missing == (message,)
 
 
 @pytest.mark.parametrize(("paths", "refused"), [
@@ -105,8 +105,8 @@ def test_what_is_nowhere_here_is_told_in_one_line(tmp_path: Path, gone: str, nam
     (("kernel.c", "./third_party/outer/deps/**"), True), (("third_party/outer2/x",), False),
     (("kernel.c", "third_party/*"), False), ((), False),
 ])
-def test_what_lies_in_a_submodule_cannot_be_edited(tmp_path: Path, paths: tuple[str, ...],
-                                                   refused: bool) -> None:
+def test_path_in_submodule_cannot_be_edited(tmp_path: Path, paths: tuple[str, ...],
+                                            refused: bool) -> None:
     user = repos.project(tmp_path / "user")
     repos.git(user, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},third_party/outer")
     repos.git(user, "commit", "-q", "-m", "submodule")
@@ -125,7 +125,7 @@ WEIGHTS = b"\0weights\xff" * 500
 
 
 def with_lfs(root: Path, *, store: bool = True, checked_out: bool = False) -> Path:
-    """A project whose commit holds pointers, as `git lfs` leaves it."""
+    """Make a project whose commit holds LFS pointers."""
     user = repos.project(root / "user", {
         **repos.FILES, ".gitattributes": "*.bin filter=lfs diff=lfs merge=lfs -text\n",
         "data/w.bin": pointer(WEIGHTS), "near.txt": pointer(WEIGHTS).replace("size", "sizes")})
@@ -155,7 +155,7 @@ def test_lfs_contents_are_in_every_checkout(tmp_path: Path, store: bool,
     assert (again / "data/w.bin").read_bytes() == WEIGHTS
 
 
-def test_a_changed_lfs_file_is_left_out_and_told(tmp_path: Path) -> None:
+def test_changed_lfs_file_is_dropped_with_reason(tmp_path: Path) -> None:
     repo = CampaignRepo.create(tmp_path / "campaign", "rms", with_lfs(tmp_path))
     tree = repo.worktree("s", repo.base)
     for change in (lambda: (tree / "data/w.bin").write_text("text now\n"),
@@ -169,10 +169,10 @@ def test_a_changed_lfs_file_is_left_out_and_told(tmp_path: Path) -> None:
     assert repo.capture(tree, repo.base).patch.dropped == ()
 
 
-def test_lfs_contents_that_are_not_here_are_told(tmp_path: Path) -> None:
+def test_missing_lfs_contents_are_reported(tmp_path: Path) -> None:
     repo = CampaignRepo.create(tmp_path / "campaign", "rms", with_lfs(tmp_path, store=False))
-    [told] = repo.missing
-    assert "from every checkout: data/w.bin (run `git lfs pull`" in told
+    [message] = repo.missing
+    assert "from every checkout: data/w.bin (run `git lfs pull`" in message
     tree = repo.worktree("s", repo.base)
     assert (tree / "data/w.bin").read_text() == pointer(WEIGHTS)
     assert not repo.capture(tree, repo.base)
@@ -183,11 +183,11 @@ def test_lfs_contents_that_are_not_here_are_told(tmp_path: Path) -> None:
     (pointer(b"x") + "more\n", False), ("version https://git-lfs.github.com/spec/v1\n", False),
     (pointer(b"x").replace("oid", "ext-0-foo sha256:00\noid"), True), ("", False),
 ])
-def test_what_is_a_pointer(text: str, found: bool) -> None:
+def test_pointer_format(text: str, found: bool) -> None:
     assert bool(lfs.parse(text.encode())) is found
 
 
-def test_a_project_without_lfs_is_not_searched_for_pointers(tmp_path: Path) -> None:
+def test_project_without_lfs_is_not_searched_for_pointers(tmp_path: Path) -> None:
     user = repos.project(tmp_path / "user", {"w.bin": pointer(b"x"), "kernel.c": "x\n"})
     assert lfs.pointers(Clone(user / ".git"), "HEAD") == {}
 
@@ -211,7 +211,7 @@ def with_build(root: Path) -> Path:
 
 
 def make(folder: Path) -> list[str]:
-    """Build, and return what had to be."""
+    """Build and return what was rebuilt."""
     done = subprocess.run(["make"], cwd=folder, check=True, capture_output=True, text=True)
     return [line.split()[-1] for line in done.stdout.splitlines() if line.startswith("gcc")]
 
@@ -219,7 +219,7 @@ def make(folder: Path) -> list[str]:
 BUILT = ("*.o", "*.so")
 
 
-def test_a_build_in_a_checkout_does_only_what_is_left_to_do(tmp_path: Path) -> None:
+def test_build_in_checkout_rebuilds_only_what_changed(tmp_path: Path) -> None:
     repo = CampaignRepo.create(tmp_path / "c", "rms", with_build(tmp_path), carry=BUILT)
     tree = repo.worktree("s", repo.base)
     assert make(tree) == []
@@ -231,8 +231,8 @@ def test_a_build_in_a_checkout_does_only_what_is_left_to_do(tmp_path: Path) -> N
     assert make(tmp_path / "base") == []
 
 
-def test_what_was_built_from_uncommitted_sources_is_built_again(tmp_path: Path) -> None:
-    """Else the baseline would be measured with changes that are not in its commit."""
+def test_results_of_uncommitted_sources_are_rebuilt(tmp_path: Path) -> None:
+    """Otherwise the baseline would be measured with uncommitted changes."""
     user = with_build(tmp_path)
     (user / "kernel.c").write_text("int kernel(void) { return 9; }\n")
     assert make(user) == ["kernel.c", "slow.o"]
@@ -240,7 +240,7 @@ def test_what_was_built_from_uncommitted_sources_is_built_again(tmp_path: Path) 
     assert make(repo.worktree("s", repo.base)) == ["kernel.c", "slow.o"]
 
 
-def test_built_files_are_copies_and_no_part_of_a_candidate(tmp_path: Path) -> None:
+def test_built_files_are_copies_and_not_captured(tmp_path: Path) -> None:
     user = with_build(tmp_path)
     (user / ".gitignore").unlink()  # as if they were ignored by the user's own settings
     repos.git(user, "commit", "-q", "-am", "no list")
@@ -258,7 +258,7 @@ def test_built_files_are_copies_and_no_part_of_a_candidate(tmp_path: Path) -> No
 
 
 def with_a_built_submodule(root: Path) -> Path:
-    """A project that has built what its submodule and the one inside that have."""
+    """Make a project with built files in its submodule and in the nested one."""
     inner = repos.project(root / "inner", {"inner.h": "#define INNER 1\n"})
     lib = repos.project(root / "lib", {
         "h.h": '#include "in/inner.h"\n#define LIB 1\n', "lib.c": '#include "h.h"\n',
@@ -274,8 +274,8 @@ def with_a_built_submodule(root: Path) -> Path:
     return user
 
 
-def test_what_a_submodule_tracks_is_its_commits_own(tmp_path: Path) -> None:
-    """Carried is what was built in it; `.git` files there would name what a checkout has not."""
+def test_carried_files_do_not_replace_submodule_files(tmp_path: Path) -> None:
+    """Built files are carried; `.git` files are not, since a checkout lacks what they point to."""
     user = with_a_built_submodule(tmp_path)
     for name, text in (("h.h", "#define LIB 2\n"), ("in/inner.h", "#define INNER 2\n")):
         (user / "lib" / name).write_text(text)
@@ -289,13 +289,13 @@ def test_what_a_submodule_tracks_is_its_commits_own(tmp_path: Path) -> None:
         assert (lib / "in/inner.h").read_text() == "#define INNER 1\n"
         assert (lib / "lib.o").is_file() and (lib / "in/inner.o").read_text() == "built"
         assert not os.path.lexists(lib / ".git") and not os.path.lexists(lib / "in/.git")
-        assert (place / "fetched/.git/HEAD").is_file()  # as CMake's FetchContent has it
+        assert (place / "fetched/.git/HEAD").is_file()  # as CMake's FetchContent leaves it
         assert (lib / "lib.c").lstat().st_mtime_ns == before["lib.c"]
         assert (lib / "h.h").lstat().st_mtime_ns > before["h.h"]
         assert make(place) == ["lib/lib.o"]  # of what the project has changed
 
 
-def test_a_build_goes_on_where_a_submodule_is_as_it_was_committed(tmp_path: Path) -> None:
+def test_unchanged_submodule_is_not_rebuilt(tmp_path: Path) -> None:
     user = with_a_built_submodule(tmp_path)
     repo = CampaignRepo.create(tmp_path / "c", "rms", user, carry=("**/*.o",))
     assert make(repo.worktree("s", repo.base)) == []
@@ -314,7 +314,7 @@ def test_a_build_goes_on_where_a_submodule_is_as_it_was_committed(tmp_path: Path
     assert (tree / "lib/lib.o").is_file() and (tree / "lib/in/inner.o").is_file()
 
 
-def test_the_workspace_is_not_carried_into_itself(tmp_path: Path) -> None:
+def test_workspace_is_not_carried_into_itself(tmp_path: Path) -> None:
     user = with_build(tmp_path)
     CampaignRepo.create(user / "workspace" / "one", "rms", user, carry=BUILT)
     for name in ("workspace/two", "three"):
@@ -325,15 +325,15 @@ def test_the_workspace_is_not_carried_into_itself(tmp_path: Path) -> None:
         assert found[:2] == ["kernel.o", "slow.o"]
 
 
-def test_nothing_to_carry_is_one_line(tmp_path: Path) -> None:
+def test_carry_without_match_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has no files that match build/\*\*") as error:
         CampaignRepo.create(tmp_path / "c", "rms", repos.project(tmp_path / "user"),
                        carry=("build/**",))
     assert "\n" not in str(error.value)
 
 
-def test_a_carried_build_is_enough_for_the_canary(tmp_path: Path) -> None:
-    """A build that fails leaves what was carried: the benchmark passes, and that proves nothing."""
+def test_carried_build_is_enough_for_canary(tmp_path: Path) -> None:
+    """After a failed build the carried files remain, so a passing benchmark proves nothing."""
     repo = CampaignRepo.create(tmp_path / "c", "rms", with_build(tmp_path), carry=BUILT)
     verdict = Verdict(valid=False, rejected_reason="x",
                       evidence=(Evidence(kind=UNBUILT, detail="exited with 2"),))
@@ -345,7 +345,7 @@ def test_a_carried_build_is_enough_for_the_canary(tmp_path: Path) -> None:
         listen(False)
 
 
-def test_a_plain_project_gets_nothing_more(tmp_path: Path) -> None:
+def test_plain_project_gets_no_extra_files(tmp_path: Path) -> None:
     user = repos.project(tmp_path / "user")
     repo = CampaignRepo.create(tmp_path / "c", "rms", find(user))
     assert repo.missing == ()

@@ -1,4 +1,4 @@
-"""`git_branch`: under which name kept commits reach the project, if they are to reach it."""
+"""`git_branch` names the project's branch that kept commits are pushed to, if any."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support import campaigns, repos
 
 
 def keep(setup: Setup) -> str:
-    """Keep a faster kernel in the campaign's line and publish it; returns the commit."""
+    """Keep and publish a faster kernel; returns the commit."""
     repo = setup.repo
     before = repo.best
     commit = repo.commit(before, repo.take(before, campaigns.patch(setup)).tree, "faster")
@@ -26,21 +26,21 @@ def branches(setup: Setup) -> list[str]:
     return sorted(name for name in listed.split() if name != "main")
 
 
-@pytest.mark.parametrize(("given", "found"), [
+@pytest.mark.parametrize(("git_branch", "branch"), [
     ("auto", "optimize/{id}"), ("optimize/mine", "optimize/mine"), ("team/fast", "team/fast"),
     ("none", "")])
-def test_kept_commits_go_to_the_branch_that_is_named(tmp_path: Path, given: str,
-                                                     found: str) -> None:
-    setup = campaigns.create(tmp_path, git_branch=given)
+def test_kept_commits_are_pushed_to_named_branch(tmp_path: Path, git_branch: str,
+                                                 branch: str) -> None:
+    setup = campaigns.create(tmp_path, git_branch=git_branch)
     commit = keep(open_campaign(setup.workspace, setup.id))
-    name = found.format(id=setup.id)
+    name = branch.format(id=setup.id)
     assert branches(setup) == ([name] if name else [])
     if name:
         assert repos.git(setup.repo.project, "rev-parse", name) == commit
     assert setup.repo.best == commit
 
 
-def test_a_named_branch_is_taken_back_and_never_forced(tmp_path: Path) -> None:
+def test_named_branch_is_reset_but_never_forced(tmp_path: Path) -> None:
     setup = campaigns.create(tmp_path, git_branch="mine")
     repo, user = setup.repo, setup.repo.project
     commit = keep(setup)
@@ -57,9 +57,9 @@ def test_a_named_branch_is_taken_back_and_never_forced(tmp_path: Path) -> None:
     assert repos.git(user, "rev-parse", "mine") == theirs
 
 
-@pytest.mark.parametrize(("text", "told"), [
+@pytest.mark.parametrize(("text", "ignored"), [
     ("git_branch: mine", ()), ("git_branch: none", ()), ("git_branch: none\ngit_commit: false", ()),
     ("git_branch: mine\ngit_commit: false", ("git_branch",)),
     ("git_branch: mine\nexecution_mode: workspace", ("git_branch",))])
-def test_a_name_that_nothing_is_published_under_is_told(text: str, told: tuple[str, ...]) -> None:
-    assert ignored_fields(parse(f"target_op: x\n{text}\n", "m")) == told
+def test_unused_branch_name_is_reported(text: str, ignored: tuple[str, ...]) -> None:
+    assert ignored_fields(parse(f"target_op: x\n{text}\n", "m")) == ignored

@@ -35,7 +35,7 @@ def test_no_process_is_left(user: Path, tmp_path: Path) -> None:
     assert children() <= before
 
 
-def test_a_command_past_its_limit_is_ended(user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_past_time_limit_is_killed(user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = children()
     monkeypatch.setattr(git, "TIMEOUT_S", 0.3)
     with pytest.raises(EnvironmentFault, match="took longer"):
@@ -43,7 +43,7 @@ def test_a_command_past_its_limit_is_ended(user: Path, monkeypatch: pytest.Monke
     assert children() <= before
 
 
-def test_inherited_variables_are_cleared_but_for_gits_own_place(
+def test_inherited_variables_are_cleared_except_exec_path(
     user: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = repos.git(user, "--exec-path")
@@ -53,8 +53,8 @@ def test_inherited_variables_are_cleared_but_for_gits_own_place(
     assert {name for name in os.environ if name.startswith("GIT_")} == {"GIT_EXEC_PATH"}
 
 
-def test_the_users_configuration_is_not_read(user: Path, tmp_path: Path,
-                                             monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_configuration_is_not_read(user: Path, tmp_path: Path,
+                                        monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".gitconfig").write_text("[core]\n\tbare = true\n\tworktree = /elsewhere\n")
     monkeypatch.setenv("HOME", str(tmp_path))
     found = locate(user)
@@ -62,7 +62,7 @@ def test_the_users_configuration_is_not_read(user: Path, tmp_path: Path,
     assert Git(user / ".git").line("config", "--default=none", "--get", "core.worktree") == "none"
 
 
-def test_repositories_are_located(user: Path, tmp_path: Path) -> None:
+def test_repository_is_located(user: Path, tmp_path: Path) -> None:
     repos.git(user, "worktree", "add", "-q", "--detach", str(tmp_path / "linked"))
     repos.git(tmp_path, "clone", "-q", "--bare", "user", "bare")
     (tmp_path / "broken").mkdir()

@@ -1,4 +1,4 @@
-"""Patches: parsed without losing a byte, cleaned, judged, and applied by the ladder."""
+"""Patches are parsed without loss, cleaned, checked for violations and applied by the ladder."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def shown(patch: Patch) -> list[tuple[str, str, int, int]]:
     ("diff --git a/k.c b/k.c\n--- a/k.c\n+++ b/k.c\n@@ -1,3 +1,3 @@\n a\n\n-b\n+c\n",
      [("k.c", "k.c", 1, 1)]),
 ])
-def test_patches_are_parsed_and_rendered(
+def test_patch_is_parsed_and_rendered(
     text: str, files: list[tuple[str, str, int, int]]
 ) -> None:
     patch = parse(text)
@@ -115,21 +115,21 @@ def test_patches_are_parsed_and_rendered(
     assert bool(patch) == bool(files)
 
 
-@pytest.mark.parametrize(("text", "told"), [
+@pytest.mark.parametrize(("text", "message"), [
     ("diff --git a/k b/k\n--- a/k\n+++ b/k\n@@ -1,4 +1,4 @@\n-a\n+b\n", "patch:7: the hunk of l"),
     ("--- a/k\n+++ b/k\n@@ -1 +1 @@\n*a\n", "patch:4: the hunk of line 3 ends early"),
     ("--- a/k\n+++ b/k\n@@ -1,2 +1,1 @@\n a\n b\n c\n", "longer than its header says"),
     ("diff --cc k.c\nindex 1,2..3\n", "patch:1: a merge's"),
     (SIMPLE.replace("bar", "\ud800"), "not valid text"),
 ])
-def test_torn_patches_are_told_with_their_line(text: str, told: str) -> None:
+def test_torn_patch_is_reported_with_line(text: str, message: str) -> None:
     with pytest.raises(InputError) as error:
         parse(text)
-    assert told in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_modes_are_read() -> None:
+def test_modes_are_parsed() -> None:
     def modes(text: str) -> tuple[str, str]:
         return (parse(text).files[0].old_mode, parse(text).files[0].new_mode)
 
@@ -146,7 +146,7 @@ lines = st.text(st.characters(codec="utf-8", exclude_characters="\n"), max_size=
 
 @st.composite
 def sections(draw: st.DrawFn) -> str:
-    """A well-formed section, with the names and lines that confuse parsers."""
+    """Draw a well-formed section with names and lines that confuse parsers."""
     path = draw(paths)
     old, new = headers.quote(f"a/{path}"), headers.quote(f"b/{path}")
     tab = "\t" if " " in path and not old.startswith('"') else ""
@@ -163,7 +163,7 @@ def sections(draw: st.DrawFn) -> str:
 
 @given(st.lists(sections(), max_size=4))
 @settings(max_examples=150, deadline=None)
-def test_well_formed_patches_keep_their_sections(texts: list[str]) -> None:
+def test_well_formed_patch_keeps_sections(texts: list[str]) -> None:
     patch = parse("".join(texts))
     assert [file.text for file in patch.files] == texts
     assert patch.text == "".join(texts)
@@ -175,7 +175,7 @@ def test_well_formed_patches_keep_their_sections(texts: list[str]) -> None:
     "diff --git", "--- ", "+++ ", "@@ ", "diff --git \"a/x", "Binary files a/x and b/x differ",
 ]), max_size=14), st.booleans())
 @settings(max_examples=300, deadline=None)
-def test_any_text_is_parsed_whole_or_refused(parts: list[str], ended: bool) -> None:
+def test_any_text_is_parsed_without_loss_or_refused(parts: list[str], ended: bool) -> None:
     text = "\n".join(parts) + ("\n" if ended and parts else "")
     try:
         patch = parse(text)
@@ -185,7 +185,7 @@ def test_any_text_is_parsed_whole_or_refused(parts: list[str], ended: bool) -> N
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_come_back(data: bytes) -> None:
+def test_any_bytes_round_trip(data: bytes) -> None:
     try:
         assert parse(data).data == data
     except InputError:
@@ -193,7 +193,7 @@ def test_any_bytes_come_back(data: bytes) -> None:
 
 
 @given(paths)
-def test_quoting_is_undone(path: str) -> None:
+def test_quoting_round_trips(path: str) -> None:
     assert headers.unquote(headers.quote(path)) == path
     for line, prefix in ((f"--- {headers.quote('a/' + path)}", "a/"),):
         assert headers.header_name(line) == prefix + path
@@ -202,7 +202,7 @@ def test_quoting_is_undone(path: str) -> None:
 # rubbish and breaches
 
 
-@pytest.mark.parametrize(("path", "told"), [
+@pytest.mark.parametrize(("path", "kind"), [
     ("build/x.c", "build"), ("build_harness/k.py", "build"), ("src/build/k.c", ""),
     (".triton/x/k.json", "cache"), (".triton_jit/k", "cache"), ("torchinductor_root/k.py", "cache"),
     ("a/flydsl_cache_1/k.py", "cache"), ("__pycache__/k.py", "cache"), ("my_Cache/k.py", "cache"),
@@ -213,9 +213,9 @@ def test_quoting_is_undone(path: str) -> None:
     ("k_standalone", "helper"), ("Makefile", "helper"), ("out.log", "helper"), ("k.c~", "helper"),
     ("core", "helper"), ("core.c", ""), ("logger.c", ""),
 ])
-def test_rubbish_is_told_by_folder_suffix_and_name(path: str, told: str) -> None:
-    assert told in rubbish(path)
-    assert bool(rubbish(path)) == bool(told)
+def test_by_products_are_recognised_by_folder_suffix_and_name(path: str, kind: str) -> None:
+    assert kind in rubbish(path)
+    assert bool(rubbish(path)) == bool(kind)
 
 
 def changed(path: str) -> str:
@@ -235,7 +235,7 @@ def changed(path: str) -> str:
     (("kernel.c",), changed("other.c"), ["other.c"]),
     (("*.bin", "x.bin"), BINARY, []),
 ])
-def test_what_is_left_out_of_a_patch(edit: tuple[str, ...], text: str, kept: list[str]) -> None:
+def test_by_products_are_dropped(edit: tuple[str, ...], text: str, kept: list[str]) -> None:
     patch = parse(text)
     cleaned = clean(patch, edit)
     assert [f.path for f in cleaned.files] == kept
@@ -273,7 +273,7 @@ def mode(path: str, old: str, new: str) -> str:
      "rename to kernel.c\n", ["frozen"]),
     ("diff --git a/reference.py b/reference.py\ndeleted file mode 100644\n", ["frozen"]),
 ])
-def test_breaches_are_listed(text: str, kinds: list[str]) -> None:
+def test_violations_are_listed(text: str, kinds: list[str]) -> None:
     found = violations(parse(text), ("kernel.c",), ("reference.py", "task.yaml"))
     assert [v.kind for v in found] == kinds
     assert all(v.path and v.detail for v in found)
@@ -295,12 +295,12 @@ def test_breaches_are_listed(text: str, kinds: list[str]) -> None:
     ("a+(b).c", ["a+(b).c"], ["aab.c"]),
     ("odd[.c", ["odd[.c"], []),
 ])
-def test_globs(glob: str, yes: list[str], no: list[str]) -> None:
+def test_globs_match(glob: str, yes: list[str], no: list[str]) -> None:
     assert [path for path in yes if not matches(path, (glob,))] == []
     assert [path for path in no if matches(path, (glob,))] == []
 
 
-def test_a_candidate_is_named_by_base_and_patch() -> None:
+def test_candidate_id_depends_on_base_and_patch() -> None:
     patch = parse(SIMPLE)
     assert candidate_id("t0", patch) == candidate_id("t0", parse(SIMPLE.encode()))
     assert len({candidate_id("t0", patch), candidate_id("t1", patch),
@@ -329,7 +329,7 @@ def renamed(text: str, old: str, new: str) -> str:
 
 
 def foreign(repo: CampaignRepo) -> Iterator[tuple[str, str, bool]]:
-    """One change, said in the ways in which people and tools say it."""
+    """Yield one change in the formats that people and tools write."""
     text = edited_tree(repo, 5, "faster();").patch.text
     index = next(line for line in text.splitlines() if line.startswith("index "))
     bare = text.replace(f"{index}\n", "")
@@ -346,7 +346,7 @@ def foreign(repo: CampaignRepo) -> Iterator[tuple[str, str, bool]]:
     yield "sanitised", text + NEW.format("src/deep/helper.h"), False
 
 
-def test_the_ladder_finds_the_same_change_in_every_spelling(repo: CampaignRepo) -> None:
+def test_ladder_finds_same_change_in_every_spelling(repo: CampaignRepo) -> None:
     truth = edited_tree(repo, 5, "faster();")
     for rung, text, whole in foreign(repo):
         applied = repo.apply(repo.base, parse(text))
@@ -356,31 +356,31 @@ def test_the_ladder_finds_the_same_change_in_every_spelling(repo: CampaignRepo) 
         assert bool(applied.patch.dropped) != whole
 
 
-def test_a_patch_that_is_handed_in_is_cleaned(repo: CampaignRepo) -> None:
+def test_handed_in_patch_is_cleaned(repo: CampaignRepo) -> None:
     good = edited_tree(repo, 5, "faster();").patch.text
     truth = repo.apply(repo.base, parse(good))
     rubbish = BINARY + NEW.format("notes.md") + NEW.format("__pycache__/k.py")
     foreign = renamed(good, "a/home/ann/kernel.c", "b/home/ann/kernel.c")
     for text in (good, good + rubbish, foreign + rubbish, MAIL.replace(SIMPLE, good)):
-        taken = repo.take(repo.base, text.encode(), ("kernel.c",))
-        assert taken.tree == truth.tree
-        assert taken.patch.text == truth.patch.text
-        assert len(taken.patch.dropped) == (3 if rubbish in text else 0)
-    for text, told in ((rubbish, "nothing of the patch is left"), (BINARY, "contains no diff"),
+        change = repo.take(repo.base, text.encode(), ("kernel.c",))
+        assert change.tree == truth.tree
+        assert change.patch.text == truth.patch.text
+        assert len(change.patch.dropped) == (3 if rubbish in text else 0)
+    for text, message in ((rubbish, "nothing of the patch is left"), (BINARY, "contains no diff"),
                        ("hello\n", "contains no diff")):
-        with pytest.raises(InputError, match=told) as error:
+        with pytest.raises(InputError, match=message) as error:
             repo.take(repo.base, text, ("kernel.c",))
         assert "\n" not in str(error.value)
 
 
-def test_a_patch_from_inside_a_folder_finds_its_file(repo: CampaignRepo) -> None:
+def test_patch_made_in_subfolder_finds_file(repo: CampaignRepo) -> None:
     text = "--- a/helper.h\n+++ b/helper.h\n@@ -1 +1 @@\n-#define N 4\n+#define N 8\n"
     applied = repo.apply(repo.base, parse(text))
     assert applied.rung == "normalised"
     assert [f.path for f in applied.patch.files] == ["src/deep/helper.h"]
 
 
-def test_new_files_follow_their_siblings_out_of_a_foreign_folder(repo: CampaignRepo) -> None:
+def test_new_files_follow_siblings_out_of_foreign_folder(repo: CampaignRepo) -> None:
     text = edited_tree(repo, 5, "faster();").patch.text.replace("/kernel.c", "/work/proj/kernel.c")
     applied = repo.apply(repo.base, parse(text + NEW.format("work/proj/src/new.h")))
     assert [f.path for f in applied.patch.files] == ["kernel.c", "src/new.h"]
@@ -388,13 +388,13 @@ def test_new_files_follow_their_siblings_out_of_a_foreign_folder(repo: CampaignR
 
 @pytest.mark.parametrize("path", ["../evil.c", "/etc/evil.c", "a/../../evil.c", ".git/config",
                                   "x/.git/hooks/post-checkout"])
-def test_nothing_is_ever_written_outside_of_the_tree(repo: CampaignRepo, path: str) -> None:
+def test_path_outside_tree_is_refused(repo: CampaignRepo, path: str) -> None:
     with pytest.raises(InputError) as error:
         repo.apply(repo.base, parse(NEW.format(path)))
     assert "\n" not in str(error.value)
 
 
-def test_a_header_that_lies_is_refused(repo: CampaignRepo) -> None:
+def test_contradictory_header_is_refused(repo: CampaignRepo) -> None:
     text = edited_tree(repo, 5, "faster();").patch.text
     lying = text.replace("+++ b/kernel.c", "+++ b/reference.py")
     try:
@@ -404,7 +404,7 @@ def test_a_header_that_lies_is_refused(repo: CampaignRepo) -> None:
     assert [v.kind for v in violations(applied.patch, ("kernel.c",), ("reference.py",))]
 
 
-def test_a_moved_base_is_merged_and_a_conflict_refused(repo: CampaignRepo) -> None:
+def test_moved_base_is_merged_and_conflict_refused(repo: CampaignRepo) -> None:
     far = edited_tree(repo, 30, "far();")
     near = edited_tree(repo, 7, "near();")
     same = edited_tree(repo, 5, "other();")
@@ -421,7 +421,7 @@ def test_a_moved_base_is_merged_and_a_conflict_refused(repo: CampaignRepo) -> No
         repo.apply(repo.commit(repo.base, same.tree, "moved"), patch)
 
 
-def test_a_change_that_the_base_holds_is_empty(repo: CampaignRepo) -> None:
+def test_change_already_in_base_is_empty(repo: CampaignRepo) -> None:
     change = edited_tree(repo, 5, "faster();")
     base = repo.commit(repo.base, change.tree, "kept")
     assert not repo.apply(base, change.patch)
@@ -430,14 +430,14 @@ def test_a_change_that_the_base_holds_is_empty(repo: CampaignRepo) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "just words\n", changed("nowhere.c"), SIMPLE])
-def test_what_does_not_apply_is_one_line(repo: CampaignRepo, text: str) -> None:
+def test_patch_that_does_not_apply_is_one_line(repo: CampaignRepo, text: str) -> None:
     with pytest.raises(InputError) as error:
         repo.apply(repo.base, parse(text))
     assert "\n" not in str(error.value)
 
 
-def test_git_agrees_with_the_parser(repo: CampaignRepo, tmp_path: Path) -> None:
-    """A patch of every shape, made by git from a tree of odd files, applied by plain git."""
+def test_git_agrees_with_parser(repo: CampaignRepo, tmp_path: Path) -> None:
+    """Plain git applies each section, for a tree of files with odd names."""
     tree = repo.worktree("odd", repo.base)
     for n, name in enumerate((" lead", "sp ace.c", 'quo"te.c', "tab\tx.c", "new\nline.c", "ünï.c",
                               "b/b b/x.c", "-dash", "--- a")):

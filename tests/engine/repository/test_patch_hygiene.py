@@ -1,4 +1,4 @@
-"""Patch hygiene, rule by rule: what a worker leaves beside its change never reaches a verdict."""
+"""By-products that a worker leaves beside its change never reach a verdict."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ DIFFER = "Binary files {} and {} differ\n"
     (CHANGE.replace("+bar", "+GIT binary patch"), False),
     (CHANGE.replace("-foo", "-Binary files a and b differ"), False),
 ])
-def test_binary_sections_are_told_by_both_markers(section: str, binary: bool) -> None:
+def test_binary_sections_are_recognised_by_both_markers(section: str, binary: bool) -> None:
     cleaned = clean(parse(CHANGE + section))
     assert len(cleaned.files) == (1 if binary else 2)
     assert [left.reason for left in cleaned.dropped] == (["binary"] if binary else [])
 
 
-def test_what_diff_says_of_binaries_between_sections_stops_nothing() -> None:
+def test_diff_remarks_between_sections_are_ignored() -> None:
     text = (DIFFER.format("old/x.so", "new/x.so") + "Only in new: y.so\n" + CHANGE
             + DIFFER.format("old/z.so", "new/z.so"))
     assert [file.path for file in clean(parse(text)).files] == ["kernel.c"]
@@ -66,7 +66,7 @@ def test_what_diff_says_of_binaries_between_sections_stops_nothing() -> None:
 
 # folders of builds and caches, by any folder's name and never by the file's own
 
-@pytest.mark.parametrize(("path", "told"), [
+@pytest.mark.parametrize(("path", "kind"), [
     ("build/kernel.c", "build folder"), ("build_harness/run.c", "build folder"),
     ("_geak_build/k.cpp", "build folder"), ("_kopt_build/k.cpp", "build folder"),
     ("_eval_worktree/kernel.c", "build folder"), (".aiter_jit/module.cpp", "cache folder"),
@@ -84,24 +84,24 @@ def test_what_diff_says_of_binaries_between_sections_stops_nothing() -> None:
     ("cache_utils.py", ""), ("src/kv_cache.cu", ""), ("torch_compile.py", ""),
     ("src/.triton", ""), ("src/aiter.py", ""), ("torchinductor.py", ""),
 ])
-def test_build_and_cache_folders(path: str, told: str) -> None:
-    assert rubbish(path) == told
+def test_build_and_cache_folders_are_recognised(path: str, kind: str) -> None:
+    assert rubbish(path) == kind
 
 
-@pytest.mark.parametrize(("path", "told"), [
+@pytest.mark.parametrize(("path", "kind"), [
     ("kv_cache/fast.py", ""), ("kv_cache/deep/fast.py", ""), ("kv_cache/.triton/x", "cache folder"),
     ("kv_cache/__pycache__/x.py", "cache folder"), ("kv_cache/k.so", "compiled file"),
     ("my_cache/fast.py", "cache folder"), ("x/kv_cache/fast.py", "cache folder"),
     ("build/gen.py", ""), ("jit/build/x.py", ""), ("__pycache__/y.py", "cache folder"),
 ])
-def test_a_folder_that_the_base_tracks_is_source(path: str, told: str) -> None:
+def test_tracked_folder_is_source(path: str, kind: str) -> None:
     tracked = {"kv_cache", "kv_cache/deep", "build", "jit", "jit/build", "__pycache__"}
-    assert rubbish(path, tracked=tracked) == told
-    assert bool(clean(parse(CHANGE + new(path)), ("**",), tracked).dropped) is bool(told)
+    assert rubbish(path, tracked=tracked) == kind
+    assert bool(clean(parse(CHANGE + new(path)), ("**",), tracked).dropped) is bool(kind)
 
 
-def test_a_new_file_in_a_tracked_folder_is_taken_however_it_comes(tmp_path: Path) -> None:
-    """From a worktree and from the inbox: the kernel that calls it would not even import."""
+def test_new_file_in_tracked_folder_is_kept(tmp_path: Path) -> None:
+    """From a worktree and from the inbox; without the file the kernel could not be imported."""
     repos.project(tmp_path / "user", {"kv_cache/old.py": "x = 1\n", "kernel.py": "y = 1\n"})
     repo = CampaignRepo.create(tmp_path / "campaign", "rms", tmp_path / "user")
     tree = repo.worktree("fixed-1", repo.best)
@@ -112,15 +112,15 @@ def test_a_new_file_in_a_tracked_folder_is_taken_however_it_comes(tmp_path: Path
     patch = repo.capture(tree, repo.best, ("**/*.py",)).patch
     assert [file.path for file in patch.files] == ["kernel.py", "kv_cache/fast.py"]
     assert [one.path for one in patch.dropped] == ["my_cache/junk.py"]
-    taken = repo.take(repo.best, patch.data, ("**/*.py",))
-    assert [file.path for file in taken.patch.files] == ["kernel.py", "kv_cache/fast.py"]
+    handed_in = repo.take(repo.best, patch.data, ("**/*.py",))
+    assert [file.path for file in handed_in.patch.files] == ["kernel.py", "kv_cache/fast.py"]
 
 
 @pytest.mark.parametrize("suffix", [
     "hsaco", "amdgcn", "llir", "ttir", "ttgir", "cubin", "ptx", "spv", "o", "so", "so.1",
     "so.1.2.3", "a", "pyc", "pyd", "obj", "fatbin", "sass", "gcda",
 ])
-def test_compiled_artefacts_go_by_their_suffix(suffix: str) -> None:
+def test_compiled_files_are_recognised_by_suffix(suffix: str) -> None:
     assert rubbish(f"src/kernel.{suffix}") == "compiled file"
     assert rubbish(f"src/kernel_{suffix.replace('.', '_')}.py") == ""
     text = new(f"src/kernel.{suffix}")
@@ -134,7 +134,7 @@ def test_compiled_artefacts_go_by_their_suffix(suffix: str) -> None:
     "kernel_standalone.cpp", "kernel.c.bak", "kernel.c.orig", "kernel.c.rej", ".kernel.c.swp",
     "kernel.c~", "nohup.out", "core.1234", ".ninja_log", "build.ninja", "compile_commands.json",
 ])
-def test_helper_files_of_a_worker_are_left_out(name: str) -> None:
+def test_worker_helper_files_are_dropped(name: str) -> None:
     assert rubbish(name) == "helper file"
     cleaned = clean(parse(CHANGE + new(name)), ("**",))
     assert [file.path for file in cleaned.files] == ["kernel.c"]
@@ -142,7 +142,7 @@ def test_helper_files_of_a_worker_are_left_out(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["Makefile", "run.sh", "profile.json"])
-def test_a_helper_that_the_project_has_already_may_be_edited(name: str) -> None:
+def test_existing_helper_file_may_be_edited(name: str) -> None:
     text = CHANGE.replace("kernel.c", name)
     assert clean(parse(text), ("**",)).files and clean(parse(text)).files
     assert not clean(parse(text), ("kernel.c",)).files
@@ -165,7 +165,7 @@ MARKED = "before\n<<<<<<< HEAD\nint a;\n=======\nint b;\n>>>>>>> theirs\nafter"
     (new("kernel.c", "<<<<<<<<\n========\n>>>>>>>>"), ""),
     (CHANGE.replace("-foo\n+bar", " <<<<<<< a\n-foo\n+=======").replace("-1 +1", "-1,2 +1,2"), ""),
 ])
-def test_conflict_markers_are_found(text: str, name: str) -> None:
+def test_conflict_markers_are_refused(text: str, name: str) -> None:
     if not name:
         refuse_conflicts(parse(text))
         return
@@ -185,13 +185,13 @@ def edited(repo: CampaignRepo, line: int, text: str) -> Change:
     return repo.capture(tree, repo.base)
 
 
-def test_a_captured_conflict_is_refused(repo: CampaignRepo) -> None:
+def test_captured_conflict_is_refused(repo: CampaignRepo) -> None:
     with pytest.raises(InputError, match=r"conflict markers in 'kernel\.c'"):
         edited(repo, 3, MARKED)
 
 
-def test_a_new_file_that_exists_is_dropped_and_the_rest_applied(repo: CampaignRepo) -> None:
-    """`git apply` gives up a whole patch over one such section."""
+def test_existing_new_file_is_dropped_and_rest_applied(repo: CampaignRepo) -> None:
+    """`git apply` rejects a whole patch because of one such section."""
     good = edited(repo, 5, "faster();").patch
     for clash in ("task.yaml", "src/deep/helper.h", "reference.py"):
         for text in (good.text + new(clash), new(clash) + good.text):
@@ -204,8 +204,8 @@ def test_a_new_file_that_exists_is_dropped_and_the_rest_applied(repo: CampaignRe
     assert not alone.patch and alone.tree == repo.tree_of(repo.base)
 
 
-def test_a_merge_finds_what_the_patch_was_made_from_in_the_project(tmp_path: Path) -> None:
-    """A patch against a later commit of the project, which the campaign's clone never saw."""
+def test_merge_reads_missing_blobs_from_project(tmp_path: Path) -> None:
+    """The patch is against a later commit of the project, which the clone lacks."""
     user = repos.project(tmp_path / "user")
     repo = CampaignRepo.create(tmp_path / "campaign", "rms", user)
     later = repos.edited(repos.KERNEL, 7, "float renamed_7(float x) { return x; }")
@@ -223,9 +223,9 @@ def test_a_merge_finds_what_the_patch_was_made_from_in_the_project(tmp_path: Pat
         fresh.apply(fresh.base, parse(text))
 
 
-# what was left out is told
+# messages about dropped files
 
-@pytest.mark.parametrize(("dropped", "said"), [
+@pytest.mark.parametrize(("dropped", "message"), [
     ((), ""), ((Dropped("k.so", "compiled file"),), ""),
     ((Dropped("a/__pycache__/k.pyc", "cache folder"),), ""),
     ((Dropped("my_cache/fast.py", "cache folder"),), "my_cache/fast.py (cache folder)"),
@@ -236,5 +236,5 @@ def test_a_merge_finds_what_the_patch_was_made_from_in_the_project(tmp_path: Pat
      "n0.md (helper file), n1.md (helper file), n2.md (helper file), n3.md (helper file), "
      "n4.md (helper file) and 4 more"),
 ])
-def test_what_is_told_of_files_left_out(dropped: tuple[Dropped, ...], said: str) -> None:
-    assert hygiene.describe_dropped(dropped) == said
+def test_dropped_files_are_described(dropped: tuple[Dropped, ...], message: str) -> None:
+    assert hygiene.describe_dropped(dropped) == message

@@ -1,4 +1,4 @@
-"""A user's working tree is never touched: whatever state it is in, whatever a campaign does."""
+"""A campaign never touches the user's working tree, whatever state it is in."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ THEIRS = repos.edited(repos.KERNEL, 3, "// theirs")
 
 
 def quietly(user: Path, *arguments: str) -> None:
-    """Run git where it is to stop in the middle."""
+    """Run git where a command stops halfway, such as a conflicting merge."""
     subprocess.run(["git", *arguments], cwd=user, env=repos.ENVIRONMENT, check=False,
                    capture_output=True)
 
@@ -65,7 +65,7 @@ def merging(user: Path) -> None:
 
 
 def merging_without_a_change(user: Path) -> None:
-    """A merge that is not concluded and whose tree looks clean: `reset --merge` would end it."""
+    """An unfinished merge with a clean tree: `reset --merge` would abort it."""
     diverged(user)
     repos.git(user, "merge", "-q", "-s", "ours", "--no-commit", "other")
     assert repos.git(user, "status", "--porcelain") == ""
@@ -107,7 +107,7 @@ STATES = [dirty, staged, rebasing, merging, merging_without_a_change, picking, b
 
 
 def everything(user: Path) -> dict[str, tuple[bytes, int, int]]:
-    """Every file of the user's folder but the objects and our branch: contents, time, inode."""
+    """Return contents, time and inode of all files but git's objects and our branch."""
     found = {}
     for path in sorted(user.rglob("*")):
         name = str(path.relative_to(user))
@@ -131,8 +131,8 @@ def advance(repo: CampaignRepo, line: int = 20) -> str:
 
 
 @pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
-def test_a_campaign_touches_nothing_of_the_users_tree(tmp_path: Path,
-                                                      state: Callable[[Path], None]) -> None:
+def test_campaign_does_not_touch_user_tree(tmp_path: Path,
+                                           state: Callable[[Path], None]) -> None:
     user = repos.project(tmp_path / "user")
     state(user)
     before = everything(user)
@@ -147,7 +147,7 @@ def test_a_campaign_touches_nothing_of_the_users_tree(tmp_path: Path,
 
 
 @pytest.mark.parametrize("name", [f"refs/heads/{BRANCH}.lock"])
-def test_a_lock_on_our_branch_is_told_and_the_gain_kept(tmp_path: Path, name: str) -> None:
+def test_locked_user_branch_is_reported_and_gain_kept(tmp_path: Path, name: str) -> None:
     user = repos.project(tmp_path / "user")
     locked(name)(user)
     repo = CampaignRepo.create(tmp_path / "campaign", NAME, user)
@@ -161,7 +161,7 @@ def test_a_lock_on_our_branch_is_told_and_the_gain_kept(tmp_path: Path, name: st
 
 
 def campaign(tmp_path: Path, *, publishes: bool = True) -> tuple[Path, CampaignRepo]:
-    """A finished campaign with one kept commit, as its journal and its folder have it."""
+    """Make a finished campaign with one kept commit: repository, folder and journal."""
     user = repos.project(tmp_path / "user")
     repo = CampaignRepo.create(tmp_path / "w" / NAME, NAME, user, publishes=publishes)
     base, commit = repo.base, advance(repo)
@@ -182,8 +182,8 @@ def campaign(tmp_path: Path, *, publishes: bool = True) -> tuple[Path, CampaignR
     (picking, "a cherry-pick is under way"), (bisecting, "a bisection is under way"),
     (detached, "no branch is checked out"), (locked("index.lock"), "another git command holds"),
 ], ids=lambda value: getattr(value, "__name__", ""))
-def test_merge_refuses_and_touches_nothing(tmp_path: Path, state: Callable[[Path], None],
-                                           words: str) -> None:
+def test_refused_merge_touches_nothing(tmp_path: Path, state: Callable[[Path], None],
+                                       words: str) -> None:
     user = repos.project(tmp_path / "user")
     state(user)
     before = everything(user)
@@ -193,7 +193,7 @@ def test_merge_refuses_and_touches_nothing(tmp_path: Path, state: Callable[[Path
 
 
 @pytest.mark.parametrize("form", ["branch", "squash"])
-def test_a_refused_merge_leaves_the_users_own_one_standing(tmp_path: Path, form: str) -> None:
+def test_refused_merge_keeps_users_own_merge(tmp_path: Path, form: str) -> None:
     user, _ = campaign(tmp_path)
     merging_without_a_change(user)
     before = everything(user)
@@ -204,7 +204,7 @@ def test_a_refused_merge_leaves_the_users_own_one_standing(tmp_path: Path, form:
 
 # git_commit: false
 
-def test_without_commits_nothing_reaches_the_users_repository(tmp_path: Path) -> None:
+def test_git_commit_false_writes_nothing_to_user_repository(tmp_path: Path) -> None:
     user = repos.project(tmp_path / "user")
     before = {str(p): p.read_bytes() for p in user.rglob("*") if p.is_file()}
     repo = CampaignRepo.create(tmp_path / "campaign", NAME, user, publishes=False)
@@ -214,7 +214,7 @@ def test_without_commits_nothing_reaches_the_users_repository(tmp_path: Path) ->
     assert repo.best == commit and repo.log(commit, repo.base) == [commit]
 
 
-def test_without_commits_the_patch_is_there_and_a_merge_must_be_asked_for(tmp_path: Path) -> None:
+def test_git_commit_false_offers_patch_and_explicit_merge(tmp_path: Path) -> None:
     user, repo = campaign(tmp_path, publishes=False)
     before = everything(user)
     done = kopt("merge", workspace=tmp_path / "w")
@@ -229,7 +229,7 @@ def test_without_commits_the_patch_is_there_and_a_merge_must_be_asked_for(tmp_pa
     assert "faster_20();" in (user / "kernel.c").read_text()
 
 
-def test_the_patch_does_not_need_the_project(tmp_path: Path) -> None:
+def test_patch_does_not_need_project(tmp_path: Path) -> None:
     user, _ = campaign(tmp_path)
     shutil.rmtree(user)
     assert "+faster_20();" in kopt("merge", "--patch", workspace=tmp_path / "w").stdout
@@ -239,7 +239,7 @@ def test_the_patch_does_not_need_the_project(tmp_path: Path) -> None:
 
 # what is deleted in the middle
 
-def test_a_linked_worktree_of_the_user_deleted_in_the_middle(tmp_path: Path) -> None:
+def test_deleted_linked_worktree_of_user_keeps_gain(tmp_path: Path) -> None:
     user = repos.project(tmp_path / "user")
     repos.git(user, "worktree", "add", "-q", str(tmp_path / "linked"), "-b", "side")
     repo = CampaignRepo.create(tmp_path / "campaign", NAME, tmp_path / "linked")
@@ -254,10 +254,8 @@ def test_a_linked_worktree_of_the_user_deleted_in_the_middle(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("gone", ["worktrees/s", "worktrees", "worktrees/s/.git",
                                   "repo.git/kopt/slots", "repo.git/kopt"])
-def test_a_slots_worktree_deleted_in_the_middle(tmp_path: Path, gone: str) -> None:
-    """By the worker, by a cleaner of old files, by hand: the slot fails or is captured, and the
-    next one works.
-    """
+def test_deleted_slot_worktree_does_not_stop_the_next(tmp_path: Path, gone: str) -> None:
+    """Whoever deletes it: the slot fails or is captured, and the next one works."""
     repo = CampaignRepo.create(tmp_path / "campaign", NAME, repos.project(tmp_path / "user"))
     tree = repo.worktree("s", repo.base)
     (tree / "kernel.c").write_text(MINE)
@@ -271,7 +269,7 @@ def test_a_slots_worktree_deleted_in_the_middle(tmp_path: Path, gone: str) -> No
     assert advance(repo) == repo.best
 
 
-def test_a_clone_that_is_gone_is_one_line(tmp_path: Path) -> None:
+def test_missing_clone_is_one_line(tmp_path: Path) -> None:
     repo = CampaignRepo.create(tmp_path / "campaign", NAME, repos.project(tmp_path / "user"))
     shutil.rmtree(repo.git_dir)
     with pytest.raises(KoptError) as error:
@@ -281,8 +279,8 @@ def test_a_clone_that_is_gone_is_one_line(tmp_path: Path) -> None:
         CampaignRepo(tmp_path / "campaign", NAME, tmp_path / "user")
 
 
-def test_a_lock_in_the_campaigns_clone_is_cleared_when_it_is_taken_over(tmp_path: Path) -> None:
-    """An index, a reference and the packed references: whatever a killed git held."""
+def test_locks_in_clone_are_cleared_on_takeover(tmp_path: Path) -> None:
+    """Locks of an index, a reference and the packed references, as a killed git leaves them."""
     repo = CampaignRepo.create(tmp_path / "campaign", NAME, repos.project(tmp_path / "user"))
     repos.git(repo.git_dir, "config", "core.filesRefLockTimeout", "0")
     for name in (f"{repo.ref}.lock", "packed-refs.lock", "HEAD.lock", "index.lock",
@@ -301,7 +299,7 @@ def test_a_lock_in_the_campaigns_clone_is_cleared_when_it_is_taken_over(tmp_path
 
 # the best commit and the scores
 
-def test_the_best_commit_is_a_file_for_people(tmp_path: Path) -> None:
+def test_best_commit_is_written_to_file(tmp_path: Path) -> None:
     repo = CampaignRepo.create(tmp_path / "campaign", NAME, repos.project(tmp_path / "user"))
     path = repo.folder / BEST_FILE
     assert BEST_FILE == "BEST_COMMIT" and path.read_text() == f"{repo.base}\n"
@@ -314,7 +312,7 @@ def test_the_best_commit_is_a_file_for_people(tmp_path: Path) -> None:
     assert [p.name for p in repo.folder.iterdir() if ".new" in p.name] == []
 
 
-def test_the_history_of_keeps_is_linear(tmp_path: Path) -> None:
+def test_kept_commits_are_linear(tmp_path: Path) -> None:
     repo = CampaignRepo.create(tmp_path / "campaign", NAME, repos.project(tmp_path / "user"))
     commits = [advance(repo, line) for line in (5, 15, 25, 35)]
     assert repo.log(repo.best, repo.base) == commits
@@ -330,10 +328,10 @@ def test_the_history_of_keeps_is_linear(tmp_path: Path) -> None:
     (1.2, 1.2 * 0.991, False), (1.2, 1.2 * 0.99, False), (1.2, 1.2 * 0.989, True),
     (1.0, 0.9, True), (3.0, 2.5, True),
 ])
-def test_accepted_scores_do_not_fall_by_more_than_a_percent(
+def test_accepted_score_may_not_fall_by_more_than_one_percent(
     before: float | None, now: float | None, falls: bool
 ) -> None:
-    said = keep.fallen(before, now)
-    assert bool(said) == falls and "\n" not in said
+    message = keep.fallen(before, now)
+    assert bool(message) == falls and "\n" not in message
     if falls:
-        assert "1 %" in said and f"{before:.3f}x" in said
+        assert "1 %" in message and f"{before:.3f}x" in message
