@@ -16,7 +16,7 @@ from engine.history import change_summary
 from engine.history.history import CampaignHistory
 from engine.journal.records import Candidate, DecisionRow
 from engine.judge.judge import describe_rows, describe_speedup
-from engine.markdown import level
+from harness.formats import quantities
 from harness.formats.text import plain
 from harness.verdict import Transfer, Verdict
 
@@ -77,7 +77,7 @@ def _gains(past: CampaignHistory, keeps: Iterable[DecisionRow]) -> Iterator[Less
 
 
 def _level(verdict: Verdict) -> str:
-    return level(verdict.alpha) if verdict.speedup_low is not None else ""
+    return quantities.alpha_level(verdict.alpha) if verdict.speedup_low is not None else ""
 
 
 def _transfers(transfer: Transfer | None) -> bool:

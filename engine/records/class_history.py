@@ -1,4 +1,4 @@
-"""What became of each config class: its baseline, then what every kept change made of it."""
+"""The history of each config class: its baseline, then its time after every kept change."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import msgspec
 
 from engine.history.history import CampaignHistory
 from engine.journal.records import DecisionRow, VerdictRow
-from engine.markdown import gain, micros
+from harness.formats import quantities
 
 HEAD = ("round", "commit", "class", "time", "against the last best", "against the baseline")
 
 
-class Mark(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast one class was after a keep, or at first; gains are ln(before / after)."""
+class ClassMeasurement(msgspec.Struct, frozen=True, kw_only=True):
+    """The time of one class after a keep, or of the baseline; gains are ln(before / after)."""
 
     round: int
     commit: str
@@ -31,19 +31,19 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClassStep(msgspec.Struct, frozen=True, kw_only=True):
-    """All classes after one keep, and when that was known."""
+    """All classes after one keep; `at` is the time of the measurement."""
 
     at: float
     round: int
     commit: str
-    marks: tuple[Mark, ...]
+    classes: tuple[ClassMeasurement, ...]
 
 
 def steps(past: CampaignHistory) -> Iterator[ClassStep]:
-    """Yield the baseline, then each keep once it was measured against that.
+    """Yield the baseline, then each keep that was measured against the baseline.
 
-    Of several keeps of one round the last is. Where none was by the end of its round, they stand
-    as they were measured against the best before them: what was once said is not taken back.
+    Of several keeps in one round only the last is measured so. Where none was by the end of the
+    round, each is shown with its gain over the best before it, and stays so: files only grow.
     """
     rows = list(past.verdicts.values())
     first = next((row for row in rows if row.purpose == "baseline"), None)
@@ -52,47 +52,48 @@ def steps(past: CampaignHistory) -> Iterator[ClassStep]:
     headlines = {row.candidate: row for row in reversed(rows) if row.purpose == "headline"}
     for keep in past.keeps:
         own = past.verdicts.get(keep.verdict or 0)
-        if own is not None and _unmeasured(past, keep, headlines):
+        if own is not None and _is_unmeasured(past, keep, headlines):
             yield _step(keep.round, keep.commit, own, None, own)
-        if found := headlines.get(keep.commit[:12]):
-            yield _step(keep.round, keep.commit, found, found, own)
+        if headline := headlines.get(keep.commit[:12]):
+            yield _step(keep.round, keep.commit, headline, headline, own)
 
 
-def by_class(past: CampaignHistory) -> list[Mark]:
-    """Return each class's history, class by class; none where nothing was kept."""
+def by_class(past: CampaignHistory) -> list[ClassMeasurement]:
+    """Return the history of each class, one class after the other; [] if nothing was kept."""
     if not past.keeps:
         return []
-    found: dict[str, list[Mark]] = {}
+    measurements: dict[str, list[ClassMeasurement]] = {}
     for step in steps(past):
-        for mark in step.marks:
-            found.setdefault(mark.config_class, []).append(mark)
-    return [mark for marks in found.values() for mark in marks]
+        for own in step.classes:
+            measurements.setdefault(own.config_class, []).append(own)
+    return [own for measured in measurements.values() for own in measured]
 
 
-def cells(mark: Mark) -> tuple[str, str, str, str]:
-    """Return a class, its time and its gains as a table shows them."""
-    last = "" if mark.against_last_best is None else gain(mark.against_last_best)
-    return mark.name, micros(mark.latency_us), last, gain(mark.against_baseline)
+def cells(own: ClassMeasurement) -> tuple[str, str, str, str]:
+    """Return a table's cells: the class, its time, its gains over the last best and baseline."""
+    last = "" if own.against_last_best is None else quantities.gain(own.against_last_best)
+    return (own.name, quantities.latency_us(own.latency_us), last,
+            quantities.gain(own.against_baseline))
 
 
-def _unmeasured(past: CampaignHistory, keep: DecisionRow,
-                headlines: Mapping[str, VerdictRow]) -> bool:
-    """Tell whether a round that had kept this was over with nothing measured against the baseline.
-    """
-    ended = next((r.ended_at for r in past.rounds if r.n == keep.round), None)
-    known = (headlines.get(other.commit[:12]) for other in past.keeps if other.round == keep.round)
+def _is_unmeasured(past: CampaignHistory, keep: DecisionRow,
+                   headlines: Mapping[str, VerdictRow]) -> bool:
+    """Tell whether the keep's round ended with none of its keeps measured against the baseline."""
+    ended = next((round.ended_at for round in past.rounds if round.n == keep.round), None)
+    measured = (headlines.get(other.commit[:12])
+                for other in past.keeps if other.round == keep.round)
     return ended is not None and keep.at <= ended and \
-        not any(row is not None and row.at <= ended for row in known)
+        not any(row is not None and row.at <= ended for row in measured)
 
 
 def _step(n: int, commit: str, shown: VerdictRow, headline: VerdictRow | None,
           own: VerdictRow | None) -> ClassStep:
-    first = shown.purpose == "baseline"
-    before = {row.config_class: row.log_ratio
-              for row in (() if own is None else own.decode().rows)}
-    return ClassStep(at=shown.at, round=n, commit=commit, marks=tuple(Mark(
+    is_baseline = shown.purpose == "baseline"
+    against_best = {row.config_class: row.log_ratio
+                    for row in (() if own is None else own.decode().rows)}
+    return ClassStep(at=shown.at, round=n, commit=commit, classes=tuple(ClassMeasurement(
         round=n, commit=commit, config_class=row.config_class, core=row.core,
-        latency_us=row.latency_us, outcome="" if first else row.outcome,
-        against_last_best=before.get(row.config_class),
-        against_baseline=None if headline is None else 0.0 if first else row.log_ratio)
+        latency_us=row.latency_us, outcome="" if is_baseline else row.outcome,
+        against_last_best=against_best.get(row.config_class),
+        against_baseline=None if headline is None else 0.0 if is_baseline else row.log_ratio)
         for row in shown.decode().rows))

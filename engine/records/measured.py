@@ -1,51 +1,55 @@
-"""How verdicts are told in the files for people: latencies, kernels, tables of config classes."""
+"""Verdicts in the files for people: latencies, kernels, tables of config classes."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
 
 from engine.history.campaign_view import JournalView
 from engine.history.history import CampaignHistory, Change
 from engine.journal.records import DecisionRow, Round, VerdictRow
-from engine.judge.judge import describe_speedup
-from engine.markdown import gain, level, micros, table
+from engine.markdown import table
+from harness.formats import quantities
 from harness.timing.plan import Score
 from harness.verdict import Row, Verdict
 
 CLASSES = ("class", "result", "best", "candidate", "change", "% of roofline", "note")
-_PROFILED = re.compile(r": candidate (\S.*?) \d[\d.]* us")
-AT_FIRST = ("class", "correct", "latency", "% of roofline", "note")
+BASELINE = ("class", "correct", "latency", "% of roofline", "note")
 GAINS = ("class", "before", "best", "gain", "% of roofline")
+_PROFILED = re.compile(r": candidate (\S.*?) \d[\d.]* us")
 
 
 def is_kernel_time(verdict: Verdict, score: Score) -> bool:
-    """Whether a verdict's latency is GPU kernel time; otherwise it is that of whole calls."""
+    """Tell whether a verdict's latency is GPU kernel time; otherwise it is that of whole calls."""
     return verdict.latency_kind == "measured-gpu" and score == "kernel"
 
 
 def latencies(verdict: Verdict, score: Score) -> tuple[str, str]:
-    """Return the time of calls and the GPU kernel time; what was not the scored time is empty."""
-    told = micros(verdict.latency_us)
-    return ("", told) if is_kernel_time(verdict, score) else (told, "")
+    """Return the call time and the GPU kernel time; the one that is not scored is empty."""
+    latency = quantities.latency_us(verdict.latency_us)
+    return ("", latency) if is_kernel_time(verdict, score) else (latency, "")
 
 
 def change(verdict: Verdict) -> str:
-    """Return how a candidate's time differs from the best's before it: `-6.2% time; ...`."""
+    """Return how a candidate's time differs from the last best's: `-6.2% time; 1.07x [...]`."""
     if verdict.speedup is None:
         return "not measured"
     return f"{1 / verdict.speedup - 1:+.1%} time; {speedup(verdict)}"
 
 
 def speedup(verdict: Verdict) -> str:
-    """Return a speedup with its interval and what that holds at."""
-    sure = verdict.speedup_low is not None and verdict.speedup_high is not None
-    return describe_speedup(verdict) + (level(verdict.alpha) if sure else "")
+    """Return a speedup with its interval and error rate: `1.07x [1.05, 1.09] at alpha 0.05`."""
+    return quantities.speedup(verdict.speedup, verdict.speedup_low, verdict.speedup_high,
+                              verdict.alpha) or "not measured"
+
+
+def recorded_speedup(row: VerdictRow | None) -> str:
+    """Return the speedup of a verdict in the journal, "" without a verdict."""
+    return "" if row is None else quantities.speedup(row.speedup, row.low, row.high, alpha(row))
 
 
 def alpha(row: VerdictRow | None) -> float | None:
-    """Return the error rate that a verdict's interval holds at."""
+    """Return the error rate of a verdict's interval."""
     return None if row is None else row.decode().alpha
 
 
@@ -56,51 +60,63 @@ def of_headline(past: CampaignHistory) -> VerdictRow | None:
 
 
 def before(row: Row) -> float | None:
-    """Return the time of the best beside a candidate's, so that the two have the measured ratio.
+    """Return a candidate's latency times the measured ratio: the time of the best before it.
 
-    That is a mean over pairs of runs; what was measured of each side alone is a median, and two of
-    these may say the opposite.
+    The ratio is a mean over pairs of runs; the latencies of the two sides are medians, whose ratio
+    may point the other way.
     """
     if row.latency_us is None or row.log_ratio is None:
         return row.incumbent_us
     return row.latency_us * math.exp(row.log_ratio)
 
 
-def kernel(story: JournalView, n: int, verdict: Verdict) -> str:
-    """Return the kernel that a verdict of a round is about: the profiler's, or the hottest known.
-    """
-    seen = [found[1] for e in verdict.evidence
-            if e.kind == "kernels" and (found := _PROFILED.search(e.detail))]
-    nearest = sorted(story.bottlenecks, key=lambda number: (number > n, abs(number - n)))
-    named = [b.kernel for number in nearest for b in story.bottlenecks[number] if b.kernel]
-    return (seen or named or [story.row.op])[0]
+def kernel(view: JournalView, n: int, verdict: Verdict) -> str:
+    """Return the kernel that a verdict of round `n` is about: the profiler's, else the hottest."""
+    profiled = [found[1] for evidence in verdict.evidence
+                if evidence.kind == "kernels" and (found := _PROFILED.search(evidence.detail))]
+    nearest = sorted(view.bottlenecks, key=lambda number: (number > n, abs(number - n)))
+    hottest = [bottleneck.kernel for number in nearest
+               for bottleneck in view.bottlenecks[number] if bottleneck.kernel]
+    return (profiled or hottest or [view.row.op])[0]
 
 
 def classes(verdict: Verdict) -> str:
-    """Return the table of a verdict's config classes; times are those of the pair, side by side."""
-    return table(CLASSES, (_class(row) for row in verdict.rows))
+    """Return the table of a verdict's config classes, best and candidate side by side."""
+    return table(CLASSES, ((
+        class_name(row), row.outcome if row.correct else "wrong",
+        quantities.latency_us(before(row)), quantities.latency_us(row.latency_us),
+        "" if row.log_ratio is None else quantities.gain(row.log_ratio), roofline_share(row),
+        row.note) for row in verdict.rows))
 
 
 def classes_of_baseline(verdict: Verdict) -> str:
-    """Return the table of the config classes as they were before anything was changed."""
-    return table(AT_FIRST, ((
-        row.config_class + (" (core)" if row.core else ""), "yes" if row.correct else "no",
-        micros(row.latency_us), reach(row), row.note) for row in verdict.rows))
+    """Return the table of the config classes before any change."""
+    return table(BASELINE, ((
+        class_name(row), "yes" if row.correct else "no", quantities.latency_us(row.latency_us),
+        roofline_share(row), row.note) for row in verdict.rows))
 
 
-def _class(row: Row) -> tuple[str, ...]:
-    return (row.config_class + (" (core)" if row.core else ""),
-            row.outcome if row.correct else "wrong", micros(before(row)),
-            micros(row.latency_us), "" if row.log_ratio is None else gain(row.log_ratio),
-            reach(row), row.note)
+def classes_of_best(past: CampaignHistory) -> str:
+    """Return the table of baseline against best, by class; "" if they were never measured so."""
+    verdict = of_best(past)
+    if verdict is None or not verdict.rows or past.best == past.base:
+        return ""
+    return table(GAINS, ((
+        row.config_class, quantities.latency_us(before(row) or row.latency_us),
+        quantities.latency_us(row.latency_us), quantities.gain(row.log_ratio), roofline_share(row))
+        for row in verdict.rows))
 
 
-def reach(row: Row) -> str:
+def class_name(row: Row) -> str:
+    return row.config_class + (" (core)" if row.core else "")
+
+
+def roofline_share(row: Row) -> str:
     return "" if row.pct_of_roofline is None else f"{row.pct_of_roofline:.0f}%"
 
 
 def of_best(past: CampaignHistory) -> Verdict | None:
-    """Return what is known of the best: its verdict against the baseline, or the baseline's own."""
+    """Return the best's newest correct verdict against the baseline, else the baseline's own."""
     newest: VerdictRow | None = None
     for row in past.verdicts.values():
         if row.correct and (row.purpose == "baseline" or (
@@ -113,46 +129,32 @@ def baseline(past: CampaignHistory) -> VerdictRow | None:
     return next((row for row in past.verdicts.values() if row.purpose == "baseline"), None)
 
 
-def of_classes(past: CampaignHistory) -> str:
-    """Return baseline against best, class by class, as measured beside each other; "" if never."""
-    verdict = of_best(past)
-    if verdict is None or not verdict.rows or past.best == past.base:
-        return ""
-    return table(GAINS, ((row.config_class, micros(before(row) or row.latency_us),
-                          micros(row.latency_us), gain(row.log_ratio), reach(row))
-                         for row in verdict.rows))
-
-
 def metrics(past: CampaignHistory) -> str:
-    """Return the best's numbers in one line."""
+    """Return the numbers of the best in one line."""
     verdict = of_best(past)
     if verdict is None:
         return "not measured"
     latency = "not timed" if verdict.latency_us is None else \
-        f"{verdict.latency_us:.3f} us ({verdict.latency_kind})"
-    if not any(row.purpose == "headline" and row.candidate == past.best[:12]
-               for row in past.verdicts.values()):
+        f"{quantities.latency_us(verdict.latency_us)} ({verdict.latency_kind})"
+    if of_headline(past) is None:
         kept = "nothing was kept" if past.best == past.base else "the best was not measured"
         return f"1.00x: {kept}; baseline {latency}"
-    rows = ", ".join(f"{row.config_class} {row.latency_us:.3f} us" for row in verdict.rows
-                     if row.latency_us is not None)
+    rows = ", ".join(f"{row.config_class} {quantities.latency_us(row.latency_us)}"
+                     for row in verdict.rows if row.latency_us is not None)
     return f"{speedup(verdict)} against the baseline; {latency}; {rows}"
 
 
 def of_round(past: CampaignHistory, round: Round) -> list[tuple[DecisionRow, Verdict]]:
-    """Return what was decided in a round on candidates that have a verdict, in its order."""
-    return [(d, past.verdicts[d.verdict].decode()) for d in past.decisions
-            if d.round == round.n and d.verdict in past.verdicts and within(d, round)]
+    """Return a round's decisions on candidates that have a verdict, in order."""
+    return [(decision, past.verdicts[decision.verdict].decode()) for decision in past.decisions
+            if decision.round == round.n and decision.verdict in past.verdicts
+            and is_within(decision, round)]
 
 
-def within(decision: DecisionRow, round: Round) -> bool:
-    """Whether something was decided before a round was over; later it is an approval."""
+def is_within(decision: DecisionRow, round: Round) -> bool:
+    """Tell whether a decision was made before its round ended; a later one is an approval."""
     return decision.at <= (round.ended_at or math.inf)
 
 
-def told(pair: Change | None) -> str:
+def times(pair: Change | None) -> str:
     return "not scored" if pair is None else f"{pair[0]:.3f} -> {pair[1]:.3f} us"
-
-
-def numbered(items: Sequence[str]) -> Iterator[str]:
-    return (f"{number}. {item}" for number, item in enumerate(items, 1))

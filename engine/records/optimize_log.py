@@ -8,141 +8,141 @@ from engine.history import change_summary
 from engine.history.campaign_view import JournalView, ProgramNotRun, TipsRead
 from engine.journal.records import Round, VerdictRow
 from engine.markdown import line
-from engine.records import final_report, measured, performance, round_summary, scope, stop_summary
+from engine.records import final_report, measured, performance, round_summary, stop_summary
 from harness.verdict import Verdict
 
-Entry = tuple[float, str]
-"""When something happened, and what is said of it."""
+LogEntry = tuple[float, str]
+"""When something happened, and its text."""
 
 
-def page(story: JournalView) -> str:
+def page(view: JournalView) -> str:
     """Return optimize.md."""
-    entries = [*_tips(story), *_rounds(story), *_approvals(story),
-               *((row.at, "\n".join(end_to_end(story, row))) for row in story.end_to_end),
-               *((at, "\n".join(not_run(story, told))) for at, told in story.not_run),
-               *_rollbacks(story), *((at, _stop(story, at)) for at, _ in story.stops)]
-    parts = ["\n".join(_head(story)), *(text for _, text in sorted(entries, key=lambda e: e[0]))]
+    entries = [*_tips(view), *_rounds(view), *_approvals(view),
+               *((row.at, "\n".join(end_to_end(view, row))) for row in view.end_to_end),
+               *((at, "\n".join(not_run(view, record))) for at, record in view.not_run),
+               *_rollbacks(view), *((at, _stop(view, at)) for at, _ in view.stops)]
+    entries.sort(key=lambda entry: entry[0])
+    parts = ["\n".join(_head(view)), *(text for _, text in entries)]
     return "".join(f"{text.rstrip()}\n\n" for text in parts)
 
 
-def _head(story: JournalView) -> Iterator[str]:
-    row = story.row
+def _head(view: JournalView) -> Iterator[str]:
+    row = view.row
     yield from (f"# {line(row.op)} in {line(row.backend or row.lang)}: the campaign's log", "",
                 f"- campaign: {line(row.id)}", f"- target: {line(row.op)}",
                 f"- language: {line(row.lang)}; backend: {line(row.backend)}",
                 f"- GPU: {line(row.gpu)} ({line(row.device)})",
                 f"- project: {line(row.project)}, commit {row.base_commit}",
-                f"- measured by: {line(story.measured_by)}",
-                f"- tested by: {line(story.commands.tested_by)}",
-                f"- started: {story.stamp(row.created_at)}")
+                f"- measured by: {line(view.measured_by)}",
+                f"- tested by: {line(view.commands.tested_by)}",
+                f"- started: {view.stamp(row.created_at)}")
 
 
-def _tips(story: JournalView) -> Iterator[Entry]:
-    for at, told in story.tips:
-        yield at, "\n".join(tips_read(told))
+def _tips(view: JournalView) -> Iterator[LogEntry]:
+    for at, tips in view.tips:
+        yield at, "\n".join(tips_read(tips))
 
 
-def tips_read(told: TipsRead) -> Iterator[str]:
-    """Yield the section on what an earlier campaign had learned."""
-    count = len(told.lessons)
-    more = f"; {told.left_out} older ones were left out" if told.left_out else ""
+def tips_read(tips: TipsRead) -> Iterator[str]:
+    """Yield the section on the lessons of earlier campaigns."""
+    count = len(tips.lessons)
+    more = f"; {tips.left_out} older ones were left out" if tips.left_out else ""
     yield from ("## Tips read before the baseline", "")
-    yield f"- {line(told.path)}: {count or 'no'} lesson{'' if count == 1 else 's'}{more}"
-    yield from (f"- {line(lesson)}" for lesson in told.lessons)
+    yield f"- {line(tips.path)}: {count or 'no'} lesson{'' if count == 1 else 's'}{more}"
+    yield from (f"- {line(lesson)}" for lesson in tips.lessons)
 
 
-def _rounds(story: JournalView) -> Iterator[Entry]:
-    for round in story.history.rounds:
+def _rounds(view: JournalView) -> Iterator[LogEntry]:
+    for round in view.history.rounds:
         if round.ended_at is not None:
-            yield round.ended_at, "\n".join(_round(story, round))
+            yield round.ended_at, "\n".join(_round(view, round))
 
 
-def _round(story: JournalView, round: Round) -> Iterator[str]:
+def _round(view: JournalView, round: Round) -> Iterator[str]:
     yield from (f"## Round {round.n}: {round.outcome}", "",
                 f"{line(round.summary)}; best {round_summary.best(round)}", "",
-                f"- time: {story.stamp(round.ended_at or round.started_at)}",
-                *scope.of_round(story, round))
+                f"- time: {view.stamp(round.ended_at or round.started_at)}",
+                *round_summary.scope(view, round))
     if round.outcome == "baseline":
-        yield from _baseline(story)
+        yield from _baseline(view)
     else:
-        yield from _tries(story, round)
+        yield from _attempts(view, round)
     yield from (f"- details: rounds/round-{round.n}/summary.md", "")
-    yield from round_summary.review(story.reviews.get(round.n))
+    yield from round_summary.review(view.reviews.get(round.n))
 
 
-def _baseline(story: JournalView) -> Iterator[str]:
-    first = measured.baseline(story.history)
+def _baseline(view: JournalView) -> Iterator[str]:
+    first = measured.baseline(view.history)
     if first is None:
         return
     verdict = first.decode()
-    yield f"- commit: {story.history.base}"
+    yield f"- commit: {view.history.base}"
     yield f"- correct: {'yes' if verdict.correct else 'no'}, {len(verdict.rows)} config classes"
     yield from ("", measured.classes_of_baseline(verdict))
 
 
-def _tries(story: JournalView, round: Round) -> Iterator[str]:
-    """Yield what the round tried: hypothesis, change, result, test and decision of each."""
-    for told, verdict in measured.of_round(story.history, round):
-        candidate = story.history.candidates.get(told.candidate)
-        yield f"- hypothesis: {line(candidate.hypothesis) if candidate else told.candidate}" \
-            f"{line(scope.of_candidate(story, told.candidate, round))}"
-        yield f"  - changes: {line(change_summary.describe(story.history.folder, candidate))}"
+def _attempts(view: JournalView, round: Round) -> Iterator[str]:
+    """Yield the hypothesis, change, result, test and decision of each candidate."""
+    for decision, verdict in measured.of_round(view.history, round):
+        candidate = view.history.candidates.get(decision.candidate)
+        scope = round_summary.scope_note(view.scopes.get(decision.candidate, ""), round)
+        yield f"- hypothesis: {line(candidate.hypothesis) if candidate else decision.candidate}" \
+            f"{line(scope)}"
+        yield f"  - changes: {line(change_summary.describe(view.history.folder, candidate))}"
         yield f"  - result: {measured.change(verdict)}; " \
             f"test {'PASS' if verdict.correct else 'FAIL'}"
-        yield f"  - decision: {told.kind}: {line(told.reason)}"
+        yield f"  - decision: {decision.kind}: {line(decision.reason)}"
 
 
-def _approvals(story: JournalView) -> Iterator[Entry]:
-    """Yield what people decided, which may be long after a round had ended."""
-    for told in story.history.decisions:
-        if told.actor != "engine":
-            commit = f" as commit {told.commit[:12]}" if told.commit else ""
-            why = performance.why(story, told) if told.kind == "keep" else line(told.reason)
-            yield told.at, f"## {told.kind}, decided by {line(told.actor)}\n\n" \
-                f"- {story.stamp(told.at)}: candidate {told.candidate[:12]}{commit}: {why}"
+def _approvals(view: JournalView) -> Iterator[LogEntry]:
+    """Yield the decisions of people, which may come long after their round has ended."""
+    for decision in view.history.decisions:
+        if decision.actor != "engine":
+            commit = f" as commit {decision.commit[:12]}" if decision.commit else ""
+            why = performance.why(view, decision) if decision.kind == "keep" \
+                else line(decision.reason)
+            yield decision.at, f"## {decision.kind}, decided by {line(decision.actor)}\n\n" \
+                f"- {view.stamp(decision.at)}: candidate {decision.candidate[:12]}{commit}: {why}"
 
 
-def _rollbacks(story: JournalView) -> Iterator[Entry]:
-    """Yield where the best failed its final acceptance and gave way."""
-    for one in story.history.rollbacks:
-        undone = ", ".join(commit[:12] for commit in one.undone)
-        yield (
-            one.at,
-            f"## Rolled back to {one.commit[:12]}\n\n- time: {story.stamp(one.at)}\n"
-            f"- {line(stop_summary.rolled_back(one))}\n"
-            f"- kept before, and not in the result: {undone}",
-        )
+def _rollbacks(view: JournalView) -> Iterator[LogEntry]:
+    """Yield the commits that failed their final acceptance."""
+    for rollback in view.history.rollbacks:
+        undone = ", ".join(commit[:12] for commit in rollback.undone)
+        yield rollback.at, (
+            f"## Rolled back to {rollback.commit[:12]}\n\n- time: {view.stamp(rollback.at)}\n"
+            f"- {line(stop_summary.rollback_reason(rollback))}\n"
+            f"- kept before, and not in the result: {undone}")
 
 
-def end_to_end(story: JournalView, row: VerdictRow) -> Iterator[str]:
+def end_to_end(view: JournalView, row: VerdictRow) -> Iterator[str]:
     """Yield the section on runs of the whole program, baseline against best."""
     verdict = row.decode()
     yield from ("## End to end", "", f"- commit: {row.candidate}")
-    if story.commands.end_to_end:
-        yield f"- command: {line(story.commands.end_to_end)}"
-    yield f"- result: {ended(verdict)}"
+    if view.commands.end_to_end:
+        yield f"- command: {line(view.commands.end_to_end)}"
+    yield f"- result: {end_to_end_result(verdict)}"
     yield from (f"- {line(note)}" for note in verdict.notes)
     yield from ("", measured.classes(verdict)) if verdict.rows else ("",)
 
 
-def not_run(story: JournalView, told: ProgramNotRun) -> Iterator[str]:
-    """Yield the section on the whole program where there was no time to run it."""
-    yield from ("## End to end", "", f"- commit: {told.commit}",
-                f"- command: {line(story.commands.end_to_end)}", f"- result: {line(told.message)}")
+def not_run(view: JournalView, record: ProgramNotRun) -> Iterator[str]:
+    """Yield the section that says why the whole program was not run."""
+    yield from ("## End to end", "", f"- commit: {record.commit}",
+                f"- command: {line(view.commands.end_to_end)}", f"- result: {line(record.message)}")
 
 
-def ended(verdict: Verdict) -> str:
-    """Return what the whole program gained, or why that is not known."""
+def end_to_end_result(verdict: Verdict) -> str:
+    """Return the whole program's gain, or why it is not known."""
     if verdict.speedup is None:
         return f"not measured: {line(verdict.rejected_reason or 'it was not timed')}"
-    lost = ": what the kernel gains, the program loses" \
-        if (verdict.speedup_high or 1.0) < 1 else ""
-    return f"{measured.speedup(verdict)}{lost}"
+    is_slower = (verdict.speedup_high or 1.0) < 1
+    return measured.speedup(verdict) + (
+        ": the program is slower, although the kernel is faster" if is_slower else "")
 
 
-def _stop(story: JournalView, at: float) -> str:
-    """Return the Stop Summary and the Final Report of a stop, as things were then."""
-    told = dict(story.stops)[at]
-    return f"{stop_summary.summary(story, at, told)}\n" + "\n".join(
-        final_report.lines(story, at, told)
-    )
+def _stop(view: JournalView, at: float) -> str:
+    """Return the Stop Summary and the Final Report of a stop."""
+    stop = dict(view.stops)[at]
+    return f"{stop_summary.summary(view, at, stop)}\n" + "\n".join(
+        final_report.lines(view, at, stop))

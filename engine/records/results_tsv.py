@@ -16,51 +16,55 @@ LOOP, REGIME = "campaign", "verdict"
 
 def of_trials(trials: Sequence[Trial], *, round: int, slot: str, model: str,
               gpu: str) -> list[tuple[str, ...]]:
-    """Return the rows of a slot's trials."""
+    """Return the file's rows for a slot's trials."""
     return [trials_tsv.row(trial, model=model, gpu=gpu, experiment=f"{round}.{slot}.{trial.number}")
             for trial in trials]
 
 
 def page(reader: Reader, campaign: str, *, model: str, gpu: str) -> str:
-    """Return results.tsv: what was tried in the order in which it was known.
+    """Return results.tsv in the order in which results were known.
 
-    What a round that was cut short tried again, with the very same result, is there once.
+    A round that was interrupted may repeat a trial; with the same result it is listed once.
     """
     past = history.read(reader, campaign)
-    tried: dict[tuple[str, ...], float] = {}
+    trials: dict[tuple[str, ...], float] = {}
     for recorded in reader.trials(campaign):
         row, = of_trials([recorded.trial], round=recorded.round, slot=recorded.slot, model=model,
                          gpu=gpu)
-        tried.setdefault(row, recorded.at)
-    rows = [(at, row) for row, at in tried.items()]
+        trials.setdefault(row, recorded.at)
+    rows = [(at, row) for row, at in trials.items()]
     for verdict in past.verdicts.values():
         if verdict.purpose in ("baseline", "headline", "headline-doubted", "e2e"):
             rows.append((verdict.at, _row(
                 f"{verdict.purpose}.{verdict.candidate[:12]}", verdict.purpose,
                 verdict.decode(), model, gpu, verdict.purpose)))
-    for told in past.decisions:
-        if told.verdict in past.verdicts:
-            rows.append((told.at, _decided(told, past.candidates.get(told.candidate),
-                                           past.verdicts[told.verdict].decode(), model,
-                                           gpu)))
-    rows.sort(key=lambda one: one[0])
+    for decision in past.decisions:
+        if decision.verdict in past.verdicts:
+            rows.append((decision.at, _decided(
+                decision, past.candidates.get(decision.candidate),
+                past.verdicts[decision.verdict].decode(), model, gpu)))
+    rows.sort(key=lambda entry: entry[0])
     return trials_tsv.HEAD + trials_tsv.text(row for _, row in rows)
 
 
-def _decided(told: DecisionRow, candidate: Candidate | None, verdict: Verdict, model: str,
+def _decided(decision: DecisionRow, candidate: Candidate | None, verdict: Verdict, model: str,
              gpu: str) -> tuple[str, ...]:
-    tag = "rejected" if not verdict.valid or told.kind == "reject" else "tried"
-    tag = "kept" if told.kind == "keep" else tag if verdict.correct == verdict.valid else "revert"
+    if decision.kind == "keep":
+        tag = "kept"
+    elif verdict.valid and not verdict.correct:
+        tag = "revert"
+    else:
+        tag = "rejected" if not verdict.valid or decision.kind == "reject" else "tried"
     slot = candidate.slot if candidate else ""
-    idea = f"{candidate.hypothesis}; " if candidate else ""
-    return _row(f"{told.round}.{slot}.{told.candidate[:12]}", tag, verdict, model, gpu,
-                f"{told.kind}: {idea}{told.reason}", commit=told.commit)
+    hypothesis = f"{candidate.hypothesis}; " if candidate else ""
+    return _row(f"{decision.round}.{slot}.{decision.candidate[:12]}", tag, verdict, model, gpu,
+                f"{decision.kind}: {hypothesis}{decision.reason}", commit=decision.commit)
 
 
 def _row(experiment: str, tag: str, verdict: Verdict, model: str, gpu: str, why: str, *,
          commit: str = "") -> tuple[str, ...]:
-    said = "PASS" if verdict.correct else "FAIL" if verdict.valid else "REJECTED"
+    correctness = "PASS" if verdict.correct else "FAIL" if verdict.valid else "REJECTED"
     kind = f"; {verdict.latency_kind}" if verdict.latency_kind else ""
-    return (experiment, tag, LOOP, model, gpu, REGIME, said,
+    return (experiment, tag, LOOP, model, gpu, REGIME, correctness,
             trials_tsv.number(verdict.latency_us, 4), trials_tsv.number(verdict.pct_of_roofline, 2),
             verdict.candidate_id, commit[:12], f"{why}{kind}")

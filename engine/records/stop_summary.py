@@ -1,4 +1,4 @@
-"""The Stop Summary: why a campaign ended, where it stood then, and what made it slower lately."""
+"""The Stop Summary: why a campaign stopped, where it stood, and what regressed lately."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ REGRESSIONS = ("attempt", "date", "BEST_COMMIT", "candidate", "hypothesis", "cha
                "call time best -> candidate", "GPU time best -> candidate", "delta", "notes")
 
 
-def summary(story: JournalView, at: float, told: StopRecord) -> str:
-    """Return the Stop Summary of a stop, as things were then."""
-    past = story.history.until(at)
+def summary(view: JournalView, at: float, stop: StopRecord) -> str:
+    """Return the Stop Summary with the campaign's state at the time of the stop."""
+    past = view.history.until(at)
     counts, recent = past.tally, past.recent()
     lines = [
-        "## Stop Summary", "", f"- stop time: {story.stamp(at)}",
-        f"- stop reason: {line(told.outcome)}",
+        "## Stop Summary", "", f"- stop time: {view.stamp(at)}",
+        f"- stop reason: {line(stop.outcome)}",
         f"- current BEST_COMMIT: {past.best}",
-        *(f"- rolled back: {line(rolled_back(one))}" for one in past.rollbacks),
+        *(f"- rolled back: {line(rollback_reason(rollback))}" for rollback in past.rollbacks),
         f"- current best metrics: {line(measured.metrics(past))}",
         f"- rounds: {counts.rounds}, at the end {counts.consecutive_regressions} regressions and "
         f"{counts.without_gain} rollbacks in a row",
-        f"- spent: {told.wall_s:.0f} s, {told.trials} trials{cost(told.cost)}",
-        f"- candidates waiting for a person: {told.waiting}",
+        f"- spent: {stop.wall_s:.0f} s, {stop.trials} trials{cost(stop.cost)}",
+        f"- candidates waiting for a person: {stop.waiting}",
         f"- recent regressions: {len(recent)}", ""]
     if recent:
-        lines.append(regressions(story, recent))
+        lines.append(regressions(view, recent))
     return "\n".join(lines)
 
 
-def rolled_back(one: Rollback) -> str:
-    """Return from where a best gave way, and why."""
-    return f"from {one.before[:12]}: {one.reason}; {one.destination}"
+def rollback_reason(rollback: Rollback) -> str:
+    """Return the commit that was rolled back, and why."""
+    return f"from {rollback.before[:12]}: {rollback.reason}; {rollback.destination}"
 
 
-def regressions(story: JournalView, found: Sequence[Regression]) -> str:
-    """Return the table of regression summaries."""
+def regressions(view: JournalView, found: Sequence[Regression]) -> str:
+    """Return the table of regressions."""
     return table(REGRESSIONS, [(
-        f"round {one.round}", story.stamp(one.at), one.baseline[:8], one.candidate[:8],
-        f"{one.hypothesis} (against {one.bottleneck})" if one.bottleneck else one.hypothesis,
-        ", ".join(one.files), measured.told(one.wall_us), measured.told(one.kernel_us),
-        f"{one.change:+.1%}", "; ".join(one.points)) for one in found])
+        f"round {own.round}", view.stamp(own.at), own.baseline[:8], own.candidate[:8],
+        f"{own.hypothesis} (against {own.bottleneck})" if own.bottleneck else own.hypothesis,
+        ", ".join(own.files), measured.times(own.wall_us), measured.times(own.kernel_us),
+        f"{own.change:+.1%}", "; ".join(own.points)) for own in found])

@@ -1,5 +1,6 @@
-"""performance_trend.md: a line a round, and one a config class where something was kept; it only
-ever grows.
+"""performance_trend.md: a line for each round, and for each config class after a keep.
+
+The file only ever grows.
 """
 
 from __future__ import annotations
@@ -8,55 +9,56 @@ from collections.abc import Iterator
 
 from engine.history.campaign_view import JournalView
 from engine.journal.records import DecisionRow, Round
-from engine.markdown import line, micros, table
+from engine.markdown import line, table
 from engine.records import class_history, measured, round_summary
 from engine.records.class_history import ClassStep
+from harness.formats import quantities
 
 HEAD = ("round", "status", "what", "best candidate", "against the last best",
         "best against baseline", "finding")
 STATUS = {"baseline": "BASELINE", "keep": "ACCEPTED"}
 CLASS = "class"
-Entry = tuple[float, int, tuple[str, ...]]
-"""When it was known, of which round it is, and a line of the table."""
+TrendLine = tuple[float, int, tuple[str, ...]]
+"""When the line was known, its round, and its cells."""
 
 
-def page(story: JournalView) -> str:
+def page(view: JournalView) -> str:
     """Return performance_trend.md."""
-    ended = {round.n: round.ended_at for round in story.history.rounds
-             if round.ended_at is not None}
-    entries = [(ended[round.n], round.n, _row(story, round)) for round in story.history.rounds
-               if round.n in ended]
-    for step in class_history.steps(story.history):
+    rounds = view.history.rounds
+    ended = {round.n: round.ended_at for round in rounds if round.ended_at is not None}
+    lines = [(ended[round.n], round.n, _row(view, round)) for round in rounds if round.n in ended]
+    for step in class_history.steps(view.history):
         if step.round in ended:
-            entries += _classes(step, ended[step.round])
-    lines = sorted(entries, key=lambda entry: entry[:2])
-    return f"# {line(story.campaign)}\n\n" + table(HEAD, (row for _, _, row in lines))
+            lines += _class_lines(step, ended[step.round])
+    lines.sort(key=lambda trend_line: trend_line[:2])
+    return f"# {line(view.campaign)}\n\n" + table(HEAD, (cells for _, _, cells in lines))
 
 
-def _classes(step: ClassStep, ended_at: float) -> Iterator[Entry]:
-    """Yield a line a class, below that of its round; what a person kept later comes later."""
-    for mark in step.marks:
+def _class_lines(step: ClassStep, ended_at: float) -> Iterator[TrendLine]:
+    """Yield a line for each class below its round's; an approval after the round comes later."""
+    for own in step.classes:
         yield max(step.at, ended_at), step.round, (
-            str(step.round), CLASS, *class_history.cells(mark), mark.outcome)
+            str(step.round), CLASS, *class_history.cells(own), own.outcome)
 
 
-def _row(story: JournalView, round: Round) -> tuple[str, ...]:
+def _row(view: JournalView, round: Round) -> tuple[str, ...]:
     status = STATUS.get(round.outcome or "", f"ROLLBACK ({round.outcome})")
-    found = round_summary.shown(story, round)
-    if found is None:
-        return (str(round.n), status, "", "", "", round_summary.best(round), round.summary)
-    told, verdict = found
-    if told is None:
-        return (str(round.n), status, "the code as it was", micros(verdict.latency_us), "",
-                round_summary.best(round), round.summary)
-    candidate = story.history.candidates.get(told.candidate)
-    return (str(round.n), status, candidate.hypothesis if candidate else "",
-            micros(verdict.latency_us), measured.change(verdict) + _after(story, told),
-            round_summary.best(round),
-            told.reason)
+    shown = round_summary.shown(view, round)
+    best = round_summary.best(round)
+    if shown is None:
+        return (str(round.n), status, "", "", "", best, round.summary)
+    decision, verdict = shown
+    latency = quantities.latency_us(verdict.latency_us)
+    if decision is None:
+        return (str(round.n), status, "the code as it was", latency, "", best, round.summary)
+    candidate = view.history.candidates.get(decision.candidate)
+    return (str(round.n), status, candidate.hypothesis if candidate else "", latency,
+            measured.change(verdict) + _on_top(view, decision), best, decision.reason)
 
 
-def _after(story: JournalView, told: DecisionRow) -> str:
-    """Say so where a keep stands on another of its round: its gain is what it adds to that."""
-    first = any(keep.round == told.round and keep.at < told.at for keep in story.history.keeps)
-    return "; on top of what its round had kept before" if told.kind == "keep" and first else ""
+def _on_top(view: JournalView, decision: DecisionRow) -> str:
+    """Return a note for a keep on top of another keep of its round: its gain comes on top too."""
+    earlier = any(keep.round == decision.round and keep.at < decision.at
+                  for keep in view.history.keeps)
+    return "; on top of what its round had kept before" \
+        if decision.kind == "keep" and earlier else ""

@@ -1,7 +1,4 @@
-"""The campaign's files for people: results, logs, snapshots, the table of kept gains.
-
-They are written from what the journal knows and are never read back.
-"""
+"""Writes a campaign's files for people from its journal; no program reads them back."""
 
 from __future__ import annotations
 
@@ -31,94 +28,95 @@ from harness.search.trials import trials_tsv
 from harness.search.trials.trials import Trial
 
 SETTLING = 2
-"""Rounds of which more may be said: the last one, and the one before, which names the next."""
+"""Newest rounds whose summaries may still change: a summary names the next round's directions."""
 SNAPSHOT_FILES = 64
-"""Files of a kernel snapshot at most; a glob may name a whole project."""
+"""Most files of a kernel snapshot; a glob may match a whole project."""
 
 
 class Records:
-    """Writes one campaign's files; every method may be called again for the same round."""
+    """Writes one campaign's files; each method may be called again for the same round."""
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         self.folder = setup.folder
         self._kernels: dict[str, dict[str, bytes]] = {}
-        """By commit: a few, each read once."""
+        """Each commit's files, read once."""
         self._settled = 0
-        """Rounds up to this one are written, and nothing new is said of them."""
+        """Rounds up to this one are written and do not change any more."""
 
     def start(self) -> None:
-        """Make the file that trials are appended to."""
+        """Create the file to which trials are appended."""
         if not self.folder.results.exists():
             self.folder.results.write_text(trials_tsv.HEAD)
 
     def trials(self, round: int, task: Task, trials: Sequence[Trial],
                writer: Writer | None = None) -> None:
-        """Append a search's trials to results.tsv; `writer` makes the journal know them."""
-        rows = results_tsv.of_trials(trials, round=round, slot=task.slot, **self._whose)
+        """Append a search's trials to results.tsv and, with a `writer`, to the journal."""
+        rows = results_tsv.of_trials(trials, round=round, slot=task.slot, **self._labels)
         if writer is not None:
             writer.add_trials(self.setup.id, round, task.slot, trials)
         trials_tsv.append(self.folder.results, rows)
 
     def verdict(self, round: int, judged: JudgedCandidate) -> None:
         """Store a verdict beside its candidate."""
-        _put(self._beside(round, judged.entry.candidate.slot) / f"{judged.entry.id}.verdict.json",
-             _readable(msgspec.json.encode(judged.verdict)))
+        folder = self._folder_of(round, judged.entry.candidate.slot)
+        _write(folder / f"{judged.entry.id}.verdict.json",
+               _indented(msgspec.json.encode(judged.verdict)))
 
     def worker_log(self, round: int, slot: str) -> None:
-        """Put what a slot's worker left to tell beside its candidates."""
+        """Move the log of a slot's worker beside its candidates."""
         path = self.folder.path / "scratch" / slot / LOG
         if path.is_file() and not path.is_symlink():
-            shutil.move(path, self._beside(round, slot) / LOG)
+            shutil.move(path, self._folder_of(round, slot) / LOG)
 
     def agree(self, reader: Reader) -> None:
-        """Make the files say what the journal knows; the same journal makes the same bytes.
+        """Rewrite all files from the journal; the same journal gives the same bytes.
 
-        Called after every keep, round and stop, and by an engine that takes over from another;
-        rounds long over are left to the first call.
+        Runs after every keep, round and stop, and when an engine takes over from another. Only the
+        first call rewrites old rounds.
         """
-        found = campaign_view.read(reader, self.setup.id, self.setup.manifest.decision.score,
+        view = campaign_view.read(reader, self.setup.id, self.setup.manifest.decision.score,
                            CampaignCommands.of(self.setup.manifest))
-        found = msgspec.structs.replace(found, splits=kernel_splits.of(found.history, self._kernel))
-        _say(self.folder.performance, performance.page(found))
-        _say(self.folder.trend, trend.page(found))
-        _say(self.folder.log, optimize_log.page(found))
-        _say(self.folder.results, results_tsv.page(reader, self.setup.id, **self._whose))
-        ended = [round for round in found.history.rounds if round.ended_at is not None]
+        view = msgspec.structs.replace(view, splits=kernel_splits.of(view.history, self._kernel))
+        _grow(self.folder.performance, performance.page(view))
+        _grow(self.folder.trend, trend.page(view))
+        _grow(self.folder.log, optimize_log.page(view))
+        _grow(self.folder.results, results_tsv.page(reader, self.setup.id, **self._labels))
+        ended = [round for round in view.history.rounds if round.ended_at is not None]
         for round in ended:
             if round.n > self._settled:
-                self._snapshot(round, found.history)
-                _say(self.folder.round(round.n) / "summary.md", round_summary.page(found, round))
-        self._candidates(found.history)
+                self._snapshot(round, view.history)
+                _grow(self.folder.round(round.n) / "summary.md", round_summary.page(view, round))
+        self._candidates(view.history)
         self._settled = max([0, *(round.n for round in ended[:-SETTLING])])
-        if found.stops:
-            _say(self.folder.report, markdown(reader, found.row))
-            _say(self.folder.page, html(reader, found.row))
+        if view.stops:
+            _grow(self.folder.report, markdown(reader, view.row))
+            _grow(self.folder.page, html(reader, view.row))
 
     @property
-    def _whose(self) -> dict[str, str]:
+    def _labels(self) -> dict[str, str]:
         return {"model": self.setup.target.op, "gpu": self.setup.device.name}
 
-    def _beside(self, round: int, slot: str) -> Path:
+    def _folder_of(self, round: int, slot: str) -> Path:
         folder = self.folder.round(round) / "candidates" / slot
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
     def _candidates(self, past: CampaignHistory) -> None:
-        """Store every candidate's patch, unless it was pruned, and its newest verdict."""
+        """Store each candidate's newest verdict and, unless it was pruned, its patch."""
         newest: dict[str, VerdictRow] = {row.candidate: row for row in past.verdicts.values()}
         for candidate in past.candidates.values():
             if candidate.round <= self._settled:
                 continue
             patch = self.folder.path / candidate.patch_path
-            beside = self._beside(candidate.round, candidate.slot)
+            beside = self._folder_of(candidate.round, candidate.slot)
             if patch.is_file():
-                _put(beside / f"{candidate.id}.patch", patch.read_bytes())
+                _write(beside / f"{candidate.id}.patch", patch.read_bytes())
             if row := newest.get(candidate.id):
-                _put(beside / f"{candidate.id}.verdict.json", _readable(row.body))
+                _write(beside / f"{candidate.id}.verdict.json", _indented(row.body))
 
     def _snapshot(self, round: Round, past: CampaignHistory) -> None:
-        """Store the kernel as it was best after a round: all files that candidates may change."""
+        """Store the best kernel after a round: all files that candidates may change."""
         folder = self.folder.round(round.n) / "kernel_snapshot"
         kernel = self._kernel(past.best_after(round.n))
         for path in folder.rglob("*"):
@@ -126,34 +124,33 @@ class Records:
                 path.unlink()
         for name, data in kernel.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            _put(folder / name, data)
+            _write(folder / name, data)
 
     def _kernel(self, commit: str) -> dict[str, bytes]:
-        """Return a commit's files that candidates may change, a single one by its name alone."""
+        """Return a commit's files that candidates may change; a single one by its bare name."""
         if commit not in self._kernels:
             repo = self.setup.repo
             named = [path for path in repo.files(commit)
                      if globs.matches(path, self.setup.edit)][:SNAPSHOT_FILES]
             self._kernels[commit] = {}
             for path in named:
-                with contextlib.suppress(InputError):  # a submodule has no contents here
+                with contextlib.suppress(InputError):  # a submodule has no contents
                     name = Path(path).name if len(named) == 1 else path
                     self._kernels[commit][name] = repo.read(commit, path)
         return self._kernels[commit]
 
 
-def _readable(body: bytes) -> bytes:
+def _indented(body: bytes) -> bytes:
     return msgspec.json.format(body, indent=1)
 
 
-def _put(path: Path, data: bytes) -> None:
+def _write(path: Path, data: bytes) -> None:
     if not path.is_file() or path.read_bytes() != data:
         path.write_bytes(data)
 
 
-def _say(path: Path, text: str) -> None:
-    """Make a file say `text`; one that says the beginning of it grows, so that it can be followed.
-    """
+def _grow(path: Path, text: str) -> None:
+    """Write a file's text; append to one that has the beginning of it, so that `tail -f` works."""
     data = text.encode(errors="replace")
     before = path.read_bytes() if path.exists() else b""
     if not data.startswith(before):

@@ -1,4 +1,4 @@
-"""A whole campaign in a journal: a gain, then six regressions."""
+"""Writes a campaign into a journal: one gain, then six regressions, then a stop."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ diff --git a/src/scale.c b/src/scale.c
 
 
 class Lineage:
-    """What the records ask of git."""
+    """The part of the campaign's repository that records read."""
 
     def files(self, commit: str) -> list[str]:
         return ["README.md", "src/scale.c"]
@@ -39,7 +39,7 @@ class Lineage:
         return f"{path} of {commit}\n".encode()
 
 
-def records(workspace: Path) -> Records:
+def make_records(workspace: Path) -> Records:
     manifest = Manifest(target_op="rmsnorm", test_command=TEST, benchmark_command=BENCHMARK,
                         e2e_command="python serve.py")
     setup = SimpleNamespace(
@@ -70,7 +70,7 @@ def lose(writer: Writer, folder: Folder, n: int, name: str, *, idea: str = "") -
 
 def reject(writer: Writer, folder: Folder, n: int, name: str, reason: str, *,
            is_fault: bool = False, **fields: Any) -> None:
-    """Record a candidate that was rejected with a verdict, in a round that there is."""
+    """Record a rejected candidate with its verdict, in a round that exists."""
     add_candidate(writer, folder, name, n, f"try {name}")
     given = {"valid": False, "correct": False, "rejected_reason": reason, "latency_us": None,
              "latency_kind": None, "speedup": None, "speedup_low": None, "speedup_high": None}
@@ -84,7 +84,7 @@ def reject(writer: Writer, folder: Folder, n: int, name: str, reason: str, *,
 def keep(writer: Writer, folder: Folder, n: int, name: str, commit: str, *, speedup: float = 1.5,
          actor: str = "engine", idea: str = "unroll by 4", bottleneck: str = "b1",
          **fields: Any) -> None:
-    """Record a keep in a round that there is."""
+    """Record a keep in a round that exists."""
     add_candidate(writer, folder, name, n, idea, bottleneck=bottleneck)
     number = writer.add_verdict("rms", name, samples.verdict(
         name, speedup=speedup, speedup_low=speedup * 0.97, speedup_high=speedup * 1.03, **fields),
@@ -96,7 +96,7 @@ def keep(writer: Writer, folder: Folder, n: int, name: str, commit: str, *, spee
 
 
 def headline(writer: Writer, commit: str, speedup: float, **fields: Any) -> None:
-    """Record what the best gains against the baseline."""
+    """Record the gain of the best over the baseline."""
     writer.add_verdict("rms", commit[:12], samples.verdict(
         commit[:12], speedup=speedup, speedup_low=speedup * 0.97, speedup_high=speedup * 1.03,
         **fields), purpose="headline")
@@ -105,7 +105,7 @@ def headline(writer: Writer, commit: str, speedup: float, **fields: Any) -> None
 
 
 def end_to_end(writer: Writer, speedup: float, note: str = "three runs in turn") -> None:
-    """Record what the whole program gains."""
+    """Record the gain of the whole program."""
     writer.add_verdict("rms", KEPT[:12], samples.verdict(
         KEPT[:12], latency_kind="reported", speedup=speedup, speedup_low=speedup - 0.01,
         speedup_high=speedup + 0.01, notes=(note,)), purpose="e2e")
@@ -122,8 +122,8 @@ def add_candidate(writer: Writer, folder: Folder, name: str, n: int, idea: str, 
 
 def begin(workspace: Path, **fields: Any) -> tuple[Records, Writer]:
     """Record a campaign with its baseline."""
-    made, writer = records(workspace), Writer(workspace)
-    writer.add_campaign(samples.campaign(path=str(made.folder.path), **fields))
+    records, writer = make_records(workspace), Writer(workspace)
+    writer.add_campaign(samples.campaign(path=str(records.folder.path), **fields))
     writer.start_round(samples.round_(1))
     rows = tuple(Row(config_class=name, correct=True, latency_us=at, incumbent_us=at, core=True)
                  for name, at in (("tall", 10.0), ("odd", 4.0)))
@@ -131,20 +131,20 @@ def begin(workspace: Path, **fields: Any) -> tuple[Records, Writer]:
         "baseline", speedup=1.0, speedup_low=0.99, speedup_high=1.01, rows=rows),
         purpose="baseline")
     writer.end_round("rms", 1, outcome="baseline", best_speedup=1.0, summary="baseline")
-    return made, writer
+    return records, writer
 
 
-def told(workspace: Path) -> tuple[Records, Reader, Writer]:
-    """Record a campaign with a gain and then six regressions, at its end."""
-    made, writer = begin(workspace)
+def record_campaign(workspace: Path) -> tuple[Records, Reader, Writer]:
+    """Record a campaign with one gain, then six regressions, then a stop."""
+    records, writer = begin(workspace)
     writer.start_round(samples.round_(2))
     writer.put_bottlenecks("rms", 2, [Bottleneck(
         campaign="rms", round=2, rank=1, id="b2.1", kernel="scale_kernel", config_class="tall",
         limiter="memory", metric="% of roofline", value=41.0, detail="d", advice="move less")])
-    made.trials(2, cast(Any, SimpleNamespace(slot="fixed")), trials(), writer)
+    records.trials(2, cast(Any, SimpleNamespace(slot="fixed")), trials(), writer)
     rows = (Row(config_class="tall", correct=True, outcome="faster", latency_us=6.5,
                 incumbent_us=10.0, log_ratio=0.43),)
-    keep(writer, made.folder, 2, "c1", KEPT, rows=rows, transfer=Transfer(
+    keep(writer, records.folder, 2, "c1", KEPT, rows=rows, transfer=Transfer(
         bucket="K1", decision="ACCEPT-as-real", reason="kernel only"),
         evidence=(Evidence(kind="launch", detail="tall: 2 launches"),))
     headline(writer, KEPT, 1.54, latency_us=6.5, rows=rows)
@@ -153,10 +153,10 @@ def told(workspace: Path) -> tuple[Records, Reader, Writer]:
         if n == 5:
             writer.event("rms", "stagnation", "5", round=5, depth="review", rollbacks=2,
                          demands="leave the old direction", directions=["A", "B", "C"])
-        lose(writer, made.folder, n, f"c{n}")
+        lose(writer, records.folder, n, f"c{n}")
     writer.event("rms", "campaign.stop", KEPT, reason="5 consecutive measured regressions",
                  wall_s=90.4, trials=18, cost=0.5, waiting=1)
-    return made, Reader(workspace), writer
+    return records, Reader(workspace), writer
 
 
 def trials() -> list[Trial]:

@@ -1,4 +1,4 @@
-"""Charts as inline SVG: a campaign's progress, its config classes, what of its gain is believed."""
+"""Charts of a report: what the template draws as inline SVG, in the coordinates of the SVG."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from engine.records.report.markup import Markup, tag
+from harness.formats import quantities
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 760.0, 56.0, 16.0, 14.0, 34.0
-BAR, NAME = 22.0, 190.0
+PROGRESS_HEIGHT, BAR, NAME = 300.0, 22.0, 190.0
 MOST_CLASSES = 60
 LEAST_SPAN = 0.05
 SIGNS = {"keep": "●", "tie": "○", "regression": "▽", "failed": "x", "baseline": "■"}
 
 
-class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """A round: how much faster than the baseline the best was after it, and its own best try.
+class ProgressPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A round: the best's speedup over the baseline after it, and the speedup of its own try.
 
-    `tried` is that candidate's speedup over the best before it, None if nothing was measured.
+    `tried` is the try's speedup over the best before it, None if nothing was measured.
     """
 
     round: int
@@ -29,8 +29,8 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     title: str
 
 
-class Bar(msgspec.Struct, frozen=True, kw_only=True):
-    """A speedup with its interval, 1 being where it began."""
+class SpeedupBar(msgspec.Struct, frozen=True, kw_only=True):
+    """A speedup with its interval; 1 is no change."""
 
     name: str
     value: float
@@ -38,84 +38,120 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
     high: float | None = None
 
 
-def progress(points: Sequence[Point]) -> Markup:
-    """Return the best after each round as steps, and each round's own try as a sign."""
+class Line(msgspec.Struct, frozen=True):
+    """A straight line; `style` is its class in the style sheet."""
+
+    x1: float
+    x2: float
+    y1: float
+    y2: float
+    style: str
+
+
+class Label(msgspec.Struct, frozen=True, kw_only=True):
+    """A text; `title` is shown when the mouse is over it."""
+
+    x: float
+    y: float
+    words: str
+    anchor: str = "start"
+    style: str = ""
+    title: str = ""
+
+
+class Bar(msgspec.Struct, frozen=True, kw_only=True):
+    """A bar from no change to a speedup."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    style: str
+    title: str
+
+
+class Chart(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that one figure shows."""
+
+    label: str
+    height: float
+    width: float = WIDTH
+    lines: Sequence[Line] = ()
+    texts: Sequence[Label] = ()
+    path: str = ""
+    signs: Sequence[Label] = ()
+    bars: Sequence[Bar] = ()
+    intervals: Sequence[Line] = ()
+
+
+def progress(points: Sequence[ProgressPoint]) -> Chart | None:
+    """Return the best after each round as steps and each round's try as a sign; None for less than
+    two rounds.
+    """
     if len(points) < 2:
-        return Markup("")
+        return None
     before, tries = 1.0, []
     for point in points:
-        kept = point.outcome == "keep"  # it is the best now, on whatever the round kept before it
+        kept = point.outcome == "keep"  # the try is the best now, on top of the round's own keeps
         tries.append(None if point.tried is None else point.best if kept else point.tried * before)
         before = point.best
     low, high = _span([p.best for p in points] + [t for t in tries if t is not None])
-    height = 300.0
-    x = _scale(points[0].round, points[-1].round, LEFT + 10, WIDTH - RIGHT - 10)
-    y = _scale(low, high, height - BOTTOM, TOP)
-    steps = " ".join(f"{'H' if index else 'M'}{_n(x(p.round))}"
-                     f"{' V' if index else ' '}{_n(y(p.best))}" for index, p in enumerate(points))
-    return _svg(height, "Best speedup against the baseline, by round", [
-        *_levels(low, high, y), *_rounds(points, x, height),
-        tag("path", d=steps, class_="line"),
-        *(_sign(x(p.round), y(t), p) for p, t in zip(points, tries, strict=True)
-          if t is not None)])
+    x = _Scale(points[0].round, points[-1].round, LEFT + 10, WIDTH - RIGHT - 10)
+    y = _Scale(low, high, PROGRESS_HEIGHT - BOTTOM, TOP)
+    steps = " ".join(f"{'H' if index else 'M'}{x(point.round):.2f}"
+                     f"{' V' if index else ' '}{y(point.best):.2f}"
+                     for index, point in enumerate(points))
+    levels = list(_levels(low, high))
+    every = max(1, math.ceil(len(points) / 20))
+    return Chart(
+        label="Best speedup against the baseline, by round", height=PROGRESS_HEIGHT, path=steps,
+        lines=[Line(LEFT, WIDTH - RIGHT, y(level), y(level),
+                    "one" if math.isclose(level, 1.0) else "level") for level in levels],
+        texts=[*(Label(x=LEFT - 6, y=y(level) + 4, words=f"{level:.3g}x", anchor="end")
+                 for level in levels),
+               *(Label(x=x(point.round), y=PROGRESS_HEIGHT - BOTTOM + 18, words=str(point.round),
+                       anchor="middle") for point in points[::every])],
+        signs=[Label(x=x(point.round), y=y(value) + 4, words=SIGNS.get(point.outcome, "·"),
+                     style=point.outcome, title=point.title)
+               for point, value in zip(points, tries, strict=True) if value is not None])
 
 
-def classes(bars: Sequence[Bar], label: str) -> Markup:
-    """Return bars around 1x with their intervals, the slowest first."""
-    shown = sorted(bars, key=lambda bar: bar.value)[:MOST_CLASSES]
+def speedups(values: Sequence[SpeedupBar], label: str) -> Chart | None:
+    """Return bars around 1x with their intervals, the slowest first; None without values."""
+    shown = sorted(values, key=lambda speedup: speedup.value)[:MOST_CLASSES]
     if not shown:
-        return Markup("")
-    ends = [end for bar in shown for end in (bar.value, bar.low, bar.high) if end]
-    low, high = _span([*ends, 1.0])
+        return None
+    ends = [end for own in shown for end in (own.value, own.low, own.high) if end]
     height = TOP + BAR * len(shown) + BOTTOM
-    x = _scale(low, high, NAME, WIDTH - RIGHT - 60)
-    return _svg(height, label, [
-        tag("line", x1=x(1.0), x2=x(1.0), y1=TOP, y2=height - BOTTOM, class_="one"),
-        tag("text", "1.00x", x=x(1.0), y=height - BOTTOM + 16, text_anchor="middle"),
-        *(_bar(bar, TOP + BAR * index, x) for index, bar in enumerate(shown))])
+    x = _Scale(*_span([*ends, 1.0]), NAME, WIDTH - RIGHT - 60)
+    tops = [TOP + BAR * index for index in range(len(shown))]
+    bars, texts, intervals = [], [Label(x=x(1.0), y=height - BOTTOM + 16, words="1.00x",
+                                        anchor="middle")], []
+    for top, own in zip(tops, shown, strict=True):
+        start, end = sorted((x(1.0), x(own.value)))
+        middle = top + BAR / 2
+        bars.append(Bar(x=start, y=top + 4, width=max(1.0, end - start), height=BAR - 8,
+                        style="faster" if own.value >= 1 else "slower", title=
+                        f"{own.name}: {quantities.speedup(own.value, own.low, own.high)}"))
+        texts += [Label(x=NAME - 8, y=middle + 4, words=_short(own.name), anchor="end"),
+                  Label(x=max(end, x(own.high or own.value)) + 6, y=middle + 4,
+                        words=quantities.ratio(own.value))]
+        if own.low and own.high:
+            intervals.append(Line(x(own.low), x(own.high), middle, middle, "interval"))
+    return Chart(label=label, height=height, bars=bars, texts=texts, intervals=intervals,
+                 lines=[Line(x(1.0), x(1.0), TOP, height - BOTTOM, "one")])
 
 
-def _bar(bar: Bar, top: float, x: _Scale) -> Markup:
-    start, end = sorted((x(1.0), x(bar.value)))
-    middle = top + BAR / 2
-    sure = f" [{bar.low:.2f}, {bar.high:.2f}]" if bar.low and bar.high else ""
-    parts = [tag("title", f"{bar.name}: {bar.value:.3f}x{sure}"),
-             tag("text", _short(bar.name), x=NAME - 8, y=middle + 4, text_anchor="end"),
-             tag("rect", x=start, y=top + 4, width=max(1.0, end - start), height=BAR - 8,
-                 class_="faster" if bar.value >= 1 else "slower")]
-    if bar.low and bar.high:
-        parts.append(tag("line", x1=x(bar.low), x2=x(bar.high), y1=middle, y2=middle,
-                         class_="sure"))
-    parts.append(tag("text", f"{bar.value:.2f}x", y=middle + 4,
-                     x=max(end, x(bar.high or bar.value)) + 6))
-    return tag("g", *parts)
-
-
-def _sign(x: float, y: float, point: Point) -> Markup:
-    return tag("text", tag("title", point.title), SIGNS.get(point.outcome, "·"), x=x, y=y + 4,
-               text_anchor="middle", class_=f"sign {point.outcome}")
-
-
-def _levels(low: float, high: float, y: _Scale) -> Iterator[Markup]:
-    """Yield lines at round speedups."""
+def _levels(low: float, high: float) -> Iterator[float]:
+    """Yield the round speedups of an axis, at most nine."""
     step = 10 ** math.floor(math.log10(high - low))
     step = next(s for s in (step / 5, step / 2, step, step * 2) if (high - low) / s <= 8)
     for number in range(math.ceil(low / step), math.floor(high / step) + 1):
-        at = y(number * step)
-        yield tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=at, y2=at,
-                  class_="one" if math.isclose(number * step, 1.0) else "level")
-        yield tag("text", f"{number * step:.3g}x", x=LEFT - 6, y=at + 4, text_anchor="end")
-
-
-def _rounds(points: Sequence[Point], x: _Scale, height: float) -> Iterator[Markup]:
-    every = max(1, math.ceil(len(points) / 20))
-    for point in points[::every]:
-        yield tag("text", str(point.round), x=x(point.round), y=height - BOTTOM + 18,
-                  text_anchor="middle")
+        yield number * step
 
 
 class _Scale(msgspec.Struct, frozen=True):
-    """A straight map from values to places."""
+    """A linear map from values to coordinates."""
 
     low: float
     high: float
@@ -123,29 +159,16 @@ class _Scale(msgspec.Struct, frozen=True):
     end: float
 
     def __call__(self, value: float) -> float:
-        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
-
-
-def _scale(low: float, high: float, start: float, end: float) -> _Scale:
-    return _Scale(low, high if high > low else low + 1, start, end)
+        span = self.high - self.low if self.high > self.low else 1.0
+        return self.start + (value - self.low) / span * (self.end - self.start)
 
 
 def _span(values: Sequence[float]) -> tuple[float, float]:
-    """Return what an axis shows: all values and some room, never a mere sliver of noise."""
+    """Return the ends of an axis: all values and some margin, never less than LEAST_SPAN."""
     low, high = min(values), max(values)
-    room = max(LEAST_SPAN, high - low) * 0.06
-    return low - room, max(high, low + LEAST_SPAN) + room
-
-
-def _svg(height: float, label: str, parts: Sequence[Markup]) -> Markup:
-    drawn = tag("svg", tag("title", label), *parts, viewBox=f"0 0 {_n(WIDTH)} {_n(height)}",
-                role="img")
-    return tag("figure", drawn, tag("figcaption", label))
+    margin = max(LEAST_SPAN, high - low) * 0.06
+    return low - margin, max(high, low + LEAST_SPAN) + margin
 
 
 def _short(name: str) -> str:
     return name if len(name) <= 28 else f"{name[:27]}…"
-
-
-def _n(value: float) -> str:
-    return f"{value:.2f}".rstrip("0").rstrip(".")

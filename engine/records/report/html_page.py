@@ -1,34 +1,31 @@
-"""The report as one HTML file that needs nothing else: no script, no network, charts inside."""
+"""The report as one HTML file that needs no other: no script, no network, charts inside."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from engine.history import campaign_view
 from engine.history.campaign_view import JournalView
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, DecisionRow
-from engine.markdown import gain, level, micros
-from engine.records import class_history as history_by_class
 from engine.records import (
+    class_history,
     final_report,
     measured,
     optimize_log,
     performance,
     round_summary,
-    stop_summary,
     transfer_audit,
 )
 from engine.records.report import charts
-from engine.records.report.charts import Bar, Point
-from engine.records.report.markdown_report import of_row, ratio, without_gain
-from engine.records.report.markup import Child, Markup, table, tag, together
-from engine.records.report.style import STYLE
+from engine.records.report.charts import Chart, ProgressPoint, SpeedupBar
+from engine.records.report.markdown_report import facts, without_gain
+from engine.records.report.page import Headline, PageSection, PageTable, render
 from engine.records.transfer_audit import Audit
+from harness.formats import quantities
+from harness.verdict import Row
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-"""What the page may load: nothing. It holds whatever might yet slip in."""
 KEPT = ("round", "commit", "gain", "call time", "GPU time", "why", "decided by")
 CLASSES = ("class", "baseline", "best", "gain", "% of roofline")
 TRIED = ("round", "slot", "candidate", "decision", "speedup", "hypothesis", "reason")
@@ -37,214 +34,179 @@ AUDIT = ("round", "commit", "bucket", "cache keys", "benchmark gain", "estimated
          "derivation", "decision")
 
 
-def html(reader: Reader, one: Campaign) -> str:
+def html(reader: Reader, row: Campaign) -> str:
     """Return the report as one HTML document."""
-    told = campaign_view.read_with_manifest(reader, one)
-    title = f"{one.op} on {one.device or one.gpu}"
-    parts = [
-        _headline(one, told),
-        _facts(told),
-        _progress(told),
-        _kept(told),
-        _classes(told),
-        _history(told),
-        _end_to_end(told),
-        _not_run(told),
-        _audit(transfer_audit.of(told.history)),
-        _limits(told),
-        _next(told),
-        _tried(told),
-        _learned(told),
-        _stops(told),
-    ]
-    head = tag("head", tag("meta", charset="utf-8"),
-               tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
-               tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-               tag("title", title), tag("style", STYLE))
-    body = tag("body", tag("main", tag("h1", title), *(together(part) for part in parts)))
-    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+    view = campaign_view.read_with_manifest(reader, row)
+    audit = transfer_audit.of(view.history)
+    sections = [PageSection(tables=[PageTable(rows=facts(view))]), *_progress(view), _kept(view),
+                *_classes(view), *_history(view), *_end_to_end(view), *_not_run(view),
+                *_audit(audit), *_limits(view), *_next(view), _tried(view), *_tips(view),
+                *_stop(view)]
+    return render(f"{row.op} on {row.device or row.gpu}", _headline(view), sections)
 
 
-def _headline(one: Campaign, told: JournalView) -> Iterator[Markup]:
-    if one.speedup is None or one.best_commit == one.base_commit:
-        yield tag("p", without_gain(one), class_="headline")
-        return
-    yield tag("p", tag("strong", ratio(one.speedup)), " as fast as where it began ",
-              tag("span", ratio(one.speedup, one.speedup_low, one.speedup_high, measured.alpha(
-                  measured.of_headline(told.history))), class_="note"),
-              ", measured best against baseline.", class_="headline")
+def _headline(view: JournalView) -> Headline:
+    row = view.row
+    if row.speedup is None or row.best_commit == row.base_commit:
+        return Headline(words=without_gain(row))
+    return Headline(gain=quantities.ratio(row.speedup), interval=quantities.speedup(
+        row.speedup, row.speedup_low, row.speedup_high,
+        measured.alpha(measured.of_headline(view.history))))
 
 
-def _facts(told: JournalView) -> Iterator[Markup]:
-    row = told.row
-    minutes = (told.ended_at - row.created_at) / 60
-    yield table(("", ""), [
-        ("campaign", row.id), ("state", f"{row.state}: {row.outcome}".rstrip(": ")),
-        ("target", f"{row.op} in {row.lang or row.backend}"),
-        ("device", f"{row.device} {row.gpu}".strip()), ("from commit", row.base_commit[:12]),
-        ("to commit", row.best_commit[:12]),
-        *(("rolled back", stop_summary.rolled_back(one)) for one in told.history.rollbacks),
-        ("rounds", str(len(told.history.rounds))),
-        ("candidates", str(len(told.history.candidates))),
-        ("time", f"{told.stamp(row.created_at)} to {told.stamp(told.ended_at)}, "
-                 f"{minutes:.0f} min")])
-
-
-def _progress(told: JournalView) -> Iterator[Markup]:
-    points: list[Point] = []
-    for round in told.history.rounds:
+def _progress(view: JournalView) -> Iterator[PageSection]:
+    points: list[ProgressPoint] = []
+    for round in view.history.rounds:
         if round.ended_at is None:
             continue
-        found = round_summary.shown(told, round)
-        tried = found[1].speedup if found and found[0] is not None else None
-        own = "" if tried is None else f", its best try {tried:.2f}x against the best before it"
-        points.append(Point(
+        shown = round_summary.shown(view, round)
+        tried = shown[1].speedup if shown and shown[0] is not None else None
+        own = "" if tried is None else \
+            f", its best try {quantities.ratio(tried)} against the best before it"
+        points.append(ProgressPoint(
             round=round.n, outcome=round.outcome or "", tried=tried,
             best=round.best_speedup or (points[-1].best if points else 1.0),
             title=f"round {round.n}: {round.outcome}{own}"))
-    if drawn := charts.progress(points):
+    if chart := charts.progress(points):
         signs = ", ".join(f"{sign} {word}" for word, sign in charts.SIGNS.items()
                           if word != "baseline")
-        yield from (tag("h2", "Progress"), drawn,
-                    tag("p", f"The line is the best; a sign is what its round tried: {signs}.",
-                        class_="note"))
+        yield PageSection(heading="Progress", charts=[chart], style="note", paragraphs=[
+            f"The line is the best; a sign is what its round tried: {signs}."])
 
 
-def _kept(told: JournalView) -> Iterator[Markup]:
-    yield tag("h2", "What was kept, and why")
-    rows = [_keep(told, keep) for keep in told.history.keeps]
-    yield table(KEPT, rows) if rows else tag("p", "Nothing.")
+def _kept(view: JournalView) -> PageSection:
+    rows = [_keep(view, keep) for keep in view.history.keeps]
+    return PageSection(heading="What was kept, and why", paragraphs=[] if rows else ["Nothing."],
+                   tables=_tables(KEPT, rows))
 
 
-def _keep(told: JournalView, keep: DecisionRow) -> tuple[Child, ...]:
-    verdict = told.history.verdicts[keep.verdict].decode() \
-        if keep.verdict in told.history.verdicts else None
-    times = ("", "") if verdict is None else measured.latencies(verdict, told.history.score)
-    gained = of_row(told.history.verdicts.get(keep.verdict or 0))
-    return (str(keep.round), tag("code", keep.commit[:12]), gained, *times,
-            ("rolled back: " if keep.commit in told.history.undone else "")
-            + performance.why(told, keep), keep.actor)
+def _keep(view: JournalView, keep: DecisionRow) -> tuple[str, ...]:
+    row = view.history.verdicts.get(keep.verdict or 0)
+    times = ("", "") if row is None else measured.latencies(row.decode(), view.history.score)
+    undone = "rolled back: " if keep.commit in view.history.undone else ""
+    return (str(keep.round), keep.commit[:12], measured.recorded_speedup(row), *times,
+            undone + performance.why(view, keep), keep.actor)
 
 
-def _classes(told: JournalView) -> Iterator[Markup]:
-    verdict = measured.of_best(told.history)
-    if verdict is None or not verdict.rows or told.history.best == told.history.base:
+def _classes(view: JournalView) -> Iterator[PageSection]:
+    verdict = measured.of_best(view.history)
+    if verdict is None or not verdict.rows or view.history.best == view.history.base:
         return
-    bars = [Bar(name=row.config_class, value=math.exp(row.log_ratio), low=_exp(row.low),
-                high=_exp(row.high)) for row in verdict.rows if row.log_ratio is not None]
-    yield from (tag("h2", "Config classes"),
-                charts.classes(bars, "Speedup of the best against the baseline, by config class"
-                               + (f", intervals{level(verdict.alpha)}"
-                                  if verdict.alpha is not None else "")),
-                table(CLASSES, [(row.config_class + (" (core)" if row.core else ""),
-                                 micros(measured.before(row)), micros(row.latency_us),
-                                 gain(row.log_ratio), measured.reach(row))
-                                for row in verdict.rows]))
+    sure = "" if verdict.alpha is None else f", intervals{quantities.alpha_level(verdict.alpha)}"
+    chart = charts.speedups(
+        [SpeedupBar(name=row.config_class, value=math.exp(row.log_ratio), low=_exp(row.low),
+                 high=_exp(row.high)) for row in verdict.rows if row.log_ratio is not None],
+        f"SpeedupBar of the best against the baseline, by config class{sure}")
+    yield PageSection(heading="Config classes", charts=_drawn(chart), tables=[
+        PageTable(head=CLASSES, rows=[_class(row) for row in verdict.rows])])
 
 
-def _history(told: JournalView) -> Iterator[Markup]:
-    if marks := history_by_class.by_class(told.history):
-        yield tag("h2", "History by config class")
-        yield table(history_by_class.HEAD, [(
-            str(one.round), tag("code", one.commit[:12])
-            if one.commit not in told.history.undone else f"{one.commit[:12]} (rolled back)",
-            *history_by_class.cells(one)) for one in marks])
+def _class(row: Row) -> tuple[str, ...]:
+    return (measured.class_name(row), quantities.latency_us(measured.before(row)),
+            quantities.latency_us(row.latency_us), quantities.gain(row.log_ratio),
+            measured.roofline_share(row))
 
 
-def _end_to_end(told: JournalView) -> Iterator[Markup]:
-    for found in told.end_to_end[-1:]:
-        verdict = found.decode()
-        yield from (tag("h2", "End to end"), table(("", ""), [
-            ("commit", found.candidate), ("command", told.commands.end_to_end),
-            ("result", optimize_log.ended(verdict)), *(("note", note) for note in verdict.notes)]),
-            table(CLASSES, [(row.config_class, micros(measured.before(row)),
-                             micros(row.latency_us), gain(row.log_ratio), "")
-                            for row in verdict.rows]))
+def _history(view: JournalView) -> Iterator[PageSection]:
+    if rows := class_history.by_class(view.history):
+        yield PageSection(heading="History by config class", tables=_tables(class_history.HEAD, [
+            (str(row.round), row.commit[:12]
+             + (" (rolled back)" if row.commit in view.history.undone else ""),
+             *class_history.cells(row)) for row in rows]))
 
 
-def _not_run(told: JournalView) -> Iterator[Markup]:
-    if (found := told.program_not_run) is not None:
-        yield from (tag("h2", "End to end"), table(("", ""), [
-            ("commit", found.commit), ("command", told.commands.end_to_end),
-            ("result", found.message)]))
+def _end_to_end(view: JournalView) -> Iterator[PageSection]:
+    for row in view.end_to_end[-1:]:
+        verdict = row.decode()
+        yield PageSection(heading="End to end", tables=[
+            PageTable(rows=[
+                ("commit", row.candidate), ("command", view.commands.end_to_end),
+                ("result", optimize_log.end_to_end_result(verdict)),
+                *(("note", note) for note in verdict.notes)]),
+            PageTable(head=CLASSES, rows=[(*_class(row)[:4], "") for row in verdict.rows])])
 
 
-def _audit(found: Audit) -> Iterator[Markup]:
-    yield tag("h2", "Real-training applicability audit")
-    if not found.kept:
-        yield tag("p", "Nothing was kept: there is nothing to audit.")
+def _not_run(view: JournalView) -> Iterator[PageSection]:
+    if (record := view.program_not_run) is not None:
+        yield PageSection(heading="End to end", tables=[PageTable(rows=[
+            ("commit", record.commit), ("command", view.commands.end_to_end),
+            ("result", record.message)])])
+
+
+def _audit(audit: Audit) -> Iterator[PageSection]:
+    heading = "Real-training applicability audit"
+    if not audit.kept:
+        yield PageSection(heading=heading,
+                          paragraphs=["Nothing was kept: there is nothing to audit."])
         return
-    sums = [("S_real, kernels", found.s_real), ("W_real, caches of weights", found.w_real),
-            ("believed in real training", found.believed)] if found.attributed else []
-    if found.headline is not None:
-        sums.append(("headline, as measured", found.headline))
-    yield charts.classes([Bar(name=name, value=math.exp(value)) for name, value in sums],
-                         "What of the headline carries over to real training or serving")
-    yield table(AUDIT, [(
-        str(one.round), tag("code", one.commit[:12]), one.check.bucket,
-        "; ".join(one.check.audit.cache_keys) if one.check.audit else "",
-        gain(one.check.measured), gain(one.check.real), one.check.derivation, one.check.decision)
-        for one in found.kept])
-    yield table(("", ""), [
-        *((name, gain(value)) for name, value in sums), ("R_real, over-fitted", gain(0.0)),
-        ("inflation gap", found.verdict())])
-    yield from (tag("p", told, class_="warning") for told in found.advice())
+    sums = [("S_real, kernels", audit.s_real), ("W_real, caches of weights", audit.w_real),
+            ("believed in real training", audit.believed)] if audit.attributed else []
+    if audit.headline is not None:
+        sums.append(("headline, as measured", audit.headline))
+    chart = charts.speedups([SpeedupBar(name=name, value=math.exp(value)) for name, value in sums],
+                            "What of the headline carries over to real training or serving")
+    yield PageSection(heading=heading, charts=_drawn(chart), tables=[
+        PageTable(head=AUDIT, rows=[
+            (str(kept.round), kept.commit[:12], kept.check.bucket,
+             "; ".join(kept.check.audit.cache_keys) if kept.check.audit else "",
+             quantities.gain(kept.check.measured), quantities.gain(kept.check.real),
+             kept.check.derivation, kept.check.decision) for kept in audit.kept]),
+        PageTable(rows=[*((name, quantities.gain(value)) for name, value in sums),
+                        ("R_real, over-fitted", quantities.gain(0.0)),
+                        ("inflation gap", audit.inflation_verdict())])])
+    yield PageSection(style="warning", paragraphs=list(audit.advice()))
 
 
-def _limits(told: JournalView) -> Iterator[Markup]:
-    newest = [found for _, found in sorted(told.bottlenecks.items()) if found][-1:]
-    for found in newest:
-        yield from (
-            tag("h2", "What limits it now"),
-            table(
-                LIMITS,
-                [
-                    (
-                        f"{b.kernel} {b.config_class}".strip(),
-                        b.limiter,
-                        round_summary.value(b.metric, b.value),
-                        b.advice,
-                    )
-                    for b in found
-                ],
-            ),
-        )
+def _limits(view: JournalView) -> Iterator[PageSection]:
+    newest = [found for _, found in sorted(view.bottlenecks.items()) if found][-1:]
+    for bottlenecks in newest:
+        yield PageSection(heading="What limits it now", tables=_tables(LIMITS, [
+            (f"{own.kernel} {own.config_class}".strip(), own.limiter,
+             round_summary.value(own.metric, own.value), own.advice) for own in bottlenecks]))
 
 
-def _next(told: JournalView) -> Iterator[Markup]:
-    ideas = final_report.ideas(told, told.history)
-    if ideas:
-        yield from (tag("h2", "What to try next"), tag("ol", *(tag("li", idea) for idea in ideas)))
+def _next(view: JournalView) -> Iterator[PageSection]:
+    if ideas := final_report.ideas(view, view.history):
+        yield PageSection(heading="What to try next", items=ideas)
 
 
-def _tried(told: JournalView) -> Iterator[Markup]:
-    rows: list[tuple[Child, ...]] = []
-    for decision in told.history.decisions:
-        candidate = told.history.candidates.get(decision.candidate)
-        verdict = told.history.verdicts.get(decision.verdict or 0)
+def _tried(view: JournalView) -> PageSection:
+    rows = []
+    for decision in view.history.decisions:
+        candidate = view.history.candidates.get(decision.candidate)
+        verdict = view.history.verdicts.get(decision.verdict or 0)
         rows.append((str(decision.round), candidate.slot if candidate else "",
-                     tag("code", decision.candidate[:12]), decision.kind,
-                     of_row(verdict),
+                     decision.candidate[:12], decision.kind, measured.recorded_speedup(verdict),
                      candidate.hypothesis if candidate else "", decision.reason))
-    yield from (tag("h2", "What was tried"), tag("details", tag(
-        "summary", f"{len(rows)} decisions"), table(TRIED, rows)))
+    return PageSection(heading="What was tried", tables=[
+        PageTable(head=TRIED, rows=rows, summary=f"{len(rows)} decisions")])
 
 
-def _learned(told: JournalView) -> Iterator[Markup]:
-    for _, found in told.tips[:1]:
-        if found.lessons:
-            yield from (tag("h2", "Tips read before the baseline"), tag("p", found.path),
-                        tag("ul", *(tag("li", lesson) for lesson in found.lessons)))
+def _tips(view: JournalView) -> Iterator[PageSection]:
+    for _, tips in view.tips[:1]:
+        if tips.lessons:
+            yield PageSection(heading="Tips read before the baseline", paragraphs=[tips.path],
+                          items=tips.lessons)
 
 
-def _stops(told: JournalView) -> Iterator[Markup]:
-    for at, stop in told.stops[-1:]:
-        yield from (tag("h2", "Stop summary"), table(("", ""), [
-            ("stopped", told.stamp(at)), ("because", stop.outcome),
-            ("best commit", told.history.until(at).best),
-            ("best", measured.metrics(told.history.until(at))),
+def _stop(view: JournalView) -> Iterator[PageSection]:
+    for at, stop in view.stops[-1:]:
+        past = view.history.until(at)
+        yield PageSection(heading="Stop summary", tables=[PageTable(rows=[
+            ("stopped", view.stamp(at)), ("because", stop.outcome), ("best commit", past.best),
+            ("best", measured.metrics(past)),
             ("spent", f"{stop.wall_s:.0f} s, {stop.trials} trials"),
-            ("waiting for a person", str(stop.waiting))]))
+            ("waiting for a person", str(stop.waiting))])])
+
+
+def _tables(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[PageTable]:
+    """Return a table as a list, which is empty where there are no rows."""
+    listed = list(rows)
+    return [PageTable(head=head, rows=listed)] if listed else []
+
+
+def _drawn(chart: Chart | None) -> list[Chart]:
+    return [] if chart is None else [chart]
 
 
 def _exp(value: float | None) -> float | None:

@@ -150,7 +150,7 @@ def test_missing_file_is_recorded_as_no_tips(tmp_path: Path) -> None:
 
 def test_unreadable_tips_cost_only_a_warning(
         tmp_path: Path) -> None:
-    made, _, writer = case.told(tmp_path)
+    made, _, writer = case.record_campaign(tmp_path)
     here = context(tmp_path, writer)
     tips.path(tmp_path, MANIFEST).mkdir(parents=True)
     tips.read_before_baseline(here)
@@ -174,7 +174,7 @@ def learned(records: Records, workspace: Path) -> list[str]:
 
 
 def test_kept_gain_is_a_lesson(tmp_path: Path) -> None:
-    made, _, _ = case.told(tmp_path)
+    made, _, _ = case.record_campaign(tmp_path)
     assert learned(made, tmp_path) == [
         "helped: int n = 1; -> int n = 4; (unroll by 4), against b1: 1.50x [1.46, 1.54]; "
         "tall faster +53.7%"]
@@ -199,7 +199,7 @@ def test_lesson_names_knobs_and_leaves_the_bottleneck_id_out(tmp_path: Path) -> 
 
 def test_lesson_reaches_the_next_campaign(tmp_path: Path) -> None:
     """The next campaign starts with the lesson, which is in the file once."""
-    _, _, writer = case.told(tmp_path)
+    _, _, writer = case.record_campaign(tmp_path)
     here = context(tmp_path, writer)
     tips.learn(here)
     tips.learn(here)
@@ -269,7 +269,7 @@ def test_gain_is_written_once_it_passed_its_final_acceptance(passes: bool,
 @pytest.mark.parametrize("again", [True, False])
 def test_final_report_keeps_the_lessons_of_its_time(again: bool, tmp_path: Path) -> None:
     """A later rollback removes nothing from a written report."""
-    made, reader, writer = case.told(tmp_path)
+    made, reader, writer = case.record_campaign(tmp_path)
     made.agree(reader)
     back = {"round": 8, "ends": True, "before": KEPT, "commit": "b" * 40, "reason": "r",
             "told": "t", "undone": [KEPT]}
@@ -310,7 +310,7 @@ def test_repeated_class_of_rejects_is_a_lesson(reasons: list[str], taught: str |
 
 
 def test_round_summary_names_its_lesson(tmp_path: Path) -> None:
-    made, reader, _ = case.told(tmp_path)
+    made, reader, _ = case.record_campaign(tmp_path)
     made.agree(reader)
     first, second = ((made.folder.round(n) / "summary.md").read_text() for n in (2, 3))
     assert "## Reusable lessons\n\n- helped: int n = 1; -> int n = 4; (unroll by 4)" in first

@@ -1,4 +1,4 @@
-"""What became of each config class: its baseline, then what every kept round made of it."""
+"""Guards the history of each config class: its baseline, then its time after every keep."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ SECOND = "l" * 40
 HEAD = ("round", "commit", "class", "time", "against the last best", "against the baseline")
 
 
-def row(name: str, was: float, now: float, outcome: str = "faster") -> Row:
-    return Row(config_class=name, correct=True, core=name == "tall", latency_us=now,
-               incumbent_us=was, log_ratio=math.log(was / now), outcome=outcome)  # type: ignore[arg-type]
+def row(name: str, before: float, after: float, outcome: str = "faster") -> Row:
+    return Row(config_class=name, correct=True, core=name == "tall", latency_us=after,
+               incumbent_us=before, log_ratio=math.log(before / after), outcome=outcome)  # type: ignore[arg-type]
 
 
-def kept(writer: Writer, made: Records, n: int, name: str, commit: str, tall: tuple[float, float],
-         odd: tuple[float, float], *, measured: bool = True) -> None:
-    """Record a round that kept something: each class's time at first, before it and after it."""
+def kept(writer: Writer, records: Records, n: int, name: str, commit: str,
+         tall: tuple[float, float], odd: tuple[float, float], *, measured: bool = True) -> None:
+    """Record a round with a keep; `tall` and `odd` are the times of a class before and after it."""
     writer.start_round(samples.round_(n))
-    case.keep(writer, made.folder, n, name, commit,
+    case.keep(writer, records.folder, n, name, commit,
               rows=(row("tall", *tall), row("odd", *odd, "tie")))
     if measured:
         case.headline(writer, commit, 1.5, rows=(row("tall", 10.0, tall[1]),
@@ -38,17 +38,17 @@ def kept(writer: Writer, made: Records, n: int, name: str, commit: str, tall: tu
 
 
 def campaign(workspace: Path) -> tuple[Records, Writer]:
-    """Record two kept rounds and a lost one between them, then the end."""
-    made, writer = case.begin(workspace)
-    kept(writer, made, 2, "c1", KEPT, (10.0, 5.0), (4.0, 4.0))
-    case.lose(writer, made.folder, 3, "c3")
-    kept(writer, made, 4, "c4", SECOND, (5.0, 4.0), (4.0, 3.2))
+    """Record two kept rounds with a regression between them, and the stop."""
+    records, writer = case.begin(workspace)
+    kept(writer, records, 2, "c1", KEPT, (10.0, 5.0), (4.0, 4.0))
+    case.lose(writer, records.folder, 3, "c3")
+    kept(writer, records, 4, "c4", SECOND, (5.0, 4.0), (4.0, 3.2))
     writer.event("rms", "campaign.stop", SECOND, reason="enough")
-    made.agree(Reader(workspace))
-    return made, writer
+    records.agree(Reader(workspace))
+    return records, writer
 
 
-WANTED = [
+EXPECTED = [
     ("1", "b0", "tall (core)", "10.000 us", "", "1.00x (+0.0%)"),
     ("2", "k" * 12, "tall (core)", "5.000 us", "2.00x (+100.0%)", "2.00x (+100.0%)"),
     ("4", "l" * 12, "tall (core)", "4.000 us", "1.25x (+25.0%)", "2.50x (+150.0%)"),
@@ -58,9 +58,9 @@ WANTED = [
 ]
 
 
-def test_the_trend_has_a_line_for_each_class_below_each_kept_round(tmp_path: Path) -> None:
-    made, _ = campaign(tmp_path)
-    found = rows(made.folder.trend.read_text())
+def test_trend_has_line_per_class_below_each_kept_round(tmp_path: Path) -> None:
+    records, _ = campaign(tmp_path)
+    found = rows(records.folder.trend.read_text())
     assert [row["round"] for row in found] == list("111222" + "3" + "444")
     assert [(row["what"], row["best candidate"], row["against the last best"],
              row["best against baseline"], row["finding"])
@@ -73,66 +73,68 @@ def test_the_trend_has_a_line_for_each_class_below_each_kept_round(tmp_path: Pat
         ("odd", "3.200 us", "1.25x (+25.0%)", "1.25x (+25.0%)", "tie")]
 
 
-def test_the_trend_only_grows_where_a_person_keeps_something_later(tmp_path: Path) -> None:
-    made, writer = campaign(tmp_path)
-    before = made.folder.trend.read_bytes()
-    case.keep(writer, made.folder, 4, "late", "m" * 40, actor="ann", rows=(row("tall", 4.0, 2.0),))
+def test_trend_only_grows_after_a_late_approval(tmp_path: Path) -> None:
+    records, writer = campaign(tmp_path)
+    before = records.folder.trend.read_bytes()
+    case.keep(writer, records.folder, 4, "late", "m" * 40, actor="ann",
+              rows=(row("tall", 4.0, 2.0),))
     case.headline(writer, "m" * 40, 5.0, rows=(row("tall", 10.0, 2.0),))
-    case.lose(writer, made.folder, 5, "c5")
-    made.agree(Reader(tmp_path))
-    after = made.folder.trend.read_bytes()
+    case.lose(writer, records.folder, 5, "c5")
+    records.agree(Reader(tmp_path))
+    after = records.folder.trend.read_bytes()
     assert after.startswith(before)
     added = rows("| round | status | what | a | b | c | d |\n" + after[len(before):].decode())
     assert [(row["round"], row["status"]) for row in added] == [
         ("4", "class"), ("5", "ROLLBACK (regression)")]
 
 
-def test_the_report_has_each_class_s_history(tmp_path: Path) -> None:
-    made, _ = campaign(tmp_path)
-    text = made.folder.report.read_text().split("## History by config class")[1].split("\n## ")[0]
+def test_report_has_history_of_each_class(tmp_path: Path) -> None:
+    records, _ = campaign(tmp_path)
+    report = records.folder.report.read_text()
+    text = report.split("## History by config class")[1].split("\n## ")[0]
     assert [tuple(row.values()) for row in rows(text)] == [
-        ("---",) * 6, *((n, f"`{commit}`", *rest) for n, commit, *rest in WANTED)]
+        ("---",) * 6, *((n, f"`{commit}`", *rest) for n, commit, *rest in EXPECTED)]
     assert tuple(rows(text)[0]) == HEAD
-    page = made.folder.page.read_text()
+    page = records.folder.page.read_text()
     assert "History by config class" in page and "2.50x (+150.0%)" in page
 
 
-def test_what_was_rolled_back_says_so(tmp_path: Path) -> None:
-    made, writer = campaign(tmp_path)
+def test_rolled_back_commit_is_marked(tmp_path: Path) -> None:
+    records, writer = campaign(tmp_path)
     writer.event("rms", "rollback", KEPT, round=4, before=SECOND, commit=KEPT, reason="wrong",
                  told="back", undone=[SECOND])
-    before = made.folder.trend.read_bytes()
-    made.agree(Reader(tmp_path))
-    assert "`llllllllllll` (rolled back)" in made.folder.report.read_text()
-    assert made.folder.trend.read_bytes() == before
+    before = records.folder.trend.read_bytes()
+    records.agree(Reader(tmp_path))
+    assert "`llllllllllll` (rolled back)" in records.folder.report.read_text()
+    assert records.folder.trend.read_bytes() == before
 
 
-def test_a_keep_that_was_not_measured_against_the_baseline_says_so(tmp_path: Path) -> None:
-    made, writer = case.begin(tmp_path)
-    kept(writer, made, 2, "c1", KEPT, (10.0, 5.0), (4.0, 4.0), measured=False)
-    made.agree(Reader(tmp_path))
-    told = [row for row in rows(made.folder.trend.read_text()) if row["round"] == "2"][1:]
+def test_keep_not_measured_against_baseline_says_so(tmp_path: Path) -> None:
+    records, writer = case.begin(tmp_path)
+    kept(writer, records, 2, "c1", KEPT, (10.0, 5.0), (4.0, 4.0), measured=False)
+    records.agree(Reader(tmp_path))
+    classes = [row for row in rows(records.folder.trend.read_text()) if row["round"] == "2"][1:]
     assert [(row["what"], row["against the last best"], row["best against baseline"])
-            for row in told] == [("tall (core)", "2.00x (+100.0%)", "not measured"),
+            for row in classes] == [("tall (core)", "2.00x (+100.0%)", "not measured"),
                                  ("odd", "1.00x (+0.0%)", "not measured")]
 
 
-def test_nothing_kept_is_no_history(tmp_path: Path) -> None:
-    made, writer = case.begin(tmp_path)
+def test_campaign_without_keep_has_no_history(tmp_path: Path) -> None:
+    records, writer = case.begin(tmp_path)
     writer.event("rms", "campaign.stop", "b0", reason="enough")
-    made.agree(Reader(tmp_path))
-    assert "History by config class" not in made.folder.report.read_text()
-    assert "History by config class" not in made.folder.page.read_text()
+    records.agree(Reader(tmp_path))
+    assert "History by config class" not in records.folder.report.read_text()
+    assert "History by config class" not in records.folder.page.read_text()
 
 
-def test_kopt_show_has_scopes_and_each_class_s_history(tmp_path: Path) -> None:
+def test_kopt_show_has_scopes_and_class_history(tmp_path: Path) -> None:
     campaign(tmp_path)
     shown = kopt("show", workspace=tmp_path).stdout
-    told = shown.split("\nclasses\n")[1].split("\n\n")[0].splitlines()
-    assert [line.split()[0] for line in told[1:]] == ["1", "2", "4", "1", "2", "4"]
-    assert "2.50x (+150.0%)" in told[3]
-    found = json.loads(kopt("show", "rms", "--json", workspace=tmp_path).stdout)
-    assert found["rounds"][0]["scope"] == "all" and found["classes"][2] == {
+    lines = shown.split("\nclasses\n")[1].split("\n\n")[0].splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["1", "2", "4", "1", "2", "4"]
+    assert "2.50x (+150.0%)" in lines[3]
+    details = json.loads(kopt("show", "rms", "--json", workspace=tmp_path).stdout)
+    assert details["rounds"][0]["scope"] == "all" and details["classes"][2] == {
         "round": 4, "commit": SECOND, "config_class": "tall", "core": True, "latency_us": 4.0,
         "against_last_best": math.log(1.25), "against_baseline": math.log(2.5),
         "outcome": "faster"}

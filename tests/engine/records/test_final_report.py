@@ -1,4 +1,4 @@
-"""The final report: Markdown, and one HTML file that holds everything and runs nothing."""
+"""Guards the final report: Markdown, and one HTML file that loads nothing and runs nothing."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from engine.journal.read import Reader
 from engine.records.report import charts
-from engine.records.report.charts import Bar, Point
-from engine.records.report.html_page import POLICY, html
-from engine.records.report.markup import Markup, table, tag
+from engine.records.report.charts import Chart, ProgressPoint, SpeedupBar
+from engine.records.report.html_page import html
+from engine.records.report.page import POLICY, Headline, PageSection, PageTable, render
 from engine.records.writer import Records
 from harness.verdict import Row
 from tests.support import records_case as case
@@ -28,53 +28,54 @@ HOSTILE = "</title></style><script>alert('1')</script>" \
 
 
 class Page(HTMLParser):
-    """Checks that every element is closed, and remembers elements, attributes and text."""
+    """Checks that every element is closed, and collects elements, attributes and text."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
         self.open: list[str] = []
         self.tags: list[tuple[str, dict[str, str]]] = []
-        self.said: list[str] = []
+        self.texts: list[str] = []
         self.feed(text)
         self.close()
         assert self.open == []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, {name: value or "" for name, value in attrs}))
-        if tag not in ("meta", "br"):
+        if tag != "meta":
             self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, {name: value or "" for name, value in attrs}))
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        self.said.append(data)
+        self.texts.append(data)
 
     @property
     def text(self) -> str:
-        return " ".join(self.said)
+        return " ".join(self.texts)
 
 
 @pytest.fixture(scope="module")
-def campaign(tmp_path_factory: pytest.TempPathFactory) -> Records:
-    made, reader, writer = case.told(tmp_path_factory.mktemp("report"))
+def records(tmp_path_factory: pytest.TempPathFactory) -> Records:
+    records, reader, writer = case.record_campaign(tmp_path_factory.mktemp("report"))
     writer.event("rms", "tips.read", path="tips.md", lessons=["tiles of 64 spill"])
     case.end_to_end(writer, 1.1)
-    made.agree(reader)
-    return made
+    records.agree(reader)
+    return records
 
 
-# One file, and nothing runs.
-
-def test_the_page_needs_nothing_else_and_runs_nothing(campaign: Records) -> None:
-    """No script, no frame, no style sheet, image, font or link from anywhere; and a policy."""
-    page = Page(campaign.folder.page.read_text())
+def test_page_loads_nothing_and_runs_nothing(records: Records) -> None:
+    """It has no script, frame, style sheet, image, font or link, and a policy that forbids them."""
+    page = Page(records.folder.page.read_text())
     names = {name for name, _ in page.tags}
     assert not names & {"script", "iframe", "object", "embed", "link", "img", "base", "form", "a",
                         "image", "use", "foreignobject"}
-    given = {name for _, attributes in page.tags for name in attributes}
-    assert not {name for name in given if name.startswith("on")} | given & {"src", "href", "style"}
-    assert "url(" not in campaign.folder.page.read_text()
+    used = {name for _, attributes in page.tags for name in attributes}
+    assert not {name for name in used if name.startswith("on")} | used & {"src", "href", "style"}
+    assert "url(" not in records.folder.page.read_text()
     assert ("meta", {"http-equiv": "Content-Security-Policy", "content": POLICY}) in page.tags
     assert "default-src 'none'" in POLICY
 
@@ -85,70 +86,82 @@ def test_the_page_needs_nothing_else_and_runs_nothing(campaign: Records) -> None
     "What limits it now", "move less", "What to try next", "7 decisions", "idea | 8",
     "tiles of 64 spill", "python serve.py", "1.10x", "5 consecutive measured regressions",
     "ACCEPT-as-real", "rmsnorm on cpu"])
-def test_the_page_tells(words: str, campaign: Records) -> None:
-    assert words in Page(campaign.folder.page.read_text()).text
+def test_page_shows(words: str, records: Records) -> None:
+    assert words in Page(records.folder.page.read_text()).text
 
 
 @pytest.mark.parametrize("words", [
     "**1.54x [1.49, 1.59]**", "## Real-training applicability audit", "- S_real (kernels: K1-K4)",
     "- inflation gap: +2.7%", "## What to try next\n\n1. A", "## End to end",
     "- tiles of 64 spill", "## Stop summary"])
-def test_the_markdown_tells(words: str, campaign: Records) -> None:
-    assert words in campaign.folder.report.read_text()
+def test_markdown_shows(words: str, records: Records) -> None:
+    assert words in records.folder.report.read_text()
 
 
-def test_times_are_to_the_minute(campaign: Records) -> None:
-    times = re.findall(r"20\d\d-\d\d-\d\d \d\d:\d\d[:\d]*", campaign.folder.page.read_text())
-    assert times and all(len(one) == len("2026-11-22 10:05") for one in times)
+def test_times_are_shown_to_the_minute(records: Records) -> None:
+    times = re.findall(r"20\d\d-\d\d-\d\d \d\d:\d\d[:\d]*", records.folder.page.read_text())
+    assert times and all(len(time) == len("2026-11-22 10:05") for time in times)
 
 
-def test_charts_are_there_once_there_is_something_to_draw(campaign: Records,
-                                                          tmp_path: Path) -> None:
-    assert [name for name, _ in Page(campaign.folder.page.read_text()).tags].count("svg") == 3
-    made, _ = case.begin(tmp_path / "other")
-    found = Reader(tmp_path / "other")
-    row = found.campaign("rms")
-    assert row is not None and made.folder.path.is_dir()
-    page = Page(html(found, row))
+def test_charts_appear_once_there_is_something_to_draw(records: Records, tmp_path: Path) -> None:
+    assert [name for name, _ in Page(records.folder.page.read_text()).tags].count("svg") == 3
+    other, _ = case.begin(tmp_path / "other")
+    reader = Reader(tmp_path / "other")
+    row = reader.campaign("rms")
+    assert row is not None and other.folder.path.is_dir()
+    page = Page(html(reader, row))
     assert "svg" not in {name for name, _ in page.tags}
     assert "No gain was kept" in page.text and "nothing to audit" in page.text
 
 
-def test_no_worker_s_words_become_markup(tmp_path: Path) -> None:
-    """Every name, hypothesis, reason and class comes from outside."""
-    made, writer = case.begin(tmp_path, op=HOSTILE, device=HOSTILE, backend=HOSTILE)
+def test_text_from_outside_never_becomes_markup(tmp_path: Path) -> None:
+    """Names, hypotheses, reasons and classes all come from outside."""
+    records, writer = case.begin(tmp_path, op=HOSTILE, device=HOSTILE, backend=HOSTILE)
     writer.start_round(samples.round_(2))
     row = Row(config_class=HOSTILE, correct=True, latency_us=9.0, incumbent_us=10.0, log_ratio=0.1,
               low=0.05, high=0.15, note=HOSTILE)
-    case.keep(writer, made.folder, 2, "c1", KEPT, idea=HOSTILE, rows=(row,), actor=HOSTILE)
+    case.keep(writer, records.folder, 2, "c1", KEPT, idea=HOSTILE, rows=(row,), actor=HOSTILE)
     case.headline(writer, KEPT, 1.1, rows=(row,))
     writer.end_round("rms", 2, outcome="keep", best_speedup=1.1, summary=HOSTILE)
-    case.reject(writer, made.folder, 2, "c2", HOSTILE)
+    case.reject(writer, records.folder, 2, "c2", HOSTILE)
     writer.event("rms", "tips.read", path=HOSTILE, lessons=[HOSTILE])
     case.end_to_end(writer, 1.1, HOSTILE)
     writer.event("rms", "campaign.stop", KEPT, reason=HOSTILE)
-    made.agree(Reader(tmp_path))
-    text = made.folder.page.read_text()
+    records.agree(Reader(tmp_path))
+    text = records.folder.page.read_text()
     page = Page(text)
     assert not {"script", "img"} & {name for name, _ in page.tags}
     assert "alert('1')" in page.text and "\x1b" not in text and "<script" not in text
-    assert re.search(r"(?<!\\)<(script|img)", made.folder.report.read_text()) is None
+    assert re.search(r"(?<!\\)<(script|img)", records.folder.report.read_text()) is None
 
 
-# Markup and charts.
+@given(st.text(min_size=1), st.text(min_size=1))
+def test_any_text_is_rendered_as_text(text: str, other: str) -> None:
+    """Whatever a title, cell, item or paragraph contains, the page has the same elements."""
+    def page(first: str, second: str) -> list[str]:
+        chart = charts.speedups([SpeedupBar(name=first, value=1.5)], second)
+        assert chart is not None
+        section = PageSection(heading=first, charts=[chart], paragraphs=[second], style="note",
+                          tables=[PageTable(head=("commit",), rows=[(first,)], summary=second),
+                                  PageTable(rows=[(second, first)])], items=[first, second])
+        html = render(first, Headline(words=second), [section])
+        return [name for name, _ in Page(html).tags]
 
-@given(st.text(), st.text())
-def test_a_tag_holds_any_text_and_attribute_unchanged(text: str, attribute: str) -> None:
-    page = Page(tag("p", text, title=attribute))
-    assert [name for name, _ in page.tags] == ["p"]
-    parsed = Page(tag("p", tag("b", text), text))
-    assert [name for name, _ in parsed.tags] == ["p", "b"]
+    assert page(text, other) == page("a", "b")
 
 
-def test_only_markup_is_taken_as_markup() -> None:
-    assert tag("p", "<b>", Markup("<i></i>")) == "<p>&lt;b&gt;<i></i></p>"
-    assert tag("a", class_="x", stroke_width=1.50) == '<a class="x" stroke-width="1.5"></a>'
-    assert "<thead>" not in table(("", ""), [("a", "b")]) and "<thead>" in table(("a",), [])
+def test_markup_in_text_is_escaped() -> None:
+    html = render("<b>", Headline(gain="<i>", interval="'\""), [PageSection(items=["</ol>&amp;"])])
+    assert "<title>&lt;b&gt;</title>" in html and "<strong>&lt;i&gt;</strong>" in html
+    assert "&#39;&#34;" in html and "<li>&lt;/ol&gt;&amp;amp;</li>" in html
+
+
+def test_table_without_head_has_no_head() -> None:
+    def page(*head: str) -> str:
+        table = PageTable(head=head, rows=[("a", "b")])
+        return render("t", Headline(), [PageSection(tables=[table])])
+
+    assert "<thead>" not in page() and "<thead>" in page("first", "second")
 
 
 BESTS = st.lists(st.tuples(st.floats(0.01, 1e4), st.none() | st.floats(0.01, 1e4)), min_size=2,
@@ -156,49 +169,48 @@ BESTS = st.lists(st.tuples(st.floats(0.01, 1e4), st.none() | st.floats(0.01, 1e4
 
 
 @given(BESTS)
-def test_progress_is_drawn_within_its_frame(values: list[tuple[float, float | None]]) -> None:
-    points = [Point(round=n, outcome="tie", best=best, tried=tried, title=f"round {n}")
+def test_progress_stays_within_its_frame(values: list[tuple[float, float | None]]) -> None:
+    points = [ProgressPoint(round=n, outcome="tie", best=best, tried=tried, title=f"round {n}")
               for n, (best, tried) in enumerate(values, 1)]
-    _within(charts.progress(points))
+    _expect_within_frame(charts.progress(points))
 
 
 BARS = st.lists(st.tuples(st.text(max_size=60), st.floats(0.01, 1e3)), min_size=1, max_size=100)
 
 
 @given(BARS)
-def test_bars_are_drawn_within_their_frame(values: list[tuple[str, float]]) -> None:
-    drawn = charts.classes([Bar(name=name, value=value, low=value * 0.9, high=value * 1.1)
-                            for name, value in values], "speedup by class")
-    found = _within(drawn)
-    assert len(found.findall(".//rect")) == min(len(values), charts.MOST_CLASSES)
+def test_bars_stay_within_their_frame(values: list[tuple[str, float]]) -> None:
+    chart = charts.speedups([SpeedupBar(name=name, value=value, low=value * 0.9, high=value * 1.1)
+                             for name, value in values], "speedup by class")
+    svg = _expect_within_frame(chart)
+    assert len(svg.findall(".//rect")) == min(len(values), charts.MOST_CLASSES)
 
 
-def _within(drawn: str) -> ET.Element:
-    """Parse a figure as XML and check that nothing lies outside of its frame."""
-    figure = ET.fromstring(drawn)
-    svg = figure.find("svg")
-    assert svg is not None
+def _expect_within_frame(chart: Chart | None) -> ET.Element:
+    """Parse a figure as XML and check that nothing lies outside its frame."""
+    assert chart is not None
+    page = render("a chart", Headline(), [PageSection(charts=[chart])])
+    svg = ET.fromstring(page[page.index("<svg"):page.index("</svg>") + len("</svg>")])
     _, _, width, height = (float(part) for part in svg.attrib["viewBox"].split())
-    for one in svg.iter():
+    for element in svg.iter():
         for name, limit in (("x", width), ("x1", width), ("x2", width), ("y", height),
                             ("y1", height), ("y2", height)):
-            if name in one.attrib:
-                assert -1 <= float(one.attrib[name]) <= limit + 1, (one.tag, one.attrib)
+            if name in element.attrib:
+                value = float(element.attrib[name])
+                assert -1 <= value <= limit + 1, (element.tag, element.attrib)
     path = svg.find("path")
     if path is not None:
         assert "nan" not in path.attrib["d"] and "inf" not in path.attrib["d"]
     return svg
 
 
-def test_one_round_and_no_class_draw_nothing() -> None:
-    one = Point(round=1, outcome="baseline", best=1.0, tried=None, title="")
-    assert charts.progress([one]) == "" and charts.classes([], "none") == ""
+def test_one_round_or_no_class_draws_no_chart() -> None:
+    point = ProgressPoint(round=1, outcome="baseline", best=1.0, tried=None, title="")
+    assert charts.progress([point]) is None and charts.speedups([], "none") is None
 
-
-# The command.
 
 def test_kopt_report_writes_the_page(tmp_path: Path) -> None:
-    """With --html, or to a file of that name; the same bytes each time."""
+    """`--html` and a file named `.html` give the same bytes."""
     write_campaign(tmp_path)
     shown = kopt("report", NAME, "--html", workspace=tmp_path).stdout
     file = tmp_path / "r.html"

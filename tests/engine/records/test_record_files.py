@@ -1,4 +1,4 @@
-"""The files for people: the same journal makes the same bytes, and what was said stays said."""
+"""Guards the files for people: the same journal gives the same bytes, and logs only grow."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from tests.support import records_case as case
 from tests.support import samples
 from tests.support.records_case import KEPT, contents, lose
 
-Told = tuple[Records, Reader, Writer]
+Recorded = tuple[Records, Reader, Writer]
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Told:
-    return case.told(tmp_path)
+def campaign(tmp_path: Path) -> Recorded:
+    return case.record_campaign(tmp_path)
 
 
-def test_the_same_journal_makes_the_same_bytes(told: Told) -> None:
-    """Every record that is deleted, or that a person or a crash made nonsense of, comes again."""
-    made, reader, _ = told
-    made.agree(reader)
-    patches = {name: data for name, data in contents(made.folder.path).items()
+def test_same_journal_gives_same_bytes(campaign: Recorded) -> None:
+    """Files that were deleted or damaged are written again."""
+    records, reader, _ = campaign
+    records.agree(reader)
+    patches = {name: data for name, data in contents(records.folder.path).items()
                if name.startswith("patches/") or name == "manifest.yaml"}
-    before = {name: data for name, data in contents(made.folder.path).items()
+    before = {name: data for name, data in contents(records.folder.path).items()
               if name not in patches}
     kept = {name.split("/")[-1] for name in before}
     assert kept == {"performance.md", "optimize.md", "performance_trend.md", "results.tsv",
@@ -43,76 +43,76 @@ def test_the_same_journal_makes_the_same_bytes(told: Told) -> None:
                     *(f"{c}.{end}" for c in ("c1", *(f"c{n}" for n in range(3, 9)))
                       for end in ("patch", "verdict.json"))}
     for name in before:
-        (made.folder.path / name).unlink()
-    Records(made.setup).agree(reader)  # as another engine does
-    assert contents(made.folder.path) == before | patches
+        (records.folder.path / name).unlink()
+    Records(records.setup).agree(reader)  # as another engine does
+    assert contents(records.folder.path) == before | patches
     for name in before:
-        (made.folder.path / name).write_bytes(b"\xff torn")
-    Records(made.setup).agree(reader)
-    assert contents(made.folder.path) == before | patches
+        (records.folder.path / name).write_bytes(b"\xff torn")
+    Records(records.setup).agree(reader)
+    assert contents(records.folder.path) == before | patches
 
 
-def test_a_time_is_the_same_in_whichever_zone_it_is_written_again(
-        told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The zone is the one in which the campaign began; a shell or a container may have another."""
-    made, reader, _ = told
-    made.agree(reader)
-    before = contents(made.folder.path)
+def test_times_are_in_the_zone_where_the_campaign_began(
+        campaign: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell or container with another zone writes the same bytes."""
+    records, reader, _ = campaign
+    records.agree(reader)
+    before = contents(records.folder.path)
     monkeypatch.setenv("TZ", "Asia/Kathmandu")
     time.tzset()
     try:
-        Records(made.setup).agree(reader)
-        assert contents(made.folder.path) == before
+        Records(records.setup).agree(reader)
+        assert contents(records.folder.path) == before
     finally:
         monkeypatch.undo()
         time.tzset()
 
 
-def test_it_does_not_matter_how_often_they_were_written_on_the_way(tmp_path: Path) -> None:
-    """An engine that wrote after every round leaves what one leaves that writes at the end."""
-    made, writer = case.begin(tmp_path)
+def test_number_of_updates_does_not_change_files(tmp_path: Path) -> None:
+    """Writing after every round gives the same files as writing once at the end."""
+    records, writer = case.begin(tmp_path)
     reader = Reader(tmp_path)
     for n in range(2, 12):
         if n == 6:
             writer.event("rms", "stagnation", "6", round=6, depth="review", rollbacks=4,
                          demands="leave the old direction", directions=["A", "B", "C"])
-        lose(writer, made.folder, n, f"c{n}")
-        made.agree(reader)
+        lose(writer, records.folder, n, f"c{n}")
+        records.agree(reader)
     writer.event("rms", "campaign.stop", KEPT, reason="enough")
-    made.agree(reader)
-    before = contents(made.folder.path)
-    Records(made.setup).agree(reader)
-    assert contents(made.folder.path) == before
+    records.agree(reader)
+    before = contents(records.folder.path)
+    Records(records.setup).agree(reader)
+    assert contents(records.folder.path) == before
 
 
-def test_logs_only_ever_grow(told: Told) -> None:
-    """Who follows a log sees lines come and none go; a campaign may go on after a stop."""
-    made, reader, writer = told
-    made.agree(reader)
+def test_logs_only_ever_grow(campaign: Recorded) -> None:
+    """`tail -f` works on them, also when a campaign goes on after a stop."""
+    records, reader, writer = campaign
+    records.agree(reader)
     names = ("logs/optimize.md", "logs/performance_trend.md", "results.tsv")
-    identity = made.folder.log.stat().st_ino
+    identity = records.folder.log.stat().st_ino
     for turn in ("a round", "a keep by a person", "another stop"):
-        before = contents(made.folder.path)
+        before = contents(records.folder.path)
         if turn == "a round":
-            lose(writer, made.folder, 9, "c9")
+            lose(writer, records.folder, 9, "c9")
         elif turn == "a keep by a person":
-            case.keep(writer, made.folder, 9, "late", "m" * 40, actor="ann")
+            case.keep(writer, records.folder, 9, "late", "m" * 40, actor="ann")
         else:
             writer.event("rms", "campaign.stop", "m" * 40, reason="stopped by ann")
-        made.agree(reader)
-        after = contents(made.folder.path)
+        records.agree(reader)
+        after = contents(records.folder.path)
         for name in names:
             assert after[name].startswith(before[name]), (turn, name)
         assert any(after[name] != before[name] for name in names)
-    assert made.folder.log.stat().st_ino == identity
-    assert "## keep, decided by ann" in made.folder.log.read_text()
+    assert records.folder.log.stat().st_ino == identity
+    assert "## keep, decided by ann" in records.folder.log.read_text()
 
 
-def test_the_stop_summary_has_every_field(told: Told) -> None:
-    """Stop time, reason, BEST_COMMIT, its metrics, and the five newest regression summaries."""
-    made, reader, _ = told
-    made.agree(reader)
-    for path in (made.folder.performance, made.folder.log):
+def test_stop_summary_has_every_field(campaign: Recorded) -> None:
+    """It has time, reason, BEST_COMMIT, its metrics, and the five newest regressions."""
+    records, reader, _ = campaign
+    records.agree(reader)
+    for path in (records.folder.performance, records.folder.log):
         text = path.read_text().split("## Stop Summary")[1].split("## Final")[0]
         for words in ("- stop time: 20", "- stop reason: 5 consecutive measured regressions",
                       f"- current BEST_COMMIT: {KEPT}",
@@ -131,38 +131,38 @@ def test_the_stop_summary_has_every_field(told: Told) -> None:
         assert attempt and at.startswith("20") and notes.startswith("tall 24.6% slower")
 
 
-def test_a_stop_tells_how_things_were_then(told: Told) -> None:
-    made, reader, writer = told
-    made.agree(reader)
-    first = made.folder.performance.read_text()
-    lose(writer, made.folder, 9, "c9")
+def test_stop_summary_keeps_the_state_of_its_time(campaign: Recorded) -> None:
+    records, reader, writer = campaign
+    records.agree(reader)
+    first = records.folder.performance.read_text()
+    lose(writer, records.folder, 9, "c9")
     writer.event("rms", "campaign.stop", KEPT, reason="stopped by ann", wall_s=99.0, trials=21)
-    made.agree(reader)
-    text = made.folder.performance.read_text()
+    records.agree(reader)
+    text = records.folder.performance.read_text()
     assert text.startswith(first) and text.count("## Stop Summary") == 2
     assert "| round 9 |" in text[len(first):] and "| round 9 |" not in first
 
 
-def test_each_snapshot_is_what_was_best_then(told: Told) -> None:
-    made, reader, _ = told
-    made.agree(reader)
-    first, second = ((made.folder.round(n) / "kernel_snapshot" / "scale.c").read_text()
+def test_snapshot_is_the_best_kernel_after_its_round(campaign: Recorded) -> None:
+    records, reader, _ = campaign
+    records.agree(reader)
+    first, second = ((records.folder.round(n) / "kernel_snapshot" / "scale.c").read_text()
                      for n in (1, 2))
     assert first == "src/scale.c of b0\n" and second == f"src/scale.c of {KEPT}\n"
 
 
-def test_a_snapshot_of_several_files_keeps_their_folders(told: Told) -> None:
-    made, reader, _ = told
-    made.agree(reader)
-    made.setup.repo.files = lambda commit: [  # type: ignore[method-assign]
+def test_snapshot_of_several_files_keeps_folders(campaign: Recorded) -> None:
+    records, reader, _ = campaign
+    records.agree(reader)
+    records.setup.repo.files = lambda commit: [  # type: ignore[method-assign]
         "README.md", "src/scale.c", "src/more/scale.h"]
-    again = Records(made.setup)
+    again = Records(records.setup)
     again.agree(reader)
-    assert sorted(contents(made.folder.round(2) / "kernel_snapshot")) == [
+    assert sorted(contents(records.folder.round(2) / "kernel_snapshot")) == [
         "src/more/scale.h", "src/scale.c"]
 
 
-def test_a_campaign_that_kept_nothing_says_so(tmp_path: Path) -> None:
+def test_campaign_without_keep_has_no_metrics(tmp_path: Path) -> None:
     writer = Writer(tmp_path)
     writer.add_campaign(samples.campaign())
     writer.start_round(samples.round_(1))
@@ -172,15 +172,15 @@ def test_a_campaign_that_kept_nothing_says_so(tmp_path: Path) -> None:
     assert "current best metrics: not measured" in text and "- rounds: 0" in text
 
 
-def test_a_pruned_patch_costs_its_copy_and_nothing_else(told: Told) -> None:
-    made, reader, _ = told
-    (made.folder.patches / "c5.patch").unlink()
-    made.agree(reader)
-    beside = made.folder.round(5) / "candidates" / "fixed"
+def test_pruned_patch_removes_only_its_copy(campaign: Recorded) -> None:
+    records, reader, _ = campaign
+    (records.folder.patches / "c5.patch").unlink()
+    records.agree(reader)
+    beside = records.folder.round(5) / "candidates" / "fixed"
     assert (beside / "c5.verdict.json").is_file() and not (beside / "c5.patch").exists()
 
 
-def test_an_agent_reads_what_was_tried_and_what_is_asked() -> None:
+def test_prompt_has_brief_and_round() -> None:
     target = SimpleNamespace(description="", op="scale", source="s.c", entry="scale", language="c",
                              reference="r.py:r", classes=())
     task = Task(slot="fixed", kind="fixed", backend="cli", hypothesis="unroll", bottleneck="",

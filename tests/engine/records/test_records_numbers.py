@@ -1,9 +1,8 @@
-"""Numbers in the files for people that fit together, and say what they are."""
+"""Guards that the numbers in the files for people are consistent and labelled."""
 
 from __future__ import annotations
 
 import math
-import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from engine.history.campaign_view import NOT_RUN
 from engine.journal.read import Reader
 from engine.records import measured
 from engine.records.report import charts
-from engine.records.report.charts import Point
+from engine.records.report.charts import ProgressPoint
 from harness.verdict import Row
 from tests.support import records_case as case
 from tests.support import samples
@@ -21,37 +20,37 @@ from tests.support.records_case import KEPT
 LATER = "l" * 40
 SLOWER = Row(config_class="tall", correct=True, outcome="faster", latency_us=357.875,
              incumbent_us=336.681, log_ratio=math.log(1.027), low=0.01, high=0.04)
-"""Slower by the medians of each side's times, faster by the mean of the paired ratios."""
+"""Slower by the medians of the two sides, faster by the mean of the paired ratios."""
 
 
-def test_a_time_of_the_best_beside_a_candidates_has_the_ratio_that_was_measured() -> None:
+def test_times_of_best_and_candidate_have_the_measured_ratio() -> None:
     assert measured.before(SLOWER) == pytest.approx(357.875 * 1.027)
     assert measured.before(Row(config_class="a", correct=True, incumbent_us=2.0)) == 2.0
 
 
-def test_all_files_show_the_best_so(tmp_path: Path) -> None:
-    made, writer = case.begin(tmp_path)
+def test_all_files_show_times_with_the_measured_ratio(tmp_path: Path) -> None:
+    records, writer = case.begin(tmp_path)
     writer.start_round(samples.round_(2))
-    case.keep(writer, made.folder, 2, "c1", KEPT, rows=(SLOWER,))
+    case.keep(writer, records.folder, 2, "c1", KEPT, rows=(SLOWER,))
     case.headline(writer, KEPT, 1.027, rows=(SLOWER,))
     writer.end_round("rms", 2, outcome="keep", best_speedup=1.027, summary="1 kept")
     writer.event("rms", "campaign.stop", KEPT, reason="enough")
-    made.agree(Reader(tmp_path))
-    folder = made.folder
+    records.agree(Reader(tmp_path))
+    folder = records.folder
     for file in (folder.performance, folder.log, folder.report, folder.page,
                  folder.round(2) / "summary.md"):
         assert "336.681" not in file.read_text() and "367.5" in file.read_text(), file
 
 
-def test_an_interval_says_at_which_error_rate_it_holds(tmp_path: Path) -> None:
-    made, writer = case.begin(tmp_path)
+def test_interval_states_its_error_rate(tmp_path: Path) -> None:
+    records, writer = case.begin(tmp_path)
     writer.start_round(samples.round_(2))
-    case.keep(writer, made.folder, 2, "c1", KEPT, alpha=6e-5)
+    case.keep(writer, records.folder, 2, "c1", KEPT, alpha=6e-5)
     case.headline(writer, KEPT, 1.54, alpha=0.05)
     writer.end_round("rms", 2, outcome="keep", best_speedup=1.54, summary="1 kept")
     writer.event("rms", "campaign.stop", KEPT, reason="enough")
-    made.agree(Reader(tmp_path))
-    folder = made.folder
+    records.agree(Reader(tmp_path))
+    folder = records.folder
     assert "1.50x [1.46, 1.54] at alpha 6e-05" in folder.performance.read_text()
     assert "1.54x [1.49, 1.59] at alpha 0.05 against the baseline" in folder.log.read_text()
     for file in (folder.report, folder.page):
@@ -60,48 +59,49 @@ def test_an_interval_says_at_which_error_rate_it_holds(tmp_path: Path) -> None:
         assert "1.50x [1.46, 1.54] at alpha 6e-05" in text
 
 
-def test_with_nothing_kept_noise_is_no_gain(tmp_path: Path) -> None:
-    made, writer = case.begin(tmp_path)
+def test_campaign_without_keep_shows_no_gain(tmp_path: Path) -> None:
+    records, writer = case.begin(tmp_path)
     writer.event("rms", "campaign.stop", "b0", reason="enough")
-    made.agree(Reader(tmp_path))
-    assert "## Baseline by config class" in made.folder.performance.read_text()
-    assert "Best by config class" not in made.folder.performance.read_text()
-    assert "Baseline and best" not in made.folder.log.read_text()
+    records.agree(Reader(tmp_path))
+    assert "## Baseline by config class" in records.folder.performance.read_text()
+    assert "Best by config class" not in records.folder.performance.read_text()
+    assert "Baseline and best" not in records.folder.log.read_text()
 
 
-def test_a_round_that_kept_twice_stands_where_its_last_keep_is() -> None:
-    """That was measured on the first, so its own gain says nothing of the round before."""
-    drawn = str(charts.progress([
-        Point(round=1, outcome="baseline", best=1.0, tried=None, title="1"),
-        Point(round=2, outcome="keep", best=3.0, tried=1.5, title="2"),
-        Point(round=3, outcome="tie", best=3.0, tried=1.0, title="3")]))
-    places = re.findall(r'y="([\d.]+)"[^>]*class="sign', drawn)
-    assert len(places) == 2 and len(set(places)) == 1, drawn
+def test_round_with_two_keeps_is_drawn_at_the_last() -> None:
+    """The last keep is measured against the first, not against the best before the round."""
+    chart = charts.progress([
+        ProgressPoint(round=1, outcome="baseline", best=1.0, tried=None, title="1"),
+        ProgressPoint(round=2, outcome="keep", best=3.0, tried=1.5, title="2"),
+        ProgressPoint(round=3, outcome="tie", best=3.0, tried=1.0, title="3")])
+    assert chart is not None
+    kept, tie = chart.signs
+    assert kept.y == tie.y
 
 
-def test_a_keep_on_another_of_its_round_says_so(tmp_path: Path) -> None:
-    made, writer = case.begin(tmp_path)
+def test_keep_on_top_of_another_says_so(tmp_path: Path) -> None:
+    records, writer = case.begin(tmp_path)
     writer.start_round(samples.round_(2))
-    case.keep(writer, made.folder, 2, "c1", KEPT, speedup=2.0)
-    case.keep(writer, made.folder, 2, "c2", LATER, speedup=1.5)
+    case.keep(writer, records.folder, 2, "c1", KEPT, speedup=2.0)
+    case.keep(writer, records.folder, 2, "c2", LATER, speedup=1.5)
     writer.end_round("rms", 2, outcome="keep", best_speedup=3.0, summary="2 kept")
-    made.agree(Reader(tmp_path))
-    [row] = [line for line in made.folder.trend.read_text().splitlines()
+    records.agree(Reader(tmp_path))
+    [row] = [line for line in records.folder.trend.read_text().splitlines()
              if line.startswith("| 2 | ACCEPTED")]
     assert "; on top of what its round had kept before | 3.00x |" in row
 
 
-def test_a_program_that_there_was_no_time_for_is_told(tmp_path: Path) -> None:
-    made, writer = case.begin(tmp_path)
+def test_program_without_time_to_run_is_reported(tmp_path: Path) -> None:
+    records, writer = case.begin(tmp_path)
     writer.start_round(samples.round_(2))
-    case.keep(writer, made.folder, 2, "c1", KEPT)
+    case.keep(writer, records.folder, 2, "c1", KEPT)
     writer.end_round("rms", 2, outcome="keep", best_speedup=1.5, summary="1 kept")
     why = "not run: 5 s are left, one run takes about 8 s"
     writer.event("rms", NOT_RUN, KEPT, commit=KEPT[:12], message=why)
     writer.event("rms", "campaign.stop", KEPT, reason="enough")
-    made.agree(Reader(tmp_path))
-    for file in (made.folder.log, made.folder.report, made.folder.page):
+    records.agree(Reader(tmp_path))
+    for file in (records.folder.log, records.folder.report, records.folder.page):
         assert why in file.read_text() and "End to end" in file.read_text(), file
-    case.end_to_end(writer, 1.1)  # another engine had the time
-    made.agree(Reader(tmp_path))
-    assert why in made.folder.log.read_text() and why not in made.folder.report.read_text()
+    case.end_to_end(writer, 1.1)  # another engine had time to run it
+    records.agree(Reader(tmp_path))
+    assert why in records.folder.log.read_text() and why not in records.folder.report.read_text()

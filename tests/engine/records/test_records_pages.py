@@ -32,19 +32,19 @@ SPLIT = C().dispatcher(
     DispatchBlock(entry="pa", default="pa_0", at=0, branches=(Branch(
         condition=conditions.parse("block_size >= 1024 && mtp == 1"), kernel="pa_1",
         note="block_size=1024,mtp=1"),)), C().items("void pa_0(int block_size, int mtp) {}")[0])
-Told = tuple[Records, Reader, Writer]
+Recorded = tuple[Records, Reader, Writer]
 HOSTILE = "<img src=x onerror=alert(1)> | [click](http://evil) \x1b[2J`rm`\n# heading\n\n| a | b |"
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
-    made, reader, writer = case.told(tmp_path_factory.mktemp("told"))
-    made.agree(reader)
-    return made, reader, writer
+def campaign(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    records, reader, writer = case.record_campaign(tmp_path_factory.mktemp("campaign"))
+    records.agree(reader)
+    return records, reader, writer
 
 
 def rows(text: str) -> list[dict[str, str]]:
-    """Return the rows of a page's first table by the words of its head."""
+    """Return the rows of a page's first table, by column."""
     lines = [line for line in text.splitlines() if line.startswith("| ")]
     head = _cells(lines[0])
     return [dict(zip(head, _cells(line), strict=True)) for line in lines[1:]
@@ -54,8 +54,6 @@ def rows(text: str) -> list[dict[str, str]]:
 def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
 
-
-# performance.md
 
 @pytest.mark.parametrize(("field", "column", "expected"), [
     ("date", "date", r"20\d\d-\d\d-\d\d \d\d:\d\d"),
@@ -69,80 +67,76 @@ def _cells(line: str) -> list[str]:
     ("percentage relative to the previous best", "against the last best", r"-33\.3% time; 1.50x.*"),
     ("which bottleneck, and what was done", "why", r"unroll by 4 \(against b1\)"),
 ])
-def test_a_kept_record_has(field: str, column: str, expected: str, told: Told) -> None:
-    """The fields that every kept record must include at least."""
-    record = rows(told[0].folder.performance.read_text())[1]
+def test_kept_record_has_field(field: str, column: str, expected: str, campaign: Recorded) -> None:
+    """These are the fields that every kept record must have."""
+    record = rows(campaign[0].folder.performance.read_text())[1]
     assert re.fullmatch(expected, record[column]), field
 
 
-def test_the_results_table_holds_the_baseline_and_kept_gains_only(told: Told) -> None:
-    """No failed, crashed or slower attempt; the Stop Summary stands apart from the table."""
-    text = told[0].folder.performance.read_text()
+def test_results_table_has_only_baseline_and_keeps(campaign: Recorded) -> None:
+    """It has no failed, crashed or slower attempt; the Stop Summary is outside the table."""
+    text = campaign[0].folder.performance.read_text()
     assert [row["status"] for row in rows(text.split("\n## ")[0])] == ["baseline", "keep"]
     assert "idea / 3" not in text.split("## Stop Summary")[0]
 
 
-def test_the_baseline_is_recorded_by_config_class(told: Told) -> None:
-    """Correctness and performance of each class, not one overall average."""
-    text = told[0].folder.performance.read_text().split("## Baseline by config class")[1]
+def test_baseline_is_recorded_by_config_class(campaign: Recorded) -> None:
+    """Correctness and time are recorded for each class, not as one average."""
+    text = campaign[0].folder.performance.read_text().split("## Baseline by config class")[1]
     assert [(row["class"], row["correct"], row["latency"]) for row in rows(text.split("##")[0])] \
         == [("tall (core)", "yes", "10.000 us"), ("odd (core)", "yes", "4.000 us")]
 
 
-def test_gpu_kernel_time_and_the_profiler_s_kernel_are_told(tmp_path: Path) -> None:
-    made, writer = case.begin(tmp_path)
+def test_gpu_kernel_time_and_profiled_kernel_are_shown(tmp_path: Path) -> None:
+    records, writer = case.begin(tmp_path)
     writer.start_round(samples.round_(2))
-    case.keep(writer, made.folder, 2, "c1", KEPT, latency_kind="measured-gpu", latency_us=118.4,
+    case.keep(writer, records.folder, 2, "c1", KEPT, latency_kind="measured-gpu", latency_us=118.4,
               evidence=(Evidence(kind="kernels", detail=(
                   "tall: candidate pa_fwd<int, 4> 118.40 us, 1 more; incumbent pa 142.80 us")),))
-    made.agree(Reader(tmp_path))
-    record = rows(made.folder.performance.read_text())[1]
+    records.agree(Reader(tmp_path))
+    record = rows(records.folder.performance.read_text())[1]
     assert (record["call time"], record["GPU time"]) == ("", "118.400 us")
     assert record["kernel"] == r"pa_fwd\<int, 4>"
 
 
-def test_a_split_says_which_class_takes_which_kernel(tmp_path: Path) -> None:
-    """Which configs keep the old kernel, which take the new one, and on what conditions: the kept
-    source says it itself.
-    """
-    made, writer = case.begin(tmp_path)
+def test_split_shows_which_class_takes_which_kernel(tmp_path: Path) -> None:
+    """The kept source itself records the classes and conditions of the old and the new kernel."""
+    records, writer = case.begin(tmp_path)
     for n, (name, commit) in enumerate((("c1", KEPT), ("c2", "l" * 40)), 2):
         writer.start_round(samples.round_(n))
-        case.keep(writer, made.folder, n, name, commit)
-    made.setup.repo.read = lambda commit, path: (  # type: ignore[method-assign]
+        case.keep(writer, records.folder, n, name, commit)
+    records.setup.repo.read = lambda commit, path: (  # type: ignore[method-assign]
         b"" if commit == "b0" else SPLIT.encode())
-    made.agree(Reader(tmp_path))
-    text = made.folder.performance.read_text()
+    records.agree(Reader(tmp_path))
+    text = records.folder.performance.read_text()
     assert [row["config class or condition"] for row in rows(text)] == [
         "all", "block_size >= 1024 && mtp == 1", "all"]
-    _, sides = text.split("## Kernel split of pa in kkkkkkkkkkkk")
-    assert "## Kernel split" not in sides
-    assert [tuple(row.values()) for row in rows(sides)] == [
+    _, table_text = text.split("## Kernel split of pa in kkkkkkkkkkkk")
+    assert "## Kernel split" not in table_text
+    assert [tuple(row.values()) for row in rows(table_text)] == [
         ("new: pa_1", "block_size >= 1024 && mtp == 1", "block_size=1024,mtp=1"),
         ("old: pa_0", "otherwise", "all others")]
 
 
 @pytest.mark.parametrize("language", ["python", "triton"])
-def test_a_split_of_a_python_source_is_told_too(tmp_path: Path, language: str) -> None:
-    """As kopt writes it there: in comments of the file's own language."""
+def test_split_of_python_source_is_shown(tmp_path: Path, language: str) -> None:
+    """kopt writes the split in comments of the source's own language."""
     source = test_split_python.divided(
         test_split_python.KERNEL, group("context <= 64", {"context": 64}, TILE=4),
         language=Python(language))
-    made, writer = case.begin(tmp_path)
+    records, writer = case.begin(tmp_path)
     writer.start_round(samples.round_(2))
-    case.keep(writer, made.folder, 2, "c1", KEPT)
-    made.setup.repo.files = lambda commit: ["src/pa.py"]  # type: ignore[method-assign]
-    made.setup.repo.read = lambda commit, path: (  # type: ignore[method-assign]
+    case.keep(writer, records.folder, 2, "c1", KEPT)
+    records.setup.repo.files = lambda commit: ["src/pa.py"]  # type: ignore[method-assign]
+    records.setup.repo.read = lambda commit, path: (  # type: ignore[method-assign]
         b"" if commit == "b0" else source.encode())
-    made.agree(Reader(tmp_path))
-    text = made.folder.performance.read_text()
+    records.agree(Reader(tmp_path))
+    text = records.folder.performance.read_text()
     assert [row["config class or condition"] for row in rows(text)] == ["all", r"context \<= 64"]
-    _, sides = text.split("## Kernel split of total in kkkkkkkkkkkk")
-    assert [(row["kernel"], row["condition"]) for row in rows(sides)] == [
+    _, table_text = text.split("## Kernel split of total in kkkkkkkkkkkk")
+    assert [(row["kernel"], row["condition"]) for row in rows(table_text)] == [
         ("new: total_v1", r"context \<= 64"), ("old: total_base", "otherwise")]
 
-
-# rounds/round-N/summary.md
 
 @pytest.mark.parametrize(("field", "words"), [
     ("scope: global or one class", "- scope: all"), ("time", "- time: 1970-01-01 00:00 to 20"),
@@ -160,8 +154,8 @@ def test_a_split_of_a_python_source_is_told_too(tmp_path: Path, language: str) -
     ("what was expected", "- expected: idea | 5"), ("what was seen", "- seen: 0.80x [0.79, 0.81]"),
     ("the transfer check", "## Real-training transfer check\n\n- candidate: c5"),
 ])
-def test_a_round_that_was_rolled_back_tells(field: str, words: str, told: Told) -> None:
-    assert words in (told[0].folder.round(5) / "summary.md").read_text(), field
+def test_summary_of_rolled_back_round_has_field(field: str, words: str, campaign: Recorded) -> None:
+    assert words in (campaign[0].folder.round(5) / "summary.md").read_text(), field
 
 
 @pytest.mark.parametrize(("field", "words"), [
@@ -173,26 +167,24 @@ def test_a_round_that_was_rolled_back_tells(field: str, words: str, told: Told) 
     ("the transfer's decision", "- decision: ACCEPT-as-real (kernel only)"),
     ("next direction", "## Next direction\n\n- memory in tall: move less"),
 ])
-def test_a_round_that_was_kept_tells(field: str, words: str, told: Told) -> None:
-    assert words in (told[0].folder.round(2) / "summary.md").read_text(), field
+def test_summary_of_kept_round_has_field(field: str, words: str, campaign: Recorded) -> None:
+    assert words in (campaign[0].folder.round(2) / "summary.md").read_text(), field
 
 
 @pytest.mark.parametrize("words", [
     "## Hypothesis\n\nNone: the baseline", "## Change\n\nNone", "## Decision\n\nBASELINE",
     "| tall (core) | yes | 10.000 us |", "- shown: the baseline",
     "## Real-training transfer check\n\n- nothing to check"])
-def test_the_baseline_s_round_tells(words: str, told: Told) -> None:
-    assert words in (told[0].folder.round(1) / "summary.md").read_text()
+def test_summary_of_baseline_has_section(words: str, campaign: Recorded) -> None:
+    assert words in (campaign[0].folder.round(1) / "summary.md").read_text()
 
 
-def test_every_round_has_a_summary_a_snapshot_and_a_transfer_check(told: Told) -> None:
+def test_every_round_has_summary_snapshot_and_transfer_check(campaign: Recorded) -> None:
     for n in range(1, 9):
-        folder = told[0].folder.round(n)
+        folder = campaign[0].folder.round(n)
         assert "## Real-training transfer check" in (folder / "summary.md").read_text()
         assert (folder / "kernel_snapshot" / "scale.c").is_file()
 
-
-# logs
 
 @pytest.mark.parametrize(("field", "words"), [
     ("target, language, backend, GPU", "- language: c; backend: c\n- GPU: cpu (cpu)"),
@@ -208,12 +200,12 @@ def test_every_round_has_a_summary_a_snapshot_and_a_transfer_check(told: Told) -
     ("three next steps", "### What to try next\n\n1. A\n2. B\n3. C\n"),
     ("the audit", "### Real-training applicability audit"),
 ])
-def test_the_log_tells(field: str, words: str, told: Told) -> None:
-    assert words in told[0].folder.log.read_text(), field
+def test_log_has_field(field: str, words: str, campaign: Recorded) -> None:
+    assert words in campaign[0].folder.log.read_text(), field
 
 
-def test_the_trend_has_a_line_a_round_and_accepted_scores_never_fall(told: Told) -> None:
-    found = [row for row in rows(told[0].folder.trend.read_text()) if row["status"] != "class"]
+def test_trend_has_line_per_round_and_best_never_falls(campaign: Recorded) -> None:
+    found = [row for row in rows(campaign[0].folder.trend.read_text()) if row["status"] != "class"]
     assert [row["round"] for row in found] == [str(n) for n in range(1, 9)]
     assert [row["status"] for row in found] == \
         ["BASELINE", "ACCEPTED", *["ROLLBACK (regression)"] * 6]
@@ -222,7 +214,7 @@ def test_the_trend_has_a_line_a_round_and_accepted_scores_never_fall(told: Told)
     assert found[2]["what"] == "idea / 3" and found[2]["finding"] == "slower"
 
 
-@pytest.mark.parametrize(("target", "test", "said"), [
+@pytest.mark.parametrize(("target", "test", "expected"), [
     (TargetSpec(), "", "the comparison with the reference"),
     (TargetSpec(), TEST, f"{TEST}; the comparison with the reference"),
     (TargetSpec(kind="command", check="err == 0"), "", "the benchmark's own check: err == 0"),
@@ -231,41 +223,39 @@ def test_the_trend_has_a_line_a_round_and_accepted_scores_never_fall(told: Told)
     (TargetSpec(kind="command", check="err == 0"), TEST,
      f"{TEST}; the benchmark's own check: err == 0"),
 ])
-def test_what_tests_candidates_is_told_as_it_is(tmp_path: Path, target: TargetSpec, test: str,
-                                                said: str) -> None:
-    """A benchmark of the project's own has no reference of kopt's beside it."""
-    made, _ = case.begin(tmp_path)
-    made.setup.manifest = msgspec.structs.replace(  # type: ignore[misc]
-        made.setup.manifest, target=target, test_command=test)
-    made.agree(Reader(tmp_path))
-    for path in (made.folder.log, made.folder.round(1) / "summary.md"):
-        assert f"- tested by: {said}\n" in path.read_text()
+def test_files_name_the_test_of_candidates(tmp_path: Path, target: TargetSpec, test: str,
+                                                expected: str) -> None:
+    """A command target is checked by its benchmark, not against a reference."""
+    records, _ = case.begin(tmp_path)
+    records.setup.manifest = msgspec.structs.replace(  # type: ignore[misc]
+        records.setup.manifest, target=target, test_command=test)
+    records.agree(Reader(tmp_path))
+    for path in (records.folder.log, records.folder.round(1) / "summary.md"):
+        assert f"- tested by: {expected}\n" in path.read_text()
 
 
-def test_what_was_read_of_earlier_campaigns_is_in_the_log(tmp_path: Path) -> None:
-    made, writer = case.begin(tmp_path)
+def test_log_has_lessons_of_earlier_campaigns(tmp_path: Path) -> None:
+    records, writer = case.begin(tmp_path)
     writer.event("rms", "tips.read", path="historical_experience/cpu/rmsnorm/c/tips.md",
                  lessons=["tiles of 64 spill"], left_out=2)
-    made.agree(Reader(tmp_path))
+    records.agree(Reader(tmp_path))
     assert "tips.md: 1 lesson; 2 older ones were left out\n- tiles of 64 spill" in \
-        made.folder.log.read_text()
+        records.folder.log.read_text()
 
 
-def test_end_to_end_runs_are_in_the_log_and_the_report(tmp_path: Path) -> None:
-    made, writer = case.begin(tmp_path)
+def test_log_and_report_have_end_to_end_runs(tmp_path: Path) -> None:
+    records, writer = case.begin(tmp_path)
     case.end_to_end(writer, 0.97)
     writer.event("rms", "campaign.stop", "b0", reason="enough")
-    made.agree(Reader(tmp_path))
-    for file in (made.folder.log, made.folder.report, made.folder.page):
+    records.agree(Reader(tmp_path))
+    for file in (records.folder.log, records.folder.report, records.folder.page):
         text = file.read_text()
         assert "python serve.py" in text and "three runs in turn" in text
-        assert "0.97x [0.96, 0.98]: what the kernel gains, the program loses" in text
+        assert "0.97x [0.96, 0.98]: the program is slower, although the kernel is faster" in text
 
 
-# results.tsv
-
-def test_results_hold_the_baseline_every_trial_and_every_verdict(told: Told) -> None:
-    head, *lines = told[0].folder.results.read_text().splitlines()
+def test_results_have_baseline_every_trial_and_every_verdict(campaign: Recorded) -> None:
+    head, *lines = campaign[0].folder.results.read_text().splitlines()
     found = [dict(zip(head.split("\t"), line.split("\t"), strict=True)) for line in lines]
     assert [(row["experiment"], row["tag"], row["correctness"]) for row in found] == [
         ("baseline.baseline", "baseline", "PASS"), ("2.fixed.0", "tried", "PASS"),
@@ -275,42 +265,40 @@ def test_results_hold_the_baseline_every_trial_and_every_verdict(told: Told) -> 
     assert found[3]["kernel_id"] == KEPT[:12] and "unroll by 4" in found[3]["description"]
 
 
-def test_what_a_killed_engine_s_round_tries_again_is_there_once(tmp_path: Path) -> None:
-    made, reader, writer = case.told(tmp_path)
-    made.agree(reader)
-    before = made.folder.results.read_text()
-    made.trials(2, cast(Any, SimpleNamespace(slot="fixed")), case.trials(), writer)
-    assert made.folder.results.read_text() != before
-    made.agree(reader)
-    assert made.folder.results.read_text() == before
+def test_trial_repeated_after_a_kill_is_listed_once(tmp_path: Path) -> None:
+    records, reader, writer = case.record_campaign(tmp_path)
+    records.agree(reader)
+    before = records.folder.results.read_text()
+    records.trials(2, cast(Any, SimpleNamespace(slot="fixed")), case.trials(), writer)
+    assert records.folder.results.read_text() != before
+    records.agree(reader)
+    assert records.folder.results.read_text() == before
 
 
 @pytest.mark.parametrize(("verdict", "tag", "correctness"), [
     ({"valid": True}, "revert", "FAIL"), ({"valid": False}, "rejected", "REJECTED")])
-def test_a_reject_is_told_from_a_wrong_result(verdict: dict[str, bool], tag: str,
+def test_results_tell_reject_from_wrong_result(verdict: dict[str, bool], tag: str,
                                               correctness: str, tmp_path: Path) -> None:
-    made, writer = case.begin(tmp_path)
+    records, writer = case.begin(tmp_path)
     writer.start_round(samples.round_(2))
-    case.reject(writer, made.folder, 2, "c2", "wrong result: class tall", **verdict)
-    made.agree(Reader(tmp_path))
-    last = made.folder.results.read_text().splitlines()[-1].split("\t")
+    case.reject(writer, records.folder, 2, "c2", "wrong result: class tall", **verdict)
+    records.agree(Reader(tmp_path))
+    last = records.folder.results.read_text().splitlines()[-1].split("\t")
     assert (last[1], last[6]) == (tag, correctness)
 
 
-# Words of others.
-
-def test_no_worker_s_words_break_out(tmp_path: Path) -> None:
-    """Names, hypotheses and reasons are data in every file: no tag, link, heading or table."""
-    made, writer = case.begin(tmp_path)
+def test_text_from_outside_never_becomes_markup_in_files(tmp_path: Path) -> None:
+    """Names, hypotheses and reasons never become a tag, link, heading or table."""
+    records, writer = case.begin(tmp_path)
     writer.start_round(samples.round_(2))
     writer.put_slots([samples.slot("fixed", round=2, hypothesis=HOSTILE, bottleneck=HOSTILE)])
     row = Row(config_class=HOSTILE, correct=True, latency_us=9.0, log_ratio=0.1, note=HOSTILE)
-    case.keep(writer, made.folder, 2, "c1", KEPT, idea=HOSTILE, rows=(row,), actor=HOSTILE,
+    case.keep(writer, records.folder, 2, "c1", KEPT, idea=HOSTILE, rows=(row,), actor=HOSTILE,
               evidence=(Evidence(kind="kernels", detail=HOSTILE),))
     writer.end_round("rms", 2, outcome="keep", best_speedup=1.5, summary=HOSTILE)
     writer.event("rms", "campaign.stop", KEPT, reason=HOSTILE)
-    made.agree(Reader(tmp_path))
-    folder: Folder = made.folder
+    records.agree(Reader(tmp_path))
+    folder: Folder = records.folder
     for file in (folder.performance, folder.log, folder.trend, folder.round(2) / "summary.md"):
         text = file.read_text()
         assert "\x1b" not in text and "](http" not in text
@@ -318,19 +306,19 @@ def test_no_worker_s_words_break_out(tmp_path: Path) -> None:
         assert "\n# heading" not in text and "\n| a | b |" not in text
 
 
-def test_a_line_and_a_table_are_harmless() -> None:
+def test_line_and_table_escape_markup() -> None:
     assert line("a < b](c") == r"a \< b]\(c" and line("one\n\ntwo\t three") == "one two three"
     assert table(("a|b",), [("c\nd",)]) == "| a/b |\n|---|\n| c d |\n"
     assert re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d", stamp(1_800_000_000.0))
 
 
-def test_a_verdict_of_no_candidate_in_the_journal_is_told_all_the_same(tmp_path: Path) -> None:
-    """A candidate may have been pruned from the journal's candidates by an older version."""
-    made, writer = case.begin(tmp_path)
+def test_verdict_without_candidate_is_logged(tmp_path: Path) -> None:
+    """An older kopt may have pruned the candidate from the journal."""
+    records, writer = case.begin(tmp_path)
     writer.start_round(samples.round_(2))
-    one: Verdict = samples.verdict("ghost", speedup=0.9)
-    number = writer.add_verdict("rms", "ghost", one, purpose="verify")
+    verdict: Verdict = samples.verdict("ghost", speedup=0.9)
+    number = writer.add_verdict("rms", "ghost", verdict, purpose="verify")
     writer.add_decision("rms", "ghost", "tie", "nothing", round=2, actor="engine", verdict=number)
     writer.end_round("rms", 2, outcome="tie", summary="1 candidates: 1 tie")
-    made.agree(Reader(tmp_path))
-    assert "- hypothesis: ghost" in made.folder.log.read_text()
+    records.agree(Reader(tmp_path))
+    assert "- hypothesis: ghost" in records.folder.log.read_text()

@@ -1,4 +1,4 @@
-"""The real-training transfer check of a round, and the audit of a campaign: rule 11."""
+"""Guards the real-training transfer check of a round and the audit of a campaign (rule 11)."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.support.records_case import KEPT
 LATER = "l" * 40
 
 
-def found(bucket: str, **fields: Any) -> Transfer:
+def audit_of(bucket: str, **fields: Any) -> Transfer:
     decision = "ACCEPT-as-real" if bucket.startswith("K") else \
         "ACCEPT-with-asterisk" if bucket == "W1" else "REJECT-as-overfit"
-    given: dict[str, Any] = {"bucket": bucket, "decision": decision, "reason": "why"}
-    return Transfer(**(given | fields))
+    values: dict[str, Any] = {"bucket": bucket, "decision": decision, "reason": "why"}
+    return Transfer(**(values | fields))
 
 
 def steps(hits: int, of: int = 8) -> tuple[TraceStep, ...]:
@@ -40,56 +40,52 @@ def verdict(speedup: float | None, audited: Transfer | None) -> Verdict:
                            **timed)
 
 
-# What a gain is worth in use.
-
 @pytest.mark.parametrize(("rule", "audited", "measured", "real"), [
-    ("K1 kernel-internal: as measured", found("K1"), 1.5, 1.5),
-    ("K2 layout variants: as measured", found("K2"), 1.2, 1.2),
-    ("K3 fusion into one launch: as measured", found("K3"), 2.0, 2.0),
-    ("K4 data flow inside one call: as measured", found("K4"), 1.1, 1.1),
-    ("W1 hits once in forward and backward: half of the calls", found("W1", hit_rates=steps(8)),
+    ("K1 kernel-internal: as measured", audit_of("K1"), 1.5, 1.5),
+    ("K2 layout variants: as measured", audit_of("K2"), 1.2, 1.2),
+    ("K3 fusion into one launch: as measured", audit_of("K3"), 2.0, 2.0),
+    ("K4 data flow inside one call: as measured", audit_of("K4"), 1.1, 1.1),
+    ("W1 hits once in forward and backward: half of the calls", audit_of("W1", hit_rates=steps(8)),
      2.0, 1 / 0.75),
-    ("W1 hits in every other step: a quarter of the calls", found("W1", hit_rates=steps(4)),
+    ("W1 hits in every other step: a quarter of the calls", audit_of("W1", hit_rates=steps(4)),
      2.0, 1 / 0.875),
-    ("W1 never hits: nothing", found("W1", hit_rates=steps(0)), 2.0, 1.0),
-    ("W1 without a trace: about 1.5 % a step at most", found("W1", hit_rates=()), 2.0, 1.015),
-    ("W1 without a trace, less than that measured", found("W1", hit_rates=()), 1.01, 1.01),
-    ("W2 cache of an activation: nothing", found("W2"), 3.0, 1.0),
-    ("W3 memo over other tensors: nothing", found("W3"), 3.0, 1.0),
+    ("W1 never hits: nothing", audit_of("W1", hit_rates=steps(0)), 2.0, 1.0),
+    ("W1 without a trace: about 1.5 % a step at most", audit_of("W1", hit_rates=()), 2.0, 1.015),
+    ("W1 without a trace, less than that measured", audit_of("W1", hit_rates=()), 1.01, 1.01),
+    ("W2 cache of an activation: nothing", audit_of("W2"), 3.0, 1.0),
+    ("W3 memo over other tensors: nothing", audit_of("W3"), 3.0, 1.0),
     ("rejected as over-fit, whatever its bucket",
-     found("W1", decision="REJECT-as-overfit", hit_rates=steps(1)), 3.0, 1.0),
-    ("a regression is one in use too", found("K1"), 0.8, 0.8),
-    ("not timed: not known", found("K1"), None, None),
+     audit_of("W1", decision="REJECT-as-overfit", hit_rates=steps(1)), 3.0, 1.0),
+    ("a regression carries over", audit_of("K1"), 0.8, 0.8),
+    ("not timed: unknown", audit_of("K1"), None, None),
     ("not audited: as measured, which the audit does not count", None, 1.4, 1.4),
 ], ids=lambda value: value.split(":")[0] if isinstance(value, str) else "")
-def test_the_estimated_real_gain(rule: str, audited: Transfer | None, measured: float | None,
-                                 real: float | None) -> None:
-    one = check(verdict(measured, audited))
-    assert (None if one.real is None else math.exp(one.real)) == \
+def test_estimated_real_gain_follows_the_bucket(rule: str, audited: Transfer | None,
+                                                measured: float | None,
+                                                real: float | None) -> None:
+    result = check(verdict(measured, audited))
+    assert (None if result.real is None else math.exp(result.real)) == \
         (None if real is None else pytest.approx(real)), rule
-    assert one.derivation
+    assert result.derivation
 
 
 @given(speedup=st.floats(0.2, 50), hits=st.integers(0, 8))
-def test_a_cache_of_weights_is_never_worth_more_than_was_measured(speedup: float,
-                                                                  hits: int) -> None:
-    one = check(verdict(speedup, found("W1", hit_rates=steps(hits))))
-    assert one.real is not None and one.real <= max(0.0, math.log(speedup)) + 1e-9
+def test_weight_cache_is_never_worth_more_than_measured(speedup: float, hits: int) -> None:
+    result = check(verdict(speedup, audit_of("W1", hit_rates=steps(hits))))
+    assert result.real is not None and result.real <= max(0.0, math.log(speedup)) + 1e-9
 
-
-# The section of a summary.
 
 FIELDS = ("bucket: ", "cache key", "id audit", "hit rate", "skew robustness: ",
           "benchmark gain: ", "estimated real gain: ", "decision: ")
 
 
 @pytest.mark.parametrize("audited", [
-    found("K1"), found("W1", cache_keys=("k.py:7: cache[id(w), w._version]",), hit_rates=steps(8),
-                       id_audit="w (weight) by id, _version"),
-    found("W2", hit_rates=()), None], ids=["K1", "W1", "W2", "not audited"])
+    audit_of("K1"), audit_of("W1", cache_keys=("k.py:7: cache[id(w), w._version]",),
+                             hit_rates=steps(8), id_audit="w (weight) by id, _version"),
+    audit_of("W2", hit_rates=()), None], ids=["K1", "W1", "W2", "not audited"])
 @pytest.mark.parametrize("kept", [True, False])
-def test_the_section_has_every_field(audited: Transfer | None, kept: bool) -> None:
-    """Bucket, cache key, id audit, hit rate, skew, both gains, and a decision in so many words."""
+def test_transfer_section_has_every_field(audited: Transfer | None, kept: bool) -> None:
+    """Bucket, cache key, id audit, hit rate, skew, both gains, and the decision."""
     lines = list(check(verdict(1.25, audited)).lines(kept=kept))
     for field in FIELDS:
         assert sum(field in line for line in lines) == 1, field
@@ -99,75 +95,74 @@ def test_the_section_has_every_field(audited: Transfer | None, kept: bool) -> No
     assert any(word in last for word in words) or (audited is None and not kept)
 
 
-def test_the_section_tells_hits_and_skew() -> None:
+def test_transfer_section_shows_hits_and_skew() -> None:
     rows = (Row(config_class="skewed", correct=True, latency_us=1.0, log_ratio=math.log(1.02)),
             Row(config_class="even", correct=True, latency_us=1.0, log_ratio=math.log(1.4)))
-    one = check(samples.verdict(rows=rows, transfer=found(
+    result = check(samples.verdict(rows=rows, transfer=audit_of(
         "W1", hit_rates=steps(6), skew=("k.py:3: constexpr M_per_group",))))
-    text = "\n".join(one.lines(kept=True))
+    text = "\n".join(result.lines(kept=True))
     assert "hit rate: weights in 6 of 8 steps, anything else in 0 of 8" in text
     assert "skew robustness: k.py:3: constexpr M_per_group; class skewed 1.02x (+2.0%)" in text
 
 
-def test_a_round_checks_what_it_kept_or_else_its_fastest(tmp_path: Path) -> None:
-    made, writer = case.begin(tmp_path)
+def test_round_checks_kept_candidates_or_else_the_fastest(tmp_path: Path) -> None:
+    records, writer = case.begin(tmp_path)
     for n in (2, 3, 4):
         writer.start_round(samples.round_(n))
-    case.keep(writer, made.folder, 2, "kept", KEPT, speedup=1.1, transfer=found("K1"))
-    case.lose(writer, made.folder, 3, "lost")
-    case.reject(writer, made.folder, 4, "plain", "does not compile")
-    case.reject(writer, made.folder, 4, "cached", "over-fit", transfer=found("W2"))
+    case.keep(writer, records.folder, 2, "kept", KEPT, speedup=1.1, transfer=audit_of("K1"))
+    case.lose(writer, records.folder, 3, "lost")
+    case.reject(writer, records.folder, 4, "plain", "does not compile")
+    case.reject(writer, records.folder, 4, "cached", "over-fit", transfer=audit_of("W2"))
     past = history.read(Reader(tmp_path), "rms")
     chosen = [transfer_check.of_round(past, n) for n in (1, 2, 3, 4)]
-    assert [[name for name, _ in one] for one in chosen] == [[], ["kept"], ["lost"], ["cached"]]
+    names = [[name for name, _ in checks] for checks in chosen]
+    assert names == [[], ["kept"], ["lost"], ["cached"]]
     assert chosen[3][0][1].decision == "REJECT-as-overfit"
 
 
-def test_a_round_that_kept_twice_has_a_check_of_each(tmp_path: Path) -> None:
-    made, writer = case.begin(tmp_path)
+def test_round_with_two_keeps_checks_both(tmp_path: Path) -> None:
+    records, writer = case.begin(tmp_path)
     writer.start_round(samples.round_(2))
-    case.keep(writer, made.folder, 2, "first", KEPT, transfer=found("W1", hit_rates=steps(8)))
-    case.keep(writer, made.folder, 2, "second", LATER, transfer=found("K2"))
+    case.keep(writer, records.folder, 2, "first", KEPT, transfer=audit_of("W1", hit_rates=steps(8)))
+    case.keep(writer, records.folder, 2, "second", LATER, transfer=audit_of("K2"))
     writer.end_round("rms", 2, outcome="keep", summary="2 kept", best_speedup=2.0)
-    made.agree(Reader(tmp_path))
-    text = (made.folder.round(2) / "summary.md").read_text().split("transfer check")[1]
+    records.agree(Reader(tmp_path))
+    text = (records.folder.round(2) / "summary.md").read_text().split("transfer check")[1]
     assert text.index("- candidate: first") < text.index("- bucket: W1") < \
         text.index("- candidate: second") < text.index("- bucket: K2")
 
 
-# The audit of a campaign.
-
 def kept(bucket: str, speedup: float, **fields: Any) -> KeptRound:
-    audited = None if bucket == "-" else found(bucket, **fields)
+    audited = None if bucket == "-" else audit_of(bucket, **fields)
     return KeptRound(round=2, commit=KEPT, check=check(verdict(speedup, audited)))
 
 
-@pytest.mark.parametrize(("rule", "gains", "headline", "s_real", "w_real", "verdict_"), [
+@pytest.mark.parametrize(("rule", "gains", "headline", "s_real", "w_real", "verdict_words"), [
     ("S_real is the sum of the K rounds", [("K1", 1.2), ("K3", 1.5)], 1.8, 1.8, 1.0,
      "not inflated"),
     ("W_real is bounded", [("K1", 1.2), ("W1", 1.5)], 1.8, 1.2, 1.015, "headline is inflated"),
-    ("R_real counts for nothing", [("K1", 1.2), ("W2", 1.5)], 1.8, 1.2, 1.0,
+    ("R_real counts as nothing", [("K1", 1.2), ("W2", 1.5)], 1.8, 1.2, 1.0,
      "headline is inflated"),
     ("a gap of 1 % is none", [("K1", 1.5)], 1.5 * 1.01, 1.5, 1.0, "not inflated"),
     ("more than 1 % is inflation", [("K1", 1.5)], 1.5 * 1.011, 1.5, 1.0, "headline is inflated"),
-    ("the headline counts where rounds add up to more", [("K1", 1.3), ("K2", 1.3)], 1.5,
+    ("the headline counts where the rounds add up to more", [("K1", 1.3), ("K2", 1.3)], 1.5,
      1.69, 1.0, "the headline counts"),
-    ("what nobody audited is not believed", [("K1", 1.2), ("-", 1.5)], 1.8, 1.2, 1.0,
+    ("a gain without audit is not believed", [("K1", 1.2), ("-", 1.5)], 1.8, 1.2, 1.0,
      "headline is inflated"),
-    ("without a headline nothing is known", [("K1", 1.2)], None, 1.2, 1.0, "not known"),
-    ("where nobody audited anything it is not attributed", [("-", 1.2), ("-", 1.5)], 1.8, 1.0, 1.0,
+    ("without a headline the gap is unknown", [("K1", 1.2)], None, 1.2, 1.0, "not known"),
+    ("without any audit nothing is attributed", [("-", 1.2), ("-", 1.5)], 1.8, 1.0, 1.0,
      "not attributed"),
 ], ids=lambda value: value if isinstance(value, str) else "")
-def test_the_audit_of_a_headline(rule: str, gains: list[tuple[str, float]],
+def test_audit_attributes_the_headline(rule: str, gains: list[tuple[str, float]],
                                  headline: float | None, s_real: float, w_real: float,
-                                 verdict_: str) -> None:
-    one = Audit(kept=tuple(kept(bucket, speedup, **({"hit_rates": ()} if bucket == "W1" else {}))
-                           for bucket, speedup in gains),
-                headline=None if headline is None else math.log(headline))
-    assert math.exp(one.s_real) == pytest.approx(s_real), rule
-    assert math.exp(one.w_real) == pytest.approx(w_real)
-    assert verdict_ in one.verdict()
-    text = "\n".join(one.lines("## Audit"))
+                                 verdict_words: str) -> None:
+    audit = Audit(kept=tuple(kept(bucket, speedup, **({"hit_rates": ()} if bucket == "W1" else {}))
+                             for bucket, speedup in gains),
+                  headline=None if headline is None else math.log(headline))
+    assert math.exp(audit.s_real) == pytest.approx(s_real), rule
+    assert math.exp(audit.w_real) == pytest.approx(w_real)
+    assert verdict_words in audit.inflation_verdict()
+    text = "\n".join(audit.lines("## Audit"))
     for word in ("- S_real", "- W_real", "- R_real", "- real-training equivalent", "- headline",
                  "- inflation gap"):
         assert word in text
@@ -175,52 +170,52 @@ def test_the_audit_of_a_headline(rule: str, gains: list[tuple[str, float]],
 
 @pytest.mark.parametrize(("gains", "low", "advice"), [
     ([("W2", 1.5)], 1.45, "roll back round 2"),
-    ([("-", 1.5)], 1.45, "look at rounds 2 by hand"),
-    ([("K1", 1.45)], 1.40, "noise may be all"),
-    ([("K1", 1.2)], 1.45, "ship the real-training equivalent"),
+    ([("-", 1.5)], 1.45, "review rounds 2 by hand"),
+    ([("K1", 1.45)], 1.40, "the gap may be noise"),
+    ([("K1", 1.2)], 1.45, "report the real-training equivalent"),
     ([("K1", 1.5)], 1.45, ""),
 ])
-def test_the_audit_says_what_to_do(gains: list[tuple[str, float]], low: float,
+def test_audit_gives_advice(gains: list[tuple[str, float]], low: float,
                                    advice: str) -> None:
-    one = Audit(kept=tuple(kept(*gain) for gain in gains), headline=math.log(1.5),
-                low=math.log(low), high=math.log(1.6))
-    told = list(one.advice())
-    assert len(told) == bool(advice)
-    assert not advice or advice in told[0]
+    audit = Audit(kept=tuple(kept(*gain) for gain in gains), headline=math.log(1.5),
+                  low=math.log(low), high=math.log(1.6))
+    lines = list(audit.advice())
+    assert len(lines) == bool(advice)
+    assert not advice or advice in lines[0]
 
 
-def test_without_any_audit_nothing_is_called_inflated() -> None:
-    """Each round is named once, and no number stands for what nobody knows."""
-    one = Audit(kept=(kept("-", 1.2), kept("-", 1.5)), headline=math.log(1.8))
-    text = "\n".join(one.lines("## Audit"))
-    assert "is inflated" not in text and "look at rounds 2 by hand" in text
+def test_headline_without_audit_is_not_attributed() -> None:
+    """Each round is named once, and nothing unknown has a number."""
+    audit = Audit(kept=(kept("-", 1.2), kept("-", 1.5)), headline=math.log(1.8))
+    text = "\n".join(audit.lines("## Audit"))
+    assert "is inflated" not in text and "review rounds 2 by hand" in text
     assert "- S_real (kernels: K1-K4): not attributed" in text
 
 
-def test_an_audit_of_the_journal(tmp_path: Path) -> None:
-    """Kept rounds one by one, the headline as it was measured and not the product of gains."""
-    made, writer = case.begin(tmp_path)
+def test_audit_is_made_from_the_journal(tmp_path: Path) -> None:
+    """It lists each kept round, and the measured headline rather than the product of gains."""
+    records, writer = case.begin(tmp_path)
     for n, (name, commit, bucket) in enumerate((("a", KEPT, "K1"), ("b", LATER, "W1")), 2):
         writer.start_round(samples.round_(n))
-        case.keep(writer, made.folder, n, name, commit, speedup=1.5,
-                  transfer=found(bucket, **({"hit_rates": steps(8)} if bucket == "W1" else {})))
+        case.keep(writer, records.folder, n, name, commit, speedup=1.5,
+                  transfer=audit_of(bucket, **({"hit_rates": steps(8)} if bucket == "W1" else {})))
     case.headline(writer, KEPT, 1.49)
     case.headline(writer, LATER, 2.1)
     writer.event("rms", "campaign.stop", LATER, reason="enough")
-    one = transfer_audit.of(history.read(Reader(tmp_path), "rms"))
-    assert [(k.round, k.commit, k.check.bucket) for k in one.kept] == [
+    audit = transfer_audit.of(history.read(Reader(tmp_path), "rms"))
+    assert [(own.round, own.commit, own.check.bucket) for own in audit.kept] == [
         (2, KEPT, "K1"), (3, LATER, "W1")]
-    assert one.headline is not None and math.exp(one.headline) == pytest.approx(2.1)
-    assert math.exp(one.w_real) == pytest.approx(1.2)
-    assert "headline is inflated" in one.verdict()
-    made.agree(Reader(tmp_path))
-    for file in (made.folder.log, made.folder.report, made.folder.page):
+    assert audit.headline is not None and math.exp(audit.headline) == pytest.approx(2.1)
+    assert math.exp(audit.w_real) == pytest.approx(1.2)
+    assert "headline is inflated" in audit.inflation_verdict()
+    records.agree(Reader(tmp_path))
+    for file in (records.folder.log, records.folder.report, records.folder.page):
         text = file.read_text()
         assert "Real-training applicability audit" in text and "S_real" in text
         assert "1.20x (+20.0%)" in text and "inflation gap" in text
 
 
-def test_a_campaign_without_a_keep_has_nothing_to_audit(tmp_path: Path) -> None:
+def test_campaign_without_keep_has_nothing_to_audit(tmp_path: Path) -> None:
     case.begin(tmp_path)
-    one = transfer_audit.of(history.read(Reader(tmp_path), "rms"))
-    assert "Nothing was kept: there is nothing to audit." in list(one.lines("## Audit"))
+    audit = transfer_audit.of(history.read(Reader(tmp_path), "rms"))
+    assert "Nothing was kept: there is nothing to audit." in list(audit.lines("## Audit"))
