@@ -1,4 +1,4 @@
-"""A round's plan: shares, order, one hypothesis a slot, the same again after a crash."""
+"""A round's plan: its shares, its order, one hypothesis a slot, the same after a crash."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ def tunable(rank: int, *names: str) -> TunableBottleneck:
 
 
 def plan_inputs(**fields: Any) -> PlanInputs:
-    given: dict[str, Any] = {"campaign": "c", "round": 2, "slots": 4, "pool": PoolSpec(),
-                             "knobs": KNOBS, "bottlenecks": (tunable(1, "A", "B"), tunable(2, "C"))}
-    return PlanInputs(**(given | fields))
+    defaults: dict[str, Any] = {
+        "campaign": "c", "round": 2, "slots": 4, "pool": PoolSpec(), "knobs": KNOBS,
+        "bottlenecks": (tunable(1, "A", "B"), tunable(2, "C"))}
+    return PlanInputs(**(defaults | fields))
 
 
 @pytest.mark.parametrize(("fields", "share"), [
@@ -50,7 +51,7 @@ def test_share_of_planned_slots(fields: dict[str, Any], share: int) -> None:
 
 @pytest.mark.parametrize("mode", ["mixed", "planned", "fixed"])
 @pytest.mark.parametrize("slots", [1, 2, 4, 9])
-def test_the_fixed_slot_is_there_and_last(mode: Any, slots: int) -> None:
+def test_fixed_slot_is_always_there_and_last(mode: Any, slots: int) -> None:
     tasks = plan(plan_inputs(slots=slots, pool=PoolSpec(mode=mode), templates=("blocked",)))
     assert [task.slot for task in tasks].count("fixed") == 1 and tasks[-1].slot == "fixed"
     assert len(tasks) <= slots
@@ -66,7 +67,7 @@ def test_every_slot_has_one_hypothesis_and_names_its_bottleneck() -> None:
     assert all(name in task.hypothesis for task in planned for name in task.knobs)
 
 
-def test_rewrites_take_the_room_that_is_left() -> None:
+def test_rewrites_fill_the_remaining_slots() -> None:
     names = ("one", "two", "three")
     tasks = plan(plan_inputs(slots=4, templates=names))
     assert [t.slot for t in tasks if t.kind == "rewrite"] == ["rewrite-one"]
@@ -76,7 +77,7 @@ def test_rewrites_take_the_room_that_is_left() -> None:
     assert not [t for t in plan(plan_inputs(templates=names, pool=without)) if t.kind == "rewrite"]
 
 
-def test_the_same_round_is_planned_again_the_same() -> None:
+def test_plan_of_a_round_is_reproducible() -> None:
     assert plan(plan_inputs()) == plan(plan_inputs())
     seeds = [task.seed for task in plan(plan_inputs(slots=8)) if task.backend == "search"]
     assert len(set(seeds)) == len(seeds)
@@ -84,7 +85,7 @@ def test_the_same_round_is_planned_again_the_same() -> None:
                      if task.backend == "search"]
 
 
-def test_handed_in_patches_come_first_and_need_their_backend() -> None:
+def test_inbox_patches_come_first_and_need_their_backend() -> None:
     paths = tuple(Path(f"/in/{name}.patch") for name in (*range(9), "\udcff"))
     tasks = plan(plan_inputs(inbox=paths))
     assert [task.slot for task in tasks[:4]] == ["inbox-1", "inbox-2", "inbox-3", "inbox-4"]
@@ -104,18 +105,18 @@ def test_agents_take_turns_with_the_search() -> None:
     assert alone[-1].slot == "fixed"
 
 
-def test_without_a_search_agents_fill_every_slot_in_turn() -> None:
+def test_agents_fill_every_slot_in_turn_without_a_search() -> None:
     others = tuple(CliSpec(name=f"agent-{n}", command="agent {prompt}") for n in range(3))
     tasks = plan(plan_inputs(slots=4, pool=PoolSpec(mode="planned", backends=("cli",), cli=others)))
     assert [task.option for task in tasks] == ["agent-0", "agent-1", "agent-2", "agent-0"]
 
 
-def test_nothing_to_do() -> None:
+def test_nothing_to_do_is_an_empty_plan() -> None:
     assert plan(plan_inputs(knobs=(), bottlenecks=())) == []
 
 
-def test_a_patch_keeps_its_slot_when_its_round_goes_on() -> None:
-    """The first was taken before the engine was killed; the others are what they were."""
+def test_patch_keeps_its_slot_in_an_interrupted_round() -> None:
+    """The first patch was judged before the engine was killed; the others keep their slots."""
     left = (Path("b.patch"), Path("c.patch"), Path("new.patch"))
     begun = {f"{name}.patch": f"inbox-{i}" for i, name in enumerate("abc", 1)}
     tasks = [task for task in plan(plan_inputs(inbox=left, inbox_slots=begun))
@@ -124,9 +125,9 @@ def test_a_patch_keeps_its_slot_when_its_round_goes_on() -> None:
         ("inbox-2", "b"), ("inbox-3", "c"), ("inbox-4", "new")]
 
 
-def test_a_round_taken_up_again_takes_no_more_patches_than_an_undisturbed_one() -> None:
+def test_interrupted_round_takes_no_more_patches_than_another() -> None:
     begun = {f"{name}.patch": f"inbox-{i}" for i, name in enumerate("abc", 1)}
-    left = tuple(Path(f"inbox/{name}.patch") for name in ("c", "new", "newer"))  # a and b are taken
+    left = tuple(Path(f"inbox/{name}.patch") for name in ("c", "new", "newer"))  # a, b were judged
     tasks = [task for task in plan(plan_inputs(inbox=left, inbox_slots=begun))
              if task.backend == "inbox"]
     assert [(task.slot, Path(task.option).stem) for task in tasks] == [

@@ -1,4 +1,4 @@
-"""Rounds without a gain: when a review comes, how deep it goes, and which directions are new."""
+"""Stagnation reviews: when they come, how deep they go, and which directions are new."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ BOTTLENECKS = (tunable(1, *NAMES), tunable(2, "C", limiter="not vectorised"))
 
 
 def plan_inputs(rollbacks: int = 0, tried: TriedDirections = NOTHING, **fields: Any) -> PlanInputs:
-    given: dict[str, Any] = {"campaign": "c", "round": 7, "slots": 4, "pool": PoolSpec(),
-                             "knobs": KNOBS, "bottlenecks": BOTTLENECKS, "tried": tried,
-                             "review": stagnation.review(rollbacks, tried)}
-    return PlanInputs(**(given | fields))
+    defaults: dict[str, Any] = {"campaign": "c", "round": 7, "slots": 4, "pool": PoolSpec(),
+                                "knobs": KNOBS, "bottlenecks": BOTTLENECKS, "tried": tried,
+                                "review": stagnation.review(rollbacks, tried)}
+    return PlanInputs(**(defaults | fields))
 
 
 @pytest.mark.parametrize(("rollbacks", "depth", "width"), [
@@ -47,7 +47,7 @@ def plan_inputs(rollbacks: int = 0, tried: TriedDirections = NOTHING, **fields: 
     (3, "instructions", 2),
     (4, "state of the art", 4), (5, "state of the art", 4), (50, "state of the art", 4),
 ])
-def test_two_rollbacks_in_a_row_are_reviewed_and_more_go_deeper(
+def test_two_rollbacks_cause_a_review_and_more_go_deeper(
         rollbacks: int, depth: str | None, width: int) -> None:
     found = stagnation.review(rollbacks)
     assert (None if found is None else found.depth) == depth
@@ -121,7 +121,7 @@ def test_agents_work_on_the_bottleneck_that_their_idea_is_aimed_at() -> None:
 
 
 @pytest.mark.parametrize(("found", "count"), [((), 3), (("x",), 3), (("x", "y", "z", "w"), 4)])
-def test_a_review_names_three_new_directions_at_least(found: tuple[str, ...], count: int) -> None:
+def test_review_names_at_least_three_directions(found: tuple[str, ...], count: int) -> None:
     named = stagnation.named(found, reviewed()[:4])
     assert len(named) == count and named[:len(found)] == found and len(set(named)) == count
 
@@ -130,41 +130,41 @@ def moved(found: list[SearchDirection]) -> list[str]:
     return ["".join(one.knobs) for one in found]
 
 
-def test_directions_of_different_bottlenecks_take_turns_and_none_comes_twice() -> None:
+def test_directions_of_bottlenecks_take_turns_and_none_comes_twice() -> None:
     assert moved(directions.new(BOTTLENECKS, NOTHING, "review")) == \
         ["A", "C", "B", "D", "AB", "BC", "CD", "ABCD"]
 
 
-def test_below_a_review_what_the_compiler_says_goes_first() -> None:
+def test_compilers_bottlenecks_come_first_at_the_level_of_instructions() -> None:
     assert moved(directions.new(BOTTLENECKS, NOTHING, "instructions"))[:2] == ["C", "A"]
 
 
-def test_at_the_state_of_the_art_everything_moves_first() -> None:
+def test_all_knobs_move_first_at_the_state_of_the_art() -> None:
     found = moved(directions.new(BOTTLENECKS, NOTHING, "state of the art"))
     assert found[:3] == ["ABCD", "C", "AB"]
 
 
 @given(st.permutations(NAMES).flatmap(lambda names: st.integers(1, 4).map(lambda n: names[:n])),
        st.sampled_from(["review", "instructions", "state of the art"]))
-def test_what_was_tried_is_not_new_whatever_its_order_or_bottleneck(
+def test_tried_knobs_are_not_new_in_any_order_against_any_bottleneck(
         names: list[str], depth: Any) -> None:
     left = directions.new(BOTTLENECKS, TriedDirections(knobs=frozenset({frozenset(names)})), depth)
     assert frozenset(names) not in [frozenset(direction.knobs) for direction in left]
 
 
 @given(st.lists(st.sampled_from(directions.new(BOTTLENECKS, NOTHING, "review"))))
-def test_every_direction_is_new_until_it_was_tried(tried: list[SearchDirection]) -> None:
+def test_direction_is_new_until_it_was_tried(tried: list[SearchDirection]) -> None:
     knobs = frozenset(frozenset(direction.knobs) for direction in tried)
     left = directions.new(BOTTLENECKS, TriedDirections(knobs=knobs), "review")
     assert len(left) == 8 - len(knobs)
 
 
 @pytest.mark.parametrize(("slots", "share"), [(1, 0), (2, 1), (3, 2), (4, 3), (8, 4)])
-def test_a_review_has_room_for_three_directions(slots: int, share: int) -> None:
+def test_review_has_room_for_three_directions(slots: int, share: int) -> None:
     assert planned_share(plan_inputs(2, slots=slots)) == share
 
 
-def test_a_reviewed_round_follows_new_directions_only() -> None:
+def test_reviewed_round_follows_only_new_directions() -> None:
     tried = TriedDirections.of(plan(plan_inputs()))
     tasks = plan(plan_inputs(2, tried))
     planned = [task for task in tasks if task.kind == "planned"]
@@ -174,7 +174,7 @@ def test_a_reviewed_round_follows_new_directions_only() -> None:
     assert all(task.bottleneck.startswith("b2.") for task in planned)
 
 
-def test_round_after_round_other_directions_until_there_are_none() -> None:
+def test_rounds_follow_other_directions_until_there_are_none() -> None:
     searched: list[Task] = []
     for number in range(3):
         tried = TriedDirections.of(searched)
@@ -183,28 +183,28 @@ def test_round_after_round_other_directions_until_there_are_none() -> None:
     tried = TriedDirections.of(searched)
     assert len({frozenset(task.knobs) for task in searched[:8]}) == 8
     assert plan_inputs(4, tried).new == []
-    assert len(plan(plan_inputs(5, tried))) == 4, "it goes on with what there is, wider"
+    assert len(plan(plan_inputs(5, tried))) == 4
 
 
-def test_at_the_state_of_the_art_known_forms_take_the_places_of_searches() -> None:
+def test_templates_replace_searches_at_the_state_of_the_art() -> None:
     kinds = [t.kind for t in plan(plan_inputs(4, templates=("one", "two")))]
     assert kinds == ["planned", "rewrite", "rewrite", "fixed"]
     assert [t.kind for t in plan(plan_inputs(3, templates=("one",)))] == ["planned"] * 3 + ["fixed"]
 
 
-def test_the_same_stagnation_is_planned_again_the_same() -> None:
+def test_plan_of_a_stagnation_is_reproducible() -> None:
     for rollbacks in range(6):
         assert plan(plan_inputs(rollbacks)) == plan(plan_inputs(rollbacks))
 
 
-def test_agents_get_an_idea_each_and_the_brief() -> None:
+def test_each_agent_gets_an_idea_and_the_brief() -> None:
     pool = PoolSpec(backends=("cli",), cli=(AGENT,))
     tasks = plan(plan_inputs(2, pool=pool, brief="## Stagnation"))
     ideas = stagnation.review(2)
     assert ideas is not None
-    told = [task.hypothesis for task in tasks if task.kind == "planned"]
-    assert len(set(told)) == 3
-    assert all(str(idea) in text for idea, text in zip(ideas.ideas, told, strict=False))
+    hypotheses = [task.hypothesis for task in tasks if task.kind == "planned"]
+    assert len(set(hypotheses)) == 3
+    assert all(str(idea) in text for idea, text in zip(ideas.ideas, hypotheses, strict=False))
     assert all(task.brief == "## Stagnation" for task in tasks)
 
 
@@ -213,7 +213,7 @@ LOST = Regression(round=4, at=1.0, baseline="b", candidate="c", hypothesis="unro
                   change=0.25, points=("tall 25.0% slower",))
 
 
-def test_the_brief_says_what_was_rolled_back_and_what_is_asked() -> None:
+def test_brief_names_regressions_and_demands() -> None:
     text = stagnation.brief(stagnation.review(3), [LOST])
     for words in ("## Stagnation: instructions", "The last 3 rounds were rolled back",
                   "machine code", "Do not repeat them",
