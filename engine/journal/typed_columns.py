@@ -31,6 +31,8 @@ _NEW_COLUMNS = {
     "candidates": ("form_of", "left_out", "cut", "scope"),
 }
 _UNACCEPTED = "the best was not accepted: it has no verdict against the baseline"
+_CELLS = 12
+"""Cells of a row of results.tsv."""
 _HANDED_IN = "handed in: "
 _LATENCY_KINDS = ("measured-gpu", "measured-cpu", "reported", "predicted")
 IDEAS = {
@@ -106,11 +108,9 @@ def _slots(connection: sqlite3.Connection) -> None:
 def _candidates(connection: sqlite3.Connection) -> None:
     scopes: dict[tuple[str, str], str] = {}
     for seq, campaign, candidate, event in _events(connection, "candidate.captured"):
-        pieces = event.pop("task", None)
-        form_of, scope = event.get("of", ""), ""
-        if pieces:
-            task = _task(json.loads("".join(pieces)))
-            scope = task.get("scope", "")
+        task = _task("".join(event.pop("task", ())))
+        form_of, scope = event.get("of", ""), task.get("scope", "")
+        if task:
             connection.execute("INSERT OR IGNORE INTO tasks VALUES (?, ?, ?)",
                                (campaign, candidate, json.dumps(task)))
         scope = scopes[campaign, candidate] = scope or scopes.get((campaign, form_of), "")
@@ -121,8 +121,12 @@ def _candidates(connection: sqlite3.Connection) -> None:
         _replace(connection, seq, event)
 
 
-def _task(task: dict[str, Any]) -> dict[str, Any]:
-    """Return a task of schema 3 with its requests under their present names."""
+def _task(text: str) -> dict[str, Any]:
+    """Return a task of schema 3 with its requests under their present names, {} if unreadable."""
+    try:
+        task: dict[str, Any] = json.loads(text)
+    except ValueError:
+        return {}
     repair, split = task.pop("mend", None), task.pop("divide", None)
     if split is not None and "told" in split:
         split["reason"] = split.pop("told")
@@ -132,7 +136,7 @@ def _task(task: dict[str, Any]) -> dict[str, Any]:
 def _trials(connection: sqlite3.Connection) -> None:
     for seq, campaign, slot, event in _events(connection, "trials"):
         at, = connection.execute("SELECT at FROM events WHERE seq = ?", (seq,)).fetchone()
-        rows = event.pop("rows", [])
+        rows = [cells for cells in event.pop("rows", ()) if len(cells) == _CELLS]
         for cells in rows:
             experiment, tag, _, _, _, _, correctness, latency, pct, source, kernel, words = cells
             round, _, rest = experiment.partition(".")

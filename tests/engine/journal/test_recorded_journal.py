@@ -184,6 +184,14 @@ def test_trials_are_read_from_their_cells(workspace: Path, cells: list[str],
     assert (trial.round, trial.number) == (2, int(cells[0][-1]))
 
 
+def test_unreadable_tasks_and_trials_are_left_out(workspace: Path) -> None:
+    execute(workspace, "UPDATE events SET payload = ? WHERE kind IN ('trials',"
+            " 'candidate.captured')", json.dumps({"rows": [["2.fixed.0"]], "task": ["{cut off"]}))
+    reader = Reader(workspace)
+    assert reader.trials(ID) == []
+    assert {reader.task(ID, candidate.id) for candidate in reader.candidates(ID)} == {None}
+
+
 def test_journal_of_schema_2_opens(workspace: Path) -> None:
     execute(workspace, "ALTER TABLE slots DROP COLUMN scope")
     execute(workspace, "PRAGMA user_version=2")
