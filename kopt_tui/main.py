@@ -1,4 +1,4 @@
-"""The `kopt` command: finds the verb, imports that verb's module only, and tells every error.
+"""The `kopt` command: imports the module of one verb, runs it, and reports every error in a line.
 
 Exit codes: 0 ok, 1 the answer is no, 2 bad usage or input, 3 environment.
 """
@@ -18,34 +18,34 @@ from kopt_tui.cli.parser import Parser
 from kopt_tui.cli.workspace import workspace_of
 
 VERBS = {
-    "demo": "run a real campaign on this machine, start to end",
-    "new": "write a manifest for a kernel or a benchmark, asking for what it cannot infer",
-    "run": "start or continue a campaign in a process of its own",
+    "demo": "run a short campaign on an example, from start to end",
+    "new": "write a manifest for your kernel or benchmark; asks for what it cannot infer",
+    "run": "start or continue a campaign in a background process",
     "attach": "open the dashboard on one campaign",
-    "status": "list campaigns and how they stand",
-    "show": "everything about a campaign or a candidate",
-    "diff": "the patch of a candidate",
-    "logs": "the log of a campaign",
-    "events": "what happened, line by line; --follow goes on",
-    "approve": "keep a candidate that waits for a person",
-    "reject": "turn down a candidate that waits for a person",
-    "pause": "let a campaign finish what it measures, then wait",
-    "resume": "go on with a paused or interrupted campaign",
-    "stop": "end a campaign in order",
-    "submit": "hand a patch to a campaign's inbox",
-    "merge": "take a campaign's result over: branch, squash or patch",
-    "prune": "remove what finished campaigns no longer need",
-    "propose": "print a target's incumbent and search space",
-    "evaluate": "judge one candidate and print the verdict",
-    "loop": "search a target's knobs within a budget",
-    "trace": "count a program's calls by shape, as weights of the score",
-    "report": "a campaign's report as Markdown",
-    "gpus": "devices and how they are",
-    "doctor": "check this machine for what kopt needs",
-    "manifest": "check a manifest, or print its schema",
+    "status": "list campaigns and their states",
+    "show": "print everything about a campaign or a candidate",
+    "diff": "print the patch of a candidate",
+    "logs": "print the log of a campaign",
+    "events": "print what happened, one event per line; --follow waits for more",
+    "approve": "keep a candidate that waits for your approval",
+    "reject": "turn down a candidate that waits for your approval",
+    "pause": "pause a campaign; resume continues it",
+    "resume": "continue a paused or interrupted campaign",
+    "stop": "end a campaign after its current step",
+    "submit": "hand in a patch of your own; the campaign judges it like any other",
+    "merge": "take over a campaign's result as a merge, one commit or a patch",
+    "prune": "delete checkouts that ended campaigns no longer need",
+    "propose": "print a kernel's knobs and current values, without a campaign",
+    "evaluate": "judge one patch or configuration, without a campaign",
+    "loop": "search the values of a kernel's knobs, without a campaign",
+    "trace": "count with which shapes a program calls a kernel, as weights",
+    "report": "print a campaign's report as Markdown or HTML",
+    "gpus": "list the devices of this machine and their states",
+    "doctor": "check that this machine has what kopt needs",
+    "manifest": "check a manifest, or print the schema of manifests",
 }
 RUNS_A_PROGRAM = ("trace",)
-"""Verbs after whose `--` comes the command line of another program."""
+"""Verbs with the command line of another program after `--`."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KoptError as error:
         return _report(error, as_json="--json" in words)
     except BrokenPipeError:
-        # The reader has seen enough; what is left unwritten must not raise again at exit.
+        # The reader has closed the pipe; flushing the rest must not raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
@@ -73,14 +73,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """Return kopt's own words, and those of the program that a verb is to run."""
+    """Return kopt's own words, and those of the program that the verb runs."""
     if "--" in words and any(verb in words[:words.index("--")] for verb in RUNS_A_PROGRAM):
         return words[:words.index("--")], words[words.index("--") + 1:]
     return words, []
 
 
 def _complete_streams() -> None:
-    """Put /dev/null where a standard stream is closed; let no character fail to be printed."""
+    """Open /dev/null for closed standard streams, and replace characters that cannot be printed."""
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         try:
             os.fstat(number)
@@ -112,7 +112,7 @@ def _run(words: list[str], command: list[str]) -> int:
 
 
 def _verb(words: Sequence[str]) -> str | None:
-    """Return the verb of a command line, None when it asks for the dashboard."""
+    """Return the verb of a command line, None for the dashboard."""
     takes_value = False
     for word in words:
         if takes_value:
@@ -130,18 +130,20 @@ def _verb(words: Sequence[str]) -> str | None:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="kopt", description="GPU-kernel optimisation campaigns. "
-                     "Without a command it opens the dashboard.")
+    parser = Parser(prog="kopt", description="Makes GPU kernels faster in campaigns that run by "
+                    "themselves. Without a command, opens the dashboard.")
     parser.add_argument("--version", action="version", version=f"kopt {_version()}")
-    parser.add_argument("--readonly", action="store_true", help="a dashboard that only watches")
-    parser.add_argument("--campaign", metavar="ID", default=None, help="open it on this campaign")
+    parser.add_argument("--readonly", action="store_true",
+                        help="open a dashboard that sends no requests")
+    parser.add_argument("--campaign", metavar="ID", default=None,
+                        help="open the dashboard on this campaign")
     _add_workspace(parser, default=None)
     return parser
 
 
 def _add_workspace(parser: argparse.ArgumentParser, default: Any) -> None:
     parser.add_argument("--workspace", metavar="DIR", default=default,
-                        help="where campaigns live (KOPT_WORKSPACE, else ./workspace)")
+                        help="folder of the campaigns (default: KOPT_WORKSPACE, else ./workspace)")
 
 
 def _add_verbs(parser: argparse.ArgumentParser) -> None:
@@ -163,7 +165,7 @@ def _dashboard(args: argparse.Namespace) -> int:
 
 
 def _missing_package(error: ImportError) -> KoptError:
-    """Return which declared package is missing or broken; raises what kopt itself did wrong."""
+    """Return a fault that names the missing or broken package; raises an error of kopt itself."""
     from engine.doctor import declared_packages
 
     package = declared_packages.culprit(error)

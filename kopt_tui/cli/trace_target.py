@@ -1,4 +1,4 @@
-"""What of a manifest `kopt trace` counts: which function, told apart by which of its arguments."""
+"""Which function `kopt trace` counts for a manifest, and which arguments make a shape."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ FORM = "--of FILE.py:FUNCTION or --of MODULE:FUNCTION"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """A function, called `title`, and what makes a shape: a kernel's dimensions or else columns,
-    None for all scalar arguments.
+class TraceTarget:
+    """The function to count, with a `title` for messages, and what makes a shape.
+
+    A shape consists of a kernel's dimensions, or else of the named columns, None for all scalar
+    arguments.
     """
 
     function: CountedFunction
@@ -33,14 +35,14 @@ class Wanted:
     columns: tuple[str, ...] | None = None
 
     def table(self, counts: Counts) -> ShapeTable:
-        """Return what was counted by shape. Raises Refused where no argument makes one."""
+        """Return the counts by shape. Raises Refused where no argument makes a shape."""
         if self.dimensions is not None:
             return shapes.of_kernel(self.dimensions, counts)
         return shapes.of_command(self.columns, counts)
 
 
-def wanted(manifest: Manifest, of: str) -> Wanted:
-    """Return what is counted for a manifest; `of` names a function, "" for the kernel's own."""
+def choose(manifest: Manifest, of: str) -> TraceTarget:
+    """Return what to count for a manifest; `of` names a function, "" means the kernel's entry."""
     project = Path(manifest.project)
     if manifest.target.kind == "kernel":
         return _kernel(project, target.load(project / manifest.target.task), of)
@@ -48,37 +50,37 @@ def wanted(manifest: Manifest, of: str) -> Wanted:
         raise Refused(f"{manifest.target.kind} targets have no calls to count",
                       where="target.kind", fix="describe the kernel in a task file")
     if not of:
-        raise InputError("which function is called is not known of a command target",
-                         where="--of", fix=FORM)
+        raise InputError("a command target does not say which function to count", where="--of",
+                         fix=FORM)
     columns = row_classes.columns(manifest.target.configs) or None
     function = replace(_place(project, of),
                        args=None if columns is None else tuple((-1, name) for name in columns))
-    return Wanted(function=function, title=of, columns=columns)
+    return TraceTarget(function=function, title=of, columns=columns)
 
 
-def _kernel(project: Path, kernel: Target, of: str) -> Wanted:
+def _kernel(project: Path, kernel: Target, of: str) -> TraceTarget:
     if not of and kernel.language not in PYTHON:
-        names = dict.fromkeys(name for one in kernel.classes for name in one.shape)
-        raise Refused(f"calls of a function in {kernel.language} are not counted",
+        names = dict.fromkeys(name for entry in kernel.classes for name in entry.shape)
+        raise Refused(f"calls of a function in {kernel.language} cannot be counted",
                       where=kernel.source, fix="name a Python function with the same arguments "
-                      "with --of, or write the weights by hand: a CSV with the columns "
+                      "with --of, or write the weights by hand, as a CSV with the columns "
                       f"{', '.join(names)} and {CALLS}")
-    found = shapes.dimensions(kernel)
+    dimensions = shapes.dimensions(kernel)
     of = of or f"{kernel.source}:{kernel.entry}"
     places = {arg.name: place for place, arg in enumerate(kernel.args)}
     function = replace(_place(project, of),
-                       args=tuple((places[arg.name], arg.name) for arg in found.args))
-    return Wanted(function=function, title=of, kernel=kernel, dimensions=found)
+                       args=tuple((places[arg.name], arg.name) for arg in dimensions.args))
+    return TraceTarget(function=function, title=of, kernel=kernel, dimensions=dimensions)
 
 
 def _place(project: Path, of: str) -> CountedFunction:
-    """Read FILE:FUNCTION or MODULE:FUNCTION; a file is the project's."""
+    """Read FILE:FUNCTION or MODULE:FUNCTION; a file is relative to the project."""
     where, _, name = of.rpartition(":")
     if not where or not all(step.isidentifier() for step in name.split(".")):
-        raise InputError(f"{of!r} names no function", where="--of", fix=FORM)
+        raise InputError(f"{of!r} does not name a function", where="--of", fix=FORM)
     file = project / where
     if file.is_file():
         return CountedFunction(name=name, file=os.path.realpath(file))
     if where.endswith(".py") or not all(step.isidentifier() for step in where.split(".")):
-        raise InputError("there is no such file", where=str(file), fix=FORM)
+        raise InputError("the file does not exist", where=str(file), fix=FORM)
     return CountedFunction(name=name, module=where)

@@ -1,4 +1,4 @@
-"""`kopt attach`: the dashboard, opened on one campaign."""
+"""`kopt attach`: open the dashboard on one campaign."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from kopt_tui.cli.workspace import workspace_of
 def add(sub: Commands) -> None:
     parser = sub.add_parser("attach")
     add_campaign(parser)
-    parser.add_argument("--readonly", action="store_true", help="watch, change nothing")
+    parser.add_argument("--readonly", action="store_true", help="send no requests")
 
 
 def run(args: argparse.Namespace) -> int:
-    from kopt_tui.dashboard import launch
+    from kopt_tui.dashboard import launch  # start-up time
 
     with open_journal(args) as reader:
         chosen = choose_campaign(reader, args.campaign).id

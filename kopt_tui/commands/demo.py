@@ -1,7 +1,7 @@
-"""`kopt demo`: a real campaign on this machine, from start to end.
+"""`kopt demo`: run a short campaign on an example, from start to end.
 
-The example is copied into the workspace as a git repository of its own. Where there is a GPU it is
-a Triton kernel, elsewhere naive C.
+The example is copied into the workspace as a git repository of its own: a Triton kernel on a
+machine with a GPU, else a naive C kernel.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ ON_CPU, ON_GPU = "matmul_c", "softmax_triton"
 def add(sub: Commands) -> None:
     parser = sub.add_parser("demo")
     parser.add_argument("--example", metavar="NAME", default=None,
-                        help="an example's name; by default one that fits this machine")
+                        help="an example's name (default: one that fits this machine)")
     parser.add_argument("--plain", action="store_true",
-                        help="stream lines instead of opening the dashboard")
+                        help="print events as lines instead of opening the dashboard")
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine.campaign import setup as campaigns
+    from engine.campaign import setup as campaigns  # here and below: start-up time
 
     workspace = workspace_of(args)
     at_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not args.plain
-    example = args.example or _fitting()
+    example = args.example or _default_example()
     project = _copy(example, workspace)
     manifest = project / "manifest.yaml"
-    if not at_terminal:  # nobody is there to be asked
-        manifest = _without_questions(manifest, workspace)
+    if not at_terminal:  # nobody can approve a candidate
+        manifest = _with_automatic_approval(manifest, workspace)
     setup = campaigns.create(workspace, manifest)
     if not at_terminal:
         print(f"campaign {setup.id}: {setup.target.description or setup.target.op} on "
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     return here(workspace, setup.id, dashboard=at_terminal)
 
 
-def _fitting() -> str:
+def _default_example() -> str:
     from harness.devices import inventory
 
     cards = [device for device in inventory.inventory() if device.kind == "nvidia"
@@ -61,8 +61,8 @@ def _copy(example: str, workspace: Path) -> Path:
 
     source = EXAMPLES / example
     if not (source / "manifest.yaml").is_file():
-        known = ", ".join(sorted(p.parent.name for p in EXAMPLES.glob("*/manifest.yaml")))
-        raise InputError(f"no example {example!r}", fix=f"one of {known}")
+        names = ", ".join(sorted(p.parent.name for p in EXAMPLES.glob("*/manifest.yaml")))
+        raise InputError(f"no example {example!r}", fix=f"one of {names}")
     projects = workspace / "projects"
     try:
         projects.mkdir(parents=True, exist_ok=True)
@@ -79,10 +79,9 @@ def _copy(example: str, workspace: Path) -> Path:
     return path
 
 
-def _without_questions(manifest: Path, workspace: Path) -> Path:
-    """Return a copy of the manifest that keeps what is sure without asking."""
+def _with_automatic_approval(manifest: Path, workspace: Path) -> Path:
+    """Return a copy of the manifest that keeps gains without asking."""
     import msgspec
-
 
     loaded = msgspec.structs.replace(load.load(manifest), approval="auto")
     path = workspace / "projects" / f"{manifest.parent.name}.yaml"

@@ -1,4 +1,4 @@
-"""`kopt diff`: the patch of a candidate."""
+"""`kopt diff`: print the patch of a candidate."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def add(sub: Commands) -> None:
     parser = sub.add_parser("diff")
     parser.add_argument("candidate", metavar="CANDIDATE", help="its id or the start of it")
     parser.add_argument("--raw", action="store_true",
-                        help="print the patch's exact bytes, control characters and all")
+                        help="print the exact bytes, including control characters")
 
 
 def run(args: argparse.Namespace) -> int:
     with open_journal(args) as reader:
-        one = reader.candidate(args.candidate)
-        patch = read(choose_campaign(reader, one.campaign), one)
+        candidate = reader.candidate(args.candidate)
+        patch = read(choose_campaign(reader, candidate.campaign), candidate)
     if args.raw:
         sys.stdout.buffer.write(patch)
         return 0
@@ -33,15 +33,15 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def read(owner: Campaign, one: Candidate) -> bytes:
+def read(campaign: Campaign, candidate: Candidate) -> bytes:
     """Return a candidate's patch; raises EnvironmentFault if its file is not what was recorded."""
-    path = Path(owner.path) / one.patch_path
+    path = Path(campaign.path) / candidate.patch_path
     try:
         patch = path.read_bytes()
     except OSError as error:
         raise EnvironmentFault(f"the patch cannot be read: {error.strerror}", where=str(path),
                                fix="was the campaign's folder moved?") from error
-    if hashlib.sha256(patch).hexdigest() != one.patch_sha256:
+    if hashlib.sha256(patch).hexdigest() != candidate.patch_sha256:
         raise EnvironmentFault("the patch has changed since it was judged", where=str(path),
                                fix="do not trust it; kopt show has the verdict on the original")
     return patch

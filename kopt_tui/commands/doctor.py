@@ -1,4 +1,4 @@
-"""`kopt doctor`: check this machine for what kopt needs."""
+"""`kopt doctor`: check that this machine has what kopt needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kopt gpus`: devices, how they are, and what they were measured to reach, if they were."""
+"""`kopt gpus`: list the devices, their states, and their peak rates if those were measured."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 
 from harness.devices import inventory
 from harness.devices.device import Device, DeviceState
+from harness.formats.quantities import GIB
 from harness.formats.text import plain
 from harness.roofline import measured_peaks
 from harness.roofline.measured_peaks import GpuCeilings
@@ -14,7 +15,6 @@ from kopt_tui.cli.json_output import print_json
 from kopt_tui.cli.parser import Commands, add_json
 from kopt_tui.cli.text_table import print_table
 
-GIB = 1 << 30
 HEADERS = ("id", "name", "arch", "use", "memory", "temp", "power", "clock", "processes", "note")
 
 
@@ -23,28 +23,28 @@ def add(sub: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    listed, problems = inventory.survey()
-    states = inventory.states(listed)
-    reached = [measured_peaks.cached(device) for device in listed]
+    devices, problems = inventory.survey()
+    states = inventory.states(devices)
+    peaks = [measured_peaks.cached(device) for device in devices]
     if args.json:
         print_json({"devices": [{"device": device, "state": state, "ceilings": found}
-                          for device, state, found in zip(listed, states, reached, strict=True)],
+                          for device, state, found in zip(devices, states, peaks, strict=True)],
               "problems": problems})
         return 0
-    print_table(HEADERS, map(_row, listed, states, reached), right="use temp power clock")
+    print_table(HEADERS, map(_row, devices, states, peaks), right="use temp power clock")
     for problem in problems:
         print(f"kopt: {plain(problem)}", file=sys.stderr)
     return 0
 
 
-def _row(device: Device, state: DeviceState, reached: GpuCeilings | None) -> tuple[str, ...]:
-    others = [f"{one.name or '?'} ({one.pid})" for one in state.processes or ()]
+def _row(device: Device, state: DeviceState, peaks: GpuCeilings | None) -> tuple[str, ...]:
+    processes = [f"{process.name or '?'} ({process.pid})" for process in state.processes or ()]
     notes = [device.unusable, device.note, state.problem, ", ".join(state.slowed),
              f"{device.cores} cores" if device.cores else "",
-             f"measured: {measured_peaks.summary(reached)}" if reached else ""]
+             f"measured: {measured_peaks.summary(peaks)}" if peaks else ""]
     return (device.id, device.name, device.arch, _with(state.utilization_pct, "%"),
             _memory(state), _with(state.temperature_c, " °C"), _with(state.power_w, " W"),
-            _with(state.clock_mhz, " MHz"), ", ".join(others),
+            _with(state.clock_mhz, " MHz"), ", ".join(processes),
             "; ".join(note for note in notes if note))
 
 

@@ -1,4 +1,4 @@
-"""`kopt logs`: the log of a campaign."""
+"""`kopt logs`: print the log of a campaign."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ def add(sub: Commands) -> None:
     parser = sub.add_parser("logs")
     add_campaign(parser)
     parser.add_argument("--file", metavar="NAME", default=None,
-                        help=f"one file of its logs folder (default {' or '.join(DEFAULT)})")
+                        help=f"a file of the logs folder (default {' or '.join(DEFAULT)})")
     parser.add_argument("--lines", "-n", metavar="N", type=int, default=200,
                         help="only the last N lines (default 200, 0 for all)")
-    parser.add_argument("--follow", "-f", action="store_true", help="go on with what is added")
+    parser.add_argument("--follow", "-f", action="store_true",
+                        help="print new lines as they are written")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -45,13 +46,13 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _file(one: Campaign, name: str | None) -> Path:
-    folder = Path(one.path) / "logs"
-    there = sorted(path.name for path in folder.glob("*") if path.is_file())
-    chosen = name or next((given for given in DEFAULT if given in there), None)
-    if chosen not in there:
+def _file(campaign: Campaign, name: str | None) -> Path:
+    folder = Path(campaign.path) / "logs"
+    names = sorted(path.name for path in folder.glob("*") if path.is_file())
+    chosen = name or next((default for default in DEFAULT if default in names), None)
+    if chosen not in names:
         raise InputError(f"no log {name!r}" if name else "there is no log yet", where=str(folder),
-                         fix=f"there is {', '.join(there)}" if there else "")
+                         fix=f"there is {', '.join(names)}" if names else "")
     return folder / chosen
 
 

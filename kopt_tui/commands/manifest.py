@@ -1,4 +1,4 @@
-"""`kopt manifest`: check a manifest, or print the schema."""
+"""`kopt manifest`: check a manifest, or print the schema of manifests."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from kopt_tui.cli.parser import Commands, add_json
 
 def add(sub: Commands) -> None:
     parser = sub.add_parser("manifest")
-    parser.add_argument("manifest", metavar="MANIFEST", nargs="?", type=Path)
-    parser.add_argument("--schema", action="store_true", help="print the JSON schema")
-    parser.add_argument("--full", action="store_true", help="print it with every default")
+    parser.add_argument("manifest", metavar="MANIFEST", nargs="?", type=Path,
+                        help="the manifest file to check")
+    parser.add_argument("--schema", action="store_true", help="print the JSON schema of manifests")
+    parser.add_argument("--full", action="store_true", help="print the manifest with every default")
     add_json(parser)
 
 
@@ -33,5 +34,5 @@ def run(args: argparse.Namespace) -> int:
         print(dump(manifest), end="")
     check_runnable(manifest)
     if not (args.json or args.full):
-        print(f"{args.manifest}: a good manifest for {manifest.target_op} in {manifest.project}")
+        print(f"{args.manifest}: a valid manifest for {manifest.target_op} in {manifest.project}")
     return 0

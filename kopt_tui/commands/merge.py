@@ -1,4 +1,4 @@
-"""`kopt merge`: take a campaign's result over: branch, squash or patch."""
+"""`kopt merge`: take over a campaign's result as a merge, one commit or a patch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def add(sub: Commands) -> None:
     add_campaign(parser)
     parser.add_argument("--as", dest="form", choices=("branch", "squash", "patch"),
                         default=None, help="merge the branch with its commits (default), "
-                        "as one commit, or print one patch")
+                        "as one commit, or print a patch")
     parser.add_argument("--patch", dest="form", action="store_const", const="patch",
                         help="the same as --as patch")
     parser.add_argument("--output", metavar="FILE", type=Path, default=None,
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _patch(chosen: Campaign, output: Path | None) -> None:
-    """Print the change from the campaign's own clone: the project is not even opened."""
+    """Print the change from the campaign's own clone, without opening the project."""
     patch = Clone(Path(chosen.path) / "repo.git").diff(chosen.base_commit, chosen.best_commit).data
     if output is None:
         sys.stdout.buffer.write(patch)
@@ -68,13 +68,15 @@ def _patch(chosen: Campaign, output: Path | None) -> None:
 
 
 def _message(reader: Reader, chosen: Campaign) -> str:
-    """Say what the campaign found: the headline, then one line per kept candidate that stands."""
+    """Return the commit message: the headline, then a line per kept candidate not rolled back."""
     past = history.read(reader, chosen.id)
-    kept = [one for one in past.decisions if one.kind == "keep" and one.commit not in past.undone]
-    gained = "" if chosen.speedup is None else best(chosen)
-    title = f"Make {phrases.clean(chosen.op, 40)} faster" + (f": {gained}" if gained else "")
-    lines = [f"- {phrases.clean(one.reason, 200)} ({one.commit[:12]})" for one in kept]
+    kept = [decision for decision in past.decisions
+            if decision.kind == "keep" and decision.commit not in past.undone]
+    gain = "" if chosen.speedup is None else best(chosen)
+    title = f"Make {phrases.clean(chosen.op, 40)} faster" + (f": {gain}" if gain else "")
+    lines = [f"- {phrases.clean(decision.reason, 200)} ({decision.commit[:12]})"
+             for decision in kept]
     if chosen.speedup is None:
-        lines.append("Not accepted: the gain of all that against the baseline is not measured.")
+        lines.append("Not accepted: the total gain against the baseline was not measured.")
     return "\n".join([title, "", f"kopt campaign {chosen.id} on "
                       f"{phrases.clean(chosen.device or chosen.gpu, 60)}", *lines])

@@ -30,13 +30,15 @@ def add(sub: Commands) -> None:
     parser.add_argument("--project", metavar="DIR", type=Path, default=None,
                         help="the kernel's git repository (default: the manifest's folder)")
     parser.add_argument("--task", metavar="FILE", default=None,
-                        help="the task file, inside the project (default: the one it finds)")
+                        help="the task file, inside the project (default: the one found there)")
     parser.add_argument("--device", metavar="DEVICE", default=None, help="auto, cpu, cuda:0, UUID")
     parser.add_argument("--approval", choices=("auto", "review", "flagged"), default=None,
-                        help="who decides on a gain: auto, always you, or you if it is flagged")
+                        help="who approves a gain: auto (kopt), review (you), flagged (you, if the "
+                        "audit flags it)")
     parser.add_argument("--rounds", metavar="N", type=int, default=None,
-                        help=f"at most so many (default {ROUNDS})")
-    parser.add_argument("--backends", metavar="A,B", default=None, help="workers of the pool")
+                        help=f"the most rounds (default {ROUNDS})")
+    parser.add_argument("--backends", metavar="A,B", default=None,
+                        help="the backends of the workers")
     parser.add_argument("--yes", "-y", action="store_true", help="take every default, ask nothing")
     parser.add_argument("--force", action="store_true", help="overwrite an existing manifest")
     add_json(parser)
@@ -48,22 +50,23 @@ def run(args: argparse.Namespace) -> int:
     prompt = Prompt(quiet=args.yes)
     project = (args.project or (args.manifest.parent if args.manifest else Path("."))).resolve()
     if not project.is_dir():
-        raise InputError("there is no such folder", where=str(project), fix="use --project")
+        raise InputError("the project folder does not exist", where=str(project),
+                         fix="use --project")
     path = args.manifest or project / "manifest.yaml"
     if path.exists() and not args.force:
-        raise Refused("there is a manifest already", where=str(path), fix="--force overwrites it")
-    if new_benchmark.wanted(project, args):
+        raise Refused("the manifest already exists", where=str(path), fix="--force overwrites it")
+    if new_benchmark.is_for_benchmark(project, args):
         made = new_benchmark.make(args, prompt, project, path)
         _write(path, dump(made.manifest, brief=True))
-        new_benchmark.tell(args, path, made, _not_ready(project))
+        new_benchmark.print_result(args, path, made, _obstacle(project))
         return 0
     task_file = _task_file(project, args, prompt)
     task = target.load(project / task_file)
     if not (project / task.source).is_file():
-        raise InputError(f"its source {task.source!r} is not there", where=str(task_file))
+        raise InputError(f"its source {task.source!r} does not exist", where=str(task_file))
     written, known = new_kernel.make(args, prompt, project, path, task_file, task)
     _write(path, dump(written, brief=True))
-    _tell(args, path, project, task, known)
+    _print_result(args, path, project, task, known)
     return 0
 
 
@@ -87,30 +90,30 @@ def _write(path: Path, text: str) -> None:
     os.replace(part, path)
 
 
-def _tell(args: argparse.Namespace, path: Path, project: Path, task: Target,
-          known: Parameters) -> None:
-    """Say what was inferred, what is still in the way, and what to do next."""
+def _print_result(args: argparse.Namespace, path: Path, project: Path, task: Target,
+                  known: Parameters) -> None:
+    """Print what was inferred, what still prevents a run, and what to do next."""
     source = (project / task.source).read_text(errors="replace")
-    found = knobs.find(source, language=task.language, where=task.source)
-    warning = _not_ready(project)
+    declared = knobs.find(source, language=task.language, where=task.source)
+    warning = _obstacle(project)
     if args.json:
         print_json({"manifest": str(path), "op": task.op, "language": task.language,
-              "source": task.source, "classes": [one.name for one in task.classes],
-              "knobs": found, "warning": warning, "parameters": parameter_list.told(known)})
+              "source": task.source, "classes": [entry.name for entry in task.classes],
+              "knobs": declared, "warning": warning, "parameters": parameter_list.as_json(known)})
         return
-    settings = math.prod(len(knob.choices) for knob in found)
-    listed = ", ".join(f"{knob.name} ({len(knob.choices)})" for knob in found[:8])
+    settings = math.prod(len(knob.choices) for knob in declared)
+    listed = ", ".join(f"{knob.name} ({len(knob.choices)})" for knob in declared[:8])
     print(f"wrote {path}: {clean(task.op)} in {task.language}, {clean(task.source)}, "
           f"{len(task.classes)} config classes")
-    print(f"knobs: {clean(listed)}; {settings} settings" if found else
+    print(f"knobs: {clean(listed)}; {settings} configurations" if declared else
           "no knobs: declare some with a comment such as  // kopt: knob TILE in [16, 32]")
     if warning:
         print(f"kopt: {warning}", file=sys.stderr)
     print(f"next: kopt run {path}")
 
 
-def _not_ready(project: Path) -> str:
-    """Return what would stop `kopt run`, such as a project without a commit."""
+def _obstacle(project: Path) -> str:
+    """Return what would prevent `kopt run`, such as a project without a commit."""
     from engine.repository.project import find
 
     try:

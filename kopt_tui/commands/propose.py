@@ -1,4 +1,4 @@
-"""`kopt propose`: a target's incumbent and the search space that its source declares."""
+"""`kopt propose`: print a kernel's knobs and current values, without a campaign."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from kopt_tui.cli.json_output import print_json
 from kopt_tui.cli.parser import Commands, add_json
 from kopt_tui.cli.text_table import print_table
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # for start-up time
     from engine.run.one_shot import OneShot
 
 
 class KnobSpace(msgspec.Struct, frozen=True, kw_only=True):
-    """One knob as an agent reads it."""
+    """One knob in the form that agents read."""
 
     type: str
     choices: tuple[Value, ...]
@@ -29,15 +29,15 @@ class KnobSpace(msgspec.Struct, frozen=True, kw_only=True):
     desc: str
     line: int
     reserved: bool
-    """It is documented, and stays as it is: nothing may move it."""
+    """The knob is documented but must not be changed."""
 
 
 class SearchProposal(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent may move, and from where.
+    """The knobs that an agent may change, with their current values.
 
-    `size` is the number of configurations, those included that do not meet `requires`, expressions
-    over the knobs that a legal one fulfils; `latency_kind` is what a latency from the device would
-    be: null where nothing can be timed. A change of a file that `frozen` names is refused.
+    A valid configuration fulfils every expression of `requires`; `size` counts all configurations,
+    valid or not. `latency_kind` is the kind of latency that the device gives, null where nothing
+    can be timed. A change of a file in `frozen` is refused.
     """
 
     op: str
@@ -58,15 +58,15 @@ class SearchProposal(msgspec.Struct, frozen=True, kw_only=True):
 
 def add(sub: Commands) -> None:
     parser = sub.add_parser("propose")
-    parser.add_argument("manifest", metavar="MANIFEST", type=Path)
+    parser.add_argument("manifest", metavar="MANIFEST", type=Path, help="a manifest file")
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine.run.one_shot import OneShot
+    from engine.run.one_shot import OneShot  # here and below: start-up time
 
-    with OneShot(args.manifest) as direct:
-        proposal = _proposal(direct)
+    with OneShot(args.manifest) as one_shot:
+        proposal = _proposal(one_shot)
     if args.json:
         print_json(proposal)
         return 0
@@ -83,22 +83,22 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _proposal(direct: OneShot) -> SearchProposal:
+def _proposal(one_shot: OneShot) -> SearchProposal:
     from harness.search.trials.trials import latency_kind
 
-    knobs = direct.source.knobs
+    knobs = one_shot.source.knobs
     return SearchProposal(
-        op=direct.target.op, language=direct.target.language, source=direct.target.source,
-        entry=direct.target.entry, device=direct.judged.device.name,
-        incumbent_tree=direct.judged.base_tree,
+        op=one_shot.target.op, language=one_shot.target.language, source=one_shot.target.source,
+        entry=one_shot.target.entry, device=one_shot.judged.device.name,
+        incumbent_tree=one_shot.judged.base_tree,
         incumbent={knob.name: knob.value for knob in knobs},
         search_space={knob.name: KnobSpace(type=type(knob.value).__name__, choices=knob.choices,
                                            default=knob.value, desc=knob.note, line=knob.line,
                                            reserved=knob.reserved)
                       for knob in knobs},
-        requires=tuple(one.text for one in direct.source.requirements),
+        requires=tuple(requirement.text for requirement in one_shot.source.requirements),
         size=math.prod(len(knob.choices) for knob in knobs if not knob.reserved),
-        latency_kind=latency_kind(direct.judged.device, direct.target.language),
-        frozen=direct.judged.frozen, classes=direct.target.classes,
-        edit_surface=f"any part of {direct.target.source}; the reference, the task and the "
+        latency_kind=latency_kind(one_shot.judged.device, one_shot.target.language),
+        frozen=one_shot.judged.frozen, classes=one_shot.target.classes,
+        edit_surface=f"any part of {one_shot.target.source}; the reference, the task and the "
                      "benchmark are frozen")

@@ -1,4 +1,4 @@
-"""`kopt prune`: remove what finished campaigns no longer need."""
+"""`kopt prune`: delete checkouts that ended campaigns no longer need."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from pathlib import Path
 from engine.repository import worktree
 from engine.rounds import disk_space
 from harness.errors import Refused
+from harness.formats.quantities import data_size
 from kopt_tui.cli.campaign_choice import choose_campaign, is_live, open_journal
 from kopt_tui.cli.json_output import print_json
 from kopt_tui.cli.parser import Commands, add_json
 
 ENDED = ("finished", "stopped", "failed")
-MIB = 1 << 20
 
 
 def add(sub: Commands) -> None:
     parser = sub.add_parser("prune")
     parser.add_argument("campaigns", metavar="CAMPAIGN", nargs="*",
-                        help="only these (default: all that have ended)")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would go")
+                        help="only these campaigns (default: all that have ended)")
+    parser.add_argument("--dry-run", action="store_true", help="only print what would be deleted")
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     with open_journal(args) as reader:
         named = [choose_campaign(reader, name) for name in args.campaigns]
-        for one in named:
-            if one.state not in ENDED or is_live(reader, one):
-                raise Refused(f"{one.id} is {one.state}, it still needs its folders",
+        for entry in named:
+            if entry.state not in ENDED or is_live(reader, entry):
+                raise Refused(f"{entry.id} is {entry.state} and still needs its folders",
                               fix="kopt stop ends it")
-        ended = named or [one for one in reader.campaigns()
-                          if one.state in ENDED and not is_live(reader, one)]
-    folders = [(folder, disk_space.used(folder)) for one in ended
-               for folder in disk_space.disposable(Path(one.path))]
+        ended = named or [entry for entry in reader.campaigns()
+                          if entry.state in ENDED and not is_live(reader, entry)]
+    folders = [(folder, disk_space.used(folder)) for entry in ended
+               for folder in disk_space.disposable(Path(entry.path))]
     if not args.dry_run:
         for folder, _ in folders:
             worktree.remove(folder)
@@ -44,6 +44,6 @@ def run(args: argparse.Namespace) -> int:
               "removed": [{"path": str(folder), "bytes": bytes_} for folder, bytes_ in folders]})
         return 0
     for folder, bytes_ in folders:
-        print(f"{'would remove' if args.dry_run else 'removed'} {folder} ({bytes_ / MIB:.1f} MiB)")
-    print(f"{total / MIB:.1f} MiB in {len(folders)} folders of {len(ended)} ended campaigns")
+        print(f"{'would remove' if args.dry_run else 'removed'} {folder} ({data_size(bytes_)})")
+    print(f"{data_size(total)} in {len(folders)} folders of {len(ended)} ended campaigns")
     return 0

@@ -1,4 +1,4 @@
-"""`kopt report`: a campaign's report as Markdown, or as one HTML file."""
+"""`kopt report`: print a campaign's report as Markdown, or as one HTML file."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def add(sub: Commands) -> None:
     parser = sub.add_parser("report")
     add_campaign(parser)
     parser.add_argument("--output", "-o", metavar="FILE", type=Path, default=None,
-                        help="write it there (default: standard output)")
+                        help="write the report to this file (default: standard output)")
     parser.add_argument("--html", action="store_true",
-                        help="as one HTML file with charts, as FILE.html is without saying so")
+                        help="one HTML file with charts; implied by --output FILE.html")
     add_json(parser)
 
 

@@ -1,8 +1,9 @@
-"""`kopt run`: start a campaign from a manifest, or go on with one, in a process of its own."""
+"""`kopt run`: start or continue a campaign in a background process."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from harness.errors import Refused
@@ -14,15 +15,15 @@ from kopt_tui.cli.workspace import workspace_of
 def add(sub: Commands) -> None:
     parser = sub.add_parser("run")
     parser.add_argument("manifest", metavar="MANIFEST",
-                        help="a manifest file, or the name of a campaign to go on with")
+                        help="a manifest file, or the name of a campaign to continue")
     parser.add_argument("--here", action="store_true",
-                        help="run inside this process, with the dashboard at a terminal")
+                        help="run in this process, with the dashboard if this is a terminal")
     parser.add_argument("--wait", action="store_true",
-                        help="stream the campaign's events until it ends")
+                        help="print the campaign's events until it ends")
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine.run import host
+    from engine.run import host  # here and below: start-up time
 
     workspace = workspace_of(args)
     campaign = _campaign(workspace, args.manifest)
@@ -36,9 +37,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def here(workspace: Path, campaign: str, *, dashboard: bool | None = None) -> int:
-    """Run the engine in this process, with the dashboard at a terminal and a stream elsewhere."""
-    import sys
-
+    """Run the engine in this process, with the dashboard at a terminal, else printing events."""
     from engine.run.engine import Engine
 
     engine = Engine(workspace, campaign)
@@ -62,11 +61,11 @@ def here(workspace: Path, campaign: str, *, dashboard: bool | None = None) -> in
         raise
 
 
-def _campaign(workspace: Path, wanted: str) -> str:
-    """Return the campaign to run: a new one from a manifest file, or one that exists."""
+def _campaign(workspace: Path, name: str) -> str:
+    """Return the campaign to run: a new one from a manifest file, or an existing one."""
     from engine.campaign import setup as campaigns
 
-    if not Path(wanted).exists() and "/" not in wanted and not wanted.endswith((".yaml", ".yml")):
-        return campaigns.open_campaign(workspace, wanted).id
+    if not Path(name).exists() and "/" not in name and not name.endswith((".yaml", ".yml")):
+        return campaigns.open_campaign(workspace, name).id
     workspace.mkdir(parents=True, exist_ok=True)
-    return campaigns.create(workspace, Path(wanted)).id
+    return campaigns.create(workspace, Path(name)).id

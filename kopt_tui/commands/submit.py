@@ -1,4 +1,4 @@
-"""`kopt submit`: hand a patch to a campaign's inbox."""
+"""`kopt submit`: put a patch into a campaign's inbox."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def add(sub: Commands) -> None:
     parser = sub.add_parser("submit")
     parser.add_argument("patch", metavar="PATCH", help="a file with a diff, - for standard input")
     parser.add_argument("campaign", metavar="CAMPAIGN", nargs="?", default=None,
-                        help="its name or the start of it; by default the newest")
+                        help="its name or the start of it (default: the newest campaign)")
     parser.add_argument("--hypothesis", metavar="TEXT", default="",
-                        help="why it should be faster, in a line")
+                        help="why the patch should be faster, in one line")
     add_json(parser)
 
 
@@ -36,7 +36,8 @@ def run(args: argparse.Namespace) -> int:
     with open_journal(args) as reader:
         chosen = choose_campaign(reader, args.campaign)
     if chosen.state in ENDED:
-        raise Refused(f"{chosen.id} is {chosen.state} and takes no more patches")
+        raise Refused(f"{chosen.id} is {chosen.state} and accepts no more patches",
+                      fix="kopt run with its manifest starts a new campaign")
     if args.hypothesis:
         patch = f"Hypothesis: {clean(args.hypothesis, 400)}\n\n".encode() + patch
     path = _drop(Path(chosen.path) / "inbox", _name(args.patch), patch)
@@ -48,32 +49,32 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _read(source: str) -> bytes:
-    """Return the patch; raises InputError for what is none."""
+    """Return the patch; raises InputError for a file that holds no diff."""
     where = "standard input" if source == "-" else source
     if source == "-":
         patch = sys.stdin.buffer.read(MAX_BYTES + 1)
     else:
         path = Path(source)
         if not path.is_file():
-            raise InputError("there is no such file", where=where)
+            raise InputError("the file does not exist", where=where)
         with path.open("rb") as file:
             patch = file.read(MAX_BYTES + 1)
     if len(patch) > MAX_BYTES:
         raise InputError(f"the patch is larger than {MAX_BYTES >> 20} MiB", where=where)
     if not _DIFF.search(patch):
-        raise InputError("no diff is in it", where=where, fix="git diff prints one")
+        raise InputError("the file holds no diff", where=where, fix="git diff prints one")
     return patch
 
 
 def _name(source: str) -> str:
-    """Return a file name that sorts by time and tells where the patch came from."""
+    """Return a file name that sorts by time and contains the patch's own name."""
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(source).stem).strip("-.") or "patch"
     moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     return f"{moment}-{os.getpid()}-{stem[:40]}.patch"
 
 
 def _drop(inbox: Path, name: str, patch: bytes) -> Path:
-    """Put a file into the inbox whole: whoever looks there never sees half of it."""
+    """Put a file into the inbox in one step: the engine must never see half of it."""
     inbox.mkdir(parents=True, exist_ok=True)
     handle, part = tempfile.mkstemp(dir=inbox, prefix=".", suffix=".part")
     try:

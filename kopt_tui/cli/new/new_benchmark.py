@@ -1,4 +1,4 @@
-"""`kopt new` for a project with a benchmark of its own: parameters inferred, shown, confirmed."""
+"""`kopt new` for a project with its own benchmark: infers, shows and confirms the parameters."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from engine.manifest.benchmark_target import command_target
 from engine.manifest.schema import Manifest, PoolSpec
 from harness.benchmark.runs.result_table import ResultTable
 from harness.errors import InputError, KoptError
+from harness.formats.quantities import percent
 from kopt_tui.cli.json_output import print_json
 from kopt_tui.cli.new import parameter_list
 from kopt_tui.cli.prompt import Prompt
@@ -27,26 +28,27 @@ from kopt_tui.snapshot.phrases import clean
 
 
 def add_command_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that say what a benchmark's sources do not."""
-    group = parser.add_argument_group("a target that is judged by the project's own benchmark")
+    """Add the flags for what a benchmark's sources do not say."""
+    group = parser.add_argument_group("a project with its own benchmark")
     group.add_argument("--benchmark", metavar="COMMAND", default=None,
-                       help="the command that writes a CSV (default: the script it finds)")
-    group.add_argument("--csv", metavar="FILE", default=None, help="what it writes")
+                       help="the command that writes a CSV (default: the script found there)")
+    group.add_argument("--csv", metavar="FILE", default=None,
+                       help="the file that the benchmark writes")
     group.add_argument("--check", metavar="RULE", default=None,
-                       help="what makes a row right, such as 'err == 0' or 'ok == PASS'")
+                       help="when a row counts as correct, such as 'err == 0' or 'ok == PASS'")
     group.add_argument("--metrics", metavar="A,B", default=None,
-                       help="columns of times or rates; their names hold the unit")
+                       help="columns of times or rates; their names must contain the unit")
     group.add_argument("--edit", metavar="GLOBS", default=None,
                        help="what candidates may change, such as 'src/*.c'")
     group.add_argument("--set", metavar="NAME=VALUE", action="append", default=[],
-                       help="any parameter of those it lists, such as build_command='make'")
+                       help="any listed parameter, such as build_command='make'; may be repeated")
     group.add_argument("--run", action=argparse.BooleanOptionalAction, default=None,
                        help="run the benchmark once, in a copy, to find the config classes "
                             "(default: ask)")
 
 
-def wanted(project: Path, args: argparse.Namespace) -> bool:
-    """Tell whether it is a benchmark that the new manifest is about, and no kernel."""
+def is_for_benchmark(project: Path, args: argparse.Namespace) -> bool:
+    """Return whether the new manifest is about a benchmark instead of a kernel."""
     if args.benchmark is not None:
         return True
     of_kernel = (args.task, args.source, args.entry, args.reference)
@@ -56,62 +58,64 @@ def wanted(project: Path, args: argparse.Namespace) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Made:
-    """A manifest, the parameters that it was made of, the classes if the benchmark was run."""
+class NewManifest:
+    """A manifest with its parameters, and the config classes if the benchmark was run."""
 
     manifest: Manifest
     known: Parameters
-    found: ClassProposal | None
+    classes: ClassProposal | None
 
 
-def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) -> Made:
-    """Return the manifest, confirmed by the person where one is there.
+def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) -> NewManifest:
+    """Return the manifest, at a terminal after the person has confirmed its parameters.
 
     Raises InputError naming the flag for what could not be inferred.
     """
-    given = parameter_list.given(args)
-    known = draft_command.infer_parameters(project, given)
+    values = parameter_list.from_flags(args)
+    known = draft_command.infer_parameters(project, values)
     to = sys.stderr if args.json or prompt.interactive else sys.stdout
     parameter_list.show(known, to)
-    known = _confirmed(known, given, prompt, project)
-    found: ClassProposal | None = None
+    known = _confirm(known, values, prompt, project)
+    classes: ClassProposal | None = None
     if _may_run(args, known, prompt):
         try:
-            known, found = _with_run(known, given, prompt, project)
+            known, classes = _with_run(known, values, prompt, project)
         except KoptError as error:
             if not prompt.interactive:
                 raise
-            print(f"{clean(str(error))}; the campaign's baseline will find the classes", file=to)
+            print(f"{clean(str(error))}; the campaign will find the config classes when it "
+                  "measures its baseline", file=to)
         else:
-            _show_classes(found, to)
-            known = _confirmed(known, given, prompt, project, ran=known)
-    made = draft_command.make_manifest(known, os.path.relpath(project, path.resolve().parent))
+            _print_classes(classes, to)
+            known = _confirm(known, values, prompt, project, ran=known)
+    manifest = draft_command.make_manifest(known, os.path.relpath(project, path.resolve().parent))
     if args.backends:
         names = tuple(name.strip() for name in args.backends.split(","))
-        made = msgspec.structs.replace(made, pool=PoolSpec(backends=names))
-    return Made(manifest=made, known=known, found=found)
+        manifest = msgspec.structs.replace(manifest, pool=PoolSpec(backends=names))
+    return NewManifest(manifest=manifest, known=known, classes=classes)
 
 
-def tell(args: argparse.Namespace, path: Path, made: Made, warning: str) -> None:
-    """Say what was written and what to do next."""
+def print_result(args: argparse.Namespace, path: Path, new: NewManifest, warning: str) -> None:
+    """Print what was written and what to do next."""
     if args.json:
-        print_json({**_told(path, made.known, made.found), "warning": warning})
+        print_json({**_as_json(path, new.known, new.classes), "warning": warning})
         return
     if warning:
         print(f"kopt: {warning}", file=sys.stderr)
-    spec = made.manifest
+    spec = new.manifest
     print(f"wrote {path}: {clean(spec.target_op)} by {clean(spec.benchmark_command)}, which writes "
           f"{clean(spec.target.csv)}")
     print(f"next: kopt run {path}")
 
 
-def _confirmed(known: Parameters, given: dict[str, str], prompt: Prompt, project: Path,
-               ran: Parameters | None = None) -> Parameters:
-    """Return the parameters after the person's changes; what hangs on them is inferred again, but
-    for what a run has shown.
+def _confirm(known: Parameters, values: dict[str, str], prompt: Prompt, project: Path,
+             ran: Parameters | None = None) -> Parameters:
+    """Return the parameters after the person's changes.
+
+    A change infers the other parameters again, except for those that a run has shown.
     """
-    return parameter_list.confirmed(
-        known, given, prompt,
+    return parameter_list.confirm(
+        known, values, prompt,
         lambda trial: draft_command.with_given(ran, trial) if ran else
         draft_command.infer_parameters(project, trial), draft_command.missing_parameter)
 
@@ -124,9 +128,9 @@ def _may_run(args: argparse.Namespace, known: Parameters, prompt: Prompt) -> boo
     return answer.casefold() in ("", "y", "yes")
 
 
-def _with_run(known: Parameters, given: dict[str, str], prompt: Prompt,
+def _with_run(known: Parameters, values: dict[str, str], prompt: Prompt,
               project: Path) -> tuple[Parameters, ClassProposal]:
-    """Run the benchmark; return the parameters as its table completes them, and its classes."""
+    """Run the benchmark; return the parameters completed from its table, and its classes."""
     from engine.discovery.classes import sample_runs
     from harness.benchmark.spec.command_target import BenchmarkMode
 
@@ -138,21 +142,21 @@ def _with_run(known: Parameters, given: dict[str, str], prompt: Prompt,
     mode = BenchmarkMode(
         name="full", command=known["benchmark_command"].value, csv=known["csv"].value
     )
-    table = sample_runs.run_once(project, mode, setup=known["setup_command"].value,
-                       build=known["build_command"].value,
-                       device=known["device"].value or "auto",
-                       on_wait=lambda told: print(clean(told), file=sys.stderr))
+    table = sample_runs.run_once(
+        project, mode, setup=known["setup_command"].value, build=known["build_command"].value,
+        device=known["device"].value or "auto",
+        on_wait=lambda text: print(clean(text), file=sys.stderr))
     known = draft_command.with_table(known, table, known["edit"].value)
     while True:
         try:
-            found = _classes(known, table, project)
-            return draft_command.with_classes(known, found), found
+            classes = _classes(known, table, project)
+            return draft_command.with_classes(known, classes), classes
         except KoptError as error:
             if not prompt.interactive:
                 raise
             print(clean(str(error)), file=sys.stderr)
             parameter_list.show(known, sys.stderr)
-            before, known = known, _confirmed(known, given, prompt, project, ran=known)
+            before, known = known, _confirm(known, values, prompt, project, ran=known)
             if known == before:
                 raise
 
@@ -170,7 +174,7 @@ def _classes(known: Parameters, table: ResultTable, project: Path) -> ClassPropo
     if reading.failed:
         failed = reading.failed[0]
         raise InputError(f"row {failed.row + 1} of {target.csv}: {failed.what}",
-                         fix=f"say what passes: --check '{target.check.column} <= 1e-3'")
+                         fix=f"set what counts as correct: --check '{target.check.column} <= 1e-3'")
     files = [path.relative_to(project).as_posix() for path in sources.project_files(project)]
     script = quick_script.benchmark_file(target.command, files)
     return proposal.propose_classes(
@@ -178,18 +182,20 @@ def _classes(known: Parameters, table: ResultTable, project: Path) -> ClassPropo
     )
 
 
-def _show_classes(found: ClassProposal, to: TextIO) -> None:
-    lines = list(found.description[:2])
-    for one in found.strata.classes:
-        share = f"{one.share:.0%} of the weight"
-        core = ", core" if one.core else ""
-        lines.append(f"  {one.name}: {len(one.rows)} rows, {share}{core}")
+def _print_classes(classes: ClassProposal, to: TextIO) -> None:
+    lines = list(classes.description[:2])
+    for entry in classes.strata.classes:
+        share = f"{percent(entry.share)} of the weight"
+        core = ", core" if entry.core else ""
+        lines.append(f"  {entry.name}: {len(entry.rows)} rows, {share}{core}")
     print("\n".join(clean(line) for line in lines), file=to)
 
 
-def _told(path: Path, known: Parameters, found: ClassProposal | None) -> dict[str, object]:
+def _as_json(path: Path, known: Parameters,
+             proposal: ClassProposal | None) -> dict[str, object]:
     classes: Sequence[dict[str, object]] = [
-        {"name": one.name, "rows": len(one.rows), "share": one.share, "core": one.core}
-        for one in found.strata.classes] if found else []
-    return {"manifest": str(path), "classes": classes, "why": found.strata.why if found else "",
-            "parameters": parameter_list.told(known)}
+        {"name": entry.name, "rows": len(entry.rows), "share": entry.share, "core": entry.core}
+        for entry in proposal.strata.classes] if proposal else []
+    return {"manifest": str(path), "classes": classes,
+            "why": proposal.strata.why if proposal else "",
+            "parameters": parameter_list.as_json(known)}

@@ -1,4 +1,4 @@
-"""`kopt new` for a kernel with a task file: the campaign's parameters shown and confirmed."""
+"""`kopt new` for a kernel with a task file: shows the parameters and lets a person change them."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from kopt_tui.cli.prompt import Prompt
 
 def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path, task_file: str,
          task: Target) -> tuple[Manifest, Parameters]:
-    """Return the manifest, confirmed by the person where one is there, and what it is made of.
+    """Return the manifest and its parameters, at a terminal after the person has confirmed them.
 
-    Raises InputError for what is no parameter, or no value of one.
+    Raises InputError for an unknown parameter or a wrong value.
     """
-    given = parameter_list.given(args)
+    flags = parameter_list.from_flags(args)
     backends = [name.strip() for name in (args.backends or "").split(",") if name.strip()]
-    place = os.path.relpath(project, path.resolve().parent)
+    project_path = os.path.relpath(project, path.resolve().parent)
 
-    def made(known: Parameters) -> Manifest:
-        return draft_kernel.make_manifest(known, task, task_file, place, backends)
+    def build(known: Parameters) -> Manifest:
+        return draft_kernel.make_manifest(known, task, task_file, project_path, backends)
 
     def change(trial: Mapping[str, str]) -> Parameters:
         known = draft_kernel.infer_parameters(task, trial)
-        made(known)
+        build(known)  # raises for a wrong value
         return known
 
-    known = change(given)
+    known = change(flags)
     parameter_list.show(known, sys.stderr if args.json or prompt.interactive else sys.stdout)
-    known = parameter_list.confirmed(known, given, prompt, change)
-    return made(known), known
+    known = parameter_list.confirm(known, flags, prompt, change)
+    return build(known), known

@@ -1,4 +1,4 @@
-"""The parameters of a new manifest at a terminal: given by flags, shown, confirmed or edited."""
+"""The parameters of a new manifest: read from flags, shown, confirmed or changed by a person."""
 
 from __future__ import annotations
 
@@ -14,60 +14,58 @@ from kopt_tui.snapshot.phrases import clean
 
 FLAGS = {"benchmark": "benchmark_command", "csv": "csv", "check": "check", "metrics": "metrics",
          "edit": "edit", "device": "device", "approval": "approval", "rounds": "max_iterations"}
-"""Flags that give a parameter, and which."""
+"""Flags and the parameters that they set."""
 WIDTH = 60
-"""Characters of a value in the list; more is cut there, and whole in the manifest."""
+"""The most characters of a value in the list; the manifest has the whole value."""
 
-Given = dict[str, str]
-
-
-def given(args: argparse.Namespace) -> Given:
-    """Return the parameters that flags give. Raises InputError."""
-    found = {name: str(value) for flag, name in FLAGS.items()
+def from_flags(args: argparse.Namespace) -> dict[str, str]:
+    """Return the parameters that flags set. Raises InputError."""
+    parameters = {name: str(value) for flag, name in FLAGS.items()
              if (value := getattr(args, flag)) is not None}
     for text in args.set:
         name, equals, value = text.partition("=")
         if not (name and equals):
             raise InputError(f"cannot read --set {text}", fix="write --set NAME=VALUE")
-        found[name.strip()] = value
-    return found
+        parameters[name.strip()] = value
+    return parameters
 
 
-def confirmed(known: Parameters, given: Given, prompt: Prompt,
-              change: Callable[[Given], Parameters],
-              missing: Callable[[Parameters], str] = lambda known: "") -> Parameters:
-    """Return the parameters after the person's changes; `change` makes them of all that is given.
+def confirm(known: Parameters, values: dict[str, str], prompt: Prompt,
+            change: Callable[[dict[str, str]], Parameters],
+            missing: Callable[[Parameters], str] = lambda known: "") -> Parameters:
+    """Return the parameters after the person's changes, which are added to `values`.
 
-    A change that it refuses is told, and forgotten.
+    `change` infers all parameters from the values; a value that it refuses is reported and dropped.
     """
     while prompt.interactive:
-        text = prompt.line("NAME=VALUE changes a parameter, Enter takes them: ")
+        text = prompt.line("NAME=VALUE changes a parameter, Enter accepts all: ")
         if not text:
             if not (name := missing(known)):
                 return known
             print(f"{name} is still missing", file=sys.stderr)
             continue
         name, _, value = text.partition("=")
-        trial = {**given, name.strip(): value.strip()}
+        trial = {**values, name.strip(): value.strip()}
         try:
             known = change(trial)
         except KoptError as error:
             print(clean(str(error)), file=sys.stderr)
             continue
-        given.update(trial)
+        values.update(trial)
         show(known, sys.stderr)
     return known
 
 
 def show(known: Parameters, to: TextIO) -> None:
     """Print the list of parameters."""
-    for one in known.values():
-        value = clean(one.value)
-        cut = value if len(value) <= WIDTH else f"{value[:WIDTH - 3]}..."
-        origin = f"  ({clean(one.origin)})" if one.origin and one.origin != "given" else ""
-        print(f"  {one.name:18} {cut or '-'}{origin}", file=to)
+    for parameter in known.values():
+        value = clean(parameter.value)
+        shown = value if len(value) <= WIDTH else f"{value[:WIDTH - 3]}..."
+        origin = "" if parameter.origin in ("", "given") else f"  ({clean(parameter.origin)})"
+        print(f"  {parameter.name:18} {shown or '-'}{origin}", file=to)
 
 
-def told(known: Parameters) -> dict[str, dict[str, str]]:
-    """Return the parameters as --json has them."""
-    return {one.name: {"value": one.value, "from": one.origin} for one in known.values()}
+def as_json(known: Parameters) -> dict[str, dict[str, str]]:
+    """Return the parameters in the form of --json."""
+    return {parameter.name: {"value": parameter.value, "from": parameter.origin}
+            for parameter in known.values()}

@@ -1,4 +1,4 @@
-"""The task file that `kopt new` drafts for a C kernel that has none yet."""
+"""Drafts a task file for a C kernel that has none, from flags and answers."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ EXAMPLE = "tall: rows=1024 cols=64"
 
 
 def add_task_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that say what a C signature does not."""
-    group = parser.add_argument_group("drafting a task file for a C kernel that has none")
+    """Add the flags for what a C signature does not say."""
+    group = parser.add_argument_group("a task file for a C kernel that has none")
     group.add_argument("--source", metavar="FILE", default=None, help="the C source")
-    group.add_argument("--entry", metavar="NAME", default=None, help="its function")
+    group.add_argument("--entry", metavar="NAME", default=None, help="the function in it")
     group.add_argument("--reference", metavar="FILE:FUNCTION", default=None,
-                       help="what is right, in Python on float64 numpy arrays")
+                       help="computes the right result, in Python on float64 numpy arrays")
     group.add_argument("--shape", metavar="TENSOR=DIMS", action="append", default=[],
-                       help="such as x=rows,cols; once per tensor")
+                       help="a tensor's shape, such as x=rows,cols; once per tensor")
     group.add_argument("--scalar", metavar="NAME=VALUE", action="append", default=[],
-                       help="such as eps=1e-6")
+                       help="a scalar's value, such as eps=1e-6")
     group.add_argument("--class", dest="classes", metavar="CLASS", action="append", default=[],
-                       help=f"a config class such as '{EXAMPLE}'; at least three are good")
+                       help=f"a config class such as '{EXAMPLE}'; three or more are best")
 
 
 def draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Prompt) -> None:
-    """Write a task file; raises InputError naming the flag for what nobody could be asked."""
+    """Write a task file; without a terminal raises InputError naming the missing flag."""
     source = _source(project, args, prompt)
     function = _function(project / source, args, prompt)
     reference = args.reference or _reference(project, function.name, prompt)
@@ -47,58 +47,61 @@ def draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Prom
     task = draft.draft(function, source, reference, shapes, scalars, classes)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(draft.dump_task(task), encoding="utf-8")
-    print(f"wrote {path}: look at its tolerance, flops and weights", file=sys.stderr)
+    print(f"wrote {path}: check its tolerance, flops and weights", file=sys.stderr)
 
 
 def _source(project: Path, args: argparse.Namespace, prompt: Prompt) -> Path:
     if args.source is not None:
         if not (project / args.source).is_file():
-            raise InputError(f"the source {args.source!r} is not there", where=str(project))
+            raise InputError(f"the source {args.source!r} does not exist", where=str(project))
         return Path(args.source)
     names = [path.relative_to(project).as_posix() for path in sources.kernel_sources(project)]
     if not names:
-        raise InputError("no task.yaml and no C kernel to draft one for", where=str(project),
+        raise InputError("there is no task.yaml and no C kernel to write one for",
+                         where=str(project),
                          fix="write a task file as in examples/*/task.yaml")
     return Path(prompt.choice("the kernel's source", "--source", names))
 
 
 def _function(source: Path, args: argparse.Namespace, prompt: Prompt) -> sources.CFunction:
-    found = {one.name: one for one in sources.c_functions(sources.read_source(source))}
+    functions = {entry.name: entry
+                 for entry in sources.c_functions(sources.read_source(source))}
     if args.entry is not None:
-        if args.entry not in found:
-            raise InputError(f"no function {args.entry!r} whose arguments kopt knows",
-                             where=str(source), fix=f"there is {', '.join(found) or 'none'}")
-        return found[args.entry]
-    if not found:
-        raise InputError("no function whose arguments kopt knows", where=str(source),
+        if args.entry not in functions:
+            raise InputError(f"no function {args.entry!r} with arguments that kopt supports",
+                             where=str(source),
+                             fix=f"there is {', '.join(functions) or 'none'}")
+        return functions[args.entry]
+    if not functions:
+        raise InputError("no function with arguments that kopt supports", where=str(source),
                          fix="write a task file as in examples/*/task.yaml")
-    default = source.stem if source.stem in found else ""
-    return found[prompt.choice("the kernel's function", "--entry", list(found), default)]
+    default = source.stem if source.stem in functions else ""
+    return functions[prompt.choice("the kernel's function", "--entry", list(functions), default)]
 
 
 def _reference(project: Path, entry: str, prompt: Prompt) -> str:
-    """Return the reference; a reference.py that defines the entry's name needs no question."""
+    """Return the reference: without asking, the function of that name in reference.py."""
     if f"def {entry}(" in sources.read_source(project / "reference.py"):
         return f"reference.py:{entry}"
     return prompt.text("the reference, FILE:FUNCTION", "--reference")
 
 
 def _classes(prompt: Prompt) -> list[str]:
-    found: list[str] = []
+    classes: list[str] = []
     while True:
-        if found and not prompt.interactive:
-            return found
-        text = prompt.line("another config class, or nothing: ") if found else \
+        if classes and not prompt.interactive:
+            return classes
+        text = prompt.line("another config class, or nothing: ") if classes else \
             prompt.text(f"a config class, such as {EXAMPLE}", "--class")
         if not text:
-            return found
-        draft.parse_config_class(text)
-        found.append(text)
+            return classes
+        draft.parse_config_class(text)  # raises for a wrong class
+        classes.append(text)
 
 
-def _pairs(given: Sequence[str], flag: str) -> dict[str, str]:
+def _pairs(texts: Sequence[str], flag: str) -> dict[str, str]:
     pairs: dict[str, str] = {}
-    for text in given:
+    for text in texts:
         name, equals, value = text.partition("=")
         if not (name and equals and value):
             raise InputError(f"cannot read {flag} {text}", fix=f"write {flag} NAME=...")

@@ -97,8 +97,8 @@ def test_other_function_with_same_arguments_is_not_counted(of: str,
     assert counted(manifest, "--of", of) == calls
     done = trace(manifest)
     assert done.returncode == 1 and told(done) == (
-        "scale.c: calls of a function in c are not counted (name a Python function with the same "
-        "arguments with --of, or write the weights by hand: a CSV with the columns m, n, width and "
+        "scale.c: calls of a function in c cannot be counted (name a Python function with the same "
+        "arguments with --of, or write the weights by hand, as a CSV with the columns m, n, width and "
         "calls)")
 
 
@@ -171,7 +171,7 @@ def test_shapes_without_a_class_are_reported(tmp_path: Path) -> None:
     found = answer(trace(project(tmp_path / "p", program=START + "scale(A(9, 9), A(9, 9))"),
                          "--json"))
     assert found["shapes"][0]["classes"] == [] and found["weights"] == ""
-    assert "no shape is one of a class of the manifest" in found["notes"][-1]
+    assert "no shape belongs to a class of the manifest" in found["notes"][-1]
 
 
 RUN = "\n\ndef run(m, n, data=None):\n    return m * n\n"
@@ -199,7 +199,7 @@ def test_benchmark_score_is_weighted_by_calls(tmp_path: Path) -> None:
 
     assert speedup() == pytest.approx(2 ** 0.25, rel=1e-2)
     assert told(trace(manifest, program="serve.py")).startswith(
-        "--of: which function is called is not known of a command target (--of FILE.py:FUNCTION")
+        "--of: a command target does not say which function to count (--of FILE.py:FUNCTION")
     found = answer(trace(manifest, "--json", "--of", "kernel.py:run", program="serve.py"))
     assert found["columns"] == ["m", "n"] and found["shapes"][0]["share"] == 0.7
     assert found["notes"] == ["no number or text in all calls: data, not in the file"]

@@ -29,16 +29,17 @@ def test_calls_before_a_failure_are_written(program: str, code: int, ending: str
     done = trace(project(tmp_path / "p", program=START + program), "--json")
     assert done.returncode == 1 and json.loads(done.stdout)["exit_code"] == code
     assert done.stderr.splitlines()[-1] == (
-        f"kopt: the program {ending}: the file has what it had called until then")
+        f"kopt: the program {ending}: the file counts its calls until then")
     assert (tmp_path / "p" / "calls.csv").read_text() == "m,n,width,calls\n2,3,4,1\n"
 
 
 NEVER = [
     ("import sys", (), "kernel.py:scale: was never loaded"),
-    ("import kernel", (), "kernel.py:scale: was loaded and never called ("),
-    ("import kernel", ("-E",), "kernel.py:scale: no Python process was seen ("),
+    ("import kernel", (), "kernel.py:scale: was loaded but never called ("),
+    ("import kernel", ("-E",),
+     "kernel.py:scale: the program started no Python that can be traced ("),
     ("import kernel; kernel.scale(1, 2)", (),
-     "kernel.py:scale: nothing could be counted of 1 call ("),
+     "kernel.py:scale: 1 call could not be counted ("),
     ("import sys; sys.exit(4)", (), "kernel.py:scale: was never loaded, and the program failed "
                                     "with exit code 4"),
     ("import sys; sys.path.insert(0, 'copy'); import kernel", (), "kernel.py:scale: was never "
@@ -65,13 +66,13 @@ def test_missing_function_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("words", "says"), [
-    ((), "which program? (kopt trace MANIFEST -- COMMAND ARG...)"),
+    ((), "no program is given (kopt trace MANIFEST -- COMMAND ARG...)"),
     (("--", "no-such-program"), "no-such-program: cannot be run: No such file or directory ("),
-    (("--output", "none/x.csv", "--", "true"), "none/x.csv: is in no folder that is there ("),
+    (("--output", "none/x.csv", "--", "true"), "none/x.csv: its folder does not exist ("),
     (("--output", ".", "--", "true"), "p: is a folder ("),
-    (("--of", "x.py:f", "--", "true"), "x.py: there is no such file ("),
-    (("--of", "f", "--", "true"), "--of: 'f' names no function ("),
-    (("--of", "a b:f", "--", "true"), "a b: there is no such file (")])
+    (("--of", "x.py:f", "--", "true"), "x.py: the file does not exist ("),
+    (("--of", "f", "--", "true"), "--of: 'f' does not name a function ("),
+    (("--of", "a b:f", "--", "true"), "a b: the file does not exist (")])
 def test_wrong_usage_is_reported_in_one_line(words: tuple[str, ...], says: str,
                                              tmp_path: Path) -> None:
     manifest = project(tmp_path / "p")

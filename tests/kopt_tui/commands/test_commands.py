@@ -1,4 +1,4 @@
-"""The `kopt` command itself: verbs, one-line errors, exit codes, pipes and signals."""
+"""Guards the `kopt` command itself: verbs, one-line errors, exit codes, pipes and signals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_help_lists_every_verb_and_each_has_its_own_module() -> None:
         assert importlib.util.find_spec(f"kopt_tui.commands.{verb}"), verb
 
 
-def test_a_verb_tells_what_it_is_for() -> None:
+def test_help_of_a_verb_says_what_it_is_for() -> None:
     done = kopt("events", "--help")
     assert done.returncode == 0
     assert VERBS["events"].partition(";")[0] in done.stdout and "--workspace" in done.stdout
@@ -43,25 +43,25 @@ def test_a_verb_tells_what_it_is_for() -> None:
         (("manifest",), "which manifest? (kopt manifest FILE, or kopt manifest --schema)"),
     ],
 )
-def test_wrong_usage_is_one_line_and_exit_2(words: tuple[str, ...], message: str) -> None:
+def test_wrong_usage_is_one_line_with_exit_code_2(words: tuple[str, ...], message: str) -> None:
     done = kopt(*words)
     assert (done.returncode, told(done), done.stdout) == (2, message, "")
 
 
-def test_errors_are_json_where_json_is_asked_for(tmp_path: Path) -> None:
+def test_error_is_json_with_the_json_flag(tmp_path: Path) -> None:
     done = kopt("show", "nothing", "--json", workspace=tmp_path)
     assert done.returncode == 2
     error = json.loads(done.stdout)["error"]
     assert error["exit_code"] == 2 and error["what"] in told(done)
 
 
-def test_the_dashboard_says_that_it_needs_a_terminal() -> None:
+def test_dashboard_without_a_terminal_is_refused() -> None:
     done = kopt()
     assert done.returncode == 3
     assert "the dashboard needs a terminal" in told(done)
 
 
-def test_a_journal_that_is_none_is_one_line(tmp_path: Path) -> None:
+def test_file_that_is_not_a_journal_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "kopt.db").write_bytes(b"this is no database" * 100)
     done = kopt("status", workspace=tmp_path)
     assert done.returncode == 3 and "kopt.db" in told(done)
@@ -80,7 +80,7 @@ def test_verbs_work_without_textual(words: tuple[str, ...], tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
 
 
-def test_the_workspace_comes_from_the_flag_the_variable_or_the_folder(tmp_path: Path) -> None:
+def test_workspace_comes_from_flag_then_variable_then_folder(tmp_path: Path) -> None:
     write_campaign(tmp_path / "workspace")
     for done in (kopt("status", "--json", workspace=tmp_path / "workspace"),
                  kopt("--workspace", str(tmp_path / "workspace"), "status", "--json"),
@@ -89,7 +89,7 @@ def test_the_workspace_comes_from_the_flag_the_variable_or_the_folder(tmp_path: 
         assert [one["campaign"]["id"] for one in answer(done)["campaigns"]] == [NAME]
 
 
-def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+def test_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
     write_campaign(tmp_path)
     writer = Writer(tmp_path)
     with writer.transaction():
@@ -115,7 +115,7 @@ def test_ctrl_c_ends_quietly(tmp_path: Path) -> None:
     assert (process.returncode, errors) == (130, "")
 
 
-def test_output_survives_a_terminal_without_unicode(tmp_path: Path) -> None:
+def test_output_works_on_a_terminal_without_unicode(tmp_path: Path) -> None:
     write_campaign(tmp_path)
     done = kopt("status", workspace=tmp_path, PYTHONIOENCODING="ascii")
     assert done.returncode == 0 and NAME in done.stdout
@@ -125,7 +125,7 @@ def test_output_survives_a_terminal_without_unicode(tmp_path: Path) -> None:
     ("words", "closed", "code"),
     [("status", "<&-", 0), ("status", ">&-", 0), ("status", "<&- >&- 2>&-", 0), ("", "<&-", 3),
      ("new", "<&-", 2), ("submit -", "<&-", 2), ("stauts", "2>&-", 2)])
-def test_closed_standard_streams_hang_and_break_nothing(
+def test_closed_standard_streams_are_tolerated(
         words: str, closed: str, code: int, tmp_path: Path) -> None:
     write_campaign(tmp_path, state="running")
     command = f"exec {sys.executable} -m kopt_tui.main --workspace {tmp_path} {words} {closed}"
@@ -135,13 +135,13 @@ def test_closed_standard_streams_hang_and_break_nothing(
     assert "Traceback" not in done.stderr
 
 
-def test_manifests_are_checked_by_the_command(tmp_path: Path) -> None:
+def test_manifest_verb_checks_a_manifest(tmp_path: Path) -> None:
     good, bad, other = tmp_path / "good.yaml", tmp_path / "bad.yaml", tmp_path / "other.yaml"
     good.write_text("target_op: rmsnorm\n")
     bad.write_text("target_op: rmsnorm\naproval: auto\n")
     other.write_text("target_op: x\ntarget: {kind: command, csv: x.csv, check: ok, metrics: [us]}\n"
                      "benchmark_command: python bench.py\n")
-    assert "a good manifest for rmsnorm" in kopt("manifest", str(good)).stdout
+    assert "a valid manifest for rmsnorm" in kopt("manifest", str(good)).stdout
     assert answer(kopt("manifest", str(good), "--json"))["project"] == str(tmp_path)
     assert "approval: flagged" in kopt("manifest", str(good), "--full").stdout
     done = kopt("manifest", str(bad))

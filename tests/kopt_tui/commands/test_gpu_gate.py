@@ -1,4 +1,4 @@
-"""`kopt evaluate` and `kopt loop` wait for an idle card as a campaign does."""
+"""Guards that `kopt evaluate` and `kopt loop` wait for an idle card like a campaign."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def manifest(root: Path, **gpu: Any) -> Path:
 
 
 @pytest.mark.parametrize("verb", ["evaluate", "loop"])
-def test_no_idle_card_is_one_line_and_no_run(verb: str, machine: Machine, tmp_path: Path,
+def test_no_idle_card_is_one_line_without_a_run(verb: str, machine: Machine, tmp_path: Path,
                                              capsys: pytest.CaptureFixture[str]) -> None:
     asked = machine("cuda:0", "cuda:1")
     path = manifest(tmp_path, device="cuda:0")
@@ -90,7 +90,7 @@ def test_no_idle_card_is_one_line_and_no_run(verb: str, machine: Machine, tmp_pa
     assert "no idle GPU for" in last and "process 41 (train)" in last and "resume" not in last
 
 
-def test_stdout_is_json_whatever_is_waited_for(machine: Machine, tmp_path: Path,
+def test_stdout_stays_json_during_a_wait(machine: Machine, tmp_path: Path,
                                                capsys: pytest.CaptureFixture[str]) -> None:
     asked = machine("cuda:0", readings=6)
     path = manifest(tmp_path, device="cuda:0", limit_s=60.0)
@@ -102,7 +102,7 @@ def test_stdout_is_json_whatever_is_waited_for(machine: Machine, tmp_path: Path,
         "kopt: cuda:0 idle again: back in the pool"]
 
 
-def test_the_card_that_is_idle_is_taken_and_a_named_one_waited_for(
+def test_idle_card_is_used_and_a_named_one_waited_for(
         machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = machine("cuda:0", readings=40)
     both = manifest(tmp_path, device="cuda:0,cuda:1", limit_s=60.0)
@@ -115,7 +115,7 @@ def test_the_card_that_is_idle_is_taken_and_a_named_one_waited_for(
     assert json.loads(capsys.readouterr().out.split("\n", 1)[1] or "null") is not None
 
 
-def test_a_verdict_beside_a_stranger_says_so(machine: Machine, tmp_path: Path,
+def test_verdict_notes_a_foreign_process(machine: Machine, tmp_path: Path,
                                              capsys: pytest.CaptureFixture[str]) -> None:
     machine()
     path = manifest(tmp_path, device="cuda:0")
@@ -125,7 +125,7 @@ def test_a_verdict_beside_a_stranger_says_so(machine: Machine, tmp_path: Path,
         assert any("process 9 was there" in note for note in notes) == expected
 
 
-def test_a_verdict_beside_a_stranger_says_what_to_do() -> None:
+def test_note_on_a_foreign_process_says_what_to_do() -> None:
     company = Evidence(kind=COMPANY, detail="process 9 was there")
     stranger = Evidence(kind=STRANGER, detail="timed beside process 9, of no kopt")
     assert company_notes(Verdict(valid=True, correct=True, evidence=(company, stranger))) == [
@@ -133,7 +133,7 @@ def test_a_verdict_beside_a_stranger_says_what_to_do() -> None:
     assert company_notes(Verdict(valid=True, correct=True)) == []
 
 
-def test_a_loop_and_its_verdict_are_gated_each(machine: Machine, tmp_path: Path,
+def test_loop_and_its_verdict_each_wait_for_a_card(machine: Machine, tmp_path: Path,
                                                capsys: pytest.CaptureFixture[str]) -> None:
     asked = machine("cuda:1", readings=1e9)
     path = manifest(tmp_path, device="cuda:1,cuda:0")
@@ -167,7 +167,7 @@ def test_ctrl_c_ends_the_wait(verb: str, machine: Machine, tmp_path: Path,
     assert "cuda:0 not used" in capsys.readouterr().err
 
 
-def test_on_the_cpu_nothing_is_waited_for(machine: Machine, tmp_path: Path,
+def test_cpu_needs_no_wait(machine: Machine, tmp_path: Path,
                                           monkeypatch: pytest.MonkeyPatch,
                                           capsys: pytest.CaptureFixture[str]) -> None:
     asked = machine("cuda:0", "cuda:1")

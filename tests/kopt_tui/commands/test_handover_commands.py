@@ -1,4 +1,4 @@
-"""Commands that hand things over: patches in, results out, room back."""
+"""Guards submit, merge and prune: patches in, results out, disk space back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LINE = "float line_3(float x) { return x + x + x; }"
 
 
 def kept_campaign(tmp_path: Path) -> tuple[Path, Path]:
-    """Make a project and a campaign on it whose clone has one kept commit."""
+    """Create a project and a campaign whose clone has one kept commit."""
     project = repos.project(tmp_path / "project")
     workspace = tmp_path / "workspace"
     folder = workspace / NAME
@@ -43,7 +43,7 @@ def state_of(project: Path) -> tuple[str, ...]:
             repos.git(project, "branch", "--list"), (project / "kernel.c").read_text())
 
 
-def test_merge_brings_the_commits_over(tmp_path: Path) -> None:
+def test_merge_adds_the_commits(tmp_path: Path) -> None:
     project, workspace = kept_campaign(tmp_path)
     before = repos.git(project, "rev-parse", "HEAD")
     done = kopt("merge", workspace=workspace)
@@ -58,7 +58,7 @@ def test_merge_brings_the_commits_over(tmp_path: Path) -> None:
     assert again.returncode == 1 and "already in this branch" in told(again)
 
 
-def test_merge_as_one_commit(tmp_path: Path) -> None:
+def test_squash_adds_one_commit(tmp_path: Path) -> None:
     project, workspace = kept_campaign(tmp_path)
     before = repos.git(project, "rev-parse", "HEAD")
     assert kopt("merge", "--as", "squash", workspace=workspace).returncode == 0
@@ -66,7 +66,7 @@ def test_merge_as_one_commit(tmp_path: Path) -> None:
     assert LINE in (project / "kernel.c").read_text()
 
 
-def test_merge_as_a_patch_touches_nothing(tmp_path: Path) -> None:
+def test_patch_changes_nothing_in_the_project(tmp_path: Path) -> None:
     project, workspace = kept_campaign(tmp_path)
     (project / "kernel.c").write_text("dirty\n")
     before = state_of(project)
@@ -90,7 +90,7 @@ def test_merge_never_touches_a_dirty_tree(form: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["branch", "squash"])
-def test_a_conflict_leaves_everything_as_it_was(form: str, tmp_path: Path) -> None:
+def test_conflict_leaves_the_project_unchanged(form: str, tmp_path: Path) -> None:
     project, workspace = kept_campaign(tmp_path)
     repos.commit(project, {"kernel.c": repos.edited(repos.KERNEL, 3, "// mine")}, "mine")
     (project / "untracked").write_text("kept\n")
@@ -100,13 +100,13 @@ def test_a_conflict_leaves_everything_as_it_was(form: str, tmp_path: Path) -> No
     assert state_of(project) == before
 
 
-def test_nothing_kept_is_nothing_to_merge(tmp_path: Path) -> None:
+def test_merge_without_a_keep_is_refused(tmp_path: Path) -> None:
     write_campaign(tmp_path, best_commit="b" * 40)
     done = kopt("merge", workspace=tmp_path)
     assert done.returncode == 1 and "has kept nothing yet" in told(done)
 
 
-def test_a_submitted_patch_lands_whole_in_the_inbox(tmp_path: Path) -> None:
+def test_submitted_patch_appears_whole_in_the_inbox(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path, state="running")
     file = tmp_path / "my idea!.patch"
     file.write_bytes(PATCH)
@@ -122,24 +122,24 @@ def test_a_submitted_patch_lands_whole_in_the_inbox(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "part"),
-    [(b"", "no diff is in it"), (b"just words\n", "no diff is in it"),
+    [(b"", "the file holds no diff"), (b"just words\n", "the file holds no diff"),
      (b"\0" * (5 << 20), "larger than 4 MiB")],
     ids=["empty", "prose", "huge"],
 )
-def test_what_is_no_patch_is_not_submitted(content: bytes, part: str, tmp_path: Path) -> None:
+def test_file_without_a_diff_is_not_submitted(content: bytes, part: str, tmp_path: Path) -> None:
     folder = write_campaign(tmp_path, state="running")
     done = kopt("submit", "-", workspace=tmp_path, stdin=content)
     assert done.returncode == 2 and part in told(done)
     assert not (folder / "inbox").exists()
 
 
-def test_an_ended_campaign_takes_no_patch(tmp_path: Path) -> None:
+def test_ended_campaign_accepts_no_patch(tmp_path: Path) -> None:
     write_campaign(tmp_path)
     done = kopt("submit", "-", workspace=tmp_path, stdin=PATCH)
-    assert done.returncode == 1 and "takes no more patches" in told(done)
+    assert done.returncode == 1 and "accepts no more patches" in told(done)
 
 
-def test_prune_removes_only_what_an_ended_campaign_can_make_again(tmp_path: Path) -> None:
+def test_prune_deletes_only_checkouts_of_ended_campaigns(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path)
     live = write_campaign(tmp_path, "live_c_cpu_20261120", state="running")
     precious = tmp_path / "precious"
@@ -160,7 +160,7 @@ def test_prune_removes_only_what_an_ended_campaign_can_make_again(tmp_path: Path
     assert refused.returncode == 1 and "still needs its folders" in told(refused)
 
 
-def test_prune_leaves_an_engine_that_is_still_ending_alone(tmp_path: Path) -> None:
+def test_prune_skips_a_campaign_whose_engine_is_still_ending(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path)
     (folder / "worktrees").mkdir()
     writer = Writer(tmp_path)

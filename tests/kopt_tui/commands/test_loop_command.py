@@ -1,4 +1,4 @@
-"""`kopt propose`, `evaluate` and `loop` themselves: what they refuse, and going on after a kill."""
+"""Guards `kopt propose`, `evaluate` and `loop`: what they refuse, and continuing after a kill."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return campaigns.project(tmp_path_factory.mktemp("loop") / "p", kernel=KERNEL)
 
 
-def asked(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, Any]:
+def run_json(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, Any]:
     """Run the command in this process; its standard output must be one JSON document."""
     code = main([*map(str, words), "--json"])
     return code, json.loads(capsys.readouterr().out)
 
 
 def test_propose_documents_the_space(manifest: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, told = asked(capsys, "propose", manifest)
+    code, told = run_json(capsys, "propose", manifest)
     assert code == 0 and told["size"] == 16 and told["latency_kind"] == "measured-cpu"
     assert told["search_space"] == {
         "PASSES": {"type": "int", "choices": list(range(1, 17)), "default": 16, "line": 3,
@@ -56,9 +56,9 @@ def test_propose_documents_the_space(manifest: Path, capsys: pytest.CaptureFixtu
     ({"PASSES": "\x1b[31m" + "9" * 5000}, "…"), ({"PASSES": -1}, "cannot be -1"),
     ({"FORWARD": 2}, "'FORWARD' is reserved: it stays 1"),
     ({"PASSES": 0, "FORWARD": 2}, "reserved"), ({"PASSES": 0, "NONE": 2}, "cannot be 0")])
-def test_a_bad_configuration_is_rejected(config: dict[str, object], words: str, manifest: Path,
+def test_invalid_configuration_is_rejected(config: dict[str, object], words: str, manifest: Path,
                                          capsys: pytest.CaptureFixture[str]) -> None:
-    code, verdict = asked(capsys, "evaluate", manifest, "--config", json.dumps(config))
+    code, verdict = run_json(capsys, "evaluate", manifest, "--config", json.dumps(config))
     assert code == 1
     assert (verdict["valid"], verdict["correct"], verdict["latency_us"]) == (False, False, None)
     assert words in verdict["rejected_reason"] and verdict["rejected_reason"].isprintable()
@@ -66,13 +66,13 @@ def test_a_bad_configuration_is_rejected(config: dict[str, object], words: str, 
 
 
 @pytest.mark.parametrize("config", ["[1]", "1", "{", "", "nul", '{"A": NaN}'])
-def test_what_is_no_configuration_is_bad_usage(config: str, manifest: Path,
+def test_config_that_is_not_an_object_is_bad_usage(config: str, manifest: Path,
                                                capsys: pytest.CaptureFixture[str]) -> None:
-    code, told = asked(capsys, "evaluate", manifest, f"--config={config}")
+    code, told = run_json(capsys, "evaluate", manifest, f"--config={config}")
     assert code == 2 and told["error"]["what"].startswith("--config: ")
 
 
-def test_unknown_knobs_are_left_out_and_noted(
+def test_unknown_knobs_are_dropped_with_a_note(
         manifest: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
         ) -> None:
     def harness(request: EvaluateRequest, **_: object) -> Verdict:
@@ -81,31 +81,31 @@ def test_unknown_knobs_are_left_out_and_noted(
         return Verdict(valid=True, correct=True, notes=("harness",))
 
     monkeypatch.setattr(harness_client, "evaluate", harness)
-    code, verdict = asked(capsys, "evaluate", manifest, "--config",
+    code, verdict = run_json(capsys, "evaluate", manifest, "--config",
                           '{"PASSES": 1, "FORWARD": 1, "LATER": [1]}')
     assert code == 0 and verdict["notes"] == ["no knob 'LATER': ignored", "harness"]
 
 
-def test_a_folder_inside_a_repository_is_a_target(tmp_path: Path,
+def test_folder_inside_a_repository_is_a_target(tmp_path: Path,
                                                   capsys: pytest.CaptureFixture[str]) -> None:
-    """As the examples are: what is committed of it is judged, and nothing is written there."""
+    """Like the examples: the committed files are judged, and nothing is written there."""
     inner = campaigns.project(tmp_path / "outer" / "kernels" / "scale", kernel=KERNEL).parent
     shutil.rmtree(inner / ".git")
     outer = tmp_path / "outer"
     repos.git(outer, "init", "-q")
-    code, refused = asked(capsys, "propose", inner / "manifest.yaml")
+    code, refused = run_json(capsys, "propose", inner / "manifest.yaml")
     assert code == 2 and "lies inside the repository" in refused["error"]["what"]
     repos.git(outer, "add", "-A")
     repos.git(outer, "commit", "-q", "-m", "start")
     (inner / "scale.c").write_text("not committed\n")
     before = sorted(path for path in outer.rglob("*"))
-    code, told = asked(capsys, "propose", inner / "manifest.yaml")
+    code, told = run_json(capsys, "propose", inner / "manifest.yaml")
     assert code == 0 and told["size"] == 16
     assert sorted(path for path in outer.rglob("*")) == before
 
 
 class Started:
-    """A `kopt loop` that runs, and the record that it keeps."""
+    """A running `kopt loop` and its record."""
 
     def __init__(self, manifest: Path, workspace: Path, *words: str) -> None:
         self.workspace = workspace
@@ -120,7 +120,7 @@ class Started:
         return [json.loads(line) for line in text.split("\n")[1:-1] if line.endswith("}")]
 
     def ended_by(self, number: int, trials: int) -> tuple[int, str, str]:
-        """Send it a signal after so many trials; returns how it ended and what it printed."""
+        """Send a signal after some trials; return the exit code and the output."""
         campaigns.until(lambda: len(self.trials()) >= trials or self.process.poll() is not None)
         assert self.process.poll() is None, self.process.communicate()
         self.process.send_signal(number)
@@ -128,7 +128,7 @@ class Started:
         return self.process.returncode, out, err
 
 
-def test_a_killed_loop_goes_on_where_it_was(manifest: Path, tmp_path: Path) -> None:
+def test_killed_loop_continues_with_its_trials(manifest: Path, tmp_path: Path) -> None:
     started = Started(manifest, tmp_path)
     code, out, _ = started.ended_by(signal.SIGKILL, 2)
     assert (code, out) == (-signal.SIGKILL, "")
@@ -156,7 +156,7 @@ def test_a_killed_loop_goes_on_where_it_was(manifest: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_two_at_once_and_an_interrupted_one(manifest: Path, tmp_path: Path) -> None:
+def test_second_loop_is_refused_and_an_interrupted_one_continues(manifest: Path, tmp_path: Path) -> None:
     started = Started(manifest, tmp_path)
     campaigns.until(lambda: started.trials() or started.process.poll() is not None)
     second = kopt("loop", str(manifest), "--budget", "2", "--json", workspace=tmp_path)
@@ -171,7 +171,7 @@ def test_two_at_once_and_an_interrupted_one(manifest: Path, tmp_path: Path) -> N
     assert "Traceback" not in err
 
 
-def test_a_loop_ends_with_a_verdict_on_its_best(manifest: Path, tmp_path: Path) -> None:
+def test_loop_ends_with_a_verdict_on_the_best(manifest: Path, tmp_path: Path) -> None:
     process = Started(manifest, tmp_path, "--budget", "2").process
     out, err = process.communicate(timeout=200)
     done = json.loads(out)
@@ -181,7 +181,7 @@ def test_a_loop_ends_with_a_verdict_on_its_best(manifest: Path, tmp_path: Path) 
     assert Path(done["results_tsv"]).is_file() and done["results_tsv"] in err
 
 
-def test_no_loop_without_a_knob(tmp_path: Path) -> None:
+def test_loop_needs_a_knob(tmp_path: Path) -> None:
     manifest = campaigns.project(tmp_path / "p", kernel=campaigns.KERNEL.replace("kopt:", ""))
     done = kopt("loop", str(manifest), workspace=tmp_path / "w")
     assert done.returncode == 2 and "declares no knob" in done.stderr.splitlines()[-1]

@@ -1,4 +1,4 @@
-"""`kopt new` for command targets: what is inferred, shown, confirmed, edited, found by a run."""
+"""Guards `kopt new` for a project with its own benchmark: inference, confirmation, the run."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def project(tmp_path: Path) -> Path:
     return repos.project(tmp_path / "pa", FILES)
 
 
-def test_parameters_are_inferred_shown_and_written_without_questions(project: Path) -> None:
+def test_parameters_are_inferred_and_written_without_questions(project: Path) -> None:
     done = kopt("new", "--project", str(project), "--yes")
     assert (done.returncode, done.stderr) == (0, "")
     shown = {line.split()[0]: line for line in done.stdout.splitlines() if line.startswith("  ")}
@@ -85,7 +85,7 @@ def test_one_run_of_the_benchmark_finds_the_classes(project: Path) -> None:
     assert not (project / "pa.csv").exists(), "it runs in a copy"
 
 
-def test_flags_and_set_give_any_parameter(project: Path) -> None:
+def test_flags_set_any_parameter(project: Path) -> None:
     assert main(["new", "--project", str(project), "--yes", "--benchmark",
                  "python tests/bench_pa.py --all", "--metrics", "us_torch", "--check",
                  "err_torch <= 1e-3", "--edit", "tests/*.py", "--set", "performance_target=1.5x",
@@ -109,9 +109,9 @@ def test_flags_and_set_give_any_parameter(project: Path) -> None:
     (("--metrics", "us_pa_ps, us_pa_ps"), "'us_pa_ps' is there twice"),
     (("--rounds", "500"), "max_iterations: expected a whole number of at most 119"),
     (("--check", "dtype == fp16", "--run"),
-     "row 1 of pa.csv: dtype is 'fp8', expected == fp16 (say what passes: --check"),
+     "row 1 of pa.csv: dtype is 'fp8', expected == fp16 (set what counts as correct: --check"),
 ])
-def test_what_is_wrong_is_told_before_anything_is_written(
+def test_wrong_values_are_reported_before_anything_is_written(
         words: tuple[str, ...], part: str, project: Path,
         capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["new", str(project / "m.yaml"), "--project", str(project), "--device", "cpu",
@@ -121,7 +121,7 @@ def test_what_is_wrong_is_told_before_anything_is_written(
     assert not (project / "m.yaml").exists()
 
 
-def test_a_person_confirms_edits_and_allows_a_run(project: Path) -> None:
+def test_person_confirms_edits_and_allows_a_run(project: Path) -> None:
     answers = {"NAME=VALUE changes": "device=gpu:99", "device             gpu:99": "colour=red",
                "there is no parameter": "device=cpu", "device             cpu": "",
                "once, in a copy": "y", "config classes:": "configs=mtp",
@@ -133,7 +133,7 @@ def test_a_person_confirms_edits_and_allows_a_run(project: Path) -> None:
     assert (written.target.configs, written.gpu.device) == (("mtp",), "cpu")
 
 
-def test_a_table_that_does_not_fit_is_told_and_a_rule_asked_for(project: Path) -> None:
+def test_unexpected_table_asks_for_a_check(project: Path) -> None:
     answers = {"NAME=VALUE changes": "check=dtype == fp16", "check              dtype == fp16": "",
                "once, in a copy": "yes", "dtype is 'fp8', expected == fp16": "check=dtype == fp8",
                "check              dtype == fp8": "", "config classes:": ""}
@@ -142,14 +142,14 @@ def test_a_table_that_does_not_fit_is_told_and_a_rule_asked_for(project: Path) -
     assert load.load(project / "manifest.yaml").target.check == "dtype == fp8"
 
 
-def test_a_person_may_forbid_the_run(project: Path) -> None:
+def test_person_may_forbid_the_run(project: Path) -> None:
     answers = {"NAME=VALUE changes": "", "once, in a copy": "n"}
     status, screen = converse(["new", "--project", str(project)], answers)
     assert status == 0 and "config classes:" not in screen
     assert load.load(project / "manifest.yaml").target.configs == ()
 
 
-def test_what_is_needed_is_asked_for_until_it_is_there(project: Path) -> None:
+def test_needed_parameter_is_asked_for_until_it_is_set(project: Path) -> None:
     (project / "tests" / "kernels" / "pa_ps.py").unlink()
     answers = {"NAME=VALUE changes": "", "edit is still missing": "edit=tests/k.py",
                "edit               tests/k.py": "", "once, in a copy": "no"}
@@ -158,7 +158,7 @@ def test_what_is_needed_is_asked_for_until_it_is_there(project: Path) -> None:
     assert load.load(project / "manifest.yaml").edit == ("tests/k.py",)
 
 
-def test_a_kernel_with_a_task_file_stays_a_kernel(project: Path) -> None:
+def test_project_with_a_task_file_is_a_kernel(project: Path) -> None:
     example = ROOT / "examples" / "rmsnorm_c"
     for name in ("task.yaml", "rmsnorm.c", "reference.py"):
         shutil.copy(example / name, project)
@@ -166,7 +166,7 @@ def test_a_kernel_with_a_task_file_stays_a_kernel(project: Path) -> None:
     assert load.load(project / "manifest.yaml").target.kind == "kernel"
 
 
-def test_the_example_is_inferred_as_it_is_written(tmp_path: Path) -> None:
+def test_example_manifest_is_inferred(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples" / "command_c", tmp_path / "c")
     original = load.load(tmp_path / "c" / "manifest.yaml")
     known = draft_command.infer_parameters(tmp_path / "c", {})
@@ -190,7 +190,7 @@ def test_the_example_is_inferred_as_it_is_written(tmp_path: Path) -> None:
     (("n", "ok", "Forward GB/s"), "ok", ("Forward GB/s",)),
     (("n", "m"), "", ()),
 ])
-def test_checks_and_metrics_are_told_by_the_names_of_columns(
+def test_checks_and_metrics_are_inferred_from_column_names(
         names: tuple[str, ...], check: str, metrics: tuple[str, ...]) -> None:
     """Times rather than rates, forward and backward, of the implementation that is checked."""
     found = metric_columns.guess_columns(names)
@@ -200,7 +200,7 @@ def test_checks_and_metrics_are_told_by_the_names_of_columns(
 @pytest.mark.parametrize(("cells", "check"), [
     (["0", "0.0"], "err == 0"), (["0.1", "0.003"], "err"), (["0", "0.5"], "err"),
 ])
-def test_an_error_that_is_not_zero_needs_a_threshold_from_a_person(cells: list[str],
+def test_nonzero_error_needs_a_threshold(cells: list[str],
                                                                    check: str) -> None:
     found = metric_columns.guess_columns(["err", "us"], {"err": cells, "us": ["1", "2"]})
     assert found.check == check
@@ -210,13 +210,13 @@ def test_an_error_that_is_not_zero_needs_a_threshold_from_a_person(cells: list[s
     (["PASS", "PASS"], "ok == PASS"), (["1", "1"], "ok == 1"), (["True", "True"], "ok == True"),
     (["PASS", "FAIL"], "ok"),
 ])
-def test_a_word_that_all_rows_hold_is_what_passes(cells: list[str], check: str) -> None:
+def test_word_in_all_rows_is_the_check(cells: list[str], check: str) -> None:
     assert (
         metric_columns.guess_columns(["ok", "us"], {"ok": cells, "us": ["1", "2"]}).check == check
     )
 
 
-def test_a_column_that_holds_no_times_is_no_metric() -> None:
+def test_column_without_times_is_not_a_metric() -> None:
     cells = {"us": ["n/a", "2"], "ms": ["1", "2"], "ok": ["PASS", "PASS"]}
     assert metric_columns.guess_columns(["us", "ms", "ok"], cells).metrics == ("ms",)
 
@@ -230,13 +230,13 @@ def test_a_column_that_holds_no_times_is_no_metric() -> None:
     ('open("/tmp/a.csv", "w")', "/tmp/a.csv", ()),
     ("def broken(:", "", ()),
 ])
-def test_a_script_says_what_it_writes(source: str, csv: str, columns: tuple[str, ...],
+def test_output_is_inferred_from_the_script(source: str, csv: str, columns: tuple[str, ...],
                                       tmp_path: Path) -> None:
     found = benchmark.read_benchmark(tmp_path, "bench.py", source)
     assert (found.csv, found.columns) == (csv, columns)
 
 
-def test_a_table_of_an_earlier_run_tells_its_columns(tmp_path: Path) -> None:
+def test_columns_are_inferred_from_an_earlier_table(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('"Forward Time (ms)",Check\n1,PASS\n')
     found = benchmark.read_benchmark(tmp_path, "bench.py", 'open("a.csv", "w")')
     assert found.columns == ("Forward Time (ms)", "Check")
@@ -254,14 +254,14 @@ def test_a_table_of_an_earlier_run_tells_its_columns(tmp_path: Path) -> None:
       "bench.py": 'subprocess.run(["cc", "k.c"]); ctypes.CDLL("k.so")'}, ""),
     ({"bench.py": "import triton"}, ""),
 ])
-def test_what_a_benchmark_loads_says_how_it_is_built(files: dict[str, str], build: str,
+def test_build_is_inferred_from_what_the_benchmark_loads(files: dict[str, str], build: str,
                                                      tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     assert kernel_source.find_kernel(tmp_path, "bench.py").build == build
 
 
-def test_a_command_that_names_no_script_is_taken_with_what_the_likeliest_says(
+def test_command_without_a_script_uses_the_likeliest_script(
         project: Path) -> None:
     known = draft_command.infer_parameters(project, {"benchmark_command": "make bench"})
     assert known["benchmark_command"].value == "make bench"
@@ -269,7 +269,7 @@ def test_a_command_that_names_no_script_is_taken_with_what_the_likeliest_says(
     assert known["csv"].origin == "written by tests/bench_pa.py"
 
 
-def test_what_a_run_shows_gives_way_to_what_a_person_gave(project: Path) -> None:
+def test_given_parameter_overrides_what_a_run_shows(project: Path) -> None:
     known = draft_command.infer_parameters(project, {"check": "err_x == 0"})
     table = ResultTable(
         columns=("n", "ok", "ms"), rows=(("1", "PASS", "2.5"), ("2", "PASS", "3.5"))
@@ -298,7 +298,7 @@ def test_what_a_run_shows_gives_way_to_what_a_person_gave(project: Path) -> None
       "b.py": "import triton.language\n"}, ("a.py",)),
     ({"bench.py": "import .broken"}, ()),
 ])
-def test_the_kernel_is_what_the_benchmark_imports_and_looks_like_one(
+def test_kernel_is_inferred_from_the_imports_of_the_benchmark(
         files: dict[str, str], found: tuple[str, ...], tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -312,7 +312,7 @@ def test_the_kernel_is_what_the_benchmark_imports_and_looks_like_one(
     ("pyproject.toml", "black", "k.py", "black -q k.py"),
     ("pyproject.toml", "ruff", "k.py", ""), (".clang-format", "clang-format", "k.py", ""),
     (".clang-format", "", "k.c", ""), ("", "clang-format", "k.c", "")])
-def test_files_are_formatted_as_the_project_does_where_the_tool_is_here(
+def test_format_command_is_inferred_if_the_tool_is_installed(
         style: str, tool: str, file: str, command: str, tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch) -> None:
     if style:
@@ -325,7 +325,7 @@ def test_files_are_formatted_as_the_project_does_where_the_tool_is_here(
 
 
 @pytest.mark.slow
-def test_a_run_that_gives_no_table_is_one_line(tmp_path: Path) -> None:
+def test_run_without_a_table_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "bench.py").write_text("raise SystemExit('no card')\n")
     mode = BenchmarkMode(name="full", command="python bench.py", csv="a.csv")
     with pytest.raises(InputError, match="the benchmark exited with 1: no card"):
@@ -337,7 +337,7 @@ def test_a_run_that_gives_no_table_is_one_line(tmp_path: Path) -> None:
     assert sources.project_files(tmp_path) == [tmp_path / "bench.py"]
 
 
-def test_a_baseline_is_read_by_several_runs_of_a_checkout(project: Path, tmp_path: Path) -> None:
+def test_baseline_uses_several_runs_of_a_checkout(project: Path, tmp_path: Path) -> None:
     target = CommandTarget(op="pa", command="python tests/bench_pa.py", csv="pa.csv",
                            build_command="touch built", metrics=(Metric(name="us_pa_ps"),),
                            check=CheckColumn(column="err_pa_ps", rule="== 0"))

@@ -1,4 +1,4 @@
-"""`kopt new`: what it infers, what it asks for at a terminal, what it refuses."""
+"""Guards `kopt new` for a kernel: what it infers, asks for at a terminal, and refuses."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ def project(tmp_path: Path) -> Path:
     return tmp_path / "rmsnorm"
 
 
-def test_a_described_kernel_needs_no_answer(project: Path) -> None:
+def test_kernel_with_a_task_file_needs_no_answer(project: Path) -> None:
     repos.git(project, "init", "-q")
     repos.git(project, "add", "-A")
     repos.git(project, "commit", "-q", "-m", "start")
     done = kopt("new", "--project", str(project))
     assert (done.returncode, done.stderr) == (0, "")
     assert "rmsnorm in c, rmsnorm.c, 3 config classes" in done.stdout
-    assert "knobs: LANES (6), CHUNK (5); 30 settings" in done.stdout
+    assert "knobs: LANES (6), CHUNK (5); 30 configurations" in done.stdout
     written = load.load(project / "manifest.yaml")
     assert (written.target_op, written.target_lang, written.gpu.device) == ("rmsnorm", "c", "cpu")
     assert (written.project, written.approval) == (str(project), "flagged")
 
 
-def test_flags_say_the_rest_and_the_manifest_may_lie_elsewhere(
+def test_flags_set_the_rest_and_the_manifest_may_be_elsewhere(
         project: Path, tmp_path: Path) -> None:
     path = tmp_path / "campaigns" / "mine.yaml"
     path.parent.mkdir()
@@ -59,7 +59,7 @@ def test_flags_say_the_rest_and_the_manifest_may_lie_elsewhere(
     assert (written.approval, written.pool.backends) == ("review", ("search", "inbox"))
 
 
-def test_an_existing_manifest_is_not_overwritten(project: Path) -> None:
+def test_existing_manifest_is_not_overwritten(project: Path) -> None:
     path = project / "manifest.yaml"
     path.write_text("target_op: mine\n")
     done = kopt("new", str(path))
@@ -83,7 +83,7 @@ def test_bad_values_are_refused_before_anything_is_written(
     assert not (project / "manifest.yaml").exists()
 
 
-def test_a_task_is_drafted_from_a_signature(project: Path) -> None:
+def test_task_is_drafted_from_a_signature(project: Path) -> None:
     (project / "task.yaml").unlink()
     done = kopt("new", "--project", str(project), *DRAFTED)
     assert done.returncode == 0, done.stderr
@@ -103,10 +103,10 @@ def test_a_task_is_drafted_from_a_signature(project: Path) -> None:
                                       "given (use --class)"),
      ((*SHAPES, "--scalar", "eps=1", "--class", "a: rows=0"), "cannot read 'rows=0'"),
      ((*SHAPES, "--scalar", "eps=1", "--class", "a: rows=1"), "unknown name 'cols'"),
-     (("--entry", "other"), "no function 'other' whose arguments kopt knows"),
-     (("--source", "gone.c"), "the source 'gone.c' is not there")],
+     (("--entry", "other"), "no function 'other' with arguments that kopt supports"),
+     (("--source", "gone.c"), "the source 'gone.c' does not exist")],
 )
-def test_without_a_terminal_the_missing_flag_is_named(
+def test_missing_flag_is_named_without_a_terminal(
         words: tuple[str, ...], part: str, project: Path) -> None:
     (project / "task.yaml").unlink()
     done = kopt("new", "--project", str(project), *words)
@@ -114,7 +114,7 @@ def test_without_a_terminal_the_missing_flag_is_named(
     assert not (project / "task.yaml").exists()
 
 
-def test_several_tasks_are_a_question(project: Path) -> None:
+def test_several_tasks_need_a_choice(project: Path) -> None:
     (project / "sub").mkdir()
     shutil.copy(project / "task.yaml", project / "sub")
     done = kopt("new", "--project", str(project))
@@ -123,13 +123,13 @@ def test_several_tasks_are_a_question(project: Path) -> None:
     assert kopt("new", "--project", str(project), "--task", "task.yaml").returncode == 0
 
 
-def test_an_empty_project_says_what_is_missing(tmp_path: Path) -> None:
+def test_empty_project_is_refused(tmp_path: Path) -> None:
     done = kopt("new", "--project", str(tmp_path))
     assert done.returncode == 2 and "no task.yaml and no C kernel" in told(done)
     assert kopt("new", "--project", str(tmp_path / "gone")).returncode == 2
 
 
-def test_a_person_at_a_terminal_is_asked(project: Path) -> None:
+def test_person_at_a_terminal_is_asked(project: Path) -> None:
     (project / "task.yaml").unlink()
     answers = {"shape of x": "rows, cols", "shape of weight": "cols", "shape of out": "rows,cols",
                "value of eps": "1e-6", "such as tall": "square: rows=32 cols=32",
@@ -150,7 +150,7 @@ def test_end_of_input_at_a_question_is_one_line(project: Path) -> None:
 
 
 def converse(words: list[str], answers: dict[str, str]) -> tuple[int, str]:
-    """Run kopt on a terminal of its own, answering each question when it appears, in order."""
+    """Run kopt on its own terminal and answer each question when it appears, in order."""
     leader, follower = pty.openpty()
     process = subprocess.Popen([sys.executable, "-m", "kopt_tui.main", *words], cwd=ROOT,
                                stdin=follower, stdout=follower, stderr=follower,
@@ -188,7 +188,7 @@ extern void good(const float *restrict a, double b[], unsigned char *c, size_t n
 """
 
 
-def test_only_visible_functions_with_known_types_are_found() -> None:
+def test_only_exported_functions_with_supported_types_are_found() -> None:
     [found] = sources.c_functions(SIGNATURES)
     assert found.name == "good"
     assert [(arg.name, arg.dtype, arg.kind, arg.value) for arg in found.args] == [

@@ -1,4 +1,4 @@
-"""Commands that read the journal."""
+"""Guards the verbs that read the journal: status, show, diff, logs, events, report."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def workspace(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_an_empty_workspace_is_no_error_for_a_list(tmp_path: Path) -> None:
+def test_status_of_an_empty_workspace_is_not_an_error(tmp_path: Path) -> None:
     done = kopt("status", workspace=tmp_path)
     assert done.returncode == 0 and "no campaign" in done.stdout
     assert answer(kopt("status", "--json", workspace=tmp_path))["campaigns"] == []
@@ -44,7 +44,7 @@ def test_status_lists_campaigns_with_best_and_waiting(workspace: Path) -> None:
     assert one["waiting"] == 1 and one["live"] is False and one["campaign"]["speedup"] == 2.5
 
 
-def test_status_knows_a_live_engine(workspace: Path) -> None:
+def test_status_names_a_live_engine(workspace: Path) -> None:
     writer = Writer(workspace)
     held = lease.acquire(writer, NAME)
     one = answer(kopt("status", "--json", workspace=workspace))["campaigns"][0]
@@ -53,7 +53,7 @@ def test_status_knows_a_live_engine(workspace: Path) -> None:
     writer.close()
 
 
-def test_show_tells_everything_and_no_escape_sequence(workspace: Path) -> None:
+def test_show_prints_everything_without_escape_sequences(workspace: Path) -> None:
     shown = kopt("show", workspace=workspace).stdout
     assert harmless(shown)
     for expected in ("rmsnorm in c", "2.50x", "one kept", "bb33bb33bb33", "crash: signal 11",
@@ -63,14 +63,14 @@ def test_show_tells_everything_and_no_escape_sequence(workspace: Path) -> None:
     assert len(value["candidates"]) == 4 and value["rounds"][0]["outcome"] == "keep"
 
 
-def test_show_of_a_candidate_has_its_verdict_class_by_class(workspace: Path) -> None:
+def test_show_of_a_candidate_prints_its_verdict_by_class(workspace: Path) -> None:
     shown = kopt("show", "aa11", workspace=workspace).stdout
     assert harmless(shown)
     assert "✓ correct, 2.50x [2.40, 2.60] against the incumbent, 10.0 us (measured-cpu)" in shown
     assert "tall (core)" in shown and "✓ faster" in shown and "= tie" in shown
     value = answer(kopt("show", "aa11", "--json", workspace=workspace))
     assert value["verdicts"][0]["verdict"]["rows"][0]["config_class"] == "tall"
-    assert [one["kind"] for one in value["decisions"]] == ["keep"]
+    assert [decision["kind"] for decision in value["decisions"]] == ["keep"]
 
 
 @pytest.mark.parametrize(
@@ -80,12 +80,12 @@ def test_show_of_a_candidate_has_its_verdict_class_by_class(workspace: Path) -> 
      (("report", "rmsnrom_c_cpu_20261120"), "did you mean"),
      (("logs", "rms"), "there is no log yet")],
 )
-def test_names_that_are_none(words: tuple[str, ...], part: str, workspace: Path) -> None:
+def test_unknown_or_ambiguous_names_are_refused(words: tuple[str, ...], part: str, workspace: Path) -> None:
     done = kopt(*words, workspace=workspace)
     assert done.returncode == 2 and part in told(done)
 
 
-def test_diff_is_harmless_unless_the_exact_bytes_are_asked_for(workspace: Path) -> None:
+def test_diff_is_harmless_unless_raw(workspace: Path) -> None:
     shown = kopt("diff", "aa11", workspace=workspace).stdout
     assert shown.endswith("-a\n+b \n") and harmless(shown)
     assert kopt("diff", "aa11", "--raw", workspace=workspace).stdout == PATCH.decode()
@@ -96,7 +96,7 @@ def test_diff_is_harmless_unless_the_exact_bytes_are_asked_for(workspace: Path) 
     assert "cannot be read" in told(kopt("diff", "aa11", workspace=workspace))
 
 
-def test_logs_show_the_end_and_no_escape_sequence(workspace: Path) -> None:
+def test_logs_print_the_end_without_escape_sequences(workspace: Path) -> None:
     logs = workspace / NAME / "logs"
     logs.mkdir()
     (logs / "optimize.md").write_text("".join(f"line {n} \x1b[2J\n" for n in range(500)))
@@ -108,7 +108,7 @@ def test_logs_show_the_end_and_no_escape_sequence(workspace: Path) -> None:
     assert done.returncode == 2 and "there is host.log, optimize.md" in told(done)
 
 
-def test_events_as_lines_and_as_json(workspace: Path) -> None:
+def test_events_are_printed_as_lines_or_json(workspace: Path) -> None:
     lines = kopt("events", "-n", "0", workspace=workspace).stdout
     assert harmless(lines) and "campaign created" in lines and "decision" in lines
     printed = kopt("events", "-n", "0", "--json", workspace=workspace).stdout
@@ -124,7 +124,7 @@ def test_events_as_lines_and_as_json(workspace: Path) -> None:
     assert {json.loads(line)["kind"] for line in kinds.splitlines()} == {"decision"}
 
 
-def test_following_events_ends_with_the_engine(workspace: Path) -> None:
+def test_follow_ends_with_the_engine(workspace: Path) -> None:
     writer = Writer(workspace)
     held = lease.acquire(writer, NAME)
     process = subprocess.Popen([sys.executable, "-m", "kopt_tui.main", "events", NAME, "--follow",
@@ -142,7 +142,7 @@ def test_following_events_ends_with_the_engine(workspace: Path) -> None:
     watchdog.cancel()
 
 
-def test_the_report_says_what_was_kept_and_why(workspace: Path, tmp_path: Path) -> None:
+def test_report_says_what_was_kept_and_why(workspace: Path, tmp_path: Path) -> None:
     report = kopt("report", workspace=workspace).stdout
     assert harmless(report)
     assert "**2.50x [2.40, 2.60]** as fast as where it began" in report
@@ -156,7 +156,7 @@ def test_the_report_says_what_was_kept_and_why(workspace: Path, tmp_path: Path) 
     assert file.read_text() == report
 
 
-def test_text_of_workers_is_no_markup_in_the_report(workspace: Path) -> None:
+def test_worker_texts_are_not_markup_in_the_report(workspace: Path) -> None:
     report = kopt("report", workspace=workspace).stdout
     assert "<b>" not in report.replace("\\<", "") and "](http" not in report.replace("\\]", "")
     assert all(line.count("|") - line.count("\\|") == 8
@@ -164,6 +164,6 @@ def test_text_of_workers_is_no_markup_in_the_report(workspace: Path) -> None:
                if line.startswith("| 1 |"))
 
 
-def test_a_campaign_without_gain_says_so(tmp_path: Path) -> None:
+def test_report_of_a_campaign_without_gain_says_so(tmp_path: Path) -> None:
     write_campaign(tmp_path, best_commit="b" * 40)
     assert "No gain was kept" in kopt("report", workspace=tmp_path).stdout

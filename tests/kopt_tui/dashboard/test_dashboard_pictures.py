@@ -1,4 +1,4 @@
-"""A few pictures of the whole screen with fixed data and a clock that stands still."""
+"""Guards the look of whole screens, drawn from fixed data with a fixed clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dashboard in real terminals: tmux, and a pty on which every byte is counted."""
+"""Guards the dashboard in real terminals: in tmux, and the bytes that it writes to a pty."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Tmux:
         return text
 
 
-def test_a_person_in_tmux_can_watch_look_and_leave(workspace: Path, tmux: Tmux) -> None:
+def test_dashboard_works_in_tmux(workspace: Path, tmux: Tmux) -> None:
     command = " ".join(dashboard(workspace))
     tmux("new-session", "-d", "-s", "kopt", "-x", "80", "-y", "24", "-c", str(ROOT),
          f"{command}; echo left with $?; sleep 60")
@@ -87,11 +87,11 @@ def terminal(workspace: Path) -> Iterator[Terminal]:
     opened.close()
 
 
-def test_nothing_happens_nothing_is_written(terminal: Terminal) -> None:
+def test_idle_dashboard_writes_nothing(terminal: Terminal) -> None:
     assert terminal.read(4.0) == 0
 
 
-def test_a_tick_costs_some_dozen_bytes(workspace: Path, terminal: Terminal) -> None:
+def test_progress_of_a_worker_costs_few_bytes(workspace: Path, terminal: Terminal) -> None:
     writer = Writer(workspace)
     writer.hold(CAMPAIGN, 1)
     written = len(terminal.screen)
@@ -102,7 +102,7 @@ def test_a_tick_costs_some_dozen_bytes(workspace: Path, terminal: Terminal) -> N
     assert len(terminal.screen) - written <= 120, terminal.screen[written:]
 
 
-def test_a_heartbeat_costs_nothing(workspace: Path, terminal: Terminal) -> None:
+def test_heartbeat_writes_nothing(workspace: Path, terminal: Terminal) -> None:
     writer = Writer(workspace)
     for _ in range(3):
         writer.put_lease(Lease(campaign=CAMPAIGN, host="box boot ns", pid=4121, started=1.0,
@@ -111,7 +111,7 @@ def test_a_heartbeat_costs_nothing(workspace: Path, terminal: Terminal) -> None:
     assert terminal.read(2.0) == 0
 
 
-def test_the_process_goes_with_its_terminal(terminal: Terminal) -> None:
+def test_process_ends_with_its_terminal(terminal: Terminal) -> None:
     pid = terminal.pid
     os.close(terminal.fd)
     deadline = time.monotonic() + 30
@@ -121,14 +121,14 @@ def test_the_process_goes_with_its_terminal(terminal: Terminal) -> None:
     terminal.fd = os.open(os.devnull, os.O_RDONLY)
 
 
-def test_without_a_terminal_it_says_what_to_use_instead(workspace: Path) -> None:
+def test_refusal_without_a_terminal_names_the_alternative(workspace: Path) -> None:
     done = subprocess.run(dashboard(workspace), stdin=subprocess.DEVNULL, capture_output=True,
                           text=True, check=False, cwd=ROOT, timeout=30)
     assert done.returncode in (2, 3) and done.stdout == ""
     assert "terminal" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
-def test_importing_the_entry_loads_neither_textual_nor_the_journal() -> None:
+def test_entry_loads_neither_textual_nor_the_journal() -> None:
     code = "import sys, kopt_tui.dashboard.launch; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code],
                           capture_output=True, text=True, check=True, cwd=ROOT, timeout=30)
