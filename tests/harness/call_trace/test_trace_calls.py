@@ -98,8 +98,8 @@ def test_other_function_with_same_arguments_is_not_counted(of: str,
     done = trace(manifest)
     assert done.returncode == 1 and told(done) == (
         "scale.c: calls of a function in c cannot be counted (name a Python function with the same "
-        "arguments with --of, or write the weights by hand, as a CSV with the columns m, n, width and "
-        "calls)")
+        "arguments with --of, or write the weights by hand, as a CSV with the columns m, n, width "
+        "and calls)")
 
 
 # what cannot be told

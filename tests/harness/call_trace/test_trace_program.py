@@ -43,7 +43,7 @@ NEVER = [
     ("import sys; sys.exit(4)", (), "kernel.py:scale: was never loaded, and the program failed "
                                     "with exit code 4"),
     ("import sys; sys.path.insert(0, 'copy'); import kernel", (), "kernel.py:scale: was never "
-     "loaded, another file of that name was: "),
+     "loaded, but another file of that name was: "),
 ]
 
 

@@ -156,7 +156,8 @@ def test_killed_loop_continues_with_its_trials(manifest: Path, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_second_loop_is_refused_and_an_interrupted_one_continues(manifest: Path, tmp_path: Path) -> None:
+def test_second_loop_is_refused_and_an_interrupted_one_continues(
+        manifest: Path, tmp_path: Path) -> None:
     started = Started(manifest, tmp_path)
     campaigns.until(lambda: started.trials() or started.process.poll() is not None)
     second = kopt("loop", str(manifest), "--budget", "2", "--json", workspace=tmp_path)

@@ -80,7 +80,8 @@ def test_show_of_a_candidate_prints_its_verdict_by_class(workspace: Path) -> Non
      (("report", "rmsnrom_c_cpu_20261120"), "did you mean"),
      (("logs", "rms"), "there is no log yet")],
 )
-def test_unknown_or_ambiguous_names_are_refused(words: tuple[str, ...], part: str, workspace: Path) -> None:
+def test_unknown_or_ambiguous_names_are_refused(
+        words: tuple[str, ...], part: str, workspace: Path) -> None:
     done = kopt(*words, workspace=workspace)
     assert done.returncode == 2 and part in told(done)
 
