@@ -13,7 +13,7 @@ DISTRIBUTIONS = ("normal", "wide", "heavy", "structured", "shifted", "tied", "co
 
 @dataclass(frozen=True, kw_only=True)
 class TrivialAnswer:
-    """How far off an answer that takes no work is, of one output."""
+    """The error of an answer that takes no work, such as zeros, for one output."""
 
     output: int
     name: str
@@ -22,7 +22,7 @@ class TrivialAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One set of inputs of one config class, written to files; `skip` says why it is not used."""
+    """One set of inputs of one config class, in files; `skip` says why it is not used."""
 
     id: str
     config_class: str
@@ -33,20 +33,20 @@ class Case:
 
     @property
     def footprint(self) -> int:
-        """The bytes of all its tensors."""
+        """Return the bytes of all its tensors."""
         return sum(tensor["nbytes"] for tensor in self.tensors if tensor["role"] != "scalar")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Errors:
-    """How far a candidate's outputs are from what is expected.
+    """The errors of a candidate's outputs against the expected values.
 
-    `relative` is to the larger of the expected value and the root mean square of them all; `each`
-    is that by output. `bad` counts outputs that are not finite where they should be; `changed`
-    names inputs that were written to. `digests` identify the outputs' bytes.
+    `relative` divides by the larger of the expected value and the root mean square of all expected
+    values; `each` is that per output. `bad` counts values that should be finite and are not;
+    `changed` names inputs that were overwritten. `digests` identify the outputs' bytes.
 
-    `used` is the part of what is allowed that is taken up, `over` and `allowed` are the error and
-    what is allowed where that is most, and `basis` says where that comes from; see `against`.
+    `used` is the largest used share of the allowed error, `over` and `allowed` are the error and its
+    limit at that output, and `basis` says where the limit comes from; see `against`.
     """
 
     absolute: float
@@ -61,7 +61,7 @@ class Errors:
     basis: str = ""
 
     def against(self, allowed: Sequence[float], basis: str) -> Errors:
-        """Return the same held against what is allowed by output."""
+        """Return the errors compared with the allowed error of each output."""
         each = self.each or (self.relative,)
         limits = [*allowed, *[min(allowed)] * len(each)][:len(each)]
         if None in each:
@@ -72,7 +72,7 @@ class Errors:
                        basis=basis)
 
     def worse(self, other: Errors | None) -> Errors:
-        """Return the worse of both in every respect."""
+        """Return the worse of both values in every field."""
         if other is None:
             return self
         relative = None if self.relative is None or other.relative is None \
@@ -84,7 +84,7 @@ class Errors:
 
     @property
     def right(self) -> bool:
-        """Whether these were held against something, and are within it."""
+        """Return whether these were compared with limits and are within them."""
         return (self.bad == 0 and not self.changed and self.used is not None
                 and self.used <= 1)
 

@@ -1,4 +1,4 @@
-"""The exception tree of kopt: what went wrong, where, and what to do about it."""
+"""The exceptions of kopt: what went wrong, where, and what to do about it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import errno
 
 
 class KoptError(Exception):
-    """A failure that a person can act on, told in one line.
+    """A failure that a person can act on, in one line.
 
-    `exit_code` follows the command line's contract: 1 the answer is no, 2 bad usage or input,
-    3 the environment.
+    `exit_code` is that of the command line: 1 the answer is no, 2 bad usage or input, 3 the
+    environment.
     """
 
     exit_code = 3
@@ -32,7 +32,7 @@ class InputError(KoptError):
 
 
 class IncumbentFault(InputError):
-    """What a candidate is measured beside does not work, so that no candidate is to blame."""
+    """The incumbent or its benchmark does not work, so that no candidate is to blame."""
 
 
 class EnvironmentFault(KoptError):
@@ -40,7 +40,7 @@ class EnvironmentFault(KoptError):
 
 
 class DeviceFault(EnvironmentFault):
-    """A device is gone, not to be used, or somebody else's: the same work may go on on another."""
+    """A device is lost, unusable or taken; the same work may continue on another."""
 
 
 class Cancelled(EnvironmentFault):
@@ -48,13 +48,13 @@ class Cancelled(EnvironmentFault):
 
 
 class Refused(KoptError):
-    """The request was understood and the answer is no."""
+    """The request is valid and the answer is no."""
 
     exit_code = 1
 
 
 def os_fault(error: OSError) -> EnvironmentFault:
-    """Return what the operating system refused, as a fault that a person can act on."""
+    """Return an error of the operating system with a fix where one is known."""
     return EnvironmentFault(error.strerror or str(error), where=str(error.filename or ""),
                             fix=_FIXES.get(error.errno or 0, ""))
 

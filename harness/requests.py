@@ -1,4 +1,4 @@
-"""What `python -m harness` is asked and what it answers: one file in, JSON lines out."""
+"""The requests and answers of `python -m harness`: one file in, JSON lines out."""
 
 from __future__ import annotations
 
@@ -31,10 +31,12 @@ class LoopRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportedRequest:
-    TAG = "reported"
-    """A verdict by the project's own benchmark; `trees.reference` shows whether a GPU works in
-    namespaces."""
+    """A verdict by the project's own benchmark.
 
+    On a GPU `trees.reference` runs first, to find out whether the benchmark works in namespaces.
+    """
+
+    TAG = "reported"
     target: CommandTarget
     trees: Trees
     device: str
@@ -43,12 +45,12 @@ class ReportedRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportedLoopRequest:
-    TAG = "reported-loop"
-    """A search over the knobs of a command target's source; `job.reference` is the baseline's.
+    """A search over the knobs of a command target's source; `job.reference` is the baseline's tree.
 
-    With `repeats` those that may be best in some class are run so often again, beside the best.
+    With `repeats` the possible winners of each class run that many times more, beside the best.
     """
 
+    TAG = "reported-loop"
     target: CommandTarget
     job: SearchJob
     device: str
@@ -58,9 +60,9 @@ class ReportedLoopRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class EndToEndRequest:
-    TAG = "end-to-end"
     """Whole runs of the program with `trees.candidate` and with `trees.incumbent`."""
 
+    TAG = "end-to-end"
     target: EndToEndTarget
     trees: Trees
     device: str
@@ -98,18 +100,18 @@ class LoopLine:
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorLine:
-    TAG = "error"
-    """The request could not be answered: a bad task or a fault of the machine."""
+    """The request could not be answered: its input is bad or the machine failed."""
 
+    TAG = "error"
     what: str
     where: str = ""
     fix: str = ""
     exit_code: int = 3
     of_device: bool = False
-    """Whether it is the device's fault, so that the same request may be answered on another."""
+    """Whether the device failed, so that the same request may succeed on another."""
     may_pass: bool = False
-    """Whether the same request may be answered another time: what worked before did not now."""
+    """Whether the same request may succeed later: the incumbent worked before and failed now."""
 
 
 Line = Progress | TrialLine | VerdictLine | LoopLine | ErrorLine
-"""One line of the answer; the last one is a verdict, a loop's result or an error."""
+"""One line of the answer; the last is a verdict, a loop's result or an error."""

@@ -11,7 +11,7 @@ from harness.timing.plan import Plan
 
 @dataclass(frozen=True, kw_only=True)
 class Trees:
-    """Folders with the project as the candidate, the incumbent and the baseline have it."""
+    """The folders of the candidate's, the incumbent's and the baseline's project."""
 
     candidate: str
     incumbent: str
@@ -20,7 +20,7 @@ class Trees:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How to judge; the same for every candidate of a campaign but for `plan.alpha`."""
+    """How to judge; only `plan.alpha` differs between the candidates of a campaign."""
 
     scratch: str
     plan: Plan = field(default_factory=Plan)
@@ -30,27 +30,26 @@ class Settings:
     candidate_id: str = ""
     incumbent_tree: str = ""
     wall_s: float | None = None
-    """Seconds that one runner of a kernel may take, None for the usual of its kind."""
+    """Seconds that one runner of a kernel may take, None for its kind's default."""
     static_audit: bool = True
-    """Read the candidate's sources before anything runs; without it the dynamic checks show what
-    they catch alone."""
+    """Audit the candidate's sources before anything runs; off to test the dynamic checks alone."""
     always_time: bool = False
-    """Also time a candidate that runs the incumbent's very code: a baseline, an A/A trial."""
+    """Also time a candidate that is identical to the incumbent: a baseline, an A/A trial."""
     test_command: str = ""
     """The project's own tests, run in the candidate's tree; it must pass before it is timed."""
     full_test_command: str = ""
-    """All of the project's tests, run after those."""
+    """All of the project's tests; they run after the own tests."""
     predict: str = ""
-    """A card, by a name of `cards`, for which latencies are predicted where none is measured."""
+    """A card of the datasheets for which latencies are predicted if none is measured."""
     warm_cache: str = ""
-    """A kept cache of compilers that both sides of a command target start with a copy of."""
+    """A kept compiler cache; both sides of a command target start with a copy of it."""
     keep_cache: str = ""
-    """Where to keep the incumbent's as such a cache, if there is none yet."""
+    """Where to store the incumbent's compiler cache, if there is none yet."""
     canary: bool = False
-    """The candidate is a copy broken on purpose: say whether a command's benchmark shows that."""
+    """The candidate is broken on purpose: report whether the benchmark fails on it."""
 
     @property
     def tests(self) -> tuple[tuple[str, str], ...]:
-        """The commands that test a candidate, by what to call them, in their order."""
+        """Return the commands that test a candidate, with their names, in order."""
         both = (("own tests", self.test_command), ("full tests", self.full_test_command))
         return tuple((name, command) for name, command in both if command)

@@ -1,4 +1,4 @@
-"""What is to be made faster: a kernel's entry point, reference, arguments and config classes."""
+"""A kernel target: its entry point, reference, arguments and config classes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DTYPE_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64":
 TORCH_ONLY = ("float8_e4m3fn", "float8_e5m2")
 DTYPE_TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2,
                    "float8_e4m3fn": 0.125, "float8_e5m2": 0.25}
-"""Where no baseline says better; see harness/correctness/tolerance.py."""
+"""Used if the baseline's own error is unknown; see harness/correctness/tolerance.py."""
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 MAX_CLASSES = 256
 MAX_GPUS = 16
@@ -43,9 +43,9 @@ class Arg:
     low: float | None = None
     high: float | None = None
     weight: bool = False
-    """Changes seldom, so that work on it may be kept, by its version, from call to call."""
+    """It changes rarely, so that results derived from it may be cached by its version."""
     strided: bool = False
-    """The kernel takes the strides from the tensor; it is checked on views too."""
+    """The kernel uses the tensor's strides; it is checked on views too."""
 
     @property
     def kind(self) -> Role:
@@ -56,7 +56,7 @@ class Arg:
 class ConfigClass:
     """Inputs that take the same path through the kernel and are judged together.
 
-    `interpret_shape` stands in for `shape` where a Triton kernel is interpreted, thousands of
+    `interpret_shape` replaces `shape` if a Triton kernel is interpreted, which is thousands of
     times slower than a GPU; it should take the same path.
     """
 
@@ -70,7 +70,7 @@ class ConfigClass:
 
 @dataclass(frozen=True, kw_only=True)
 class Tensor:
-    """An argument with its numbers filled in for one config class."""
+    """An argument with its sizes and value resolved for one config class."""
 
     name: str
     dtype: str
@@ -105,15 +105,15 @@ class Target:
     tolerance: float | None = None
     returns: bool = False
     return_dtypes: tuple[str, ...] = ()
-    """With `returns`: the dtypes of what is returned; empty leaves them to the kernel."""
+    """With `returns`: the dtypes of the returned tensors; empty means the kernel decides."""
     precision: Literal["tf32"] | None = None
-    """What float32 may be computed in; None is float32 itself."""
+    """The precision that float32 may be computed in; None is float32 itself."""
     stochastic: bool = False
     """Two runs may differ."""
     num_gpus: int = 1
-    """How many cards a call uses; the arguments are on the first of them."""
+    """Cards that a call uses; the arguments are on the first of them."""
     float64: bool = True
-    """Whether the reference has a float64 form; else it is given the declared dtypes."""
+    """Whether the reference can run in float64; otherwise it gets the declared dtypes."""
     backend: str | None = None
     description: str = ""
 
@@ -123,7 +123,7 @@ class Target:
         return hashlib.sha256(to_json(self)).hexdigest()[:12]
 
     def interpretable(self) -> Target:
-        """Return the target with the shapes that are meant for Triton's interpreter."""
+        """Return the target with the shapes for Triton's interpreter."""
         return replace(self, classes=tuple(
             replace(c, shape=c.interpret_shape or c.shape) for c in self.classes))
 
@@ -168,20 +168,22 @@ class Target:
         return float(flops), float(moved)
 
     def declared_tolerance(self, config_class: ConfigClass) -> float | None:
-        """Return the error that the task allows at most, relative to a value or, where that is
-        larger, to the root mean square of all values.
+        """Return the task's limit of the relative error, None if it has none.
+
+        The error is relative to a value, or to the root mean square of all values if that is
+        larger.
         """
         return self.tolerance if config_class.tolerance is None else config_class.tolerance
 
     def tolerance_of(self, config_class: ConfigClass) -> float:
-        """Return the declared tolerance, or what is usual for the outputs' dtypes."""
+        """Return the declared tolerance, or the default of the outputs' dtypes."""
         declared = self.declared_tolerance(config_class)
         return declared if declared is not None else \
             max(DTYPE_TOLERANCE.get(dtype, 0.0) for dtype in self.output_dtypes)
 
     @property
     def output_dtypes(self) -> tuple[str, ...]:
-        """The dtypes of the outputs in order; a returned one that is not declared is guessed."""
+        """Return the outputs' dtypes in order; undeclared returned ones are the loosest input's."""
         written = tuple(arg.dtype for arg in self.args if arg.kind in ("output", "inout"))
         if not self.returns:
             return written
@@ -205,7 +207,7 @@ def load(path: Path) -> Target:
 
 
 class BadField(InputError):
-    """A target that cannot be run, and the place in the task file that says so."""
+    """A target that cannot be run, with the key of the wrong field in the task file."""
 
     def __init__(self, what: str, key: Key, *, fix: str = "") -> None:
         super().__init__(what, where=".".join(str(step) for step in key), fix=fix)
@@ -213,7 +215,7 @@ class BadField(InputError):
 
 
 def check(target: Target) -> None:
-    """Refuse a target that cannot be run. Raises BadField."""
+    """Raise BadField for a target that cannot be run."""
     if not 1 <= len(target.classes) <= MAX_CLASSES:
         raise BadField(f"a task needs 1 to {MAX_CLASSES} config classes", ("classes",))
     _check_names("classes", [c.name for c in target.classes])
@@ -289,7 +291,7 @@ def _check_class(target: Target, config_class: ConfigClass, key: Key) -> None:
 
 
 def _check_range(tensor: Tensor, key: Key) -> None:
-    """Refuse an integer that its dtype cannot hold: it would arrive as another one."""
+    """Raise BadField for an integer that does not fit its dtype: the kernel would get another."""
     if tensor.value is None or tensor.dtype.startswith(("float", "bfloat")):
         return
     bits = 8 * DTYPE_BYTES[tensor.dtype]

@@ -1,4 +1,4 @@
-"""The verdict on one candidate: what was checked, what was measured, and how sure we are."""
+"""The verdict on one candidate: what was checked, what was measured, and with what certainty."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Row:
     latency_us: float | None = None
     incumbent_us: float | None = None
     other_us: float | None = None
-    """The time that is not scored, of whole calls or of GPU kernels, where both were measured."""
+    """The time that is not scored (of whole calls or of GPU kernels), if both were measured."""
     incumbent_other_us: float | None = None
     log_ratio: float | None = None
     low: float | None = None
@@ -65,8 +65,8 @@ INCUMBENT_FLOOR = "incumbent-floor"
 COMPILED = "compiled"
 """The kind of evidence of what the compiler said of a kernel."""
 KERNEL_TIME = "kernel-time"
-"""The kind of evidence of GPU kernel time, and the rule of a finding that it does not bear out a
-gain on a GPU: a person is asked, always.
+"""The kind of evidence of GPU kernel time, and the rule of a finding that it does not confirm a
+gain on a GPU: a person always decides on such a gain.
 """
 
 
@@ -85,7 +85,7 @@ TransferDecision = Literal["ACCEPT-as-real", "ACCEPT-with-asterisk", "REJECT-as-
 
 @dataclass(frozen=True, kw_only=True)
 class TraceStep:
-    """One step of a trace: how often a cache hit for weights, and for anything else."""
+    """One step of a trace: the cache hits for weights, and for other tensors."""
 
     step: int
     weight_hits: int
@@ -94,7 +94,7 @@ class TraceStep:
 
 @dataclass(frozen=True, kw_only=True)
 class Transfer:
-    """The audit's answer; `hit_rates` is None without a cache, empty where none was traced."""
+    """Whether a gain transfers; `hit_rates` is None without a cache, empty if none was traced."""
 
     bucket: TransferBucket
     decision: TransferDecision
@@ -106,11 +106,11 @@ class Transfer:
 
     @property
     def remembers(self) -> bool:
-        """Whether the candidate has a cache that its baseline has not."""
+        """Return whether the candidate has a cache that its baseline lacks."""
         return self.bucket.startswith("W")
 
     def finding(self) -> Finding | None:
-        """Return what the verdict must say: a reject, a question to a person, or nothing."""
+        """Return the verdict's finding: a rejection, a flag for a person, or None."""
         if self.decision == "REJECT-as-overfit":
             return Finding(rule="over-fit", severity="reject", detail=self.reason)
         if self.decision == "ACCEPT-with-asterisk":
@@ -118,7 +118,7 @@ class Transfer:
         return None
 
     def lines(self) -> tuple[str, ...]:
-        """Return the section of a summary, one fact a line."""
+        """Return the section of a summary, one fact per line."""
         steps = "no cache" if self.hit_rates is None else ", ".join(
             f"{s.step}: {s.weight_hits}+{s.other_hits}" for s in self.hit_rates) or "not traced"
         return (f"bucket: {self.bucket}", f"cache keys: {'; '.join(self.cache_keys) or 'none'}",
@@ -137,8 +137,9 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What one of a benchmark's metrics came to for the candidate, in `unit`; of a rate, the time
-    that a unit of its work takes. `scored` says whether it counts, or is shown only.
+    """The candidate's cost of one of a benchmark's metrics; that of a rate is the time per unit.
+
+    `scored` says whether it enters the score or is only shown.
     """
 
     metric: str
@@ -159,7 +160,7 @@ class KernelShare:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The structured answer of `evaluate`.
+    """The result of `evaluate`.
 
     Latencies are microseconds; the overall `latency_us` and `speedup` are weighted geometric means
     over the config classes, `speedup` is incumbent over candidate. Breaking one of the honesty
@@ -191,12 +192,12 @@ class Verdict:
     notes: tuple[str, ...] = ()
     audit: tuple[Finding, ...] = ()
     transfer: Transfer | None = None
-    """Whether the gain carries over from a benchmark to training or serving."""
+    """Whether the gain transfers from a benchmark to training or serving."""
     evidence: tuple[Evidence, ...] = ()
     costs: tuple[Cost, ...] = ()
-    """By metric, where a benchmark has several."""
+    """The cost of each metric, if a benchmark has several."""
     kernels: tuple[KernelShare, ...] = ()
-    """Those of the candidate's run that take longest, the most first, where that was looked at."""
+    """The longest kernels of the candidate's run, the longest first, if they were measured."""
 
     def __post_init__(self) -> None:
         if not self.valid and not self.rejected_reason:
@@ -224,6 +225,6 @@ class Verdict:
 
 def rejected(reason: str, *, candidate_id: str = "", device: str = "", notes: tuple[str, ...] = (),
              audit: tuple[Finding, ...] = (), wall_s: float = 0.0) -> Verdict:
-    """Return the verdict on a candidate that could not be judged further."""
+    """Return the verdict on a candidate that cannot be judged further."""
     return Verdict(valid=False, rejected_reason=reason, candidate_id=candidate_id, device=device,
                    notes=notes, audit=audit, wall_s=wall_s)

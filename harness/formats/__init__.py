@@ -1,4 +1,4 @@
-"""Text, JSON, YAML and files: how data is read and written.
+"""Reads and writes text, JSON, YAML and files.
 
 Face: expression, file_copy, json_codec, jsonl, text, yaml_decode, yaml_document.
 """

@@ -1,8 +1,7 @@
-"""Copies of folders that share nothing that can be written: cloned blocks where the file system
-does that, else bytes.
+"""Copy folders so that writes to a copy never change the original.
 
-Never hard links: a file that is written in place through one of them changes under all the others,
-whatever the permissions were when it was linked.
+Blocks are cloned if the file system can do that, and otherwise bytes are copied. Hard links are not
+used: writing through one of them would change all others, whatever their permissions.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ _NO_CLONE = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.EP
 
 
 class FolderTooLarge(Exception):
-    """A folder holds more than a copy of it may; nothing of the copy is left."""
+    """A folder exceeds the limits of a copy; the partial copy is deleted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CopyResult:
-    """What a copy came to; `cloned` of its files share blocks with the original until written."""
+    """The size of a copy; `cloned` files share blocks with the original until written."""
 
     files: int = 0
     bytes: int = 0
@@ -36,16 +35,16 @@ class CopyResult:
 
 
 def copy_file(source: Path, target: Path) -> bool:
-    """Copy a plain file with its times, writable by its owner; tells whether blocks were cloned.
+    """Copy a plain file with its times, writable by its owner; return whether it was cloned.
 
-    A link in the source's place is refused with OSError, one in the target's is replaced.
+    Raises OSError if the source is a link; a link at the target is replaced.
     """
     target.unlink(missing_ok=True)
     with open(os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as reading:
-        found = os.fstat(reading.fileno())
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(reading.fileno())
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a plain file", str(source))
-        mode = stat.S_IMODE(found.st_mode) & 0o777 | stat.S_IWUSR
+        mode = stat.S_IMODE(status.st_mode) & 0o777 | stat.S_IWUSR
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(target, flags, 0o600), "wb") as writing:
             cloned = _clone(reading.fileno(), writing.fileno())
@@ -53,14 +52,14 @@ def copy_file(source: Path, target: Path) -> bool:
                 shutil.copyfileobj(reading, writing, 1 << 20)
             writing.flush()
             os.fchmod(writing.fileno(), mode)
-            os.utime(writing.fileno(), ns=(found.st_atime_ns, found.st_mtime_ns))
+            os.utime(writing.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
     return cloned
 
 
 def remove(path: Path) -> bool:
-    """Delete a folder, whatever a candidate made of it, and nothing outside; tells if it is gone.
+    """Delete a folder, whatever a candidate made of it, and nothing outside; return if it is gone.
 
-    Python's rmtree goes down a call for each folder, and they may be as deep as somebody likes.
+    Python's rmtree recurses for each level, and a candidate may nest folders without limit.
     """
     delete = ("rm", "-rf", "--", str(path))
     for command in (delete, ("chmod", "-R", "u+rwX", "--", str(path)), delete):
@@ -71,7 +70,7 @@ def remove(path: Path) -> bool:
 
 
 PathFilter = Callable[[str], bool]
-"""Says yes or no of a path that is relative to a folder."""
+"""Accepts or rejects a path relative to a folder."""
 
 
 def always(name: str) -> bool:
@@ -80,16 +79,16 @@ def always(name: str) -> bool:
 
 def copy_folder(source: Path, target: Path, *, most_bytes: int, wanted: PathFilter = always,
                 enter: PathFilter = always) -> CopyResult:
-    """Copy what of a folder's files is `wanted` into another, made if need be.
+    """Copy a folder's `wanted` files into another, which is created if needed.
 
-    Links that stay inside are kept, others left out, as is what is no plain file. Raises TooMuch
-    or OSError with the target as it was, if that did not exist.
+    Links that stay inside are kept; others, and what is no plain file, are left out. Raises
+    FolderTooLarge or OSError; a target that did not exist before is then deleted.
     """
-    made = not target.exists()
+    is_new = not target.exists()
     try:
         return _copy(walk(source, enter), source, target, most_bytes, wanted)
     except (FolderTooLarge, OSError):
-        if made:
+        if is_new:
             remove(target)
         raise
 
@@ -116,13 +115,14 @@ def _copy(found: Iterable[tuple[os.DirEntry[str], str]], source: Path, target: P
 
 
 def walk(folder: Path, enter: PathFilter = always) -> Iterator[tuple[os.DirEntry[str], str]]:
-    """Yield what lies below a folder, at any depth, with its relative path; links are not entered,
-    nor are folders that `enter` says no of.
+    """Yield everything below a folder with its relative path.
+
+    Links, and folders that `enter` rejects, are not entered.
     """
     folders = [str(folder)]
-    while folders:  # by hand: what is copied may be nested deeper than Python can recurse
+    while folders:  # iterative: folders may be nested deeper than Python can recurse
         with os.scandir(folders.pop()) as entries:
-            for entry in sorted(entries, key=lambda one: one.name):
+            for entry in sorted(entries, key=lambda entry: entry.name):
                 name = os.path.relpath(entry.path, folder)
                 yield entry, name
                 if entry.is_dir(follow_symlinks=False) and enter(name):
@@ -130,7 +130,7 @@ def walk(folder: Path, enter: PathFilter = always) -> Iterator[tuple[os.DirEntry
 
 
 def _inside(name: str, link: str) -> bool:
-    """Tell whether a link at a relative path stays in the folder that is copied."""
+    """Tell whether a link at a relative path points inside the copied folder."""
     if os.path.isabs(link):
         return False
     return not os.path.normpath(os.path.join(os.path.dirname(name), link)).startswith("..")

@@ -1,8 +1,9 @@
-"""Between dataclasses and JSON, with strict types: what crosses a process is checked here.
+"""Convert between dataclasses and JSON with strict types, as msgspec does.
 
-The harness must run beside nothing but torch, so this stands in for msgspec, whose rules and
-messages it follows: no coercion but int to float, unknown keys ignored unless `strict`, numbers
-that are not finite written as null. A dataclass with a TAG is told apart by its "type".
+The harness may import no msgspec, so this module follows its rules and messages: ints become
+floats where those are expected and nothing else is coerced, unknown keys are ignored unless
+`strict`, and numbers that are not finite become null. A dataclass with a TAG is identified by its
+"type" key.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ NAMES = {type(None): "null", bool: "bool", int: "int", float: "float", str: "str
 
 
 class ConvertError(ValueError):
-    """A value that does not fit, with the place in it: `Expected ... - at `$.key[0]``."""
+    """A value does not fit; the message ends with its place: `Expected ... - at `$.key[0]``."""
 
 
 def to_builtins(value: object) -> Any:
@@ -36,9 +37,9 @@ def to_builtins(value: object) -> Any:
                   for field in dataclasses.fields(value)}
         return fields if tag is None else {"type": tag, **fields}
     if isinstance(value, Mapping):
-        return {key: to_builtins(one) for key, one in value.items()}
+        return {key: to_builtins(inner) for key, inner in value.items()}
     if isinstance(value, Sequence | set | frozenset) and not isinstance(value, bytes | bytearray):
-        return [to_builtins(one) for one in value]
+        return [to_builtins(item) for item in value]
     raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
@@ -49,7 +50,7 @@ def to_json(value: object) -> bytes:
 
 
 def loads(data: bytes | str) -> Any:
-    """Return what strict JSON says. Raises ConvertError for anything else."""
+    """Parse strict JSON. Raises ConvertError for anything else."""
     try:
         return json.loads(data, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -70,9 +71,9 @@ def from_json(data: bytes | str, wanted: Any) -> Any:
 
 
 def convert(value: object, wanted: type[T], *, strict: bool = False) -> T:
-    """Return plain JSON values as the wanted type; `strict` refuses unknown keys.
+    """Convert plain JSON values to the wanted type; `strict` refuses unknown keys.
 
-    Raises ConvertError, also where a dataclass refuses its values with a ValueError.
+    Raises ConvertError, also if a dataclass refuses its values with a ValueError.
     """
     result: T = _convert(value, wanted, "$", strict)
     return result
@@ -89,7 +90,7 @@ def _convert(value: Any, wanted: Any, at: str, strict: bool) -> Any:
     if origin is Union or origin is UnionType:
         return _one_of(value, inside, at, strict)
     if origin is Literal:
-        if any(value == one and type(value) is type(one) for one in inside):
+        if any(value == choice and type(value) is type(choice) for choice in inside):
             return value
         raise ConvertError(_expected(wanted, value, at) if not isinstance(value, str)
                            else f"Invalid enum value {value!r}{_at(at)}")
@@ -118,15 +119,15 @@ def _sequence(value: Sequence[Any], origin: type, inside: tuple[Any, ...], at: s
         kinds: Sequence[Any] = inside
     else:
         kinds = [inside[0]] * len(value)
-    return origin(_convert(one, kind, f"{at}[{index}]", strict)
-                  for index, (one, kind) in enumerate(zip(value, kinds, strict=True)))
+    return origin(_convert(item, kind, f"{at}[{index}]", strict)
+                  for index, (item, kind) in enumerate(zip(value, kinds, strict=True)))
 
 
 def _mapping(value: dict[Any, Any], inside: tuple[Any, ...], at: str, strict: bool) -> Any:
     if not inside:
         return value
     return {_convert(key, inside[0], f"{at}[...]", strict):
-            _convert(one, inside[1], f"{at}[...]", strict) for key, one in value.items()}
+            _convert(inner, inside[1], f"{at}[...]", strict) for key, inner in value.items()}
 
 
 def _is_mapping(wanted: Any) -> bool:
@@ -141,16 +142,16 @@ def _one_of(value: Any, kinds: tuple[Any, ...], at: str, strict: bool) -> Any:
         return _convert(value, tagged[value["type"]], at, strict)
     if type(value) in kinds:
         return value
-    failed = [ConvertError(_expected(kinds, value, at))]
+    errors = [ConvertError(_expected(kinds, value, at))]
     for kind in kinds:
         if kind in NAMES and not (kind is float and type(value) is int):
             continue
         try:
             return _convert(value, kind, at, strict)
         except ConvertError as error:
-            if _kind(value) == _word(kind):  # it is of the right shape, and wrong within
-                failed.append(error)
-    raise failed[-1]
+            if _kind(value) == _word(kind):  # right shape, wrong inside
+                errors.append(error)
+    raise errors[-1]
 
 
 @cache
@@ -164,18 +165,18 @@ def _build(value: dict[str, Any], wanted: Any, at: str, strict: bool) -> Any:
     tag = getattr(wanted, "TAG", None)
     if tag is not None and value.get("type", tag) != tag:
         raise ConvertError(f"Invalid value {value['type']!r}{_at(at + '.type')}")
-    given = {}
-    for key, one in value.items():
+    arguments = {}
+    for key, inner in value.items():
         if key in fields:
-            given[key] = _convert(one, hints[key], f"{at}.{key}", strict)
+            arguments[key] = _convert(inner, hints[key], f"{at}.{key}", strict)
         elif strict and not (tag is not None and key == "type"):
             raise ConvertError(f"Object contains unknown field `{key}`{_at(at)}")
     for name, field in fields.items():
-        if name not in given and field.default is dataclasses.MISSING \
+        if name not in arguments and field.default is dataclasses.MISSING \
                 and field.default_factory is dataclasses.MISSING:
             raise ConvertError(f"Object missing required field `{name}`{_at(at)}")
     try:
-        return wanted(**given)
+        return wanted(**arguments)
     except ValueError as error:
         raise ConvertError(f"{error}{_at(at)}") from error
 

@@ -1,4 +1,4 @@
-"""Files of lines that several processes add to, and that one may leave a torn line in."""
+"""Append to files of lines that several processes share; a killed one may leave a torn line."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 LONGEST = 1 << 20
-"""Bytes of a line beyond which it is read in pieces: no line of ours is that long."""
+"""Bytes beyond which a line is read in pieces; kopt writes no line that long."""
 LOCK_S = 2.0
 
 
 def append(path: Path, text: bytes, *, head: bytes = b"", sync: bool = False) -> None:
-    """Add whole lines to a file, behind `head` where it is empty; torn ones are ended first.
+    """Append whole lines to a file, after `head` if it is empty; a torn last line is ended first.
 
-    Raises OSError when not all of it could be written.
+    Raises OSError if not all of the text could be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
@@ -39,9 +39,9 @@ def append(path: Path, text: bytes, *, head: bytes = b"", sync: bool = False) ->
 
 
 def read(path: Path, end: int | None = None) -> Iterator[bytes]:
-    """Yield the lines of a file, those that begin before the offset `end`; none if there is none.
+    """Yield a file's lines that begin before the offset `end`; none if the file does not exist.
 
-    Raises OSError for what cannot be read.
+    Raises OSError if it cannot be read.
     """
     try:
         file = path.open("rb")
@@ -55,9 +55,9 @@ def read(path: Path, end: int | None = None) -> Iterator[bytes]:
 
 
 def _lock_briefly(fd: int) -> None:
-    """Keep others from writing at the same time; whoever holds on to the lock is not waited for."""
+    """Lock a file against concurrent writes, or give up after LOCK_S."""
     until = time.monotonic() + LOCK_S
-    with contextlib.suppress(OSError):  # a file system without locks: one write is one line anyway
+    with contextlib.suppress(OSError):  # no locks here: one write is atomic enough
         while time.monotonic() < until:
             try:
                 return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

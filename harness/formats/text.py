@@ -1,17 +1,17 @@
-"""Texts that come from candidates, workers and tools are data: made harmless before they travel."""
+"""Clean texts of candidates, workers and tools, which are untrusted data."""
 
 from __future__ import annotations
 
 import re
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_]?)")
-_CONTROL = re.compile(  # and what is invisible, breaks lines or turns their direction
+_CONTROL = re.compile(  # and invisible characters, line breaks, changes of text direction
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069"
     r"\ud800-\udfff\ufeff\U000e0000-\U000e007f]")
 
 
 def plain(text: str, limit: int = 2000) -> str:
-    """Return `text` without escape sequences and control characters, at most `limit` long."""
+    """Return a text without escape sequences and control characters, at most `limit` long."""
     cleaned = _CONTROL.sub("", _ESCAPES.sub("", text.replace("\r", "\n")))
     return cleaned if len(cleaned) <= limit else cleaned[: limit - 1] + "…"
 

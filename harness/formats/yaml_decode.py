@@ -1,4 +1,4 @@
-"""From a parsed YAML document to a struct; errors name the line, the key and what was expected."""
+"""Decode a parsed YAML document into a struct; errors name the line, key and expected type."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def _strictly(value: object, wanted: type[T]) -> T:
 
 def decode(document: Document, wanted: type[T],
            converter: Callable[[object, type[T]], T] = _strictly) -> T:
-    """Return the document as a struct; raises InputError for the first thing that does not fit.
+    """Return the document as a struct. Raises InputError for the first value that does not fit.
 
-    `converter` speaks of what does not fit in the words of msgspec.
+    `converter` raises errors in msgspec's format.
     """
     try:
         return converter(document.value, wanted)
@@ -42,7 +42,7 @@ def decode(document: Document, wanted: type[T],
 
 
 def explain(document: Document, wanted: type, message: str) -> InputError:
-    """Turn the converter's message into one line for the person who wrote the document."""
+    """Turn the converter's message into one line for the document's author."""
     at = _AT.search(message)
     path = at["path"] if at else ""
     message = message[: at.start()] if at else message
@@ -72,16 +72,16 @@ def explain(document: Document, wanted: type, message: str) -> InputError:
 
 
 def _limit(text: str) -> str:
-    """Say a limit in words: " >= 1" becomes " of at least 1"."""
+    """Return a limit in words: " >= 1" becomes " of at least 1"."""
     for sign, words in _SIGNS.items():
         text = text.replace(sign, words)
     return text.rstrip()
 
 
 def suggest(name: str, known: Iterable[str], *, listed: bool = False) -> str:
-    """Return \"did you mean 'x'?\", or the names if they are few and not yet `listed`."""
+    """Return \"did you mean 'x'?\", or all names if they are few and not yet `listed`."""
     names = list(known)
-    folded = {one.lower(): one for one in names}
+    folded = {original.lower(): original for original in names}
     close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
     if close:
         return f"did you mean {folded[close[0]]!r}?"
@@ -112,30 +112,30 @@ def _value(document: Document, key: Key) -> object:
 
 
 def _types_at(wanted: Any, key: Key) -> list[Any]:
-    """Return the types that may stand at a key, unions taken apart."""
-    found = _alternatives(wanted)
+    """Return the types that are allowed at a key, with unions split."""
+    types = _alternatives(wanted)
     for step in key:
         inner: list[Any] = []
-        for one in found:
-            if get_origin(one) in (tuple, list) and isinstance(step, int):
-                inner += _alternatives(get_args(one)[0])
-            elif isinstance(one, type) and isinstance(step, str):
-                inner += _alternatives(get_type_hints(one).get(step))
-        found = inner
-    return found
+        for outer in types:
+            if get_origin(outer) in (tuple, list) and isinstance(step, int):
+                inner += _alternatives(get_args(outer)[0])
+            elif isinstance(outer, type) and isinstance(step, str):
+                inner += _alternatives(get_type_hints(outer).get(step))
+        types = inner
+    return types
 
 
 def _alternatives(wanted: Any) -> list[Any]:
     if get_origin(wanted) in (Union, UnionType):
-        return [kind_ for one in get_args(wanted) for kind_ in _alternatives(one)]
+        return [kind_ for part in get_args(wanted) for kind_ in _alternatives(part)]
     return [wanted]
 
 
 def _fields(wanted: type, key: Key) -> list[str]:
-    return [name for one in _types_at(wanted, key) if isinstance(one, type)
-            for name, hint in get_type_hints(one).items() if get_origin(hint) is not ClassVar]
+    return [name for struct in _types_at(wanted, key) if isinstance(struct, type)
+            for name, hint in get_type_hints(struct).items() if get_origin(hint) is not ClassVar]
 
 
 def _choices(wanted: type, key: Key) -> list[str]:
-    return [str(value) for one in _types_at(wanted, key)
-            if get_origin(one) is Literal for value in get_args(one)]
+    return [str(value) for literal in _types_at(wanted, key)
+            if get_origin(literal) is Literal for value in get_args(literal)]

@@ -1,8 +1,8 @@
-"""YAML as kopt reads it: plain data of bounded size, with the line of every value.
+"""Read and write YAML: plain data of bounded size, with the line of every value.
 
-Scalars follow YAML 1.2's core schema, so `1e-6` is a number and `no` and `10:30` are text.
-Aliases, tags, duplicate keys and second documents are refused: none has a use in a manifest or a
-task file, and each is a way to say something else than what a reader sees.
+Scalars follow YAML 1.2's core schema, so `1e-6` is a number, and `no` and `10:30` are text.
+Aliases, tags, duplicate keys and second documents are refused: a manifest or task file needs none
+of them, and each can mean something else than a reader sees.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_BYTES = 128 * 1024
 MAX_DEPTH = 20
 
 Key = tuple[str | int, ...]
-"""Where a value stands: the keys and indices that lead to it from the top."""
+"""The place of a value: the keys and indices that lead to it from the top."""
 
 _INT = re.compile(r"[-+]?[0-9]+|0x[0-9a-fA-F]+|0o[0-7]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -35,21 +35,21 @@ _WORDS: dict[str, bool | None] = {
 
 @dataclass(frozen=True)
 class Document:
-    """A parsed YAML file: its mapping, the line of every key and item, and its name for errors."""
+    """A parsed YAML file: its mapping, the line of each key and item, its name in errors."""
 
     value: dict[str, Any]
     lines: dict[Key, int]
     where: str
 
     def at(self, key: Key) -> str:
-        """Return `where:line` of a value, or of the closest thing above it that has a line."""
+        """Return `where:line` of a value, or of the nearest value above it that has a line."""
         while key and key not in self.lines:
             key = key[:-1]
         return f"{self.where}:{self.lines.get(key, 1)}"
 
 
 def read(path: Path) -> Document:
-    """Read a YAML file; raises InputError in one line for whatever is wrong with it."""
+    """Read a YAML file. Raises InputError in one line for anything wrong with it."""
     where = str(path)
     try:
         if not path.is_file():
@@ -69,7 +69,7 @@ def read(path: Path) -> Document:
 
 
 def parse(text: str, where: str) -> Document:
-    """Parse YAML text whose top is a mapping; `where` names it in errors."""
+    """Parse YAML text whose top level is a mapping; `where` names it in errors."""
     if len(text) > MAX_BYTES:
         raise _too_large(where)
     builder = _Builder(where)
@@ -89,7 +89,7 @@ def parse(text: str, where: str) -> Document:
     except UnicodeEncodeError as error:
         line = text.count("\n", 0, error.start) + 1
         raise InputError("is no plain text (a lone surrogate)", where=f"{where}:{line}") from error
-    except (ValueError, OverflowError) as error:  # what chr() says of an escape
+    except (ValueError, OverflowError) as error:  # chr() raises these for an escape
         beyond = _BEYOND.search(text)
         line = text.count("\n", 0, beyond.start() if beyond else 0) + 1
         raise InputError("not YAML: an escape beyond U+10FFFF", where=f"{where}:{line}") from error
@@ -102,7 +102,7 @@ def parse(text: str, where: str) -> Document:
 
 
 def scalar(text: str) -> Any:
-    """Return what a plain scalar means: nothing, a truth value, a number or text."""
+    """Return the value of a plain scalar: None, a boolean, a number or text."""
     if text in _WORDS:
         return _WORDS[text]
     if _INT.fullmatch(text):
@@ -113,7 +113,7 @@ def scalar(text: str) -> Any:
 
 
 def kind(value: object) -> str:
-    """Name the kind of a parsed value in words."""
+    """Return the kind of a parsed value in words."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -126,7 +126,7 @@ def kind(value: object) -> str:
 
 
 class _Builder:
-    """Builds the value of one document from parse events, with the place of every part."""
+    """Builds the value of one document from parse events, with the line of every part."""
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -196,7 +196,7 @@ class _Builder:
         self.lines[(*self.path, key)] = line
 
     def place(self, value: Any, line: int) -> str | int:
-        """Put a value where it belongs and return its key or index there."""
+        """Insert a value into the open collection and return its key or index."""
         if not self.open:
             self.top = value
             return ""
@@ -236,7 +236,7 @@ def _too_large(where: str) -> InputError:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes every text that `scalar` would not read back as text; the top is always a block."""
+    """Quotes every text that `scalar` would not read back as text; the top level is a block."""
 
     def represent(self, data: object) -> None:
         node = self.represent_data(data)
