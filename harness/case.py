@@ -45,8 +45,8 @@ class Errors:
     values; `each` is that per output. `bad` counts values that should be finite and are not;
     `changed` names inputs that were overwritten. `digests` identify the outputs' bytes.
 
-    `used` is the largest used share of the allowed error, `over` and `allowed` are the error and its
-    limit at that output, and `basis` says where the limit comes from; see `against`.
+    `used` is the largest used share of the allowed error, `over` and `allowed` are the error and
+    its limit at that output, and `basis` says where the limit comes from; see `against`.
     """
 
     absolute: float
