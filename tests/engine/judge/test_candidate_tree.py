@@ -27,7 +27,7 @@ def captured(setup: Setup) -> CandidateTree:
                           bottleneck="")
 
 
-def test_a_candidate_is_opened_by_its_tree(setup: Setup) -> None:
+def test_candidate_is_opened_by_its_tree(setup: Setup) -> None:
     made = captured(setup)
     path = setup.folder.path / made.candidate.patch_path
     assert path.read_bytes() == made.patch.data
@@ -35,14 +35,14 @@ def test_a_candidate_is_opened_by_its_tree(setup: Setup) -> None:
     assert candidate.load(setup, made.candidate) == made
 
 
-def test_a_tree_that_was_not_recorded_is_refused(setup: Setup) -> None:
+def test_unrecorded_tree_is_refused(setup: Setup) -> None:
     made = captured(setup)
     setup.repo.store_candidate(made.id, setup.repo.tree_of(setup.repo.base))
     with pytest.raises(InputError, match="not the one that was recorded"):
         candidate.load(setup, made.candidate)
 
 
-def test_a_candidate_of_an_older_kopt_is_opened_by_its_patch(setup: Setup) -> None:
+def test_candidate_without_tree_is_opened_by_its_patch(setup: Setup) -> None:
     made = captured(setup)
     setup.repo.git.run("update-ref", "-d", f"refs/kopt/candidates/{made.id}")
     assert candidate.load(setup, made.candidate) == made
@@ -55,7 +55,7 @@ def test_a_candidate_of_an_older_kopt_is_opened_by_its_patch(setup: Setup) -> No
         candidate.load(setup, made.candidate)
 
 
-def test_the_id_of_a_candidate_depends_on_base_tree_and_patch(setup: Setup) -> None:
+def test_candidate_id_depends_on_base_tree_and_patch(setup: Setup) -> None:
     made = captured(setup)
     again = setup.repo.apply(setup.repo.base, parse(made.patch.data))
     assert candidate.make(setup, again, setup.repo.base, round=2, slot="s", hypothesis="other",

@@ -1,4 +1,4 @@
-"""The format command: it may touch every file, and changes those only that a candidate may."""
+"""The format command may write any file; only files that the candidate may change are kept."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def changed(setup: Setup, made: CandidateTree) -> set[str]:
     (["kernel.py"], [], {"kernel.py"}),
     (["*.py"], ["agent.py", "bench.py"], {"kernel.py", "other.py"}),
 ])
-def test_what_the_formatter_may_not_change_is_as_it_was(
+def test_formatter_leaves_forbidden_files_unchanged(
         tmp_path: Path, edit: list[str], frozen: list[str], touched: set[str]) -> None:
     setup = create(tmp_path, edit=edit, frozen=frozen)
     before = entry(setup, kernel_py=kernel(50.0, "a  = 1\n"))
@@ -61,14 +61,14 @@ def test_what_the_formatter_may_not_change_is_as_it_was(
     assert made.id != before.id and made.candidate.hypothesis == "less"
 
 
-def test_a_formatter_of_other_files_makes_the_same_candidate(tmp_path: Path) -> None:
+def test_formatting_other_files_makes_the_same_candidate(tmp_path: Path) -> None:
     setup = create(tmp_path)
     before = entry(setup, kernel_py=kernel(50.0))
     made = format_command.run(setup, before, TIDY, round=2)
     assert (made.tree, made.id) == (before.tree, before.id)
 
 
-def test_what_the_candidate_changed_itself_is_formatted_and_judged(tmp_path: Path) -> None:
+def test_candidates_own_files_are_formatted_and_judged(tmp_path: Path) -> None:
     """A person may be asked about a file outside of `edit`: it is formatted like the others."""
     setup = create(tmp_path)
     before = entry(setup, kernel_py=kernel(50.0), other_py="y  = 2\n")
@@ -82,7 +82,7 @@ def test_what_the_candidate_changed_itself_is_formatted_and_judged(tmp_path: Pat
     ("printf 'COST = 100.0\\n\\ndef err(m):\\n    return 0\\n' > kernel.py",
      "reverts the whole change"),
 ])
-def test_one_that_fails_or_undoes_the_change(tmp_path: Path, command: str, why: str) -> None:
+def test_failing_or_reverting_formatter_is_an_error(tmp_path: Path, command: str, why: str) -> None:
     setup = create(tmp_path)
     with pytest.raises(InputError, match=why):
         format_command.run(setup, entry(setup, kernel_py=kernel(50.0)), command, round=2)

@@ -1,4 +1,4 @@
-"""Every ruling of the judge, and why."""
+"""The judge's rulings and their reasons."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ def verdict(*rows: Row, speedup: float = 1.5, low: float | None = None,
     (Verdict(valid=True, correct=True, rows=(Row(config_class="tall", correct=True),),
              notes=("no GPU here",)), AUTO, "tie", "no GPU here"),
 ])
-def test_rulings(given: Verdict, policy: Policy, kind: str, words: str) -> None:
+def test_ruling_follows_from_verdict_and_policy(given: Verdict, policy: Policy, kind: str,
+                                                words: str) -> None:
     ruling = rule(given, policy)
     assert (ruling.kind, words in ruling.reason) == (kind, True), ruling
 
@@ -68,7 +69,7 @@ def test_rulings(given: Verdict, policy: Policy, kind: str, words: str) -> None:
                                             detail="kernels take longer"),)),
      "audit: kernels take longer"),
 ])
-def test_who_is_asked_is_told_why(policy: Policy, given: Verdict, doubt: str) -> None:
+def test_approval_request_states_reason(policy: Policy, given: Verdict, doubt: str) -> None:
     assert rule(given, policy).doubts == (doubt,)
 
 
@@ -76,7 +77,7 @@ def test_who_is_asked_is_told_why(policy: Policy, given: Verdict, doubt: str) ->
     ("reject", AUTO, "reject"), ("flag", FLAGGED, "ask"), ("flag", AUTO, "keep"),
     ("note", FLAGGED, "keep"),
 ])
-def test_audit(severity: Severity, policy: Policy, kind: str) -> None:
+def test_audit_findings_reject_or_ask(severity: Severity, policy: Policy, kind: str) -> None:
     found = Finding(rule="clock", severity=severity, detail="odd clocks")
     ruling = rule(verdict(row(0.5), audit=(found,)), policy)
     assert ruling.kind == kind
@@ -87,7 +88,7 @@ def test_audit(severity: Severity, policy: Policy, kind: str) -> None:
     ("frozen", AUTO, "reject"), ("dependency", AUTO, "reject"), ("symlink", AUTO, "reject"),
     ("start-up", FLAGGED, "reject"), ("outside", FLAGGED, "ask"), ("outside", AUTO, "keep"),
 ])
-def test_what_a_patch_must_not_touch(kind: ViolationKind, policy: Policy,
+def test_patch_violations_reject_or_ask(kind: ViolationKind, policy: Policy,
                                      expected: str) -> None:
     found = Violation(kind, "setup.py", "is not for you")
     ruling = rule(verdict(row(0.5)), policy, violations=(found,))
@@ -115,7 +116,7 @@ def test_gain_in_one_of_many_classes_is_kept_if_significant_over_all() -> None:
     assert rule(verdict(*rows, speedup=1.1), AUTO).kind == "keep"
 
 
-def test_tolerance_of_the_manifest() -> None:
+def test_manifest_tolerance_decides_about_small_losses() -> None:
     given = verdict(row(0.5), row(-0.02, "slower", name="odd"))
     assert rule(given, Policy(approval="auto", tolerance=0.03)).kind == "keep"
     assert rule(given, Policy(approval="auto", tolerance=0.01)).kind == "ask"

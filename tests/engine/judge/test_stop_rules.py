@@ -1,4 +1,4 @@
-"""What counts towards an end, and which end it is."""
+"""The counters over rounds and the reasons to stop."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def rounds(*outcomes: RoundOutcome | None) -> list[Round]:
     (("baseline", "keep", "tie"), 2, 0, 1),
     (("baseline", "keep", "regression", "regression", "regression"), 4, 3, 3),
 ])
-def test_only_a_measured_regression_counts_and_all_else_resets(
+def test_only_measured_regressions_count_and_anything_else_resets(
         outcomes: tuple[RoundOutcome | None, ...], done: int, regressions: int,
         gainless: int) -> None:
     """Keep, tie within noise, failed benchmark, failed repair: CONSECUTIVE_REGRESSIONS = 0."""
@@ -39,13 +39,13 @@ def test_only_a_measured_regression_counts_and_all_else_resets(
     assert tally(rounds(*outcomes)[::-1]) == expected
 
 
-def test_a_keep_by_a_person_resets_like_any_other() -> None:
+def test_approved_keep_resets_like_any_other() -> None:
     lost = rounds("baseline", "regression", "regression", "regression")
     assert tally(lost, kept={3}) == RoundCounts(rounds=3, consecutive_regressions=1, without_gain=1)
     assert tally(lost, kept={4}) == RoundCounts(rounds=3)
 
 
-def test_a_gain_that_waits_for_a_person_is_no_rollback() -> None:
+def test_waiting_gain_is_no_rollback() -> None:
     assert tally(rounds("baseline", "tie", "tie"), asked={3}).without_gain == 0
     assert tally(rounds("baseline", "tie", "tie"), asked={2}).without_gain == 1
 
@@ -55,7 +55,7 @@ outcome_lists = st.lists(st.sampled_from(["keep", "tie", "regression", "failed",
 
 
 @given(outcome_lists)
-def test_the_counters_are_the_lengths_of_the_last_runs(outcomes: list[RoundOutcome | None]) -> None:
+def test_counters_are_lengths_of_last_runs(outcomes: list[RoundOutcome | None]) -> None:
     counts = tally(rounds("baseline", *outcomes))
     ended = [one for one in outcomes if one is not None]
     assert counts.rounds == len(ended)
@@ -68,7 +68,7 @@ def test_the_counters_are_the_lengths_of_the_last_runs(outcomes: list[RoundOutco
 
 
 @given(outcome_lists, st.integers(0, 30))
-def test_a_resume_changes_no_counter(outcomes: list[RoundOutcome | None], at: int) -> None:
+def test_resume_changes_no_counter(outcomes: list[RoundOutcome | None], at: int) -> None:
     """A round that an engine was killed in is unended and counts nothing, wherever that was."""
     whole = rounds("baseline", *outcomes)
     ended = [one for one in whole if one.outcome is not None]
@@ -114,14 +114,14 @@ WALL = BudgetSpec(wall_s=100)
     ({"budget": BudgetSpec(pairs=4)}, RoundCounts(),
      {"spent": BudgetUsed(wall_s=1e6, trials=999)}, ""),
 ])
-def test_reasons(fields: dict[str, Any], counts: RoundCounts, now: dict[str, Any],
-                 words: str) -> None:
+def test_each_limit_gives_its_reason(fields: dict[str, Any], counts: RoundCounts,
+                                     now: dict[str, Any], words: str) -> None:
     said = reason_to_stop(Manifest(target_op="x", **fields), counts, **now)
     assert words in said and bool(said) == bool(words)
 
 
 @given(wall_s=st.floats(1, 1e4), used=st.floats(0, 2e4), margin=st.floats(0, 1e4))
-def test_with_a_margin_it_never_stops_later(wall_s: float, used: float, margin: float) -> None:
+def test_margin_never_delays_a_stop(wall_s: float, used: float, margin: float) -> None:
     manifest = Manifest(target_op="x", budget=BudgetSpec(wall_s=wall_s))
     strict = reason_to_stop(manifest, RoundCounts(), spent=BudgetUsed(wall_s=used))
     soft = reason_to_stop(manifest, RoundCounts(), spent=BudgetUsed(wall_s=used), margin_s=margin)

@@ -1,4 +1,4 @@
-"""Room on the disk: measured, made, and asked for in one line before a round."""
+"""Disk room is measured and made before a round; too little of it is one line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def campaign(root: Path, *trees: str) -> Path:
     return folder
 
 
-def test_what_a_folder_takes(tmp_path: Path) -> None:
+def test_folder_size_counts_blocks_once_and_no_links(tmp_path: Path) -> None:
     one = fill(tmp_path / "here" / "deep" / "one", 100)
     (tmp_path / "here" / "link").symlink_to(fill(tmp_path / "elsewhere", 500))
     assert 100 * KIB <= disk_space.used(tmp_path / "here") < 120 * KIB
@@ -38,7 +38,7 @@ def test_what_a_folder_takes(tmp_path: Path) -> None:
     assert disk_space.used(tmp_path / "nowhere") == 0
 
 
-def test_between_rounds_only_the_trees_in_use_stay(tmp_path: Path) -> None:
+def test_trim_keeps_only_trees_in_use(tmp_path: Path) -> None:
     folder = campaign(tmp_path, "base", "best", "old", "older")
     fill(folder / "worktrees" / "fixed-1" / "kernel.c", 50)
     (folder / "worktrees" / "fixed-1").chmod(0o500)
@@ -50,7 +50,7 @@ def test_between_rounds_only_the_trees_in_use_stay(tmp_path: Path) -> None:
     assert 250 * KIB <= freed < 300 * KIB and tmp_path.is_dir()
 
 
-def test_a_trimmed_tree_is_made_again(tmp_path: Path) -> None:
+def test_trimmed_tree_is_checked_out_again(tmp_path: Path) -> None:
     repo = CampaignRepo.create(tmp_path / "campaign", "rms", repos.project(tmp_path / "user"))
     tree = repo.tree_of(repo.base)
     place = repo.folder / "trees" / tree
@@ -60,7 +60,7 @@ def test_a_trimmed_tree_is_made_again(tmp_path: Path) -> None:
         assert disk_space.trim(repo.folder, ()) > 0 and not place.exists()
 
 
-def test_what_a_round_needs_grows_with_what_it_runs(tmp_path: Path) -> None:
+def test_need_of_a_round_grows_with_slots_devices_and_cache(tmp_path: Path) -> None:
     folder = campaign(tmp_path, "base")
     one = disk_space.need(folder, base_tree="base", slots=1)
     assert one >= 600 * KIB
@@ -70,19 +70,19 @@ def test_what_a_round_needs_grows_with_what_it_runs(tmp_path: Path) -> None:
     assert disk_space.need(folder, base_tree="base", slots=1) - one >= 3000 * KIB
 
 
-def test_room_that_is_there_is_no_news(tmp_path: Path) -> None:
+def test_enough_room_gives_no_notice(tmp_path: Path) -> None:
     folder = campaign(tmp_path, "base", "best", "old")
     assert disk_space.make_room(folder, base_tree="base", slots=4, keep=("best",)) == ""
     assert not (folder / "trees" / "old").exists() and (folder / "trees" / "best").exists()
 
 
-def test_what_had_to_go_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_clean_up_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk_space, "NOTICE_BYTES", 90 * KIB)
     said = disk_space.make_room(campaign(tmp_path, "base", "old"), base_tree="base", slots=1)
     assert said.startswith("removed 100 KiB of checkouts") and "\n" not in said
 
 
-def test_too_little_room_is_told_before_the_round(tmp_path: Path) -> None:
+def test_too_little_room_is_an_error_before_the_round(tmp_path: Path) -> None:
     folder = campaign(tmp_path, "base")
     fill(folder / "scratch" / "verify-0" / "left", 100)
     with pytest.raises(EnvironmentFault, match="a round of 1000000000 slots needs about") as error:
@@ -92,7 +92,7 @@ def test_too_little_room_is_told_before_the_round(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("most_kib", "fits"), [(10_000, True), (900, True), (500, False)])
-def test_a_campaigns_own_budget(tmp_path: Path, most_kib: int, fits: bool) -> None:
+def test_disk_budget_of_a_campaign(tmp_path: Path, most_kib: int, fits: bool) -> None:
     folder = campaign(tmp_path, "base", "old")  # 100 KiB stay, a round of one slot needs 600
     fill(folder / "scratch" / "left", 100)
 
@@ -107,7 +107,7 @@ def test_a_campaigns_own_budget(tmp_path: Path, most_kib: int, fits: bool) -> No
     assert (folder / "scratch" / "left").exists() is fits
 
 
-def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
+def test_full_file_system_is_an_error(tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(small)],
@@ -123,7 +123,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
         subprocess.run(["umount", "-l", str(small)], check=False)
 
 
-def test_what_an_ended_campaign_does_not_need(tmp_path: Path) -> None:
+def test_disposable_folders_of_an_ended_campaign(tmp_path: Path) -> None:
     folder = tmp_path / "campaign"
     for name in (*disk_space.DISPOSABLE, "repo.git/kopt/index-dead", "patches", "rounds",
                  "carried"):

@@ -1,4 +1,4 @@
-"""The disk while workers write: who takes more than there is room for is ended, with the reason."""
+"""A slot that writes more than there is room for is ended, with the reason."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.engine.rounds.test_disk_space import KIB, fill
 from tests.support import campaigns
 
 
-def test_who_has_written_most_is_ended(tmp_path: Path) -> None:
+def test_slot_that_has_written_most_is_ended(tmp_path: Path) -> None:
     watch = DiskWatch(tmp_path, 1000 * KIB)
     for name in "ab":
         fill(tmp_path / name / "tree", 100)
@@ -33,7 +33,7 @@ def test_who_has_written_most_is_ended(tmp_path: Path) -> None:
         assert not one.cancel.is_set(), "the first one's files are going"
 
 
-def test_nobody_is_ended_for_what_no_worker_wrote(tmp_path: Path) -> None:
+def test_no_slot_is_ended_for_files_of_others(tmp_path: Path) -> None:
     watch = DiskWatch(tmp_path, 100 * KIB)
     fill(tmp_path / "a" / "tree", 500)
     with watch.slot(tmp_path / "a") as one:
@@ -43,7 +43,7 @@ def test_nobody_is_ended_for_what_no_worker_wrote(tmp_path: Path) -> None:
         assert not one.cancel.is_set()
 
 
-def test_a_disk_that_fills_up_ends_one_without_a_budget(
+def test_full_disk_ends_a_slot_without_a_budget(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = DiskWatch(tmp_path, None)
     with watch.slot(tmp_path / "a") as one:
@@ -56,7 +56,7 @@ def test_a_disk_that_fills_up_ends_one_without_a_budget(
         assert one.reason.endswith("8.0 MiB are free on the disk")
 
 
-def test_stopping_ends_all_and_those_to_come(tmp_path: Path) -> None:
+def test_stop_cancels_all_slots_and_later_ones(tmp_path: Path) -> None:
     watch = DiskWatch(tmp_path, None, interval_s=0.01)
     watch.start()
     with watch.slot(tmp_path) as one:
@@ -67,7 +67,7 @@ def test_stopping_ends_all_and_those_to_come(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_worker_that_fills_the_disk_is_ended_in_the_middle(
+def test_worker_that_fills_the_disk_is_ended(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk_space, "INTERVAL_S", 0.2)
     command = "sh -c 'dd if=/dev/zero of={worktree}/junk bs=1M count=80; sleep 500' {prompt}"

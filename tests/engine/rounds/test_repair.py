@@ -1,4 +1,4 @@
-"""Repairs: up to three attempts with the hypothesis kept, each gated and recorded."""
+"""A wrong candidate gets up to three repairs with its hypothesis; each is judged and recorded."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def decisions(setup: Setup) -> list[tuple[str, str]]:
         return [(d.kind, d.reason) for d in reversed(reader.decisions(setup.id))]
 
 
-def test_what_is_wrong_goes_back_and_is_kept_once_it_is_mended(tmp_path: Path) -> None:
+def test_wrong_candidate_is_repaired_and_kept(tmp_path: Path) -> None:
     setup = create(tmp_path)
     campaigns.run(setup)
     made = decisions(setup)
@@ -49,7 +49,7 @@ def test_what_is_wrong_goes_back_and_is_kept_once_it_is_mended(tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_the_third_repair_is_the_last_and_no_regression(tmp_path: Path) -> None:
+def test_third_repair_is_the_last_and_is_no_regression(tmp_path: Path) -> None:
     setup = create(tmp_path, "--never")
     campaigns.run(setup)
     assert [kind for kind, _ in decisions(setup)] == ["repair", "repair", "repair", "reject"]
@@ -59,7 +59,7 @@ def test_the_third_repair_is_the_last_and_no_regression(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_repair_that_the_budget_does_not_pay_for_is_none(tmp_path: Path) -> None:
+def test_repair_beyond_the_cost_budget_is_not_begun(tmp_path: Path) -> None:
     setup = create(tmp_path, "--never", budget={"pairs": 4, "cost": 2.5})
     campaigns.run(setup)
     assert [kind for kind, _ in decisions(setup)] == ["repair", "reject"]
@@ -84,6 +84,6 @@ def faulty(kind: str, detail: str) -> Verdict:
     (faulty("benchmark-fault", "stale-file"), False),
     (rejected("audit: it reads the clock"), False), (rejected("tampered"), False),
     (Verdict(valid=True, correct=True, rows=(RIGHT,)), False)])
-def test_what_is_wrong_or_broken_is_mended_and_what_cheats_is_not(
+def test_wrong_or_broken_is_repairable_and_cheating_is_not(
         verdict: Verdict, mendable: bool) -> None:
     assert repair.is_repairable(verdict) is mendable

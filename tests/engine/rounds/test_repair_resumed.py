@@ -1,4 +1,4 @@
-"""Repairs that `kill -9` cut short go on: their hypothesis and their number are kept."""
+"""Repairs resume after `kill -9` with their hypothesis and their attempt number."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def attempts(setup: Setup) -> list[int]:
 
 
 @pytest.mark.slow
-def test_a_repair_that_was_killed_goes_on_as_the_attempt_it_was(tmp_path: Path) -> None:
+def test_killed_repair_resumes_as_the_same_attempt(tmp_path: Path) -> None:
     hold = tmp_path / "hold"
     hold.touch()
     setup = create(tmp_path, "--hold", str(hold))
@@ -73,7 +73,7 @@ def test_a_repair_that_was_killed_goes_on_as_the_attempt_it_was(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_kills_after_every_decision_give_no_attempt_more(tmp_path: Path) -> None:
+def test_kills_after_every_decision_add_no_attempt(tmp_path: Path) -> None:
     setup = create(tmp_path, "--never")
     for count in (1, 2, 3):
         assert start(setup, KOPT_FAILPOINT="second-try.begun").wait(120) == -signal.SIGKILL
@@ -85,7 +85,7 @@ def test_kills_after_every_decision_give_no_attempt_more(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_controls_are_looked_at_while_a_repair_is_checked_out_again(
+def test_controls_are_read_while_a_repair_is_checked_out(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = create(tmp_path)
     assert start(setup, KOPT_FAILPOINT="second-try.begun").wait(120) == -signal.SIGKILL
@@ -113,7 +113,7 @@ def applied(setup: Setup, control: int) -> bool:
 
 
 @pytest.mark.slow
-def test_what_was_captured_and_not_judged_is_repaired_all_the_same(tmp_path: Path) -> None:
+def test_captured_candidate_is_judged_and_repaired_after_a_kill(tmp_path: Path) -> None:
     setup = create(tmp_path)
     running = start(setup)
     campaigns.until(lambda: campaigns.candidates(setup, "captured"))
@@ -124,7 +124,7 @@ def test_what_was_captured_and_not_judged_is_repaired_all_the_same(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_repair_that_the_budget_pays_for_no_more_is_not_taken_up(tmp_path: Path) -> None:
+def test_repair_beyond_a_reduced_budget_is_not_resumed(tmp_path: Path) -> None:
     setup = create(tmp_path, "--never", budget={"pairs": 4, "cost": 2.5})
     assert start(setup, KOPT_FAILPOINT="second-try.begun").wait(120) == -signal.SIGKILL
     assert campaigns.run(setup).error is None
@@ -170,5 +170,5 @@ def same_when_killed(root: Path, by_command: str, kinds: list[str]) -> None:
 
 
 @pytest.mark.slow
-def test_records_of_repairs_are_those_of_an_undisturbed_run(tmp_path: Path) -> None:
+def test_killed_repairs_leave_the_records_of_an_undisturbed_run(tmp_path: Path) -> None:
     same_when_killed(tmp_path, BY_COMMAND, ["repair", "repair", "keep"])

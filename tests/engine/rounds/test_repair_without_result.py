@@ -1,4 +1,4 @@
-"""A repair that brings nothing is one of the three attempts, and the hypothesis goes on."""
+"""A repair without a result uses up one of the three attempts; the hypothesis continues."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def create(root: Path, *ways: str, **fields: Any) -> Setup:
 
 
 @pytest.mark.slow
-def test_attempts_that_bring_nothing_leave_the_others(tmp_path: Path) -> None:
+def test_attempt_without_result_counts_and_the_next_begins(tmp_path: Path) -> None:
     setup = create(tmp_path, WRONG, "exits", "idles", RIGHT)
     campaigns.run(setup)
     made = decisions(setup)
@@ -64,7 +64,7 @@ def test_attempts_that_bring_nothing_leave_the_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_third_is_the_last_whatever_it_brings(tmp_path: Path) -> None:
+def test_third_attempt_is_the_last(tmp_path: Path) -> None:
     setup = create(tmp_path, WRONG, "undoes", "exits", "exits")
     campaigns.run(setup)
     assert [kind for kind, _ in decisions(setup)] == ["repair"] * 3
@@ -74,7 +74,7 @@ def test_the_third_is_the_last_whatever_it_brings(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_budget_pays_for_each(tmp_path: Path) -> None:
+def test_every_attempt_is_paid_from_the_budget(tmp_path: Path) -> None:
     setup = create(tmp_path, WRONG, "exits", "exits", RIGHT, budget={"pairs": 4, "cost": 3.0})
     campaigns.run(setup)
     assert [kind for kind, _ in decisions(setup)] == ["repair", "repair"]
@@ -82,7 +82,7 @@ def test_the_budget_pays_for_each(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_killed_after_each_it_goes_on_as_the_attempt_it_was(tmp_path: Path) -> None:
+def test_kill_after_each_attempt_resumes_the_same_attempt(tmp_path: Path) -> None:
     setup = create(tmp_path, WRONG, "exits", "exits", RIGHT)
     for count in (1, 2, 3):
         assert start(setup, KOPT_FAILPOINT="second-try.begun").wait(120) == -signal.SIGKILL
@@ -108,7 +108,7 @@ def test_records_are_those_of_an_undisturbed_run(tmp_path: Path) -> None:
     same_when_killed(tmp_path, BY_COMMAND, ["repair", "repair", "repair", "keep"])
 
 
-def test_an_agent_is_told_how_often_it_brought_nothing() -> None:
+def test_complaint_counts_attempts_without_result() -> None:
     first = repair.again(TASK, entry("total.c"), Path("/t"), "wrong")
     third = repair.again(TASK, entry("total.c"), Path("/t"), "wrong", tries=2)
     assert first is not None and third is not None and first.repair is not None

@@ -74,7 +74,7 @@ def same_when_killed(root: Path, handed_in: dict[str, dict[str, str]], kills: tu
 
 
 @pytest.mark.slow
-def test_killed_between_a_decision_and_its_slot_leaves_no_trace(tmp_path: Path) -> None:
+def test_kill_between_decision_and_slot_leaves_no_trace(tmp_path: Path) -> None:
     setup = same_when_killed(tmp_path, {
         "a": {"kernel_py": GAIN_A}, "b": {"kernel_py": GAIN_B},
         "frozen": {"bench_py": test_kill_command_campaign.BENCH + "# mine\n"},
@@ -88,7 +88,7 @@ def test_killed_between_a_decision_and_its_slot_leaves_no_trace(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_killed_while_it_is_asked_who_waits_and_who_stands_back(tmp_path: Path) -> None:
+def test_kill_between_ask_and_deferral_leaves_no_trace(tmp_path: Path) -> None:
     setup = same_when_killed(tmp_path, {
         "a": {"kernel_py": GAIN_A}, "b": {"kernel_py": GAIN_B},
     }, ("decided.ask", "decided.stands-back"), approval="review")
@@ -97,7 +97,7 @@ def test_killed_while_it_is_asked_who_waits_and_who_stands_back(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_what_was_rolled_back_is_refused_in_another_form(tmp_path: Path) -> None:
+def test_rolled_back_change_is_refused_in_another_form(tmp_path: Path) -> None:
     spaced = {cost: KERNEL.replace("A = 60.0", f"A{' ' * cost}= 5.0") for cost in (2, 3)}
     setup = create(tmp_path, {"first": {"kernel_py": spaced[2]}}, max_iterations=3,
                    format_command="sed -i 's/  */ /' kernel.py",
@@ -127,7 +127,7 @@ def journal(setup: Setup, writer: Writer) -> dict[str, Candidate]:
     return made
 
 
-def test_what_another_round_brought_leaves_a_slot_of_that_name_alone(tmp_path: Path) -> None:
+def test_candidate_of_another_round_leaves_slot_of_same_name_alone(tmp_path: Path) -> None:
     setup = campaigns.create(tmp_path)
     writer, reader = Writer(setup.workspace), Reader(setup.workspace)
     made = journal(setup, writer)
@@ -159,7 +159,7 @@ def test_what_another_round_brought_leaves_a_slot_of_that_name_alone(tmp_path: P
     writer.close()
 
 
-def test_slots_that_begin_anew_stay_in_their_order(tmp_path: Path) -> None:
+def test_restarted_slots_keep_their_order(tmp_path: Path) -> None:
     setup = campaigns.create(tmp_path)
     writer = Writer(setup.workspace)
     planned = [Slot(campaign=setup.id, round=2, slot=name, kind="fixed", backend="cli",

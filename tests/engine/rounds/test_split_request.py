@@ -1,4 +1,4 @@
-"""A candidate that divides the classes, and that kopt cannot split, goes back to its agent once."""
+"""A divergent candidate that kopt cannot split goes back to its agent once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WANTED = SplitRequest(candidate="c1", tree="", faster=("context=1024",), slower=
     (["total.c"], False, ["cli"]),
     (["total.c", "x.c"], True, ["cli"]),  # more than kopt can divide by itself
 ])
-def test_kopt_tries_itself_and_then_asks_the_agent(paths: list[str], split: bool,
+def test_split_backend_goes_first_and_then_the_agent(paths: list[str], split: bool,
                                                    backends: list[str]) -> None:
     tried = [split_retry.again(TASK, entry(*paths), Path("/t"), DIVERGED, "total.c", split=split,
                           tries=tries, complaint="needs a split") for tries in range(3)]
@@ -49,12 +49,12 @@ def test_kopt_tries_itself_and_then_asks_the_agent(paths: list[str], split: bool
     assert split_retry.again(last, entry(*paths), Path("/t"), DIVERGED, "total.c") is None
 
 
-def test_a_cheat_is_not_divided() -> None:
+def test_rejected_candidate_is_not_split() -> None:
     cheat = replace(DIVERGED, audit=(Finding(rule="audit", severity="reject", detail="sleeps"),))
     assert split_retry.again(TASK, entry("total.c"), Path("/t"), cheat, "total.c") is None
 
 
-def test_only_agents_are_asked() -> None:
+def test_only_an_agent_is_asked_to_split() -> None:
     search = msgspec.structs.replace(TASK, backend="search")
     assert (
         split_retry.again(search, entry("total.c"), Path("/t"), DIVERGED, "total.c", split=False)
@@ -79,7 +79,7 @@ def asked(folder: Path, wanted: SplitRequest, target: Any = split_case.TARGET,
     return (Path(bench.scratch) / LOG).read_text(), Path(bench.scratch) / "home" / "candidate"
 
 
-def test_the_agent_is_told_who_gains_and_on_what_to_dispatch(tmp_path: Path) -> None:
+def test_split_prompt_names_classes_and_dispatch_columns(tmp_path: Path) -> None:
     said, folder = asked(tmp_path, WANTED)
     for words in ("## Kernel split", str(folder), "- faster: context=1024\n",
                   "- slower: context=8\n", "- neither: context=64\n", "the default",
@@ -90,7 +90,7 @@ def test_the_agent_is_told_who_gains_and_on_what_to_dispatch(tmp_path: Path) -> 
     assert (folder / "src/wide.h").read_text() == "wide" and not (folder / "bench.py").exists()
 
 
-def test_a_kernels_classes_are_told_with_their_sizes(tmp_path: Path) -> None:
+def test_split_prompt_names_sizes_of_kernel_classes(tmp_path: Path) -> None:
     said, _ = asked(tmp_path, msgspec.structs.replace(WANTED, faster=("large",), slower=("small",),
                                                       others=(), deleted=()),
                     test_kernel_split.TARGET)
@@ -98,7 +98,7 @@ def test_a_kernels_classes_are_told_with_their_sizes(tmp_path: Path) -> None:
     assert "dispatch on n," in said and "neither" not in said and "it deletes" not in said
 
 
-def test_a_split_that_is_mended_lies_in_the_folder_already(tmp_path: Path) -> None:
+def test_repair_of_a_split_starts_from_the_split(tmp_path: Path) -> None:
     said, _ = asked(tmp_path, WANTED, repair=RepairRequest(attempt=1, of=3, candidate="c2", tree="",
                                                 changed=(), deleted=(), complaint="wrong"))
     assert "## Repair, attempt 1 of 3" in said and "this folder holds your split of it" in said
@@ -139,7 +139,7 @@ def create(root: Path, agent: Path, *backends: str, rounds: int = 1) -> Setup:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("backends", "count"), [((), 1), (("split",), 2)])
-def test_its_split_is_kept_and_kills_leave_no_trace(tmp_path: Path, backends: tuple[str, ...],
+def test_agents_split_is_kept_and_kills_leave_no_trace(tmp_path: Path, backends: tuple[str, ...],
                                                     count: int) -> None:
     found = {}
     for name, kills in (("undisturbed", 0), ("killed", count)):
@@ -159,7 +159,7 @@ def test_its_split_is_kept_and_kills_leave_no_trace(tmp_path: Path, backends: tu
 
 
 @pytest.mark.slow
-def test_later_rounds_are_told_what_needs_a_split(tmp_path: Path) -> None:
+def test_later_rounds_brief_what_needs_a_split(tmp_path: Path) -> None:
     """Its agent, asked once, does not do it."""
     setup = create(tmp_path, tmp_path / "agent.py", rounds=2)
     (tmp_path / "agent.py").write_text(AGENT.replace("1.0 if split else 1.5", "1.5").replace(

@@ -1,4 +1,4 @@
-"""A candidate that some classes gain by and others lose by is taken where it gains alone."""
+"""A candidate that only some classes gain from is split: only those use it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def merged(old: str, new: str, condition: str = "context >= 1024", **point: int)
                  ["context=1024"])
 
 
-def test_a_candidates_kernel_is_taken_where_it_gains(tmp_path: Path) -> None:
+def test_candidates_kernel_is_used_where_it_gains(tmp_path: Path) -> None:
     source = merged(OLD, WIDE)
     library = built(tmp_path, source)
     assert [tile_taken(library, size, 2) for size in (8, 1023, 1024, 4096)] == [32, 32, 256, 256]
@@ -50,7 +50,7 @@ def test_a_candidates_kernel_is_taken_where_it_gains(tmp_path: Path) -> None:
     assert "context >= 1024: total_v1 (a candidate's own), class context=1024" in source
 
 
-def test_a_candidate_for_a_split_source_is_one_more_branch(tmp_path: Path) -> None:
+def test_split_source_gets_one_more_branch(tmp_path: Path) -> None:
     twice = merged(ONCE, ONCE.replace("TILE 32", "TILE 256"))
     library = built(tmp_path, twice)
     assert [tile_taken(library, size, 1) for size in (8, 64, 1024)] == [4, 32, 256]
@@ -76,7 +76,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_no_variant_is_refused(name: str) -> None:
+def test_source_that_is_no_variant_is_refused(name: str) -> None:
     old, new, words = REFUSED[name]
     with pytest.raises(Refused, match=words):
         merged(old, new)
@@ -91,7 +91,7 @@ def test_what_is_no_variant_is_refused(name: str) -> None:
     ("context>1024", ({"context": 1025}, {"context": regions.FAR})),
     ("mtp=4 context>1024", ({"mtp": 4, "context": 1025}, {"mtp": 4, "context": regions.FAR})),
     ("small", ()), ("all", ()), ("", ())])
-def test_a_classs_name_gives_its_rows(name: str, wanted: tuple[dict[str, int], ...]) -> None:
+def test_class_name_selects_its_rows(name: str, wanted: tuple[dict[str, int], ...]) -> None:
     assert regions.corners(name) == wanted
 
 
@@ -110,20 +110,20 @@ WANTED = {
 
 
 @pytest.mark.parametrize("name", WANTED)
-def test_the_condition_is_found_from_the_classes_names(name: str) -> None:
+def test_condition_is_derived_from_class_names(name: str) -> None:
     faster, slower, others, wanted = WANTED[name]
     given = SplitRequest(candidate="c1", tree="", faster=faster, slower=slower, others=others)
     _, condition = split_off(OLD, WIDE, given, split_case.TARGET)
     assert str(condition) == wanted
 
 
-def test_classes_that_nothing_tells_apart_are_not_split() -> None:
+def test_indistinguishable_classes_are_not_split() -> None:
     given = SplitRequest(candidate="c1", tree="", faster=("tall",), slower=("wide",))
     with pytest.raises(Refused, match="no condition on a parameter tells tall from wide"):
         split_off(OLD, WIDE, given, split_case.TARGET)
 
 
-def test_a_kernels_classes_are_told_by_their_sizes() -> None:
+def test_kernel_classes_are_told_apart_by_sizes() -> None:
     old = test_kernel_split.KERNEL
     given = SplitRequest(candidate="c1", tree="", faster=("large",), slower=("small",))
     text, condition = split_off(old, old.replace("TILE 64", "TILE 4096"), given,
@@ -131,7 +131,7 @@ def test_a_kernels_classes_are_told_by_their_sizes() -> None:
     assert str(condition) == "n >= 40000" and len(C().read(text)[1]) == 1
 
 
-def test_the_worker_writes_it_without_a_search(tmp_path: Path) -> None:
+def test_worker_writes_split_without_search(tmp_path: Path) -> None:
     given = split_case.bench(tmp_path)
     tree = split_case.project(tmp_path / "candidate", total_c=WIDE)
     task = Task(slot="p", kind="planned", backend="split", hypothesis="", bottleneck="", seed=1,
@@ -170,7 +170,7 @@ AGAIN = {
 
 
 @pytest.mark.parametrize("name", AGAIN)
-def test_what_diverges_is_given_to_the_split(name: str) -> None:
+def test_divergent_candidate_is_given_to_split(name: str) -> None:
     task, found, paths, wanted = AGAIN[name]
     again = split_retry.again(task, entry(*paths), Path("/t"), found, "total.c")
     assert (again is not None) == wanted

@@ -1,4 +1,4 @@
-"""A candidate whose own files cannot be written ends as a candidate, and no campaign with it."""
+"""A candidate whose files cannot be written is rejected; the campaign continues."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support import campaigns, repos
 
 
 @pytest.mark.slow
-def test_a_file_in_the_place_of_a_built_folder_is_the_candidates_fault(tmp_path: Path) -> None:
+def test_file_in_place_of_built_folder_rejects_candidate(tmp_path: Path) -> None:
     manifest = campaigns.project(tmp_path / "p", carry=["lib/**"], edit=["scale.c", "lib"],
                                  pool={"slots": 1, "backends": ["inbox"]})
     repos.commit(tmp_path / "p", {".gitignore": "lib/\n"}, "built files are ignored")

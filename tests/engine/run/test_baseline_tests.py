@@ -1,4 +1,4 @@
-"""The full tests of a project: the unmodified code has to pass them before anybody improves it."""
+"""The unmodified code must pass the project's full tests; after that, only the best runs them."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def command(root: Path, **fields: Any) -> Setup:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("create", [command, campaigns.given])
-def test_a_baseline_that_fails_its_full_tests_ends_the_campaign(create: Create,
+def test_baseline_that_fails_full_tests_ends_campaign(create: Create,
                                                                 tmp_path: Path) -> None:
     setup = create(tmp_path, full_test_command=FAILS)
-    for _ in range(2):  # whoever starts it again is told again
+    for _ in range(2):  # every new start reports it
         engine = run(setup)
         ended = campaign(setup)
         assert ended.state == "failed" and "\n" not in ended.reason
@@ -42,11 +42,11 @@ def test_a_baseline_that_fails_its_full_tests_ends_the_campaign(create: Create,
         assert "full_test_command" in str(engine.error), engine.error
     assert candidates(setup) == [] and setup.repo.best == setup.repo.base
     with reading(setup) as reader:
-        assert [one.n for one in reader.rounds(setup.id)] == [1]
+        assert [round.n for round in reader.rounds(setup.id)] == [1]
 
 
 @pytest.mark.parametrize("create", [command, campaigns.given])
-def test_the_commands_of_each_candidate_run_on_the_baseline_besides(create: Create,
+def test_baseline_runs_quick_tests_and_full_tests(create: Create,
                                                                  tmp_path: Path) -> None:
     setup = create(tmp_path, test_command=FAILS, full_test_command="true")
     run(setup)
@@ -56,7 +56,7 @@ def test_the_commands_of_each_candidate_run_on_the_baseline_besides(create: Crea
 @pytest.mark.parametrize(("purpose", "commands"), [
     ("baseline", ("few", "all")), ("headline", ("all", "")), ("verify", ("few", "")),
     ("canary", ("few", "")), ("final", ("few", ""))])
-def test_full_tests_are_for_the_baseline_and_the_best_alone(purpose: str,
+def test_full_tests_run_only_for_baseline_and_best(purpose: str,
                                                             commands: tuple[str, str]) -> None:
     manifest = Manifest(target_op="x", test_command="few", full_test_command="all")
     assert commands_of(manifest, purpose) == commands

@@ -1,4 +1,4 @@
-"""Budgets: counted over all engines of a campaign, with time left to judge what is in flight."""
+"""Budgets count over all engines of a campaign and reserve time to judge candidates in flight."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Clock:
 
 
 class Book:
-    """A journal's rounds, as far as a meter sees them."""
+    """The part of a journal that a meter writes to."""
 
     def __init__(self) -> None:
         self.open = True
@@ -50,7 +50,7 @@ class Book:
         self.writes += 1
 
 
-def test_time_goes_into_the_journal_every_few_seconds() -> None:
+def test_time_is_recorded_every_few_seconds() -> None:
     clock, book = Clock(), Book()
     meter = SpendingMeter(book, clock=clock)
     for _ in range(100):
@@ -61,7 +61,7 @@ def test_time_goes_into_the_journal_every_few_seconds() -> None:
     assert meter.spent.wall_s - book.seconds < BEAT_S
 
 
-def test_what_is_spent_before_the_first_round_counts_in_it() -> None:
+def test_spending_before_first_round_counts_in_it() -> None:
     clock, book = Clock(), Book()
     book.open = False
     meter = SpendingMeter(book, clock=clock)
@@ -73,7 +73,7 @@ def test_what_is_spent_before_the_first_round_counts_in_it() -> None:
     assert book.seconds == 20.0
 
 
-def test_a_pause_costs_nothing() -> None:
+def test_pause_costs_no_time() -> None:
     clock, book = Clock(), Book()
     meter = SpendingMeter(book, clock=clock)
     clock.now += 3
@@ -86,7 +86,7 @@ def test_a_pause_costs_nothing() -> None:
     assert (book.seconds, meter.spent) == (7.0, BudgetUsed(wall_s=7.0, trials=1))
 
 
-def test_a_host_that_only_decides_spends_nothing() -> None:
+def test_deciding_host_spends_no_time() -> None:
     clock, book = Clock(), Book()
     meter = SpendingMeter(book, BudgetUsed(wall_s=9.0), running=False, clock=clock)
     clock.now += 50
@@ -99,8 +99,8 @@ steps = st.lists(st.tuples(st.sampled_from(["work", "note", "beat", "pause", "re
 
 
 @given(steps)
-def test_engine_after_engine_loses_no_more_than_a_beat(steps: list[tuple[str, float]]) -> None:
-    """What the journal holds is never more than what was worked, nor less but for the kills."""
+def test_each_killed_engine_loses_at_most_one_interval(steps: list[tuple[str, float]]) -> None:
+    """The journal never holds more time than was worked, and a kill loses one interval at most."""
     clock, book = Clock(), Book()
     meter = SpendingMeter(book, clock=clock)
     worked, paused, kills = 0.0, False, 0
@@ -121,7 +121,7 @@ def test_engine_after_engine_loses_no_more_than_a_beat(steps: list[tuple[str, fl
     assert meter.spent.wall_s >= worked - kills * BEAT_S - 1e-6
 
 
-def test_a_round_that_starts_again_keeps_what_it_spent(tmp_path: Path) -> None:
+def test_restarted_round_keeps_its_spending(tmp_path: Path) -> None:
     writer = Writer(tmp_path)
     writer.add_campaign(samples.campaign())
     with pytest.raises(LookupError):
@@ -154,7 +154,7 @@ EACH = DurationEstimates(verdict=10.0, final=20.0, end_to_end=60.0)
     (100.0, EACH, 16, {}, 50.0),
     (2.0, EACH, 1, {}, 1.0),
 ])
-def test_the_margin_holds_a_verdict_for_all_in_flight_and_what_comes_after(
+def test_margin_covers_verdicts_in_flight_and_the_end(
         wall_s: float | None, each: DurationEstimates, candidates: int, more: dict[str, Any],
         margin: float) -> None:
     assert spending.margin_s(BudgetSpec(wall_s=wall_s), each, candidates, **more) == margin
@@ -162,7 +162,7 @@ def test_the_margin_holds_a_verdict_for_all_in_flight_and_what_comes_after(
 
 @given(st.floats(1, 1e5), st.floats(0, 1e4), st.integers(0, 64), st.integers(1, 8),
        st.integers(0, 9))
-def test_the_margin_grows_with_what_is_in_flight(wall_s: float, each_s: float, flying: int,
+def test_margin_grows_with_candidates_in_flight(wall_s: float, each_s: float, flying: int,
                                                  cards: int, gains: int) -> None:
     of = BudgetSpec(wall_s=wall_s)
     each = DurationEstimates(verdict=each_s, final=each_s, end_to_end=each_s)
@@ -183,7 +183,7 @@ def recorded(folder: Path, *verdicts: tuple[str, float]) -> dict[int, VerdictRow
     return {row.id: row for row in Reader(folder).verdicts("rms")}
 
 
-def test_how_long_a_verdict_takes_is_what_the_newest_took(tmp_path: Path) -> None:
+def test_verdict_duration_is_estimated_from_newest_verdicts(tmp_path: Path) -> None:
     assert spending.estimate_durations({}) == DurationEstimates()
     rows = recorded(tmp_path, *(("verify", 99.0 if number == 0 else 3.0 if number == 9 else 2.0)
                                 for number in range(spending.LAST + 3)))
@@ -199,7 +199,7 @@ def test_how_long_a_verdict_takes_is_what_the_newest_took(tmp_path: Path) -> Non
     ([("baseline", 7.0), ("canary", 500.0), ("format", 3.0), ("headline", 9.0), ("e2e", 80.0)],
      DurationEstimates(verdict=3.0, final=9.0, end_to_end=80.0)),
 ])
-def test_each_kind_of_verdict_has_its_own_time(
+def test_durations_are_estimated_per_kind_of_verdict(
         verdicts: list[tuple[str, float]], each: DurationEstimates, tmp_path: Path) -> None:
     rows = recorded(tmp_path, *verdicts)
     assert spending.estimate_durations(rows, end_to_end=True) == each
@@ -216,16 +216,16 @@ def decided(*kinds: DecisionKind) -> CampaignHistory:
 @pytest.mark.parametrize(("kinds", "candidates", "gains"), [
     ((), 8, 0), (("tie", "reject"), 8, 0), (("keep", "tie"), 3, 2), (("keep", "runner-up"), 3, 3),
     (("ask", "tie", "repair", "split"), 4, 1), (("keep",), 0, 0)])
-def test_candidates_in_flight_are_gains_as_often_as_those_before(
+def test_gains_in_flight_are_estimated_from_past_rate(
         kinds: tuple[DecisionKind, ...], candidates: int, gains: int) -> None:
     assert spending.gains_of(decided(*kinds), candidates) == gains
 
 
 @pytest.mark.parametrize(("flying", "found", "cards"), [
     (0, 0, 1), (1, 0, 1), (4, 1, 1), (4, 3, 2), (9, 5, 4), (2, 8, 8)])
-def test_what_comes_after_the_last_round_ends_before_the_deadline(
+def test_end_of_campaign_fits_before_deadline(
         tmp_path: Path, flying: int, found: int, cards: int) -> None:
-    """The clock runs as long as work may go on, and then for all that is still to be done."""
+    """The clock runs while work may continue, and then for everything that is still to be done."""
     setup = campaigns.create(tmp_path, budget={"wall_s": 2000}, e2e_command="true",
                              format_command="true")
     setup = dataclasses.replace(setup, devices=setup.devices * cards)
@@ -246,7 +246,7 @@ def test_what_comes_after_the_last_round_ends_before_the_deadline(
     gains = found + -(-flying // 2)
     clock.now += ENDING_S + -(-flying // cards) * took["verify"]
     clock.now += max(0, gains - 1) * took["verify"]  # runners-up, on the new best
-    clock.now += gains * took["verify"]  # as they were formatted
+    clock.now += gains * took["verify"]  # of their formatted forms
     clock.now += took["headline"] + took["e2e"]
     assert 1990 < meter.spent.wall_s <= 2000.5
 
@@ -277,16 +277,16 @@ def past(*rounds: tuple[float, int]) -> CampaignHistory:
     ({"wall_s": 100}, {"wall_s": 99}, ((20.0, 20),), 10.0, [1]),
     ({"wall_s": 100, "trials": 50}, {"wall_s": 0, "trials": 44}, ((1.0, 90),), 0.0, [2, 2, 2]),
 ])
-def test_searches_get_what_trials_and_time_are_left(
+def test_searches_get_remaining_trials_and_time(
         given: dict[str, Any], used: dict[str, Any], before: tuple[tuple[float, int], ...],
         kept_s: float, allowed: list[int]) -> None:
     found = spending.afford(tasks(24, 24, 24), BudgetSpec(**given), BudgetUsed(**used),
                             past(*before), kept_s, {})
     assert [task.trials for task in found] == allowed
-    assert not found or found[-1].slot == "s2", "the canonical slot is the last to go"
+    assert not found or found[-1].slot == "s2", "the canonical slot is dropped last"
 
 
-def test_before_the_first_round_a_trial_is_taken_for_half_a_verdict(tmp_path: Path) -> None:
+def test_trial_is_estimated_as_half_a_verdict_before_first_round(tmp_path: Path) -> None:
     writer = Writer(tmp_path)
     writer.add_campaign(samples.campaign())
     writer.add_verdict("rms", "c1", samples.verdict(wall_s=6.0), purpose="baseline")
@@ -299,7 +299,7 @@ def test_before_the_first_round_a_trial_is_taken_for_half_a_verdict(tmp_path: Pa
 
 @pytest.mark.parametrize(("limit", "used", "agents"), [
     (None, 1e9, 3), (10.0, 0.0, 3), (10.0, 5.0, 2), (10.0, 8.5, 0), (10.0, 8.0, 1)])
-def test_attempts_that_cost_more_than_is_left_are_not_begun(limit: float | None, used: float,
+def test_unaffordable_attempts_are_not_begun(limit: float | None, used: float,
                                                             agents: int) -> None:
     found = spending.afford(
         tasks(24, agents=3), BudgetSpec(cost=limit), BudgetUsed(cost=used), past(), 0.0,
@@ -309,7 +309,7 @@ def test_attempts_that_cost_more_than_is_left_are_not_begun(limit: float | None,
 
 
 @given(st.lists(st.integers(1, 40), max_size=6), st.integers(1, 300), st.integers(0, 300))
-def test_no_trial_budget_is_overdrawn(wanted: list[int], limit: int, used: int) -> None:
+def test_trial_budget_is_never_exceeded(wanted: list[int], limit: int, used: int) -> None:
     found = spending.afford(
         tasks(*wanted), BudgetSpec(trials=limit), BudgetUsed(trials=used), past(), 0.0, {}
     )
@@ -319,7 +319,7 @@ def test_no_trial_budget_is_overdrawn(wanted: list[int], limit: int, used: int) 
         assert [task.trials for task in found] == wanted
 
 
-def test_a_manifest_can_say_what_an_attempt_costs() -> None:
+def test_manifest_states_cost_of_an_attempt() -> None:
     manifest = parse("target_op: x\nbudget: {cost: 5}\npool:\n  backends: [cli]\n  cli:\n"
                      "    - {name: a, command: 'a {prompt}', cost: 0.4}\n", "m")
     assert (manifest.budget.cost, manifest.pool.cli[0].cost) == (5.0, 0.4)

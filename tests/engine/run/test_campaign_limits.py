@@ -1,4 +1,4 @@
-"""Real campaigns at their limits: a wall budget that ends, regressions in a row, resumed after."""
+"""Real campaigns stop at their wall budget, without idle GPU, and after regressions in a row."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def rounds(setup: Setup) -> list[Round]:
 
 
 def limit(setup: Setup, **fields: Any) -> Setup:
-    """Change the manifest of a campaign, as its owner may between two runs, and open it again."""
+    """Change a campaign's manifest, as its owner may between two runs, and open it again."""
     path = setup.folder.manifest
-    given = yaml_document.read(path).value
-    path.write_text(yaml_document.dump({**given, **fields}))
+    manifest = yaml_document.read(path).value
+    path.write_text(yaml_document.dump({**manifest, **fields}))
     return campaigns.campaigns.open_campaign(setup.workspace, setup.id)
 
 
 @pytest.mark.slow
-def test_a_wall_budget_ends_workers_in_time_and_loses_no_gain(tmp_path: Path) -> None:
-    """Its worker would never end; what it has found by the soft stop is measured and kept."""
+def test_wall_budget_ends_workers_in_time_and_loses_no_gain(tmp_path: Path) -> None:
+    """The worker never ends by itself; what it has found by the soft stop is measured and kept."""
     setup = campaigns.create(tmp_path, pool=agent("waits"), max_iterations=9,
                              performance_target="1 s")
     campaigns.run(setup)
@@ -49,7 +49,7 @@ def test_a_wall_budget_ends_workers_in_time_and_loses_no_gain(tmp_path: Path) ->
     baseline_s = spending.spent(rounds(setup)).wall_s
     assert baseline_s > 0 and len(rounds(setup)) == 1
 
-    wall_s = 3 * baseline_s + 10  # as slow as this machine is now
+    wall_s = 3 * baseline_s + 10  # adapts to this machine's present speed
     setup = limit(setup, performance_target=None, budget={"pairs": 4, "wall_s": wall_s})
     engine = campaigns.run(setup)
     assert engine.error is None
@@ -69,10 +69,10 @@ def test_a_wall_budget_ends_workers_in_time_and_loses_no_gain(tmp_path: Path) ->
     assert campaigns.run(setup).error is None
     again = rounds(setup)
     assert [(r.n, r.outcome) for r in again] == [(r.n, r.outcome) for r in first]
-    assert spending.spent(again).wall_s >= spent.wall_s, "it does not start anew"
+    assert spending.spent(again).wall_s >= spent.wall_s, "spending continues"
 
 
-def test_no_idle_gpu_for_an_hour_is_a_stop_and_no_fault(
+def test_no_idle_gpu_for_an_hour_stops_campaign_without_fault(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def waited(_: RunningCampaign) -> None:
         raise NoDeviceAvailable("no idle GPU for 60:00 min: cuda:0: process 7 computes there")
@@ -86,14 +86,14 @@ def test_no_idle_gpu_for_an_hour_is_a_stop_and_no_fault(
 
 
 @pytest.mark.slow
-def test_regressions_in_a_row_are_reviewed_and_end_it(tmp_path: Path) -> None:
+def test_consecutive_regressions_are_reviewed_and_end_campaign(tmp_path: Path) -> None:
     setup = campaigns.create(tmp_path, pool=agent("loses"), max_iterations=9,
                              stop={"consecutive_regressions": 2})
     campaigns.run(setup)
     assert campaigns.campaign(setup).reason == "2 consecutive measured regressions"
     assert [r.outcome for r in rounds(setup)] == ["baseline", "regression", "regression"]
     setup = limit(setup, stop={"consecutive_regressions": 3})
-    campaigns.run(setup)  # the count goes on where it was
+    campaigns.run(setup)  # the count continues
     assert campaigns.campaign(setup).reason == "3 consecutive measured regressions"
     assert [r.outcome for r in rounds(setup)][1:] == ["regression"] * 3
     with campaigns.reading(setup) as reader:
@@ -101,8 +101,8 @@ def test_regressions_in_a_row_are_reviewed_and_end_it(tmp_path: Path) -> None:
     assert [event.ref for event in reviews] == ["4"] and b'"depth":"review"' in reviews[0].payload
     place = setup.folder.rounds / "round-4"
     assert "## Stagnation: review" in (place / "summary.md").read_text()
-    asked = (place / "candidates" / "fixed" / "worker.log").read_text()
-    assert "The last 2 rounds were rolled back" in asked and asked.count("\n- round ") == 2
+    prompt = (place / "candidates" / "fixed" / "worker.log").read_text()
+    assert "The last 2 rounds were rolled back" in prompt and prompt.count("\n- round ") == 2
     first, last = setup.folder.performance.read_text().split("## Stop Summary")[1:]
     assert (first.count("| round "), last.count("| round ")) == (2, 3)
     assert "scale.c" in last and "small" in last

@@ -1,4 +1,4 @@
-"""What a campaign makes sure of at its start: a canary, a cache, room, and that it may commit."""
+"""A campaign's start checks canary, compiler cache, disk room, submodules and commit identity."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def warnings(setup: campaigns.Setup) -> str:
 
 
 @pytest.mark.slow
-def test_a_benchmark_that_runs_another_copy_ends_the_campaign_in_one_line(tmp_path: Path) -> None:
+def test_benchmark_of_another_copy_ends_campaign_with_one_line(tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "kernel.py").write_text(benchmark_case.KERNEL)
     first = f"import sys\nsys.path.insert(0, {str(tmp_path / 'site')!r})\n"
     setup = create(tmp_path, {"bench.py": first + benchmark_case.BENCH})
     hand_in(setup, 50.0)
-    for _ in range(2):  # whoever starts it again is told again
+    for _ in range(2):  # every new start reports it
         engine = run(setup)
         assert isinstance(engine.error, InputError)
         ended = campaign(setup)
@@ -65,7 +65,7 @@ def test_a_benchmark_that_runs_another_copy_ends_the_campaign_in_one_line(tmp_pa
 
 
 @pytest.mark.slow
-def test_a_campaign_asks_once_keeps_its_cache_and_commits_where_it_may(tmp_path: Path) -> None:
+def test_canary_runs_once_cache_is_kept_and_commits_have_an_identity(tmp_path: Path) -> None:
     compiles = ("import os\nplace = os.environ['TRITON_CACHE_DIR']\nos.makedirs(place, "
                 "exist_ok=True)\nopen(os.path.join(place, 'compiled'), 'w').write('x')\n")
     setup = create(tmp_path, {"kernel.py": benchmark_case.kernel(100.0, compiles)},
@@ -78,7 +78,7 @@ def test_a_campaign_asks_once_keeps_its_cache_and_commits_where_it_may(tmp_path:
     assert (setup.folder.path / BEST_FILE).read_text() == f"{kept.commit}\n"
     assert {p: p.read_bytes() for p in user.rglob("*") if p.is_file()} == before
     [verdict] = canaries(setup)
-    assert [one.kind for one in verdict.evidence] == [SHOWN] and not verdict.valid
+    assert [fact.kind for fact in verdict.evidence] == [SHOWN] and not verdict.valid
     compiled = baseline_cache.cache_folder(setup.folder.path) / "triton" / "compiled"
     assert compiled.read_text() == "x"
     assert run(campaigns.open_campaign(setup.workspace, setup.id)).error is None
@@ -86,7 +86,7 @@ def test_a_campaign_asks_once_keeps_its_cache_and_commits_where_it_may(tmp_path:
 
 
 @pytest.mark.slow
-def test_a_budget_of_disk_ends_the_campaign_before_a_round(tmp_path: Path) -> None:
+def test_disk_budget_ends_campaign_before_a_round(tmp_path: Path) -> None:
     setup = kernels.given(tmp_path, budget={"pairs": 4, "disk_gb": 0.00001})
     run(setup)
     ended = campaign(setup)
@@ -94,7 +94,7 @@ def test_a_budget_of_disk_ends_the_campaign_before_a_round(tmp_path: Path) -> No
     assert kernels.slots(setup) == {}
 
 
-def test_what_a_checkout_lacks_is_told_when_the_campaign_is_made(tmp_path: Path) -> None:
+def test_missing_submodule_is_a_warning_at_creation(tmp_path: Path) -> None:
     manifest = kernels.project(tmp_path / "p", carry=["*.o"])
     user = manifest.parent
     repos.git(user, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},deps/lib")
@@ -108,7 +108,7 @@ def test_what_a_checkout_lacks_is_told_when_the_campaign_is_made(tmp_path: Path)
     assert (setup.tree(setup.repo.base) / "built.o").read_text() == "object"
 
 
-def test_a_source_in_a_submodule_is_refused(tmp_path: Path) -> None:
+def test_source_in_submodule_is_refused(tmp_path: Path) -> None:
     manifest = kernels.project(tmp_path / "p", task={"source": "deps/lib/scale.c"})
     repos.git(manifest.parent, "update-index", "--add", "--cacheinfo",
               f"160000,{'1' * 40},deps/lib")

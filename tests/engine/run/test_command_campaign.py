@@ -1,4 +1,4 @@
-"""Campaigns on a project's own benchmark command, from the first round to the records."""
+"""A campaign on a project's own benchmark command, from the first round to the records."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def hand_in(setup: campaigns.Setup, name: str, **files: str) -> None:
     benchmark_case.patch(manifest, setup.folder.inbox / f"{name}.patch", **files)
 
 
-def test_a_gain_is_kept_and_what_is_slower_wrong_or_elsewhere_is_not(tmp_path: Path) -> None:
+def test_gain_is_kept_and_slower_wrong_or_forbidden_changes_are_not(tmp_path: Path) -> None:
     setup = create(tmp_path, e2e_command="python program.py", e2e_metric="tokens/s")
     hand_in(setup, "faster", kernel_py=benchmark_case.kernel(80.0))
     hand_in(setup, "outside", README_md="outside of what may be changed\n")
@@ -68,7 +68,7 @@ def test_a_gain_is_kept_and_what_is_slower_wrong_or_elsewhere_is_not(tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_best_that_fails_the_full_tests_is_told_and_has_no_headline(tmp_path: Path) -> None:
+def test_best_that_fails_full_tests_has_no_headline(tmp_path: Path) -> None:
     setup = create(tmp_path, test_command="python -c 'import kernel'",
                    full_test_command="python -c 'import kernel; assert kernel.COST > 90'")
     hand_in(setup, "faster", kernel_py=benchmark_case.kernel(80.0))

@@ -1,4 +1,4 @@
-"""What people ask of a campaign, from other processes, while it runs and after it has ended."""
+"""Approve, reject, pause, stop and resume from other processes, during a run and after its end."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def answer(setup: Setup, number: int, limit_s: float = 90.0) -> str:
 
 
 def ask(setup: Setup, verb: str, candidate: str = "", **expected: object) -> str:
-    """Ask through the journal, as a dashboard would, and return the answer."""
+    """Send a request through the journal, as a dashboard does, and return the answer."""
     number = request(setup.workspace, setup.id, verb, by="ann@test",  # type: ignore[arg-type]
                      candidate=candidate, **expected)  # type: ignore[arg-type]
     return answer(setup, number)
@@ -82,11 +82,11 @@ def paused(setup: Setup) -> bool:
 
 
 @pytest.mark.slow
-def test_four_wait_and_are_decided_on_after_the_end(tmp_path: Path) -> None:
+def test_four_waiting_candidates_are_decided_after_the_end(tmp_path: Path) -> None:
     setup = campaigns.create(
         tmp_path, kernel=TWO_LOOPS, approval="review", max_iterations=4, budget={"pairs": 9},
         pool={"slots": 1, "backends": ["inbox"]})
-    # 4, 16, 64 and 256 times as fast: only what is better than all that wait waits too
+    # 4, 16, 64 and 256 times as fast: a gain waits only if it beats every waiting one
     changes: tuple[dict[str, int], ...] = (
         {"FIRST": 1}, {"FIRST": 2, "SECOND": 8}, {"SECOND": 1}, {"FIRST": 1, "SECOND": 1})
     with campaigns.running(setup) as engine:
@@ -112,7 +112,7 @@ def test_four_wait_and_are_decided_on_after_the_end(tmp_path: Path) -> None:
 
     people = [campaigns.kopt("approve", second.id, "--wait", "90", workspace=setup.workspace)
               for _ in range(2)]
-    answers = [campaigns.ended(one) for one in people]
+    answers = [campaigns.ended(process) for process in people]
     assert sorted(code for code, _, _ in answers) == [0, 1], answers
     assert campaigns.campaign(setup).state == "waiting"
 
@@ -145,15 +145,15 @@ def ask_short(setup: Setup, verb: str, candidate: str, **expected: object) -> st
     return answer(setup, number, 1.0)
 
 
-def test_review_waits_and_is_decided_while_the_engine_runs(tmp_path: Path) -> None:
+def test_reviewed_candidate_is_decided_while_engine_runs(tmp_path: Path) -> None:
     setup = campaigns.given(tmp_path, approval="review", max_iterations=3)
     with campaigns.running(setup):
         campaigns.until(lambda: campaigns.slots(setup))
         ask(setup, "pause")
-        one = waiting(setup)[0]
+        candidate = waiting(setup)[0]
         campaigns.until(lambda: paused(setup))
-        assert ask(setup, "approve", one.id, expected_base=one.base_commit) == "kept"
-        assert ask(setup, "reject", one.id).startswith("refused: candidate")
+        assert ask(setup, "approve", candidate.id, expected_base=candidate.base_commit) == "kept"
+        assert ask(setup, "reject", candidate.id).startswith("refused: candidate")
         assert ask(setup, "approve", "nobody") == "refused: no candidate 'nobody'"
         assert paused(setup)
         assert campaigns.consistent(setup)
@@ -165,14 +165,14 @@ def test_review_waits_and_is_decided_while_the_engine_runs(tmp_path: Path) -> No
     assert "Stop Summary" in setup.folder.performance.read_text()
 
 
-def test_what_is_flagged_waits_and_may_be_rejected(tmp_path: Path) -> None:
+def test_flagged_candidate_waits_and_can_be_rejected(tmp_path: Path) -> None:
     setup = campaigns.given(tmp_path, approval="flagged")
     campaigns.run(setup)
     assert campaigns.campaign(setup).state == "waiting"
-    one = waiting(setup)[0]
-    assert "more than 2x" in one.reason
+    candidate = waiting(setup)[0]
+    assert "more than 2x" in candidate.reason
     code, out, err = campaigns.ended(campaigns.kopt(
-        "reject", one.id[:8], "--wait", "90", workspace=setup.workspace))
+        "reject", candidate.id[:8], "--wait", "90", workspace=setup.workspace))
     assert (code, err) == (0, "") and "rejected" in out
     campaigns.until(lambda: host.owner(setup.workspace, setup.id) is None)
     assert campaigns.candidates(setup, "kept") == []
@@ -180,7 +180,7 @@ def test_what_is_flagged_waits_and_may_be_rejected(tmp_path: Path) -> None:
 
 
 def in_a_terminal(argv: list[str]) -> tuple[int, int]:
-    """Start a command as the leader of a terminal's session; returns its pid and the terminal."""
+    """Start a command as leader of a terminal's session; return its pid and the terminal."""
     pid, terminal = pty.fork()
     if pid == 0:
         try:
@@ -191,23 +191,23 @@ def in_a_terminal(argv: list[str]) -> tuple[int, int]:
     return pid, terminal
 
 
-def test_a_run_survives_its_terminal_and_can_be_controlled(tmp_path: Path) -> None:
+def test_run_survives_its_terminal_and_can_be_controlled(tmp_path: Path) -> None:
     manifest = campaigns.project(tmp_path / "p", pool={"slots": 1, "backends": ["inbox"]})
     workspace = tmp_path / "w"
     pid, terminal = in_a_terminal([sys.executable, "-m", "kopt_tui.main", "--workspace",
                                    str(workspace), "run", str(manifest), "--wait"])
-    said = b""
-    while b"kopt attach" not in said:
-        said += os.read(terminal, 4096)
+    output = b""
+    while b"kopt attach" not in output:
+        output += os.read(terminal, 4096)
     from engine.campaign.setup import open_campaign
 
-    name = re.search(rb"(\S+) runs in process (\d+)", said)
-    assert name is not None, said
+    name = re.search(rb"(\S+) runs in process (\d+)", output)
+    assert name is not None, output
     setup = open_campaign(workspace, name[1].decode())
     os.kill(pid, signal.SIGHUP)
     os.close(terminal)
     os.waitpid(pid, 0)
-    time.sleep(0.3)  # longer than the hang-up takes to reach whoever it would reach
+    time.sleep(0.3)  # long enough for the hang-up signal to arrive anywhere
     assert host.owner(workspace, setup.id) == int(name[2])
 
     code, out, err = campaigns.ended(campaigns.kopt("run", setup.id, workspace=workspace))
@@ -229,9 +229,9 @@ def test_a_run_survives_its_terminal_and_can_be_controlled(tmp_path: Path) -> No
     assert len(campaigns.consistent(setup)) == 1
 
 
-def test_stop_ends_in_order_and_resume_goes_on(tmp_path: Path) -> None:
+def test_stop_ends_in_order_and_resume_continues(tmp_path: Path) -> None:
     setup = campaigns.create(tmp_path, pool={"slots": 1, "trials": 2, "workers": 1})
-    campaigns.hand_in(setup)  # a gain that is sure
+    campaigns.hand_in(setup)  # a certain gain
     host.spawn(setup.workspace, setup.id)
     campaigns.until(lambda: campaigns.slots(setup))
     code, out, err = campaigns.ended(campaigns.kopt("stop", setup.id, workspace=setup.workspace))
@@ -240,7 +240,7 @@ def test_stop_ends_in_order_and_resume_goes_on(tmp_path: Path) -> None:
     assert campaigns.campaign(setup).state == "stopped"
     campaigns.until(lambda: campaigns.processes(setup.workspace) == [], 30.0)
     assert "reason: stopped by" in setup.folder.performance.read_text()
-    # a stop that nobody answered any more does not end the next engine
+    # an unanswered stop does not end the next engine
     number = request(setup.workspace, setup.id, "stop", by="ann@test")
     code, out, err = campaigns.ended(campaigns.kopt("resume", setup.id, workspace=setup.workspace))
     assert code == 0 and "resumed" in out, (out, err)

@@ -1,4 +1,4 @@
-"""Whole campaigns amid vandals: worktrees that vanish, locks left behind, a user in mid-rebase."""
+"""Campaigns keep their gain when worktrees vanish, locks remain, or the user is in mid-rebase."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support import campaigns, repos
 
 
 def mine(user: Path) -> dict[str, tuple[bytes, int]]:
-    """Every file of the user's folder but the objects and our branch."""
+    """Return every file of the user's folder except git objects and our branch."""
     return {str(p): (p.read_bytes(), p.stat().st_mtime_ns) for p in sorted(user.rglob("*"))
             if p.is_file() and ".git/objects/" not in str(p) and "optimize" not in str(p)}
 
@@ -26,7 +26,7 @@ def mine(user: Path) -> dict[str, tuple[bytes, int]]:
     ("cd {worktree} && mkdir -p build .triton && touch build/x.c .triton/k a.o run.sh",
      {"no change", "kept"}),
 ], ids=["vandal", "litterer"])
-def test_a_campaign_in_bad_company_keeps_its_gain(tmp_path: Path, company: str,
+def test_gain_survives_damaged_worktrees_and_locks(tmp_path: Path, company: str,
                                                   stages: set[str]) -> None:
     setup = campaigns.given(tmp_path, pool={
         "slots": 3, "workers": 1, "backends": ["inbox", "cli"],
@@ -54,8 +54,8 @@ def test_a_campaign_in_bad_company_keeps_its_gain(tmp_path: Path, company: str,
 
 
 @pytest.mark.slow
-def test_worktrees_deleted_by_a_cleaner_in_the_middle(tmp_path: Path) -> None:
-    """What runs in them fails in one line each, and the campaign ends in order."""
+def test_worktrees_deleted_during_a_round(tmp_path: Path) -> None:
+    """Their workers fail with one line each, and the campaign ends in order."""
     setup = campaigns.create(tmp_path, pool={"slots": 2, "trials": 3, "workers": 2})
     gone = threading.Event()
 

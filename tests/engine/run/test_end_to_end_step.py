@@ -1,4 +1,4 @@
-"""What a campaign's end does for the best, also where a person approves it after that end."""
+"""The end of a campaign runs the whole program with its best, also after a late approval."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.support.campaigns import reading, run
 
 
 @pytest.mark.slow
-def test_an_approval_after_the_end_is_an_end_of_its_own(tmp_path: Path) -> None:
-    """The whole program is run with what was kept then, and all records say what came of it."""
+def test_approval_after_the_end_writes_its_own_stop_summary(tmp_path: Path) -> None:
+    """The whole program runs with the approved candidate, and all records have its result."""
     setup = campaigns.given(tmp_path, approval="review", e2e_command="python -c pass")
     assert run(setup).error is None
     [one] = campaigns.candidates(setup, "waiting")
@@ -51,7 +51,7 @@ def test_an_approval_after_the_end_is_an_end_of_its_own(tmp_path: Path) -> None:
     stop = setup.folder.page.read_text().split("Stop summary")[-1]
     assert best in stop and "nothing was kept" not in stop
 
-    assert run(setup, decide_only=True).error is None  # there is nothing new to say
+    assert run(setup, decide_only=True).error is None  # nothing new to report
     with reading(setup) as reader:
         assert len(reader.events_of(setup.id, "campaign.stop")) == 2
         assert len([r for r in reader.verdicts(setup.id) if r.purpose == "e2e"]) == 1
@@ -62,49 +62,49 @@ def test_an_approval_after_the_end_is_an_end_of_its_own(tmp_path: Path) -> None:
 
 
 class Book:
-    """What is recorded of a program's runs."""
+    """The part of a context that an end-to-end run records to."""
 
     def __init__(self, verdict: Verdict) -> None:
         self.verdict, self.jobs = verdict, list[VerdictRequest]()
-        self.told: list[tuple[str, dict[str, Any]]] = []
+        self.events: list[tuple[str, dict[str, Any]]] = []
         repo = SimpleNamespace(best="b" * 40, base="a" * 40, tree_of=lambda commit: "t")
         decision = SimpleNamespace(alpha=0.05)
         self.context = cast(EngineContext, SimpleNamespace(
             setup=SimpleNamespace(repo=repo, id="rms",
                                   manifest=SimpleNamespace(decision=decision)),
             verdict=self.answer, writer=SimpleNamespace(
-                event=lambda _, kind, ref, **payload: self.told.append((kind, payload)))))
+                event=lambda _, kind, ref, **payload: self.events.append((kind, payload)))))
 
     def answer(self, job: VerdictRequest) -> Verdict:
         self.jobs.append(job)
         return self.verdict
 
 
-def test_with_nothing_left_of_the_budget_no_program_is_run() -> None:
+def test_program_is_not_run_without_wall_time_left() -> None:
     book = Book(samples.verdict())
     end_to_end.end_to_end(book.context, left_s=0.0)
-    assert book.jobs == [] and book.told == [(NOT_RUN, {
+    assert book.jobs == [] and book.events == [(NOT_RUN, {
         "commit": "b" * 12, "message": "not run: no wall time is left"})]
 
 
-def test_what_there_was_no_time_for_is_no_verdict_on_the_best() -> None:
+def test_run_without_enough_time_is_no_verdict_on_best() -> None:
     why = "not run: 5 s are left, one run takes about 8 s"
     book = Book(Verdict(valid=False, rejected_reason=why,
                         evidence=(Evidence(kind=LEFT_OUT, detail=why),)))
     end_to_end.end_to_end(book.context, left_s=5.0)
     assert [job.left_s for job in book.jobs] == [5.0]
-    assert book.told == [(NOT_RUN, {"commit": "b" * 12, "message": why})]
+    assert book.events == [(NOT_RUN, {"commit": "b" * 12, "message": why})]
 
 
 @pytest.mark.slow
-def test_a_slow_program_costs_the_gain_nothing(tmp_path: Path) -> None:
-    """It has what is left of the wall time, is due again, and the campaign ends as it would."""
+def test_slow_program_does_not_lose_the_gain(tmp_path: Path) -> None:
+    """It gets the wall time that is left, is due again later, and the campaign ends normally."""
     setup = campaigns.given(tmp_path, budget={"pairs": 4, "wall_s": 60.0}, e2e_command="sleep 100")
     assert run(setup).error is None
     found = campaigns.campaign(setup)
     assert found.state == "finished" and found.best_commit != found.base_commit and found.speedup
     with reading(setup) as reader:
         [event] = reader.events_of(setup.id, NOT_RUN)
-        assert sum(one.spent_s for one in reader.rounds(setup.id)) < 70
+        assert sum(round.spent_s for round in reader.rounds(setup.id)) < 70
     assert "not run: " in json.loads(event.payload)["message"]
     assert "not run: " in setup.folder.report.read_text()

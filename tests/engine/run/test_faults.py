@@ -1,4 +1,4 @@
-"""Bad input and broken machines: one clear line, the right exit code, the state recorded."""
+"""Bad input and broken machines give one clear line, the right exit code and a recorded state."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WIDE = "".join(f"{n}, " for n in range(300))
 
 
 def told(words: list[str], workspace: Path, **env: str) -> tuple[int, str]:
-    """Run kopt; returns its exit code and its one line on stderr."""
+    """Run kopt; return its exit code and its one line on stderr."""
     code, _, err = campaigns.ended(campaigns.kopt(*words, workspace=workspace, **env))
     assert "Traceback" not in err
     assert len(err.splitlines()) <= 1, err
@@ -29,7 +29,7 @@ def told(words: list[str], workspace: Path, **env: str) -> tuple[int, str]:
 
 
 def without_compiler(folder: Path) -> str:
-    """Return a PATH that has git and what it needs, but no compiler."""
+    """Return a PATH with git and what it needs, but without a compiler."""
     folder.mkdir()
     for name in ("git", "sh", "rm", "chmod"):
         found = shutil.which(name)
@@ -77,8 +77,8 @@ def uncommit(name: str) -> Callable[[Path], None]:
     (drop(".git"), 2, "the project is not a git repository"),
     (append("manifest.yaml", "python: 3\n"), 2, "python"),
 ])
-def test_what_cannot_start(tmp_path: Path, breaking: Callable[[Path], None], code: int,
-                           words: str) -> None:
+def test_bad_input_is_one_line_and_exit_code(
+        tmp_path: Path, breaking: Callable[[Path], None], code: int, words: str) -> None:
     manifest = campaigns.project(tmp_path / "p")
     breaking(manifest.parent)
     got, line = told(["run", str(manifest)], tmp_path / "w")
@@ -86,7 +86,7 @@ def test_what_cannot_start(tmp_path: Path, breaking: Callable[[Path], None], cod
     nothing_begun(tmp_path / "w")
 
 
-def test_an_empty_repository(tmp_path: Path) -> None:
+def test_empty_repository_is_refused(tmp_path: Path) -> None:
     manifest = campaigns.project(tmp_path / "p")
     shutil.rmtree(tmp_path / "p" / ".git")
     repos.git(tmp_path / "p", "init", "-q")
@@ -94,7 +94,7 @@ def test_an_empty_repository(tmp_path: Path) -> None:
     assert code == 2 and "no commit yet" in line
 
 
-def test_a_missing_compiler(tmp_path: Path) -> None:
+def test_missing_compiler_is_refused(tmp_path: Path) -> None:
     manifest = campaigns.project(tmp_path / "p")
     code, line = told(["run", str(manifest)], tmp_path / "w",
                       PATH=without_compiler(tmp_path / "bin"))
@@ -102,7 +102,7 @@ def test_a_missing_compiler(tmp_path: Path) -> None:
     nothing_begun(tmp_path / "w")
 
 
-def test_a_compiler_that_goes_missing_later(tmp_path: Path) -> None:
+def test_compiler_lost_during_campaign_fails_it(tmp_path: Path) -> None:
     setup = campaigns.create(tmp_path)
     code, line = told(["run", "--here", setup.id], setup.workspace,
                       PATH=without_compiler(tmp_path / "bin"))
@@ -114,7 +114,7 @@ def test_a_compiler_that_goes_missing_later(tmp_path: Path) -> None:
         assert reader.lease(setup.id) is None
 
 
-def test_a_workspace_that_cannot_be_written(tmp_path: Path) -> None:
+def test_unwritable_workspace_is_refused(tmp_path: Path) -> None:
     manifest = campaigns.project(tmp_path / "p")
     (tmp_path / "file").write_text("")
     code, line = told(["run", str(manifest)], tmp_path / "file" / "w")
@@ -137,7 +137,7 @@ def test_a_workspace_that_cannot_be_written(tmp_path: Path) -> None:
                          "role": "output"},
                         {"name": "n", "dtype": "int64", "value": "n"}]}}, 2, "shape"),
 ])
-def test_a_baseline_that_is_no_good(tmp_path: Path, given: dict[str, Any], code: int,
+def test_bad_baseline_fails_campaign(tmp_path: Path, given: dict[str, Any], code: int,
                                     words: str) -> None:
     manifest = campaigns.project(tmp_path / "p", **given)
     got, line = told(["run", "--here", str(manifest)], tmp_path / "w")
@@ -157,7 +157,7 @@ def test_a_baseline_that_is_no_good(tmp_path: Path, given: dict[str, Any], code:
                  marks=pytest.mark.slow, id="wide"),
     "#define PASSES 16",
 ])
-def test_knobs_that_are_none(tmp_path: Path, knob: str) -> None:
+def test_invalid_knobs_are_warnings(tmp_path: Path, knob: str) -> None:
     kernel = "\n".join(knob if "define PASSES" in line else line
                        for line in campaigns.KERNEL.splitlines() if "FORWARD" not in line)
     setup = campaigns.create(tmp_path, kernel=kernel + "\n")
@@ -171,7 +171,7 @@ def test_knobs_that_are_none(tmp_path: Path, knob: str) -> None:
     assert len(warned) == ("kopt:" in knob)
 
 
-def test_a_dirty_project_is_told_of_and_left_alone(tmp_path: Path) -> None:
+def test_dirty_project_is_warned_about_and_left_alone(tmp_path: Path) -> None:
     manifest = campaigns.project(tmp_path / "p")
     append("scale.c", "#error this is not committed\n")(tmp_path / "p")
     setup = create(tmp_path / "w", manifest)
@@ -182,8 +182,8 @@ def test_a_dirty_project_is_told_of_and_left_alone(tmp_path: Path) -> None:
     assert "#error" in (tmp_path / "p" / "scale.c").read_text()
 
 
-def test_a_full_disk(tmp_path: Path) -> None:
-    """A workspace on a file system of its own that fills up in the middle of a campaign."""
+def test_full_disk_fails_campaign_and_resume_continues(tmp_path: Path) -> None:
+    """The workspace is on a small file system that fills up during the campaign."""
     small = tmp_path / "small"
     small.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "none", str(small)],
@@ -204,7 +204,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
         assert "Traceback" not in log
         assert log.startswith("kopt: ") and log.count("\n") == 1, log
         assert campaigns.processes(setup.workspace) == []
-        (small / "ballast").unlink(missing_ok=True)  # the campaign may have filled it by itself
+        (small / "ballast").unlink(missing_ok=True)  # the campaign itself may have filled the disk
         assert campaigns.run(setup).error is None
         assert campaigns.campaign(setup).state == "finished"
         campaigns.consistent(setup)  # with or without a keep: the round may have lost its disk

@@ -1,6 +1,6 @@
-"""`kill -9` at any moment of a command campaign: it ends with the records of an undisturbed one.
+"""A command campaign that `kill -9` interrupts ends with the records of an undisturbed one.
 
-The benchmark says the same of the same source always, and the host's wall clock stands still.
+The benchmark always reports the same for the same source, and the host's clock stands still.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ENDED = ("finished", "failed")
 
 
 def create(root: Path) -> Setup:
-    """Make the same campaign as ever: its commits have the same names too."""
+    """Create the same campaign every time, down to its commit ids."""
     repos.project(root / "p", {**benchmark_case.FILES, "bench.py": BENCH,
                                "manifest.yaml": yaml_document.dump(MANIFEST)})
     manifest = root / "p" / "manifest.yaml"
@@ -63,7 +63,7 @@ def host(setup: Setup) -> subprocess.Popen[bytes]:
 
 
 def records(setup: Setup) -> dict[str, str]:
-    """Return what people read of a campaign, but for how long anything took."""
+    """Return the record files of a campaign without durations."""
     folder, workspace = setup.folder.path, setup.workspace
     found = [path for place, patterns in ((folder, RECORDS), (workspace, (TIPS,)))
              for pattern in patterns for path in sorted(place.glob(pattern)) if path.is_file()]
@@ -100,7 +100,7 @@ def test_records_are_those_of_an_undisturbed_run(wanted: int, tmp_path: Path,
             if running.poll() is None:
                 running.send_signal(signal.SIGKILL)
                 running.wait(30)
-                kills += campaigns.campaign(setup).state not in ENDED  # else it came too late
+                kills += campaigns.campaign(setup).state not in ENDED  # else the kill came too late
                 campaigns.until(lambda: not campaigns.processes(setup.workspace),  # noqa: B023
                                 30.0, "nothing is left behind")
         found = records(setup)

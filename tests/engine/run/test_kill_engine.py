@@ -1,4 +1,4 @@
-"""`kill -9` of the host at any moment: nothing recorded is lost, left behind or done twice."""
+"""`kill -9` of the host loses nothing recorded, leaves nothing behind and repeats nothing."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def recorded(setup: Setup) -> dict[str, Sequence[object]]:
-    """Return what must never be lost: events, verdicts, decisions, candidates."""
+    """Return the records that must never be lost: events, verdicts, decisions, candidates."""
     with campaigns.reading(setup) as reader:
         return {
             "events": [event.seq for event in reader.events(campaign=setup.id, limit=100_000)],
             "verdicts": sorted((row.id, row.body) for row in reader.verdicts(setup.id)),
             "decisions": sorted((row.id, row.kind) for row in reader.decisions(setup.id)),
-            "candidates": sorted(one.id for one in reader.candidates(setup.id)),
+            "candidates": sorted(candidate.id for candidate in reader.candidates(setup.id)),
         }
 
 
 def kill(setup: Setup, pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, ChildProcessError):  # it may have ended just now
+    with contextlib.suppress(ProcessLookupError, ChildProcessError):  # it may just have ended
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
     left: list[str] = []
@@ -60,8 +60,8 @@ def kill(setup: Setup, pid: int) -> None:
 
 
 @pytest.mark.parametrize("wanted", [2, pytest.param(30, marks=pytest.mark.slow)])
-def test_a_campaign_killed_again_and_again(wanted: int, tmp_path: Path, own_lock: None) -> None:
-    """Each time after so many more events, so that the moments lie all over the campaign."""
+def test_repeatedly_killed_campaign_finishes(wanted: int, tmp_path: Path, own_lock: None) -> None:
+    """Every kill comes some events later, so that kills hit all parts of the campaign."""
     chance = random.Random(SEED)
     kills = number = kept = 0
     began = time.monotonic()
@@ -72,7 +72,7 @@ def test_a_campaign_killed_again_and_again(wanted: int, tmp_path: Path, own_lock
         before = recorded(setup)
         while kills < wanted and campaigns.campaign(setup).state not in ("finished", "failed"):
             pid = host.spawn(setup.workspace, setup.id)
-            assert campaigns.processes(setup.workspace), "the search for processes finds none"
+            assert campaigns.processes(setup.workspace), "no process of the campaign was found"
             later = len(before["events"]) + chance.randrange(8)
             campaigns.until(lambda: len(recorded(setup)["events"]) >= later or  # noqa: B023
                             host.owner(setup.workspace, setup.id) is None)  # noqa: B023
@@ -96,7 +96,7 @@ def test_a_campaign_killed_again_and_again(wanted: int, tmp_path: Path, own_lock
 
 
 def complete(setup: Setup) -> None:
-    """Check that what an uninterrupted campaign leaves is there, and once."""
+    """Check that the records of an uninterrupted campaign exist, each once."""
     with campaigns.reading(setup) as reader:
         purposes = [row.purpose for row in reader.verdicts(setup.id)]
         keeps = [row.candidate for row in reader.decisions(setup.id) if row.kind == "keep"]
@@ -112,8 +112,8 @@ def complete(setup: Setup) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [
     "keep.keeping", pytest.param("keep.kept", marks=pytest.mark.slow)])  # all steps: test_keep
-def test_a_host_that_dies_at_a_step_of_its_keep(tmp_path: Path, step: str) -> None:
-    setup = campaigns.given(tmp_path)  # nothing else is left to do after it is resumed
+def test_host_killed_at_any_step_of_a_keep(tmp_path: Path, step: str) -> None:
+    setup = campaigns.given(tmp_path)  # nothing else is left to do after the resume
     died = subprocess.run([sys.executable, "-m", "engine.run.host", str(setup.workspace), setup.id],
                           env={**os.environ, "KOPT_FAILPOINT": step}, timeout=120, check=False,
                           cwd=ROOT)

@@ -1,4 +1,4 @@
-"""A slot that finds no idle card ends the campaign once what others have in flight is recorded."""
+"""A slot without an idle card ends the campaign once the work of others in flight is recorded."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ occupied = Fleet.run
 
 
 def create(root: Path, seconds: float) -> Setup:
-    """Make a campaign with a search, and an agent that needs no card while it works."""
+    """Create a campaign with a search, and an agent that works without a card."""
     return campaigns.create(root, pool={
         "slots": 2, "trials": 3, "workers": 2, "backends": ["search", "cli"],
         "cli": [{"name": "agent", "command": AGENT.replace("SECONDS", str(seconds))}]})
 
 
 def without_cards(monkeypatch: pytest.MonkeyPatch, *uses: str, after: int = 0) -> list[str]:
-    """Let all cards be busy for some uses, but for the first ones."""
-    asked: list[str] = []
+    """Make all cards busy for some uses, except for the first few."""
+    requested_uses: list[str] = []
 
     def run(self: Fleet, use: Any, work: Any, **more: Any) -> Any:
-        asked.append(use)
-        if use in uses and asked.count(use) > after:
+        requested_uses.append(use)
+        if use in uses and requested_uses.count(use) > after:
             raise NoDeviceAvailable(NONE)
         return occupied(self, use, work, **more)
 
     monkeypatch.setattr(Fleet, "run", run)
-    return asked
+    return requested_uses
 
 
 @pytest.mark.slow
-def test_what_others_have_in_flight_is_finished_and_judged(
+def test_work_in_flight_is_finished_and_judged(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = create(tmp_path, 3.0)
     with monkeypatch.context() as cards:
-        asked = without_cards(cards, "loop")
+        requested_uses = without_cards(cards, "loop")
         assert campaigns.run(setup).error is None
-        assert "loop" in asked
+        assert "loop" in requested_uses
     ended = campaigns.campaign(setup)
     assert (ended.state, ended.reason) == ("stopped", NONE)
     [found] = campaigns.candidates(setup)
@@ -60,11 +60,11 @@ def test_what_others_have_in_flight_is_finished_and_judged(
 
 
 @pytest.mark.slow
-def test_what_no_card_is_left_to_judge_is_judged_by_the_next_engine(
+def test_next_engine_judges_what_no_card_was_left_for(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = create(tmp_path, 0.0)
     with monkeypatch.context() as cards:
-        without_cards(cards, "verdict", after=1)  # the baseline's
+        without_cards(cards, "verdict", after=1)  # the baseline's verdict
         assert campaigns.run(setup).error is None
     assert campaigns.campaign(setup).reason == NONE
     undecided = campaigns.candidates(setup)

@@ -13,7 +13,7 @@ from tests.support import campaigns, repos
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Setup, dict[str, str]]:
-    """One campaign of two rounds at its end, and how the user's repository was before."""
+    """Run a campaign of two rounds; return it and the earlier state of the user's repository."""
     root = tmp_path_factory.mktemp("engine")
     setup = campaigns.create(root, max_iterations=2)
     (root / "p" / "notes.txt").write_text("mine\n")
@@ -33,7 +33,7 @@ def state_of(user: Path) -> dict[str, str]:
             "source": (user / "scale.c").read_text()}
 
 
-def test_it_keeps_a_gain_and_says_so(ended: tuple[Setup, dict[str, str]]) -> None:
+def test_gain_is_kept_and_reported(ended: tuple[Setup, dict[str, str]]) -> None:
     setup, _ = ended
     campaign = campaigns.campaign(setup)
     assert campaign.state == "finished" and "max_iterations" in campaign.reason
@@ -41,7 +41,7 @@ def test_it_keeps_a_gain_and_says_so(ended: tuple[Setup, dict[str, str]]) -> Non
     assert campaign.speedup is not None and campaign.speedup > 2
 
 
-def test_the_knob_is_written_back_and_the_commit_says_why(
+def test_knob_is_written_back_and_commit_states_reason(
         ended: tuple[Setup, dict[str, str]]) -> None:
     setup, _ = ended
     first = campaigns.consistent(setup)[0]
@@ -54,14 +54,14 @@ def test_the_knob_is_written_back_and_the_commit_says_why(
     assert setup.repo.files(first) == setup.repo.files(setup.repo.base)
 
 
-def test_the_user_s_files_are_untouched(ended: tuple[Setup, dict[str, str]]) -> None:
+def test_user_files_are_untouched(ended: tuple[Setup, dict[str, str]]) -> None:
     setup, before = ended
     assert state_of(setup.repo.project) == before
     branches = repos.git(setup.repo.project, "branch", "--format=%(refname:short)").split()
     assert sorted(branches) == ["main", f"optimize/{setup.id}"]
 
 
-def test_the_headline_is_a_verdict_against_the_baseline(
+def test_headline_is_a_verdict_against_baseline(
         ended: tuple[Setup, dict[str, str]]) -> None:
     setup, _ = ended
     repo = setup.repo
@@ -72,7 +72,7 @@ def test_the_headline_is_a_verdict_against_the_baseline(
     assert row.speedup == campaigns.campaign(setup).speedup
 
 
-def test_an_engine_that_goes_on_has_spent_what_the_first_one_did(
+def test_next_engine_continues_the_spending_of_the_first(
         ended: tuple[Setup, dict[str, str]]) -> None:
     setup, _ = ended
     with campaigns.reading(setup) as reader:
@@ -82,7 +82,7 @@ def test_an_engine_that_goes_on_has_spent_what_the_first_one_did(
     assert spent == purposes.count("verify")
 
 
-def test_the_fixed_slot_is_last_and_every_slot_has_ended(
+def test_fixed_slot_is_last_and_every_slot_ends(
         ended: tuple[Setup, dict[str, str]]) -> None:
     setup, _ = ended
     with campaigns.reading(setup) as reader:
@@ -94,7 +94,7 @@ def test_the_fixed_slot_is_last_and_every_slot_has_ended(
             assert all(slot.hypothesis and slot.bottleneck for slot in slots)
 
 
-def test_the_files_for_people(ended: tuple[Setup, dict[str, str]]) -> None:
+def test_record_files_are_complete(ended: tuple[Setup, dict[str, str]]) -> None:
     setup, _ = ended
     folder = setup.folder.path
     performance = (folder / "performance.md").read_text()
@@ -119,7 +119,7 @@ def test_the_files_for_people(ended: tuple[Setup, dict[str, str]]) -> None:
     assert (place / f"{kept.id}.verdict.json").is_file()
 
 
-def test_nothing_is_left_behind(ended: tuple[Setup, dict[str, str]]) -> None:
+def test_no_process_or_scratch_file_remains(ended: tuple[Setup, dict[str, str]]) -> None:
     setup, _ = ended
     assert campaigns.processes(setup.workspace) == []
     assert list((setup.folder.path / "worktrees").iterdir()) == []

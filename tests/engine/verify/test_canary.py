@@ -1,4 +1,4 @@
-"""The canary: a campaign whose verdicts would all be on the baseline is refused at its start."""
+"""A campaign whose verdicts would all measure the baseline is refused at its start."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def listen(repo: CampaignRepo, root: Path, target: CommandTarget = TARGET, *,
     return warnings
 
 
-def test_a_benchmark_that_runs_what_is_edited_costs_one_run(tmp_path: Path) -> None:
+def test_benchmark_of_edited_files_costs_one_run(tmp_path: Path) -> None:
     assert listen(commit(tmp_path, FILES), tmp_path) == ()
 
 
@@ -64,7 +64,7 @@ def installed(root: Path) -> str:
     return f"import sys\nsys.path.insert(0, {str(root / 'site')!r})\n"
 
 
-def test_a_benchmark_that_runs_an_installed_package_is_refused(tmp_path: Path) -> None:
+def test_benchmark_of_installed_package_is_refused(tmp_path: Path) -> None:
     """The classic: every candidate is 1.00x, since none of them is ever imported."""
     repo = commit(tmp_path, {**FILES, "bench.py": installed(tmp_path) + BENCH})
     with pytest.raises(InputError, match="the benchmark does not run the files that candidates "
@@ -73,7 +73,7 @@ def test_a_benchmark_that_runs_an_installed_package_is_refused(tmp_path: Path) -
     assert "\n" not in str(refusal.value) and "edit" in str(refusal.value)
 
 
-def test_one_of_several_edited_files_is_enough(tmp_path: Path) -> None:
+def test_one_read_file_of_several_is_enough(tmp_path: Path) -> None:
     repo = commit(tmp_path, {**FILES, "other.py": "x = 1\n", "third.py": "y = 1\n"})
     assert [text.partition(":")[0] for text in listen(
         repo, tmp_path, edit=("*.py",), kernel="kernel.py", runs=4)] == [
@@ -82,7 +82,7 @@ def test_one_of_several_edited_files_is_enough(tmp_path: Path) -> None:
         listen(repo, tmp_path / "again", edit=("other.py", "third.py"))
 
 
-def test_a_live_file_does_not_vouch_for_a_dead_one(tmp_path: Path) -> None:
+def test_unread_file_is_warned_about_beside_a_read_one(tmp_path: Path) -> None:
     """A helper is read from here, the kernel as it was installed: no candidate is ever measured."""
     repo = commit(tmp_path, {**FILES, "helper.py": "X = 1\n", "bench.py": (
         "import helper\n" + installed(tmp_path) + BENCH)})
@@ -93,7 +93,7 @@ def test_a_live_file_does_not_vouch_for_a_dead_one(tmp_path: Path) -> None:
     assert warning.startswith("the benchmark does not read kernel.py: changes of candidates there")
 
 
-def test_no_more_than_a_handful_is_broken_alone_and_the_kernel_first(tmp_path: Path) -> None:
+def test_few_files_are_broken_alone_and_the_kernel_first(tmp_path: Path) -> None:
     files = ["README.md", *(f"a{n}.py" for n in range(9)), "k.py"]
     repo = commit(tmp_path, dict.fromkeys(files, "x\n"))
     asked: list[set[str]] = []
@@ -107,7 +107,7 @@ def test_no_more_than_a_handful_is_broken_alone_and_the_kernel_first(tmp_path: P
     assert asked == [set(files), {"k.py"}, *({f"a{n}.py"} for n in range(canary.ALONE - 1))]
 
 
-def test_a_cache_that_hides_one_file_is_dropped_before_it_is_called_dead(tmp_path: Path) -> None:
+def test_hiding_cache_is_dropped_before_a_file_counts_as_unread(tmp_path: Path) -> None:
     repo = commit(tmp_path, {"k.py": "x\n", "helper.py": "y\n"})
     alone, dropped = canary.broken(repo, repo.base, ("k.py",)), list[bool]()
 
@@ -138,7 +138,7 @@ with open("bench.csv", "w", newline="") as file:
 
 
 @pytest.mark.parametrize(("lib", "seen"), [("./lib.so", True), ("{root}/lib.so", False)])
-def test_a_broken_build_proves_nothing_of_the_benchmark(tmp_path: Path, lib: str,
+def test_failed_build_does_not_prove_the_benchmark(tmp_path: Path, lib: str,
                                                         seen: bool) -> None:
     """The build reads the source in both; in one the benchmark links what was installed."""
     lib = lib.format(root=tmp_path)
@@ -170,7 +170,8 @@ except Exception:
     ("0", "rows[:-1]", True),        # a row that is left out
     ("0", "rows", False),            # an implementation to fall back on
 ])
-def test_a_benchmark_that_catches_errors(tmp_path: Path, err: str, rows: str, seen: bool) -> None:
+def test_benchmark_that_catches_errors_shows_the_breakage(
+        tmp_path: Path, err: str, rows: str, seen: bool) -> None:
     caught = BENCH.replace("import kernel\n", CAUGHT.format(err=err, rows=rows))
     repo = commit(tmp_path, {**FILES, "bench.py": caught})
     if seen:
@@ -180,7 +181,7 @@ def test_a_benchmark_that_catches_errors(tmp_path: Path, err: str, rows: str, se
             listen(repo, tmp_path)
 
 
-def test_tests_that_look_at_another_copy_are_told_of(tmp_path: Path) -> None:
+def test_tests_of_another_copy_are_warned_about(tmp_path: Path) -> None:
     files = {**FILES, "check.py": installed(tmp_path) + "import kernel\n",
              "honest.py": "import kernel\n"}
     repo = commit(tmp_path, files)
@@ -189,7 +190,7 @@ def test_tests_that_look_at_another_copy_are_told_of(tmp_path: Path) -> None:
     assert listen(repo, tmp_path / "b", test_command="python honest.py") == ()
 
 
-def test_the_request_reaches_the_harness_process(tmp_path: Path) -> None:
+def test_canary_request_reaches_harness_process(tmp_path: Path) -> None:
     """Through the file and the process that a campaign uses."""
     repo = commit(tmp_path, FILES)
     tree = canary.broken(repo, repo.base, EDIT)
@@ -208,7 +209,7 @@ def test_the_request_reaches_the_harness_process(tmp_path: Path) -> None:
 # the broken copy
 
 @pytest.mark.parametrize("name", ["k.py", "k.c", "k.sh", "k.yaml", "k.json", "k.toml", "k.cpp"])
-def test_no_language_takes_the_broken_copy(tmp_path: Path, name: str) -> None:
+def test_broken_copy_is_invalid_in_every_language(tmp_path: Path, name: str) -> None:
     import json
     import tomllib
 
@@ -226,7 +227,7 @@ def test_no_language_takes_the_broken_copy(tmp_path: Path, name: str) -> None:
         checks[name.rpartition(".")[2]]()
 
 
-def test_only_what_candidates_may_change_is_broken(tmp_path: Path) -> None:
+def test_only_editable_files_are_broken(tmp_path: Path) -> None:
     repo = commit(tmp_path, {"src/a.py": "a\n", "src/ü b.py": "b\n", "bench.py": "c\n",
                                 "kv_cache/k.cu": "k\n", "src/frozen.py": "f\n"})
     names = canary.watched(repo, repo.base, ("src/**", "kv_cache/**"), ("src/frozen.py",))
@@ -238,7 +239,7 @@ def test_only_what_candidates_may_change_is_broken(tmp_path: Path) -> None:
     assert repo.best == repo.base and not repo.log(repo.best, repo.base)
 
 
-def test_a_kernels_own_source_needs_no_canary(tmp_path: Path) -> None:
+def test_kernel_source_needs_no_canary(tmp_path: Path) -> None:
     """kopt loads it itself, by path and hash; it is what lies beside it that may be shadowed."""
     repo = commit(tmp_path, {"kernel.py": "k\n", "lib/helper.py": "h\n"})
     def asked(tree: str) -> Verdict:
@@ -258,7 +259,7 @@ def test_a_kernels_own_source_needs_no_canary(tmp_path: Path) -> None:
     (replace(rejected("x"), evidence=(Evidence(kind=harness_canary.SHOWN, detail=""),)), False),
     (replace(rejected("x"), evidence=(Evidence(kind=harness_canary.UNSEEN, detail=""),)), True),
 ])
-def test_what_a_verdict_on_the_broken_copy_shows(verdict: Verdict, unseen: bool) -> None:
+def test_breakage_shows_in_verdict(verdict: Verdict, unseen: bool) -> None:
     assert canary.unseen(verdict) is unseen
 
 
@@ -266,7 +267,7 @@ def test_what_a_verdict_on_the_broken_copy_shows(verdict: Verdict, unseen: bool)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("used", [True, False])
-def test_a_kernels_header_that_nothing_includes_is_told(tmp_path: Path, used: bool) -> None:
+def test_unused_header_is_warned_about(tmp_path: Path, used: bool) -> None:
     """With a real campaign's setup and a real verdict on the broken tree."""
     include = '#include "util.h"\n' if used else ""
     manifest = campaigns.project(tmp_path / "p", kernel=include + campaigns.KERNEL,

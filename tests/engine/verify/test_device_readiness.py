@@ -1,4 +1,4 @@
-"""What a card that cannot be reached ends: a campaign where none can, else its own work."""
+"""An unreachable card ends its own work, and the campaign only if no card is left."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ PLACE = Place(device="cuda:0", scratch="/nowhere")
     ("No CUDA GPUs are available", True),
     ("CUDA error: uncorrectable ECC error encountered", True),
     ("CUDA unknown error - this may be due to an incorrectly set up environment", True)])
-def test_only_what_may_be_one_card_s_fault_is(why: str, of_the_card: bool) -> None:
+def test_only_faults_of_one_card_blame_the_card(why: str, of_the_card: bool) -> None:
     fault = unreachable_fault(why, PLACE)
     assert isinstance(fault, DeviceFault) == of_the_card and why in str(fault)
 
 
-def test_a_card_that_torch_does_not_reach_is_one_line(tmp_path: Path) -> None:
+def test_card_unreachable_by_torch_is_one_line(tmp_path: Path) -> None:
     """Neither inside of namespaces nor outside; here torch has no CUDA at all."""
     at = Path(tree(tmp_path / "tree", "def double(x, out):\n    out.copy_(2 * x)\n"))
     of = target(language="python")

@@ -1,4 +1,4 @@
-"""Who gets which card, in which order, and what becomes of work that loses its cards."""
+"""Which work gets which card, in which order, and what happens when cards are lost."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def lost(card: FleetDevice) -> str:
     raise HarnessFault(ErrorLine(what=f"{card.device.id} is not there", of_device=True))
 
 
-def test_a_look_that_began_before_a_card_was_lost_does_not_put_it_back() -> None:
+def test_check_begun_before_a_loss_does_not_reopen_the_card() -> None:
     """A loop's look at the card goes on while a verdict loses it."""
     looking, go_on, stop = threading.Event(), threading.Event(), threading.Event()
     news: list[DeviceNotice] = []
@@ -82,7 +82,7 @@ def test_a_look_that_began_before_a_card_was_lost_does_not_put_it_back() -> None
     judged.join()
 
 
-def test_who_waits_longest_for_a_card_is_next() -> None:
+def test_longest_waiting_verdict_gets_the_next_card() -> None:
     """As many threads as cards take verdicts in order; one card is closed."""
     fleet = Fleet(cards(2), retry_s=600.0, limit_s=3600.0, tick_s=0.01, look=lambda one, **_: (
         "50 % in use" if one.id == "cuda:0" else ""))
@@ -116,7 +116,7 @@ def test_who_waits_longest_for_a_card_is_next() -> None:
     assert all(abs(number - place) <= 1 for place, number in enumerate(began)), began
 
 
-def test_a_candidate_that_takes_every_card_ends_no_campaign(
+def test_candidate_that_loses_every_card_is_rejected(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel so hot that its card slows down, whichever it is on."""
     monkeypatch.setitem(inventory._READERS, "nvidia", lambda asked: [
@@ -143,7 +143,7 @@ def test_a_candidate_that_takes_every_card_ends_no_campaign(
 
 @pytest.mark.parametrize(("count", "stranger", "kind"), [
     (1, False, NoDeviceAvailable), (3, False, FailsOnHealthyDevices), (3, True, NoDeviceAvailable)])
-def test_work_under_which_several_fit_cards_fail_may_be_why(
+def test_work_failing_on_several_healthy_cards_is_suspect(
         count: int, stranger: bool, kind: type[NoDeviceAvailable]) -> None:
     """Not where a stranger is there when the work is over, once at least."""
     now, work = [0.0], [0]
@@ -174,7 +174,7 @@ def box(monkeypatch: pytest.MonkeyPatch, *models: str) -> None:
     monkeypatch.setitem(inventory._LISTERS, "nvidia", lambda: Listing(found))
 
 
-def test_a_campaign_goes_on_on_its_own_model_of_card_alone(
+def test_campaign_resumes_only_on_its_model_of_card(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a card is lost, or the workspace is another host's, cuda:0 may be another model."""
     box(monkeypatch, "NVIDIA H100")
@@ -187,7 +187,7 @@ def test_a_campaign_goes_on_on_its_own_model_of_card_alone(
 
 
 @pytest.mark.parametrize("names", ["cuda:0,cuda:1", "cuda:0+cuda:1"])
-def test_cards_of_two_models_are_no_campaign_s(
+def test_cards_of_two_models_are_refused(
         names: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     box(monkeypatch, "NVIDIA H100", "NVIDIA A100")
     with pytest.raises(InputError, match="cuda:1 is not the same model as cuda:0"):

@@ -72,14 +72,14 @@ def card(index: int = 0) -> Device:
     ({"throttle": ("hw-thermal",)}, None, "slowed down: hw-thermal"),
     ({"throttle": ("sw-power-cap", "idle")}, None, ""),
 ])
-def test_a_card_is_idle_when_nothing_computes_and_memory_is_low_or_stable(
+def test_card_is_idle_without_processes_and_with_low_or_stable_memory(
         change: dict[str, Any], before: dict[str, Any] | None, words: str) -> None:
     earlier = None if before is None else replace(IDLE, **before)
     why = gate.why_busy(replace(IDLE, **change), earlier)
     assert why == words if not words else words in why
 
 
-def test_what_was_just_left_may_show_a_utilization_but_no_process() -> None:
+def test_just_left_card_may_show_utilization_but_no_process() -> None:
     assert not gate.why_busy(replace(IDLE, utilization_pct=90.0), just_left=True)
     assert gate.why_busy(replace(IDLE, processes=(DeviceProcess(pid=1),)), just_left=True)
 
@@ -90,7 +90,7 @@ def test_what_was_just_left_may_show_a_utilization_but_no_process() -> None:
     ([replace(IDLE, memory_used=80 * GIB)] * 2, 2, True),
     ([replace(IDLE, utilization_pct=50.0)] * 3, 3, False),
 ])
-def test_a_busy_card_is_looked_at_again_before_it_is_called_busy(
+def test_busy_card_is_checked_again_before_it_counts_as_busy(
         states: list[DeviceState], looks: int, idle: bool) -> None:
     seen = iter(states)
     pauses: list[float] = []
@@ -99,7 +99,7 @@ def test_a_busy_card_is_looked_at_again_before_it_is_called_busy(
     assert next(seen, None) is None
 
 
-def test_the_cpu_is_never_busy() -> None:
+def test_cpu_is_never_busy() -> None:
     assert gate.look(inventory.find("cpu"), state=lambda _: pytest.fail("was asked")) == ""
 
 
@@ -129,7 +129,7 @@ class Hour:
         self.now += self.step_s
 
 
-def test_a_busy_card_is_looked_at_every_ten_minutes_for_an_hour() -> None:
+def test_busy_card_is_checked_every_ten_minutes_for_an_hour() -> None:
     hour = Hour(1, lambda _, __: "process 7 (train) computes there")
     with pytest.raises(NoDeviceAvailable,
                        match=r"no idle GPU for 60:00 min: cuda:0: process 7 \(train\)"):
@@ -138,7 +138,7 @@ def test_a_busy_card_is_looked_at_every_ten_minutes_for_an_hour() -> None:
     assert len(hour.news) == 1, "a card that stays busy is told of once"
 
 
-def test_the_countdown_is_told() -> None:
+def test_wait_shows_a_countdown() -> None:
     hour = Hour(1, lambda _, at: "" if at >= 600 else "50 % in use", step_s=1.0)
     with hour.fleet.occupy("loop", on_wait=hour.wait):
         assert hour.now == 600
@@ -149,7 +149,7 @@ def test_the_countdown_is_told() -> None:
         "not used: 50 % in use; looked at again in 10:00 min", "idle again: back in the pool"]
 
 
-def test_the_hour_begins_anew_once_a_card_was_idle() -> None:
+def test_waiting_limit_restarts_after_an_idle_card() -> None:
     hour = Hour(1, lambda _, at: "" if 3000 <= at < 3601 else "50 % in use")
     with hour.fleet.occupy("loop", on_wait=hour.wait):
         pass
@@ -159,14 +159,14 @@ def test_the_hour_begins_anew_once_a_card_was_idle() -> None:
     assert hour.now == 7600
 
 
-def test_one_busy_card_leaves_the_work_to_the_others() -> None:
+def test_other_cards_take_the_work_of_a_busy_one() -> None:
     hour = Hour(3, lambda device, _: "50 % in use" if device == "cuda:1" else "")
     used = [hour.fleet.run("verdict", lambda one: one.device.id, on_wait=hour.wait)
             for _ in range(4)]
     assert "cuda:1" not in used and not hour.told
 
 
-def test_verdicts_have_a_card_each_and_loops_share() -> None:
+def test_verdicts_have_a_card_each_and_loops_share_one() -> None:
     hour = Hour(2, lambda _, __: "")
     fleet = hour.fleet
     with fleet.occupy("verdict") as first, fleet.occupy("verdict") as second:
@@ -183,7 +183,7 @@ def _give_up(text: str) -> None:
     raise TimeoutError(text)
 
 
-def test_a_card_that_we_work_on_already_is_looked_at_before_each_piece_of_work() -> None:
+def test_card_in_use_is_checked_before_each_piece_of_work() -> None:
     hour = Hour(1, lambda _, at: "process 7 (train) computes there" if 100 <= at < 900 else "")
     with hour.fleet.occupy("loop"):
         with hour.fleet.occupy("verdict"):
@@ -194,7 +194,7 @@ def test_a_card_that_we_work_on_already_is_looked_at_before_each_piece_of_work()
     assert "process 7 (train)" in hour.news[0].text and "back" in hour.news[1].text
 
 
-def test_another_kopt_on_a_card_is_no_stranger() -> None:
+def test_another_kopt_is_no_stranger() -> None:
     hour = Hour(1, lambda _, __: "")
     name = hour.fleet.cards[0].device.lock_name
     with tenants.registered(name), hour.fleet.occupy("verdict") as one:
@@ -207,7 +207,7 @@ def test_another_kopt_on_a_card_is_no_stranger() -> None:
         "a card that was not admitted has no tenant"
 
 
-def test_beside_a_kopt_only_a_stranger_or_a_fault_closes_a_card() -> None:
+def test_only_stranger_or_fault_closes_a_card_in_use() -> None:
     """Its use and its memory are ours, and so is one of the processes."""
     one = card()
     busy = replace(IDLE, utilization_pct=100.0, memory_used=90 * GIB, throttle=("hw-thermal",),
@@ -226,7 +226,7 @@ def test_beside_a_kopt_only_a_stranger_or_a_fault_closes_a_card() -> None:
             f"process {os.getppid()} (train) computes there"
 
 
-def test_an_answer_in_doubt_does_not_count_beside_a_stranger() -> None:
+def test_doubtful_answer_does_not_count_beside_a_stranger() -> None:
     hour = Hour(2, lambda device, at: "process 7 (train) computes there"
                 if device == "cuda:0" and at else "")
 
@@ -243,7 +243,7 @@ def test_an_answer_in_doubt_does_not_count_beside_a_stranger() -> None:
 @pytest.mark.parametrize(("stays", "used", "news"), [
     (False, ["cuda:0", "cuda:0"], "measured again: timed beside process 7"),
     (True, ["cuda:0", "cuda:1"], "process 7 (train) computes there")])
-def test_what_was_timed_beside_a_stranger_is_measured_again(
+def test_work_timed_beside_a_stranger_is_measured_again(
         stays: bool, used: list[str], news: str) -> None:
     """Also where the stranger is gone again when the card is looked at."""
     hour = Hour(2, lambda device, at: "process 7 (train) computes there"
@@ -260,14 +260,14 @@ def test_what_was_timed_beside_a_stranger_is_measured_again(
     assert news in hour.news[0].text
 
 
-def test_work_that_always_finds_a_stranger_beside_it_ends() -> None:
+def test_work_always_beside_a_stranger_is_given_up() -> None:
     hour = Hour(1, lambda _, __: "")
     with pytest.raises(NoDeviceAvailable, match="last because of: timed beside process 7"):
         hour.fleet.run("verdict", lambda _: "timed beside process 7", on_wait=hour.wait,
                        void_reason=str)
 
 
-def test_what_is_done_again_has_the_time_that_is_left() -> None:
+def test_repeated_work_has_only_the_time_left() -> None:
     job = VerdictRequest(
         purpose="e2e", candidate="c", slot="e2e", candidate_tree="t", incumbent_tree="t", alpha=0.05
     )
@@ -276,7 +276,7 @@ def test_what_is_done_again_has_the_time_that_is_left() -> None:
     assert (timed.after(20.0).left_s, timed.after(70.0).left_s) == (40.0, 0.0)
 
 
-def test_a_verdict_that_was_never_alone_on_its_card_is_in_doubt() -> None:
+def test_verdict_never_alone_on_its_card_needs_recheck() -> None:
     alone = Verdict(valid=True, correct=True)
     beside = replace(alone, evidence=(Evidence(kind=COMPANY, detail="process 7"),))
     unknown = replace(alone, evidence=(Evidence(kind="foreign", detail=NOT_LISTED),))
@@ -294,7 +294,7 @@ def lost(what: str = "cuda:0 is not there") -> HarnessFault:
     return HarnessFault(ErrorLine(what=what, of_device=True))
 
 
-def test_what_a_lost_card_takes_with_it_is_done_again_on_another() -> None:
+def test_work_of_a_lost_card_is_repeated_on_another() -> None:
     hour = Hour(2, lambda _, __: "")
     tried: list[str] = []
 
@@ -310,7 +310,7 @@ def test_what_a_lost_card_takes_with_it_is_done_again_on_another() -> None:
     assert hour.fleet.run("verdict", work, on_wait=hour.wait) and tried[2:] == ["cuda:1"]
 
 
-def test_a_fault_that_is_not_the_cards_closes_none() -> None:
+def test_fault_unrelated_to_cards_closes_none() -> None:
     hour = Hour(2, lambda _, __: "")
 
     def work(one: FleetDevice) -> str:
@@ -332,7 +332,7 @@ def test_work_that_loses_card_after_card_is_given_up() -> None:
         hour.fleet.run("verdict", work, on_wait=hour.wait)
 
 
-def test_a_card_whose_lock_cannot_be_had_is_closed_and_given_out_again() -> None:
+def test_card_without_its_lock_is_closed_and_reopened() -> None:
     faults = iter([EnvironmentFault("cannot open the device lock"), None])
 
     def busy(_: str, __: float) -> str:
@@ -346,7 +346,7 @@ def test_a_card_whose_lock_cannot_be_had_is_closed_and_given_out_again() -> None
     assert "cannot open the device lock" in hour.news[0].text
 
 
-def test_a_fault_of_ours_while_looking_gives_the_card_back() -> None:
+def test_error_during_check_releases_the_card() -> None:
     hour = Hour(1, lambda _, at: "" if at else 1 // 0)  # type: ignore[arg-type, return-value]
     with pytest.raises(ZeroDivisionError):
         hour.fleet.run("verdict", lambda _: "")
@@ -354,7 +354,7 @@ def test_a_fault_of_ours_while_looking_gives_the_card_back() -> None:
     assert hour.fleet.run("verdict", lambda _: "done") == "done"
 
 
-def test_of_a_joined_device_each_card_is_looked_at_for_itself() -> None:
+def test_each_card_of_a_joined_device_is_checked() -> None:
     pair = join_cards([card(0), card(1)])
     asked: dict[str, bool] = {}
 
@@ -368,13 +368,13 @@ def test_of_a_joined_device_each_card_is_looked_at_for_itself() -> None:
     assert asked == {one.id: one.lock_name == pair.lock_names[0] for one in pair.cards}
 
 
-def test_a_card_is_joined_once() -> None:
+def test_card_joins_a_device_once() -> None:
     one = card(0)
     with pytest.raises(InputError, match="named twice"):
         join_cards([one, one])
 
 
-def test_waiting_for_a_card_ends_with_the_campaign() -> None:
+def test_wait_for_a_card_ends_with_the_campaign() -> None:
     hour, ended = Hour(1, lambda _, __: "50 % in use"), threading.Event()
 
     def wait(text: str) -> None:
@@ -385,7 +385,7 @@ def test_waiting_for_a_card_ends_with_the_campaign() -> None:
     assert not hour.fleet.cards[0].users.total()
 
 
-def test_many_threads_never_share_a_card_for_verdicts() -> None:
+def test_verdicts_of_many_threads_never_share_a_card() -> None:
     hour, inside = Hour(3, lambda _, __: ""), list[str]()
     clash, guard = list[str](), threading.Lock()
 
@@ -409,7 +409,7 @@ def test_many_threads_never_share_a_card_for_verdicts() -> None:
     assert not clash and not any(one.users.total() for one in hour.fleet.cards)
 
 
-def test_a_device_of_several_cards_is_idle_when_each_of_them_is() -> None:
+def test_joined_device_is_idle_when_each_card_is() -> None:
     pair = join_cards([card(0), card(1)])
     busy = {"cuda:0": IDLE, "cuda:1": replace(IDLE, processes=(DeviceProcess(pid=9),))}
     asked: list[str] = []
@@ -424,7 +424,7 @@ def test_a_device_of_several_cards_is_idle_when_each_of_them_is() -> None:
     assert gate.look(pair, pause=lambda _: None, state=state) == ""
 
 
-def test_every_card_of_a_device_has_its_tenant() -> None:
+def test_each_card_of_a_device_is_registered() -> None:
     pair = join_cards([card(0), card(1)])
     fleet = Fleet([(pair, WarmStart(None))], retry_s=1.0, limit_s=1.0, look=lambda *_, **__: "")
     with fleet.occupy("verdict"):
@@ -436,7 +436,7 @@ def test_every_card_of_a_device_has_its_tenant() -> None:
     (1, 1, ["cuda:0"]), (3, 1, ["cuda:0", "cuda:1", "cuda:2"]), (2, 2, ["cuda:0+cuda:1"]),
     (5, 2, ["cuda:0+cuda:1", "cuda:2+cuda:3"]), (4, 4, ["cuda:0+cuda:1+cuda:2+cuda:3"]),
 ])
-def test_cards_are_joined_for_a_target_that_needs_several(count: int, size: int,
+def test_cards_are_joined_for_a_multi_card_target(count: int, size: int,
                                                           groups: list[str]) -> None:
     made = device_choice.group_cards([card(index) for index in range(count)], size)
     assert [one.id for one in made] == groups
@@ -448,12 +448,12 @@ def test_cards_are_joined_for_a_target_that_needs_several(count: int, size: int,
 
 
 @pytest.mark.parametrize("cards", [[inventory.find("cpu")], [card(0)]])
-def test_a_target_that_needs_more_cards_than_there_are_is_refused(cards: list[Device]) -> None:
+def test_target_with_too_many_cards_is_refused(cards: list[Device]) -> None:
     with pytest.raises(DeviceFault, match="the target needs 2 GPUs of one model"):
         device_choice.group_cards(cards, 2)
 
 
-def test_a_real_verdict_comes_from_the_other_device_when_one_is_gone(tmp_path: Path) -> None:
+def test_real_verdict_comes_from_the_other_device_after_a_loss(tmp_path: Path) -> None:
     """One of two devices does not exist: its harness process says so, and the CPU answers."""
     setup = campaigns.create(tmp_path)
     gone = Device(id="cuda:7", kind="nvidia", name="gone", uuid="GPU-gone", arch="sm_90")
@@ -478,7 +478,7 @@ def test_a_real_verdict_comes_from_the_other_device_when_one_is_gone(tmp_path: P
     assert [one.device for one in told if isinstance(one, DeviceNotice)] == ["cuda:7"]
 
 
-def test_a_campaign_shows_what_it_waits_for_while_it_does(tmp_path: Path) -> None:
+def test_campaign_phase_shows_what_it_waits_for(tmp_path: Path) -> None:
     setup = campaigns.create(tmp_path)
     tree = setup.repo.tree_of(setup.repo.base)
     job = VerdictRequest(
@@ -503,7 +503,7 @@ def test_a_campaign_shows_what_it_waits_for_while_it_does(tmp_path: Path) -> Non
         writer.close()
 
 
-def test_what_a_stop_ends_half_way_is_no_answer(tmp_path: Path) -> None:
+def test_cancelled_work_gives_no_answer(tmp_path: Path) -> None:
     """A format command that a stop has killed has not refused the gain that it was run on."""
     setup, stop = campaigns.create(tmp_path), threading.Event()
     writer = Writer(setup.workspace)
@@ -516,6 +516,6 @@ def test_what_a_stop_ends_half_way_is_no_answer(tmp_path: Path) -> None:
         writer.close()
 
 
-def test_a_manifest_may_name_several_devices(tmp_path: Path) -> None:
+def test_manifest_may_name_several_devices(tmp_path: Path) -> None:
     setup = campaigns.create(tmp_path, gpu={"device": "cpu, cpu,cuda:99"})
     assert [one.id for one in setup.devices] == ["cpu"]
