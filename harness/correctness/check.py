@@ -1,4 +1,4 @@
-"""The correctness half of a verdict: every class on several kinds of input, by the oracle."""
+"""The correctness half of a verdict: the oracle checks every class on several distributions."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from harness.case import Case, Errors
 from harness.compile.kernel import Kernel
 from harness.correctness import runtime_audit
-from harness.correctness.controls import TrivialAnswers
-from harness.correctness.coverage import plan_inputs
+from harness.correctness.check_inputs import plan_inputs, strided_views
 from harness.correctness.held_out_shapes import find_over_fit
 from harness.correctness.statefulness import StatefulnessCheck
 from harness.correctness.tolerance import FLOOR, Tolerance
@@ -25,7 +24,7 @@ from harness.verdict import Finding, TraceStep
 class CandidateFailed(Exception):
     """The candidate failed in a way that ends its evaluation; the text is the reason.
 
-    `fault` is "build", "crash" or "tests" where it may be meant well and only be broken.
+    `fault` is "build", "crash" or "tests" if an honest mistake may be the cause.
     """
 
     def __init__(self, reason: str, *, fault: str = "") -> None:
@@ -34,32 +33,32 @@ class CandidateFailed(Exception):
 
 
 class CorrectnessCheck:
-    """Checks one candidate; collects its worst errors by class and what it found on the way.
+    """Checks one candidate; collects its worst errors by class, findings and notes.
 
-    `on_first` is told of the first case of each class before the candidate runs on it.
+    `on_first` receives the first case of each class before the candidate runs on it.
     """
 
-    def __init__(self, stage: Session, oracle: Oracle, budget: Tolerance,
+    def __init__(self, stage: Session, oracle: Oracle, tolerance: Tolerance,
                  progress: Callable[[str, str, float | None], None],
                  on_first: Callable[[Case], None] | None = None) -> None:
-        self.stage, self.oracle, self.budget = stage, oracle, budget
+        self.stage, self.oracle, self.tolerance = stage, oracle, tolerance
         self._on_first = on_first or (lambda case: None)
         self._progress = progress
         self.cases: dict[str, Case] = {}
-        """The first case of each class; the one that is timed."""
+        """The first case of each class, which is also timed."""
         self.errors: dict[str, Errors] = {}
         self.findings: list[Finding] = []
         self.notes: list[str] = []
         self.steps: tuple[TraceStep, ...] | None = None
-        """What the kernel recognised over steps with new tensors, where `trace_weights` is set."""
+        """What the kernel recognised over training steps, if `trace_weights` is set."""
         self.trace_weights: Collection[str] | None = None
         self._held: DeviceLock | None = None
 
     def run(self, candidate: Kernel, held: DeviceLock | None) -> bool:
-        """Tell whether the candidate is right on every class. Raises Failed when it did not run."""
+        """Return whether the candidate is right on every class. Raises CandidateFailed."""
         self.candidate, self._held = candidate, held
         classes = self.stage.target.classes
-        kinds = plan_inputs([c.name for c in classes], self.stage.settings.distributions,
+        kinds = plan_inputs([entry.name for entry in classes], self.stage.settings.distributions,
                      secrets.randbelow(1 << 16))
         where = "load"
         try:
@@ -67,21 +66,21 @@ class CorrectnessCheck:
                 for index, config_class in enumerate(classes):
                     where = f"class {config_class.name}"
                     self._progress("checking", where, index / len(classes))
-                    if not self._class(config_class, kinds[config_class.name], runner):
+                    if not self._check_class(config_class, kinds[config_class.name], runner):
                         break
-                self._watched(runtime_audit.watch(runner))
+                self._add_audit(runtime_audit.watch(runner))
                 if all_right(self.stage, self.errors):
-                    self._hidden(runner)  # the last: it may end the runner
+                    self._check_over_fit(runner)  # last, since it may end the runner
         except (PeerError, PeerDied) as error:
             raise CandidateFailed(f"{where}: {error.what}", fault="crash") from None
         finally:
-            self.budget.close()
-            self.notes += self.budget.notes
+            self.tolerance.close()
+            self.notes += self.tolerance.notes
         return all_right(self.stage, self.errors)
 
     @contextmanager
     def _runner(self) -> Iterator[Peer]:
-        """Start the candidate's runner; a GPU's process is ended without waiting for it."""
+        """Start the candidate's runner; do not wait for the end of one on a GPU."""
         runners = self.stage.runners
         runner = runners.start(self.candidate, lock=self._held, yields=self.stage.yields)
         try:
@@ -92,67 +91,66 @@ class CorrectnessCheck:
             else:
                 runners.end([runner])
 
-    def _hidden(self, runner: Peer) -> None:
-        if (found := find_over_fit(
-                self.stage.target, self.oracle, self.budget, runner, self.candidate, self._held)):
-            self.findings.append(found)
+    def _check_over_fit(self, runner: Peer) -> None:
+        if finding := find_over_fit(self.stage.target, self.oracle, self.tolerance, runner,
+                                    self.candidate, self._held):
+            self.findings.append(finding)
 
-    def _class(self, config_class: ConfigClass, kinds: tuple[str, ...], runner: Peer) -> bool:
-        controls = TrivialAnswers(config_class.name)
+    def _check_class(self, config_class: ConfigClass, kinds: tuple[str, ...], runner: Peer) -> bool:
+        trivial = TrivialAnswers(config_class.name)
         for kind in kinds:
             case = self.oracle.make(config_class, kind, self.cases.get(config_class.name))
             if case.skip:
                 self.notes.append(f"class {config_class.name}: no {kind} inputs: {case.skip}")
                 continue
-            errors = self._one(case, runner)
+            errors = self._check_case(case, runner)
             if not errors.right:
                 return False
-            controls.note(case, errors, self.budget)
-        self.findings += controls.findings()
+            trivial.add(case, errors, self.tolerance)
+        self.findings += trivial.findings()
         return True
 
-    def _one(self, case: Case, runner: Peer) -> Errors:
+    def _check_case(self, case: Case, runner: Peer) -> Errors:
         first = self.cases.setdefault(case.config_class, case) is case
         if first:
             self._on_first(case)
         answer = runner.ask("keep" if first else "call", tensors=case.tensors)
-        errors = self._judged(case, answer, outputs_only=False)
+        errors = self._judge(case, answer, outputs_only=False)
         if first and errors.right:
-            errors = self._states(case, errors, runner)
+            errors = self._check_state(case, errors, runner)
         if first and errors.right:
-            self._watched(runtime_audit.trial(runner, case, self.stage.target))
+            self._add_audit(runtime_audit.trial(runner, case, self.stage.target))
         if first and errors.right and self.trace_weights is not None and self.steps is None:
             self.steps = runtime_audit.trace(runner, self.trace_weights)
         if first and errors.right and any(t["strided"] for t in case.tensors):
             answer = runner.ask("call", tensors=strided_views(case))
-            errors = self._judged(case, answer, outputs_only=False).worse(errors)
+            errors = self._judge(case, answer, outputs_only=False).worse(errors)
         self.errors[case.config_class] = errors.worse(self.errors.get(case.config_class))
         if not first:
             self.oracle.drop(case)
         return errors
 
-    def _watched(self, found: list[Finding]) -> None:
-        self.findings += runtime_audit.new_findings(found, self.findings)
-        if reason := runtime_audit.reject_reason(found):
+    def _add_audit(self, findings: list[Finding]) -> None:
+        self.findings += runtime_audit.new_findings(findings, self.findings)
+        if reason := runtime_audit.reject_reason(findings):
             raise CandidateFailed(reason)
 
-    def _states(self, case: Case, errors: Errors, runner: Peer) -> Errors:
-        states = StatefulnessCheck(self.oracle, runner, self._judged,
+    def _check_state(self, case: Case, errors: Errors, runner: Peer) -> Errors:
+        states = StatefulnessCheck(self.oracle, runner, self._judge,
                                    slow=self.stage.place.interpret)
         first, errors = errors, states.run(case, errors)
         self.findings += states.findings
         if states.findings:
             raise CandidateFailed(states.findings[0].detail)
         if states.answers and not self.stage.target.stochastic:
-            self._unstable(case, [first, *states.answers])
+            self._report_unstable(case, [first, *states.answers])
         return errors
 
-    def _unstable(self, case: Case, answers: list[Errors]) -> None:
-        """Say that the same call gave several answers; rounding alone, as by atomics, is no fault.
-        """
+    def _report_unstable(self, case: Case, answers: list[Errors]) -> None:
+        """Report that one call gave several answers; mere rounding, as by atomics, is a note."""
         detail = f"class {case.config_class}: the same call gave several answers"
         right = all(errors.right for errors in answers)
-        if right and not self.budget.stable(case, self.candidate, self._held):
+        if right and not self.tolerance.baseline.is_stable(case, self.candidate, self._held):
             self.notes.append(f"{detail}, as it does with the baseline")
             return
         small = all(errors.right and errors.basis == FLOOR for errors in answers)
@@ -161,49 +159,60 @@ class CorrectnessCheck:
                 ", which differ by rounding" if small else
                 ", all of them right" if right else ", not all of them right")))
 
-    def _judged(self, case: Case, answer: Mapping[str, object], known: Errors | None = None, *,
-                outputs_only: bool = True) -> Errors:
+    def _judge(self, case: Case, answer: Mapping[str, object], known: Errors | None = None, *,
+               outputs_only: bool = True) -> Errors:
         errors = self.oracle.judge(case, answer.get("outputs"), known, outputs_only=outputs_only)
         if known is not None and known.digests == errors.digests:
             return errors
-        judged = self.budget.judge(case, errors, self.candidate, self._held)
+        judged = self.tolerance.judge(case, errors, self.candidate, self._held)
         return excused_errors(errors) if judged is None else judged
 
     def recheck(self, case: Case, written: object,
                 exchanged: Mapping[str, Mapping[int, int]]) -> None:
-        """Judge what the timed calls left behind: the right answer to the contents they had."""
+        """Judge the outputs of the timed calls, for the contents that the inputs had then."""
         if any(tensor["role"] == "inout" for tensor in case.tensors):
-            return  # repeated calls on the same buffer have no expected value
+            return  # repeated calls on one buffer have no expected value
         try:
             self.oracle.exchange(case, exchanged)
-            errors = self._judged(case, {"outputs": written}, outputs_only=False)
+            errors = self._judge(case, {"outputs": written}, outputs_only=False)
         except PeerError as error:
             raise CandidateFailed(f"after timing: {error.what}") from None
         finally:
-            self.budget.close()
+            self.tolerance.close()
         if not errors.right:
             detail = f"class {case.config_class}: the timed calls left a wrong answer"
             self.findings.append(Finding(rule="after-timing", severity="reject", detail=detail))
             raise CandidateFailed(detail)
 
 
-LAYOUTS = ("columns", "transposed")
+class TrivialAnswers:
+    """Finds trivial answers that would pass every case of a class: the check is then too weak."""
 
+    def __init__(self, config_class: str) -> None:
+        self._class = config_class
+        self._passes: dict[tuple[int, str], bool] = {}
 
-def strided_views(case: Case) -> list[dict[str, object]]:
-    """Return a case's arguments as views where they may be, of every kind in turn."""
-    strided = [t["name"] for t in case.tensors if t["strided"]]
-    layouts = {name: LAYOUTS[index % 2] for index, name in enumerate(strided)}
-    return [{**t, "layout": "columns" if len(t["shape"]) < 2 else layouts[t["name"]]}
-            if t["name"] in layouts and t["shape"] else t for t in case.tensors]
+    def add(self, case: Case, errors: Errors, tolerance: Tolerance) -> None:
+        """Compare the trivial answers to a case with the errors that its candidate was allowed."""
+        for control in case.controls:
+            allowed = max(errors.allowed or 0.0, tolerance.floor_of(case, control.output))
+            key = control.output, control.name
+            passes = control.relative is not None and control.relative <= allowed
+            self._passes[key] = passes and self._passes.get(key, True)
+
+    def findings(self) -> list[Finding]:
+        names = dict.fromkeys(name for (_, name), passes in self._passes.items() if passes)
+        return [Finding(rule="weak-check", severity="flag", detail=(
+            f"class {self._class}: {', '.join(names)} would pass the check as well"))] \
+            if names else []
 
 
 def excused_errors(errors: Errors) -> Errors:
-    """Return errors that count for nothing: the baseline fails on those inputs as well."""
+    """Return the errors of a case that is not judged, since the baseline fails on it as well."""
     return Errors(absolute=0.0, relative=0.0, bad=0, each=(0.0,) * len(errors.each),
                   digests=errors.digests, used=0.0, over=0.0, allowed=0.0)
 
 
 def all_right(stage: Session, errors: Mapping[str, Errors]) -> bool:
     classes = stage.target.classes
-    return len(errors) == len(classes) and all(errors[c.name].right for c in classes)
+    return len(errors) == len(classes) and all(errors[entry.name].right for entry in classes)

@@ -1,7 +1,7 @@
-"""Shapes that the task does not list: a kernel that is right on the listed ones only is over-fit.
+"""Check shapes that the task does not list: a kernel right only on listed ones is over-fit.
 
-A shape is changed by one symbol of the smallest class. It counts only where the baseline is right
-on it: a kernel may need multiples of a tile, if it always has.
+One symbol of the smallest class is changed. A failure counts only if the baseline is right on that
+shape: a kernel may need multiples of a tile if the baseline does.
 """
 
 from __future__ import annotations
@@ -23,47 +23,47 @@ MOST_BYTES = 64 << 20
 
 
 def held_out_shapes(target: Target, rng: random.Random) -> Iterator[ConfigClass]:
-    """Yield the smallest class with one size a step longer, then with it doubled."""
-    smallest = min(target.classes, key=lambda c: _bytes(target, c))
+    """Yield the smallest class with one size increased by one, then with it doubled."""
+    smallest = min(target.classes, key=lambda entry: _bytes(target, entry))
     names = [name for name, size in smallest.shape.items() if size > 2]
     if not names:
         return
     name = rng.choice(names)
     for size in (smallest.shape[name] + 1, 2 * smallest.shape[name]):
-        made = replace(smallest, shape={**smallest.shape, name: size})
+        changed = replace(smallest, shape={**smallest.shape, name: size})
         try:
-            check(replace(target, classes=(made,)))
+            check(replace(target, classes=(changed,)))
         except InputError:
             continue
-        if _bytes(target, made) <= MOST_BYTES:
-            yield made
+        if _bytes(target, changed) <= MOST_BYTES:
+            yield changed
 
 
-def find_over_fit(target: Target, oracle: Oracle, budget: Tolerance, runner: Peer,
+def find_over_fit(target: Target, oracle: Oracle, tolerance: Tolerance, runner: Peer,
                   candidate: Kernel, held: DeviceLock | None) -> Finding | None:
-    """Run the candidate on shapes it was not shown; a crash there ends its runner.
+    """Run the candidate on shapes that are not listed; a crash there ends its runner.
 
-    Returns a flag where it fails and the baseline does not.
+    Returns a flag if it fails on one on which the baseline is right.
     """
     for config_class in held_out_shapes(target, random.SystemRandom()):
         try:
             case = oracle.make(config_class, "normal")
         except OracleError:
-            continue  # the reference has no answer for such a shape
+            continue  # the reference does not support this shape
         if case.skip:
             continue
         try:
             errors = oracle.judge(case, runner.ask("call", tensors=case.tensors).get("outputs"))
-            judged = budget.judge(case, errors, candidate, held)
+            judged = tolerance.judge(case, errors, candidate, held)
             if judged is None or judged.right:
                 continue
-            why = "is wrong"
+            problem = "is wrong"
         except (PeerError, PeerDied) as error:
-            why = f"fails ({error.what})"
-        if budget.serves(case, held):
+            problem = f"fails ({error.what})"
+        if tolerance.baseline_is_right(case, held):
             shape = ", ".join(f"{name}={size}" for name, size in config_class.shape.items())
             return Finding(rule="over-fit", severity="flag", detail=(
-                f"{why} on {shape}, which the task does not list and the baseline is right on"))
+                f"{problem} on {shape}, which the task does not list and the baseline is right on"))
         return None
     return None
 

@@ -1,4 +1,4 @@
-"""What a candidate left behind in its runner, asked of the runner itself and made findings."""
+"""Findings from the runner's own observations of what a candidate changed in its process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Rule = Literal["patched", "global-flags", "threads", "hidden-code", "delegation"
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeObservation:
-    """One thing that the runner saw; the detail may be the candidate's own words."""
+    """One observation of the runner; the candidate may have forged the detail."""
 
     rule: Rule
     detail: str
@@ -40,18 +40,18 @@ class WatchAnswer:
 
     def __post_init__(self) -> None:
         if len(self.seen) > MOST_SEEN:
-            raise ValueError(f"more than {MOST_SEEN} things were seen")
+            raise ValueError(f"more than {MOST_SEEN} observations")
 
 
 def watch(runner: Peer) -> list[Finding]:
-    """Return what differs from before the kernel was opened. Raises PeerError for nonsense."""
+    """Return what changed since before the kernel was loaded. Raises PeerError."""
     return _findings(runner.ask("watch"))
 
 
 def trial(runner: Peer, case: Case, target: Target) -> list[Finding]:
-    """Return whether the kernel leaves the work to others, by calls on the case that is kept.
+    """Return whether the kernel delegates its work, from calls on the kept case.
 
-    The kept buffers hold other contents afterwards. A C kernel is asked nothing.
+    The kept buffers have other contents afterwards. C kernels are not tried.
     """
     if target.language == "c":
         return []
@@ -70,10 +70,7 @@ class TraceAnswer:
 
 
 def trace(runner: Peer, weights: Collection[str]) -> tuple[TraceStep, ...]:
-    """Return what the kernel recognises over steps as training takes them, on the kept case.
-
-    Raises PeerError when it fails there, or answers nonsense.
-    """
+    """Return what the kernel recognises over training steps on the kept case. Raises PeerError."""
     answer = runner.ask("trace", weights=sorted(weights), steps=TRACE_STEPS)
     steps = decode_answer(answer, TraceAnswer).steps
     if len(steps) != TRACE_STEPS:
@@ -81,15 +78,17 @@ def trace(runner: Peer, weights: Collection[str]) -> tuple[TraceStep, ...]:
     return steps
 
 
-def new_findings(found: Iterable[Finding], known: Sequence[Finding]) -> list[Finding]:
-    """Return what is not known yet, each only once."""
-    return [one for one in dict.fromkeys(found)
-            if (one.rule, one.detail) not in {(old.rule, old.detail) for old in known}]
+def new_findings(findings: Iterable[Finding], known: Sequence[Finding]) -> list[Finding]:
+    """Return the findings that are not known yet, without duplicates."""
+    seen = {(finding.rule, finding.detail) for finding in known}
+    return [finding for finding in dict.fromkeys(findings)
+            if (finding.rule, finding.detail) not in seen]
 
 
-def reject_reason(found: Iterable[Finding]) -> str:
-    """Return the reason for which a candidate is rejected, empty where it is not."""
-    return next((f"tampered: {one.detail}" for one in found if one.severity == "reject"), "")
+def reject_reason(findings: Iterable[Finding]) -> str:
+    """Return why a candidate is rejected; empty if it is not."""
+    return next((f"tampered: {finding.detail}" for finding in findings
+                 if finding.severity == "reject"), "")
 
 
 def _findings(answer: dict[str, Any]) -> list[Finding]:

@@ -1,4 +1,7 @@
-"""What a kernel carries from call to call: the same twice, new contents in place, a look back."""
+"""Check what a kernel carries from call to call.
+
+The same call is repeated, contents are changed in place, and earlier outputs are read again.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,10 @@ class JudgeAnswer(Protocol):
 
 
 class StatefulnessCheck:
-    """Checks one class, on the buffers that its runner kept from a first, right call.
+    """Checks one class on the buffers that its runner kept from a first, right call.
 
-    Afterwards the case has other contents. Where a call is `slow` or its tensors are large, fewer
-    calls are made.
+    The check changes the contents of the case. It makes fewer calls if they are `slow` or their
+    tensors large.
     """
 
     def __init__(self, oracle: Oracle, runner: Peer, judge: JudgeAnswer, *,
@@ -36,31 +39,32 @@ class StatefulnessCheck:
         self._slow = slow
         self.findings: list[Finding] = []
         self.answers: list[Errors] = []
-        """Of calls on the same contents, those that differ from the first and from each other."""
+        """Distinct answers of calls on the same contents, other than the first one."""
 
     def run(self, case: Case, first: Errors) -> Errors:
-        """Return the worst errors of calls on the same contents, and note what was found."""
+        """Return the worst errors of calls on the same contents; add to `findings`."""
         worst, brief = first, self._slow or sum(t["nbytes"] for t in case.tensors) > LARGE_BYTES
         for _ in range(1 if self._slow else REPEATS):
             errors = self._judge(case, self._runner.ask("again"), first)
             worst = errors.worse(worst)
-            if errors.digests not in [one.digests for one in (first, *self.answers)]:
+            if errors.digests not in [known.digests for known in (first, *self.answers)]:
                 self.answers.append(errors)
             if not errors.right:
                 return worst
-        last = self._exchanged(case, first, (MOST_MOVES,) if brief else (MOST_MOVES, 1))
+        last = self._change_contents(case, first, (MOST_MOVES,) if brief else (MOST_MOVES, 1))
         if not self.findings:
-            self._looked_back(case, last, brief)
+            self._read_again(case, last, brief)
         return worst
 
-    def _exchanged(self, case: Case, last: Errors, amounts: tuple[int, ...]) -> Errors:
-        """Change many elements in place, then one; every time the answer has to follow."""
+    def _change_contents(self, case: Case, last: Errors, amounts: tuple[int, ...]) -> Errors:
+        """Change many elements in place, then one; the answer must follow each time."""
         for most in amounts:
             moves = draw_moves(case, most)
             if not moves:
                 break
             self.oracle.exchange(case, moves)
-            pairs = {name: [list(one), list(one.values())] for name, one in moves.items()}
+            pairs = {name: [list(sources), list(sources.values())]
+                     for name, sources in moves.items()}
             errors = self._judge(case, self._runner.ask("swap", moves=pairs))
             if not errors.right:
                 what = "the answer to the old ones" if errors.digests == last.digests \
@@ -71,8 +75,8 @@ class StatefulnessCheck:
             last = errors
         return last
 
-    def _looked_back(self, case: Case, last: Errors, brief: bool) -> None:
-        """See that outputs stay as they were, for a while and through another call."""
+    def _read_again(self, case: Case, last: Errors, brief: bool) -> None:
+        """Check that outputs stay the same after a while and after another call."""
         if not brief and self._reread(case, last, elsewhere=False).digests != last.digests:
             self._reject("threads", case, "its outputs changed after the call had returned")
             return
@@ -96,7 +100,7 @@ class StatefulnessCheck:
 
 
 def draw_moves(case: Case, most: int) -> dict[str, dict[int, int]]:
-    """Return moves for every input: at most so many elements, each taken from anywhere."""
+    """Return moves {to: from} for every input: at most `most` elements from random places."""
     rng = secrets.SystemRandom()
     moves: dict[str, dict[int, int]] = {}
     for tensor in case.tensors:

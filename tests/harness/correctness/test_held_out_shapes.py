@@ -1,4 +1,4 @@
-"""Shapes that the task does not list: who fails on them and is told, and who is not."""
+"""Failures on shapes that the task does not list are flagged unless the baseline fails too."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SMALL_STACK = ("if (n > 8192) *(volatile int *)0 = 1;\n"
                "for (int64_t i = 0; i < n; i++) out[i] = 2 * x[i];\n")
 
 
-@pytest.mark.parametrize(("source", "incumbent", "told"), [
+@pytest.mark.parametrize(("source", "incumbent", "detail"), [
     (FAST, SLOW, ""),
     (kernel(LISTED), SLOW, "is wrong on n="),
     (kernel(SMALL_STACK), SLOW, "fails (crashed (SIGSEGV)) on n="),
@@ -24,10 +24,10 @@ SMALL_STACK = ("if (n > 8192) *(volatile int *)0 = 1;\n"
     (kernel(LISTED), kernel(LISTED) + "/* before */\n", ""),
 ], ids=["right everywhere", "wrong elsewhere", "crashes elsewhere", "as the baseline crashes",
         "as the baseline is wrong"])
-def test_only_what_the_baseline_could_do_counts(source: str, incumbent: str, told: str,
+def test_failure_counts_only_where_the_baseline_is_right(source: str, incumbent: str, detail: str,
                                                 tmp_path: Path) -> None:
     verdict = judge(tmp_path, source, incumbent=incumbent, wanted=ONE,
                     plan=replace(QUICK, looks=(2,)))
     assert verdict.valid and verdict.correct, verdict
-    found = [one.detail for one in verdict.audit if one.rule == "over-fit"]
-    assert [text.startswith(told) for text in found] == ([True] if told else [])
+    details = [finding.detail for finding in verdict.audit if finding.rule == "over-fit"]
+    assert [text.startswith(detail) for text in details] == ([True] if detail else [])

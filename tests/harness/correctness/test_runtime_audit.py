@@ -1,4 +1,4 @@
-"""What a kernel leaves behind in its process is seen, and an honest kernel leaves nothing."""
+"""The runtime audit finds what a kernel changes in its process, and nothing of honest kernels."""
 
 from __future__ import annotations
 
@@ -72,31 +72,31 @@ def double(x, out):
 
 
 class Bench:
-    """An oracle for every problem, which many sources share."""
+    """One oracle per problem, shared by many sources."""
 
     def __init__(self, folder: Path, device: str = "cpu") -> None:
         self._folder, self._count = folder, 0
         self._device = inventory.find(device)
         self._oracles: dict[tuple[str, str], tuple[Oracle, Case]] = {}
 
-    def seen(self, problem: Problem, source: str) -> list[Finding]:
-        """Return what is seen of a source that is loaded and called once on a case."""
+    def findings_on(self, problem: Problem, source: str) -> list[Finding]:
+        """Return the findings on a source that is loaded and called once."""
         self._count += 1
         problem = problem.interpretable() if self._device.kind == "cpu" else problem
         folder, target = self._folder / str(self._count), problem.target
         place = kernel.place_on(self._device, target.language, scratch=str(folder),
                                 python=None, env={})
         oracle, posed = self._oracles.get((target.op, target.reference)) or self._open(problem)
-        made = kernel.make(target, Path(case.tree(folder, problem, source)), "candidate",
+        built = kernel.make(target, Path(case.tree(folder, problem, source)), "candidate",
                            replace(place, scratch=str(oracle.scratch.parent)))
-        with self._alone, RunnerPool(PYTHON_LIMITS) as runners, runners.start(made) as runner:
+        with self._alone, RunnerPool(PYTHON_LIMITS) as runners, runners.start(built) as runner:
             answer = runner.ask("keep", tensors=posed.tensors)
             assert oracle.judge(posed, answer["outputs"]).bad == 0
             return runtime_audit.trial(runner, posed, target) + runtime_audit.watch(runner)
 
     @property
     def _alone(self) -> AbstractContextManager[object]:
-        """Hold the card, as whoever measures on it does."""
+        """Hold the lock of the card."""
         on_cpu = self._device.kind == "cpu"
         return nullcontext() if on_cpu else device_lock.acquire(
             self._device.lock_name)
@@ -118,17 +118,17 @@ class Bench:
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    made = Bench(tmp_path_factory.mktemp("bench"))
-    yield made
-    made.close()
+    started = Bench(tmp_path_factory.mktemp("bench"))
+    yield started
+    started.close()
 
 
 @pytest.fixture(scope="module")
 def gpu_bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     card = next(d.id for d in inventory.inventory() if d.kind != "cpu" and not d.unusable)
-    made = Bench(tmp_path_factory.mktemp("gpu"), card)
-    yield made
-    made.close()
+    started = Bench(tmp_path_factory.mktemp("gpu"), card)
+    yield started
+    started.close()
 
 
 HONEST: dict[str, tuple[Problem, str]] = {
@@ -154,8 +154,8 @@ HONEST: dict[str, tuple[Problem, str]] = {
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_nothing_is_seen_of_an_honest_kernel(name: str, bench: Bench) -> None:
-    assert bench.seen(*HONEST[name]) == []
+def test_honest_kernel_has_no_findings(name: str, bench: Bench) -> None:
+    assert bench.findings_on(*HONEST[name]) == []
 
 
 HELD = """
@@ -181,8 +181,8 @@ ON_GPU: dict[str, tuple[Problem, str]] = {
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ON_GPU)
-def test_nothing_is_seen_of_an_honest_kernel_on_a_gpu(name: str, gpu_bench: Bench) -> None:
-    assert gpu_bench.seen(*ON_GPU[name]) == []
+def test_honest_kernel_has_no_findings_on_a_gpu(name: str, gpu_bench: Bench) -> None:
+    assert gpu_bench.findings_on(*ON_GPU[name]) == []
 
 
 def c(body: str) -> tuple[Problem, str]:
@@ -197,7 +197,7 @@ def double(body: str, before: str = "") -> tuple[Problem, str]:
     return problems.DOUBLE, problems.double(body, before)
 
 
-SEEN: dict[str, tuple[tuple[Problem, str], str, str]] = {
+CHANGES: dict[str, tuple[tuple[Problem, str], str, str]] = {
     "object's own method": (mix("import sys", "frame = sys._getframe(1)\n"
                                 "frame.f_locals['self'].synchronize = lambda: None\n"
                                 "return work(x, w)"), "patched", "synchronize"),
@@ -262,61 +262,64 @@ REPLACED = {"time.monotonic_ns", "torch.cuda.synchronize", "torch.cuda.Event.ela
             "torch.allclose", "torch.Tensor.copy_", "builtins.len", "json.dumps",
             "runner.Runner.block", "runner.Runner.probe", "time_python.block",
             "time_python.perf_counter_ns", "load_python.POISON"}
-FLAGS = {"allow_tf32", "get_float32_matmul_precision", "tiny numbers", "is_grad_enabled",
+FLAGS = {"allow_tf32", "get_float32_matmul_precision", "flush-to-zero", "is_grad_enabled",
          "get_num_threads", "NVIDIA_TF32_OVERRIDE"}
 
 
-def test_every_patched_name_is_seen(bench: Bench) -> None:
+def test_every_patched_name_is_found(bench: Bench) -> None:
     head = TAMPERED.partition("torch.backends")[0]
-    found = bench.seen(*mix(head))
-    assert {one.detail for one in found} == {
+    findings = bench.findings_on(*mix(head))
+    assert {finding.detail for finding in findings} == {
         *(f"{name} was replaced" for name in REPLACED), "time_python.int was added"}
-    assert {(one.rule, one.severity) for one in found} == {("patched", "reject")}
+    assert {(finding.rule, finding.severity) for finding in findings} == {("patched", "reject")}
 
 
-def test_every_global_flag_is_seen(bench: Bench) -> None:
-    found = bench.seen(*mix("import os\ntorch.b" + TAMPERED.partition("torch.b")[2]))
+def test_every_changed_global_flag_is_found(bench: Bench) -> None:
+    findings = bench.findings_on(*mix("import os\ntorch.b" + TAMPERED.partition("torch.b")[2]))
     for flag in FLAGS:
-        assert any(flag in one.detail for one in found), (flag, found)
-    assert {(one.rule, one.severity) for one in found} == {("global-flags", "flag")}
+        assert any(flag in finding.detail for finding in findings), (flag, findings)
+    assert {(finding.rule, finding.severity) for finding in findings} == {
+        ("global-flags", "flag")}
 
 
-@pytest.mark.parametrize("name", SEEN)
-def test_what_a_kernel_changes_is_seen(name: str, bench: Bench) -> None:
-    (problem, source), rule, words = SEEN[name]
-    found = bench.seen(problem, source)
-    assert any(one.rule == rule and words in one.detail for one in found), found
-    assert {one.severity for one in found if one.rule == rule} == \
-        {"reject" if rule == "patched" else "flag"}
-    assert {one.rule for one in found} == {rule}
+@pytest.mark.parametrize("name", CHANGES)
+def test_change_of_the_process_is_found(name: str, bench: Bench) -> None:
+    (problem, source), rule, words = CHANGES[name]
+    findings = bench.findings_on(problem, source)
+    assert any(finding.rule == rule and words in finding.detail for finding in findings), findings
+    assert {(finding.rule, finding.severity) for finding in findings} == {
+        (rule, "reject" if rule == "patched" else "flag")}
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["no launch", "fallback", "fig leaf"])
-def test_work_done_elsewhere_is_seen_on_a_gpu(name: str, gpu_bench: Bench) -> None:
-    (problem, source), rule, words = SEEN[name]
-    found = gpu_bench.seen(problem, source)
-    assert [one.rule for one in found] == [rule] and words in found[0].detail, found
+def test_delegated_work_is_found_on_a_gpu(name: str, gpu_bench: Bench) -> None:
+    (problem, source), rule, words = CHANGES[name]
+    findings = gpu_bench.findings_on(problem, source)
+    assert [finding.rule for finding in findings] == [rule], findings
+    assert words in findings[0].detail, findings
 
 
-def test_a_library_beside_the_candidate_is_seen(tmp_path: Path) -> None:
-    exploit = next(one.EXPLOIT for one in case.all_modules()
-                   if getattr(one, "EXPLOIT", None) is not None and one.EXPLOIT.number == 60)
+def test_library_beside_the_candidate_is_found(tmp_path: Path) -> None:
+    exploit = next(module.EXPLOIT for module in case.all_modules()
+                   if getattr(module, "EXPLOIT", None) is not None
+                   and module.EXPLOIT.number == 60)
     verdict = case.verdict_on(exploit, tmp_path)
     assert ("hidden-code", "runs code of kernel.so, which is neither the kernel's nor the system's"
-            ) in {(one.rule, one.detail) for one in verdict.audit}, verdict
+            ) in {(finding.rule, finding.detail) for finding in verdict.audit}, verdict
 
 
-def test_a_patched_runner_makes_the_verdict_invalid(tmp_path: Path) -> None:
+def test_patched_runner_makes_the_verdict_invalid(tmp_path: Path) -> None:
     problem, source = mix("import time\ntime.perf_counter = lambda: 0.0")
     verdict = case.judge(tmp_path, problem, source, static_audit=False)
     assert not verdict.valid
     assert verdict.rejected_reason == "tampered: time.perf_counter was replaced"
-    assert [one.rule for one in verdict.audit if one.severity == "reject"].count("patched") == 1
+    rejecting = [finding.rule for finding in verdict.audit if finding.severity == "reject"]
+    assert rejecting.count("patched") == 1
 
 
-class Told:
-    """A runner that answers with what it was given."""
+class FixedRunner:
+    """A runner that gives a fixed answer."""
 
     def __init__(self, answer: dict[str, Any]) -> None:
         self.answer = answer
@@ -325,32 +328,33 @@ class Told:
         return self.answer
 
 
-SIGN = {"rule": "patched", "detail": "len was replaced"}
+OBSERVATION = {"rule": "patched", "detail": "len was replaced"}
 
 
 @pytest.mark.parametrize("answer", [
-    {}, {"seen": None}, {"seen": [SIGN] * 21}, {"seen": [{**SIGN, "rule": "praise"}]},
-    {"seen": [{**SIGN, "detail": 3}]}, {"seen": ["patched"]}, {"seen": SIGN}])
-def test_an_answer_that_makes_no_sense_is_an_error(answer: dict[str, Any]) -> None:
+    {}, {"seen": None}, {"seen": [OBSERVATION] * 21}, {"seen": [{**OBSERVATION, "rule": "praise"}]},
+    {"seen": [{**OBSERVATION, "detail": 3}]}, {"seen": ["patched"]}, {"seen": OBSERVATION}])
+def test_invalid_answer_is_an_error(answer: dict[str, Any]) -> None:
     with pytest.raises(PeerError, match="sent an invalid answer"):
-        runtime_audit.watch(Told(answer))  # type: ignore[arg-type]
+        runtime_audit.watch(FixedRunner(answer))  # type: ignore[arg-type]
 
 
-def test_what_a_runner_says_is_made_harmless_and_short() -> None:
-    told = Told({"seen": [{**SIGN, "detail": "a\x1b[31m\nb" + "c" * 5000}]})
-    found = runtime_audit.watch(told)  # type: ignore[arg-type]
-    assert found[0].detail.startswith("a bc") and len(found[0].detail) <= runtime_audit.MOST_LETTERS
+def test_observations_are_sanitised_and_shortened() -> None:
+    runner = FixedRunner({"seen": [{**OBSERVATION, "detail": "a\x1b[31m\nb" + "c" * 5000}]})
+    [finding] = runtime_audit.watch(runner)  # type: ignore[arg-type]
+    assert finding.detail.startswith("a bc")
+    assert len(finding.detail) <= runtime_audit.MOST_LETTERS
 
 
-def test_what_is_known_is_not_told_twice() -> None:
-    one = Finding(rule="patched", severity="reject", detail="len was replaced")
-    other = replace(one, detail="id was replaced")
-    assert runtime_audit.new_findings([one, other, other], [one]) == [other]
-    assert runtime_audit.reject_reason([replace(one, severity="flag")]) == ""
-    findings = [replace(one, severity="flag"), other]
+def test_known_findings_are_not_repeated() -> None:
+    known = Finding(rule="patched", severity="reject", detail="len was replaced")
+    new = replace(known, detail="id was replaced")
+    assert runtime_audit.new_findings([known, new, new], [known]) == [new]
+    assert runtime_audit.reject_reason([replace(known, severity="flag")]) == ""
+    findings = [replace(known, severity="flag"), new]
     assert runtime_audit.reject_reason(findings) == "tampered: id was replaced"
 
 
-def test_the_kernel_may_be_the_references_own_file(bench: Bench) -> None:
+def test_kernel_in_the_file_of_the_reference_is_no_delegation(bench: Bench) -> None:
     target: Target = replace(problems.MIX.target, reference="kernel.py:mix")
-    assert bench.seen(replace(problems.MIX, target=target), problems.MIX.honest) == []
+    assert bench.findings_on(replace(problems.MIX, target=target), problems.MIX.honest) == []

@@ -1,4 +1,4 @@
-"""What a kernel must not carry from call to call, and what an honest one may."""
+"""State that a kernel carries from call to call is rejected, unless an honest kernel needs it."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ BAD_C = {
 
 
 @pytest.mark.parametrize("name", BAD_C)
-def test_what_is_carried_over_is_rejected(name: str, tmp_path: Path) -> None:
+def test_state_carried_between_calls_is_rejected(name: str, tmp_path: Path) -> None:
     source, rule = BAD_C[name]
-    wanted = replace(ONE, build=("-O2", "-pthread"))
-    seen = check(tmp_path, source, wanted, reference=REFERENCE)
-    assert not seen.right and set(seen.rules.values()) == {"reject"}, seen
-    late = {"stale-output"} if "thread" in name else set()  # where its write lands is chance
-    assert set(seen.rules) <= {rule} | late, seen
-    assert seen.reason.startswith("class even: ")
+    task = replace(ONE, build=("-O2", "-pthread"))
+    result = check(tmp_path, source, task, reference=REFERENCE)
+    assert not result.right and set(result.rules.values()) == {"reject"}, result
+    late = {"stale-output"} if "thread" in name else set()  # depends on where its write lands
+    assert set(result.rules) <= {rule} | late, result
+    assert result.reason.startswith("class even: ")
 
 
 NOISE = "static unsigned s = 1; s = s * 1103515245u + 12345u; "
@@ -57,7 +57,7 @@ def noisy(size: str) -> str:
                   f"out[i] = 2 * x[i] * (1 + (s >> 16 & 7) * {size});")
 
 
-def test_an_unstable_kernel_is_told_and_more_than_rounding_flagged(tmp_path: Path) -> None:
+def test_unstable_kernel_is_noted_and_flagged_beyond_rounding(tmp_path: Path) -> None:
     rounding = check(tmp_path / "a", noisy("6e-8f"), ONE, reference=REFERENCE,
                      baseline=kernel(RIGHT))
     assert rounding.right and rounding.rules == {"unstable": "note"}, rounding
@@ -67,7 +67,7 @@ def test_an_unstable_kernel_is_told_and_more_than_rounding_flagged(tmp_path: Pat
     assert more.right and more.rules == {"unstable": "flag"}, more
 
 
-def test_a_task_or_a_baseline_may_be_unstable(tmp_path: Path) -> None:
+def test_unstable_task_or_baseline_excuses_an_unstable_kernel(tmp_path: Path) -> None:
     source = noisy("6e-8f")
     declared = check(tmp_path / "a", source, replace(ONE, stochastic=True), reference=REFERENCE,
                      baseline=kernel(RIGHT))
@@ -78,22 +78,22 @@ def test_a_task_or_a_baseline_may_be_unstable(tmp_path: Path) -> None:
     assert any("as it does with the baseline" in note for note in baseline.notes)
 
 
-def test_an_unstable_kernel_that_is_wrong_at_times_is_wrong(tmp_path: Path) -> None:
+def test_kernel_that_is_wrong_at_times_is_incorrect(tmp_path: Path) -> None:
     source = kernel("static int calls; " + RIGHT + "if (++calls == 3) out[5] += 9;")
-    seen = check(tmp_path, source, ONE, reference=REFERENCE)
-    assert not seen.right and not seen.reason and seen.rules == {"unstable": "flag"}, seen
-    assert seen.errors["even"].used is not None and seen.errors["even"].used > 1
+    result = check(tmp_path, source, ONE, reference=REFERENCE)
+    assert not result.right and not result.reason and result.rules == {"unstable": "flag"}, result
+    assert result.errors["even"].used is not None and result.errors["even"].used > 1
 
 
-def test_an_argument_that_is_changed_in_place_is_read_again_before_every_call(
+def test_inout_argument_is_restored_before_every_call(
         tmp_path: Path) -> None:
-    wanted = replace(ONE, args=(ONE.args[0], replace(ONE.args[1], role="inout"), ONE.args[2]))
-    seen = check(tmp_path, kernel("for (int64_t i = 0; i < n; i++) out[i] += 2 * x[i];"), wanted,
+    task = replace(ONE, args=(ONE.args[0], replace(ONE.args[1], role="inout"), ONE.args[2]))
+    result = check(tmp_path, kernel("for (int64_t i = 0; i < n; i++) out[i] += 2 * x[i];"), task,
                  reference="def twice(x, out):\n    return out + 2 * x\n")
-    assert seen.right and seen.findings == (), seen
+    assert result.right and result.findings == (), result
 
 
-# Python, by its own rules: versions of weights, tensors that are returned.
+# Python kernels: versions of weights, and returned tensors
 
 
 def times(**fields: object) -> Target:
@@ -128,11 +128,11 @@ PYTHON = {
 
 
 @pytest.mark.parametrize("name", PYTHON)
-def test_python_kernels_may_keep_what_follows_a_weight(name: str, tmp_path: Path) -> None:
+def test_cache_by_weight_version_is_allowed(name: str, tmp_path: Path) -> None:
     source, weight, rule = PYTHON[name]
-    seen = check(tmp_path, source, times(weight=weight), reference=TIMES, distributions=NORMAL)
-    assert seen.rules == ({} if rule is None else {rule: "reject"}), seen
-    assert seen.right == (rule is None)
+    result = check(tmp_path, source, times(weight=weight), reference=TIMES, distributions=NORMAL)
+    assert result.rules == ({} if rule is None else {rule: "reject"}), result
+    assert result.right == (rule is None)
 
 
 STRIDED = {
@@ -144,7 +144,7 @@ STRIDED = {
 
 
 @pytest.mark.parametrize("name", STRIDED)
-def test_a_kernel_that_says_it_takes_strides_is_checked_on_views(name: str,
+def test_declared_strided_arguments_are_checked_as_views(name: str,
                                                                  tmp_path: Path) -> None:
     source, right = STRIDED[name]
     plain = times()
@@ -155,25 +155,25 @@ def test_a_kernel_that_says_it_takes_strides_is_checked_on_views(name: str,
         assert check(tmp_path / "b", source, plain, reference=TIMES, distributions=NORMAL).right
 
 
-def test_a_view_must_be_written_in_its_own_elements_only(tmp_path: Path) -> None:
+def test_write_between_the_elements_of_a_view_is_rejected(tmp_path: Path) -> None:
     of = kernel_case.target(language="python", classes=(ConfigClass(name="a", shape={"n": 40}),))
     of = replace(of, args=(of.args[0], replace(of.args[1], strided=True)))
     source = ("import torch\ndef double(x, out):\n    out.copy_(2 * x)\n"
               "    if out.stride(0) > 1: torch.as_strided(out, (79,), (1,))[1::2] = 0\n")
-    seen = check(tmp_path, source, of, reference=kernel_case.REFERENCE, distributions=NORMAL)
-    assert "wrote between its elements" in seen.reason, seen
+    result = check(tmp_path, source, of, reference=kernel_case.REFERENCE, distributions=NORMAL)
+    assert "wrote between its elements" in result.reason, result
 
 
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
-def test_eight_bit_floats_are_checked_like_others(dtype: str, tmp_path: Path) -> None:
+def test_float8_outputs_are_checked(dtype: str, tmp_path: Path) -> None:
     of = kernel_case.target(language="python", dtype=dtype,
                             classes=(ConfigClass(name="a", shape={"n": 300}),))
     for factor, right in ((2.0, True), (1.5, False)):
         source = f"def double(x, out):\n    out.copy_({factor} * x.float())\n"
-        seen = check(tmp_path / str(factor), source, of, reference=kernel_case.REFERENCE,
+        result = check(tmp_path / str(factor), source, of, reference=kernel_case.REFERENCE,
                      distributions=NORMAL)
-        assert seen.right == right, seen
-        assert not right or seen.errors["a"].relative == 0.0
+        assert result.right == right, result
+        assert not right or result.errors["a"].relative == 0.0
 
 
 SKIPPING = {
@@ -186,11 +186,11 @@ SKIPPING = {
 
 
 @pytest.mark.parametrize("name", SKIPPING)
-def test_a_shape_that_is_skipped_is_a_failure(name: str, tmp_path: Path) -> None:
+def test_skipped_shape_is_a_failure(name: str, tmp_path: Path) -> None:
     source, reason = SKIPPING[name]
-    seen = check(tmp_path, source, kernel_case.target(language="python", classes=(
+    result = check(tmp_path, source, kernel_case.target(language="python", classes=(
         ConfigClass(name="even", shape={"n": 30}), ConfigClass(name="odd", shape={"n": 31}))),
         reference=kernel_case.REFERENCE, distributions=NORMAL)
-    assert not seen.right and bool(seen.reason) == bool(reason)
-    assert re.match(reason, seen.reason), seen.reason
-    assert seen.reason or seen.errors["odd"].bad == 31
+    assert not result.right and bool(result.reason) == bool(reason)
+    assert re.match(reason, result.reason), result.reason
+    assert result.reason or result.errors["odd"].bad == 31

@@ -1,4 +1,4 @@
-"""The error budget: honest re-association passes, less precision does not, whatever is declared."""
+"""Other orders of summation are within tolerance; lower precision is not, whatever is declared."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ TF32 = dot("float s = 0; for (int64_t c = 0; c < cols; c++) s += tf32(w[c]) * tf
 
 
 def target(cols: int = 512, **fields: Any) -> Target:
-    made = Target(**({
+    checked = Target(**({
         "op": "dot", "language": "c", "source": "dot.c", "entry": "dot",
         "reference": "reference.py:dot", "build": ("-O2",), "args": (
             Arg(name="w", dtype="float32", shape=("rows", "cols")),
@@ -69,13 +69,13 @@ def target(cols: int = 512, **fields: Any) -> Target:
             Arg(name="cols", dtype="int64", value="cols")),
         "classes": (ConfigClass(name="all", shape={
             "rows": 64 if cols <= 512 else 16, "cols": cols}),)} | fields))
-    check(made)
-    return made
+    check(checked)
+    return checked
 
 
 def judge(folder: Path, source: str, of: Target, *, baseline: str = PLAIN,
           reference: str = REFERENCE, **settings: Any) -> Verdict:
-    """Check a source against a baseline that is the incumbent too; nothing is timed for long."""
+    """Judge a source against a baseline that is also the incumbent, with little timing."""
     trees = {}
     for side, text in (("candidate", source), ("incumbent", baseline)):
         trees[side] = folder / side
@@ -94,7 +94,7 @@ HONEST = {"blocked": BLOCKED, "backwards, fused": BACKWARDS, "in float64": WIDER
 
 @pytest.mark.parametrize("cols", [512, 20_000])
 @pytest.mark.parametrize("name", HONEST)
-def test_another_order_of_summation_is_within_the_budget(name: str, cols: int,
+def test_other_order_of_summation_is_within_tolerance(name: str, cols: int,
                                                          tmp_path: Path) -> None:
     verdict = judge(tmp_path, HONEST[name], target(cols))
     assert verdict.valid and verdict.correct, verdict.rows
@@ -102,7 +102,7 @@ def test_another_order_of_summation_is_within_the_budget(name: str, cols: int,
     assert [f for f in verdict.audit if f.severity != "note"] == [], verdict.audit
 
 
-def test_a_candidate_may_be_less_exact_than_a_baseline_in_float64(tmp_path: Path) -> None:
+def test_candidate_may_be_less_exact_than_a_float64_baseline(tmp_path: Path) -> None:
     assert judge(tmp_path, PLAIN, target(), baseline=WIDER).correct
 
 
@@ -111,15 +111,15 @@ LOWER = {"bfloat16 sums": BF16_SUM, "bfloat16 sums of blocks": BF16_BLOCKS, "tf3
 
 @pytest.mark.parametrize("name", LOWER)
 @pytest.mark.parametrize("tolerance", [None, 5e-2])
-def test_less_precision_is_caught_under_any_tolerance(name: str, tolerance: float | None,
-                                                      tmp_path: Path) -> None:
+def test_lower_precision_is_incorrect_under_any_declared_tolerance(
+        name: str, tolerance: float | None, tmp_path: Path) -> None:
     verdict = judge(tmp_path, LOWER[name], target(tolerance=tolerance))
     assert verdict.valid and not verdict.correct
     assert verdict.error_budget_used is not None and verdict.error_budget_used > 5
     assert "allowed" in verdict.rows[0].note and "the baseline's own error" in verdict.rows[0].note
 
 
-def test_tf32_is_allowed_where_the_task_says_so_and_bfloat16_is_not(tmp_path: Path) -> None:
+def test_task_may_allow_tf32_without_allowing_bfloat16(tmp_path: Path) -> None:
     allowing = target(precision="tf32")
     verdict = judge(tmp_path / "tf32", TF32, allowing)
     assert verdict.correct, verdict.rows
@@ -127,20 +127,20 @@ def test_tf32_is_allowed_where_the_task_says_so_and_bfloat16_is_not(tmp_path: Pa
     assert not judge(tmp_path / "bf16", BF16_SUM, allowing).correct
 
 
-def test_a_baseline_in_tf32_allows_tf32(tmp_path: Path) -> None:
+def test_baseline_in_tf32_allows_tf32(tmp_path: Path) -> None:
     assert judge(tmp_path, TF32.replace("int64_t c = 0; c < cols; c++",
                                         "int64_t c = cols; c-- > 0;"), target(),
                  baseline=TF32).correct
 
 
-def test_a_declared_tolerance_is_never_exceeded(tmp_path: Path) -> None:
+def test_declared_tolerance_is_never_exceeded(tmp_path: Path) -> None:
     verdict = judge(tmp_path, PLAIN.replace("out[r] = s", "out[r] = s * 1.000002f"),
                     target(tolerance=1e-6), baseline=PLAIN)
     assert not verdict.correct and "allowed 1e-06" in verdict.rows[0].note
 
 
-def test_where_the_baseline_does_not_run_the_usual_tolerance_holds(tmp_path: Path) -> None:
-    off = WIDER.replace("out[r] = s", "out[r] = s * 1.0000085")  # no error of its own beside that
+def test_usual_tolerance_applies_if_the_baseline_does_not_run(tmp_path: Path) -> None:
+    off = WIDER.replace("out[r] = s", "out[r] = s * 1.0000085")  # otherwise exact
     broken = "#error no\n" + PLAIN
     of = target()
     trees = {}
@@ -181,8 +181,8 @@ def dot(w, x):
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_an_ill_conditioned_input_is_nobodys_fault(swapped: bool, tmp_path: Path) -> None:
-    """The variance of equal values is all rounding: blocked sums are exact, others are not."""
+def test_ill_conditioned_input_is_excused(swapped: bool, tmp_path: Path) -> None:
+    """The variance of equal values is pure rounding: blocked sums are exact, others are not."""
     sides = (BY_LANES, IN_TURN) if swapped else (IN_TURN, BY_LANES)
     of = target(256)
     of = replace(of, args=(*of.args[:2], replace(of.args[2], shape=("rows", "cols")),
@@ -195,12 +195,12 @@ def test_an_ill_conditioned_input_is_nobodys_fault(swapped: bool, tmp_path: Path
     ("float64", None, 1e-12), ("float32", None, 1e-5), ("float32", "tf32", 3e-3),
     ("float16", None, 1e-3), ("bfloat16", None, 8e-3), ("float8_e4m3fn", None, 0.13),
     ("float8_e5m2", None, 0.26), ("int32", None, 1e-300)])
-def test_the_floor_of_a_dtype(dtype: str, precision: str | None, floor: float) -> None:
+def test_floor_by_dtype(dtype: str, precision: str | None, floor: float) -> None:
     allowed = rounding(dtype) + margin(dtype, precision)
     assert floor / 2 < allowed <= floor or (dtype == "int32" and allowed == 0)
 
 
-def test_each_output_has_its_own_budget() -> None:
+def test_each_output_has_its_own_tolerance() -> None:
     errors = Errors(absolute=1, relative=6e-3, bad=0, each=(6e-3, 4e-3))
     judged = errors.against([8e-3, 1e-5], "")
     assert not judged.right and (judged.over, judged.allowed) == (4e-3, 1e-5)
@@ -209,7 +209,7 @@ def test_each_output_has_its_own_budget() -> None:
     assert not Errors(absolute=1, relative=None, bad=0, each=(None, 0.0)).against([1, 1], "").right
 
 
-def test_the_worse_of_two_keeps_what_was_most_over() -> None:
+def test_worse_errors_keep_the_largest_excess() -> None:
     near = Errors(absolute=5, relative=0.5, bad=0, each=(0.5,)).against([1.0], "a")
     over = Errors(absolute=1, relative=0.1, bad=0, each=(0.1,)).against([0.01], "b")
     worse = near.worse(over)

@@ -1,4 +1,4 @@
-"""Rule 11's trace: what a kernel recognises over steps in which only weights return, moved on."""
+"""The training trace (rule 11) counts what a kernel recognises while only weights recur."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from harness.timing.plan import Plan
 from tests.support.kernel_case import target, tree
 
 pytestmark = pytest.mark.slow
-OF = target(language="python", entry="apply", args=(
+TARGET = target(language="python", entry="apply", args=(
     Arg(name="x", dtype="float32", shape=("n", "n")),
     Arg(name="w", dtype="float32", shape=("n", "n"), weight=True),
     Arg(name="out", dtype="float32", shape=("n", "n"), role="output")),
@@ -49,16 +49,16 @@ BY_CONTENT = BY_ADDRESS.replace("x.data_ptr()", "float(x[1, 1])")
 
 def traced(folder: Path, source: str) -> list[tuple[int, int]]:
     """Return (weight hits, other hits) by step."""
-    place = kernel.place_on(
-        inventory.find("cpu"), "python", scratch=str(folder), python=None, env={}
-    )
-    made = kernel.make(OF, Path(tree(folder / "tree", source, REFERENCE)), "candidate", place)
+    place = kernel.place_on(inventory.find("cpu"), "python", scratch=str(folder), python=None,
+                            env={})
+    built = kernel.make(TARGET, Path(tree(folder / "tree", source, REFERENCE)), "candidate", place)
     warm = WarmStart(kernel.kind_of(place, "python"))
     try:
         with RunnerPool(PYTHON_LIMITS, zygote=warm.zygote()) as runners, \
-                runners.start(made) as runner, \
-                Oracle(OF, folder / "tree", folder / "io", place, zygote=warm.zygote()) as oracle:
-            case = oracle.make(OF.classes[0], "normal")
+                runners.start(built) as runner, \
+                Oracle(TARGET, folder / "tree", folder / "io", place,
+                       zygote=warm.zygote()) as oracle:
+            case = oracle.make(TARGET.classes[0], "normal")
             runner.ask("keep", tensors=case.tensors)
             steps = runtime_audit.trace(runner, {"w"})
     finally:
@@ -70,19 +70,19 @@ def traced(folder: Path, source: str) -> list[tuple[int, int]]:
 @pytest.mark.parametrize(("source", "expected"), [
     (PLAIN, (0, 0)), (BY_VERSION, (1, 0)), (BY_CONTENT, (0, 0))],
     ids=["no cache", "by version", "by contents"])
-def test_only_weights_are_recognised(source: str, expected: tuple[int, int],
+def test_only_weights_are_recognised_over_steps(source: str, expected: tuple[int, int],
                                      tmp_path: Path) -> None:
     assert traced(tmp_path, source) == [expected] * TRACE_STEPS
 
 
-def test_an_address_that_comes_back_is_recognised(tmp_path: Path) -> None:
-    seen = traced(tmp_path, BY_ADDRESS)
-    assert sum(others for _, others in seen) >= TRACE_STEPS / 2
+def test_reused_address_is_recognised(tmp_path: Path) -> None:
+    hits = traced(tmp_path, BY_ADDRESS)
+    assert sum(others for _, others in hits) >= TRACE_STEPS / 2
 
 
-def test_the_trace_is_in_the_verdict(tmp_path: Path) -> None:
+def test_verdict_has_the_trace(tmp_path: Path) -> None:
     base = tree(tmp_path / "base", PLAIN, REFERENCE)
-    verdict = evaluate(OF, Trees(candidate=tree(tmp_path / "tree", BY_VERSION, REFERENCE),
+    verdict = evaluate(TARGET, Trees(candidate=tree(tmp_path / "tree", BY_VERSION, REFERENCE),
                                  incumbent=base, reference=base), inventory.find("cpu"),
                        Settings(scratch=str(tmp_path / "scratch"), plan=Plan(looks=(2,)),
                                 distributions=("normal",)))
@@ -90,8 +90,8 @@ def test_the_trace_is_in_the_verdict(tmp_path: Path) -> None:
     assert verdict.transfer.bucket == "W1"
     assert verdict.transfer.decision == "ACCEPT-with-asterisk"
     assert verdict.transfer.hit_rates is not None
-    assert [(one.weight_hits, one.other_hits) for one in verdict.transfer.hit_rates] == \
+    assert [(step.weight_hits, step.other_hits) for step in verdict.transfer.hit_rates] == \
         [(1, 0)] * TRACE_STEPS
-    assert [one.detail for one in verdict.audit if one.rule == "over-fit"] == \
+    assert [finding.detail for finding in verdict.audit if finding.rule == "over-fit"] == \
         [verdict.transfer.reason]
     assert "not traced" not in verdict.transfer.reason

@@ -11,7 +11,7 @@ import pytest
 from engine.verify.harness_client import HARNESS_LIMITS, USUAL_BUDGET
 from harness.case import DISTRIBUTIONS, Case
 from harness.compile import kernel as kernels
-from harness.correctness.coverage import plan_inputs
+from harness.correctness.check_inputs import plan_inputs
 from harness.devices import inventory
 from harness.evaluate.evaluate import evaluate
 from harness.runners.oracle_client import ORACLE_LIMITS, Oracle, OracleError
