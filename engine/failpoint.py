@@ -1,4 +1,4 @@
-"""Dying at a named step, so that tests can prove what a killed engine leaves behind."""
+"""Kills the process at a named step, so that tests can check recovery after a kill."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ VARIABLE = "KOPT_FAILPOINT"
 
 
 def failpoint(name: str) -> None:
-    """Kill this process, as `kill -9` would, if KOPT_FAILPOINT names this step."""
+    """Kill this process with SIGKILL if KOPT_FAILPOINT names this step."""
     if os.environ.get(VARIABLE) == name:
         os.kill(os.getpid(), signal.SIGKILL)

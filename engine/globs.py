@@ -1,7 +1,7 @@
-"""Globs over paths relative to the project's top, as the manifest's `edit` and `frozen` use them.
+"""Globs over paths relative to the project, for the manifest's `edit` and `frozen`.
 
-`*` and `?` stay within a folder, `**` does not, `[abc]` is one of these; a glob that names a
-folder means everything in it.
+`*` and `?` match within a folder, `**` across folders, `[abc]` one of these characters; a glob that
+matches a folder matches everything in it.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ def reaches(folder: str, globs: Iterable[str]) -> bool:
 
 
 def _reaches(folder: list[str], glob: list[str]) -> bool:
-    for part, wanted in zip(folder, glob, strict=False):
-        if "**" in wanted:
+    for part, pattern in zip(folder, glob, strict=False):
+        if "**" in pattern:
             return True
-        if not _compiled(wanted).fullmatch(part):
+        if not _compiled(pattern).fullmatch(part):
             return False
     return True
 
 
 def names_exactly(path: str, globs: Iterable[str]) -> bool:
-    """Tell whether one of the globs is this very path, spelled out."""
+    """Tell whether one of the globs is this path without wildcards."""
     return any(path == _bare(glob) for glob in globs)
 
 
 def folder_named(path: str, globs: Iterable[str]) -> str:
-    """Return the folder, with its slash, that a glob which matches the path spells out."""
-    found = [_spelled_out(_bare(glob)) for glob in globs if matches(path, (glob,))]
-    return max(found, key=len, default="")
+    """Return the longest folder, with its slash, that a matching glob names without wildcards."""
+    folders = [_literal_folder(_bare(glob)) for glob in globs if matches(path, (glob,))]
+    return max(folders, key=len, default="")
 
 
-def _spelled_out(glob: str) -> str:
+def _literal_folder(glob: str) -> str:
     literal = re.split(r"[*?\[]", glob, maxsplit=1)[0]
     return glob + "/" if literal == glob else literal[: literal.rfind("/") + 1]
 

@@ -11,6 +11,7 @@ import random
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from engine.split import specialise
@@ -25,7 +26,7 @@ from harness.search.space import knobs
 from harness.search.space.knobs import Value
 
 RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
-os.environ.setdefault("KOPT_LOCK_DIR", f"/tmp/kopt-test-locks-{RUN}")  # wait for no other kopt
+os.environ.setdefault("KOPT_LOCK_DIR", f"/tmp/kopt-test-locks-{RUN}")  # independent of other kopts
 
 KERNEL = """\
 /* The sum of what each of some heads holds, tile by tile. */
@@ -114,9 +115,8 @@ def start_of(source: str, language: str) -> dict[str, Value]:
 
 def divided(source: str, *groups: ClassGroup, names: dict[str, str] = SAME) -> str:
     own = start(source)
-    whole = [ClassGroup(config={**own, **one.config}, classes=one.classes, points=one.points,
-                   gain=one.gain, condition=one.condition) for one in groups]
-    return specialise.split(source, whole, names, start=own)
+    complete = [msgspec.structs.replace(group, config={**own, **group.config}) for group in groups]
+    return specialise.split(source, complete, names, start=own)
 
 
 def built(folder: Path, source: str) -> ctypes.CDLL:
@@ -130,7 +130,7 @@ def built(folder: Path, source: str) -> ctypes.CDLL:
 
 
 def tile_taken(library: ctypes.CDLL, context: int, heads: int) -> int:
-    """Return the tile of the kernel that a call takes, and see that its result is right."""
+    """Return the tile of the kernel that a call takes, after checking its result."""
     x = [random.random() for _ in range(context * heads)]
     out = (ctypes.c_double * heads)()
     library.total((ctypes.c_double * len(x))(*x), out, ctypes.c_int64(context),

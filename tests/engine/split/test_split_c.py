@@ -1,4 +1,4 @@
-"""A C source that is split: it compiles, computes the same, and takes the right kernel."""
+"""Guards that a split C source compiles, computes the same, and takes the right kernel."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ SPLITS: dict[str, tuple[list[list[ClassGroup]], dict[tuple[int, int], int]]] = {
 
 
 @pytest.mark.parametrize("name", SPLITS)
-def test_each_call_takes_its_kernel_and_is_right(name: str, tmp_path: Path) -> None:
-    steps, wanted = SPLITS[name]
+def test_each_call_takes_its_kernel_and_is_correct(name: str, tmp_path: Path) -> None:
+    steps, expected = SPLITS[name]
     source = split_case.KERNEL
     for groups in steps:
         source = divided(source, *groups)
     library = built(tmp_path, source)
-    assert {call: tile_taken(library, *call) for call in wanted} == wanted
+    assert {call: tile_taken(library, *call) for call in expected} == expected
 
 
-def test_the_old_kernel_stays_and_what_both_use_is_shared() -> None:
+def test_old_kernel_stays_and_common_helpers_are_shared() -> None:
     source = divided(split_case.KERNEL, LONG)
     before = split_case.KERNEL.replace("void total(", "void total_base(").rstrip()
     assert source.startswith(before)
     assert source.count("count_head(int64_t") == 1 and source.count("part_v1(") == 2
     assert start(source) == {"TILE": 32, "START": 16, "TILE_v1": 256}
     required = knobs.requirements(source, knobs.find(source, language="c"))
-    assert [one.text for one in required] == [
+    assert [requirement.text for requirement in required] == [
         "TILE <= 8 * START or TILE == 256", "TILE_v1 <= 8 * START or TILE_v1 == 256"]
 
 
-def test_a_comment_says_which_class_takes_which_kernel() -> None:
+def test_comment_lists_the_kernel_of_each_class() -> None:
     source = divided(split_case.KERNEL, LONG, SHORT)
     assert """\
 /* kopt split: total takes the first of these kernels whose condition holds
@@ -75,12 +75,12 @@ void total(const double *x, double out[], int64_t context, const int64_t heads) 
 """ in source
     text, (block,) = PLAIN_C.read(source)
     assert (block.entry, block.default) == ("total", "total_base")
-    assert [one.kernel for one in block.branches] == ["total_v2", "total_v1"]
+    assert [branch.kernel for branch in block.branches] == ["total_v2", "total_v1"]
     assert block.kernel_for({"context": 4096, "heads": 1}) == "total_v1"
     assert "kopt split" not in text
 
 
-def test_one_variant_serves_two_conditions(tmp_path: Path) -> None:
+def test_variant_is_shared_by_two_conditions(tmp_path: Path) -> None:
     same = group("context <= 8", {"context": 8, "heads": 1}, TILE=256)
     source = divided(split_case.KERNEL, LONG, same)
     assert "_v2" not in source and source.count("total_v1(x,") == 2
@@ -97,17 +97,17 @@ REFUSED: dict[str, tuple[Callable[[str], str], ClassGroup, str]] = {
         LONG, "takes context as whole numbers"),
     "a pointer": (lambda s: s.replace("int64_t context,", "int64_t *context,"), LONG,
                   "takes context as whole numbers"),
-    "a function that nobody outside can call": (
+    "a static function": (
         lambda s: s.replace("void total(", "static void total("), LONG, "takes context"),
-    "a name that is taken": (
+    "a taken name": (
         lambda s: s + "int total_base;\n", LONG, "total_base is taken"),
-    "a dispatch whose code was changed": (
+    "a dispatcher with edited code": (
         lambda s: divided(s, SHORT).replace("if (context <= 8)", "if (context <= 9)"), LONG,
         "the dispatch of total was changed since kopt wrote it"),
-    "a dispatch whose table was changed": (
+    "a dispatcher with an edited table": (
         lambda s: divided(s, SHORT).replace("   context <= 8: total_v1", "   tiny: total_v1"),
         LONG, "'tiny' is not a condition"),
-    "a class that takes two kernels": (
+    "a class that already takes two kernels": (
         lambda s: divided(s, SHORT),
         ClassGroup(config={"START": 64}, classes=("context<=16",), gain=0.1,
               points=({"context": 8, "heads": 1}, {"context": 16, "heads": 1}),
@@ -120,21 +120,21 @@ REFUSED: dict[str, tuple[Callable[[str], str], ClassGroup, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_split_is_refused_in_one_line(name: str) -> None:
-    change, wanted, words = REFUSED[name]
+def test_impossible_split_is_refused_in_one_line(name: str) -> None:
+    change, group_, words = REFUSED[name]
     source = change(split_case.KERNEL)
     with pytest.raises(Refused, match=words) as raised:
-        divided(source, wanted, names={**split_case.SAME, "size": "size"})
+        divided(source, group_, names={**split_case.SAME, "size": "size"})
     assert "\n" not in str(raised.value)
 
 
-def test_a_comment_in_a_functions_head_is_not_the_dispatchers(tmp_path: Path) -> None:
+def test_dispatcher_leaves_comments_of_the_head_out(tmp_path: Path) -> None:
     source = split_case.KERNEL.replace("void total(", "void // exported\ntotal(")
     library = built(tmp_path / "k", divided(source, LONG))
     assert (tile_taken(library, 8, 1), tile_taken(library, 4096, 1)) == (32, 256)
 
 
-def test_a_kernel_has_so_many_variants_and_no_more() -> None:
+def test_number_of_variants_is_limited() -> None:
     source = split_case.KERNEL
     for number in range(specialise.MOST_VARIANTS):
         size = 1024 * (number + 1)
@@ -148,7 +148,7 @@ FORMS = {
     "a value is returned": ("int f(int n) { return n * K; }", "return f_v1(n);"),
     "a pointer is returned": (
         "static char room[K];\nvoid *f(int n) { return room + n; }", "return f_v1(n);"),
-    "an export word": ("#define API __attribute__((visibility(\"default\")))\n"
+    "an export macro": ("#define API __attribute__((visibility(\"default\")))\n"
                        "API int f(int n) { return n * K; }", "API int f(int n) {"),
     "the return type on a line of its own": ("unsigned\nlong\nf(unsigned int n)\n{\n  return K;\n}",
                                              "unsigned long f(unsigned int n) {"),
@@ -175,7 +175,7 @@ FORMS = {
         "int f(int n) { return table[0] + n; }", "static int table_v1[ROOM_v1] = { 1 };"),
     "a typedef of that size": ("typedef struct { int room[K]; } Room;\n"
                                "int f(int n) { Room r = {{n}}; return r.room[0]; }", "} Room_v1;"),
-    "a member called as the knob": (
+    "a member named like the knob": (
         "struct s { int K_; int f; };\nint f(int n) { struct s s = {n, K}; return s.f; }",
         "return s.f;"),
     "braces and names in strings and comments": (
@@ -183,24 +183,50 @@ FORMS = {
     "an array parameter and a comment in the list": (
         "int f(const int x[], /* how many, at most K */ int n) { return x[0] * n * K; }",
         "return f_v1(x, n);"),
-    "a line that goes on": ("#define AREA(x) \\\n    ((x) * K)\nint f(int n) { return AREA(n); }",
+    "a continued line": ("#define AREA(x) \\\n    ((x) * K)\nint f(int n) { return AREA(n); }",
                             "#define AREA_v1(x)"),
-    "names that end like kopt's own": (
+    "names that end like kopt's suffixes": (
         "static int g_v1(int m) { return m * K; }\nstatic int g(int m) { return g_v1(m) + K; }\n"
         "int f(int n) { return g(n); }", "return g_v2(n);"),
     "windows line ends": ("int f(int n)\r\n{\r\n  return n * K;\r\n}\r\n", "return f_v1(n);"),
     "no line end at the end": ("int f(int n) { return n * K; }", "return f_v1(n);"),
+    "an attribute after a declarator": (
+        "static const int t[2] __attribute__((aligned(32))) = { K, 1 };\n"
+        "int f(int n) { return t[0] * n; }", "static const int t_v1[2]"),
+    "a macro for a statement": (
+        "#define EACH for (int i = 0; i < K; i++)\nint f(int n) { int s = 0; EACH s += n; "
+        "return s; }", "EACH_v1 s += n;"),
+    "a macro for a loop's head": (
+        "#define EACH(i, n) for (int i = 0; i < (n); i++)\n"
+        "int f(int n) { int s = 0; EACH(i, K) { s += n; } return s; }",
+        "EACH(i, K_v1) { s += n; }"),
+    "a macro before a loop": (
+        "#define UNROLL _Pragma(\"GCC unroll 4\")\nint f(int n) { int s = 0; "
+        "UNROLL for (int i = 0; i < K; i++) s += n; return s; }",
+        "UNROLL for (int i = 0; i < K_v1"),
+    "blanks after an empty macro": (
+        "#define EMPTY  \nEMPTY int f(int n) { return n * K; }", "EMPTY int f(int n) {"),
+    "linkage for C++": (
+        "#ifdef __cplusplus\nextern \"C\" {\n#endif\nint f(int n) { return n * K; }\n"
+        "#ifdef __cplusplus\n}\n#endif", "return f_v1(n);"),
+    "conditionals in a body": (
+        "int f(int n) {\n#if K > 2\n    return n;\n#else\n    return -n;\n#endif\n}",
+        "#if K_v1 > 2"),
+    "a range of cases": (
+        "int f(int n) { switch (n) { case 1 ... K: return 1; } return 0; }", "case 1 ... K_v1:"),
+    "letters beyond ASCII": ("/* ≥ 8 Zahlen für f */ int f(int n) { return n * K; /* ä */ }",
+                             "return n * K_v1; /* ä */"),
 }
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_any_plain_c_is_split(name: str, tmp_path: Path) -> None:
+def test_form_of_c_is_split(name: str, tmp_path: Path) -> None:
     code, words = FORMS[name]
     source = f"#define K 2 // kopt: knob K in [2, 4]\n{code}"
-    done = divided(source, group("n >= 8", {"n": 8}, K=4), names={"n": "n"})
-    assert words in done
-    (_, knob) = start(done)
-    again = divided(done, group("n >= 16", {"n": 16}, **{knob: 2}), names={"n": "n"})
+    once = divided(source, group("n >= 8", {"n": 8}, K=4), names={"n": "n"})
+    assert words in once
+    (_, knob) = start(once)
+    again = divided(once, group("n >= 16", {"n": 16}, **{knob: 2}), names={"n": "n"})
     library = built(tmp_path, again)
     if name == "a value is returned":
         assert [library.f(n) for n in (1, 8, 16)] == [2, 32, 32]
@@ -209,34 +235,36 @@ def test_any_plain_c_is_split(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("code", [
     "int f(int n) { return n * K;", "int f(int n) { return (n] * K; }", "int f(int n) }",
-    "#if K\nint f(int n) { return K; }"])
-def test_what_is_no_c_is_told_with_its_line(code: str) -> None:
-    with pytest.raises(InputError) as raised:
+    "#if K\nint f(int n) { return K; }", "const char *s = \"abc;\nint f(int n) { return n; }",
+    "/* int f(int n) { return n; }", "#if K\nint f(int n) {\n#else\nint f(long n) {\n#endif\n}",
+    "int f(int n) { return n; } }", "(" * 5000])
+def test_source_with_syntax_error_is_refused_with_its_line(code: str) -> None:
+    with pytest.raises(InputError, match="cannot be parsed as C") as raised:
         PLAIN_C.items(code)
     assert raised.value.where.startswith("line ")
 
 
-@pytest.mark.parametrize(("text", "names", "wanted"), [
+@pytest.mark.parametrize(("text", "names", "expected"), [
     ("", ["context", "heads", "impl"], {"context": "context", "heads": "heads"}),
     ("", ["Context", "HEADS"], {"Context": "context", "HEADS": "heads"}),
     ("// kopt: column kv_len is context\n", ["kv_len"], {"kv_len": "context"}),
     ("// kopt: column kv_len is x\n", ["kv_len"], {}), ("", ["x", "out", "steps"], {})])
-def test_a_column_is_a_parameter_by_its_name_or_by_a_comment(
-        text: str, names: list[str], wanted: dict[str, str]) -> None:
-    assert dispatch_columns.columns(PLAIN_C, text + split_case.KERNEL, names, ["TILE"]) == wanted
+def test_column_is_matched_by_name_or_comment(
+        text: str, names: list[str], expected: dict[str, str]) -> None:
+    assert dispatch_columns.columns(PLAIN_C, text + split_case.KERNEL, names, ["TILE"]) == expected
     after = divided(text + split_case.KERNEL, LONG)
-    assert dispatch_columns.columns(PLAIN_C, after, names, ["TILE", "TILE_v1"]) == wanted
+    assert dispatch_columns.columns(PLAIN_C, after, names, ["TILE", "TILE_v1"]) == expected
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*/*.c")), ids=lambda path: path.name)
-def test_the_examples_sources_are_read(path: Path) -> None:
+def test_examples_are_parsed(path: Path) -> None:
     source = path.read_text()
-    found = PLAIN_C.items(source)
-    assert any(item.function for item in found)
+    items = PLAIN_C.items(source)
+    assert any(item.function for item in items)
     for knob in knobs.find(source, language="c"):
-        assert sum(knob.name in item.defines for item in found) == 1
+        assert sum(knob.name in item.defines for item in items) == 1
 
 
-def test_a_variant_that_would_not_meet_its_requirement_is_not_written() -> None:
+def test_variant_that_violates_a_requirement_is_refused() -> None:
     with pytest.raises(KoptError, match="requirement"):
         divided(split_case.KERNEL.replace("TILE == 256", "TILE == 4"), LONG)

@@ -1,4 +1,4 @@
-"""Where a specialised kernel is taken: conditions on columns, and which classes want one."""
+"""Guards the conditions of specialised kernels, and which classes deserve one."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from harness.search.trials.trials import ConfigRows, Contender, LoopResult, Show
 
 
 def points(text: str) -> list[Point]:
-    """Read `1/16 4/16` as points with columns a and b, of as many as there are numbers."""
-    return [dict(zip("abc", map(int, one.split("/")), strict=False)) for one in text.split()]
+    """Parse `1/16 4/16` as points with the columns a, b and so on."""
+    return [dict(zip("abc", map(int, point.split("/")), strict=False)) for point in text.split()]
 
 
 CASES = {
@@ -43,17 +43,17 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_simplest_condition_is_found(name: str) -> None:
-    inside, outside, wanted = CASES[name]
+def test_simplest_condition_is_found(name: str) -> None:
+    inside, outside, expected = CASES[name]
     columns = [*points(f"{inside} {outside}")[0]]
     found = conditions.find(points(inside), points(outside), columns)
-    assert (None if found is None else str(found)) == wanted
+    assert (None if found is None else str(found)) == expected
     assert found is None or conditions.parse(str(found)) == found
 
 
 @given(st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=1, max_size=6),
        st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=1, max_size=6))
-def test_what_is_found_holds_inside_and_never_outside(
+def test_condition_holds_inside_and_never_outside(
         inside: list[tuple[int, int]], outside: list[tuple[int, int]]) -> None:
     mine, theirs = ([{"a": a, "b": b} for a, b in side] for side in (inside, outside))
     found = conditions.find(mine, theirs, ["a", "b"])
@@ -63,7 +63,7 @@ def test_what_is_found_holds_inside_and_never_outside(
 
 @pytest.mark.parametrize("text", ["", "a", "a > 4", "a >= 4 || b >= 2", "a >= x", "a >= 4 &&b == 2",
                                   "system(1) >= 2 3", "a >= 4.5"])
-def test_what_is_no_condition_is_not_read(text: str) -> None:
+def test_text_that_is_no_condition_is_rejected(text: str) -> None:
     with pytest.raises(ValueError):
         conditions.parse(text)
 
@@ -74,7 +74,7 @@ SIZES = {"short": 8, "middle": 512, "long": 4096}
 
 def result(best: dict[str, int], stderr: float | None = 0.001,
            **contenders: dict[str, float]) -> LoopResult:
-    """Return where a search ended; contenders are gains by class, the source's own is `own`."""
+    """Return a search's result; contenders are gains by class, `own` is the source's own."""
     configs = {"own": OWN, "other": OTHER, "third": THIRD}
     return LoopResult(
         best=dict(best), log_ratio=0.1, source="", space_size=4, columns=("context", "impl"),
@@ -82,86 +82,86 @@ def result(best: dict[str, int], stderr: float | None = 0.001,
         classes=tuple(ConfigRows(name=name, cells=((str(size), "c"), (f"{size}.0", "c")))
                       for name, size in SIZES.items()),
         contenders=tuple(Contender(config=dict(configs[name]), showings=tuple(
-            Showing(config_class=one, gain=gain, stderr=stderr, pairs=5)
-            for one, gain in gains.items())) for name, gains in contenders.items()))
+            Showing(config_class=config_class, gain=gain, stderr=stderr, pairs=5)
+            for config_class, gain in gains.items())) for name, gains in contenders.items()))
 
 
 def gains(short: float, middle: float, long: float) -> dict[str, float]:
     return {"short": short, "middle": middle, "long": long}
 
 
-WISHES = {
-    "one class clearly wants other knobs": (
+PREFERENCES = {
+    "one class clearly prefers other knobs": (
         result(OWN, other=gains(-0.5, -0.2, 0.3)), ["context >= 4096: long"]),
-    "two classes want the same": (
+    "two classes prefer the same": (
         result(OWN, other=gains(-0.5, 0.2, 0.3)), ["context >= 512: middle long"]),
-    "two classes want different ones": (
+    "two classes prefer different ones": (
         result(OWN, other=gains(-0.5, -0.2, 0.3), third=gains(0.2, -0.2, -0.3)),
         ["context >= 4096: long", "context <= 8: short"]),
-    "the same will do where it loses less than the margin": (
+    "a variant is shared where a class loses less than the margin": (
         result(OWN, other=gains(-0.5, 0.195, 0.3), third=gains(-0.5, 0.2, -0.3)),
         ["context >= 512: middle long"]),
-    "the same will do where what it loses is within the noise": (
+    "a variant is shared where the loss is within the noise": (
         result(OWN, 0.05, other=gains(-0.5, 0.4, 0.5), third=gains(-0.5, 0.5, 0.4)),
         ["context >= 512: middle long"]),
     "less than the margin": (result(OWN, other=gains(-0.5, -0.2, 0.015)), []),
     "the noise is as large": (result(OWN, 0.2, other=gains(-0.5, -0.2, 0.3)), []),
     "seen once, in screening": (result(OWN, None, other=gains(-0.5, -0.2, 0.3)), []),
-    "the common best will do": (
+    "the common best serves all": (
         result(BEST, own=gains(-0.3, -0.3, -0.3), other=gains(-0.1, 0.01, -0.1)), []),
     "the old kernel is the best of its class: it is the default path": (
         result(BEST, own=gains(-0.3, -0.3, 0.2), other=gains(-0.5, -0.5, 0.19)), []),
-    "it beats the common best and hardly the old kernel": (
+    "it hardly beats the old kernel": (
         result(BEST, own=gains(-0.3, -0.3, 0.2), other=gains(-0.5, -0.5, 0.21)), []),
-    "others are kept out though they would gain beside a poor old kernel": (
+    "classes that the common best serves better stay outside": (
         result(BEST, own=gains(-0.9, -0.9, -0.9), other=gains(-0.2, -0.2, 0.3)),
         ["context >= 4096: long"]),
 }
 
 
-@pytest.mark.parametrize("name", WISHES)
-def test_a_class_wants_what_beats_the_common_best_and_the_old_kernel(name: str) -> None:
-    given, wanted = WISHES[name]
-    found = class_preferences.groups(given, ["context"], 0.02)
-    assert [f"{one.condition}: {' '.join(one.classes)}" for one in found] == wanted
+@pytest.mark.parametrize("name", PREFERENCES)
+def test_variant_must_beat_common_best_and_old_kernel(name: str) -> None:
+    searched, expected = PREFERENCES[name]
+    groups = class_preferences.groups(searched, ["context"], 0.02)
+    assert [f"{group.condition}: {' '.join(group.classes)}" for group in groups] == expected
 
 
-def test_a_condition_is_on_what_classes_are_made_of_if_it_can_be() -> None:
-    seen = result(OWN, other=gains(-0.5, -0.2, 0.3))
+def test_condition_prefers_columns_that_define_classes() -> None:
+    searched = result(OWN, other=gains(-0.5, -0.2, 0.3))
     cells = {"short": ("8", "1"), "middle": ("512", "1"), "long": ("4096", "9999")}
-    given = replace(seen, columns=("context", "seqs"), classes=tuple(
-        ConfigRows(name=name, cells=(one,)) for name, one in cells.items()))
+    searched = replace(searched, columns=("context", "seqs"), classes=tuple(
+        ConfigRows(name=name, cells=(row,)) for name, row in cells.items()))
 
-    def told(*first: str) -> list[str]:
-        return [str(one.condition) for one in
-                class_preferences.groups(given, ["context", "seqs"], 0.02, first=first)]
+    def found(*first: str) -> list[str]:
+        groups = class_preferences.groups(searched, ["context", "seqs"], 0.02, first=first)
+        return [str(group.condition) for group in groups]
 
-    assert told() == ["seqs >= 9999"] and told("context", "impl") == ["context >= 4096"]
+    assert found() == ["seqs >= 9999"] and found("context", "impl") == ["context >= 4096"]
 
 
-def test_what_one_condition_does_not_hold_takes_two() -> None:
-    found = class_preferences.groups(result(OWN, other=gains(0.3, -0.2, 0.3)), ["context"], 0.02)
-    assert [(one.classes, str(one.condition), one.config) for one in found] == [
+def test_classes_at_both_ends_get_two_variants() -> None:
+    groups = class_preferences.groups(result(OWN, other=gains(0.3, -0.2, 0.3)), ["context"], 0.02)
+    assert [(group.classes, str(group.condition), group.config) for group in groups] == [
         (("short",), "context <= 8", OTHER), (("long",), "context >= 4096", OTHER)]
 
 
-def test_a_class_that_no_parameter_tells_from_others_is_not_split_off() -> None:
+def test_class_that_no_parameter_separates_is_refused() -> None:
     with pytest.raises(Refused, match="no condition on a parameter"):
         class_preferences.groups(result(OWN, other=gains(-0.5, -0.2, 0.3)), [], 0.02)
 
 
-@pytest.mark.parametrize(("cell", "wanted"), [
+@pytest.mark.parametrize(("cell", "expected"), [
     ("4096", 4096), ("4096.0", 4096), ("-1", -1), ("1e3", 1000), ("0.5", None), ("fp16", None),
     ("", None), ("nan", None), ("inf", None), ("1e300", None)])
-def test_a_column_is_of_whole_numbers(cell: str, wanted: int | None) -> None:
-    assert class_preferences.whole_number(cell) == wanted
+def test_whole_number_of_a_cell(cell: str, expected: int | None) -> None:
+    assert class_preferences.whole_number(cell) == expected
 
 
-def test_the_best_of_a_class_is_told_with_its_gain() -> None:
-    given = result(BEST, own=gains(-0.1, 0.1, 0.0), other=gains(-0.2, 0.3, -0.2))
-    assert given.best_in("middle")[0] == OTHER and given.best_in("middle")[1].gain == 0.3
-    assert given.best_in("short")[0] == BEST and given.best_in("short")[1].gain == 0.0
+def test_best_of_a_class_has_its_gain() -> None:
+    searched = result(BEST, own=gains(-0.1, 0.1, 0.0), other=gains(-0.2, 0.3, -0.2))
+    assert searched.best_in("middle")[0] == OTHER and searched.best_in("middle")[1].gain == 0.3
+    assert searched.best_in("short")[0] == BEST and searched.best_in("short")[1].gain == 0.0
 
 
-def test_a_condition_names_its_columns_once() -> None:
+def test_condition_lists_each_column_once() -> None:
     assert Condition((Comparison("a", ">=", 1), Comparison("a", "<=", 4))).columns == ("a",)

@@ -1,10 +1,11 @@
-"""A Python source that is split: it runs, computes the same, and takes the right kernel."""
+"""Guards that a split Python source runs, computes the same, and takes the right kernel."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from engine.split import dispatch_columns, specialise
@@ -53,10 +54,9 @@ def total(x, context, *, scale=1.0):
 
 def divided(source: str, *groups: ClassGroup, language: Python = PY, **names: str) -> str:
     own = start_of(source, language.knobs)
-    whole = [ClassGroup(config={**own, **one.config}, classes=one.classes, points=one.points,
-                   gain=one.gain, condition=one.condition) for one in groups]
-    named = names or {column: column for one in groups for column in one.points[0]}
-    return specialise.split(source, whole, named, start=own, language=language)
+    complete = [msgspec.structs.replace(group, config={**own, **group.config}) for group in groups]
+    named = names or {column: column for group in groups for column in group.points[0]}
+    return specialise.split(source, complete, named, start=own, language=language)
 
 
 def tile_taken(source: str, context: int) -> int:
@@ -81,15 +81,15 @@ SPLITS = {
 
 
 @pytest.mark.parametrize("name", SPLITS)
-def test_each_call_takes_its_kernel_and_is_right(name: str) -> None:
-    steps, wanted = SPLITS[name]
+def test_each_call_takes_its_kernel_and_is_correct(name: str) -> None:
+    steps, expected = SPLITS[name]
     source = KERNEL
     for groups in steps:
         source = divided(source, *groups)
-    assert {context: tile_taken(source, context) for context in wanted} == wanted
+    assert {context: tile_taken(source, context) for context in expected} == expected
 
 
-def test_a_comment_says_which_class_takes_which_kernel() -> None:
+def test_comment_lists_the_kernel_of_each_class() -> None:
     source = divided(KERNEL, LONG)
     assert source.endswith("""\
 # kopt split: total takes the first of these kernels whose condition holds
@@ -104,19 +104,20 @@ def total(x, context, *, scale=1.0):
     assert source.startswith(KERNEL.replace("def total(", "def total_base(").rstrip())
     assert "def part_v1" not in source and source.count("def tile_of_v1(x)") == 1
     required = knobs.requirements(source, knobs.find(source, language="python"))
-    assert [one.text for one in required][1:] == ["TILE_v1 <= 8 * START or TILE_v1 == 256"]
+    texts = [requirement.text for requirement in required]
+    assert texts[1:] == ["TILE_v1 <= 8 * START or TILE_v1 == 256"]
     assert dispatch_columns.columns(PY, source, ["context", "x", "impl"], ["TILE", "TILE_v1"]) == {
         "context": "context", "x": "x"}
 
 
 FORMS = {
-    "an argument called as the knob": ("def g(K):\n    return K\ndef f(n):\n    return g(n * K)",
+    "an argument named like the knob": ("def g(K):\n    return K\ndef f(n):\n    return g(n * K)",
                                        "    return g(n * K_v1)"),
-    "a variable called as the knob": (
+    "a variable named like the knob": (
         "def g(n):\n    K = n\n    return K\ndef f(n):\n    return g(n) + K", "return g(n) + K_v1"),
-    "a keyword called as the knob": ("def g(m, K):\n    return m + K\ndef f(n):\n    "
+    "a keyword named like the knob": ("def g(m, K):\n    return m + K\ndef f(n):\n    "
                                      "return g(n, K=K)", "return g(n, K=K_v1)"),
-    "a member called as the knob": ("def f(n):\n    return K + n.K if n is None else K",
+    "a member named like the knob": ("def f(n):\n    return K + n.K if n is None else K",
                                     "K_v1 + n.K"),
     "a default value": ("def g(m, by=K):\n    return m + by\ndef f(n):\n    return g(n)",
                         "def g_v1(m, by=K_v1)"),
@@ -129,23 +130,27 @@ FORMS = {
     "two on a line": ("a = K; b = 2\ndef f(n):\n    return a + b", "a_v1 = K_v1; b_v1 = 2"),
     "a branch of the module": ("if K > 2:\n    a = 1\nelse:\n    a = 2\ndef f(n):\n    return a",
                                "if K_v1 > 2:\n    a_v1 = 1"),
+    "an exception named like the knob": (
+        "def g(n):\n    try:\n        return n\n    except ValueError as K:\n        return K\n"
+        "def f(n):\n    return g(n) * K", "return g(n) * K_v1"),
+    "a format specifier": ("def f(n):\n    return f'{n:{K}}'", "f'{n:{K_v1}}'"),
     "an f-string": ("def f(n):\n    return f'{n} of {K}'", "{n} of {K_v1}"),
-    "letters of any kind": ("def f(n):\n    return 'äöü' * 0 + str(K)", "'äöü' * 0 + str(K_v1)"),
-    "what may be left out": ("def f(n, *more, by=1, **rest):\n    return K * by",
+    "letters beyond ASCII": ("def f(n):\n    return 'äöü' * 0 + str(K)", "'äöü' * 0 + str(K_v1)"),
+    "optional arguments": ("def f(n, *more, by=1, **rest):\n    return K * by",
                              "return f_v1(n, *more, by=by, **rest)"),
     "no line end at the end": ("def f(n):\n    return n * K", "    return f_v1(n)"),
 }
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_any_plain_module_is_split(name: str) -> None:
+def test_form_of_python_is_split(name: str) -> None:
     code, words = FORMS[name]
-    done = divided(f"K = 2  # kopt: knob K in [2, 4]\n{code}", group("n >= 8", {"n": 8}, K=4))
-    assert words in done
-    again = divided(done, group("n >= 16", {"n": 16}, K_v1=2))
+    once = divided(f"K = 2  # kopt: knob K in [2, 4]\n{code}", group("n >= 8", {"n": 8}, K=4))
+    assert words in once
+    again = divided(once, group("n >= 16", {"n": 16}, K_v1=2))
     module: dict[str, Any] = {}
     exec(compile(again, "kernel.py", "exec"), module)
-    if name not in ("a member called as the knob", "letters of any kind"):
+    if name not in ("a member named like the knob", "letters beyond ASCII"):
         assert module["f"](1) == module["f_base"](1)
         assert module["f"](8) == module["f_v1"](8) and module["f"](16) == module["f_v2"](16)
 
@@ -153,26 +158,26 @@ def test_any_plain_module_is_split(name: str) -> None:
 REFUSED = {
     "no such argument": ("def f(m):\n    return K", {"n": 8}, Refused, "takes n as whole numbers"),
     "a decorated entry": ("@staticmethod\ndef f(n):\n    return K", {"n": 8}, Refused, "takes n"),
-    "a function of its own": ("def _f(n):\n    return K", {"n": 8}, Refused, "takes n as whole"),
+    "a private function": ("def _f(n):\n    return K", {"n": 8}, Refused, "takes n as whole"),
     "no Python": ("def f(n:\n    return K", {"n": 8}, InputError, "cannot be parsed as Python"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_split_is_refused(name: str) -> None:
+def test_impossible_split_is_refused(name: str) -> None:
     code, point, kind, words = REFUSED[name]
     with pytest.raises(kind, match=words):
         divided(f"K = 2  # kopt: knob K in [2, 4]\n{code}", group("n >= 8", point, K=4))
 
 
-def test_a_default_that_is_a_knob_is_not_handed_on() -> None:
-    """A dispatcher would give the variant the old kernel's value of it."""
+def test_default_that_uses_a_knob_is_refused() -> None:
+    """A dispatcher would pass the old kernel's value to the variant."""
     source = KERNEL.replace("scale=1.0", "scale=float(TILE)")
     with pytest.raises(Refused):
         divided(source, LONG)
 
 
-def test_a_form_feed_ends_no_line() -> None:
+def test_form_feed_does_not_end_a_line() -> None:
     source = KERNEL.replace("def part", "\f\ndef part")
     assert {context: tile_taken(divided(source, LONG), context) for context in (8, 1024)} == {
         8: 32, 1024: 256}
@@ -181,13 +186,13 @@ def test_a_form_feed_ends_no_line() -> None:
 @pytest.mark.parametrize("changed", [("if context >= 1024:", "if context >= 1000:"),
                                      ("#   context >= 1024:", "#   context >= 1000:"),
                                      ("return total_base(", "return total_v1(")])
-def test_a_dispatch_that_was_changed_is_not_split_again(changed: tuple[str, str]) -> None:
+def test_edited_dispatcher_is_refused(changed: tuple[str, str]) -> None:
     source = divided(KERNEL, LONG).replace(*changed)
     with pytest.raises(Refused, match="the dispatch of total was changed"):
         divided(source, SHORT)
 
 
-def test_a_candidate_is_merged_with_its_imports() -> None:
+def test_candidate_is_merged_with_its_imports() -> None:
     new = KERNEL.replace("import math", "import math\nimport operator").replace(
         "TILE = 32", "TILE = 256").replace("    keep(TILE)\n", "    keep(operator.index(TILE))\n")
     source = merge(KERNEL, new, parse("context >= 1024"), [{"context": 1024}], ["long"], PY)
@@ -205,7 +210,7 @@ EXAMPLE = {
 
 
 @pytest.mark.parametrize("name", EXAMPLE)
-def test_the_triton_examples_are_split_by_their_tasks_sizes(name: str) -> None:
+def test_triton_examples_are_split_by_sizes(name: str) -> None:
     condition, point, config, words = EXAMPLE[name]
     triton = Python("triton")
     task = target.load(EXAMPLES / name / "task.yaml")
@@ -218,7 +223,7 @@ def test_the_triton_examples_are_split_by_their_tasks_sizes(name: str) -> None:
     knobs.requirements(done, knobs.find(done, language="triton"))
 
 
-def test_a_tasks_sizes_are_those_of_its_tensors() -> None:
+def test_sizes_of_a_task_are_those_of_its_tensors() -> None:
     task = target.load(EXAMPLES / "softmax_triton" / "task.yaml")
     assert entry_parameters(PY, "def softmax(a, b):\n    pass\n", task) == {
         "rows": "a.shape[0]", "cols": "a.shape[1]"}
