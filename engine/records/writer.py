@@ -69,7 +69,7 @@ class Records:
         if path.is_file() and not path.is_symlink():
             shutil.move(path, self._folder_of(round, slot) / LOG)
 
-    def agree(self, reader: Reader) -> None:
+    def write_all(self, reader: Reader) -> None:
         """Rewrite all files from the journal; the same journal gives the same bytes.
 
         Runs after every keep, round and stop, and when an engine takes over from another. Only the

@@ -56,7 +56,7 @@ class RunningCampaign:
 
     def write_records(self) -> None:
         """Make the campaign's files agree with the journal."""
-        self.records.agree(self.context.reader)
+        self.records.write_all(self.context.reader)
 
     def set_state(self, state: CampaignState, phase: str, reason: str = "",
                   doubt: str = "") -> None:

@@ -114,7 +114,7 @@ def kept(workspace: Path, source: bytes = b"", **fields: Any) -> tuple[writer.Re
     writer.end_round("rms", 2, outcome="keep", best_speedup=1.5, summary="1 keep")
     made.setup.repo.read = lambda commit, path: (  # type: ignore[method-assign]
         b"" if commit == "b0" else source)
-    made.agree(Reader(workspace))
+    made.write_all(Reader(workspace))
     return made, writer
 
 
@@ -152,5 +152,5 @@ def test_files_are_the_same_when_written_again(tmp_path: Path) -> None:
     for path in (made.folder.log, made.folder.performance, made.folder.round(2) / "summary.md"):
         path.unlink()
     again = writer.Records(made.setup)
-    again.agree(Reader(tmp_path))
+    again.write_all(Reader(tmp_path))
     assert case.contents(made.folder.path) == before

@@ -116,7 +116,7 @@ def test_newest_passing_commit_becomes_best(tmp_path: Path) -> None:
     for name in RECORDS:
         (setup.folder.path / name).unlink()
     with reading(setup) as reader:
-        Records(setup).agree(reader)
+        Records(setup).write_all(reader)
     assert {name: (setup.folder.path / name).read_bytes() for name in RECORDS} == before
 
     code, _, err = campaigns.ended(campaigns.kopt(

@@ -157,7 +157,7 @@ def test_unreadable_tips_cost_only_a_warning(
     tips.learn(here)
     found = [event.payload for event in here.reader.events_of("rms", "warning")]
     assert [b"not read" in found[0], b"not written" in found[1]] == [True, True]
-    made.agree(here.reader)
+    made.write_all(here.reader)
 
 
 def test_brief_has_the_newest_tips_and_warns_to_measure() -> None:
@@ -270,17 +270,17 @@ def test_gain_is_written_once_it_passed_its_final_acceptance(passes: bool,
 def test_final_report_keeps_the_lessons_of_its_time(again: bool, tmp_path: Path) -> None:
     """A later rollback removes nothing from a written report."""
     made, reader, writer = case.record_campaign(tmp_path)
-    made.agree(reader)
+    made.write_all(reader)
     back = {"round": 8, "ends": True, "before": KEPT, "commit": "b" * 40, "reason": "r",
             "told": "t", "undone": [KEPT]}
     writer.set_campaign("rms", kind=history.ROLLBACK, best_commit="b" * 40, payload=back)
     if again:
         writer.event("rms", "campaign.stop", KEPT, reason="again", wall_s=1.0, trials=18, cost=0.5,
                      waiting=1)
-    made.agree(reader)
+    made.write_all(reader)
     written = made.folder.log.read_bytes()
     made.folder.log.unlink()
-    made.agree(reader)
+    made.write_all(reader)
     assert made.folder.log.read_bytes() == written
     reports = made.folder.log.read_text().split("## Final Report")[1:]
     assert ["helped: int n" in report for report in reports] == [True, False][: 1 + again]
@@ -311,7 +311,7 @@ def test_repeated_class_of_rejects_is_a_lesson(reasons: list[str], taught: str |
 
 def test_round_summary_names_its_lesson(tmp_path: Path) -> None:
     made, reader, _ = case.record_campaign(tmp_path)
-    made.agree(reader)
+    made.write_all(reader)
     first, second = ((made.folder.round(n) / "summary.md").read_text() for n in (2, 3))
     assert "## Reusable lessons\n\n- helped: int n = 1; -> int n = 4; (unroll by 4)" in first
     assert "## Reusable lessons" not in second

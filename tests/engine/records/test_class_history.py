@@ -44,7 +44,7 @@ def campaign(workspace: Path) -> tuple[Records, Writer]:
     case.lose(writer, records.folder, 3, "c3")
     kept(writer, records, 4, "c4", SECOND, (5.0, 4.0), (4.0, 3.2))
     writer.event("rms", "campaign.stop", SECOND, reason="enough")
-    records.agree(Reader(workspace))
+    records.write_all(Reader(workspace))
     return records, writer
 
 
@@ -80,7 +80,7 @@ def test_trend_only_grows_after_a_late_approval(tmp_path: Path) -> None:
               rows=(row("tall", 4.0, 2.0),))
     case.headline(writer, "m" * 40, 5.0, rows=(row("tall", 10.0, 2.0),))
     case.lose(writer, records.folder, 5, "c5")
-    records.agree(Reader(tmp_path))
+    records.write_all(Reader(tmp_path))
     after = records.folder.trend.read_bytes()
     assert after.startswith(before)
     added = rows("| round | status | what | a | b | c | d |\n" + after[len(before):].decode())
@@ -104,7 +104,7 @@ def test_rolled_back_commit_is_marked(tmp_path: Path) -> None:
     writer.event("rms", "rollback", KEPT, round=4, before=SECOND, commit=KEPT, reason="wrong",
                  told="back", undone=[SECOND])
     before = records.folder.trend.read_bytes()
-    records.agree(Reader(tmp_path))
+    records.write_all(Reader(tmp_path))
     assert "`llllllllllll` (rolled back)" in records.folder.report.read_text()
     assert records.folder.trend.read_bytes() == before
 
@@ -112,7 +112,7 @@ def test_rolled_back_commit_is_marked(tmp_path: Path) -> None:
 def test_keep_not_measured_against_baseline_says_so(tmp_path: Path) -> None:
     records, writer = case.begin(tmp_path)
     kept(writer, records, 2, "c1", KEPT, (10.0, 5.0), (4.0, 4.0), measured=False)
-    records.agree(Reader(tmp_path))
+    records.write_all(Reader(tmp_path))
     classes = [row for row in rows(records.folder.trend.read_text()) if row["round"] == "2"][1:]
     assert [(row["what"], row["against the last best"], row["best against baseline"])
             for row in classes] == [("tall (core)", "2.00x (+100.0%)", "not measured"),
@@ -122,7 +122,7 @@ def test_keep_not_measured_against_baseline_says_so(tmp_path: Path) -> None:
 def test_campaign_without_keep_has_no_history(tmp_path: Path) -> None:
     records, writer = case.begin(tmp_path)
     writer.event("rms", "campaign.stop", "b0", reason="enough")
-    records.agree(Reader(tmp_path))
+    records.write_all(Reader(tmp_path))
     assert "History by config class" not in records.folder.report.read_text()
     assert "History by config class" not in records.folder.page.read_text()
 

@@ -63,7 +63,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Records:
     records, reader, writer = case.record_campaign(tmp_path_factory.mktemp("report"))
     writer.event("rms", "tips.read", path="tips.md", lessons=["tiles of 64 spill"])
     case.end_to_end(writer, 1.1)
-    records.agree(reader)
+    records.write_all(reader)
     return records
 
 
@@ -127,7 +127,7 @@ def test_text_from_outside_never_becomes_markup(tmp_path: Path) -> None:
     writer.event("rms", "tips.read", path=HOSTILE, lessons=[HOSTILE])
     case.end_to_end(writer, 1.1, HOSTILE)
     writer.event("rms", "campaign.stop", KEPT, reason=HOSTILE)
-    records.agree(Reader(tmp_path))
+    records.write_all(Reader(tmp_path))
     text = records.folder.page.read_text()
     page = Page(text)
     assert not {"script", "img"} & {name for name, _ in page.tags}

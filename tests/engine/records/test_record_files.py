@@ -32,7 +32,7 @@ def campaign(tmp_path: Path) -> Recorded:
 def test_same_journal_gives_same_bytes(campaign: Recorded) -> None:
     """Files that were deleted or damaged are written again."""
     records, reader, _ = campaign
-    records.agree(reader)
+    records.write_all(reader)
     patches = {name: data for name, data in contents(records.folder.path).items()
                if name.startswith("patches/") or name == "manifest.yaml"}
     before = {name: data for name, data in contents(records.folder.path).items()
@@ -44,11 +44,11 @@ def test_same_journal_gives_same_bytes(campaign: Recorded) -> None:
                       for end in ("patch", "verdict.json"))}
     for name in before:
         (records.folder.path / name).unlink()
-    Records(records.setup).agree(reader)  # as another engine does
+    Records(records.setup).write_all(reader)  # as another engine does
     assert contents(records.folder.path) == before | patches
     for name in before:
         (records.folder.path / name).write_bytes(b"\xff torn")
-    Records(records.setup).agree(reader)
+    Records(records.setup).write_all(reader)
     assert contents(records.folder.path) == before | patches
 
 
@@ -56,12 +56,12 @@ def test_times_are_in_the_zone_where_the_campaign_began(
         campaign: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     """A shell or container with another zone writes the same bytes."""
     records, reader, _ = campaign
-    records.agree(reader)
+    records.write_all(reader)
     before = contents(records.folder.path)
     monkeypatch.setenv("TZ", "Asia/Kathmandu")
     time.tzset()
     try:
-        Records(records.setup).agree(reader)
+        Records(records.setup).write_all(reader)
         assert contents(records.folder.path) == before
     finally:
         monkeypatch.undo()
@@ -77,18 +77,18 @@ def test_number_of_updates_does_not_change_files(tmp_path: Path) -> None:
             writer.event("rms", "stagnation", "6", round=6, depth="review", rollbacks=4,
                          demands="leave the old direction", directions=["A", "B", "C"])
         lose(writer, records.folder, n, f"c{n}")
-        records.agree(reader)
+        records.write_all(reader)
     writer.event("rms", "campaign.stop", KEPT, reason="enough")
-    records.agree(reader)
+    records.write_all(reader)
     before = contents(records.folder.path)
-    Records(records.setup).agree(reader)
+    Records(records.setup).write_all(reader)
     assert contents(records.folder.path) == before
 
 
 def test_logs_only_ever_grow(campaign: Recorded) -> None:
     """`tail -f` works on them, also when a campaign goes on after a stop."""
     records, reader, writer = campaign
-    records.agree(reader)
+    records.write_all(reader)
     names = ("logs/optimize.md", "logs/performance_trend.md", "results.tsv")
     identity = records.folder.log.stat().st_ino
     for turn in ("a round", "a keep by a person", "another stop"):
@@ -99,7 +99,7 @@ def test_logs_only_ever_grow(campaign: Recorded) -> None:
             case.keep(writer, records.folder, 9, "late", "m" * 40, actor="ann")
         else:
             writer.event("rms", "campaign.stop", "m" * 40, reason="stopped by ann")
-        records.agree(reader)
+        records.write_all(reader)
         after = contents(records.folder.path)
         for name in names:
             assert after[name].startswith(before[name]), (turn, name)
@@ -111,7 +111,7 @@ def test_logs_only_ever_grow(campaign: Recorded) -> None:
 def test_stop_summary_has_every_field(campaign: Recorded) -> None:
     """It has time, reason, BEST_COMMIT, its metrics, and the five newest regressions."""
     records, reader, _ = campaign
-    records.agree(reader)
+    records.write_all(reader)
     for path in (records.folder.performance, records.folder.log):
         text = path.read_text().split("## Stop Summary")[1].split("## Final")[0]
         for words in ("- stop time: 20", "- stop reason: 5 consecutive measured regressions",
@@ -133,11 +133,11 @@ def test_stop_summary_has_every_field(campaign: Recorded) -> None:
 
 def test_stop_summary_keeps_the_state_of_its_time(campaign: Recorded) -> None:
     records, reader, writer = campaign
-    records.agree(reader)
+    records.write_all(reader)
     first = records.folder.performance.read_text()
     lose(writer, records.folder, 9, "c9")
     writer.event("rms", "campaign.stop", KEPT, reason="stopped by ann", wall_s=99.0, trials=21)
-    records.agree(reader)
+    records.write_all(reader)
     text = records.folder.performance.read_text()
     assert text.startswith(first) and text.count("## Stop Summary") == 2
     assert "| round 9 |" in text[len(first):] and "| round 9 |" not in first
@@ -145,7 +145,7 @@ def test_stop_summary_keeps_the_state_of_its_time(campaign: Recorded) -> None:
 
 def test_snapshot_is_the_best_kernel_after_its_round(campaign: Recorded) -> None:
     records, reader, _ = campaign
-    records.agree(reader)
+    records.write_all(reader)
     first, second = ((records.folder.round(n) / "kernel_snapshot" / "scale.c").read_text()
                      for n in (1, 2))
     assert first == "src/scale.c of b0\n" and second == f"src/scale.c of {KEPT}\n"
@@ -153,11 +153,11 @@ def test_snapshot_is_the_best_kernel_after_its_round(campaign: Recorded) -> None
 
 def test_snapshot_of_several_files_keeps_folders(campaign: Recorded) -> None:
     records, reader, _ = campaign
-    records.agree(reader)
+    records.write_all(reader)
     records.setup.repo.files = lambda commit: [  # type: ignore[method-assign]
         "README.md", "src/scale.c", "src/more/scale.h"]
     again = Records(records.setup)
-    again.agree(reader)
+    again.write_all(reader)
     assert sorted(contents(records.folder.round(2) / "kernel_snapshot")) == [
         "src/more/scale.h", "src/scale.c"]
 
@@ -175,7 +175,7 @@ def test_campaign_without_keep_has_no_metrics(tmp_path: Path) -> None:
 def test_pruned_patch_removes_only_its_copy(campaign: Recorded) -> None:
     records, reader, _ = campaign
     (records.folder.patches / "c5.patch").unlink()
-    records.agree(reader)
+    records.write_all(reader)
     beside = records.folder.round(5) / "candidates" / "fixed"
     assert (beside / "c5.verdict.json").is_file() and not (beside / "c5.patch").exists()
 

@@ -35,7 +35,7 @@ def test_all_files_show_times_with_the_measured_ratio(tmp_path: Path) -> None:
     case.headline(writer, KEPT, 1.027, rows=(SLOWER,))
     writer.end_round("rms", 2, outcome="keep", best_speedup=1.027, summary="1 kept")
     writer.event("rms", "campaign.stop", KEPT, reason="enough")
-    records.agree(Reader(tmp_path))
+    records.write_all(Reader(tmp_path))
     folder = records.folder
     for file in (folder.performance, folder.log, folder.report, folder.page,
                  folder.round(2) / "summary.md"):
@@ -49,7 +49,7 @@ def test_interval_states_its_error_rate(tmp_path: Path) -> None:
     case.headline(writer, KEPT, 1.54, alpha=0.05)
     writer.end_round("rms", 2, outcome="keep", best_speedup=1.54, summary="1 kept")
     writer.event("rms", "campaign.stop", KEPT, reason="enough")
-    records.agree(Reader(tmp_path))
+    records.write_all(Reader(tmp_path))
     folder = records.folder
     assert "1.50x [1.46, 1.54] at alpha 6e-05" in folder.performance.read_text()
     assert "1.54x [1.49, 1.59] at alpha 0.05 against the baseline" in folder.log.read_text()
@@ -62,7 +62,7 @@ def test_interval_states_its_error_rate(tmp_path: Path) -> None:
 def test_campaign_without_keep_shows_no_gain(tmp_path: Path) -> None:
     records, writer = case.begin(tmp_path)
     writer.event("rms", "campaign.stop", "b0", reason="enough")
-    records.agree(Reader(tmp_path))
+    records.write_all(Reader(tmp_path))
     assert "## Baseline by config class" in records.folder.performance.read_text()
     assert "Best by config class" not in records.folder.performance.read_text()
     assert "Baseline and best" not in records.folder.log.read_text()
@@ -85,7 +85,7 @@ def test_keep_on_top_of_another_says_so(tmp_path: Path) -> None:
     case.keep(writer, records.folder, 2, "c1", KEPT, speedup=2.0)
     case.keep(writer, records.folder, 2, "c2", LATER, speedup=1.5)
     writer.end_round("rms", 2, outcome="keep", best_speedup=3.0, summary="2 kept")
-    records.agree(Reader(tmp_path))
+    records.write_all(Reader(tmp_path))
     [row] = [line for line in records.folder.trend.read_text().splitlines()
              if line.startswith("| 2 | ACCEPTED")]
     assert "; on top of what its round had kept before | 3.00x |" in row
@@ -99,9 +99,9 @@ def test_program_without_time_to_run_is_reported(tmp_path: Path) -> None:
     why = "not run: 5 s are left, one run takes about 8 s"
     writer.event("rms", NOT_RUN, KEPT, commit=KEPT[:12], message=why)
     writer.event("rms", "campaign.stop", KEPT, reason="enough")
-    records.agree(Reader(tmp_path))
+    records.write_all(Reader(tmp_path))
     for file in (records.folder.log, records.folder.report, records.folder.page):
         assert why in file.read_text() and "End to end" in file.read_text(), file
     case.end_to_end(writer, 1.1)  # another engine had time to run it
-    records.agree(Reader(tmp_path))
+    records.write_all(Reader(tmp_path))
     assert why in records.folder.log.read_text() and why not in records.folder.report.read_text()

@@ -39,7 +39,7 @@ HOSTILE = "<img src=x onerror=alert(1)> | [click](http://evil) \x1b[2J`rm`\n# he
 @pytest.fixture(scope="module")
 def campaign(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     records, reader, writer = case.record_campaign(tmp_path_factory.mktemp("campaign"))
-    records.agree(reader)
+    records.write_all(reader)
     return records, reader, writer
 
 
@@ -93,7 +93,7 @@ def test_gpu_kernel_time_and_profiled_kernel_are_shown(tmp_path: Path) -> None:
     case.keep(writer, records.folder, 2, "c1", KEPT, latency_kind="measured-gpu", latency_us=118.4,
               evidence=(Evidence(kind="kernels", detail=(
                   "tall: candidate pa_fwd<int, 4> 118.40 us, 1 more; incumbent pa 142.80 us")),))
-    records.agree(Reader(tmp_path))
+    records.write_all(Reader(tmp_path))
     record = rows(records.folder.performance.read_text())[1]
     assert (record["call time"], record["GPU time"]) == ("", "118.400 us")
     assert record["kernel"] == r"pa_fwd\<int, 4>"
@@ -107,7 +107,7 @@ def test_split_shows_which_class_takes_which_kernel(tmp_path: Path) -> None:
         case.keep(writer, records.folder, n, name, commit)
     records.setup.repo.read = lambda commit, path: (  # type: ignore[method-assign]
         b"" if commit == "b0" else SPLIT.encode())
-    records.agree(Reader(tmp_path))
+    records.write_all(Reader(tmp_path))
     text = records.folder.performance.read_text()
     assert [row["config class or condition"] for row in rows(text)] == [
         "all", "block_size >= 1024 && mtp == 1", "all"]
@@ -130,7 +130,7 @@ def test_split_of_python_source_is_shown(tmp_path: Path, language: str) -> None:
     records.setup.repo.files = lambda commit: ["src/pa.py"]  # type: ignore[method-assign]
     records.setup.repo.read = lambda commit, path: (  # type: ignore[method-assign]
         b"" if commit == "b0" else source.encode())
-    records.agree(Reader(tmp_path))
+    records.write_all(Reader(tmp_path))
     text = records.folder.performance.read_text()
     assert [row["config class or condition"] for row in rows(text)] == ["all", r"context \<= 64"]
     _, table_text = text.split("## Kernel split of total in kkkkkkkkkkkk")
@@ -229,7 +229,7 @@ def test_files_name_the_test_of_candidates(tmp_path: Path, target: TargetSpec, t
     records, _ = case.begin(tmp_path)
     records.setup.manifest = msgspec.structs.replace(  # type: ignore[misc]
         records.setup.manifest, target=target, test_command=test)
-    records.agree(Reader(tmp_path))
+    records.write_all(Reader(tmp_path))
     for path in (records.folder.log, records.folder.round(1) / "summary.md"):
         assert f"- tested by: {expected}\n" in path.read_text()
 
@@ -238,7 +238,7 @@ def test_log_has_lessons_of_earlier_campaigns(tmp_path: Path) -> None:
     records, writer = case.begin(tmp_path)
     writer.event("rms", "tips.read", path="historical_experience/cpu/rmsnorm/c/tips.md",
                  lessons=["tiles of 64 spill"], left_out=2)
-    records.agree(Reader(tmp_path))
+    records.write_all(Reader(tmp_path))
     assert "tips.md: 1 lesson; 2 older ones were left out\n- tiles of 64 spill" in \
         records.folder.log.read_text()
 
@@ -247,7 +247,7 @@ def test_log_and_report_have_end_to_end_runs(tmp_path: Path) -> None:
     records, writer = case.begin(tmp_path)
     case.end_to_end(writer, 0.97)
     writer.event("rms", "campaign.stop", "b0", reason="enough")
-    records.agree(Reader(tmp_path))
+    records.write_all(Reader(tmp_path))
     for file in (records.folder.log, records.folder.report, records.folder.page):
         text = file.read_text()
         assert "python serve.py" in text and "three runs in turn" in text
@@ -267,11 +267,11 @@ def test_results_have_baseline_every_trial_and_every_verdict(campaign: Recorded)
 
 def test_trial_repeated_after_a_kill_is_listed_once(tmp_path: Path) -> None:
     records, reader, writer = case.record_campaign(tmp_path)
-    records.agree(reader)
+    records.write_all(reader)
     before = records.folder.results.read_text()
     records.trials(2, cast(Any, SimpleNamespace(slot="fixed")), case.trials(), writer)
     assert records.folder.results.read_text() != before
-    records.agree(reader)
+    records.write_all(reader)
     assert records.folder.results.read_text() == before
 
 
@@ -282,7 +282,7 @@ def test_results_tell_reject_from_wrong_result(verdict: dict[str, bool], tag: st
     records, writer = case.begin(tmp_path)
     writer.start_round(samples.round_(2))
     case.reject(writer, records.folder, 2, "c2", "wrong result: class tall", **verdict)
-    records.agree(Reader(tmp_path))
+    records.write_all(Reader(tmp_path))
     last = records.folder.results.read_text().splitlines()[-1].split("\t")
     assert (last[1], last[6]) == (tag, correctness)
 
@@ -297,7 +297,7 @@ def test_text_from_outside_never_becomes_markup_in_files(tmp_path: Path) -> None
               evidence=(Evidence(kind="kernels", detail=HOSTILE),))
     writer.end_round("rms", 2, outcome="keep", best_speedup=1.5, summary=HOSTILE)
     writer.event("rms", "campaign.stop", KEPT, reason=HOSTILE)
-    records.agree(Reader(tmp_path))
+    records.write_all(Reader(tmp_path))
     folder: Folder = records.folder
     for file in (folder.performance, folder.log, folder.trend, folder.round(2) / "summary.md"):
         text = file.read_text()
@@ -320,5 +320,5 @@ def test_verdict_without_candidate_is_logged(tmp_path: Path) -> None:
     number = writer.add_verdict("rms", "ghost", verdict, purpose="verify")
     writer.add_decision("rms", "ghost", "tie", "nothing", round=2, actor="engine", verdict=number)
     writer.end_round("rms", 2, outcome="tie", summary="1 candidates: 1 tie")
-    records.agree(Reader(tmp_path))
+    records.write_all(Reader(tmp_path))
     assert "- hypothesis: ghost" in records.folder.log.read_text()

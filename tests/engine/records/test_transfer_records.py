@@ -126,7 +126,7 @@ def test_round_with_two_keeps_checks_both(tmp_path: Path) -> None:
     case.keep(writer, records.folder, 2, "first", KEPT, transfer=audit_of("W1", hit_rates=steps(8)))
     case.keep(writer, records.folder, 2, "second", LATER, transfer=audit_of("K2"))
     writer.end_round("rms", 2, outcome="keep", summary="2 kept", best_speedup=2.0)
-    records.agree(Reader(tmp_path))
+    records.write_all(Reader(tmp_path))
     text = (records.folder.round(2) / "summary.md").read_text().split("transfer check")[1]
     assert text.index("- candidate: first") < text.index("- bucket: W1") < \
         text.index("- candidate: second") < text.index("- bucket: K2")
@@ -208,7 +208,7 @@ def test_audit_is_made_from_the_journal(tmp_path: Path) -> None:
     assert audit.headline is not None and math.exp(audit.headline) == pytest.approx(2.1)
     assert math.exp(audit.w_real) == pytest.approx(1.2)
     assert "headline is inflated" in audit.inflation_verdict()
-    records.agree(Reader(tmp_path))
+    records.write_all(Reader(tmp_path))
     for file in (records.folder.log, records.folder.report, records.folder.page):
         text = file.read_text()
         assert "Real-training applicability audit" in text and "S_real" in text

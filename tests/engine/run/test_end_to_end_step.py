@@ -57,7 +57,7 @@ def test_approval_after_the_end_writes_its_own_stop_summary(tmp_path: Path) -> N
         assert len([r for r in reader.verdicts(setup.id) if r.purpose == "e2e"]) == 1
         before = setup.folder.log.read_bytes()
         setup.folder.log.unlink()
-        Records(setup).agree(reader)
+        Records(setup).write_all(reader)
     assert setup.folder.log.read_bytes() == before
 
 
