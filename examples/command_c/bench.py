@@ -1,4 +1,4 @@
-"""Checks and times layernorm.so; writes bench.csv: `python bench.py [--quick]`."""
+"""Check and time layernorm.so, and write bench.csv: `python bench.py [--quick]`."""
 
 import csv
 import ctypes
@@ -17,7 +17,7 @@ Size = ctypes.c_int64
 
 
 def expected(x, dy):
-    """One row in plain Python, of Python's own floats."""
+    """Compute one row in plain Python floats."""
     mean = math.fsum(x) / len(x)
     scale = 1 / math.sqrt(math.fsum((v - mean) ** 2 for v in x) / len(x) + EPS)
     hat = [(v - mean) * scale for v in x]

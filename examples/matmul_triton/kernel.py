@@ -1,8 +1,8 @@
 """Product of two bfloat16 matrices, row-major, accumulated in float32.
 
-Four kernels in one, by two knobs: tiles are loaded by pointers or, where rows start at multiples
-of 16 bytes, by the tensor memory accelerator's descriptors; and every tile is a program of its
-own, or as many programs as there are multiprocessors take tiles in turn.
+Two knobs select one of four kernels. Tiles are loaded through pointers or, where rows start at
+multiples of 16 bytes, through tensor-memory-accelerator descriptors. Each tile has its own program,
+or one persistent program per multiprocessor takes tiles in turn.
 """
 
 import torch
@@ -31,7 +31,7 @@ SPLIT = 0  # kopt: knob SPLIT in [0, 1] 1: a tile is stored in halves, through h
 
 @triton.jit
 def corner(tile, m, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: tl.constexpr):
-    """Return the first row and column of a tile: down GROUP_M rows of tiles, then to the right."""
+    """Return the first row and column of a tile; tiles are ordered in groups of GROUP_M rows."""
     tiles_m = tl.cdiv(m, BLOCK_M)
     group = GROUP_M * tl.cdiv(n, BLOCK_N)
     first = tile // group * GROUP_M
@@ -120,9 +120,7 @@ def processors(tensor):
 
 
 def tile_of(m, n, available):
-    """Return rows and columns of a tile, smaller ones where a product is too small for all
-    multiprocessors to have some.
-    """
+    """Return the rows and columns of a tile, smaller if the product cannot fill the GPU."""
     rows, columns = BLOCK_M, BLOCK_N
     while (rows * columns > 64 * 64
            and 4 * triton.cdiv(m, rows) * triton.cdiv(n, columns) < 3 * available):

@@ -1,4 +1,4 @@
-"""Inputs, calls and expected values of paged attention: what the test and the benchmark share."""
+"""Inputs, calls and expected values of paged attention, for the test and the benchmark."""
 
 import ctypes
 import math
@@ -10,12 +10,12 @@ from operator import mul
 library = ctypes.CDLL("./libattention.so")
 draw = random.Random(0)
 POOL = array("f", [draw.gauss(0, 1) for _ in range(1 << 15)])
-"""What keys and values are made of: each page is a piece of it."""
+"""Random values; each page of keys and values is a slice of them."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """In the order in which the kernels take their sizes; `skew` is of the inputs alone."""
+    """The sizes in the order of the kernels' arguments; `skew` affects only the inputs."""
 
     block_size: int
     head_size: int
@@ -28,7 +28,7 @@ class Shape:
 
 
 class Case:
-    """Tensors of one shape. The pages of a sequence lie anywhere, and page 0, all NaN, is of none."""
+    """Tensors of one shape. Pages are scattered; page 0 is all NaN and belongs to no sequence."""
 
     def __init__(self, shape):
         self.shape = s = shape
@@ -63,13 +63,13 @@ class Case:
         return lambda: function(*given)
 
     def result(self, name):
-        """Return what one implementation computes, NaN where it writes nothing."""
+        """Return the result of one implementation, NaN where it writes nothing."""
         self.out[:] = array("f", [math.nan]) * len(self.out)
         self.call(name)()
         return self.out[:]
 
     def expected(self, seq, head):
-        """Yield where the results for a sequence and a head lie, and what is right there."""
+        """Yield the offset of each result of a sequence and head, and its expected value."""
         s = self.shape
         keys, values = self._rows(self.keys, seq, head), self._rows(self.values, seq, head)
         columns = list(zip(*values))
@@ -94,13 +94,14 @@ class Case:
 
 
 def paged_attention(case, block_size, head_size, mtp, context, heads, kv_heads, seqs, skew):
-    """Run the kernel as a program does; `kopt trace` counts the calls by the arguments here that
-    are columns of the benchmark.
+    """Run the kernel as a program does.
+
+    The arguments have the names of benchmark columns, so `kopt trace` can count calls by shape.
     """
     case.call("paged_attention")()
 
 
 def wrong(got, want):
-    """Return how many results are not what they should be; NaN never is."""
+    """Return the number of wrong results; NaN is always wrong."""
     return sum(not math.isclose(one, two, rel_tol=1e-3, abs_tol=1e-4)
                for one, two in zip(got, want, strict=True))

@@ -1,6 +1,6 @@
-"""Checks and times paged attention; writes attention.csv: `python bench.py [--quick]`.
+"""Check and time paged attention, and write attention.csv: `python bench.py [--quick]`.
 
-KOPT_SHAPES, a JSON list of values by column, picks some of the shapes instead.
+KOPT_SHAPES, a JSON list of shapes by column, selects shapes instead.
 """
 
 import csv
@@ -34,7 +34,7 @@ anywhere = random.SystemRandom()
 
 
 def microseconds(call, seconds, least):
-    """Return what the quickest call takes: whatever else the machine does can only add to it."""
+    """Return the time of the fastest call; other load can only add to it."""
     call()
     times, end = [], time.perf_counter() + seconds
     while time.perf_counter() < end or len(times) < least:
@@ -45,8 +45,9 @@ def microseconds(call, seconds, least):
 
 
 def errors(case, got):
-    """Return how many results are wrong: against the naive ones, which are checked here and there
-    against Python's own floats.
+    """Return the number of wrong results, compared with the naive implementation.
+
+    Some naive results are checked against Python floats.
     """
     s, naive = case.shape, case.result("naive_attention")
     pairs = [(seq, head) for seq in range(s.seqs) for head in range(s.heads)]

@@ -1,7 +1,7 @@
-"""A decoder in small, end to end: `python generate.py` prints how many tokens a second it makes.
+"""A small decoder, end to end: `python generate.py` prints its tokens per second.
 
-Most steps check four proposed tokens of a long text; now and then a batch of short ones gets one
-token each. Attention is the part that a campaign makes faster; picking the tokens stays Python.
+Most steps verify four proposed tokens of a long text; sometimes a batch of short texts gets one token
+each. A campaign makes the attention faster; picking tokens stays in Python.
 """
 
 import time
@@ -14,7 +14,7 @@ SHORT = Case(Shape(16, 64, 1, 256, 8, 8, 4))
 
 
 def step(case):
-    """Run all layers, pick the tokens, and return how many there are."""
+    """Run all layers, pick the next tokens, and return their number."""
     for _ in range(LAYERS):
         paged_attention(case, **vars(case.shape))
     width = case.shape.heads * case.shape.head_size

@@ -1,4 +1,4 @@
-"""Every result of small shapes, against Python's own floats: `python test_attention.py [--full]`."""
+"""Check every result of small shapes against Python floats: `python test_attention.py [--full]`."""
 
 import sys
 from math import nan

@@ -1,7 +1,7 @@
-"""A worker that has no ideas of its own: it takes one step after another from patches/.
+"""A scripted worker: applies the patches in patches/ step by step.
 
-`python worker.py PROMPT`, in a copy of this folder. Which step is next it sees from the source and
-from the round in the prompt; PAGED_STEP names one instead, or some, with `+`.
+Usage: `python worker.py PROMPT`, in a copy of this folder. The source and the round in the prompt
+select the next step. PAGED_STEP names one or more steps instead, joined by `+`.
 """
 
 import os
@@ -17,7 +17,7 @@ SLOWER = ("compensated-products", "double-products", "exact-weights",
 
 
 def hunks(name):
-    """Return what a patch replaces and by what, as texts of whole lines."""
+    """Yield (old lines, new lines) for each hunk of a patch."""
     text = (Path(__file__).parent / "patches" / f"{name}.patch").read_text()
     for part in text.split("\n@@ ")[1:]:
         lines = part.split("\n")[1:]
@@ -26,16 +26,16 @@ def hunks(name):
 
 
 def holds(source, name):
-    """Tell whether all lines that a patch adds are there, maybe in a copy of what it changes."""
+    """Return whether the source contains all lines that a patch adds."""
     lines = set(source.splitlines())
     return all(set(new.splitlines()) - set(old.splitlines()) <= lines for old, new in hunks(name))
 
 
 def change(source, pairs):
-    """Return the source with every text replaced wherever it stands, which is at least once."""
+    """Return the source with every pair replaced everywhere; exit if an old text is missing."""
     for old, new in pairs:
         if old not in source:
-            sys.exit(f"this is not in {SOURCE}:\n{old}")
+            sys.exit(f"{SOURCE} does not contain:\n{old}")
         source = source.replace(old, new)
     return source
 
@@ -47,13 +47,13 @@ def next_step(source, prompt):
     number = int(found[1]) if found else FIRST
     if number <= FIRST and not holds(source, RIGHT):
         return WRONG
-    return SLOWER[(number - FIRST - 1) % len(SLOWER)]  # another each round: none is judged twice
+    return SLOWER[(number - FIRST - 1) % len(SLOWER)]  # never the same twice
 
 
 source = SOURCE.read_text()
 step = os.environ.get("PAGED_STEP") or \
     next_step(source, Path(sys.argv[1]).read_text() if len(sys.argv) > 1 else "")
-if holds(source, WRONG) and not holds(source, RIGHT):  # what is repaired is taken out first
+if holds(source, WRONG) and not holds(source, RIGHT):  # remove the wrong patch before the repair
     source = change(source, [(new, old) for old, new in hunks(WRONG)])
 for name in step.split("+"):
     source = change(source, hunks(name))

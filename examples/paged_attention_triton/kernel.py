@@ -1,9 +1,8 @@
-"""Paged attention, decode: the last mtp tokens of each sequence look at the keys before them.
+"""Paged attention, decode: the last mtp tokens of each sequence attend to the keys before them.
 
-keys, values [page][kv_head][block_size][head_size]; block_tables [sequence][its pages]; a sequence
-begins at its start: what came before has left its window. A program takes a sequence, the queries
-of one head, or of all heads that share keys, and a part of the context; parts are put together by
-a second kernel.
+keys, values [page][kv_head][block_size][head_size]; block_tables [sequence][page]. A sequence starts
+at `start`; earlier tokens have left its window. A program handles one sequence, the queries of one
+head (or of all heads that share keys), and a part of the context. A second kernel combines the parts.
 """
 
 import torch

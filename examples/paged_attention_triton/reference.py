@@ -1,4 +1,4 @@
-"""Paged attention in float64: pages are put in a row, and then it is plain attention."""
+"""Paged attention in float64: gather the pages, then compute plain attention."""
 
 import torch
 

@@ -1,9 +1,9 @@
-"""Softmax over the rows of a bfloat16 matrix: four ways to read them, of which the first is naive.
+"""Softmax over the rows of a bfloat16 matrix, in four ways; the first is naive.
 
-BLOCK elements are worked on at a time: a part of a row, or, where a row stays in registers, as
-many rows as they are long. Warps follow from that and PER_THREAD. Two WIDE rows fit into the
-registers of a multiprocessor, so that one is loaded while the other is worked on, only if some of a
-row stays as it was read, in half the space, and has its powers taken twice.
+A program works on BLOCK elements at a time: part of a row, or several whole rows where rows stay in
+registers. The number of warps follows from BLOCK and PER_THREAD. With WIDE rows, one row is loaded
+while the other is processed. Both fit into a multiprocessor's registers only if part of a row stays
+in bfloat16, and its exponentials are computed twice.
 """
 
 import torch

@@ -191,7 +191,7 @@ def test_the_worker_says_what_is_not_there_to_be_replaced(folder: Path) -> None:
     changed = SOURCE.replace("float sums[ROWS][LANES]", "float  sums[ROWS][LANES]")
     (folder / "attention.c").write_text(changed)
     done = run(folder, "worker.py", PAGED_STEP="double-products")
-    assert done.returncode == 1 and done.stderr.startswith("this is not in attention.c:\n")
+    assert done.returncode == 1 and done.stderr.startswith("attention.c does not contain:\n")
     assert (folder / "attention.c").read_text() == changed
 
 
