@@ -29,7 +29,7 @@ with open("bench.csv", "w", newline="") as file:
 """
 
 
-def test_classes_are_found_once_and_stay(tmp_path: Path) -> None:
+def test_found_classes_stay_after_a_restart(tmp_path: Path) -> None:
     fields = {**benchmark_case.MANIFEST, "target": {
         **benchmark_case.MANIFEST["target"], "metrics": ["us"]}}
     repos.project(tmp_path / "p", {"kernel.py": benchmark_case.KERNEL, "bench.py": BENCH,

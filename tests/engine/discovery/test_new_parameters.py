@@ -36,8 +36,8 @@ def kernel(tmp_path: Path) -> Path:
     return tmp_path / "rmsnorm"
 
 
-def test_set_gives_any_parameter_of_a_kernel(kernel: Path,
-                                             capsys: pytest.CaptureFixture[str]) -> None:
+def test_set_changes_any_kernel_parameter(kernel: Path,
+                                          capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["new", "--project", str(kernel), "--yes", "--set", "performance_target=1.5x",
                  "--set", "git_commit=false", "--set", "edit=rmsnorm.c, extra/*.h", "--set",
                  "full_test_command=make check", "--set", "max_iterations=7"]) == 0
@@ -59,7 +59,7 @@ def test_set_gives_any_parameter_of_a_kernel(kernel: Path,
     (("--set", "execution_mode=cloud"), "execution_mode: 'cloud' is not one of repo, workspace"),
     (("--set", "red"), "cannot read --set red"),
 ])
-def test_a_kernels_unknown_parameter_is_refused_in_one_line(
+def test_unknown_kernel_parameter_is_refused(
         words: tuple[str, ...], part: str, kernel: Path,
         capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["new", "--project", str(kernel), "--yes", "--force", *words])
@@ -68,7 +68,7 @@ def test_a_kernels_unknown_parameter_is_refused_in_one_line(
     assert not (kernel / "manifest.yaml").exists()
 
 
-def test_a_kernels_parameters_are_confirmed_or_edited(kernel: Path) -> None:
+def test_kernel_parameters_are_confirmed_or_edited(kernel: Path) -> None:
     answers = {"NAME=VALUE changes": "colour=red", "there is no parameter": "approval=never",
                "'never' is not one of": "performance_target=2x", "performance_target 2x": ""}
     status, screen = converse(["new", "--project", str(kernel)], answers)
@@ -77,14 +77,14 @@ def test_a_kernels_parameters_are_confirmed_or_edited(kernel: Path) -> None:
     assert (written.performance_target, written.approval) == ("2x", "flagged")
 
 
-def test_a_kernels_parameters_are_in_the_json(kernel: Path) -> None:
+def test_json_has_the_kernel_parameters(kernel: Path) -> None:
     value = answer(kopt("new", "--project", str(kernel), "--json", "--set", "git_branch=mine"))
     assert value["parameters"]["git_branch"] == {"value": "mine", "from": "given"}
     assert value["parameters"]["edit"] == {"value": "rmsnorm.c", "from": "the task's source"}
     assert load.load(kernel / "manifest.yaml").edit == ()
 
 
-def test_a_run_of_the_benchmark_is_set_up_before_it_is_built(tmp_path: Path) -> None:
+def test_benchmark_run_sets_up_before_building(tmp_path: Path) -> None:
     project = repos.project(tmp_path / "p", {"bench.py": BENCH, "kernel.py": "COST = 2.0\n"})
     assert main(["new", "--project", str(project), "--yes", "--run", "--device", "cpu", "--set",
                  "setup_command=touch made.h", "--set", "build_command=mv made.h generated.h"]) == 0

@@ -43,7 +43,7 @@ def created(folder: Path, *, after: str = "pass", **fields: object) -> Setup:
     return campaign.create(folder / "w", folder / "p" / "manifest.yaml")
 
 
-def test_the_rows_that_it_measures_are_written_back(tmp_path: Path) -> None:
+def test_rows_of_the_own_quick_command_become_shapes(tmp_path: Path) -> None:
     setup = created(tmp_path)
     made, found = class_baseline.find_classes(setup, setup.device)
     assert made.manifest.representative_shapes == ({"mtp": 1, "context": 512},
@@ -54,13 +54,13 @@ def test_the_rows_that_it_measures_are_written_back(tmp_path: Path) -> None:
     assert '{"mtp": "1", "context": "512"},' in script and script.count('"mtp": ') == 2
 
 
-def test_shapes_that_a_person_listed_stay(tmp_path: Path) -> None:
+def test_listed_shapes_stay(tmp_path: Path) -> None:
     setup = created(tmp_path, representative_shapes=[{"mtp": 2}])
     made, _ = class_baseline.find_classes(setup, setup.device)
     assert made.manifest.representative_shapes == ({"mtp": 2},)
 
 
-def test_one_that_does_not_work_is_told_before_any_candidate(tmp_path: Path) -> None:
+def test_broken_quick_command_is_reported_early(tmp_path: Path) -> None:
     setup = created(tmp_path, after="raise SystemExit(5)")
     with pytest.raises(BrokenIncumbent, match="the incumbent's own benchmark: exited with 5"):
         class_baseline.find_classes(setup, setup.device)
@@ -81,8 +81,8 @@ def reading() -> TableReading:
 
 @pytest.mark.parametrize("measured", [
     None, ResultTable(columns=("mtp", "err", "us"), rows=(("1", "0", "5"),))])
-def test_where_its_rows_are_not_known_no_shapes_are_written(measured: ResultTable | None,
-                                                            tmp_path: Path) -> None:
+def test_unknown_quick_rows_give_no_shapes(measured: ResultTable | None,
+                                           tmp_path: Path) -> None:
     file = tmp_path / "manifest.yaml"
     file.write_text(TEXT)
     found = proposal.propose_classes(TARGET, [reading()], quick_table=measured)
@@ -93,7 +93,7 @@ def test_where_its_rows_are_not_known_no_shapes_are_written(measured: ResultTabl
     assert load.load(file) == made
 
 
-def test_a_row_that_it_measures_twice_is_listed_once() -> None:
+def test_repeated_quick_row_is_listed_once() -> None:
     measured = ResultTable(
         columns=("us", "context", "mtp"), rows=(("5", "512", "1"), ("6", "512", "1"))
     )

@@ -45,7 +45,7 @@ def chosen(rows: list[dict[str, object]], costs: list[float],
     )
 
 
-def test_each_class_has_its_middle_row_and_core_ones_their_ends() -> None:
+def test_classes_have_median_row_and_core_ends() -> None:
     rows = [{"block_size": block, "context": context, "heads": 8}
             for block in (16, 1024) for context in (512, 1024, 2048, 4096, 8192)]
     costs = [float(row["context"]) * (9 if row["block_size"] == 1024 else 1) for row in rows]
@@ -54,7 +54,7 @@ def test_each_class_has_its_middle_row_and_core_ones_their_ends() -> None:
     assert (result.skewed, result.note) == (None, "")
 
 
-def test_a_class_of_one_row_is_that_row() -> None:
+def test_class_of_one_row_is_that_row() -> None:
     result = chosen([{"m": m} for m in (1, 2, 3)], [1.0, 1.0, 1.0])
     assert result.rows == (0, 1, 2)
 
@@ -85,12 +85,12 @@ def test_grouped_work_always_has_a_skewed_row(column: str, cells: list[str], ske
     ("shape", ["[64, 1]", "[32, 9]", "[8, 8]"], ""),
     ("m", ["64", "32", "8"], ""),
 ])
-def test_where_no_row_is_skewed_that_is_told(column: str, cells: list[str], part: str) -> None:
+def test_missing_skewed_row_is_noted(column: str, cells: list[str], part: str) -> None:
     note = chosen([{column: cell} for cell in cells], [1.0, 2.0, 3.0]).note
     assert part in note and bool(part) == bool(note)
 
 
-def test_shapes_are_written_as_a_manifest_lists_them() -> None:
+def test_shapes_have_manifest_form() -> None:
     looked = case.looked([{"m": 64, "n": 8}, {"m": 128, "n": 16}])
     numbers = representative.row_cells(("m", "n"), looked, (1,))
     assert representative.manifest_shapes(numbers) == ({"m": 128, "n": 16},)
@@ -140,8 +140,8 @@ def ran(folder: Path, source: str, shapes: tuple[dict[str, str], ...] = SHAPES,
 @pytest.mark.parametrize(("options", "restrict", "by", "runs"), [
     (OPTIONS, BY_ARGUMENTS, "arguments", 2), ("", BY_ENVIRONMENT, "environment", 1),
     ("", "", "filter", 1)])
-def test_the_script_writes_the_rows_of_the_shapes(tmp_path: Path, options: str, restrict: str,
-                                                  by: str, runs: int) -> None:
+def test_script_writes_the_rows_of_its_shapes(tmp_path: Path, options: str, restrict: str,
+                                              by: str, runs: int) -> None:
     """By an argument for each column, by a variable, or by dropping the rest of a whole run."""
     (tmp_path / "out.csv").write_text("of an earlier run\n")
     made, done = ran(tmp_path, BENCH.format(options=options, restrict=restrict))
@@ -154,7 +154,7 @@ def test_the_script_writes_the_rows_of_the_shapes(tmp_path: Path, options: str, 
                                           ["2", "512", "0", "1024.5"], ["1", "4096", "0", "4096.5"]]
 
 
-def test_before_the_baseline_the_script_is_the_whole_benchmark(tmp_path: Path) -> None:
+def test_script_without_shapes_runs_everything(tmp_path: Path) -> None:
     _, done = ran(tmp_path, BENCH.format(options="", restrict=""), ())
     assert done.returncode == 0 and len(done.stdout.splitlines()) == 4
 
@@ -164,7 +164,7 @@ def test_before_the_baseline_the_script_is_the_whole_benchmark(tmp_path: Path) -
     ("raise SystemExit(3)", ""), ("os._exit(0)", "wrote no out.csv"),
     ("rows = [{'mtp': 1, 'err': 0}]", "has no column context"),
 ])
-def test_a_script_that_cannot_do_it_fails(tmp_path: Path, restrict: str, part: str) -> None:
+def test_failing_script_reports_reason(tmp_path: Path, restrict: str, part: str) -> None:
     (tmp_path / "out.csv").write_text("mtp,context,err,us\n2,512,0,1\n1,4096,0,1\n")
     _, done = ran(tmp_path, BENCH.format(options="", restrict=restrict))
     assert done.returncode != 0 and part in done.stderr
@@ -174,7 +174,7 @@ def test_a_script_that_cannot_do_it_fails(tmp_path: Path, restrict: str, part: s
     ("python bench.py", "bench.py"), ("MODE=1 python ./tests/bench.py -q", "tests/bench.py"),
     ("python -m tests.bench", "tests/bench.py"), ("make bench", ""), ("python 'bench", ""),
 ])
-def test_the_benchmark_is_the_file_that_the_command_names(command: str, file: str) -> None:
+def test_benchmark_file_is_found_in_the_command(command: str, file: str) -> None:
     assert quick_script.benchmark_file(command, ("bench.py", "tests/bench.py")) == file
 
 
@@ -199,14 +199,14 @@ edit: [kernel.c]
 """
 
 
-def test_what_is_written_back_leaves_the_rest_of_the_text() -> None:
+def test_edit_leaves_the_other_text() -> None:
     text = manifest_edit.edit_manifest(TEXT, representative_shapes=({"mtp": 4},),
                               quick_command="python q.py")
     assert text == TEXT.replace("  - {mtp: 1}\n  - {mtp: 2}\n", "- {mtp: 4}\n") + \
         "quick_command: python q.py\n"
 
 
-def test_a_part_of_the_manifest_is_written_back_whole() -> None:
+def test_edit_replaces_a_whole_part() -> None:
     old = load.parse(TEXT, "m")
     spec = schema.TargetSpec(kind="command", csv="out.csv", check="err == 0", metrics=("us",),
                                configs=("mtp", "context <= 1024"))
@@ -220,7 +220,7 @@ def test_a_part_of_the_manifest_is_written_back_whole() -> None:
     "{target_op: pa, max_iterations: 5}\n", '"target_op": pa\n"max_iterations": 5\n',
     "target_op: pa\nmax_iterations: 5", "target_op: pa\nmax_iterations:\n\n  5\n...\n",
 ])
-def test_a_text_that_cannot_be_edited_by_lines_is_written_anew(text: str) -> None:
+def test_text_without_lines_is_rewritten(text: str) -> None:
     wanted = load.parse(text, "m")
     assert wanted.max_iterations == 5
     edited = load.parse(
@@ -229,7 +229,7 @@ def test_a_text_that_cannot_be_edited_by_lines_is_written_anew(text: str) -> Non
     assert (edited.max_iterations, edited.target_backend, edited.target_op) == (7, "C", "pa")
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_invalid_edit_is_refused() -> None:
     with pytest.raises(InputError, match="expected a whole number of at most 119"):
         manifest_edit.edit_manifest(TEXT, max_iterations=500)
 
@@ -253,7 +253,7 @@ OPTIONED = "".join(f"parser.add_argument('--{name}')\n"
                    for name in ("block-size", "mtp", "context"))
 
 
-def test_what_the_baseline_chose_is_in_the_manifest_and_the_script(tmp_path: Path) -> None:
+def test_proposal_is_in_manifest_and_script(tmp_path: Path) -> None:
     file = tmp_path / "manifest.yaml"
     file.write_text(TEXT.replace("representative_shapes:\n  - {mtp: 1}\n  - {mtp: 2}\n", ""))
     script = chosen_shapes.write_script(tmp_path, load.load(file), OPTIONED)
@@ -275,7 +275,7 @@ def test_what_the_baseline_chose_is_in_the_manifest_and_the_script(tmp_path: Pat
     assert (file.read_bytes(), script.read_bytes()) == before, "written again, the same"
 
 
-def test_a_script_that_saves_no_time_is_no_quick_command(tmp_path: Path) -> None:
+def test_slow_script_is_no_quick_command(tmp_path: Path) -> None:
     file = tmp_path / "manifest.yaml"
     file.write_text("target_op: pa\ntarget: {kind: command, csv: out.csv, check: err == 0, "
                     "metrics: [us]}\nbenchmark_command: make bench\nedit: [k.c]\n")
@@ -284,7 +284,7 @@ def test_a_script_that_saves_no_time_is_no_quick_command(tmp_path: Path) -> None
     assert (tmp_path / quick_script.NAME).is_file()
 
 
-def test_what_a_person_wrote_stays(tmp_path: Path) -> None:
+def test_fields_of_a_person_stay(tmp_path: Path) -> None:
     file = tmp_path / "manifest.yaml"
     file.write_text(TEXT.replace("  metrics: [us]\n", "  metrics: [us]\n  configs: [mtp]\n"
                                  "  core: [mtp=2]\n") + "quick_command: python bench.py --quick\n")
@@ -301,7 +301,7 @@ def test_what_a_person_wrote_stays(tmp_path: Path) -> None:
     (("m=64 'kind=two words'",), ({"m": "64", "kind": "two words"},)),
     (((64, 32),), ()), ("all", ()), (None, ()), (({"m": 1}, "words"), ()),
 ])
-def test_shapes_of_a_manifest_are_read_as_columns(shapes: object, cells: object) -> None:
+def test_manifest_shapes_are_parsed_to_columns(shapes: object, cells: object) -> None:
     assert representative.parse_shapes(shapes) == cells
 
 
@@ -327,7 +327,7 @@ def test_core_classes_are_core_in_a_verdict() -> None:
     assert len(rows) == 4
 
 
-def test_the_harness_runs_the_script_as_the_quick_command(tmp_path: Path) -> None:
+def test_harness_runs_the_quick_script(tmp_path: Path) -> None:
     """Confined to a copy of the project, from the campaign's folder beside it."""
     campaign, tree = tmp_path / "campaign", tmp_path / "project"
     campaign.mkdir(), tree.mkdir()

@@ -29,7 +29,7 @@ def found(rows: list[dict[str, object]], costs: list[float], **given: object) ->
     return strata.find_strata(case.looked(rows), costs, **given)  # type: ignore[arg-type]
 
 
-def test_classes_are_the_columns_that_kernels_take_different_paths_by() -> None:
+def test_classes_are_columns_that_choose_a_path() -> None:
     """`block_size=1024, mtp=1` is one class; what only makes the work larger makes none."""
     result = found(*case.table(case.decode))
     assert result.configs == ("block_size <= 64", "mtp")
@@ -40,7 +40,7 @@ def test_classes_are_the_columns_that_kernels_take_different_paths_by() -> None:
     assert "block_size cut at 64" in result.why and "in 6 classes of 144 rows" in result.why
 
 
-def test_columns_that_explain_better_come_before_those_that_are_commonly_looked_at() -> None:
+def test_better_columns_win_over_common_ones() -> None:
     """If other columns explain performance stratification better, they are in as well."""
     given = {**case.DECODE, "swizzled": ("yes", "no")}
     result = found(*case.table(lambda row: case.work(row) * (4 if row["swizzled"] == "no" else 1),
@@ -55,7 +55,7 @@ def test_columns_that_explain_better_come_before_those_that_are_commonly_looked_
     pytest.param(lambda row: case.work(row) * case.number(row, "head_size"), ("head_size",),
                  id="a choice of few values is no size"),
 ])
-def test_sizes_make_a_class_where_their_law_breaks(cost: object, configs: tuple[str, ...]) -> None:
+def test_size_is_cut_where_its_law_breaks(cost: object, configs: tuple[str, ...]) -> None:
     result = found(*case.table(cost))  # type: ignore[arg-type]
     if configs:
         assert result.configs == configs
@@ -63,14 +63,14 @@ def test_sizes_make_a_class_where_their_law_breaks(cost: object, configs: tuple[
         assert any(entry.startswith(("context <=", "batch <=")) for entry in result.configs)
 
 
-def test_a_law_that_all_rows_follow_leaves_one_class() -> None:
+def test_one_law_for_all_rows_gives_one_class() -> None:
     result = found(*case.table(case.work))
     assert result.configs == ("*",)
     assert [(one.name, len(one.rows), one.core) for one in result.classes] == [("all", 144, True)]
     assert "no column explains" in result.why and "all rows are one class" in result.why
 
 
-def test_the_ratio_to_another_implementation_shows_what_costs_alone_do_not() -> None:
+def test_ratio_to_another_implementation_shows_classes() -> None:
     """Both grow with the same odd law of the context; they differ by the block's size."""
     def odd(row: Row) -> float:
         return case.work(row) * (1 + (case.number(row, "context") == 1024))
@@ -98,7 +98,7 @@ def test_the_ratio_to_another_implementation_shows_what_costs_alone_do_not() -> 
     ("context", ["512", "4096", "512", "4096", "65536", "65536"], ""),
     ("scale", ["0.125", "0.25", "0.125", "0.25", "0.125", "0.25"], ""),
 ])
-def test_what_says_nothing_of_a_row_is_left_out(name: str, cells: list[str], why: str) -> None:
+def test_columns_outside_the_config_are_left_out(name: str, cells: list[str], why: str) -> None:
     """Columns that are constant, unique in each row, or results of the run."""
     assert columns.classify_column(name, cells).why.startswith(why)
     assert bool(columns.classify_column(name, cells).why) == bool(why)
@@ -115,12 +115,12 @@ def test_what_says_nothing_of_a_row_is_left_out(name: str, cells: list[str], why
     ("kernel", ["paged", "ragged", "paged", "paged"], "path"),
     ("mixed", ["auto", "128", "auto", "64"], "path"),
 ])
-def test_a_choice_of_the_launch_path_is_told_from_a_size(name: str, cells: list[str],
-                                                         role: str) -> None:
+def test_path_columns_differ_from_sizes(name: str, cells: list[str],
+                                        role: str) -> None:
     assert columns.classify_column(name, cells).role == role
 
 
-def test_one_row_and_one_column_are_tables_too() -> None:
+def test_single_row_and_column_are_tables() -> None:
     one = found([{"m": 64}], [2.0])
     assert (one.configs, one.classes[0].name, one.classes[0].core) == (("*",), "all", True)
     column = found([{"m": m} for m in (64, 64, 128, 128)], [1.0, 1.0, 9.0, 9.0])
@@ -128,14 +128,14 @@ def test_one_row_and_one_column_are_tables_too() -> None:
     assert [kept.name for kept in column.classes] == ["m=64", "m=128"]
 
 
-def test_few_rows_that_nothing_explains_are_classes_of_their_own() -> None:
+def test_few_unexplained_rows_are_classes_each() -> None:
     result = found([{"m": 64, "n": 32}, {"m": 128, "n": 32}, {"m": 128, "n": 64}],
                    [1.0, 1.01, 1.0])
     assert result.configs == ("m", "n") and len(result.classes) == 3
     assert "each row is a class of its own" in result.why
 
 
-def test_the_order_of_rows_changes_nothing() -> None:
+def test_row_order_changes_nothing() -> None:
     rows, costs = case.table(case.decode, noise=0.1)
     first = found(rows, costs)
     order = list(range(len(rows)))
@@ -149,7 +149,7 @@ def test_the_order_of_rows_changes_nothing() -> None:
 
 @pytest.mark.parametrize(("power", "noise", "least", "most_wrong"), [
     (0.6, 0.1, 38, 2), (0.6, 0.3, 32, 4), (0.0, 0.3, 0, 5)])
-def test_many_columns_of_few_rows_are_no_reason_for_many_classes(
+def test_many_columns_of_few_rows_give_few_classes(
         power: float, noise: float, least: int, most_wrong: int) -> None:
     """Of 40 tables with 14 rows and nine columns few have classes by a column that does nothing;
     where rows are too few to say, that is told.
@@ -190,13 +190,13 @@ def test_core_classes_hold_most_of_the_time() -> None:
     assert by_weight.core == ("block_size=1024",)
 
 
-def test_classes_that_a_person_confirmed_stay() -> None:
+def test_confirmed_classes_stay() -> None:
     result = found(*case.table(case.decode), configs=("mtp", "context <= 1024"))
     assert result.configs == ("mtp", "context <= 1024") and len(result.classes) == 6
     assert result.why.startswith("from the manifest: mtp, context <= 1024; explains ")
 
 
-def test_a_recorded_table_with_another_column_of_costs() -> None:
+def test_recorded_table_with_other_costs() -> None:
     """421 configurations of a convolution on two cards: shared memory and tiles explain them."""
     with RECORDED.open(newline="") as file:
         lines = list(csv.reader(file))
@@ -237,7 +237,7 @@ def test_several_runs_are_one_table_of_medians() -> None:
     assert seen.costs == (2.0, 9.0) and [one.role for one in seen.columns] == ["path", "none"]
 
 
-def test_what_a_table_says_of_the_measured_implementation_is_no_comparison() -> None:
+def test_own_columns_are_no_other_implementation() -> None:
     """A rate beside a time, or another statistic of it; times of others are one, rates are not."""
     names = ("mtp", "err", "us", "us_min", "GB/s", "us_torch", "torch GB/s", "us_never")
     rows = [("1", "0", "2", "1", "7", "4", "9", "0"), ("2", "0", "3", "2", "7", "5", "9", "1")]
@@ -248,7 +248,7 @@ def test_what_a_table_says_of_the_measured_implementation_is_no_comparison() -> 
     ([("1", "0", "2"), ("3", "0", "2")], "missing: mtp=2; new: mtp=3"),
     ([("1", "1", "2"), ("2", "0", "2")], "row 1: err is '1', expected == 0"),
 ])
-def test_runs_that_do_not_fit_are_told(rows: list[tuple[str, ...]], part: str) -> None:
+def test_inconsistent_runs_are_refused(rows: list[tuple[str, ...]], part: str) -> None:
     names = ("mtp", "err", "us")
     target_runs = [reading([("1", "0", "2"), ("2", "0", "2")], names), reading(rows, names)]
     with pytest.raises(BrokenIncumbent, match=part.split(";", maxsplit=1)[0]):
@@ -264,20 +264,20 @@ def test_runs_that_do_not_fit_are_told(rows: list[tuple[str, ...]], part: str) -
     (("len <= 1e3",), ["len=auto", "len<=1000", "len>1000"]),
     (("*",), ["all"]),
 ])
-def test_an_entry_of_configs_is_a_column_or_one_cut_at_a_number(configs: tuple[str, ...],
-                                                                names: list[str]) -> None:
+def test_configs_entry_is_a_column_or_a_cut(configs: tuple[str, ...],
+                                            names: list[str]) -> None:
     rows = [("1", "a", "auto"), ("2", "b", "1000"), ("4", "b", "1000.5")]
     grouped = row_classes.group_rows(configs, ("mtp", "kind", "len"), rows)
     assert list(grouped) == names
     assert sorted(row for inside in grouped.values() for row in inside) == [0, 1, 2]
 
 
-def test_a_cut_of_a_metric_is_refused_as_the_metric_is() -> None:
+def test_cut_of_a_metric_is_refused() -> None:
     target = CommandTarget(**{**vars(TARGET), "configs": ("us <= 5",)})
     assert ("'us <= 5' is a metric or the check") in [what for _, what, _ in faults(target)]
 
 
-def test_the_classes_of_a_verdict_are_those_of_the_proposal() -> None:
+def test_verdict_has_the_proposed_classes() -> None:
     """Named alike from all rows and from a few of them: history goes by the name."""
     names = ("mtp", "context", "err", "us")
     rows = [(str(mtp), str(context), "0", f"{mtp * context}") for mtp in (1, 2)
@@ -299,7 +299,7 @@ NAMES = ["block_size", "mtp", "context", "name", "us_other", "skew", "group_size
 
 
 @given(st.data())
-def test_any_table_is_divided_in_some_way(data: st.DataObject) -> None:
+def test_any_table_gets_classes(data: st.DataObject) -> None:
     """Whatever the cells: classes hold each row once, under the names that a verdict uses, and the
     representative shapes are rows of the table.
     """

@@ -52,8 +52,8 @@ def verdict(*costs: float, speedup: float = 2.0, low: float = 1.9, **named: floa
     ("500 TFLOPS", target("us"), verdict(9.0), ""),
     ("60% of peak", target("TFLOPS"), verdict(1.0), ""),
 ])
-def test_a_benchmarks_metric_of_that_unit_must_reach_it(text: str, of: CommandTarget,
-                                                        best: Verdict, words: str) -> None:
+def test_absolute_goal_uses_metrics_of_its_unit(text: str, of: CommandTarget,
+                                                best: Verdict, words: str) -> None:
     wanted = goal.parse_goal(text)
     assert wanted is not None
     assert goal.reached_by(wanted, best, of) == words
@@ -80,16 +80,16 @@ def manifest(**fields: Any) -> Manifest:
     ({"target_shapes": [{"m": 64}], "representative_shapes": [{"m": 64}],
       "quick_command": "python bench.py --quick"}, ()),
 ])
-def test_what_a_benchmarks_campaign_does_not_act_on_is_told(fields: dict[str, Any],
-                                                            told: tuple[str, ...]) -> None:
+def test_ignored_fields_of_a_benchmark_are_listed(fields: dict[str, Any],
+                                                  told: tuple[str, ...]) -> None:
     assert ignored_fields(manifest(**fields)) == told
 
 
-def test_a_kernels_primary_metric_is_told() -> None:
+def test_primary_metric_of_a_kernel_is_ignored() -> None:
     assert ignored_fields(Manifest(target_op="x", primary_metric="TFLOPS")) == ("primary_metric",)
 
 
-def test_only_the_primary_metric_enters_the_score(tmp_path: Path) -> None:
+def test_only_primary_metrics_enter_the_score(tmp_path: Path) -> None:
     wanted = replace(command_target(manifest(primary_metric="fwd_us")), timeout_s=60.0)
     assert [metric.weight for metric in wanted.metrics] == [1.0, 0.0]
     more = "\n\ndef spoil(rows):\n    for row in rows:\n" \

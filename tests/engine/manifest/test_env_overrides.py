@@ -27,7 +27,7 @@ from tests.support.paths import ROOT
     ("KOPT_MIN_PARALLEL_WORKERS", "3", "min_workers", 3),
     ("KOPT_MIN_PARALLEL_WORKERS", "", "min_workers", 8),
     ("KOPT_WORKERS_PER_GPU", "2", "workers_per_gpu", 2)])
-def test_a_variable_speaks_over_the_manifest_and_an_empty_one_does_not(
+def test_variable_overrides_the_manifest_unless_empty(
         variable: str, text: str, field: str, value: Any) -> None:
     assert getattr(apply_environment(PoolSpec(), {variable: text}), field) == value
 
@@ -35,13 +35,13 @@ def test_a_variable_speaks_over_the_manifest_and_an_empty_one_does_not(
 @pytest.mark.parametrize(("variable", "text"), [
     ("KOPT_POOL_MODE", "wild"), ("KOPT_SKIP_PROFILE", "perhaps"), ("KOPT_WORKERS_PER_GPU", "0"),
     ("KOPT_SELFTEST_ITERATIONS", "-1"), ("KOPT_MIN_PARALLEL_WORKERS", "many")])
-def test_what_means_nothing_is_refused_by_the_variables_name(variable: str, text: str) -> None:
+def test_invalid_variable_is_refused_by_name(variable: str, text: str) -> None:
     with pytest.raises(InputError, match=f"^{variable}: {text!r} is no "):
         apply_environment(PoolSpec(), {variable: text})
 
 
-def test_a_campaign_has_what_they_said_when_it_was_made(tmp_path: Path,
-                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+def test_campaign_keeps_overrides_of_its_creation(tmp_path: Path,
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
     said = {"KOPT_POOL_MODE": "planned", "KOPT_SKIP_PROFILE": "yes",
             "KOPT_SELFTEST_ITERATIONS": "7", "KOPT_MIN_PARALLEL_WORKERS": "3",
             "KOPT_WORKERS_PER_GPU": "2"}

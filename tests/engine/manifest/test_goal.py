@@ -36,7 +36,7 @@ from tests.support import samples
     ("60% of peak", "efficiency", 60.0),
     ("75% of the roofline.", "efficiency", 75.0),
 ])
-def test_a_target_that_can_be_checked(text: str, kind: str, value: float) -> None:
+def test_checkable_goals_are_parsed(text: str, kind: str, value: float) -> None:
     found = goal.parse_goal(text)
     assert found is not None
     assert (found.kind, round(found.value, 9)) == (kind, value)
@@ -45,7 +45,7 @@ def test_a_target_that_can_be_checked(text: str, kind: str, value: float) -> Non
 
 @pytest.mark.parametrize("text", ["as fast as cuBLAS", "", "fast", "1x", "0.9x", "0%", "-100%",
                                   "120% of peak", "0 us", "1.5", "850 parsecs", "null", "x", "%"])
-def test_a_wish_is_told_and_not_acted_on(text: str) -> None:
+def test_other_goal_texts_are_ignored(text: str) -> None:
     assert goal.parse_goal(text) is None
     assert ignored_fields(Manifest(target_op="x", performance_target=text)) == (
         "performance_target",
@@ -53,7 +53,7 @@ def test_a_wish_is_told_and_not_acted_on(text: str) -> None:
 
 
 @given(st.text(max_size=30))
-def test_no_text_makes_it_fail(text: str) -> None:
+def test_any_goal_text_parses(text: str) -> None:
     found = goal.parse_goal(text)
     assert found is None or found.value > 0
 
@@ -84,14 +84,14 @@ def verdict(speedup: float, low: float, latency_us: float = 10.0,
     ("0.39 GB/s", verdict(1.0, 0.99, 10.0), "at least 0.396 GB/s"),
     ("1.5x", None, ""),
 ])
-def test_the_sure_end_of_the_interval_must_reach_it(text: str, best: Verdict | None,
-                                                    words: str) -> None:
+def test_lower_end_of_the_interval_must_reach_the_goal(text: str, best: Verdict | None,
+                                                       words: str) -> None:
     wanted = goal.parse_goal(text)
     assert wanted is not None
     assert goal.reached_by(wanted, best, TARGET) == words
 
 
-def test_what_has_no_interval_reaches_nothing() -> None:
+def test_verdict_without_interval_reaches_no_goal() -> None:
     wanted = goal.parse_goal("1.5x")
     assert wanted is not None
     assert goal.reached_by(wanted, samples.verdict(speedup_low=None, speedup=9.0), TARGET) == ""

@@ -57,7 +57,7 @@ decision: {margin: 5e-3}
 """
 
 
-def test_a_full_manifest_is_read() -> None:
+def test_full_manifest_is_read() -> None:
     manifest = parse(FULL, "manifest.yaml")
     assert manifest.representative_shapes == ({"m": 4096, "n": 4096, "k": 7168}, (8192, 2048),
                                               "tall")
@@ -70,7 +70,7 @@ def test_a_full_manifest_is_read() -> None:
     assert parse(dump(manifest, brief=True), "again") == manifest
 
 
-def test_only_the_operator_is_needed_and_defaults_stay_out_of_a_brief_dump() -> None:
+def test_only_the_operator_is_required() -> None:
     manifest = parse("target_op: rmsnorm\n", "m")
     assert manifest.approval == "flagged"
     assert manifest.stop.consecutive_regressions == 5
@@ -175,13 +175,13 @@ BAD = [
 
 
 @pytest.mark.parametrize(("text", "message"), BAD, ids=[bad[1][:48] for bad in BAD])
-def test_a_bad_manifest_is_one_line(text: str, message: str) -> None:
+def test_bad_manifest_is_one_line(text: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         parse(text, "m")
     assert str(caught.value) == message
 
 
-def test_files_that_are_no_manifest(tmp_path: Path) -> None:
+def test_unreadable_manifest_files_are_refused(tmp_path: Path) -> None:
     binary = tmp_path / "binary.yaml"
     binary.write_bytes(b"\x7fELF\x02\xff\xfe")
     huge = tmp_path / "huge.yaml"
@@ -202,7 +202,7 @@ def test_files_that_are_no_manifest(tmp_path: Path) -> None:
         assert str(caught.value) == f"{path}: {what}"
 
 
-def test_a_loaded_manifest_knows_its_project_wherever_it_is_read_from(tmp_path: Path) -> None:
+def test_loaded_manifest_has_an_absolute_project(tmp_path: Path) -> None:
     file = tmp_path / "campaign" / "manifest.yaml"
     file.parent.mkdir()
     file.write_text("\ufefftarget_op: x\nproject: ../kernels\n", encoding="utf-8")
@@ -217,7 +217,7 @@ def test_kernel_and_benchmark_targets_can_run() -> None:
     check_runnable(parse(OP, "m"))
 
 
-def test_the_schema_lists_every_field_and_its_limits() -> None:
+def test_schema_has_every_field_and_limit() -> None:
     definitions = schema()["$defs"]
     assert set(definitions["Manifest"]["properties"]) == set(Manifest.__struct_fields__)
     assert definitions["Manifest"]["required"] == ["target_op"]
@@ -252,7 +252,7 @@ parts = {
     representative_shapes=st.none() | shapes, max_iterations=st.none() | st.integers(1, 119),
     git_commit=st.booleans(), env=st.dictionaries(st.from_regex(r"[A-Z_]{1,9}", fullmatch=True),
                                                   words, max_size=3), **parts))
-def test_a_manifest_survives_the_way_through_text(manifest: Manifest) -> None:
+def test_manifest_round_trips_through_text(manifest: Manifest) -> None:
     assert parse(dump(manifest), "dumped") == manifest
     assert parse(dump(manifest, brief=True), "dumped") == manifest
     assert msgspec.json.decode(msgspec.json.encode(manifest), type=Manifest) == manifest
@@ -264,5 +264,5 @@ def test_a_manifest_survives_the_way_through_text(manifest: Manifest) -> None:
     ("git_branch: mine\ngit_commit: false\n", ("git_branch",)),
     ("git_branch: optimize/x\nformat_command: black .\n", ()),
 ])
-def test_what_no_campaign_acts_on_is_told(text: str, told: tuple[str, ...]) -> None:
+def test_ignored_fields_of_a_kernel_are_listed(text: str, told: tuple[str, ...]) -> None:
     assert ignored_fields(parse(f"target_op: x\n{text}", "manifest.yaml")) == told

@@ -55,7 +55,7 @@ def in_round_2(setup: campaigns_of.Setup) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_killed_run_of_either_side_costs_no_gain(tmp_path: Path) -> None:
+def test_killed_run_costs_no_gain(tmp_path: Path) -> None:
     setup = create(tmp_path, SLOW)
     with campaigns.running(setup) as engine:
         campaigns.until(lambda: in_round_2(setup), what="the candidate is judged")
@@ -74,7 +74,7 @@ def test_a_killed_run_of_either_side_costs_no_gain(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("failures", [1, 2])
-def test_an_incumbent_that_fails_after_the_baseline_is_tried_once_more(
+def test_incumbent_failing_after_the_baseline_is_retried_once(
         failures: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, failed = harness_client.evaluate, []
 
@@ -95,7 +95,7 @@ def test_an_incumbent_that_fails_after_the_baseline_is_tried_once_more(
 
 
 @pytest.mark.parametrize(("incumbent", "may_pass"), [("raise SystemExit(1)\n", True), ("", False)])
-def test_the_harness_tells_who_is_ill(incumbent: str, may_pass: bool, tmp_path: Path) -> None:
+def test_failure_of_the_incumbent_may_pass(incumbent: str, may_pass: bool, tmp_path: Path) -> None:
     for name, text in {**benchmark_case.FILES, "kernel.py": incumbent}.items():
         (tmp_path / "tree").mkdir(exist_ok=True)
         (tmp_path / "tree" / name).write_text(text)

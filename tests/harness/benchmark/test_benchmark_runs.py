@@ -38,7 +38,7 @@ def fault(verdict: Verdict) -> str:
     return next(one.detail for one in verdict.evidence if one.kind == "benchmark-fault")
 
 
-def test_a_faster_candidate_is_so_in_every_row_and_is_flagged(tmp_path: Path) -> None:
+def test_faster_candidate_is_faster_in_every_row_and_flagged(tmp_path: Path) -> None:
     verdict = judge(tmp_path, kernel(50.0), candidate_id="c1", incumbent_tree="t1")
     assert verdict.valid and verdict.correct and verdict.latency_kind == "reported"
     assert {row.config_class for row in verdict.rows} == {
@@ -52,7 +52,7 @@ def test_a_faster_candidate_is_so_in_every_row_and_is_flagged(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_the_step_is_what_is_compared(tmp_path: Path) -> None:
+def test_step_cost_is_compared(tmp_path: Path) -> None:
     verdict = judge(tmp_path, kernel(100.0))
     row = next(row for row in verdict.rows if row.config_class == "m=64 n=32")
     assert row.incumbent_us == pytest.approx(3 * 6400, rel=0.01)
@@ -60,7 +60,7 @@ def test_the_step_is_what_is_compared(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_row_that_fails_scores_0_whatever_the_others_gain(tmp_path: Path) -> None:
+def test_failing_row_makes_the_score_0(tmp_path: Path) -> None:
     verdict = judge(tmp_path, kernel(10.0, "def err(m):\n    return 3 * (m == 256)\n"))
     assert verdict.valid and not verdict.correct and verdict.latency_us is None
     assert "m=256" in (verdict.rejected_reason or "")
@@ -99,7 +99,7 @@ QUICKLY = ("exit", "missing-file", "nan", "changed-rows")
 
 @pytest.mark.parametrize("kind", [
     pytest.param(kind, marks=() if kind in QUICKLY else pytest.mark.slow) for kind in SPOILED])
-def test_what_a_run_can_get_wrong_is_told_apart(kind: str, tmp_path: Path) -> None:
+def test_each_run_failure_has_its_kind(kind: str, tmp_path: Path) -> None:
     code, told = SPOILED[kind]
     verdict = judge(tmp_path, kernel(50.0, code + "\n"))
     assert not verdict.valid and not verdict.correct and verdict.latency_us is None
@@ -108,28 +108,28 @@ def test_what_a_run_can_get_wrong_is_told_apart(kind: str, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_shapes_that_were_changed_are_named(tmp_path: Path) -> None:
+def test_changed_shapes_are_named(tmp_path: Path) -> None:
     verdict = judge(tmp_path, kernel(
         50.0, "def spoil(rows): return [{**r, 'm': 32} if r['m'] == 64 else r for r in rows]\n"))
     assert fault(verdict) == "changed-rows"
     assert "missing: m=64 n=32 dtype=fp16; new: m=32 n=32" in (verdict.rejected_reason or "")
 
 
-def test_a_run_that_hangs_is_ended(tmp_path: Path) -> None:
+def test_hanging_run_times_out(tmp_path: Path) -> None:
     verdict = judge(tmp_path, kernel(50.0, "import time\ntime.sleep(1000)\n"),
                     wanted=target(timeout_s=2.0))
     assert fault(verdict) == "timeout"
     assert verdict.rejected_reason == "ran past its limit of 2 s"
 
 
-def test_a_file_of_the_project_does_not_pass_for_one_of_the_run(tmp_path: Path) -> None:
+def test_old_csv_does_not_count_as_result(tmp_path: Path) -> None:
     verdict = judge(tmp_path, kernel(50.0, "def spoil(rows): return None\n"), files={
         "bench.csv": "m,n,dtype,at,err,fwd_us,bwd_us\n64,32,fp16,0,0,1,1\n"})
     assert verdict.rejected_reason == \
         "wrote no bench.csv (one from before the run was removed)"
 
 
-def test_a_link_in_the_files_place_is_not_followed(tmp_path: Path) -> None:
+def test_csv_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     secret = tmp_path / "secret.csv"
     secret.write_text("m,n\n1,2\n")
     verdict = judge(tmp_path, kernel(50.0, (
@@ -140,7 +140,7 @@ def test_a_link_in_the_files_place_is_not_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(bool(guard.confinement_problem()), reason=guard.confinement_problem())
-def test_a_candidate_reaches_neither_the_incumbents_copy_nor_the_trees(tmp_path: Path) -> None:
+def test_candidate_cannot_write_to_other_trees(tmp_path: Path) -> None:
     others = [tmp_path / "incumbent" / "kernel.py",
               tmp_path / "scratch" / "reported" / "incumbent" / "tree" / "kernel.py"]
     verdict = judge(tmp_path, kernel(50.0, "".join(
@@ -149,21 +149,21 @@ def test_a_candidate_reaches_neither_the_incumbents_copy_nor_the_trees(tmp_path:
     assert verdict.correct and verdict.speedup == pytest.approx(2.0, rel=0.02)
 
 
-def test_a_benchmark_that_fails_without_the_candidate_blames_nobody(tmp_path: Path) -> None:
+def test_benchmark_that_fails_on_the_incumbent_raises(tmp_path: Path) -> None:
     with pytest.raises(BrokenIncumbent) as caught:
         judge(tmp_path, kernel(50.0), incumbent="raise SystemExit(7)\n")
     assert str(caught.value) == "the incumbent's own benchmark: exited with 7"
     assert caught.value.exit_code == 2
 
 
-def test_a_benchmark_that_does_not_build_is_told(tmp_path: Path) -> None:
+def test_failed_build_is_reported(tmp_path: Path) -> None:
     verdict = judge(tmp_path, kernel(50.0, "this is no Python\n"),
                     wanted=target(build_command="python -m py_compile kernel.py"))
     assert fault(verdict) == "build"
     assert (verdict.rejected_reason or "").startswith("does not build: exited with 1: ")
 
 
-def test_the_focused_tests_come_before_the_benchmark(tmp_path: Path) -> None:
+def test_project_tests_run_before_the_benchmark(tmp_path: Path) -> None:
     verdict = judge(tmp_path, kernel(50.0), test_command="python -c 'assert 1 == 2, \"no\"'",
                     wanted=target(command="sh -c 'touch /nowhere'"))
     assert verdict.rejected_reason == \
@@ -172,14 +172,14 @@ def test_the_focused_tests_come_before_the_benchmark(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cost", [50.0, 97.0])
-def test_a_gain_of_the_quick_command_goes_to_the_full_one(cost: float, tmp_path: Path) -> None:
+def test_quick_gain_is_judged_by_the_full_command(cost: float, tmp_path: Path) -> None:
     verdict = judge(tmp_path, kernel(cost), wanted=target(quick_command="python bench.py --quick"))
     assert len(verdict.rows) == 4 and any("judged by the full one" in n for n in verdict.notes)
     assert verdict.speedup == pytest.approx(100 / cost, rel=0.02)
 
 
 @pytest.mark.slow
-def test_a_gain_under_2_percent_is_seen_three_more_times(tmp_path: Path) -> None:
+def test_gain_under_2_percent_runs_three_more_pairs(tmp_path: Path) -> None:
     verdict = judge(tmp_path, kernel(98.6), plan=Plan(looks=(3, 4, 6), alpha=0.2, margin=0.005))
     counted = next(one.detail for one in verdict.evidence if one.kind == "runs")
     said = [row.note for row in verdict.rows if "measured again" in row.note]
@@ -187,7 +187,7 @@ def test_a_gain_under_2_percent_is_seen_three_more_times(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_modes_that_claim_the_same_rows_must_have_them(tmp_path: Path) -> None:
+def test_modes_with_same_rows_must_match(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         judge(tmp_path, kernel(50.0), wanted=target(
             quick_command="python bench.py --quick", same_rows=True))
@@ -196,13 +196,13 @@ def test_modes_that_claim_the_same_rows_must_have_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_rows_that_share_the_named_columns_are_one_class(tmp_path: Path) -> None:
+def test_rows_with_equal_config_columns_are_one_class(tmp_path: Path) -> None:
     verdict = judge(tmp_path, kernel(50.0), wanted=target(configs=("n",)))
     assert {row.config_class: row.weight for row in verdict.rows} == {"n=32": 2.0, "n=64": 2.0}
 
 
 @pytest.mark.slow
-def test_times_that_never_change_are_flagged(tmp_path: Path) -> None:
+def test_constant_times_are_flagged(tmp_path: Path) -> None:
     made_up = "def spoil(rows): return sorted(({**r, 'at': 1, 'fwd_us': r['m'], 'bwd_us': r['n']} "\
         "for r in rows), key=str)\n"
     verdict = judge(tmp_path, kernel(50.0, made_up))
@@ -211,7 +211,7 @@ def test_times_that_never_change_are_flagged(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_confirms_a_gain_takes_the_flag_away(tmp_path: Path) -> None:
+def test_confirmation_removes_the_flag(tmp_path: Path) -> None:
     seen = []
 
     def confirm(device: Device, runner: BenchmarkRunner, results: ModeResults) -> Confirmation:
@@ -227,7 +227,7 @@ def evaluated(manifest: Path, *words: str) -> tuple[int, dict[str, object]]:
     return done.returncode, json.loads(done.stdout)
 
 
-def test_the_command_judges_a_patch(tmp_path: Path) -> None:
+def test_evaluate_command_judges_a_patch(tmp_path: Path) -> None:
     manifest = benchmark_case.project(tmp_path / "p")
     code, verdict = evaluated(manifest, "--patch", str(benchmark_case.patch(
         manifest, tmp_path / "a.patch", kernel_py=kernel(50.0))))
@@ -238,7 +238,7 @@ def test_the_command_judges_a_patch(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "text", "why"), [
     ("bench_py", BENCH + "# easier\n", "bench.py is frozen"),
     ("kernel_py", "raise SystemExit('no')\n", "exited with 1: no")])
-def test_the_command_rejects_a_patch(name: str, text: str, why: str, tmp_path: Path) -> None:
+def test_evaluate_command_rejects_a_patch(name: str, text: str, why: str, tmp_path: Path) -> None:
     manifest = benchmark_case.project(tmp_path / "p", edit=["*.py"])
     code, verdict = evaluated(manifest, "--patch", str(benchmark_case.patch(
         manifest, tmp_path / "a.patch", **{name: text})))
@@ -246,14 +246,14 @@ def test_the_command_rejects_a_patch(name: str, text: str, why: str, tmp_path: P
 
 
 @pytest.mark.parametrize("verb", ["propose", "loop"])
-def test_the_other_verbs_refuse_in_one_line(verb: str, tmp_path: Path) -> None:
+def test_verbs_without_knobs_refuse_in_one_line(verb: str, tmp_path: Path) -> None:
     manifest = benchmark_case.project(tmp_path / "p")
     done = kopt(verb, str(manifest), cwd=tmp_path)
     assert done.returncode == 1 and done.stderr.count("\n") == 1
     assert done.stderr.startswith("kopt: target.kind: ")
 
 
-def test_a_sick_benchmark_is_bad_input(tmp_path: Path) -> None:
+def test_broken_benchmark_is_bad_input(tmp_path: Path) -> None:
     manifest = benchmark_case.project(tmp_path / "p", benchmark_command="python none.py")
     code, told = evaluated(manifest)
     assert code == 2
@@ -262,7 +262,7 @@ def test_a_sick_benchmark_is_bad_input(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_example_in_c(tmp_path: Path) -> None:
+def test_c_example_gains_from_a_hoisted_root(tmp_path: Path) -> None:
     """The example's real benchmark finds the gain of a hoisted square root."""
     project = tmp_path / "p"
     shutil.copytree(EXAMPLE, project)
@@ -282,7 +282,7 @@ def test_the_example_in_c(tmp_path: Path) -> None:
     assert verdict["speedup"] > 1.05  # type: ignore[operator]
 
 
-def test_a_build_cannot_rewrite_the_benchmark_or_the_tests(tmp_path: Path) -> None:
+def test_build_cannot_change_frozen_files(tmp_path: Path) -> None:
     """Benchmark and tests are frozen in working copies too, whatever a build does there."""
     forge = kernel(50.0) + "if __name__ == '__main__':\n    open({!r}, 'w').write('')\n"
     for number, path in enumerate(("bench.py", "check.py")):
@@ -295,7 +295,7 @@ def test_a_build_cannot_rewrite_the_benchmark_or_the_tests(tmp_path: Path) -> No
         assert verdict.rejected_reason == f"does not build: changes {path}, which is frozen"
 
 
-def test_a_loop_of_links_leads_nowhere(tmp_path: Path) -> None:
+def test_loop_of_links_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     side = WorkingCopy("candidate", tmp_path / "tree", tmp_path / "side", CommandEnvironment())
     (side.tree / "a").symlink_to("b")
@@ -307,13 +307,13 @@ def test_a_loop_of_links_leads_nowhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("us", ["1e-310", "1e-20", "1e300"])
-def test_what_nothing_takes_is_no_time(us: str, tmp_path: Path) -> None:
+def test_times_out_of_range_are_refused(us: str, tmp_path: Path) -> None:
     spoil = f"\ndef spoil(rows):\n    return [row | {{'fwd_us': '{us}'}} for row in rows]\n"
     verdict = judge(tmp_path, kernel(more=spoil))
     assert not verdict.valid and us in (verdict.rejected_reason or "")
 
 
-def test_a_line_of_commas_is_refused_at_once(tmp_path: Path) -> None:
+def test_line_of_many_commas_is_refused(tmp_path: Path) -> None:
     spoil = ("\ndef spoil(rows):\n    open('bench.csv', 'w').write(',' * 3_000_000)\n")
     verdict = judge(tmp_path, kernel(more=spoil))
     assert "columns" in (verdict.rejected_reason or "")
@@ -325,7 +325,7 @@ KILLED = ("import os, pathlib\nmark = pathlib.Path('killed')\n"
 
 
 @pytest.mark.parametrize("command", ["python bench.py", "sh -c 'python bench.py; exit $?'"])
-def test_a_run_that_is_killed_once_is_done_again(command: str, tmp_path: Path) -> None:
+def test_run_killed_once_is_repeated(command: str, tmp_path: Path) -> None:
     dies = KILLED.format(again=False)
     verdict = judge(tmp_path, kernel(50.0, dies), incumbent=kernel(100.0, dies),
                     wanted=target(command=command))
@@ -336,6 +336,6 @@ def test_a_run_that_is_killed_once_is_done_again(command: str, tmp_path: Path) -
     assert all(note.endswith(" and repeated") for note in told)
 
 
-def test_who_kills_itself_each_time_is_rejected(tmp_path: Path) -> None:
+def test_run_killed_twice_is_rejected(tmp_path: Path) -> None:
     verdict = judge(tmp_path, kernel(50.0, KILLED.format(again=True)))
     assert verdict.rejected_reason == "crashed (SIGKILL)" and fault(verdict) == "killed"

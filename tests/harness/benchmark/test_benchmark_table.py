@@ -41,7 +41,7 @@ UNITS = [
 
 
 @pytest.mark.parametrize(("name", "unit"), UNITS)
-def test_a_columns_name_says_its_unit(name: str, unit: str) -> None:
+def test_unit_is_read_from_a_column_name(name: str, unit: str) -> None:
     assert unit_in(name) == unit
 
 
@@ -59,8 +59,8 @@ COSTS = [
 
 
 @pytest.mark.parametrize(("metric", "value", "cost"), COSTS)
-def test_every_number_becomes_a_cost_in_microseconds(metric: Metric, value: float,
-                                                     cost: float) -> None:
+def test_values_become_costs_in_microseconds(metric: Metric, value: float,
+                                             cost: float) -> None:
     assert resolve(metric).cost(value) == pytest.approx(cost)
     assert resolve(metric).cost(2 * value) == pytest.approx(
         cost / 2 if resolve(metric).is_rate else 2 * cost)
@@ -70,7 +70,7 @@ def test_every_number_becomes_a_cost_in_microseconds(metric: Metric, value: floa
     (Metric(name="t", unit="us", direction="higher"), "less us is better, not higher"),
     (Metric(name="f", unit="TFLOPS", direction="lower"), "more TFLOPS is better, not lower"),
     (Metric(name="f", unit="furlongs"), "the unit 'furlongs' does not say which direction")])
-def test_a_unit_and_a_direction_that_disagree_are_refused(metric: Metric, told: str) -> None:
+def test_contradicting_unit_and_direction_are_refused(metric: Metric, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         resolve(metric)
 
@@ -85,13 +85,13 @@ COMBINED = [
 
 
 @pytest.mark.parametrize(("metrics", "combine", "values", "cost"), COMBINED)
-def test_metrics_of_one_unit_are_a_step_and_others_have_a_mean(
+def test_metrics_of_one_unit_are_summed_others_averaged(
         metrics: tuple[Metric, ...], combine: Any, values: tuple[float, ...], cost: float) -> None:
     row_cost = RowCost(target(metrics=metrics, combine=combine))
     assert row_cost.combined(row_cost.costs(values)) == pytest.approx(cost)
 
 
-def test_what_a_latency_stands_for_is_said() -> None:
+def test_note_explains_the_latency() -> None:
     rates = RowCost(target(metrics=(Metric(name="fwd TFLOPS"), Metric(name="bwd TFLOPS",
                                                                       weight=2.0))))
     assert rates.note == ("latency_us is us per TFLOP by fwd TFLOPS + 2 x us per TFLOP by bwd "
@@ -110,8 +110,8 @@ RULES = [
 
 
 @pytest.mark.parametrize(("text", "cell", "passes"), RULES)
-def test_a_check_passes_what_it_says_and_never_what_is_no_number(text: str, cell: str,
-                                                                 passes: bool) -> None:
+def test_check_rule_passes_cells(text: str, cell: str,
+                                 passes: bool) -> None:
     assert check_rule.parse(text).passes(cell) is passes
 
 
@@ -120,7 +120,7 @@ def test_a_check_passes_what_it_says_and_never_what_is_no_number(text: str, cell
     ("err_flydsl_ps<=1e-3", CheckColumn(column="err_flydsl_ps", rule="<=1e-3")),
     ("Check == PASS|OK", CheckColumn(column="Check", rule="== PASS|OK")),
     ("max err < 2", CheckColumn(column="max err", rule="< 2"))])
-def test_a_check_may_be_one_line(text: str, check: CheckColumn) -> None:
+def test_check_is_parsed_from_one_line(text: str, check: CheckColumn) -> None:
     assert check_in(text) == check
 
 
@@ -147,8 +147,8 @@ BAD_TARGETS = [
 
 
 @pytest.mark.parametrize(("fields", "key", "told"), BAD_TARGETS)
-def test_a_target_that_cannot_be_run_is_refused(fields: dict[str, Any], key: tuple[str | int, ...],
-                                                told: str) -> None:
+def test_invalid_target_is_refused(fields: dict[str, Any], key: tuple[str | int, ...],
+                                   told: str) -> None:
     found = next(iter(faults(replace(TARGET, **fields))))
     assert found[0] == key and told in found[1]
 
@@ -158,8 +158,8 @@ def test_a_target_that_cannot_be_run_is_refused(fields: dict[str, Any], key: tup
     ("TURBO_BACKEND=TRITON N='1 2' python bench.py x=1",
      {"TURBO_BACKEND": "TRITON", "N": "1 2"}, ["python", "bench.py", "x=1"]),
     ("A= ./run", {"A": ""}, ["./run"])])
-def test_a_command_may_set_variables_first(command: str, variables: dict[str, str],
-                                           argv: list[str]) -> None:
+def test_command_may_set_variables(command: str, variables: dict[str, str],
+                                   argv: list[str]) -> None:
     assert words(command) == (variables, argv)
 
 
@@ -189,14 +189,14 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("kind", "lines", "more", "told"), FAULTS)
-def test_each_fault_of_a_file_has_a_kind_and_a_line(kind: str, lines: tuple[str, ...],
-                                                    more: dict[str, Any], told: str) -> None:
+def test_each_table_fault_has_kind_and_line(kind: str, lines: tuple[str, ...],
+                                            more: dict[str, Any], told: str) -> None:
     with pytest.raises(BenchmarkFault) as caught:
         read(*lines, **more)
     assert (caught.value.kind, caught.value.what) == (kind, told)
 
 
-def test_a_file_without_even_a_header_is_empty() -> None:
+def test_file_without_header_is_empty() -> None:
     with pytest.raises(BenchmarkFault, match=r"b\.csv is empty") as caught:
         result_table.judge_table(
             ResultTable(columns=(), rows=()), TARGET, RowCost(TARGET), csv="b.csv"
@@ -204,7 +204,7 @@ def test_a_file_without_even_a_header_is_empty() -> None:
     assert caught.value.kind == "empty-table"
 
 
-def test_a_row_that_fails_is_one_whatever_its_times_say() -> None:
+def test_times_of_failing_rows_are_ignored() -> None:
     found = read("1,2,3,0,4,5", "2,2,3,1,nan,0", "3,2,3,nan,4,5")
     assert [(one.row, one.what) for one in found.failed] == [
         (1, "err is '1', expected == 0"), (2, "err is 'nan', expected == 0")]
@@ -228,14 +228,14 @@ def built(*pairs: RunPair, wanted: CommandTarget = TARGET) -> run_pairs.Series:
     return run_pairs.match_pairs(wanted, RowCost(wanted), pairs)
 
 
-def test_config_columns_are_found_and_what_wavers_is_none() -> None:
+def test_steady_columns_are_config_columns() -> None:
     found = built(pair(run(1, A, B, C), run(2, C, A, B)), pair(run(3, B, C, A), run(4, A, B, C)))
     assert found.config == row_keys.ConfigColumns(columns=("m", "n"))
     assert [one.name for one in found.classes] == ["m=1 n=1", "m=1 n=2", "m=2 n=2"]
     assert found.overall == (0.0, 0.0) and found.rows == 3
 
 
-def test_rows_are_matched_by_their_configuration_and_not_by_their_place() -> None:
+def test_rows_are_matched_by_configuration() -> None:
     slow = "2,2,{},0,20,40"
     found = built(pair(run(1, A, B, C), run(2, slow, B, A)), pair(run(3, C, B, A),
                                                                   run(4, B, slow, A)))
@@ -246,7 +246,7 @@ def test_rows_are_matched_by_their_configuration_and_not_by_their_place() -> Non
     assert found.overall == pytest.approx((math.log(2) / 3,) * 2)
 
 
-def test_a_constant_column_guards_the_rows_and_is_in_no_name() -> None:
+def test_constant_column_is_checked_but_not_named() -> None:
     wanted = target(configs=())
     head = "m,dtype,err,fwd_us,bwd_us"
     ours = read("1,fp16,0,1,1", "2,fp16,0,1,1", head=head, wanted=wanted)
@@ -258,7 +258,7 @@ def test_a_constant_column_guards_the_rows_and_is_in_no_name() -> None:
         built(RunPair(incumbent=ours, candidate=theirs))
 
 
-def test_a_single_row_is_named_by_all_it_has() -> None:
+def test_single_row_is_named_by_all_columns() -> None:
     found = built(pair(run(1, A), run(2, A)), pair(run(3, A), run(4, A)))
     assert [one.name for one in found.classes] == ["m=1 n=1"]
     bare = read("0,1,1", head="err,fwd_us,bwd_us")
@@ -276,7 +276,7 @@ CHANGED = [
 
 
 @pytest.mark.parametrize(("ours", "theirs", "kind", "told"), CHANGED)
-def test_rows_that_changed_are_the_candidates_fault(
+def test_changed_rows_are_the_candidates_fault(
         ours: tuple[str, ...], theirs: tuple[str, ...], kind: str, told: str) -> None:
     with pytest.raises(BenchmarkFault) as caught:
         built(pair(run(1, *ours), run(2, *theirs)), pair(run(3, *ours), run(4, *theirs)))
@@ -285,13 +285,13 @@ def test_rows_that_changed_are_the_candidates_fault(
 
 @pytest.mark.parametrize("runs", [((A, A), (A, A)), ((A, B), (A, B, C)),
                                   ((A, B), (A, "7,7,{},0,1,1"))])
-def test_an_incumbent_whose_rows_do_not_stay_the_same_blames_nobody(
+def test_changing_incumbent_rows_raise_broken_incumbent(
         runs: tuple[tuple[str, ...], ...]) -> None:
     with pytest.raises(BrokenIncumbent, match="the incumbent's own benchmark: "):
         built(*(pair(run(n, *one), run(9 + n, A, B)) for n, one in enumerate(runs)))
 
 
-def test_a_column_that_only_the_candidate_moves_is_left_out_and_flagged() -> None:
+def test_column_unsteady_for_the_candidate_is_left_out() -> None:
     def at(temperature: int) -> TableReading:
         return read(f"1,1,{temperature},0,1,1", f"1,2,{temperature},0,1,1")
 
@@ -300,25 +300,25 @@ def test_a_column_that_only_the_candidate_moves_is_left_out_and_flagged() -> Non
     assert found.config == row_keys.ConfigColumns(columns=("m", "n"), unsteady=("at",))
 
 
-def test_a_candidate_cannot_move_the_columns_that_rows_are_told_apart_by() -> None:
+def test_candidate_cannot_change_config_columns() -> None:
     with pytest.raises(BenchmarkFault, match="missing: m=1 n=1"):
         built(pair(run(1, A, C), run(1, A, C)), pair(run(1, A, C), run(1, "3,3,{},0,1,1", C)))
 
 
-def test_a_column_may_be_ignored() -> None:
+def test_ignored_column_is_no_config_column() -> None:
     wanted = target(ignore=("at",))
     found = built(pair(run(1, A, B), run(2, A, B), wanted), wanted=wanted)
     assert found.config.columns == ("m", "n")
 
 
-def test_a_config_column_that_is_gone_is_told() -> None:
+def test_missing_config_column_is_reported() -> None:
     ours, theirs = read(*run(1, A, B)), read("1,0,1,1", "2,0,1,1", head="n,err,fwd_us,bwd_us")
     with pytest.raises(BenchmarkFault, match="the column 'm' is gone") as caught:
         built(RunPair(incumbent=ours, candidate=theirs))
     assert caught.value.kind == "missing-column"
 
 
-def test_named_columns_make_classes_that_weigh_as_many_rows_as_they_have() -> None:
+def test_classes_weigh_their_number_of_rows() -> None:
     wanted = target(configs=("m",))
     half = "1,2,{},0,10,20"
     found = built(*(pair(run(n, A, B, C), run(9 + n, A, half, C), wanted) for n in range(2)),
@@ -329,7 +329,7 @@ def test_named_columns_make_classes_that_weigh_as_many_rows_as_they_have() -> No
 
 @pytest.mark.parametrize(("scoring", "speedup"), [("geometric", 2 ** (1 / 3)),
                                                   ("total", (30 + 60 + 120) / (30 + 60 + 60))])
-def test_rows_are_scored_by_their_geometric_mean_or_in_total(scoring: Any, speedup: float) -> None:
+def test_scoring_is_geometric_or_total(scoring: Any, speedup: float) -> None:
     wanted = target(scoring=scoring)
     half = "2,2,{},0,20,40"
     pairs = [pair(run(n, A, B, C), run(9 + n, A, B, half), wanted) for n in range(3)]
@@ -364,7 +364,7 @@ AGAIN = [
 
 
 @pytest.mark.parametrize(("first", "again", "outcome", "note"), AGAIN)
-def test_a_gain_under_2_percent_counts_if_it_is_seen_again(
+def test_gain_under_2_percent_needs_a_repetition(
         first: tuple[float, ...], again: tuple[float, ...] | None, outcome: str,
         note: str) -> None:
     plan = Plan(looks=(3,), alpha=0.05)
@@ -373,7 +373,7 @@ def test_a_gain_under_2_percent_counts_if_it_is_seen_again(
     ) == (outcome, note)
 
 
-def test_a_metric_that_lost_is_named_beside_a_step_that_gained() -> None:
+def test_worse_metric_is_named_beside_a_gain() -> None:
     one = replace(classes(0.2, 0.201, 0.199), by_metric={
         "fwd_us": tuple(math.log1p(g) for g in (0.4, 0.401, 0.399)),
         "bwd_us": tuple(math.log1p(g) for g in (-0.1, -0.101, -0.099))})
@@ -383,7 +383,7 @@ def test_a_metric_that_lost_is_named_beside_a_step_that_gained() -> None:
 
 @pytest.mark.parametrize(("most", "looks"), [(None, stopping_rule.LOOKS), (3, (3,)), (1, (3,)),
                                              (7, (3, 4, 6)), (200, stopping_rule.LOOKS)])
-def test_there_are_three_pairs_at_least(most: int | None, looks: tuple[int, ...]) -> None:
+def test_at_least_three_pairs_run(most: int | None, looks: tuple[int, ...]) -> None:
     assert stopping_rule.plan_for(Plan(), most).looks == looks
     assert stopping_rule.at_least((1, 2)) == (3,) and stopping_rule.at_least((1, 4)) == (4,)
 
@@ -439,7 +439,7 @@ def test_missing_pandas_names_the_python_and_the_fix(tmp_path: Path) -> None:
         f"No module named 'pandas' ({python} -m pip install pandas)")
 
 
-def test_the_reader_answers_from_a_process_of_its_own(tmp_path: Path) -> None:
+def test_reader_runs_in_its_own_process(tmp_path: Path) -> None:
     reader = CsvReader(tmp_path / "reader")
     path = tmp_path / "b.csv"
     path.write_text("Unnamed: 0,m,us\n0,\x1b[31m1,2\n")
@@ -476,7 +476,7 @@ target:
 """
 
 
-def test_old_and_new_spellings_of_a_manifest_are_read() -> None:
+def test_short_and_long_manifest_forms_are_read() -> None:
     old, new = (benchmark_target.command_target(parse(text, "m")) for text in (OLD, NEW))
     assert old == CommandTarget(op="x", command="bench --csv out.csv", csv="out.csv",
                                 check=CheckColumn(column="ok"), metrics=(Metric(name="tflops"),))
@@ -511,7 +511,7 @@ BAD_MANIFESTS = [
 
 
 @pytest.mark.parametrize(("old", "new", "message"), BAD_MANIFESTS)
-def test_a_bad_command_target_is_one_line_with_its_place(old: str, new: str, message: str) -> None:
+def test_bad_command_target_is_one_line_with_place(old: str, new: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         parse(OLD.replace(old, new), "m")
     assert str(caught.value) == message
@@ -543,11 +543,11 @@ HERE = ["bench.py", "kernel.py", "lib/a.py", "lib/b.py", "tests/ops/test_x.py", 
     ({"quick_command": "python lib/", "edit": ["lib/a.py"]}, ("bench.py", "lib/b.py")),
     ({"test_command": "pytest tests/ops/test_x.py::test_a"}, ("bench.py", "tests/ops/test_x.py")),
 ])
-def test_what_the_commands_name_is_frozen(fields: dict[str, Any], kept: tuple[str, ...]) -> None:
+def test_files_named_by_commands_are_frozen(fields: dict[str, Any], kept: tuple[str, ...]) -> None:
     assert set(benchmark_target.frozen_globs(manifest(**fields), HERE)) == set(kept)
 
 
-def test_a_request_survives_the_way_to_the_harness() -> None:
+def test_request_round_trips_through_json() -> None:
     asked = ReportedRequest(target=TARGET, device="cpu", settings=Settings(scratch="/tmp/x"),
                             trees=Trees(candidate="a", incumbent="b", reference="b"))
     assert from_json(to_json(asked), Request) == asked

@@ -74,7 +74,7 @@ class Heated(Disturbed):
 
 
 @pytest.mark.parametrize(("times", "voided"), [(0, 0), (1, 1), (3, 2)])
-def test_a_foreign_job_that_arrives_during_a_run_voids_its_pair(
+def test_foreign_process_voids_its_pair(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int, voided: int) -> None:
     card = disturb(monkeypatch, times)
     verdict = judge(tmp_path, kernel(80.0))
@@ -84,7 +84,7 @@ def test_a_foreign_job_that_arrives_during_a_run_voids_its_pair(
     assert told == ([f"{voided} for {STRANGER}"] if times else [])
 
 
-def test_a_run_that_fails_while_it_is_disturbed_is_no_fault_of_the_candidate(
+def test_disturbed_failing_run_is_repeated(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = judge(tmp_path / "alone", kernel(80.0, FAILS_ONCE))
     assert not alone.valid and "bench.csv" in (alone.rejected_reason or "")
@@ -92,14 +92,14 @@ def test_a_run_that_fails_while_it_is_disturbed_is_no_fault_of_the_candidate(
     assert judge(tmp_path / "beside", kernel(80.0, FAILS_ONCE)).valid
 
 
-def test_a_card_that_is_not_left_alone_is_a_fault_of_the_card(
+def test_constant_disturbance_is_a_device_fault(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disturb(monkeypatch, 1 << 30)
     with pytest.raises(DeviceFault, match="in a row were disturbed: process 4711"):
         judge(tmp_path, kernel(80.0))
 
 
-def test_runs_of_the_whole_program_are_repeated_as_well(
+def test_disturbed_program_runs_are_repeated(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     card = disturb(monkeypatch, 2)
     (tmp_path / "tree").mkdir()
@@ -121,7 +121,7 @@ class Beside(Disturbed):
         yield Evidence(kind=interference.STRANGER, detail="timed beside process 7")
 
 
-def test_what_fails_beside_a_stranger_says_so(tmp_path: Path,
+def test_failure_beside_a_stranger_reports_it(tmp_path: Path,
                                               monkeypatch: pytest.MonkeyPatch) -> None:
     """The other process may be the cause, by the memory that it holds."""
     disturb(monkeypatch, Beside(0))
@@ -147,14 +147,14 @@ with open("hot", "a") as file:
 @pytest.mark.parametrize(("more", "why"), [
     ("", "4 runs in a row were disturbed: thermal slowdown, while none of the incumbent's was"),
     ("def after():\n    raise SystemExit('burnt')\n", "exited with 1: burnt")])
-def test_who_is_disturbed_alone_is_at_fault(more: str, why: str, tmp_path: Path,
-                                            monkeypatch: pytest.MonkeyPatch) -> None:
+def test_candidate_disturbed_alone_is_rejected(more: str, why: str, tmp_path: Path,
+                                               monkeypatch: pytest.MonkeyPatch) -> None:
     disturb(monkeypatch, Heated(tmp_path))
     verdict = judge(tmp_path, kernel(80.0, HEATS + more))
     assert not verdict.valid and verdict.rejected_reason == why
 
 
-def test_a_card_that_the_incumbent_finds_hot_too_is_a_fault_of_the_card(
+def test_disturbance_of_both_sides_is_a_device_fault(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disturb(monkeypatch, Heated(tmp_path))
     with pytest.raises(DeviceFault, match="in a row were disturbed: thermal slowdown"):
@@ -170,7 +170,7 @@ def programs(folder: Path, **sources: str) -> Trees:
 
 
 @pytest.mark.parametrize("incumbent", ["", HEATS])
-def test_a_program_is_compared_with_the_incumbent_alone(
+def test_disturbed_program_is_checked_with_the_incumbent(
         incumbent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hot = Heated(tmp_path)
     disturb(monkeypatch, hot)
@@ -191,7 +191,7 @@ def test_a_program_is_compared_with_the_incumbent_alone(
         assert "while none of the incumbent's was" in (verdict().rejected_reason or "")
 
 
-def test_what_is_built_is_not_built_again_in_the_same_tree(
+def test_disturbed_build_is_not_repeated(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disturb(monkeypatch, 2)
     verdict = measure_end_to_end(
@@ -219,6 +219,6 @@ SLOWDOWN = next(bit for bit, name in REASONS.items() if name in SLOWDOWNS)
 
 @pytest.mark.parametrize(("slowed", "share", "voids"), [
     (0, 0.0, False), (1, 0.0, True), (0, 0.05, False), (4, 0.05, False), (5, 0.05, True)])
-def test_one_sample_does_not_void_a_long_run(slowed: int, share: float, voids: bool) -> None:
+def test_one_slow_sample_does_not_void_a_long_run(slowed: int, share: float, voids: bool) -> None:
     watch = InterferenceMonitor(cast(TelemetryWatch, SlowedWatch(slowed)), share=share)
     assert bool(watch.voids(0, 1)) == voids

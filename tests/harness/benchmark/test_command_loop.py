@@ -40,7 +40,7 @@ def searched(folder: Path, *, budget: int = 6, only: tuple[str, ...] = ("TILE",)
     )
 
 
-def test_every_configuration_is_paired_with_the_default_class_by_class(tmp_path: Path) -> None:
+def test_each_trial_is_paired_with_the_default(tmp_path: Path) -> None:
     """A whole search, as the engine requests it, in a process of its own."""
     tree = project(tmp_path / "tree")
     trials: list[Trial] = []
@@ -77,7 +77,7 @@ def test_every_configuration_is_paired_with_the_default_class_by_class(tmp_path:
 
 
 @pytest.mark.slow
-def test_what_fails_is_a_trial_like_any_other(tmp_path: Path) -> None:
+def test_failing_configurations_are_trials(tmp_path: Path) -> None:
     kernel = split_case.KERNEL.replace("i < count ? x[i] : 0", "i < count - (TILE == 4) ? x[i] : 0")
     found = searched(tmp_path, total_c=kernel.replace(
         "#define MASK", "#if TILE == 256\n#error no room\n#endif\n#define MASK"))
@@ -89,7 +89,7 @@ def test_what_fails_is_a_trial_like_any_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_quick_command_is_what_is_run_if_there_is_one(tmp_path: Path) -> None:
+def test_search_runs_the_quick_command(tmp_path: Path) -> None:
     target = replace(TARGET, quick_command="python bench.py --quick")
     kernel = split_case.KERNEL.replace("TILE 32", "TILE 4")
     found = searched(tmp_path, target=target, only=(), total_c=kernel)
@@ -100,7 +100,7 @@ def test_the_quick_command_is_what_is_run_if_there_is_one(tmp_path: Path) -> Non
     assert screened.pairs == 1 and screened.stderr is None and screened.sure < 0
 
 
-def test_who_is_best_in_a_class_is_asked_of_all_of_its_rows(tmp_path: Path) -> None:
+def test_class_winners_run_the_full_command(tmp_path: Path) -> None:
     """The quick command has one row per class, which prefers another tile than its class."""
     bench = split_case.BENCH.replace("        x = [", """\
         if "--quick" in sys.argv and (context, heads) not in ((8, 1), (1024, 3)): continue
@@ -118,7 +118,7 @@ def test_who_is_best_in_a_class_is_asked_of_all_of_its_rows(tmp_path: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("fails_at", "trials"), [((4,), 3), ((3, 4), 2)])
-def test_a_default_that_fails_in_between_loses_nothing_that_was_found(
+def test_failing_default_keeps_earlier_trials(
         fails_at: tuple[int, ...], trials: int, tmp_path: Path) -> None:
     """The first failure costs one trial, the second ends the search."""
     runs = f"""
@@ -134,7 +134,7 @@ if "TILE 32" in open("total.c").read():
     assert any("exited with 7" in note for note in found.notes), found.notes
 
 
-def test_one_that_is_stopped_gives_what_it_has(tmp_path: Path) -> None:
+def test_cancelled_search_returns_its_trials(tmp_path: Path) -> None:
     ended = threading.Event()
     found = searched(tmp_path, cancel=ended, on_trial=lambda trial: ended.set(), repeats=3)
     assert len(found.trials) == 1 and found.best == {"TILE": 32} and found.contenders == ()
@@ -158,13 +158,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_searched_is_told(name: str, tmp_path: Path) -> None:
+def test_invalid_search_is_refused(name: str, tmp_path: Path) -> None:
     files, given, words = REFUSED[name]
     with pytest.raises(InputError, match=words):
         searched(tmp_path, **files, **given)
 
 
-def test_a_source_that_is_a_link_is_not_written_through(tmp_path: Path) -> None:
+def test_linked_source_is_refused(tmp_path: Path) -> None:
     tree = project(tmp_path / "tree")
     (tree / "total.c").rename(tmp_path / "total.c")
     (tree / "total.c").symlink_to(tmp_path / "total.c")
@@ -192,7 +192,7 @@ class Listed:
         self.told.append((config["T"], score))
 
 
-def test_classes_have_turns_after_the_whole_and_all_learn_from_all() -> None:
+def test_classes_get_turns_and_all_strategies_learn() -> None:
     made: list[Listed] = []
 
     def make() -> Listed:
@@ -211,7 +211,7 @@ def test_classes_have_turns_after_the_whole_and_all_learn_from_all() -> None:
     assert {score for _, score in a.told} == {1.0} and {score for _, score in b.told} == {2.0}
 
 
-def test_one_class_is_the_whole_table() -> None:
+def test_single_class_gets_no_turns() -> None:
     made: list[Listed] = []
     rota = RoundRobin(lambda: made.append(Listed(0)) or made[-1])  # type: ignore[func-returns-value]
     rota.search_classes(("all",))
@@ -238,7 +238,7 @@ CHOSEN = {
 
 
 @pytest.mark.parametrize("name", CHOSEN)
-def test_contenders_are_the_default_and_who_leads_a_class(name: str) -> None:
+def test_contenders_are_default_and_class_leaders(name: str) -> None:
     trials, best, wanted = CHOSEN[name]
     found = finals.choose_contenders(trials, trials[best], ["a", "b"])
     assert [one.number for one in found] == wanted

@@ -63,7 +63,7 @@ def flagged(verdict: Verdict) -> str:
     return found.detail.removeprefix(UNCONFIRMED.detail)
 
 
-def test_a_gain_that_kernel_time_shows_is_borne_out(tmp_path: Path) -> None:
+def test_gain_shown_by_kernel_time_is_confirmed(tmp_path: Path) -> None:
     verdict = judged(tmp_path, case.launched(("norm", 500, 22_000), ("flush", 500, 20_100)))
     assert verdict.valid and not verdict.audit and (verdict.speedup or 0) > 1.3
     assert next(one.detail for one in verdict.evidence if one.kind == "kernel-time") == (
@@ -72,7 +72,7 @@ def test_a_gain_that_kernel_time_shows_is_borne_out(tmp_path: Path) -> None:
         "do not count")
 
 
-def test_a_gain_that_kernel_time_speaks_against_is_left_to_a_person(tmp_path: Path) -> None:
+def test_gain_contradicted_by_kernel_time_is_flagged(tmp_path: Path) -> None:
     """Overlapping kernels, or kernels that replace copies, may take longer in a faster call."""
     verdict = judged(tmp_path, case.launched(("norm", 500, 36_000), ("flush", 500, 20_000)))
     [found] = verdict.audit
@@ -94,8 +94,8 @@ def test_a_gain_that_kernel_time_speaks_against_is_left_to_a_person(tmp_path: Pa
     (f"{TRACED}import glob; after = lambda: open(glob.glob("
      "os.environ['HOME'] + '/kernel-time-*')[0] + '/k.1', 'w').write('1')\n",
      ": the candidate: CUPTI's folder holds other files")])
-def test_a_run_that_cannot_be_looked_at_loses_no_gain(more: str, why: str,
-                                                      tmp_path: Path) -> None:
+def test_failed_observation_keeps_the_gain_unconfirmed(more: str, why: str,
+                                                       tmp_path: Path) -> None:
     assert flagged(judged(tmp_path, BEFORE, more=more)).startswith(why)
 
 
@@ -103,13 +103,13 @@ def test_a_run_that_cannot_be_looked_at_loses_no_gain(more: str, why: str,
     (f"{TRACED}COST = 50.0\n", "",
      r": the candidate: the observed run reported 0\.7\d times the least "),
     ("", f"{TRACED}COST = 125.0\n", r": the observed run reported 1\.7\dx, more than before")])
-def test_a_run_that_reports_more_when_it_is_looked_at_bears_nothing_out(
+def test_observed_run_that_reports_more_confirms_nothing(
         more: str, base: str, why: str, tmp_path: Path) -> None:
     faster = case.launched(("norm", 500, 22_000), ("flush", 500, 20_100))
     assert re.match(why, flagged(judged(tmp_path, faster, more=more, base=base)))
 
 
-def test_a_run_that_cupti_slows_down_bears_a_gain_out(tmp_path: Path) -> None:
+def test_run_slowed_by_cupti_confirms_a_gain(tmp_path: Path) -> None:
     faster = case.launched(("norm", 500, 22_000), ("flush", 500, 20_100))
     verdict = judged(tmp_path, faster, more=f"{TRACED}COST = 90.0\n",
                      base=f"{TRACED}COST = 120.0\n")
@@ -119,8 +119,8 @@ def test_a_run_that_cupti_slows_down_bears_a_gain_out(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("error", [EnvironmentFault("no C compiler found"), OSError("disk full"),
                                    ZeroDivisionError("division by zero")])
-def test_whatever_fails_loses_no_gain(error: Exception, tmp_path: Path,
-                                      monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_error_keeps_the_gain_unconfirmed(error: Exception, tmp_path: Path,
+                                              monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> str:
         raise error
 
@@ -132,7 +132,7 @@ def test_whatever_fails_loses_no_gain(error: Exception, tmp_path: Path,
     (inventory.find("cpu"), "", "keep"),
     (replace(CARD, id="hip:0", kind="amd"), ": kernel time is not measured on AMD cards", "ask"),
     (CARD, ": kernel time hardly changed (50 us to 50 us a call)", "ask")], ids=lambda one: "")
-def test_on_a_gpu_nobody_but_a_person_keeps_what_is_not_borne_out(
+def test_unconfirmed_gain_on_a_gpu_asks_a_person(
         device: Device, why: str, kept: str, tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch) -> None:
     if device.kind != "nvidia":
@@ -144,7 +144,7 @@ def test_on_a_gpu_nobody_but_a_person_keeps_what_is_not_borne_out(
 
 
 @pytest.mark.slow
-def test_what_is_no_gain_or_loses_elsewhere_is_not_asked(
+def test_kernel_time_is_not_measured_without_a_clear_gain(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(confirm_gain, "_profiles", None)
     slower = judged(tmp_path / "a", BEFORE, cost=130.0)
@@ -156,7 +156,7 @@ def test_what_is_no_gain_or_loses_elsewhere_is_not_asked(
 
 
 @pytest.mark.slow
-def test_a_stop_while_kernel_time_is_looked_at(tmp_path: Path) -> None:
+def test_cancel_during_confirmation_raises_cancelled(tmp_path: Path) -> None:
     cancel = threading.Event()
 
     def progress(stage: str, detail: str, done: float | None) -> None:

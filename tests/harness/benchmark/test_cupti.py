@@ -78,7 +78,7 @@ def test_records_of_all_processes_are_summed_by_name(
     }
 
 
-def test_names_are_not_followed_in_an_unknown_version(
+def test_unknown_cupti_version_gives_no_names(
         made: tuple[Path, Path], tmp_path: Path) -> None:
     found = seen(tmp_path, made, KERNELS, env={"FAKE_VERSION": "140000", "FAKE_WILD": "1"})
     assert found == {
@@ -93,7 +93,7 @@ def test_names_are_not_followed_in_an_unknown_version(
     ({"FAKE_FLUSH": "39"}, "CUPTI does not give its records: "
                            "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED (39)"),
     ({"FAKE_TAKEN": "1"}, "CUPTI has not given all records back: another profiler may have them")])
-def test_what_cannot_be_told_is_said(env: dict[str, str], why: str,
+def test_cupti_failures_are_reported(env: dict[str, str], why: str,
                                      made: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(KernelTimeUnavailable) as raised:
         seen(tmp_path, made, case.launched(("gemm", 700 if "FAKE_TAKEN" in env else 3, 100)),
@@ -101,21 +101,22 @@ def test_what_cannot_be_told_is_said(env: dict[str, str], why: str,
     assert raised.value.what == why
 
 
-def test_a_worker_that_ends_without_its_exit_handlers_is_missed(
+def test_process_ending_without_exit_handlers_is_reported(
         made: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(KernelTimeUnavailable, match="incomplete: a process ended without"):
         seen(tmp_path, made, KERNELS, processes=2, env={"HOST_LEAVES": "1"})
 
 
-def test_long_names_that_begin_alike_are_different_kernels(made: tuple[Path, Path],
-                                                           tmp_path: Path) -> None:
+def test_long_names_with_equal_start_stay_apart(made: tuple[Path, Path],
+                                                tmp_path: Path) -> None:
     found = seen(tmp_path, made, case.launched(*(("f" * 450 + end, 3, ns) for end, ns in (
         ("<int>", 100), ("<float>", 200), ("", 300)))))
     assert sorted(kernel.mean_ns for kernel in found.values()) == [100, 200, 300]
     assert {name[:280] for name in found} == {"f" * 280}
 
 
-def test_a_run_without_kernels_or_cupti(made: tuple[Path, Path], tmp_path: Path) -> None:
+def test_run_without_kernels_or_cupti_is_unavailable(made: tuple[Path, Path],
+                                                     tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     with pytest.raises(KernelTimeUnavailable, match="no kernel was launched"):
@@ -125,7 +126,7 @@ def test_a_run_without_kernels_or_cupti(made: tuple[Path, Path], tmp_path: Path)
         seen(tmp_path / "b", made, KERNELS, cupti=Path("/nowhere/libcupti.so.12"))
 
 
-def test_what_is_no_cupti_or_never_loads_cuda(made: tuple[Path, Path],
+def test_wrong_library_or_no_cuda_is_reported(made: tuple[Path, Path],
                                               tmp_path: Path) -> None:
     empty = case.compiled(tmp_path, "int nothing;", "libcupti.so.12", "-shared", "-fPIC")
     with pytest.raises(KernelTimeUnavailable, match="CUPTI has no function: cuptiGetVersion"):
@@ -135,7 +136,7 @@ def test_what_is_no_cupti_or_never_loads_cuda(made: tuple[Path, Path],
         kernel_time.run_observed(side, [], partial(side.run, "true"))
 
 
-def test_no_variable_says_where_to_write(tmp_path: Path) -> None:
+def test_output_path_is_not_in_the_environment(tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     side = WorkingCopy("candidate", tmp_path / "tree", tmp_path / "side", CommandEnvironment())
 
@@ -148,13 +149,13 @@ def test_no_variable_says_where_to_write(tmp_path: Path) -> None:
         kernel_time.run_observed(side, [], work)
 
 
-def test_any_path_may_be_compiled_in(made: tuple[Path, Path], tmp_path: Path) -> None:
+def test_any_output_path_can_be_compiled_in(made: tuple[Path, Path], tmp_path: Path) -> None:
     odd = tmp_path / "a \"b\" \\n??= é1"
     odd.mkdir()
     assert seen(odd, made, KERNELS).keys() == {"gemm", "void f<int, 2>(float *)", "flush"}
 
 
-def test_the_real_cupti_without_a_driver_says_why(made: tuple[Path, Path],
+def test_real_cupti_without_driver_reports_reason(made: tuple[Path, Path],
                                                   tmp_path: Path) -> None:
     if Path("/dev/nvidiactl").exists():
         pytest.skip("this machine has a driver")
@@ -166,8 +167,8 @@ def test_the_real_cupti_without_a_driver_says_why(made: tuple[Path, Path],
         seen(tmp_path, made, KERNELS, cupti=Path(real[0]))
 
 
-def test_cupti_is_looked_for_beside_torch_first(tmp_path: Path,
-                                                monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cupti_beside_torch_comes_first(tmp_path: Path,
+                                        monkeypatch: pytest.MonkeyPatch) -> None:
     packages = tmp_path / "venv/lib/python3.11/site-packages"
     files = [packages / "nvidia/cuda_cupti/lib/libcupti.so.12",
              packages / "triton/backends/nvidia/lib/cupti/libcupti.so.12",
@@ -194,12 +195,12 @@ def test_cupti_is_looked_for_beside_torch_first(tmp_path: Path,
     (f"{HEAD}kernel\t2\t5\t3\t2\tf\nend\n", "contradict"),
     (f"{HEAD}kernel\t2\t6\t3\t1\tf\nend\n", "contradict"),
     (f"{HEAD}why\t\x1b[31mbusy\nend\n", "busy"), (f"{HEAD}lost\t7\nend\n", "lost kernels: 7")])
-def test_a_file_that_does_not_say_it(text: str, why: str) -> None:
+def test_invalid_profile_is_refused(text: str, why: str) -> None:
     with pytest.raises(KernelTimeUnavailable, match=why):
         parse(text)
 
 
-def test_a_file_that_says_it() -> None:
+def test_valid_profile_is_parsed() -> None:
     assert parse(f"{HEAD}end\n") == {}
     assert parse(f"{HEAD}kernel\t2\t7\t3\t2\t\x1b[1mf\tg\nkernel\t1\t2\t2\t4\tf g\nend\n") == {
         "f g": KernelLaunches(launches=3, total_ns=9, least_ns=2, blocks=6)}
@@ -208,7 +209,7 @@ def test_a_file_that_says_it() -> None:
 @given(st.one_of(st.text(), st.lists(st.sampled_from(
     ["kernel", "why", "lost", "end", "\t", "\n", "1", "5", "99", "f", HEAD, "\x1b[2J", "\u202e"]
 )).map("".join)))
-def test_whatever_a_file_says_is_kernels_or_why_not(text: str) -> None:
+def test_any_text_parses_or_is_unavailable(text: str) -> None:
     for whole in (text, f"{HEAD}{text}\nend\n"):
         try:
             found = parse(whole)
@@ -222,7 +223,7 @@ def test_whatever_a_file_says_is_kernels_or_why_not(text: str) -> None:
 
 @given(st.dictionaries(st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1),
                        st.tuples(st.integers(1, 10**6), st.integers(1, 10**9))))
-def test_what_is_written_is_read(kernels: dict[str, tuple[int, int]]) -> None:
+def test_profile_round_trips(kernels: dict[str, tuple[int, int]]) -> None:
     lines = "".join(f"kernel\t{n}\t{n * ns}\t{ns}\t{n}\t{name}\n"
                     for name, (n, ns) in kernels.items())
     assert parse(f"{HEAD}{lines}end\n") == {
@@ -230,7 +231,7 @@ def test_what_is_written_is_read(kernels: dict[str, tuple[int, int]]) -> None:
         for name, (n, ns) in kernels.items()}
 
 
-def test_a_folder_that_a_candidate_has_made_its_own(tmp_path: Path) -> None:
+def test_forged_profile_folder_is_refused(tmp_path: Path) -> None:
     def why(folder: Path) -> str:
         with pytest.raises(KernelTimeUnavailable) as raised:
             read_profile(folder)
@@ -261,7 +262,7 @@ def test_a_folder_that_a_candidate_has_made_its_own(tmp_path: Path) -> None:
 LINE = "kernel\t1\t5\t5\t1\tf\n"
 
 
-def test_what_takes_long_to_read_is_not_read(tmp_path: Path) -> None:
+def test_oversized_profile_is_refused(tmp_path: Path) -> None:
     many = kernel_time.LIMITS["lines"]
     parse(f"{HEAD}{LINE * (many - 2)}end\n")
     with pytest.raises(KernelTimeUnavailable, match="too large"):
@@ -273,7 +274,7 @@ def test_what_takes_long_to_read_is_not_read(tmp_path: Path) -> None:
         read_profile(tmp_path)
 
 
-def test_reading_stops_when_it_is_to(tmp_path: Path) -> None:
+def test_reading_a_profile_can_be_cancelled(tmp_path: Path) -> None:
     (tmp_path / "k.1.0").write_text(f"{HEAD}{LINE}end\n")
     cancel = threading.Event()
     assert read_profile(tmp_path, cancel)

@@ -67,7 +67,7 @@ def stepped(folder: Path, source: str, prompt: str = "", **env: str) -> tuple[st
     return (folder / "attention.c").read_text(), done.stdout.strip()
 
 
-def test_the_quick_benchmark_writes_a_row_of_each_class(folder: Path) -> None:
+def test_quick_benchmark_writes_a_row_per_class(folder: Path) -> None:
     spec = load.load(folder / "manifest.yaml")
     target = benchmark_target.command_target(spec)
     check(target)
@@ -87,7 +87,7 @@ def test_the_quick_benchmark_writes_a_row_of_each_class(folder: Path) -> None:
         "block_size", "head_size", "mtp", "context", "heads", "kv_heads", "seqs", "skew"}
 
 
-def test_the_benchmark_takes_the_shapes_that_kopt_names(folder: Path) -> None:
+def test_benchmark_runs_the_shapes_in_the_environment(folder: Path) -> None:
     """By the environment, as `quick_test_bench.py` tells them."""
     target = benchmark_target.command_target(load.load(folder / "manifest.yaml"))
     shapes = [{"mtp": "1", "context": "256", "head_size": "80"}, {"skew": "1", "mtp": "4"}]
@@ -104,7 +104,7 @@ def test_the_benchmark_takes_the_shapes_that_kopt_names(folder: Path) -> None:
     assert len(done.stdout.splitlines()) == 2
 
 
-def test_what_a_program_calls_counts_as_weights(folder: Path) -> None:
+def test_traced_calls_become_weights(folder: Path) -> None:
     """As README has it: the columns of the benchmark are arguments of a function."""
     build(folder, SOURCE)
     found = answer(kopt("trace", str(folder / "manifest.yaml"), "--json", "--of",
@@ -118,7 +118,7 @@ def test_what_a_program_calls_counts_as_weights(folder: Path) -> None:
     assert [one.cells for one in read.shapes] == [("4", "2048"), ("1", "256")]
 
 
-def test_nothing_but_the_kernel_may_be_changed(folder: Path) -> None:
+def test_only_the_kernel_is_editable(folder: Path) -> None:
     spec = load.load(EXAMPLE / "manifest.yaml")
     files = [str(path.relative_to(EXAMPLE)) for path in EXAMPLE.rglob("*") if path.is_file()]
     sealed = benchmark_target.sealed_target(spec, files).frozen
@@ -131,7 +131,7 @@ def test_nothing_but_the_kernel_may_be_changed(folder: Path) -> None:
     {"ROWS": 8, "LANES": 4, "ONLINE": 1, "TILE": 4},
     pytest.param({"ROWS": 1, "LANES": 32, "ONLINE": 1, "TILE": 256}, marks=pytest.mark.slow),
 ], ids=str)
-def test_every_choice_of_knobs_is_right(folder: Path, config: dict[str, Value]) -> None:
+def test_every_knob_choice_is_correct(folder: Path, config: dict[str, Value]) -> None:
     found = knobs.find(SOURCE, language="c")
     checked = knobs.check(found, config, knobs.requirements(SOURCE, found))
     assert not checked.faults and not checked.dropped
@@ -143,7 +143,7 @@ def test_every_choice_of_knobs_is_right(folder: Path, config: dict[str, Value]) 
 @pytest.mark.parametrize("name", [
     name if name in (WRONG, RIGHT) else pytest.param(name, marks=pytest.mark.slow)
     for name in PATCHES])
-def test_only_the_patch_that_is_to_be_repaired_is_wrong(folder: Path, name: str) -> None:
+def test_only_the_patch_for_repair_is_incorrect(folder: Path, name: str) -> None:
     assert {WRONG, RIGHT, DIVIDES, *SLOWER} == set(PATCHES)
     source, _ = stepped(folder, SOURCE, PAGED_STEP=name)
     build(folder, source)
@@ -153,7 +153,7 @@ def test_only_the_patch_that_is_to_be_repaired_is_wrong(folder: Path, name: str)
     assert "naive_attention: " not in done.stdout
 
 
-def test_the_benchmark_sees_what_is_wrong_class_by_class(folder: Path) -> None:
+def test_benchmark_reports_errors_per_class(folder: Path) -> None:
     source, _ = stepped(folder, SOURCE, PAGED_STEP=WRONG)
     build(folder, source)
     assert run(folder, "bench.py", "--quick").returncode == 0
@@ -164,7 +164,7 @@ def test_the_benchmark_sees_what_is_wrong_class_by_class(folder: Path) -> None:
     assert wrong["1", "256"] > 0 and wrong["4", "2048"] > 0
 
 
-def test_git_applies_each_patch_as_the_worker_does(folder: Path, tmp_path: Path) -> None:
+def test_git_and_worker_apply_patches_alike(folder: Path, tmp_path: Path) -> None:
     project = repos.project(tmp_path / "project", {"attention.c": SOURCE})
     for name in PATCHES:
         repos.git(project, "apply", str(EXAMPLE / "patches" / f"{name}.patch"))
@@ -174,7 +174,7 @@ def test_git_applies_each_patch_as_the_worker_does(folder: Path, tmp_path: Path)
         repos.git(project, "checkout", "-q", ".")
 
 
-def test_the_worker_goes_on_from_what_it_finds(folder: Path) -> None:
+def test_worker_continues_from_the_current_source(folder: Path) -> None:
     wrong, said = stepped(folder, SOURCE, "# Make it faster\n")
     assert said == f"took {WRONG}"
     right, said = stepped(folder, wrong, "## Repair, attempt 1 of 3\n")
@@ -187,7 +187,7 @@ def test_the_worker_goes_on_from_what_it_finds(folder: Path) -> None:
         assert len({changed for changed, _ in taken}) == len(taken) - 1
 
 
-def test_the_worker_says_what_is_not_there_to_be_replaced(folder: Path) -> None:
+def test_worker_reports_text_it_cannot_replace(folder: Path) -> None:
     changed = SOURCE.replace("float sums[ROWS][LANES]", "float  sums[ROWS][LANES]")
     (folder / "attention.c").write_text(changed)
     done = run(folder, "worker.py", PAGED_STEP="double-products")
@@ -206,7 +206,7 @@ def campaign_on(root: Path, **fields: Any) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_verdict_on_either_patch(tmp_path: Path) -> None:
+def test_each_patch_gets_its_verdict(tmp_path: Path) -> None:
     path = campaign_on(tmp_path / "p", budget={"pairs": 3})
     found = {}
     for name in (WRONG, RIGHT):
@@ -222,7 +222,7 @@ def test_a_verdict_on_either_patch(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timeout(2400)
-def test_the_campaign_as_it_is_shipped(tmp_path: Path) -> None:
+def test_shipped_campaign_splits_repairs_and_stops(tmp_path: Path) -> None:
     """Classes that diverge, a split that is kept, a repair, regressions counted, a clean stop."""
     path = campaign_on(tmp_path / "p")
     shipped = (EXAMPLE / "manifest.yaml").read_text()

@@ -82,14 +82,14 @@ CASES: dict[str, tuple[Launched, Launched, KernelTimeRuling, str]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_kernel_time_says(name: str) -> None:
+def test_kernel_time_ruling(name: str) -> None:
     before, after, ruling, why = CASES[name]
     found = compare(profile(before), profile(after), math.log(1.3))
     assert (found.ruling, why in found.why) == (ruling, True), found
     assert bool(found.why) == (ruling == "unclear")
 
 
-def test_rows_that_lose_may_weigh_more() -> None:
+def test_slower_rows_make_the_ruling_unclear() -> None:
     after = profile({**SOFTMAX, "softmax": (N, 36.0)})
     found = compare(profile(SOFTMAX), after, 0.1, is_even=False)
     assert (found.ruling, found.why) == (
@@ -99,13 +99,13 @@ def test_rows_that_lose_may_weigh_more() -> None:
 @pytest.mark.parametrize(("reported", "us", "ruling"), [
     (1.015, 29.55, "less"), (1.015, 30.0, "unclear"), (1.015, 30.4, "unclear"),
     (1.015, 30.7, "more"), (1.0, 22.0, "unclear"), (0.9, 36.0, "unclear")])
-def test_a_small_gain_is_not_set_aside(reported: float, us: float,
-                                       ruling: KernelTimeRuling) -> None:
+def test_small_gain_counts_as_change(reported: float, us: float,
+                                     ruling: KernelTimeRuling) -> None:
     after = profile({**SOFTMAX, "softmax": (N, us)})
     assert compare(profile(SOFTMAX), after, math.log(reported)).ruling == ruling
 
 
-def test_what_is_told() -> None:
+def test_description_has_all_numbers() -> None:
     found = compare(profile(SOFTMAX), profile({"quick": (N, 22.0), **FLUSH}), math.log(1.3))
     assert found.description == (
         "GPU kernel time went from 30 us to 22 us a call (1000 launches of softmax, then 1000 "
@@ -122,8 +122,8 @@ PROFILES = st.dictionaries(st.sampled_from("abcdef"), KERNELS, min_size=1)
 
 
 @given(PROFILES, PROFILES, st.floats(-2, 2))
-def test_any_two_runs_can_be_compared(before: KernelProfile, after: KernelProfile,
-                                      gain: float) -> None:
+def test_any_two_profiles_can_be_compared(before: KernelProfile, after: KernelProfile,
+                                          gain: float) -> None:
     found = compare(before, after, gain)
     assert bool(found.why) == (found.ruling == "unclear")
     assert found.ruling == "unclear" or gain > 0

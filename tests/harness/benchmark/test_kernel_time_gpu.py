@@ -165,7 +165,7 @@ def test_cupti_sees_every_launch(confined: bool, tmp_path: Path) -> None:
     assert ours.least_ns / 1e3 < min(reported) * 1.05, (listed, reported)
 
 
-def test_a_benchmark_that_profiles_itself_is_not_harmed(tmp_path: Path) -> None:
+def test_self_profiling_benchmark_still_works(tmp_path: Path) -> None:
     side = WorkingCopy("side", Path(tree(tmp_path / "tree", KERNEL, "profiled")), tmp_path / "side",
                 CommandEnvironment(env=card().visible_env, confined=False))
     try:  # whoever comes second may get the records
@@ -177,7 +177,7 @@ def test_a_benchmark_that_profiles_itself_is_not_harmed(tmp_path: Path) -> None:
     assert (side.tree / "bench.csv").exists()
 
 
-def test_a_baseline_says_where_its_gpu_time_goes(tmp_path: Path) -> None:
+def test_baseline_reports_its_kernels(tmp_path: Path) -> None:
     verdict = judged(tmp_path, KERNEL, "events", always_time=True)
     [ours] = [one for one in verdict.kernels if one.name == "double_kernel"]
     assert ours.launches == 2 * (WARM + TIMED) and ours.share > 0.3, told(verdict)
@@ -187,7 +187,7 @@ def test_a_baseline_says_where_its_gpu_time_goes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bench", TIMERS)
-def test_a_real_gain_is_borne_out(bench: str, tmp_path: Path) -> None:
+def test_real_gain_is_confirmed(bench: str, tmp_path: Path) -> None:
     verdict = judged(tmp_path, FASTER, bench)
     assert verdict.valid and (verdict.speedup or 0) > 1.2, told(verdict)
     assert not any(one.detail.startswith(UNCONFIRMED.detail) for one in verdict.audit), \
@@ -197,7 +197,7 @@ def test_a_real_gain_is_borne_out(bench: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bench", TIMERS)
-def test_a_forged_gain_of_a_slower_kernel_is_left_to_a_person(bench: str, tmp_path: Path) -> None:
+def test_forged_gain_of_a_slower_kernel_is_flagged(bench: str, tmp_path: Path) -> None:
     verdict = judged(tmp_path, SLOWER + FORGED, bench)
     assert verdict.valid and any(one.rule == "kernel-time" for one in verdict.audit), \
         told(verdict)
@@ -205,7 +205,7 @@ def test_a_forged_gain_of_a_slower_kernel_is_left_to_a_person(bench: str, tmp_pa
 
 
 @pytest.mark.parametrize("bench", TIMERS)
-def test_a_forged_gain_of_the_same_kernel_is_left_to_a_person(bench: str, tmp_path: Path) -> None:
+def test_forged_gain_of_the_same_kernel_is_flagged(bench: str, tmp_path: Path) -> None:
     verdict = judged(tmp_path, KERNEL + FORGED, bench)
     assert verdict.valid and (verdict.speedup or 0) > 1.5, told(verdict)
     assert any(one.detail.startswith(UNCONFIRMED.detail) and "kernel time" in one.detail

@@ -35,7 +35,7 @@ def trace(verdict: Verdict) -> list[str]:
     return [one.detail for one in verdict.evidence if one.kind == "trace"]
 
 
-def test_a_baseline_says_where_its_gpu_time_goes(tmp_path: Path) -> None:
+def test_baseline_reports_its_kernels(tmp_path: Path) -> None:
     found = baseline(tmp_path)
     assert [(one.name, one.launches, one.mean_us) for one in found.kernels] == [
         ("norm", 500, 30.0), ("flush", 500, 20.0)]
@@ -44,25 +44,25 @@ def test_a_baseline_says_where_its_gpu_time_goes(tmp_path: Path) -> None:
                             "flush 40% (500 launches of 20 us), by CUPTI"]
 
 
-def test_a_gain_that_was_looked_at_has_the_kernels_of_the_candidate(tmp_path: Path) -> None:
+def test_confirmed_gain_lists_the_candidates_kernels(tmp_path: Path) -> None:
     after = case.launched(("norm", 500, 20_000), ("flush", 500, 20_100))
     found = judge(tmp_path, source(70.0, after), incumbent=source(100.0, BEFORE),
                   files={"bench.py": BENCH + DRIVER}, device=CARD)
     assert [one.name for one in found.kernels] == ["flush", "norm"] and len(trace(found)) == 1
 
 
-def test_a_run_that_cannot_be_looked_at_leaves_the_baseline_as_it_is(tmp_path: Path) -> None:
+def test_failed_trace_keeps_the_baseline_verdict(tmp_path: Path) -> None:
     found = baseline(tmp_path, f"{TRACED}raise SystemExit('seen')\n")
     assert found.valid and found.correct and found.latency_us and not found.kernels
     assert trace(found) == ["no trace of the kernels: the candidate: exited with 1: seen"]
 
 
-def test_a_cpu_has_no_such_trace(tmp_path: Path) -> None:
+def test_cpu_verdict_has_no_trace(tmp_path: Path) -> None:
     found = baseline(tmp_path, device=inventory.find("cpu"))
     assert found.valid and not found.kernels and not trace(found)
 
 
-def test_the_kernels_that_take_most_are_listed() -> None:
+def test_longest_kernels_are_listed() -> None:
     profile = {f"k{n}": KernelLaunches(launches=2, total_ns=n * 1000, least_ns=1, blocks=2)
                for n in range(1, 12)}
     found = cupti.kernel_shares(profile)
@@ -70,7 +70,7 @@ def test_the_kernels_that_take_most_are_listed() -> None:
     assert found[0].share == pytest.approx(11 / 66) and found[0].mean_us == 5.5
 
 
-def test_they_are_the_first_bottlenecks_of_a_benchmark() -> None:
+def test_own_kernels_are_the_first_bottlenecks() -> None:
     best = samples.verdict(
         rows=(Row(config_class="a", correct=True, latency_us=10.0),
               Row(config_class="b", correct=True, latency_us=30.0)),
@@ -88,6 +88,6 @@ def test_they_are_the_first_bottlenecks_of_a_benchmark() -> None:
     ("decode_kernel", True), ("decode", False), ("void decode_kernel<float, 4>(float*)", True),
     ("ops::decode_kernel(int)", True), ("_Z13decode_kernelPfi", True), ("", False),
     ("fill_kernel", False), ("void at::native::vectorized_elementwise_kernel<4>(int)", False)])
-def test_kernels_of_the_source_are_told_from_others(kernel: str, expected: bool) -> None:
+def test_kernel_is_found_in_its_source(kernel: str, expected: bool) -> None:
     source = "__global__ void decode_kernel(float *x, int n) {}"
     assert bottlenecks.is_in(source, kernel) is expected

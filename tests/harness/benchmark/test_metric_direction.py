@@ -20,13 +20,13 @@ HIGHER = ("throughput", "bandwidth", "speed", "Speedup", "token_rate", "flops", 
 
 
 @pytest.mark.parametrize("name", LOWER)
-def test_a_name_that_means_time_is_better_lower(name: str) -> None:
+def test_time_words_mean_lower_is_better(name: str) -> None:
     metric = resolve(Metric(name=name))
     assert not metric.is_rate and metric.cost(2.0) > metric.cost(1.0)
 
 
 @pytest.mark.parametrize("name", HIGHER)
-def test_a_name_that_means_a_rate_is_better_higher(name: str) -> None:
+def test_rate_words_mean_higher_is_better(name: str) -> None:
     metric = resolve(Metric(name=name))
     assert metric.is_rate and metric.cost(2.0) < metric.cost(1.0)
 
@@ -35,29 +35,29 @@ def test_a_name_that_means_a_rate_is_better_higher(name: str) -> None:
     ("tokens_per_s", "tokens/s"), ("gb_per_sec", "gb/s"), ("bw_GB_s", "GB/s"), ("req/s", "req/s"),
     ("timeMs", "Ms"), ("kernelTimeUs", "Us"), ("us_per_call", "us"), ("GFlops", "GFlops"),
     ("kB/s", "kB/s"), ("load_s", "s"), ("throughput_s", ""), ("per_s", "")])
-def test_a_unit_is_read_as_it_is_commonly_spelled(name: str, unit: str) -> None:
+def test_common_spellings_of_units_are_read(name: str, unit: str) -> None:
     assert unit_in(name) == unit
 
 
-def test_a_rate_by_its_name_counts_what_its_unit_says() -> None:
+def test_unit_in_a_name_sets_the_cost() -> None:
     assert resolve(Metric(name="gb_per_s")).cost(1000.0) == pytest.approx(1000.0)
     assert resolve(Metric(name="timeMs")).cost(2.0) == pytest.approx(2000.0)
 
 
 @pytest.mark.parametrize("name", ["value", "result", "bw", "timeline", "accelerate", "loss",
                                   "latency_score", "miss_rate", "overtime", "x", "sometimes"])
-def test_a_name_that_says_nothing_or_both_is_refused(name: str) -> None:
+def test_name_without_unit_and_direction_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="says no unit and no direction"):
         resolve(Metric(name=name))
     assert not resolve(Metric(name=name, direction="lower")).is_rate
     assert resolve(Metric(name=name, direction="higher")).is_rate
 
 
-def test_what_a_name_says_may_be_overruled() -> None:
+def test_direction_overrides_the_name() -> None:
     assert resolve(Metric(name="time", direction="higher")).is_rate
 
 
-def test_a_manifest_is_refused_in_one_line_that_says_how_to_give_the_direction() -> None:
+def test_manifest_error_shows_how_to_give_a_direction() -> None:
     target = {**MANIFEST["target"], "metrics": ["value"]}
     with pytest.raises(InputError) as caught:
         parse(yaml_document.dump({**MANIFEST, "target": target}), "m")
@@ -68,7 +68,7 @@ def test_a_manifest_is_refused_in_one_line_that_says_how_to_give_the_direction()
     assert parse(yaml_document.dump({**MANIFEST, "target": said}), "m").target.metrics
 
 
-def test_the_metric_of_a_whole_program_is_refused_alike() -> None:
+def test_end_to_end_metric_without_direction_is_refused() -> None:
     text = yaml_document.dump({**MANIFEST, "e2e_command": "python e2e.py", "e2e_metric": "value"})
     with pytest.raises(InputError, match=r"e2e_metric: .*\{name: value, direction: lower\}"):
         parse(text, "m")

@@ -62,8 +62,8 @@ QUICK = [
 
 
 @pytest.mark.parametrize(("rows", "left"), [one[1:] for one in QUICK], ids=[q[0] for q in QUICK])
-def test_the_quick_command_decides_only_what_is_no_gain(rows: tuple[Gains, ...],
-                                                        left: bool) -> None:
+def test_quick_command_decides_only_without_gain(rows: tuple[Gains, ...],
+                                                 left: bool) -> None:
     assert stopping_rule.needs_full_benchmark(built(*rows), PLAN) is left
 
 
@@ -71,7 +71,7 @@ OUTSIDE = "def spoil(rows):\n    return [r | ({'fwd_us': 9 * float(r['fwd_us'])}
     "else {}) for r in rows]\n"
 
 
-def test_a_clear_gain_of_the_quick_command_is_left_to_the_rows_outside_it(tmp_path: Path) -> None:
+def test_quick_gain_can_lose_in_other_rows(tmp_path: Path) -> None:
     verdict = judge(tmp_path, kernel(50.0, OUTSIDE),
                     wanted=target(quick_command="python bench.py --quick"))
     assert {row.config_class: row.outcome for row in verdict.rows} == {
@@ -82,7 +82,7 @@ def test_a_clear_gain_of_the_quick_command_is_left_to_the_rows_outside_it(tmp_pa
 
 
 @pytest.mark.slow
-def test_a_loss_of_the_quick_command_will_do(tmp_path: Path) -> None:
+def test_quick_loss_needs_no_full_run(tmp_path: Path) -> None:
     verdict = judge(tmp_path, kernel(150.0), wanted=target(quick_command="python bench.py --quick"))
     assert len(verdict.rows) == 2 and not any(row.outcome == "faster" for row in verdict.rows)
     assert "no gain by the quick command, which was enough" in verdict.notes
@@ -109,7 +109,7 @@ SMALL = [about(0.05), about(-0.022)]
     ([about(0.05, 0.03), about(-0.05, 0.03)],
      "1.34% faster over all rows, but not when it was measured again"),
     (SMALL, "1.34% faster over all rows, and 1.34% when it was measured again")])
-def test_a_gain_under_2_percent_over_all_rows_counts_if_it_is_seen_again(
+def test_overall_gain_under_2_percent_needs_a_repetition(
         again: Sequence[Gains] | None, note: str) -> None:
     assert stopping_rule.needs_repetition(built(*SMALL), PLAN)
     verdict = benchmark_rows.verdict_of(seen(SMALL, again))
@@ -119,7 +119,7 @@ def test_a_gain_under_2_percent_over_all_rows_counts_if_it_is_seen_again(
     assert note in verdict.notes
 
 
-def test_a_gain_that_is_not_seen_again_is_not_kept() -> None:
+def test_unrepeated_gain_is_not_kept() -> None:
     first = [about(0.03), about(-0.005)]
     verdict = benchmark_rows.verdict_of(seen(first, [about(0.03, 0.02), about(-0.03, 0.02)]))
     ruling = rulings.rule(verdict, rulings.Policy(approval="auto"))
@@ -129,7 +129,7 @@ def test_a_gain_that_is_not_seen_again_is_not_kept() -> None:
 
 
 @pytest.mark.parametrize("gain", [0.03, -0.2])
-def test_other_gains_and_losses_are_as_they_were_measured(gain: float) -> None:
+def test_larger_changes_need_no_repetition(gain: float) -> None:
     found = benchmark_rows.verdict_of(seen([about(gain)], None))
     assert (found.speedup_low or 0) > 1 if gain > 0 else (found.speedup_high or 2) < 1
     assert not found.notes and math.isclose(found.speedup or 0, 1 + gain, rel_tol=1e-3)

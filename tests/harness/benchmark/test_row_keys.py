@@ -36,19 +36,19 @@ def pairs(head: str, incumbent: tuple[str, ...], candidate: tuple[str, ...],
 
 @pytest.mark.parametrize("column", ["gbps", "GB/s", "tflops", "bw_GB_s", "rows_per_s", "ref_ms",
                                     "tokens/s", "ref_time_s"])
-def test_a_rate_that_follows_from_the_time_is_no_key(column: str) -> None:
+def test_measured_columns_are_no_config_columns(column: str) -> None:
     found = run_pairs.match_pairs(WANTED, RowCost(WANTED), pairs(
         f"m,{column},err,us", ("1,10,0,8", "2,10,0,16"), ("1,20,0,4", "2,20,0,8")))
     assert found.config == row_keys.ConfigColumns(columns=("m",))
     assert found.overall == pytest.approx((math.log(2),) * 3)
 
 
-def test_one_that_the_candidate_does_not_write_is_not_missed() -> None:
+def test_missing_measured_column_is_no_fault() -> None:
     pair = RunPair(incumbent=read("m,gbps,err,us", "1,10,0,8"), candidate=read("m,err,us", "1,0,4"))
     assert run_pairs.match_pairs(WANTED, RowCost(WANTED), [pair]).config.columns == ("m",)
 
 
-def test_one_that_the_manifest_names_is_a_key() -> None:
+def test_named_column_is_a_config_column() -> None:
     wanted = named("budget_ms")
     lines = ("1,5,0,8", "1,9,0,16")
     found = run_pairs.match_pairs(
@@ -60,7 +60,7 @@ def test_one_that_the_manifest_names_is_a_key() -> None:
             "m,budget_ms,err,us", lines, (lines[0], "1,7,0,16"), wanted))
 
 
-def test_a_dimension_that_is_called_s_is_a_key() -> None:
+def test_dimension_named_s_is_a_config_column() -> None:
     lines = ("1,3,0,8", "1,5,0,16")
     found = run_pairs.match_pairs(
         WANTED, RowCost(WANTED), pairs("filter_r,filter_s,err,us", lines, lines)
@@ -68,7 +68,7 @@ def test_a_dimension_that_is_called_s_is_a_key() -> None:
     assert [one.name for one in found.classes] == ["filter_s=3", "filter_s=5"]
 
 
-def test_rows_that_only_such_a_column_tells_apart_say_how_to_name_it() -> None:
+def test_equal_rows_error_names_target_configs() -> None:
     lines = ("1,5,0,8", "1,9,0,16")
     with pytest.raises(BrokenIncumbent) as caught:
         run_pairs.match_pairs(WANTED, RowCost(WANTED), pairs("m,budget_ms,err,us", lines, lines))

@@ -36,7 +36,7 @@ def timed(name: str, gain: float, pairs: int) -> ClassTiming:
 
 
 @pytest.mark.parametrize("pairs", [(4, 4), (4, 9), (9, 6)])
-def test_classes_that_settled_at_different_looks_have_one_mean(pairs: tuple[int, int]) -> None:
+def test_verdict_averages_classes_with_different_pair_counts(pairs: tuple[int, int]) -> None:
     of = target(classes=(ConfigClass(name="small", shape={"n": 1024}),
                          ConfigClass(name="large", shape={"n": 4096}, weight=3.0)))
     timings = {"small": timed("small", 0.1, pairs[0]), "large": timed("large", 0.2, pairs[1])}
@@ -59,7 +59,7 @@ def test_classes_that_settled_at_different_looks_have_one_mean(pairs: tuple[int,
     assert 1.1 < verdict.speedup_low < verdict.speedup < verdict.speedup_high < 1.25
 
 
-def test_a_row_has_the_time_that_is_not_scored_too() -> None:
+def test_row_includes_the_unscored_time() -> None:
     of = target(classes=(ConfigClass(name="small", shape={"n": 1024}),))
     both = replace(timed("small", 0.1, 4), other_ratios=(0.05, 0.06, 0.05, 0.06),
                    other_us=30.0, incumbent_other_us=33.0)
@@ -88,7 +88,7 @@ class Told(PairedBlocks):
                      elapsed_ns=0, untimed_ns=0)
 
 
-def test_a_duel_keeps_both_times() -> None:
+def test_paired_blocks_keep_both_times() -> None:
     duel = Told("wall")
     assert duel.run() == (pytest.approx(math.log(2)), pytest.approx(math.log(4 / 3)))
     assert [duel.us_per_call(side) for side in duel.order] == [8.0, 4.0]
@@ -127,7 +127,7 @@ def below(small: tuple[float, float], large: tuple[float, float], core: bool = F
     )
 
 
-def test_nothing_is_compared_with_an_incumbent_below_the_physical_floor() -> None:
+def test_incumbent_below_the_floor_is_compared_with_nothing() -> None:
     verdict = below((2.0, 0.5), (2.0, 3.0), core=True)
     small, large = verdict.rows
     assert small.outcome == "unmeasured" and small.log_ratio is small.low is small.high is None
@@ -144,21 +144,21 @@ def test_nothing_is_compared_with_an_incumbent_below_the_physical_floor() -> Non
 @pytest.mark.parametrize("approval", ["auto", "flagged", "review"])
 @pytest.mark.parametrize("times", [((2.0, 0.5), (2.0, 3.0)), ((2.0, 0.5), (2.0, 0.5)),
                                    ((2.0, 0.99), (3.0, 2.0))])
-def test_it_is_neither_kept_nor_held_against_the_candidate(
+def test_incumbent_below_the_floor_is_a_tie(
         approval: Literal["auto", "flagged", "review"],
         times: tuple[tuple[float, float], tuple[float, float]]) -> None:
     ruling = rule(below(*times), Policy(approval=approval))
     assert ruling.kind == "tie"
 
 
-def test_a_candidate_below_the_floor_is_the_one_to_blame() -> None:
+def test_candidate_below_the_floor_is_rejected() -> None:
     verdict = below((0.4, 0.5), (2.0, 3.0))
     assert [(f.rule, f.severity) for f in verdict.audit] == [("physical-floor", "reject")]
     assert verdict.rows[0].latency_us is None and verdict.rows[0].floor_us
     assert rule(verdict, Policy(approval="auto")).kind == "reject"
 
 
-def test_the_command_line_says_what_was_withheld(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line_reports_a_withheld_latency(capsys: pytest.CaptureFixture[str]) -> None:
     verdict = below((0.4, 0.5), (2.0, 3.0))
     print_verdict(verdict)
     assert capsys.readouterr().out.startswith(
@@ -172,7 +172,7 @@ def test_the_command_line_says_what_was_withheld(capsys: pytest.CaptureFixture[s
     assert exit_code(verdict) == 0
 
 
-def test_the_command_line_tells_what_else_was_rejected(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line_reports_further_rejections(capsys: pytest.CaptureFixture[str]) -> None:
     verdict = replace(below((2.0, 3.0), (2.0, 3.0)), audit=(
         Finding(rule="clock", severity="reject", detail="the clock\x1b[2J was set"),))
     print_verdict(verdict)
@@ -182,7 +182,7 @@ def test_the_command_line_tells_what_else_was_rejected(capsys: pytest.CaptureFix
     assert exit_code(Verdict(valid=False, rejected_reason="no")) == 1
 
 
-def test_the_command_line_tells_what_was_compiled(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line_reports_compiler_evidence(capsys: pytest.CaptureFixture[str]) -> None:
     print_verdict(Verdict(
         valid=True, correct=True, latency_us=2.0, latency_kind="predicted", evidence=(
             Evidence(kind="compiled", detail="sm_90 k (a): 12 registers"),

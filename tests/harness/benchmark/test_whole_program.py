@@ -22,14 +22,14 @@ from harness.verdict import Verdict
     ('{"loss": 2.5, "step_ms": 12}', "step_ms", 12.0),
     ("step_ms 7 ms\n", "step_ms", 7.0),
     ("it took step_ms: 41.2.", "step_ms", 41.2)])
-def test_the_last_number_after_its_name_counts(text: str, name: str, value: float) -> None:
+def test_last_number_after_the_name_counts(text: str, name: str, value: float) -> None:
     assert value_in(text, name) == value
 
 
 @pytest.mark.parametrize("text", ["", "mytokens/s: 3", "tokens/s: fast", "tokens/s: -1",
                                   "tokens/s: 0", "tokens/s: 1.2.3", "tokens/s: 9,999",
                                   "tokens/s: 1,234.5"])
-def test_without_a_number_above_zero_there_is_none(text: str) -> None:
+def test_missing_or_nonpositive_number_is_a_fault(text: str) -> None:
     with pytest.raises(BenchmarkFault):
         value_in(text, "tokens/s")
 
@@ -44,7 +44,7 @@ def judged(folder: Path, candidate: str, incumbent: str, metric: Metric | None) 
                    inventory.find("cpu"), Settings(scratch=str(folder / "scratch")))
 
 
-def test_a_gain_that_the_program_loses_shows(tmp_path: Path) -> None:
+def test_slower_program_is_reported(tmp_path: Path) -> None:
     verdict = judged(tmp_path, "print('step_ms: 11')", "print('step_ms: 10')",
                      Metric(name="step_ms"))
     assert verdict.latency_kind == "reported" and verdict.latency_us == pytest.approx(11_000)
@@ -52,19 +52,19 @@ def test_a_gain_that_the_program_loses_shows(tmp_path: Path) -> None:
     assert verdict.rows[0].outcome == "slower" and verdict.rows[0].pairs == 3
 
 
-def test_without_a_metric_the_programs_time_counts(tmp_path: Path) -> None:
+def test_wall_time_counts_without_a_metric(tmp_path: Path) -> None:
     spin = "import time; end = time.process_time() + {}\nwhile time.process_time() < end: pass"
     verdict = judged(tmp_path, spin.format(0.05), spin.format(1.0), None)
     assert (verdict.speedup or 0.0) > 1.5, verdict
 
 
-def test_a_program_that_fails_with_the_best_alone_is_the_bests_fault(tmp_path: Path) -> None:
+def test_program_failing_only_with_the_best_is_rejected(tmp_path: Path) -> None:
     verdict = judged(tmp_path, "raise SystemExit(3)", "print('step_ms: 10')",
                      Metric(name="step_ms"))
     assert not verdict.valid and "exited with 3" in (verdict.rejected_reason or "")
 
 
-def test_a_program_that_fails_without_it_too_is_refused(tmp_path: Path) -> None:
+def test_program_failing_without_the_best_is_bad_input(tmp_path: Path) -> None:
     for candidate in ("print('step_ms: 10')", "raise SystemExit(3)"):
         folder = tmp_path / str(len(candidate))
         folder.mkdir()
@@ -89,7 +89,7 @@ def program(folder: Path, left_s: float, seconds: float) -> Verdict:
 
 
 @pytest.mark.slow
-def test_with_little_time_left_there_are_fewer_runs(tmp_path: Path) -> None:
+def test_little_time_means_fewer_runs(tmp_path: Path) -> None:
     verdict = program(tmp_path, 5.0, 1.0)
     [row] = verdict.rows
     assert verdict.correct and row.pairs < RUNS and verdict.wall_s < 6
@@ -100,15 +100,15 @@ def test_with_little_time_left_there_are_fewer_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("left_s", "seconds"), [(1.5, 1.0), (1.0, 30.0)])
-def test_where_not_even_one_run_of_each_fits_that_is_said(tmp_path: Path, left_s: float,
-                                                          seconds: float) -> None:
+def test_no_time_for_one_pair_is_reported(tmp_path: Path, left_s: float,
+                                          seconds: float) -> None:
     verdict = program(tmp_path, left_s, seconds)
     assert [one.kind for one in verdict.evidence] == [LEFT_OUT] and verdict.wall_s < left_s + 2
     assert (verdict.rejected_reason or "").startswith(f"not run: {left_s:.0f} s are left, one run "
                                                       "takes about ")
 
 
-def test_budget_counts_what_a_run_has_taken() -> None:
+def test_time_budget_uses_the_longest_run() -> None:
     now = [0.0]
     budget = TimeBudget(10.0, lambda: now[0])
     assert budget.holds(2)

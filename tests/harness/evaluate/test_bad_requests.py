@@ -80,7 +80,7 @@ def mutated(rng: random.Random, document: Any,
     return mutations.text(rng, write(document))
 
 
-def test_a_bad_manifest_is_a_json_error_and_exit_2(entry: Entry) -> None:
+def test_bad_manifest_is_a_json_error_and_exit_2(entry: Entry) -> None:
     path = entry.manifest.with_name("mutated.yaml")
 
     def one(rng: random.Random) -> int:
@@ -96,7 +96,7 @@ def test_a_bad_manifest_is_a_json_error_and_exit_2(entry: Entry) -> None:
     assert codes[2] > 200 and codes[0] > 40 and set(codes) <= {0, 1, 2, 3}, codes
 
 
-def test_a_bad_task_is_a_json_error_and_exit_2(entry: Entry) -> None:
+def test_bad_task_is_a_json_error_and_exit_2(entry: Entry) -> None:
     def one(rng: random.Random) -> int:
         entry.task = mutated(rng, TASK)
         return entry.run(str(entry.manifest))[0]
@@ -108,7 +108,7 @@ def test_a_bad_task_is_a_json_error_and_exit_2(entry: Entry) -> None:
     assert codes[2] > 150 and codes[0] > 20 and set(codes) == {0, 2}, codes
 
 
-def test_a_bad_configuration_is_a_verdict_or_exit_2(entry: Entry) -> None:
+def test_bad_configuration_is_a_verdict_or_exit_2(entry: Entry) -> None:
     def one(rng: random.Random) -> int:
         given = mutated(rng, CONFIG, mutations.as_json).decode(errors="surrogateescape")
         code, told = entry.run(str(entry.manifest), f"--config={given}")
@@ -120,7 +120,7 @@ def test_a_bad_configuration_is_a_verdict_or_exit_2(entry: Entry) -> None:
     assert set(codes) == {0, 1, 2} and min(codes.values()) > 4, codes
 
 
-def test_a_bad_patch_is_a_verdict_and_exit_1(entry: Entry) -> None:
+def test_bad_patch_is_a_verdict_and_exit_1(entry: Entry) -> None:
     path = entry.folder / "mutated.patch"
 
     def one(rng: random.Random) -> int:
@@ -131,7 +131,7 @@ def test_a_bad_patch_is_a_verdict_and_exit_1(entry: Entry) -> None:
     assert set(codes) == {0, 1} and codes[1] > 10, codes
 
 
-def test_a_bad_request_is_an_error_line_and_exit_2(
+def test_bad_request_is_an_error_line_and_exit_2(
         entry: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
     requests: list[EvaluateRequest] = []
     monkeypatch.setattr(harness_client, "evaluate",
@@ -178,7 +178,7 @@ def real(*words: object) -> tuple[int, Any]:
     b"target_op: " + b"x" * 200_000, b'target_op: "\\U00110000"\n',
     b'target_op: a\ntarget: {task: "\\ud800"}\n'],
     ids=["empty", "binary", "deep", "alias", "long", "beyond-unicode", "surrogate"])
-def test_the_real_command_on_a_bad_manifest(tmp_path: Path, text: bytes) -> None:
+def test_real_command_refuses_a_bad_manifest(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "bad.yaml").write_bytes(text)
     assert real(tmp_path / "bad.yaml")[0] == 2
 
@@ -188,7 +188,7 @@ def test_the_real_command_on_a_bad_manifest(tmp_path: Path, text: bytes) -> None
     mutations.as_yaml({**TASK, "classes": [{"name": "huge", "shape": {"n": 2**62}}]}),
     mutations.as_yaml({**TASK, "reference": "../../etc/passwd"})],
     ids=["binary", "no-arguments", "huge", "outside"])
-def test_the_real_command_on_a_bad_task(tmp_path: Path, text: bytes) -> None:
+def test_real_command_refuses_a_bad_task(tmp_path: Path, text: bytes) -> None:
     manifest = campaigns.project(tmp_path / "p")
     manifest.with_name("task.yaml").write_bytes(text)
     repos.git(manifest.parent, "commit", "-q", "-a", "-m", "another task")
@@ -199,8 +199,8 @@ def test_the_real_command_on_a_bad_task(tmp_path: Path, text: bytes) -> None:
     (("--config", "{"), 2), (("--config", '{"PASSES": 3}'), 1), (("--config", "\udcff"), 2),
     (("--patch", "missing"), 2), (("--patch", "bad.patch"), 1), (("--ref", "nowhere"), 1)],
     ids=["torn", "no-choice", "no-text", "missing", "torn-patch", "no-commit"])
-def test_the_real_command_on_a_bad_candidate(plain: Path, tmp_path: Path,
-                                             words: tuple[str, str], code: int) -> None:
+def test_real_command_refuses_a_bad_candidate(plain: Path, tmp_path: Path,
+                                              words: tuple[str, str], code: int) -> None:
     (tmp_path / "bad.patch").write_text(PATCH.replace("-#define", "-#undef"))
     flag, word = words
     assert real(plain, flag, tmp_path / word if flag == "--patch" else word)[0] == code
@@ -210,8 +210,8 @@ def test_the_real_command_on_a_bad_candidate(plain: Path, tmp_path: Path,
     ("void scale( {\n", "does not compile"),
     (campaigns.KERNEL.replace("x[i] * 2.0f", "*(volatile float *)0"), "SIGSEGV"),
     (campaigns.KERNEL.replace("2.0f", "3.0f"), "")], ids=["torn", "crash", "wrong"])
-def test_the_real_command_judges_a_bad_candidate(plain: Path, tmp_path: Path, kernel: str,
-                                                 words: str) -> None:
+def test_real_command_judges_a_bad_candidate(plain: Path, tmp_path: Path, kernel: str,
+                                             words: str) -> None:
     """To the end: what it is given is in order but for the candidate."""
     path = tmp_path / "bad.patch"
     path.write_text("".join(difflib.unified_diff(

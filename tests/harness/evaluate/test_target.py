@@ -40,14 +40,14 @@ def read(tmp_path: Path, text: str) -> Target:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
-def test_the_examples_are_good_tasks(path: Path) -> None:
+def test_example_tasks_are_valid(path: Path) -> None:
     task = target.load(path)
     assert len(task.classes) >= 3
     assert all(min(task.work(c)) > 0 for c in task.classes)
     assert (path.parent / task.source).is_file() and (path.parent / task.reference_file).is_file()
 
 
-def test_a_task_is_read_with_its_numbers_filled_in(tmp_path: Path) -> None:
+def test_task_sizes_are_resolved(tmp_path: Path) -> None:
     task = read(tmp_path, GOOD)
     tall, wide = task.classes
     assert [t.shape for t in task.tensors(tall)] == [(100, 6), (100, 3), (), ()]
@@ -122,7 +122,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("text", "message"), BAD)
-def test_a_bad_task_is_told_with_its_line(text: str, message: str, tmp_path: Path) -> None:
+def test_bad_task_error_names_the_line(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         read(tmp_path, text)
     told = str(caught.value).removeprefix(f"{tmp_path}/")
@@ -130,7 +130,7 @@ def test_a_bad_task_is_told_with_its_line(text: str, message: str, tmp_path: Pat
     assert "\n" not in told and caught.value.exit_code == 2
 
 
-def test_a_task_that_is_no_file(tmp_path: Path) -> None:
+def test_unreadable_task_file_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "gone.yaml", Path("/dev/zero")):
         with pytest.raises(InputError):
             target.load(path)
@@ -143,7 +143,7 @@ def test_a_task_that_is_no_file(tmp_path: Path) -> None:
     ("2*m*n", 30), ("m + n - 1", 7), ("m // 2", 1), ("m % 2", 1), ("-m", -3), ("n / 2", 2.5),
     (7, 7), (0.5, 0.5), ("1e-6", 1e-6), ("(m + n) * (m - n)", -16),
 ])
-def test_arithmetic(expression: str | float, value: float) -> None:
+def test_arithmetic_is_evaluated(expression: str | float, value: float) -> None:
     assert evaluate_expression(expression, {"m": 3, "n": 5}) == value
 
 
@@ -152,7 +152,7 @@ def test_arithmetic(expression: str | float, value: float) -> None:
     "lambda: 1", "'a' * 9", "True", "1j", "m @ n", "~m", "m; n", "", " ", "(", "x", "m\n+n", "\0",
     "(" * 199, "-" * 199 + "1", "1" * 201, "9" * 190 + "/0", "m & n", "{m}", "m := 3", "None",
 ])
-def test_nothing_but_arithmetic(expression: str) -> None:
+def test_only_arithmetic_is_allowed(expression: str) -> None:
     try:
         value = evaluate_expression(expression, {"m": 3, "n": 5})
     except InputError as error:

@@ -51,7 +51,7 @@ NEARLY = st.fixed_dictionaries(
 
 
 @given(PLAIN | NEARLY)
-def test_the_same_values_fit_as_with_msgspec(value: Any) -> None:
+def test_converter_accepts_what_msgspec_accepts(value: Any) -> None:
     try:
         wanted = msgspec.convert(value, Outer)
     except msgspec.ValidationError:
@@ -72,7 +72,7 @@ INNER = {"name": "n"}
     {"inner": INNER, "table": {"x": "y"}}, {"inner": {"name": "n", "size": 1.5}},
     {"inner": {"name": "n", "share": "x"}}, {"inner": 1}, {"inner": INNER, "rest": {}},
 ])
-def test_what_does_not_fit_is_told_in_msgspecs_words(value: Any) -> None:
+def test_conversion_errors_have_msgspecs_format(value: Any) -> None:
     with pytest.raises(msgspec.ValidationError) as theirs:
         msgspec.convert(value, Outer)
     with pytest.raises(ConvertError) as mine:
@@ -80,7 +80,7 @@ def test_what_does_not_fit_is_told_in_msgspecs_words(value: Any) -> None:
     assert str(mine.value).replace('"', "'") == str(theirs.value).replace('"', "'")
 
 
-def test_unknown_keys_are_dropped_or_told() -> None:
+def test_unknown_keys_are_dropped_or_refused() -> None:
     value = {"inner": {"name": "n", "color": 1}}
     assert ours.convert(value, Outer).inner.name == "n"
     with pytest.raises(ConvertError, match=r"unknown field `color` - at `\$\.inner`"):
@@ -100,7 +100,7 @@ class Dog:
 
 
 @pytest.mark.parametrize("animal", [Cat(3), Dog()])
-def test_a_tag_tells_dataclasses_apart(animal: Cat | Dog) -> None:
+def test_tag_selects_the_dataclass(animal: Cat | Dog) -> None:
     assert from_json(to_json(animal), Cat | Dog) == animal
     with pytest.raises(ConvertError):
         from_json(b'{"type": "cow"}', Cat | Dog)
@@ -108,12 +108,12 @@ def test_a_tag_tells_dataclasses_apart(animal: Cat | Dog) -> None:
 
 @pytest.mark.parametrize("text", [b"", b"{", b"NaN", b"[Infinity]", b"\xff", b"[" * 100_000,
                                   b"1" + b"0" * 5000])
-def test_what_is_no_json_is_told(text: bytes) -> None:
+def test_invalid_json_is_refused(text: bytes) -> None:
     with pytest.raises(ConvertError):
         from_json(text, Outer)
 
 
-def test_numbers_that_are_not_finite_become_null() -> None:
+def test_non_finite_numbers_become_null() -> None:
     assert to_json([math.nan, math.inf, 1.5]) == b"[null,null,1.5]"
 
 
