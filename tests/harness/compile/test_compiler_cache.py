@@ -1,4 +1,4 @@
-"""Compilers' caches: private to whatever runs a candidate, seeded with copies of the baseline's."""
+"""Compiler caches are private to each run of a candidate and seeded with the baseline's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.benchmark_case import BENCH, FILES, KERNEL, judge, kernel, ta
 
 
 def home_with(path: Path, **files: str) -> Path:
-    """A HOME in which something was compiled; `__` in a name stands for `/`."""
+    """Return a HOME with compiled files; `__` in a name stands for `/`."""
     for name, text in files.items():
         place = path / "jit" / name.replace("__", "/")
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -35,7 +35,7 @@ def home_with(path: Path, **files: str) -> Path:
 
 
 def settings_for(campaign: Path, purpose: str) -> dict[str, str]:
-    """What a campaign's verdict of some purpose is told of caches."""
+    """Return the cache settings of a campaign's verdict for a purpose."""
     return {"warm_cache": baseline_cache.warm_for(campaign, purpose),
             "keep_cache": baseline_cache.keep_for(campaign, purpose)}
 
@@ -61,7 +61,7 @@ def test_every_cache_lies_in_a_private_home(name: str, tmp_path: Path) -> None:
 
 # seeds
 
-def test_each_seed_is_a_copy_that_nobody_can_write_back_to(tmp_path: Path) -> None:
+def test_writes_to_a_seeded_copy_do_not_reach_the_kept_cache(tmp_path: Path) -> None:
     campaign = tmp_path / "campaign"
     campaign.mkdir()
     home = home_with(tmp_path / "base", triton__ab__k="cubin", aiter__m__so="library")
@@ -85,7 +85,7 @@ def test_each_seed_is_a_copy_that_nobody_can_write_back_to(tmp_path: Path) -> No
                    for p in (slot / "jit").rglob("*") if p.is_file())
 
 
-def test_the_cache_is_kept_once(tmp_path: Path) -> None:
+def test_cache_is_kept_once(tmp_path: Path) -> None:
     home = home_with(tmp_path / "base", triton__k="first", triton__k_lock="x")
     (home / "jit" / "triton" / "k.lock").write_text("held")
     assert baseline_cache.keep(tmp_path, home).files == 2
@@ -98,7 +98,7 @@ def test_the_cache_is_kept_once(tmp_path: Path) -> None:
     assert (baseline_cache.cache_folder(tmp_path) / "triton" / "k").read_text() == "first"
 
 
-def test_what_is_not_there_is_no_seed(tmp_path: Path) -> None:
+def test_missing_cache_seeds_nothing(tmp_path: Path) -> None:
     assert baseline_cache.seed(tmp_path, tmp_path / "slot").files == 0
     assert baseline_cache.keep(tmp_path, tmp_path / "empty").files == 0
     (tmp_path / "bare" / "jit").mkdir(parents=True)
@@ -106,15 +106,15 @@ def test_what_is_not_there_is_no_seed(tmp_path: Path) -> None:
     assert not baseline_cache.cache_folder(tmp_path).exists() and not baseline_cache.drop(tmp_path)
 
 
-def test_a_home_that_has_compiled_already_is_left_alone(tmp_path: Path) -> None:
+def test_home_with_compiled_code_is_not_seeded(tmp_path: Path) -> None:
     baseline_cache.keep(tmp_path, home_with(tmp_path / "base", triton__k="warm"))
     mine = home_with(tmp_path / "slot", triton__k="mine")
     assert baseline_cache.seed(tmp_path, mine).files == 0
     assert contents(mine / "jit") == {"triton/k": "mine"}
 
 
-def test_tritons_lists_of_files_name_the_copy(tmp_path: Path) -> None:
-    """They hold whole paths: as they are, every slot would read the baseline's own files."""
+def test_tritons_file_lists_name_the_copy(tmp_path: Path) -> None:
+    """They contain absolute paths; unchanged, every slot would read the baseline's files."""
     home = home_with(tmp_path / "base", triton__ab__k="cubin")
     listed = home / "jit" / "triton" / "ab" / "__grp__k.json"
     listed.write_text(json.dumps({"child_paths": {"k": str(listed.with_name("k"))}}))
@@ -127,15 +127,14 @@ def test_tritons_lists_of_files_name_the_copy(tmp_path: Path) -> None:
     assert str(home) in group.read_text()
 
 
-def test_a_cache_that_is_too_large_is_not_kept(tmp_path: Path,
-                                               monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_cache_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiler_cache, "MOST_BYTES", 3)
     assert baseline_cache.keep(tmp_path, home_with(tmp_path / "base", triton__k="four")).files == 0
     assert not baseline_cache.cache_folder(tmp_path).exists()
     assert not baseline_cache.cache_folder(tmp_path).with_name("warm.new").exists()
 
 
-def test_a_dropped_cache_does_not_come_back(tmp_path: Path) -> None:
+def test_dropped_cache_does_not_come_back(tmp_path: Path) -> None:
     home = home_with(tmp_path / "base", triton__k="warm")
     baseline_cache.keep(tmp_path, home)
     assert baseline_cache.drop(tmp_path) and not baseline_cache.drop(tmp_path)
@@ -145,7 +144,7 @@ def test_a_dropped_cache_does_not_come_back(tmp_path: Path) -> None:
 
 # copies
 
-def test_copies_leave_out_what_leads_out(tmp_path: Path) -> None:
+def test_copies_leave_out_links_that_lead_outside(tmp_path: Path) -> None:
     source = tmp_path / "source"
     (source / "deep").mkdir(parents=True)
     (source / "deep" / "file").write_text("x")
@@ -162,7 +161,7 @@ def test_copies_leave_out_what_leads_out(tmp_path: Path) -> None:
     assert (tmp_path / "target" / "deep" / "file").stat().st_mtime_ns == 1_600_000_000_123_456_789
 
 
-def test_a_copy_that_is_too_large_leaves_nothing(tmp_path: Path) -> None:
+def test_too_large_copy_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "file").write_bytes(b"x" * 1000)
     with pytest.raises(FolderTooLarge):
@@ -170,7 +169,7 @@ def test_a_copy_that_is_too_large_leaves_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "target").exists()
 
 
-def test_a_copy_is_not_written_through_a_link_in_its_place(tmp_path: Path) -> None:
+def test_copy_is_not_written_through_a_planted_link(tmp_path: Path) -> None:
     (tmp_path / "source").write_text("new")
     (tmp_path / "precious").write_text("old")
     (tmp_path / "target").symlink_to(tmp_path / "precious")
@@ -182,9 +181,8 @@ def test_a_copy_is_not_written_through_a_link_in_its_place(tmp_path: Path) -> No
         copy_file(tmp_path / "link", tmp_path / "other")
 
 
-def test_a_file_system_that_clones_is_asked_and_others_copied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_cloned_where_possible_and_copied_elsewhere(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "source").write_bytes(os.urandom(100_000))
     for name in ("as it is", "none"):
         if name == "none":
@@ -206,7 +204,7 @@ cache = os.path.join(os.environ["TRITON_CACHE_DIR"], "compiled")
 NEEDS_WARM = COMPILES + "assert open(cache).read() == 'by the baseline', 'cold'\n"
 
 
-def test_a_candidate_starts_with_what_the_baseline_compiled(tmp_path: Path) -> None:
+def test_candidate_starts_with_the_baselines_compiled_code(tmp_path: Path) -> None:
     base = kernel(100.0, COMPILES + "os.makedirs(os.path.dirname(cache), exist_ok=True)\n"
                   "if not os.path.exists(cache): open(cache, 'w').write('by the baseline')\n")
     settings = settings_for(tmp_path, baseline_cache.BASELINE)
@@ -238,15 +236,14 @@ if os.path.getsize(cache) <= {slow}: time.sleep(1000)
 
 
 @pytest.mark.parametrize(("slow", "correct"), [(1, True), (2, False)])
-def test_a_cold_compile_that_runs_out_of_time_is_tried_once_more(
-    tmp_path: Path, slow: int, correct: bool
-) -> None:
+def test_cold_compile_that_times_out_is_tried_once_more(tmp_path: Path, slow: int,
+                                                        correct: bool) -> None:
     verdict = judge(tmp_path, kernel(50.0, COLD.format(slow=slow)), wanted=target(timeout_s=1.0))
     assert verdict.correct is correct
     assert correct or verdict.rejected_reason == "ran past its limit of 1 s"
 
 
-def test_a_run_that_hangs_once_it_is_warm_is_not_tried_again(tmp_path: Path) -> None:
+def test_hanging_run_with_a_warm_cache_is_not_repeated(tmp_path: Path) -> None:
     hangs = COLD.format(slow=0) + "if os.path.getsize(cache) == 2: time.sleep(1000)\n"
     verdict = judge(tmp_path, kernel(50.0, hangs), wanted=target(timeout_s=1.0))
     assert verdict.rejected_reason == "ran past its limit of 1 s"
@@ -259,7 +256,8 @@ def test_a_run_that_hangs_once_it_is_warm_is_not_tried_again(tmp_path: Path) -> 
     ("triton", rejected("class a: crashed (SIGSEGV)"), False),
     ("triton", Verdict(valid=True, correct=False), False),
 ])
-def test_which_kernels_are_judged_again(language: str, verdict: Verdict, again: bool) -> None:
+def test_only_kernels_that_timed_out_cold_are_judged_again(language: str, verdict: Verdict,
+                                                           again: bool) -> None:
     assert baseline_cache.cold_timeout(verdict, language) is again
 
 
@@ -279,8 +277,8 @@ sys.path.insert(0, str(place.parent))
 
 
 @pytest.mark.slow
-def test_a_cache_that_hides_changes_is_given_up(tmp_path: Path) -> None:
-    """Seeded with it, a library that was compiled for the baseline would be run for all."""
+def test_cache_that_hides_changes_is_dropped(tmp_path: Path) -> None:
+    """Its seed would run the library compiled for the baseline for every candidate."""
     bench = BY_NAME + BENCH
     files = {"bench.py": bench}
     assert judge(tmp_path / "base", KERNEL, files=files,
@@ -308,8 +306,8 @@ def test_a_cache_that_hides_changes_is_given_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_triton_itself_reads_the_copy(tmp_path: Path) -> None:
-    """With the cache manager of the Triton that is installed."""
+def test_triton_reads_the_copy(tmp_path: Path) -> None:
+    """Uses the cache manager of the installed Triton."""
     pytest.importorskip("triton")
     write = ("from triton.runtime.cache import FileCacheManager as F\nf = F('ab' * 32)\n"
              "path = f.put(b'cubin', 'k.cubin')\nf.put_group('k.json', {'k.cubin': path})\n")

@@ -1,4 +1,4 @@
-"""The Triton examples' variants: right on ragged shapes, and compiled for the card they are for."""
+"""Every variant of the Triton examples is right on ragged shapes and compiles for its card."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ PAGED: dict[str, Config] = {
 
 def paged(seqs: int, mtp: int, heads: int, kv_heads: int, head_size: int, block_size: int,
           context: int) -> list[object]:
-    """Return arguments of paged attention: shapes, whole numbers with a bound, and scalars."""
+    """Return arguments of paged attention: shapes, bounded integers, and scalars."""
     query, cache = [seqs, mtp, heads, head_size], [9, kv_heads, block_size, head_size]
     tables = {"below": 9, "shape": [seqs, -(-context // block_size)]}
     return [query, cache, cache, tables, {"below": 16, "shape": [seqs]}, context, query]
@@ -75,7 +75,7 @@ VARIANTS: dict[str, dict[str, Config]] = {"matmul_triton": MATMUL, "softmax_trit
 
 
 def source(example: str, config: Config) -> str:
-    """Return the example with knobs set; what it requires is met."""
+    """Return the example with knobs set that meet its requirements."""
     text = knobs.read(EXAMPLES / example / "kernel.py")
     found = knobs.find(text, language="triton")
     checked = knobs.check(found, config, knobs.requirements(text, found))
@@ -112,8 +112,8 @@ for folder, entry, cases in json.load(sys.stdin):
 
 
 @pytest.mark.slow
-def test_every_variant_is_right_where_tiles_do_not_fit(tmp_path: Path) -> None:
-    """All of them interpreted in one child: an import of Triton takes longer than all of it."""
+def test_every_variant_is_right_on_ragged_shapes(tmp_path: Path) -> None:
+    """All are interpreted in one child, since importing Triton takes longer than all of them."""
     jobs, names = [], []
     for example, variants in VARIANTS.items():
         for name, config in variants.items():
@@ -134,8 +134,8 @@ def test_every_variant_is_right_where_tiles_do_not_fit(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("example", SIZES)
-def test_the_harness_finds_the_examples_right(tmp_path: Path, example: str) -> None:
-    """With inputs widened, as bfloat16 has to be there, the audit, and every class."""
+def test_harness_finds_the_examples_right(tmp_path: Path, example: str) -> None:
+    """With widened bfloat16 inputs, the audit, and every class."""
     task = load(EXAMPLES / example / "task.yaml")
     variant = "persistent" if example == "softmax_triton" else "all of it"
     text = source(example, {**SIZES[example], **VARIANTS[example][variant]})
@@ -197,7 +197,7 @@ def test_queries_of_a_group_are_multiplied_on_matrix_units(tmp_path: Path) -> No
         ("decode_kernel", 8 * 16), ("combine_kernel", 32)]
 
 
-def test_what_does_not_fit_a_card_is_not_offered() -> None:
+def test_configurations_that_do_not_fit_a_card_are_excluded() -> None:
     text = knobs.read(EXAMPLES / "matmul_triton" / "kernel.py")
     found = knobs.find(text, language="triton")
     required = knobs.requirements(text, found)

@@ -53,8 +53,7 @@ def kernel_at(folder: Path, source: str) -> Kernel:
                   identity="", root=str(folder), place=Place(device="cuda:0", scratch=str(folder)))
 
 
-def test_what_is_given_is_what_another_process_would_compile(tmp_path: Path,
-                                                             zygote: Zygote) -> None:
+def test_given_code_is_what_another_process_would_compile(tmp_path: Path, zygote: Zygote) -> None:
     with compiler(tmp_path, zygote) as made:
         key = made.expect(DOUBLE)
         assert made.expect(DOUBLE) == key
@@ -100,7 +99,7 @@ FAULTS = {
 }
 
 
-def test_what_goes_wrong_while_compiling_is_an_answer(tmp_path: Path, zygote: Zygote) -> None:
+def test_compile_errors_are_returned_as_results(tmp_path: Path, zygote: Zygote) -> None:
     outside = str(tmp_path / "outside")
     with compiler(tmp_path, zygote, limits=replace(LIMITS, wall_s=6.0)) as made:
         keys = {name: made.expect(source.replace("{outside!r}", repr(outside)))
@@ -115,7 +114,7 @@ def test_what_goes_wrong_while_compiling_is_an_answer(tmp_path: Path, zygote: Zy
     assert not os.path.exists(outside) and not (tmp_path / "ahead" / "x").exists()
 
 
-def test_a_planted_cache_is_copied_as_plain_files_only(tmp_path: Path) -> None:
+def test_only_plain_files_of_a_planted_cache_are_copied(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("mine")
     entry = tmp_path / "cache" / ("A" * 52)
@@ -138,8 +137,8 @@ def test_a_planted_cache_is_copied_as_plain_files_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("planted", ["the cache", "its folder", "an entry", "a part", "an index"])
-def test_links_in_a_candidates_home_lead_nowhere(planted: str, tmp_path: Path) -> None:
-    """What the unconfined harness copies there must not land where a candidate points."""
+def test_links_in_a_candidates_home_are_not_followed(planted: str, tmp_path: Path) -> None:
+    """The unconfined harness must not write where a candidate's link points."""
     key, victim = "A" * 52, tmp_path / "victim"
     entry = tmp_path / "cache" / key
     entry.mkdir(parents=True)
@@ -158,7 +157,7 @@ def test_links_in_a_candidates_home_lead_nowhere(planted: str, tmp_path: Path) -
     assert (place / key / "k.json").read_text() == "evil" and not place.is_symlink()
 
 
-def test_as_many_at_a_time_as_there_are_workers(tmp_path: Path, zygote: Zygote) -> None:
+def test_as_many_compile_at_a_time_as_there_are_workers(tmp_path: Path, zygote: Zygote) -> None:
     sleeping = "import time\ntime.sleep(2)\n"
     with compiler(tmp_path, zygote, workers=4) as made:
         assert made.get(made.expect(DOUBLE)).resources  # whoever comes first waits for the zygote
@@ -173,8 +172,8 @@ def test_as_many_at_a_time_as_there_are_workers(tmp_path: Path, zygote: Zygote) 
     assert any(made.future(key).cancelled() for key in last)
 
 
-def test_a_screen_refuses_what_cannot_be_launched_before_it_is(tmp_path: Path,
-                                                               zygote: Zygote) -> None:
+def test_screening_refuses_unlaunchable_configurations_before_they_run(tmp_path: Path,
+                                                                       zygote: Zygote) -> None:
     source = DOUBLE.replace("import torch", "WARPS = 4  # kopt: knob WARPS in [4, 64]\n"
                             "import torch").replace("(x, out, n)\n", "(x, out, n, "
                                                     "num_warps=WARPS)\n")
@@ -200,7 +199,7 @@ def test_a_screen_refuses_what_cannot_be_launched_before_it_is(tmp_path: Path,
         screen.close()
 
 
-def test_how_far_first_blocks_are_behind() -> None:
+def test_first_blocks_are_compared_with_the_best_trials() -> None:
     leader = BestQuickTimes(target())
     assert leader.behind({"odd": 1e9}) == 0.0
     leader.take(None, {"odd": 1.0})

@@ -1,4 +1,4 @@
-"""What can run on several streams has a card's queues; only what surely runs on one has one."""
+"""Only a kernel that certainly uses one stream runs with one of the card's queues."""
 
 from __future__ import annotations
 
@@ -54,19 +54,19 @@ def written(folder: Path, files: dict[str, str]) -> Path:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_surely_runs_on_one_stream(name: str, tmp_path: Path) -> None:
+def test_only_understood_sources_use_one_stream(name: str, tmp_path: Path) -> None:
     files, wanted = CASES[name]
     assert one_stream(written(tmp_path, files), tmp_path / "kernel.py") is wanted
 
 
-def test_a_source_that_is_not_there_may_use_several(tmp_path: Path) -> None:
+def test_missing_source_may_use_several_streams(tmp_path: Path) -> None:
     assert not one_stream(tmp_path, tmp_path / "kernel.py")
 
 
 @pytest.mark.parametrize(("language", "cards", "wanted"), [
     ("triton", 1, True), ("triton", 2, False), ("python", 1, False)])
-def test_only_triton_on_one_card_is_trusted_to(
-        language: str, cards: int, wanted: bool, tmp_path: Path) -> None:
+def test_only_triton_on_one_card_can_use_one_stream(language: str, cards: int, wanted: bool,
+                                                    tmp_path: Path) -> None:
     written(tmp_path, {"kernel.py": PLAIN})
     of = target(language="python")
     place = kernel.place_on(inventory.find("cpu"), "python", scratch=str(tmp_path), env={},

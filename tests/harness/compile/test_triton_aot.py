@@ -1,4 +1,4 @@
-"""Ahead-of-time compilation for cards that are not there, and what follows from it."""
+"""Kernels are compiled ahead of time for absent cards, and their limits follow from it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def inspect(folder: Path, source: str, *names: str, of: Target | None = None,
     )
 
 
-def test_all_architectures_at_once(tmp_path: Path) -> None:
+def test_all_architectures_are_compiled_at_once(tmp_path: Path) -> None:
     names = ("sm_80", "sm_90", "sm_100", "sm_120", "gfx90a", "gfx942", "gfx950")
     found = inspect(tmp_path, DOUBLE, *names)
     assert [one.arch for one in found] == list(names)
@@ -42,7 +42,7 @@ def test_all_architectures_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["matmul_triton", "softmax_triton"])
-def test_both_examples_on_every_architecture(tmp_path: Path, name: str) -> None:
+def test_examples_compile_for_every_architecture(tmp_path: Path, name: str) -> None:
     task = load(EXAMPLES / name / "task.yaml")
     task = replace(task, classes=tuple(c for c in task.classes if c.name == "square"))
     names = ["sm_80", "sm_100", "sm_120", "gfx90a", "gfx950"]
@@ -64,7 +64,7 @@ def test_both_examples_on_every_architecture(tmp_path: Path, name: str) -> None:
             assert turn.flops in (2 * 32**3, 4 * 2 * 32**3)  # AMD's four waves do it all, each
 
 
-def test_every_class_and_every_config(tmp_path: Path) -> None:
+def test_every_class_and_config_is_compiled(tmp_path: Path) -> None:
     example = EXAMPLES / "matmul_triton"
     task = load(example / "task.yaml")
     found = shared_zygotes.inspect(task, example, "sm_90", tmp_path)
@@ -82,7 +82,7 @@ def test_every_class_and_every_config(tmp_path: Path) -> None:
     assert all(one.shared_bytes > 60_000 and (one.occupancy or 1) < 0.5 for one in big)
 
 
-def test_more_shared_memory_than_there_is_is_told(tmp_path: Path) -> None:
+def test_too_much_shared_memory_is_reported(tmp_path: Path) -> None:
     task = load(EXAMPLES / "matmul_triton" / "task.yaml")
     source = knobs.read(EXAMPLES / "matmul_triton" / "kernel.py")
     source = knobs.apply(source, {"BLOCK_M": 256, "BLOCK_N": 256, "BLOCK_K": 128, "NUM_WARPS": 8,
@@ -96,7 +96,7 @@ def test_more_shared_memory_than_there_is_is_told(tmp_path: Path) -> None:
     assert first.value == found[0].shared_bytes and first.config_class == "square"
 
 
-def test_spills_are_found(tmp_path: Path) -> None:
+def test_spills_are_reported(tmp_path: Path) -> None:
     source = DOUBLE.replace("64", "4096").replace("(x, out, n)\n", "(x, out, n, num_warps=1, "
                                                   "maxnreg=32)\n").replace(
         "    tl.store(out + at, 2 * tl.load(x + at, mask=at < n)",
@@ -115,14 +115,14 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_what_cannot_be_compiled_says_why(tmp_path: Path, name: str) -> None:
+def test_uncompilable_target_states_why(tmp_path: Path, name: str) -> None:
     source, reason = FAULTS[name]
     with pytest.raises(triton_aot.AotError) as raised:
         inspect(tmp_path, source)
     assert reason in raised.value.what
 
 
-def test_a_kernel_that_does_not_compile_is_told_by_class(tmp_path: Path) -> None:
+def test_compile_error_is_reported_by_class(tmp_path: Path) -> None:
     found = inspect(tmp_path, DOUBLE.replace("2 * tl.load", "no_such_name * tl.load"))
     assert "no_such_name" in found[0].error
     assert triton_aot.bottlenecks_of(found)[0].limiter == "does not compile"
@@ -137,7 +137,7 @@ def resources(**fields: Any) -> KernelResources:
     return KernelResources(**(given | fields))
 
 
-def test_bottlenecks_are_ranked_and_only_what_all_configs_share() -> None:
+def test_limits_are_ranked_and_shared_by_all_configs() -> None:
     spilled = resources(config="a", spills=64)
     assert [x.limiter for x in triton_aot.bottlenecks_of([spilled])] == ["register spills"]
     assert triton_aot.bottlenecks_of([spilled, resources(config="b")]) == ()
@@ -159,8 +159,8 @@ def test_bottlenecks_are_ranked_and_only_what_all_configs_share() -> None:
     ("sm_80", 40, 0, 128, 0.75, "registers"),
     ("sm_120", 32, 0, 1024, 2 / 3, "warps"),
 ])
-def test_occupancy(name: str, registers: int, shared: int, threads: int, share: float,
-                   limiter: str) -> None:
+def test_occupancy_has_its_limiter(name: str, registers: int, shared: int, threads: int,
+                                   share: float, limiter: str) -> None:
     known = architectures.find(name)
     assert known is not None
     fit = architectures.occupancy(known, registers=registers, shared_bytes=shared, threads=threads)
@@ -173,8 +173,8 @@ def test_occupancy(name: str, registers: int, shared: int, threads: int, share: 
     (8, 32768, 256, 0.25, "shared memory"), (2, 32768, 512, 0.25, "registers"),
     (8, 65537, 256, 0.0, "shared memory"),
 ])
-def test_occupancy_of_amd_counts_what_a_launch_asks_for(
-        waves: int | None, shared: int, threads: int, share: float | None, limiter: str) -> None:
+def test_occupancy_of_amd_counts_the_requested_waves(waves: int | None, shared: int, threads: int,
+                                                     share: float | None, limiter: str) -> None:
     known = architectures.find("gfx942")
     assert known is not None
     fit = architectures.occupancy(
@@ -183,7 +183,7 @@ def test_occupancy_of_amd_counts_what_a_launch_asks_for(
     assert (fit and fit.share) == share and (fit is None or fit.limiter == limiter)
 
 
-def test_architectures_by_the_names_that_tools_give() -> None:
+def test_architectures_are_found_by_the_tools_names() -> None:
     assert architectures.find("gfx942:sramecc+:xnack-") is architectures.find("gfx942")
     assert architectures.find("sm_90a") is architectures.find("sm_90")
     assert architectures.find("") is None and architectures.find("gfx1100") is None
@@ -202,7 +202,7 @@ def card(name: str) -> Device:
     "AMD Instinct MI250X", "AMD INSTINCT MI250X (MCM) OAM AC MBA", "AMD Instinct MI300A",
     "AMD Instinct MI300X", "AMD Instinct MI300X OAM", "AMD Instinct MI325X",
     "AMD Instinct MI350X", "AMD Instinct MI355X"])
-def test_known_cards_bound_a_kernel(name: str) -> None:
+def test_known_cards_have_ceilings(name: str) -> None:
     task = load(EXAMPLES / "softmax_triton" / "task.yaml")
     limits = ceilings.of_gpu(card(name), task)
     assert limits is not None and limits.source
@@ -215,11 +215,11 @@ def test_known_cards_bound_a_kernel(name: str) -> None:
                                   "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA L40",
                                   "NVIDIA GeForce RTX 4090 D", "NVIDIA GeForce RTX 4090 Laptop GPU",
                                   "NVIDIA A100X", "AMD Instinct MI250", "AMD Instinct MI300"])
-def test_a_card_that_is_not_known_has_no_bound(name: str) -> None:
+def test_unknown_card_has_no_ceilings(name: str) -> None:
     assert ceilings.of_gpu(card(name), target()) is None
 
 
-def test_the_peak_follows_the_dtypes() -> None:
+def test_peak_follows_the_dtypes() -> None:
     h200 = datasheets.find("NVIDIA H200")
     assert h200 is not None
     assert h200.peak(frozenset({"bfloat16"})) == 989.5
@@ -252,15 +252,15 @@ def test_the_peak_follows_the_dtypes() -> None:
     ("mi350x", "bfloat16", False, 2306.9),
     ("mi355x", "float32", False, 2516.6 / 3),  # no TF32 there, but three bfloat16 products
 ])
-def test_peaks_of_the_data_sheets(name: str, dtype: str, loose: bool,
-                                  tflops: float | None) -> None:
+def test_peaks_match_the_data_sheets(name: str, dtype: str, loose: bool,
+                                     tflops: float | None) -> None:
     card = datasheets.find_by_short_name(name)
     assert card is not None
     peak = card.peak(frozenset({dtype}), loose=loose)
     assert peak is None if tflops is None else peak == pytest.approx(tflops, rel=1e-3)
 
 
-def test_every_card_has_an_architecture_and_a_name_of_its_own() -> None:
+def test_every_card_has_an_architecture_and_a_unique_name() -> None:
     assert len({one.name for one in datasheets.CARDS}) == len(datasheets.CARDS) >= 25
     for one in datasheets.CARDS:
         known = architectures.find(one.arch)
@@ -272,7 +272,7 @@ def test_every_card_has_an_architecture_and_a_name_of_its_own() -> None:
     assert datasheets.find_by_short_name("t4") is None and datasheets.find_by_short_name("") is None
 
 
-def test_a_floor_holds_for_what_the_task_allows() -> None:
+def test_floor_follows_the_precision_that_the_task_allows() -> None:
     exact = target(flops="n*100000000")
     bounds = [ceilings.floor_us(ceilings.of_card(h200, task), task, task.classes[0])
               for h200 in [datasheets.find("NVIDIA H200")] if h200 is not None
@@ -281,13 +281,13 @@ def test_a_floor_holds_for_what_the_task_allows() -> None:
     assert bounds[1] == bounds[2] == pytest.approx(bounds[0] / 2, rel=1e-2)
 
 
-def test_a_class_in_the_cache_is_bound_by_the_cache() -> None:
+def test_class_in_the_cache_is_bounded_by_the_cache() -> None:
     limits = ceilings.of_gpu(card("NVIDIA H200"), target())
     assert limits is not None
     assert limits.floor_us(0.0, 33e6) == pytest.approx(33e6 / (132 * 128 * 1980e6) * 1e6)
 
 
-def test_the_reference_is_not_run(tmp_path: Path) -> None:
+def test_reference_is_not_run(tmp_path: Path) -> None:
     assert REFERENCE  # inspecting needs none: a tree with a broken one compiles all the same
     folder = Path(tree(tmp_path / "tree", DOUBLE, "raise SystemExit\n"))
     assert triton_aot.inspect(target(), folder, "sm_90", tmp_path / "scratch")

@@ -1,4 +1,4 @@
-"""`evaluate` on C kernels: honest ones, broken ones, and those that work against the harness."""
+"""C kernels get the right verdict: honest, broken, and adversarial ones."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ from tests.support.processes import mark, marked
 
 ONE = target(classes=(ConfigClass(name="even", shape={"n": 8192}),))
 SLOWEST = SLOW.replace("k < 4", "k < 40")
-"""So slow that no other load of the machine hides it."""
+"""Slow enough that no other load of the machine hides it."""
 SHORT = replace(QUICK, looks=(2,))
-"""For tests to which it matters only that there is a timing."""
+"""For tests that only need some timing."""
 CAREFUL = replace(QUICK, alpha=0.001)
-"""For tests that a false gain would fail."""
+"""For tests that must not see a false gain."""
 
 
 @pytest.fixture(autouse=True, scope="module")
 def locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Share one lock between all workers of a test run: they must not time side by side."""
+    """Share one lock between all workers of a test run, which must not time at once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KOPT_LOCK_DIR", str(tmp_path_factory.getbasetemp().parent / "locks"))
         yield
@@ -62,7 +62,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory, locks: None) -> Iterator[Ben
 # Honest candidates
 
 
-def test_a_faster_kernel_is_measured_as_faster(tmp_path: Path) -> None:
+def test_faster_kernel_is_measured_as_faster(tmp_path: Path) -> None:
     stages: list[str] = []
     verdict = judge(tmp_path, FAST, incumbent=SLOWEST, candidate_id="c1")
     assert (verdict.valid, verdict.correct, verdict.latency_kind) == (True, True, "measured-cpu")
@@ -77,14 +77,14 @@ def test_a_faster_kernel_is_measured_as_faster(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("source", [SLOW, "/* the same, explained */\n\n" + SLOW])
-def test_the_same_code_is_a_tie_and_not_timed(source: str, tmp_path: Path) -> None:
+def test_identical_code_is_a_tie_and_not_timed(source: str, tmp_path: Path) -> None:
     verdict = judge(tmp_path, source)
     assert (verdict.correct, verdict.latency_us, verdict.speedup) == (True, None, None)
     assert [row.outcome for row in verdict.rows] == ["tie", "tie"]
     assert verdict.notes == ("identical to the incumbent: a tie, not timed",)
 
 
-def test_a_slower_kernel_is_slower(tmp_path: Path) -> None:
+def test_slower_kernel_is_measured_as_slower(tmp_path: Path) -> None:
     verdict = judge(tmp_path, SLOWEST, incumbent=FAST)
     assert [row.outcome for row in verdict.rows] == ["slower", "slower"]
 
@@ -112,7 +112,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_result_is_told_by_class_and_never_timed(name: str, tmp_path: Path) -> None:
+def test_wrong_result_is_reported_by_class_and_not_timed(name: str, tmp_path: Path) -> None:
     source, complaints = WRONG[name]
     verdict = judge(tmp_path, source)
     assert (verdict.valid, verdict.correct, verdict.latency_us) == (True, False, None)
@@ -121,7 +121,7 @@ def test_a_wrong_result_is_told_by_class_and_never_timed(name: str, tmp_path: Pa
     assert [row.outcome for row in verdict.rows].count("broken") == 1
 
 
-def test_a_stateful_kernel_that_is_right_only_once_is_caught(bench: Bench) -> None:
+def test_stateful_kernel_that_is_right_once_is_caught(bench: Bench) -> None:
     source = c("if (calls++ % 7 == 0) " + RIGHT, "static int calls;")
     verdict = bench.judge(source)
     assert not verdict.correct
@@ -135,8 +135,7 @@ def test_a_stateful_kernel_that_is_right_only_once_is_caught(bench: Bench) -> No
     c("if (calls++ > 20 && x == last) return; last = x; " + RIGHT,
       "static int calls; static const float *last;"),
 ])
-def test_what_goes_wrong_while_it_is_timed_is_caught_afterwards(source: str,
-                                                                bench: Bench) -> None:
+def test_wrong_results_during_timing_are_caught_afterwards(source: str, bench: Bench) -> None:
     verdict = bench.judge(source)
     assert (verdict.valid, verdict.latency_us) == (False, None)
     assert verdict.rejected_reason == "class even: the timed calls left a wrong answer"
@@ -176,7 +175,7 @@ CRASHES = {
 
 
 @pytest.mark.parametrize("name", CRASHES)
-def test_every_way_to_fail_is_a_clean_verdict(name: str, bench: Bench) -> None:
+def test_every_failure_is_a_clean_verdict(name: str, bench: Bench) -> None:
     source, reason = CRASHES[name]
     verdict = bench.judge(source)
     if reason is None:
@@ -197,7 +196,7 @@ HANGS = {
 }
 
 
-def test_every_way_to_hang_is_a_clean_verdict(tmp_path: Path) -> None:
+def test_every_hang_is_a_clean_verdict(tmp_path: Path) -> None:
     with ThreadPoolExecutor(len(HANGS)) as side_by_side:
         verdicts = side_by_side.map(lambda name: judge(
             tmp_path / name, HANGS[name][0], wanted=ONE, wall_s=3.0), HANGS)
@@ -206,15 +205,14 @@ def test_every_way_to_hang_is_a_clean_verdict(tmp_path: Path) -> None:
         assert verdict.rejected_reason == reason
 
 
-def test_an_allocation_without_end_is_stopped(tmp_path: Path,
-                                              monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_allocation_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.runners.session.CALL_LIMITS", guard.Limits(
         wall_s=20, memory_bytes=300 << 20))
     verdict = judge(tmp_path, c("for (;;) { memset(malloc(8 << 20), 1, 8 << 20); usleep(2000); }"))
     assert verdict.rejected_reason == "class even: took more than 300 MiB of memory"
 
 
-def test_a_compiler_message_is_one_harmless_line(tmp_path: Path) -> None:
+def test_compiler_message_is_one_clean_line(tmp_path: Path) -> None:
     source = c("", '#error "\x1b]0;owned\x07\x1b[31m red \u202e evil"')
     reason = judge(tmp_path, source).rejected_reason or ""
     assert reason.startswith("does not compile: twice.c:")
@@ -223,12 +221,12 @@ def test_a_compiler_message_is_one_harmless_line(tmp_path: Path) -> None:
     assert missing.rejected_reason == "does not compile: gone.c: No such file or directory"
 
 
-def test_including_without_end_is_a_compile_error(tmp_path: Path) -> None:
+def test_endless_include_is_a_compile_error(tmp_path: Path) -> None:
     verdict = judge(tmp_path, '#include "twice.c"\n')
     assert "nested depth" in (verdict.rejected_reason or "")
 
 
-def test_a_fault_in_the_incumbent_is_not_blamed_on_the_candidate(tmp_path: Path) -> None:
+def test_incumbents_fault_is_not_blamed_on_the_candidate(tmp_path: Path) -> None:
     verdict = judge(tmp_path, FAST, incumbent="broken", wanted=ONE)
     assert (verdict.rejected_reason or "").startswith("the incumbent does not compile")
 
@@ -247,13 +245,13 @@ FORGED = [
 
 
 @pytest.mark.parametrize("answer", FORGED)
-def test_forged_answers_are_no_answers(answer: str, bench: Bench) -> None:
+def test_forged_answers_are_refused(answer: str, bench: Bench) -> None:
     verdict = bench.judge(c(RIGHT + EVERY_SOCKET % answer))
     assert (verdict.valid, verdict.latency_us) == (False, None)
     assert (verdict.rejected_reason or "").isprintable()
 
 
-def test_deeply_nested_and_endless_answers(bench: Bench) -> None:
+def test_deeply_nested_and_endless_answers_are_refused(bench: Bench) -> None:
     nested = c("char *s = malloc(1 << 20); memset(s, '[', 1 << 20); s[(1 << 20) - 1] = 10; "
                "for (int fd = 3; fd < 64; fd++) write(fd, s, 1 << 20);")
     endless = c("static char s[1 << 20]; memset(s, 'x', sizeof s); "
@@ -264,8 +262,8 @@ def test_deeply_nested_and_endless_answers(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("what", ["link", "fifo", "folder", "long"])
-def test_what_lies_in_the_place_of_an_output_is_not_followed(what: str, bench: Bench) -> None:
-    """Answers in the runner's place after planting something where its output belongs."""
+def test_planted_output_files_are_not_followed(what: str, bench: Bench) -> None:
+    """The kernel answers for its runner after planting something in place of its output."""
     plant = {"link": 'symlink("/dev/zero", p)', "fifo": "mkfifo(p, 0600)",
              "folder": "mkdir(p, 0700)",
              "long": 'fclose(fopen(p, "w")); truncate(p, 1L << 40)'}[what]
@@ -290,7 +288,7 @@ def test_what_lies_in_the_place_of_an_output_is_not_followed(what: str, bench: B
 
 
 @pytest.mark.skipif(bool(guard.confinement_problem()), reason=guard.confinement_problem())
-def test_the_inputs_on_disk_are_out_of_reach(bench: Bench) -> None:
+def test_inputs_on_disk_are_not_accessible(bench: Bench) -> None:
     source = c(RIGHT + 'system("(rm -rf .. ; for f in ../io/*.in; do echo > $f; done) '
                '2>/dev/null");')
     verdict = bench.judge(source, plan=SHORT)
@@ -308,7 +306,7 @@ def test_daemons_do_not_outlive_the_verdict(bench: Bench) -> None:
     assert marked(word) == {}
 
 
-def test_a_burner_in_the_background_does_not_slow_the_incumbent(tmp_path: Path) -> None:
+def test_background_load_does_not_slow_the_incumbent(tmp_path: Path) -> None:
     source = c("if (!started) { started = 1; for (int i = 0; i < 4; i++) { pthread_t t; "
                "pthread_create(&t, 0, burn, 0); } }\n" + SLOW.partition("{\n")[2][:-2],
                "#include <pthread.h>\nstatic int started; static void *burn(void *p) "
@@ -318,8 +316,8 @@ def test_a_burner_in_the_background_does_not_slow_the_incumbent(tmp_path: Path) 
     assert not verdict.valid or verdict.rows[0].outcome != "faster"
 
 
-def test_a_runner_that_reports_less_time_than_it_took_is_caught(bench: Bench) -> None:
-    """Interposes the clock that the runner reads, so that time runs at a tenth."""
+def test_runner_that_underreports_time_is_caught(bench: Bench) -> None:
+    """The kernel interposes the runner's clock, which then runs at a tenth of the speed."""
     source = c(SLOW.partition("{\n")[2][:-2], """
 #include <dlfcn.h>
 #include <sys/mman.h>
@@ -362,7 +360,7 @@ def test_sleeping_on_the_first_calls_gains_nothing(bench: Bench) -> None:
 
 
 def floor(tmp_path: Path, candidate_us: float, gb_per_s: float) -> Verdict:
-    """Return the verdict on times given by hand, under a bandwidth given by hand."""
+    """Return the verdict on given times under a given bandwidth."""
     evaluation = Evaluation(
         ONE, Trees(candidate="", incumbent="", reference=""), find("cpu"),
         Settings(scratch=str(tmp_path), plan=QUICK), None, None)
@@ -374,7 +372,7 @@ def floor(tmp_path: Path, candidate_us: float, gb_per_s: float) -> Verdict:
     return evaluation._verdict(errors, {"even": timing}, limits, of_cpu(limits))
 
 
-def test_a_latency_below_the_physical_floor_is_withheld(tmp_path: Path) -> None:
+def test_latency_below_the_physical_floor_is_withheld(tmp_path: Path) -> None:
     honest = floor(tmp_path, 7.0, 10.0)  # 64 KiB at 10 GB/s take 6.6 us
     assert honest.latency_us == pytest.approx(7.0)
     assert honest.pct_of_roofline == pytest.approx(100 * 6.5536 / 7.0)
@@ -384,8 +382,8 @@ def test_a_latency_below_the_physical_floor_is_withheld(tmp_path: Path) -> None:
     assert [(f.rule, f.severity) for f in impossible.audit] == [("physical-floor", "reject")]
 
 
-def test_a_kernel_too_fast_to_be_true_is_never_kept(tmp_path: Path,
-                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+def test_impossibly_fast_kernel_is_rejected(tmp_path: Path,
+                                            monkeypatch: pytest.MonkeyPatch) -> None:
     slow_machine = Ceilings(device="cpu", gflops=1e6, levels=(Level(1e9, 0.01),),
                             copy_gb_per_s=0.01, source="by hand")
     monkeypatch.setattr(ceilings, "of_cpu", lambda name, scratch: slow_machine)
@@ -408,7 +406,7 @@ BAD_REFERENCES = {
 
 
 @pytest.mark.parametrize("name", BAD_REFERENCES)
-def test_a_broken_reference_is_the_tasks_fault(name: str, tmp_path: Path) -> None:
+def test_broken_reference_is_the_tasks_fault(name: str, tmp_path: Path) -> None:
     reference, message = BAD_REFERENCES[name]
     with pytest.raises(OracleError, match=message) as caught:
         judge(tmp_path, FAST, reference=reference, wanted=ONE)
@@ -423,7 +421,7 @@ WEAK = {"zeros": "def twice(x):\n    return 0 * x\n",
 
 
 @pytest.mark.parametrize("name", WEAK)
-def test_a_check_that_a_fake_would_pass_is_flagged(name: str, tmp_path: Path) -> None:
+def test_check_that_a_trivial_answer_passes_is_flagged(name: str, tmp_path: Path) -> None:
     value = {"zeros": "0", "constant": "3", "copied input": "x[i]"}[name]
     verdict = judge(tmp_path, c(f"for (int64_t i = 0; i < n; i++) out[i] = {value};"),
                     incumbent=c(f"for (int64_t i = n; i-- > 0;) out[i] = {value};"),
@@ -433,7 +431,7 @@ def test_a_check_that_a_fake_would_pass_is_flagged(name: str, tmp_path: Path) ->
     assert len(flags) == 1 and flags[0].severity == "flag" and name in flags[0].detail
 
 
-def test_integers_and_inout_arguments(tmp_path: Path) -> None:
+def test_integers_and_inout_arguments_are_checked(tmp_path: Path) -> None:
     counted = target(op="add", entry="twice", args=(
         Arg(name="x", dtype="int32", shape=("n",), low=-100, high=100),
         Arg(name="out", dtype="int32", shape=("n",), role="inout", low=-5, high=5),
@@ -470,20 +468,20 @@ DISHONEST = [
 
 
 @pytest.mark.parametrize(("fields", "why"), DISHONEST)
-def test_a_dishonest_verdict_cannot_be_built(fields: dict[str, object], why: str) -> None:
+def test_dishonest_verdict_cannot_be_built(fields: dict[str, object], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         Verdict(**fields)  # type: ignore[arg-type]
     with pytest.raises(ValueError):
         convert(dict(fields), Verdict)
 
 
-def test_an_honest_verdict_goes_through_json() -> None:
+def test_honest_verdict_survives_json() -> None:
     verdict = Verdict(**GOOD, floor_us=4.0, speedup=1.2, pct_of_roofline=80.0,  # type: ignore
                       rows=(Row(config_class="a", correct=True, outcome="faster"),))
     assert from_json(to_json(verdict), Verdict) == verdict
 
 
-def test_a_library_swapped_after_the_build_is_not_run(tmp_path: Path) -> None:
+def test_library_swapped_after_the_build_is_not_run(tmp_path: Path) -> None:
     place = kernel.place_on(find("cpu"), "c", scratch=str(tmp_path), python=None, env={})
     made = kernel.make(ONE, Path(tree(tmp_path / "t", FAST)), "candidate", place)
     other = kernel.make(ONE, Path(tree(tmp_path / "u", SLOW)), "incumbent", place)
@@ -493,8 +491,7 @@ def test_a_library_swapped_after_the_build_is_not_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.1, 0.5, 1.2])
-def test_a_cancelled_evaluation_is_no_verdict_on_the_candidate(after_s: float,
-                                                               tmp_path: Path) -> None:
+def test_cancelled_evaluation_raises_instead_of_judging(after_s: float, tmp_path: Path) -> None:
     cancel = threading.Event()
     threading.Timer(after_s, cancel.set).start()
     base = tree(tmp_path / "incumbent", SLOW)

@@ -1,4 +1,4 @@
-"""Kernels on a real GPU; skipped where there is none."""
+"""Kernels on a real GPU get the right verdict; skipped without one."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def softmax(folder: Path, config: dict[str, knobs.Value], comment: str = "") -> 
                  incumbent=str(example), reference=str(example))
 
 
-def test_a_faster_kernel_is_measured(tmp_path: Path) -> None:
+def test_faster_kernel_is_measured_as_faster(tmp_path: Path) -> None:
     task = load(EXAMPLES / "softmax_triton" / "task.yaml")
     verdict = evaluate(task, softmax(tmp_path, TUNED), card(),
                        Settings(scratch=str(tmp_path / "scratch"), plan=QUICK))
@@ -63,7 +63,7 @@ def test_a_faster_kernel_is_measured(tmp_path: Path) -> None:
     assert verdict.floor_us is None or verdict.floor_us < (verdict.latency_us or 0.0)
 
 
-def test_the_same_code_is_not_faster(tmp_path: Path) -> None:
+def test_identical_code_is_not_faster(tmp_path: Path) -> None:
     task = load(EXAMPLES / "softmax_triton" / "task.yaml")
     verdict = evaluate(task, softmax(tmp_path, {}, "# the same\n"), card(),
                        Settings(scratch=str(tmp_path / "scratch"), plan=QUICK))
@@ -93,7 +93,7 @@ def double(x, out):
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_kernel_is_a_verdict(tmp_path: Path, name: str) -> None:
+def test_broken_kernel_is_a_verdict(tmp_path: Path, name: str) -> None:
     source, reason = BROKEN[name]
     verdict = judge(tmp_path, source, of=big(), device=card().id)
     assert not verdict.correct and verdict.latency_us is None
@@ -101,14 +101,14 @@ def test_a_broken_kernel_is_a_verdict(tmp_path: Path, name: str) -> None:
     assert (reason or "") in (verdict.rejected_reason or "")
 
 
-def test_bfloat16_made_by_the_kernel_is_right_here(tmp_path: Path) -> None:
+def test_bfloat16_made_by_the_kernel_is_right_on_a_gpu(tmp_path: Path) -> None:
     source = DOUBLE.replace("2 * tl.load(x + at, mask=at < n)",
                             "(2 * tl.load(x + at, mask=at < n).to(tl.float32)).to(tl.bfloat16)")
     verdict = judge(tmp_path, source, of=big(dtype="bfloat16"), device=card().id, plan=QUICK)
     assert verdict.correct and verdict.latency_kind == "measured-gpu", verdict
 
 
-def test_what_cannot_be_captured_is_launched_one_by_one(tmp_path: Path) -> None:
+def test_uncapturable_calls_are_launched_one_by_one(tmp_path: Path) -> None:
     source = DOUBLE + "    torch.cuda.synchronize()\n"
     verdict = judge(tmp_path, source, of=big(), device=card().id, plan=QUICK)
     assert verdict.correct and verdict.latency_us, verdict
@@ -125,14 +125,14 @@ def test_returned_tensors_are_measured(tmp_path: Path) -> None:
     assert verdict.speedup is not None and verdict.speedup > 1.2, verdict
 
 
-def test_calls_that_do_nothing_once_timed_are_caught(tmp_path: Path) -> None:
+def test_calls_that_do_nothing_while_timed_are_caught(tmp_path: Path) -> None:
     source = DOUBLE + "done = 0\ninner = double\ndef double(x, out):\n    global done\n" \
         "    done += 1\n    if done < 4: inner(x, out)\n"
     verdict = judge(tmp_path, source, of=big(), device=card().id, plan=QUICK)
     assert not verdict.valid and not verdict.correct and verdict.latency_us is None
 
 
-def test_a_gpu_works_inside_a_confined_process(tmp_path: Path) -> None:
+def test_gpu_works_inside_a_confined_process(tmp_path: Path) -> None:
     code = ("import glob, os, torch\nx = torch.ones(8, device='cuda').sum().item()\n"
             "try:\n  open('/etc/kopt-was-here', 'w')\nexcept OSError: print('confined', x)\n"
             "for path in glob.glob('/dev/nvidia[0-9]*'):\n"
@@ -149,14 +149,14 @@ def test_a_gpu_works_inside_a_confined_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cards", [True, False])
-def test_who_only_compiles_cannot_open_the_card(cards: bool, tmp_path: Path) -> None:
+def test_compiling_process_cannot_open_the_card(cards: bool, tmp_path: Path) -> None:
     code = "import os\ntry:\n  os.open('/dev/nvidiactl', os.O_RDWR)\nexcept OSError: print('no')"
     outcome = guard.run([sys.executable, "-c", code], cwd=tmp_path, limits=Limits(wall_s=60.0),
                         confine=Confine(writable=(str(tmp_path),), cards=cards, required=True))
     assert outcome.stdout == (b"" if cards else b"no\n"), outcome
 
 
-def test_a_loop_finds_the_gain(tmp_path: Path) -> None:
+def test_loop_finds_the_gain(tmp_path: Path) -> None:
     example = EXAMPLES / "softmax_triton"
     task = load(example / "task.yaml")
     result = loop(
@@ -170,8 +170,7 @@ def test_a_loop_finds_the_gain(tmp_path: Path) -> None:
     assert device_lock.holder(card().lock_name) != os.getpid()
 
 
-def test_a_kernel_that_never_ends_costs_its_limit_and_the_next_verdict_is_right(
-        tmp_path: Path) -> None:
+def test_endless_kernel_costs_its_limit_and_the_next_verdict_is_right(tmp_path: Path) -> None:
     endless = "    while tl.atomic_add(out, 0.0) != 12345.0: pass\n    at = tl"
     source = DOUBLE.replace("    at = tl", endless)
     began = time.monotonic()
@@ -183,7 +182,7 @@ def test_a_kernel_that_never_ends_costs_its_limit_and_the_next_verdict_is_right(
     assert following.valid and following.correct, following
 
 
-def test_the_verdict_names_caches_clocks_and_how_far_it_trusts_times(tmp_path: Path) -> None:
+def test_verdict_reports_caches_clocks_and_timer_accuracy(tmp_path: Path) -> None:
     for cache, words in (("cold", "copies in turn"), ("warm", "warm cache")):
         of = target(classes=(ConfigClass(name="small", shape={"n": 1 << 20}),))
         verdict = judge(tmp_path / cache, DOUBLE + "# other\n", of=of, device=card().id,
@@ -196,7 +195,7 @@ def test_the_verdict_names_caches_clocks_and_how_far_it_trusts_times(tmp_path: P
         print(cache, verdict.latency_us, verdict.evidence)
 
 
-def test_an_incumbent_is_profiled_once_for_many_candidates(tmp_path: Path) -> None:
+def test_incumbent_is_profiled_once_for_many_candidates(tmp_path: Path) -> None:
     of = target(classes=(ConfigClass(name="small", shape={"n": 1 << 20}),))
     for words in ("; incumbent double_kernel", "; incumbent, profiled earlier, double_kernel"):
         verdict = judge(tmp_path / words[-20:], f"{DOUBLE}# {words}\n", of=of, device=card().id,
@@ -206,7 +205,7 @@ def test_an_incumbent_is_profiled_once_for_many_candidates(tmp_path: Path) -> No
         assert "candidate double_kernel" in told["kernels"] and words in told["kernels"], told
 
 
-def test_results_remembered_by_content_are_found(tmp_path: Path) -> None:
+def test_results_cached_by_content_are_caught(tmp_path: Path) -> None:
     of = target(language="python", returns=True, return_dtypes=("float32",),
                 classes=(ConfigClass(name="one", shape={"n": 1 << 24}),),
                 args=(Arg(name="x", dtype="float32", shape=("n",)),))
@@ -225,8 +224,8 @@ def double(x):
     assert {one.rule for one in verdict.audit} & {"memo", "after-timing", "clock"}, verdict
 
 
-def test_card_for_one_process_runs_both_kernels_in_it(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_card_for_one_process_runs_both_kernels_in_it(tmp_path: Path,
+                                                      monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SharingMode, "one_process", True)
     task = load(EXAMPLES / "softmax_triton" / "task.yaml")
     task = replace(task, classes=(  # the oracle then runs on the CPU

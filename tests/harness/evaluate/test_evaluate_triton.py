@@ -1,4 +1,4 @@
-"""Python and Triton kernels where there is no GPU: checked for real, every failure a verdict."""
+"""Without a GPU, Python and Triton kernels are checked, and every failure is a verdict."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TUNED = DOUBLE.replace("@triton.jit", """@triton.autotune(
 
 
 @pytest.mark.parametrize("source", [DOUBLE, TUNED], ids=["plain", "autotuned"])
-def test_interpreted_is_correct_and_has_no_latency(tmp_path: Path, source: str) -> None:
+def test_interpreted_kernel_is_correct_and_has_no_latency(tmp_path: Path, source: str) -> None:
     verdict = judge(tmp_path, source)
     assert verdict.valid and verdict.correct, verdict
     assert verdict.latency_us is None and verdict.speedup is None
@@ -45,7 +45,7 @@ def test_bfloat16_made_by_the_kernel_is_refused(tmp_path: Path) -> None:
     assert "needs a GPU" in (verdict.rejected_reason or "")
 
 
-def test_a_wrong_kernel_is_incorrect(tmp_path: Path) -> None:
+def test_wrong_kernel_is_incorrect(tmp_path: Path) -> None:
     verdict = judge(tmp_path, DOUBLE.replace("2 *", "3 *"))
     assert verdict.valid and not verdict.correct and verdict.latency_us is None
     assert verdict.rows[0].outcome == "broken"
@@ -61,7 +61,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_a_failure_is_a_verdict(tmp_path: Path, name: str) -> None:
+def test_failure_is_a_verdict(tmp_path: Path, name: str) -> None:
     source, reason = FAILURES[name]
     verdict = judge(tmp_path, source)
     assert not verdict.valid and not verdict.correct
@@ -78,11 +78,11 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 @pytest.mark.parametrize("source", [
     DOUBLE.replace("at < n)\n\n", "at < n - 1)\n\n"),
     HEAD + "def double(x, out):\n    return 2 * x\n"], ids=["one too few", "returned"])
-def test_what_is_not_written_is_seen(bench: Bench, source: str) -> None:
+def test_unwritten_output_is_detected(bench: Bench, source: str) -> None:
     assert bench.run(source).bad > 0
 
 
-def test_an_overwritten_input_is_seen(bench: Bench) -> None:
+def test_overwritten_input_is_detected(bench: Bench) -> None:
     errors = bench.run(DOUBLE.replace("    n = x.numel()", "    n = x.numel(); x.add_(1)"))
     assert errors.changed == ("x",) and not errors.within(10.0)
 
@@ -101,7 +101,7 @@ RAISING = {
 
 
 @pytest.mark.parametrize("name", RAISING)
-def test_a_broken_kernel_says_why(bench: Bench, name: str) -> None:
+def test_broken_kernel_states_why(bench: Bench, name: str) -> None:
     source, reason = RAISING[name]
     with pytest.raises(KoptError) as raised:
         bench.run(source)
@@ -109,13 +109,13 @@ def test_a_broken_kernel_says_why(bench: Bench, name: str) -> None:
     assert "\x1b" not in raised.value.what
 
 
-def test_a_hang_ends_at_the_limit(tmp_path: Path) -> None:
+def test_hang_ends_at_the_limit(tmp_path: Path) -> None:
     source = HEAD + "def double(x, out):\n    while True: pass\n"
     verdict = judge(tmp_path, source, wall_s=6.0)
     assert "ran past its limit of 6 s" in (verdict.rejected_reason or "")
 
 
-def test_an_interpreter_without_torch_is_no_fault_of_the_candidate(tmp_path: Path) -> None:
+def test_interpreter_without_torch_is_not_the_candidates_fault(tmp_path: Path) -> None:
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nexit 1\n")
     python.chmod(0o755)
@@ -138,7 +138,7 @@ def returning(**fields: object) -> Target:
 SLOW = "def double(x):\n    for _ in range(20): y = x + x\n    return y\n"
 
 
-def test_python_is_measured_on_the_cpu(tmp_path: Path) -> None:
+def test_python_kernel_is_measured_on_the_cpu(tmp_path: Path) -> None:
     verdict = judge(tmp_path, "def double(x):\n    return x + x\n", SLOW, of=returning(),
                     plan=Plan(looks=(3, 6), alpha=0.05))
     assert verdict.valid and verdict.correct, verdict
@@ -166,14 +166,14 @@ def returns(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 
 @pytest.mark.parametrize("name", RETURNS)
-def test_what_is_returned_is_checked(returns: Bench, name: str) -> None:
+def test_returned_values_are_checked(returns: Bench, name: str) -> None:
     body, reason = RETURNS[name]
     with pytest.raises(PeerError) as raised:
         returns.run(f"def double(x):\n    {body}\n")
     assert reason in raised.value.what
 
 
-def test_another_file_of_the_project_makes_another_candidate(tmp_path: Path) -> None:
+def test_change_in_another_file_makes_another_candidate(tmp_path: Path) -> None:
     from harness.compile.kernel import make, place_on
     from harness.devices import inventory
 

@@ -1,4 +1,4 @@
-"""The project's own tests decide too: a candidate that fails them is not timed."""
+"""A candidate that fails the project's own tests is rejected and not timed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ONE = replace(target(), classes=target().classes[:1])
 SHORT = replace(QUICK, looks=(2,))
 
 
-def test_a_candidate_that_passes_them_is_timed(tmp_path: Path) -> None:
+def test_candidate_that_passes_the_tests_is_timed(tmp_path: Path) -> None:
     verdict = judge(tmp_path, FAST, wanted=ONE, plan=SHORT, test_command=(
         "sh -c 'grep -q twice twice.c && touch built && test -w $HOME'"))
     assert verdict.correct and verdict.latency_us, verdict
@@ -41,7 +41,7 @@ FAILING = {
 
 
 @pytest.mark.parametrize("name", FAILING)
-def test_a_candidate_that_fails_them_is_rejected(name: str, bench: Bench) -> None:
+def test_candidate_that_fails_the_tests_is_rejected(name: str, bench: Bench) -> None:
     command, reason = FAILING[name]
     verdict = bench.judge(FAST, plan=SHORT, test_command=command)
     assert not verdict.valid and verdict.latency_us is None
@@ -49,14 +49,14 @@ def test_a_candidate_that_fails_them_is_rejected(name: str, bench: Bench) -> Non
     assert reason in (verdict.rejected_reason or "")
 
 
-def test_a_test_that_hangs_is_a_failure(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_test_is_a_failure(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.evaluate.project_tests.TEST_LIMITS", guard.Limits(wall_s=1.0))
     verdict = bench.judge(FAST, plan=SHORT, test_command="sleep 100")
     assert "ran past its limit of 1 s" in (verdict.rejected_reason or "")
 
 
 @pytest.mark.skipif(bool(guard.confinement_problem()), reason=guard.confinement_problem())
-def test_the_tests_cannot_reach_the_tree_itself(tmp_path: Path) -> None:
+def test_tests_cannot_change_the_tree(tmp_path: Path) -> None:
     target_file = tmp_path / "candidate" / "twice.c"
     verdict = judge(tmp_path, FAST, wanted=ONE, plan=SHORT,
                     test_command=f"sh -c 'echo bad > {target_file} || true'")

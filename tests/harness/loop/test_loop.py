@@ -1,4 +1,4 @@
-"""The knob loop on a real C kernel: its trials are recorded, its failures are trials too."""
+"""A loop on a real C kernel records every trial, also failures, and resumes from its record."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def search(tmp_path: Path, source: str, *, seen: list[Trial] | None = None,
                 on_trial=(seen if seen is not None else []).append, cancel=cancel)
 
 
-def test_a_loop_tries_everything_and_writes_the_best_back(tmp_path: Path) -> None:
+def test_loop_tries_every_configuration_and_returns_the_best_source(tmp_path: Path) -> None:
     seen: list[Trial] = []
     result = search(tmp_path, KNOBS, seen=seen, budget=20, seed=3)
     assert result.trials == tuple(seen)
@@ -83,20 +83,20 @@ def test_a_loop_tries_everything_and_writes_the_best_back(tmp_path: Path) -> Non
     assert len({trial.kernel_id for trial in seen}) == 1 and seen[0].at.endswith("Z")
 
 
-def test_a_budget_of_one_is_the_default(tmp_path: Path) -> None:
+def test_budget_of_one_tries_the_default(tmp_path: Path) -> None:
     result = search(tmp_path, KNOBS, budget=1)
     assert [trial.config for trial in result.trials] == [{"MODE": 0}]
     assert (result.best, result.source) == ({"MODE": 0}, KNOBS)
 
 
-def test_where_nothing_works_the_default_stays(tmp_path: Path) -> None:
+def test_default_is_returned_when_nothing_works(tmp_path: Path) -> None:
     source = KNOBS.replace("[0, 1, 2, 3, 4, 5]", "[2, 4]").replace("MODE 0 ", "MODE 4 ")
     result = search(tmp_path, source, budget=5)
     assert [trial.correct for trial in result.trials] == [False, False]
     assert (result.best, result.log_ratio, result.source) == ({"MODE": 4}, None, source)
 
 
-def test_a_loop_that_is_stopped_returns_what_it_has(tmp_path: Path) -> None:
+def test_stopped_loop_returns_its_trials(tmp_path: Path) -> None:
     cancel = threading.Event()
 
     class Seen(list[Trial]):
@@ -120,8 +120,8 @@ BAD = [
 
 
 @pytest.mark.parametrize(("source", "job", "message"), BAD)
-def test_what_cannot_be_searched_is_refused(source: str, job: dict[str, object], message: str,
-                                            tmp_path: Path) -> None:
+def test_invalid_source_or_job_is_refused(source: str, job: dict[str, object], message: str,
+                                          tmp_path: Path) -> None:
     with pytest.raises(InputError, match=message):
         search(tmp_path, source, **job)  # type: ignore[arg-type]
 
@@ -131,7 +131,7 @@ def recorded(tmp_path: Path, **job: object) -> LoopResult:
                   record=str(tmp_path / "record"), corpus=str(tmp_path / "corpus.jsonl"), **job)
 
 
-def test_a_loop_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_loop_resumes_from_its_record(tmp_path: Path) -> None:
     first = recorded(tmp_path, budget=2)
     assert recorded(tmp_path, budget=2).trials == first.trials  # nothing is measured again
     whole = recorded(tmp_path, budget=9)
@@ -155,7 +155,7 @@ def test_a_loop_goes_on_where_it_was(tmp_path: Path) -> None:
         recorded(tmp_path, budget=1, only=("MODE",))
 
 
-def test_what_cannot_be_written_beside_it_is_told_once(tmp_path: Path) -> None:
+def test_unwritable_corpus_is_noted_once(tmp_path: Path) -> None:
     (tmp_path / "corpus.jsonl").mkdir()
     (tmp_path / "record" / "results.tsv").mkdir(parents=True)
     result = recorded(tmp_path, budget=2)
@@ -167,8 +167,7 @@ def test_what_cannot_be_written_beside_it_is_told_once(tmp_path: Path) -> None:
         search(tmp_path, KNOBS, budget=1, record=str(tmp_path / "tree" / "twice.c"))
 
 
-def test_the_corpus_advises_and_the_same_advice_is_given_again(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resumed_loop_gets_the_same_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[tuple[Observation, ...]] = []
 
     def strategy(space: Space, seed: int, history: tuple[Observation, ...]) -> Strategy:
@@ -186,8 +185,8 @@ def test_the_corpus_advises_and_the_same_advice_is_given_again(
     assert "1 torn line left out" in result.notes[0]
 
 
-def test_what_nothing_can_be_is_withheld_and_never_kept(tmp_path: Path,
-                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+def test_impossible_latency_is_withheld_and_never_kept(tmp_path: Path,
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
     slow = Ceilings(device="cpu", gflops=1.0, levels=(Level(1e18, 1e-6),), copy_gb_per_s=1e-6,
                     source="a test")
     monkeypatch.setattr(ceilings, "of_cpu", lambda name, folder: slow)
@@ -199,7 +198,7 @@ def test_what_nothing_can_be_is_withheld_and_never_kept(tmp_path: Path,
         assert "latency withheld: class even: " in trial.reason and trial.withheld
 
 
-def test_a_record_is_for_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_is_locked_by_one_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial_log, "LET_GO_S", 0.1)
     with TrialLog(tmp_path / "record", "a"), pytest.raises(Refused, match="another loop is"):
         TrialLog(tmp_path / "record", "a")
@@ -210,7 +209,7 @@ def test_a_record_is_for_one_at_a_time(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("torn", [b"", b"{", b'{"type":"loop","lo', b"\xff\x00", b"\n\n", b"[]"])
-def test_a_torn_head_is_begun_again(tmp_path: Path, torn: bytes) -> None:
+def test_record_with_a_torn_head_starts_anew(tmp_path: Path, torn: bytes) -> None:
     (tmp_path / trial_log.TRIALS).write_bytes(torn)
     with TrialLog(tmp_path, "a") as book:
         assert book.trials == () and bool(book.notes) == bool(torn.strip())

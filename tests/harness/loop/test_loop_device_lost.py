@@ -1,4 +1,4 @@
-"""Loops that end while their card is lost: an answer counts only where a card can have given it."""
+"""A loop that ends while its card is lost is repeated on another card."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TAGS: dict[Correctness, Tag] = {"PASS": "tried", "FAIL": "revert", "REJECTED": "
 
 
 class Loops:
-    """A fleet of two cards; what ends on the first one ends as it is told, on the other well."""
+    """A fleet of two cards; work on the first ends as given, on the other well."""
 
     def __init__(self, ends: Sequence[Correctness], *, dies: bool) -> None:
         self.news: list[DeviceNotice] = []
@@ -58,8 +58,8 @@ class Loops:
 
 
 @pytest.mark.parametrize("ends", [["PASS", "FAIL", "FAIL"], ["PASS", "FAIL", "REJECTED"]])
-def test_a_loop_whose_card_died_in_it_is_done_again_on_another(ends: list[Correctness]) -> None:
-    """What is refused after a failure has not touched the card, and hides nothing."""
+def test_loop_whose_card_died_is_repeated_on_another(ends: list[Correctness]) -> None:
+    """Refused trials after a failure did not use the card, and hide nothing."""
     loops = Loops(ends, dies=True)
     result = loops.run()
     assert loops.ran == ["cuda:0", "cuda:1"]
@@ -68,7 +68,7 @@ def test_a_loop_whose_card_died_in_it_is_done_again_on_another(ends: list[Correc
     assert "GPU is lost" in loops.news[0].text
 
 
-def test_an_honest_failure_at_the_end_costs_one_look_at_the_card() -> None:
+def test_failure_at_the_end_costs_one_check_of_the_card() -> None:
     loops = Loops(["PASS", "FAIL"], dies=False)
     result = loops.run()
     assert result is not None and len(result.trials) == 2
@@ -76,14 +76,14 @@ def test_an_honest_failure_at_the_end_costs_one_look_at_the_card() -> None:
 
 
 @pytest.mark.parametrize("ends", [["FAIL", "PASS"], ["FAIL", "PASS", "REJECTED"], ["REJECTED"]])
-def test_a_loop_whose_last_run_was_right_costs_no_look(ends: list[Correctness]) -> None:
+def test_loop_whose_last_run_was_right_needs_no_check(ends: list[Correctness]) -> None:
     loops = Loops(ends, dies=True)
     assert loops.run() is not None
     assert (loops.ran, loops.looks, loops.news) == (["cuda:0"], ["cuda:0"], [])
 
 
-def test_a_loop_that_was_stopped_keeps_what_it_found() -> None:
-    """Nobody waits for another card after a stop."""
+def test_stopped_loop_keeps_its_result() -> None:
+    """It does not wait for another card."""
     loops = Loops(["PASS", "FAIL"], dies=True)
     loops.cancel.set()
     result = loops.run()

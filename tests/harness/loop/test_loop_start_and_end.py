@@ -1,4 +1,4 @@
-"""How a loop begins and ends: the default before anything is planned, nothing found, a signal."""
+"""A loop tries the default before it plans, reports when nothing works, and ends cleanly."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KERNEL = campaigns.KERNEL.replace("in [1, 16] times", f"in {list(range(1, 17))} 
 
 
 class Eager(AskTell):
-    """Asks its strategy before the default is returned, as a walk did once."""
+    """Asks its strategy before it returns the default, as earlier versions did."""
 
     def next(self) -> Config | None:
         if not self._seen:
@@ -37,7 +37,7 @@ class Eager(AskTell):
 
 
 def walks(seed: int, guided: bool) -> tuple[AskTell, AskTell]:
-    """Return a lazy and an eager walk with the same strategy; ties and infinities are predicted."""
+    """Return a lazy and an eager search of one strategy; predictions have ties and infinities."""
     def strategy() -> Strategy:
         made = BayesianSearch(SPACE, seed)
         return PredictedOrder(made, lambda configs: [float(str(one["A"])) for one in configs]) \
@@ -47,7 +47,8 @@ def walks(seed: int, guided: bool) -> tuple[AskTell, AskTell]:
 
 
 @given(st.integers(0, 10**6), st.booleans(), st.integers(0, 17))
-def test_asking_later_changes_no_trial(seed: int, guided: bool, killed_after: int) -> None:
+def test_asking_the_strategy_later_changes_no_trial(seed: int, guided: bool,
+                                                    killed_after: int) -> None:
     lazy, eager = walks(seed, guided)
     whole = tried(lazy, 17)
     assert whole == tried(eager, 17) and len(whole) == SPACE.size
@@ -57,7 +58,7 @@ def test_asking_later_changes_no_trial(seed: int, guided: bool, killed_after: in
 
 
 class Slow:
-    """Tells when it is asked; it asks for the default in the middle of its design."""
+    """Records when it is asked; it asks for the default in the middle of its design."""
 
     def __init__(self, space: Space) -> None:
         self.calls: list[str] = []
@@ -75,7 +76,7 @@ class Slow:
         self.calls.append(f"tell {config['A']}")
 
 
-def test_the_default_comes_before_anything_is_asked() -> None:
+def test_default_comes_before_the_strategy_is_asked() -> None:
     slow = Slow(SPACE)
     walk = AskTell(slow, SPACE)
     assert walk.next() == SPACE.default and slow.calls == []
@@ -89,7 +90,7 @@ def failed(number: int, config: Config, reason: str = "wrong") -> Trial:
     return Trial(number=number, config=config, correctness="FAIL", tag="revert", reason=reason)
 
 
-def test_where_nothing_worked_the_default_says_why() -> None:
+def test_note_states_why_the_default_failed() -> None:
     nasty = failed(0, {"A": 1}, "bad\x1b[31m red\r\nresult\u202e " + "9" * 5000)
     note = nothing_worked((nasty, failed(1, {"A": 2})), {"A": 1})
     assert note.startswith("no configuration worked; the default: bad red result 999")
@@ -101,7 +102,7 @@ def test_where_nothing_worked_the_default_says_why() -> None:
         "no configuration worked; the default: FAIL"
 
 
-def test_the_command_tells_that_nothing_worked(tmp_path: Path) -> None:
+def test_command_reports_that_nothing_worked(tmp_path: Path) -> None:
     manifest = campaigns.project(tmp_path / "p", kernel=campaigns.KERNEL.replace(
         "2.0f;", "3.0f;"))
     done = kopt("loop", str(manifest), "--budget", "4", "--json", workspace=tmp_path / "w")
@@ -114,8 +115,8 @@ def test_the_command_tells_that_nothing_worked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_terminated_loop_answers_and_leaves_nothing(times: int, tmp_path: Path) -> None:
-    """Twice at once is what `timeout` does: to the process, and to its group."""
+def test_terminated_loop_answers_and_leaves_no_process(times: int, tmp_path: Path) -> None:
+    """`timeout` sends the signal twice: to the process and to its group."""
     manifest = campaigns.project(tmp_path / "p", kernel=KERNEL)
     scratch = tmp_path / "tmp"
     scratch.mkdir()
@@ -135,7 +136,7 @@ def test_a_terminated_loop_answers_and_leaves_nothing(times: int, tmp_path: Path
     assert not list(scratch.glob("kopt-*")) and "Traceback" not in err
 
 
-def test_a_loop_terminated_before_it_begins_leaves_nothing(tmp_path: Path) -> None:
+def test_loop_terminated_at_its_start_leaves_no_process(tmp_path: Path) -> None:
     manifest = campaigns.project(tmp_path / "p", kernel=KERNEL)
     scratch = tmp_path / "tmp"
     scratch.mkdir()
@@ -160,9 +161,9 @@ SEARCHED = "`kopt run` searches the knobs of a command target"
     ("kernel.py", KNOBBED, SEARCHED), ("kernel.py", benchmark_case.KERNEL, NONE),
     ("", KNOBBED, NONE), ("none.py", KNOBBED, NONE),
     ("kernel.py", KNOBBED.replace("[100.0, 50.0]", "[]"), NONE)])
-def test_where_the_knobs_of_a_command_are_searched(verb: str, source: str, text: str, what: str,
-                                                   tmp_path: Path,
-                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_target_says_where_its_knobs_are_searched(verb: str, source: str, text: str,
+                                                          what: str, tmp_path: Path,
+                                                          monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(benchmark_case.FILES, "kernel.py", text)
     fields = {"kernel_source": source} if source else {}
     manifest = benchmark_case.project(tmp_path / "p", edit=["*.py"], **fields)

@@ -1,4 +1,4 @@
-"""A loop whose start or card does not work any more: no configuration is to blame for that."""
+"""No configuration is blamed for a start or a card that no longer works."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DIES, RAISES = "os._exit(9)", "raise RuntimeError('CUDA error: uncorrectable ECC
 
 
 class Broken:
-    """A bench whose start, or card, breaks while a file is there."""
+    """A screening whose start, or card, is broken while a file exists."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, how: str) -> None:
         self.sick, self.lost = folder / "sick", folder / "lost"
@@ -52,7 +52,7 @@ class Broken:
         found = test_trial_turns.of(self.screen, mode)
         return found.correctness, found.reason
 
-    def well_after_restart(self) -> None:
+    def recover_on_restart(self) -> None:
         """Let the start work again in the next process."""
         restart = TrialProcess.restart
 
@@ -62,7 +62,7 @@ class Broken:
 
         self.patch.setattr(TrialProcess, "restart", well)
 
-    def sick_beside(self) -> None:
+    def break_beside(self) -> None:
         """Have the start break when a trial's own first blocks are over."""
         first = RunningTrial.first
 
@@ -82,7 +82,7 @@ def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         yield made
 
 
-def test_a_start_that_does_not_run_ends_the_loop_and_fails_nobody(broken: Broken) -> None:
+def test_start_that_does_not_run_ends_the_loop_and_fails_no_trial(broken: Broken) -> None:
     broken.sick.touch()
     with pytest.raises(IncumbentFault, match="the loop's start does not run"):
         broken.of("fast")
@@ -90,31 +90,31 @@ def test_a_start_that_does_not_run_ends_the_loop_and_fails_nobody(broken: Broken
     assert broken.of("fast")[0] == "PASS", "the bench works again when the start does"
 
 
-def test_a_start_that_failed_once_is_tried_in_another_process(broken: Broken) -> None:
+def test_failed_start_is_tried_in_another_process(broken: Broken) -> None:
     broken.sick.touch()
-    broken.well_after_restart()
+    broken.recover_on_restart()
     assert broken.of("fast") == ("PASS", "")
 
 
-def test_a_start_that_fails_beside_a_trial_is_not_the_trials_failure(broken: Broken) -> None:
+def test_start_that_fails_beside_a_trial_is_not_the_trials_failure(broken: Broken) -> None:
     assert broken.of("start")[0] == "PASS"
-    broken.well_after_restart()
-    broken.sick_beside()
+    broken.recover_on_restart()
+    broken.break_beside()
     assert broken.of("fast") == ("PASS", "")
 
 
-def test_a_start_that_stays_broken_beside_a_trial_is_the_cards_fault(broken: Broken) -> None:
+def test_start_that_stays_broken_is_the_cards_fault(broken: Broken) -> None:
     assert broken.of("start")[0] == "PASS"
-    broken.sick_beside()
+    broken.break_beside()
     broken.patch.setattr(broken.screen.stage, "on_cpu", False)
     with pytest.raises(DeviceFault, match="ran there and does not any more"):
         broken.of("fast")
 
 
-def test_who_breaks_the_start_each_time_fails_and_the_next_one_works(broken: Broken) -> None:
-    """Alone the start runs, so that the card is well."""
+def test_trial_that_breaks_the_start_repeatedly_fails(broken: Broken) -> None:
+    """The start runs alone, so the card works; the next trial works too."""
     assert broken.of("start")[0] == "PASS"
-    broken.well_after_restart()
+    broken.recover_on_restart()
     with broken.patch.context() as patch:
         reload, first = TrialProcess.reload, RunningTrial.first
 
@@ -123,14 +123,14 @@ def test_who_breaks_the_start_each_time_fails_and_the_next_one_works(broken: Bro
             broken.sick.touch()
 
         patch.setattr(TrialProcess, "reload", sick)
-        broken.sick_beside()
+        broken.break_beside()
         correctness, reason = broken.of("fast")
         broken.patch.setattr(RunningTrial, "first", first)
     assert correctness == "FAIL" and "the start fails beside it" in reason
     assert broken.of("little")[0] == "PASS"
 
 
-def test_a_trial_that_was_under_way_when_its_card_was_lost_has_not_failed(
+def test_trial_in_progress_when_its_card_is_lost_has_not_failed(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Broken(tmp_path, monkeypatch, DIES)
     with made.screen:
@@ -148,8 +148,7 @@ def test_a_trial_that_was_under_way_when_its_card_was_lost_has_not_failed(
             made.of("little")
 
 
-def test_a_trial_that_dies_alone_has_failed(tmp_path: Path,
-                                            monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trial_that_dies_alone_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Broken(tmp_path, monkeypatch, DIES)
     with made.screen:
         assert made.of("dies") == ("FAIL", "exited with 9")
@@ -165,8 +164,8 @@ void double_it(const float *x, float *out, int64_t n) {
 """
 
 
-def test_priors_learn_nothing_from_a_start_that_crashes(tmp_path: Path) -> None:
-    """Also where each side has a process of its own."""
+def test_priors_learn_nothing_from_a_crashing_start(tmp_path: Path) -> None:
+    """Also with a process for each side."""
     at = tree(tmp_path / "tree", "")
     (Path(at) / "kernel.c").write_text(CRASHES)
     task = target(language="c", source="kernel.c", entry="double_it",
@@ -195,18 +194,18 @@ with test_trial_turns.opened(Path(sys.argv[1]), 60.0) as screen:
 """
 
 
-def test_what_a_killed_loop_left_is_not_in_the_way_of_the_next(tmp_path: Path) -> None:
+def test_files_of_a_killed_loop_do_not_block_the_next(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT, check=False,
                          env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert ran.returncode == -signal.SIGKILL
-    assert (tmp_path / "scratch" / "turns" / "2").is_dir(), "there is something in the way"
+    assert (tmp_path / "scratch" / "turns" / "2").is_dir(), "the killed loop left a file"
     (tmp_path / "tree").rename(tmp_path / "before")
     with test_trial_turns.opened(tmp_path, 60.0) as screen:
         assert [test_trial_turns.of(screen, mode).correctness for mode in ("start", "fast")] == \
             ["PASS", "PASS"]
 
 
-def test_a_half_copied_tree_of_a_killed_loop_is_not_used(tmp_path: Path) -> None:
+def test_partial_tree_of_a_killed_loop_is_not_used(tmp_path: Path) -> None:
     source = "from helps import twice\nN = 1  # kopt: knob N in [1, 2]\n" \
         "def double(x, out):\n    twice(x, out)\n"
     at = tree(tmp_path / "tree", source)

@@ -1,4 +1,4 @@
-"""Trials of a loop in one process beside the start; on the CPU, with Python in Triton's place."""
+"""Trials run in one process in turns with the start; here in Python on the CPU."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def double(x, out):
 """
 
 
-class NothingToCompile(Precompiler):
-    """Stands in where kernels are Python, which nobody compiles."""
+class NoPrecompiler(Precompiler):
+    """A precompiler for Python kernels, which need none."""
 
     def _compile(self, key: str, source: str) -> CompileResult:
         return CompileResult()
@@ -68,7 +68,7 @@ def opened(folder: Path, wall_s: float) -> Screening:
     made = Screening(task, SearchJob(tree=at, reference=at), inventory.find("cpu"),
                   Settings(scratch=str(folder / "scratch"), wall_s=wall_s),
                      TunableSource.parse(WORK, language="python"))
-    made.ahead = NothingToCompile(task, Path(at), "sm_90", folder / "ahead", workers=1)
+    made.ahead = NoPrecompiler(task, Path(at), "sm_90", folder / "ahead", workers=1)
     return made
 
 
@@ -77,7 +77,7 @@ def of(screen: Screening, mode: str) -> Screened:
 
 
 @pytest.mark.slow
-def test_trials_take_turns_with_the_start_and_survive_those_that_do_not(screen: Screening) -> None:
+def test_trials_take_turns_with_the_start_and_failures_affect_no_other(screen: Screening) -> None:
     first = of(screen, "start")
     assert first.correctness == "PASS" and not first.reason
     assert first.log_ratio is not None
@@ -96,8 +96,8 @@ def test_trials_take_turns_with_the_start_and_survive_those_that_do_not(screen: 
     assert (faster.log_ratio or 0.0) > (fast.log_ratio or 0.0)
 
 
-def test_what_one_trial_spoils_is_not_the_next_ones_fault(screen: Screening) -> None:
-    """Inputs are shared, and a trial that cannot become the best is not checked on all of them."""
+def test_damaged_buffers_do_not_fail_the_next_trial(screen: Screening) -> None:
+    """Inputs are shared, and a trial that cannot become the best is not checked on all classes."""
     screen.summary.best = BestQuickTimes(screen.target)
     assert of(screen, "fast").correctness == "PASS"
     screen.summary.best.take(9.0, {"small": 1e9, "large": 1e9})
@@ -106,8 +106,8 @@ def test_what_one_trial_spoils_is_not_the_next_ones_fault(screen: Screening) -> 
     assert of(screen, "faster").correctness == "PASS"
 
 
-def test_a_process_that_has_stood_idle_is_begun_anew(
-        screen: Screening, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_is_replaced_after_its_hold_time(screen: Screening,
+                                                 monkeypatch: pytest.MonkeyPatch) -> None:
     assert of(screen, "fast").correctness == "PASS"
     assert isinstance(screen.method, TurnScreening)
     before = screen.method.turns._process
@@ -117,7 +117,7 @@ def test_a_process_that_has_stood_idle_is_begun_anew(
 
 
 @pytest.mark.slow
-def test_a_trial_that_hangs_costs_its_limit_and_the_next_one_works(tmp_path: Path) -> None:
+def test_hanging_trial_costs_its_limit_and_the_next_works(tmp_path: Path) -> None:
     with opened(tmp_path, 15.0) as screen:
         assert of(screen, "start").correctness == "PASS"
         hung = of(screen, "hangs")
@@ -125,8 +125,7 @@ def test_a_trial_that_hangs_costs_its_limit_and_the_next_one_works(tmp_path: Pat
         assert of(screen, "fast").correctness == "PASS"
 
 
-def test_what_cannot_become_the_best_is_checked_on_the_cheapest_class_alone(
-        screen: Screening) -> None:
+def test_trial_that_cannot_be_best_is_checked_only_on_the_cheapest_class(screen: Screening) -> None:
     screen.summary.best = BestQuickTimes(screen.target)
     screen.summary.best.take(9.0, {"small": 1e9, "large": 1e9})
     little = of(screen, "little")
@@ -135,8 +134,8 @@ def test_what_cannot_become_the_best_is_checked_on_the_cheapest_class_alone(
     assert little.latency_us is not None and little.log_ratio is not None
 
 
-def test_a_file_in_use_stays_whole_while_another_takes_its_place(tmp_path: Path) -> None:
-    """A process that runs many configurations has the launcher loaded that each of them brings."""
+def test_file_in_use_stays_whole_while_it_is_replaced(tmp_path: Path) -> None:
+    """A process that runs many configurations has loaded the launcher that each of them brings."""
     key = "A" * 52
     cache, into = tmp_path / "cache" / key, tmp_path / "into"
     cache.mkdir(parents=True)

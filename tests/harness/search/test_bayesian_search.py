@@ -1,4 +1,4 @@
-"""The search behind ask and tell: its promises, and that it searches better than chance."""
+"""The Bayesian search asks only legal configurations, none twice, and beats random search."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def knob(name: str, value: int, *choices: int) -> Knob:
     return Knob(name=name, line=1, value=value, choices=choices)
 
 
-def test_a_space_of_knobs() -> None:
+def test_space_holds_the_variable_knobs() -> None:
     knobs = (knob("A", 2, 1, 2, 4), knob("B", 0, 0, 1))
     made = of_knobs(knobs)
     assert (made.size, made.default) == (6, {"A": 2, "B": 0})
@@ -50,7 +50,7 @@ def test_a_space_of_knobs() -> None:
 
 
 def asked(search: BayesianSearch, rng: random.Random, budget: int = 10_000) -> list[Config]:
-    """Ask until the end, telling random scores and failures."""
+    """Ask until the space is exhausted, telling random scores and failures."""
     configs: list[Config] = []
     while len(configs) < budget and (config := search.ask()) is not None:
         configs.append(config)
@@ -60,7 +60,7 @@ def asked(search: BayesianSearch, rng: random.Random, budget: int = 10_000) -> l
 
 @settings(max_examples=12, deadline=None)
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.integers(0, 10**6))
-def test_default_first_nothing_twice_everything_once(sizes: list[int], seed: int) -> None:
+def test_default_comes_first_and_every_configuration_once(sizes: list[int], seed: int) -> None:
     made = space(*sizes)
     configs = asked(BayesianSearch(made, seed), random.Random(seed))
     keys = [made.key(config) for config in configs]
@@ -70,14 +70,14 @@ def test_default_first_nothing_twice_everything_once(sizes: list[int], seed: int
     assert again == configs
 
 
-def test_other_seeds_search_otherwise() -> None:
+def test_other_seeds_give_other_orders() -> None:
     made = space(5, 5, 5)
     orders = {tuple(map(made.key, asked(BayesianSearch(made, seed), random.Random(1), 20)))
               for seed in range(8)}
     assert len(orders) == 8
 
 
-def test_a_space_of_failures_is_asked_to_its_end() -> None:
+def test_space_of_failures_is_searched_to_its_end() -> None:
     search, count = BayesianSearch(space(4, 4), 0), 0
     while (config := search.ask()) is not None:
         search.tell(config, None)
@@ -85,13 +85,13 @@ def test_a_space_of_failures_is_asked_to_its_end() -> None:
     assert count == 16
 
 
-def test_a_huge_space_can_be_searched() -> None:
+def test_huge_space_can_be_searched() -> None:
     made = space(*[256] * 12)
     assert len(asked(BayesianSearch(made, 0), random.Random(0), 20)) == 20
 
 
 def rugged(config: Config, made: Space, seed: int) -> float:
-    """A hill over the knobs with bumps on it and holes in it; higher is better."""
+    """A hill over the knobs with bumps and holes; higher is better."""
     key = made.key(config)
     bump = random.Random(f"{seed} {key}").random()
     if bump < 0.1:
@@ -116,7 +116,7 @@ def found(made: Space, seed: int, budget: int, chance: bool) -> float:
     return best
 
 
-def test_it_beats_chance_on_a_rugged_hill() -> None:
+def test_search_beats_random_search_on_a_rugged_hill() -> None:
     made, seeds = space(6, 6, 6, 6), range(8)
     ours = [found(made, seed, 50, chance=False) for seed in seeds]
     chance = [found(made, seed, 50, chance=True) for seed in seeds]
@@ -127,7 +127,7 @@ def test_it_beats_chance_on_a_rugged_hill() -> None:
 # Requirements
 
 
-def test_only_what_meets_the_requirements_is_asked() -> None:
+def test_only_configurations_that_meet_the_requirements_are_asked() -> None:
     made = Space(choices={"M": (16, 32, 64, 128), "N": (16, 32, 64, 128), "W": (2, 4, 8)},
                  default={"M": 16, "N": 16, "W": 2},
                  requires=("M * N <= 4096", "W != 8 or M >= 64"))
@@ -138,7 +138,7 @@ def test_only_what_meets_the_requirements_is_asked() -> None:
 
 
 @pytest.mark.parametrize("wide", [2, 12])
-def test_requirements_hold_also_in_a_space_too_large_to_list(wide: int) -> None:
+def test_requirements_hold_in_a_space_too_large_to_list(wide: int) -> None:
     choices = {f"K{i}": tuple(range(1, 33)) for i in range(wide)}
     made = Space(choices=choices, default={name: 1 for name in choices},
                  requires=("K0 % K1 == 0", "K0 * K1 < 64"))
@@ -161,7 +161,7 @@ LOGIC = st.recursive(COMPARED | CHAINED, lambda part: st.tuples(
 
 
 def computable(text: str, names: dict[str, int]) -> bool:
-    """Return whether Python can compute every part of an expression."""
+    """Return whether Python can evaluate every part of an expression."""
     try:
         for part in ast.walk(ast.parse(text, mode="eval").body):
             if isinstance(part, ast.expr):
@@ -173,7 +173,7 @@ def computable(text: str, names: dict[str, int]) -> bool:
 
 @settings(max_examples=40, deadline=None)
 @given(LOGIC, st.lists(st.integers(-3, 40), min_size=1, max_size=3, unique=True))
-def test_a_requirement_means_what_python_means(text: str, choices: list[int]) -> None:
+def test_requirement_has_pythons_meaning(text: str, choices: list[int]) -> None:
     """For each configuration alone and for all together; what Python cannot compute is not met,
     also where it would not have come to that.
     """
@@ -200,7 +200,7 @@ ODD_ONES = [
 
 
 @pytest.mark.parametrize(("text", "choices"), ODD_ONES, ids=range(len(ODD_ONES)))
-def test_odd_requirements_are_the_same_for_one_and_for_all(
+def test_odd_requirements_hold_alike_for_one_and_for_many(
         text: str, choices: dict[str, tuple[Value, ...]]) -> None:
     one = constraints.parse(text, tuple(choices))
     made = [dict(zip(choices, key, strict=True)) for key in itertools.product(*choices.values())]
@@ -213,7 +213,7 @@ def test_odd_requirements_are_the_same_for_one_and_for_all(
 
 @pytest.mark.parametrize("text", [
     "'x' * 999999999999 != A", "A * W != 1", "'%999999999d' % A != 'x'", "W + W == 'aa'"])
-def test_words_are_not_reckoned_with(text: str) -> None:
+def test_arithmetic_on_words_is_refused(text: str) -> None:
     one = constraints.parse(text, ("A", "W"))
     before = time.process_time()
     assert not one.met({"A": 10**12, "W": "a"})
@@ -235,12 +235,12 @@ def test_rare_legal_configurations_are_found() -> None:
     ("(lambda: 1)() < A", "is not understood"), ("A ** 99 > 1", "is not understood"),
     ("A > 1" + " and A > 1" * 99, "too long"), ("", "cannot read the requirement"),
     ("[x for x in A]", "is not understood"), ("None", "is not understood")])
-def test_what_is_no_requirement_is_refused(text: str, why: str) -> None:
+def test_invalid_requirement_is_refused(text: str, why: str) -> None:
     with pytest.raises(InputError, match=re.escape(why)):
         constraints.parse(text, NAMES, "k.c:3")
 
 
-def test_a_knob_that_stays_is_a_number_in_a_requirement() -> None:
+def test_fixed_knob_is_a_number_in_a_requirement() -> None:
     made = of_knobs((knob("A", 2, 1, 2, 4), knob("B", 3, 1, 3)), ["A"],
                     (constraints.parse("A * B <= 6", ("A", "B")),))
     assert made.requires == ("A * 3 <= 6",)
@@ -252,7 +252,8 @@ def test_a_knob_that_stays_is_a_number_in_a_requirement() -> None:
 
 @given(st.integers(0, 10**6), st.integers(2, 14), st.integers(1, 4), st.integers(0, 2))
 @settings(max_examples=25, deadline=None)
-def test_the_gradient_is_the_slope(seed: int, count: int, features: int, sources: int) -> None:
+def test_gradient_matches_finite_differences(seed: int, count: int, features: int,
+                                             sources: int) -> None:
     rng = numpy.random.default_rng(seed)
     points = Points(rng.random((count, features)), rng.random((count, 5)) / 3,
                     0.3 * rng.random((count, sources)))
@@ -267,7 +268,7 @@ def test_the_gradient_is_the_slope(seed: int, count: int, features: int, sources
         assert slope[i] == pytest.approx(numeric, rel=1e-3, abs=1e-4)
 
 
-def test_the_process_knows_what_it_has_seen_and_doubts_what_is_far() -> None:
+def test_process_is_certain_near_observations_and_uncertain_far_away() -> None:
     x = numpy.linspace(0.0, 1.0, 8)[:, None]
     none = numpy.zeros((8, 0))
     points, values = Points(x, none, none), numpy.sin(6 * x[:, 0])
@@ -280,15 +281,15 @@ def test_the_process_knows_what_it_has_seen_and_doubts_what_is_far() -> None:
     assert process.predict(far)[1][0] > 3 * deviation.max()
 
 
-def test_what_a_number_is_made_of_is_seen() -> None:
-    """Multiples of powers of two behave alike on a machine: 96 and 48 are odd ones among them."""
+def test_odd_factor_of_a_number_is_a_feature() -> None:
+    """Powers of two behave alike on a machine; 96 and 48 have an odd factor."""
     columns = encoding._columns((32, 48, 64, 96, 128))
     assert len(columns) == 2
     assert columns[1][0].tolist() == pytest.approx([0, math.log2(3), 0, math.log2(3), 0])
     assert len(encoding._columns((16, 32, 64))) == 1
 
 
-def test_an_autotune_list_is_seen_as_the_numbers_in_it() -> None:
+def test_autotune_configs_are_encoded_by_the_numbers_in_them() -> None:
     words = tuple(f"triton.Config({{'BM': {m}, 'BN': 64}}, num_warps={w})"
                   for m in (32, 64, 128) for w in (4, 8))
     assert len(encoding._columns(words)) == 2
@@ -307,7 +308,7 @@ def test_odd_choices_can_be_searched(choices: tuple[Value, ...]) -> None:
 
 @pytest.mark.parametrize("spread", [0.0, 1e-9, 1e-5, 1e-3, 1e3, 1e300])
 @pytest.mark.parametrize("advice", [True, False])
-def test_scores_of_any_size_can_be_told(spread: float, advice: bool) -> None:
+def test_scores_of_any_size_are_accepted(spread: float, advice: bool) -> None:
     made, rng = space(6, 6, 6), random.Random(1)
     search = BayesianSearch(made, 2, told(made, 1, 1.0) if advice else ())
     for _ in range(90):
@@ -316,7 +317,7 @@ def test_scores_of_any_size_can_be_told(spread: float, advice: bool) -> None:
         search.tell(config, spread * rng.gauss(0.0, 1.0))
 
 
-def test_a_long_search_stays_quick() -> None:
+def test_long_search_stays_fast() -> None:
     made = space(8, 8, 8, 8)
     search, rng = BayesianSearch(made, 0), random.Random(0)
     for _ in range(1_200):
@@ -331,11 +332,11 @@ def test_a_long_search_stays_quick() -> None:
 
 
 STEEP = 0.05
-"""Log ratio of a step on the hill."""
+"""Log ratio of one step on the hill."""
 
 
 def told(made: Space, seed: int, sign: float, every: int = 1) -> tuple[Observation, ...]:
-    """What another machine recorded of the same hill, a little other; or of its very opposite."""
+    """Another machine's recording of a slightly different hill, or of the opposite one."""
     configs = [dict(zip(made.choices, key, strict=True))
                for key in itertools.product(*made.choices.values())][::every]
     scores = [rugged(config, made, seed) for config in configs]
@@ -358,7 +359,7 @@ def advised(made: Space, seed: int, budget: int, history: tuple[Observation, ...
 
 
 @pytest.mark.parametrize("every", [1, 7])
-def test_a_recording_elsewhere_leads_to_the_top(every: int) -> None:
+def test_recording_of_another_device_leads_to_the_top(every: int) -> None:
     made = space(6, 6, 6, 6)
     with_it = [advised(made, seed, 8, told(made, seed, 1.0, every)) for seed in range(6)]
     without = [advised(made, seed, 8, ())[0] for seed in range(6)]
@@ -366,7 +367,7 @@ def test_a_recording_elsewhere_leads_to_the_top(every: int) -> None:
     assert all(search.advised for _, search in with_it)
 
 
-def test_a_recording_that_misleads_is_dropped_and_costs_little() -> None:
+def test_misleading_recording_is_dropped_and_costs_little() -> None:
     made = space(6, 6, 6, 6)
     misled = [advised(made, seed, 60, told(made, seed, -1.0)) for seed in range(5)]
     without = [advised(made, seed, 60, ())[0] for seed in range(5)]
@@ -374,7 +375,7 @@ def test_a_recording_that_misleads_is_dropped_and_costs_little() -> None:
     assert fmean(best for best, _ in misled) > fmean(without) - 0.4
 
 
-def test_advice_on_a_space_too_large_to_list() -> None:
+def test_advice_works_in_a_space_too_large_to_list() -> None:
     choices = {f"K{i}": tuple(range(16)) for i in range(8)}
     made = Space(choices=choices, default={name: 0 for name in choices})
     rng = random.Random(0)
@@ -388,14 +389,14 @@ def test_advice_on_a_space_too_large_to_list() -> None:
 
 
 @pytest.mark.parametrize("latency_us", [0.0, -1.0, math.inf, math.nan, 5e-324, 1e308])
-def test_a_forged_latency_is_no_advice_and_breaks_nothing(latency_us: float) -> None:
+def test_forged_latency_is_ignored_as_advice(latency_us: float) -> None:
     made = space(4, 4)
     one = Observation(source="other", config={"K0": 1, "K1": 2}, latency_us=latency_us)
     search = BayesianSearch(made, 0, (*told(made, 0, 1.0), one))
     assert len(asked(search, random.Random(0))) == 16
 
 
-def test_advice_off_the_space_or_too_thin_is_none() -> None:
+def test_advice_outside_the_space_or_too_sparse_is_ignored() -> None:
     made = space(4, 4)
     few = told(made, 0, 1.0)[:5]
     assert not BayesianSearch(made, 0, few).advised

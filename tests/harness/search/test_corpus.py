@@ -1,4 +1,4 @@
-"""The corpus: what goes in comes out, and no line of it can harm a loop."""
+"""The corpus returns the records written to it, and no content of it can break a loop."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ CONFIGS = st.dictionaries(TEXTS, VALUES, max_size=4)
 
 
 @given(st.lists(st.tuples(CONFIGS, TEXTS, st.none() | st.floats(1e-3, 1e6)), max_size=5))
-def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory,
-                                 drawn: list[tuple[Any, str, float | None]]) -> None:
+def test_written_records_are_read_back(tmp_path_factory: pytest.TempPathFactory,
+                                       drawn: list[tuple[Any, str, float | None]]) -> None:
     path = tmp_path_factory.mktemp("corpus") / "corpus.jsonl"
     records = tuple(
         record(config=config, reason=reason, latency_us=us, op=reason,
@@ -50,7 +50,7 @@ def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory,
         assert one in corpus.read(path, op=one.op).records
 
 
-def test_a_record_says_what_was_measured_on_what(tmp_path: Path) -> None:
+def test_record_names_device_kernel_and_classes(tmp_path: Path) -> None:
     path = tmp_path / "corpus.jsonl"
     corpus.append(path, record(kept=True))
     told = json.loads(path.read_text())
@@ -79,7 +79,7 @@ def test_no_content_makes_reading_fail(tmp_path_factory: pytest.TempPathFactory,
                                   for line in one.split(b"\n") if line)
 
 
-def test_there_need_be_none_and_it_ends_where_it_is_told(tmp_path: Path) -> None:
+def test_missing_corpus_is_empty_and_reading_stops_at_the_offset(tmp_path: Path) -> None:
     path = tmp_path / "corpus.jsonl"
     assert corpus.read(path) == corpus.CorpusReading(()) and corpus.size(path) == 0
     corpus.append(path, record())
@@ -91,7 +91,7 @@ def test_there_need_be_none_and_it_ends_where_it_is_told(tmp_path: Path) -> None
         corpus.read(tmp_path)
 
 
-def test_the_very_same_kernel_is_preferred() -> None:
+def test_records_of_the_same_kernel_are_preferred() -> None:
     same, akin = record(), record(kernel="k2")
     others = (record(op="other"), record(language="triton"), record(config={"A": 4}))
     wanted: dict[str, Any] = {"op": "twice", "language": "c", "names": ["B", "A", "C"]}
@@ -99,7 +99,7 @@ def test_the_very_same_kernel_is_preferred() -> None:
     assert corpus.matching((akin, same, *others), kernel="k9", **wanted) == (akin, same)
 
 
-def test_advice_is_of_this_space_only() -> None:
+def test_advice_is_limited_to_this_space() -> None:
     space = Space(choices={"A": (1, 2, 4)}, default={"A": 2})
     records = (record(), record(None), record(device="H200"), record(config={"A": 3}),
                record(config={"B": 0.5}), record(config={"A": 4, "B": 0.25, "C": "off"}))
@@ -109,7 +109,7 @@ def test_advice_is_of_this_space_only() -> None:
     assert seen[0].source == seen[1].source != seen[2].source
 
 
-def test_a_hundred_thousand_lines_are_no_burden(tmp_path: Path) -> None:
+def test_hundred_thousand_lines_are_read_quickly(tmp_path: Path) -> None:
     path = tmp_path / "corpus.jsonl"
     corpus.append(path, record())
     path.write_bytes(path.read_bytes() * 100_000)

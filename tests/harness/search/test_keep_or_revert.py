@@ -1,4 +1,4 @@
-"""Which trial is kept, in which order configurations are tried, and going on with both."""
+"""Which trial is kept, the order of configurations, and resuming both from a record."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPACE = Space(choices={"A": (1, 2, 4, 8), "B": (0.5, 0.25), "C": ("off", "on")},
 
 def trial(gain: float | None, config: Config | None = None, *, number: int = 0,
           **fields: Any) -> Trial:
-    """A trial that is faster than the start by a factor; None is one that failed."""
+    """Return a trial that is faster than the start by a factor; None: it failed."""
     given: dict[str, Any] = {"number": number, "config": {**SPACE.default, **(config or {})},
                              "correctness": "PASS", "tag": "tried"}
     if gain is None:
@@ -38,7 +38,7 @@ def predicted(us: float, config: Config | None = None) -> Trial:
 
 
 def ruled(*trials: Trial) -> int | None:
-    """Return which of some trials is the best in the end."""
+    """Return the best of some trials."""
     ruling = Incumbent(SPACE, 0.01)
     taken = [index for index, one in enumerate(trials) if ruling.take(one)]
     assert ruling.best is (trials[taken[-1]] if taken else None)
@@ -70,8 +70,8 @@ WITHHELD = trial(1.0, {"A": 8}, log_ratio=None, latency_us=None, latency_kind=No
     ((WITHHELD, trial(0.3)), 1),  # what nothing can be is never kept
     ((WITHHELD,), None),
 ])
-def test_the_best_is_correct_measured_faster_or_simpler(trials: tuple[Trial, ...],
-                                                        best: int | None) -> None:
+def test_best_trial_is_correct_measured_and_faster_or_simpler(trials: tuple[Trial, ...],
+                                                              best: int | None) -> None:
     assert ruled(*trials) == best
 
 
@@ -88,13 +88,13 @@ def test_fewer_knobs_then_smaller_values_are_simpler() -> None:
     {"latency_kind": None}, {"latency_us": None}, {"latency_us": 0.0}, {"latency_us": math.inf},
     {"latency_kind": "predicted"},
     {"tag": "kept", "latency_us": None, "latency_kind": None, "log_ratio": None, "reason": "x"}])
-def test_a_dishonest_trial_cannot_be_made(fields: dict[str, Any]) -> None:
+def test_dishonest_trial_cannot_be_built(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         trial(1.0, **fields)
 
 
 def tried(walk: AskTell, budget: int, first: int = 0) -> list[Trial]:
-    """Walk on, with results that depend on the configuration alone."""
+    """Continue the search with results that depend only on the configuration."""
     trials: list[Trial] = []
     while len(trials) < budget and (config := walk.next()) is not None:
         rng = random.Random(repr(sorted(config.items())))
@@ -106,7 +106,8 @@ def tried(walk: AskTell, budget: int, first: int = 0) -> list[Trial]:
 
 
 @given(st.integers(0, 10**6), st.integers(0, 16), st.integers(0, 16))
-def test_going_on_is_as_if_it_had_never_ended(seed: int, killed_after: int, budget: int) -> None:
+def test_resumed_search_continues_as_if_never_ended(seed: int, killed_after: int,
+                                                    budget: int) -> None:
     whole = tried(AskTell(BayesianSearch(SPACE, seed), SPACE), budget)
     first = tried(AskTell(BayesianSearch(SPACE, seed), SPACE), min(killed_after, budget))
     again = AskTell(BayesianSearch(SPACE, seed), SPACE)
@@ -115,8 +116,7 @@ def test_going_on_is_as_if_it_had_never_ended(seed: int, killed_after: int, budg
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 16))
-def test_a_strategy_that_has_changed_loses_and_repeats_nothing(seed: int, other: int,
-                                                               done: int) -> None:
+def test_changed_strategy_loses_and_repeats_nothing(seed: int, other: int, done: int) -> None:
     first = tried(AskTell(BayesianSearch(SPACE, seed), SPACE), done)
     again = AskTell(BayesianSearch(SPACE, other), SPACE)
     again.replay(first)
@@ -127,7 +127,7 @@ def test_a_strategy_that_has_changed_loses_and_repeats_nothing(seed: int, other:
 
 
 class Stubborn:
-    """Asks for the same for ever, and not for the default."""
+    """Asks for the same configuration forever, and not for the default."""
 
     def ask(self) -> Config | None:
         return {"A": 8, "B": 0.5, "C": "on"}
@@ -139,6 +139,6 @@ class Stubborn:
         pass
 
 
-def test_the_default_comes_first_and_nothing_twice_whatever_is_asked() -> None:
+def test_default_comes_first_and_nothing_twice_for_any_strategy() -> None:
     assert [one.config for one in tried(AskTell(Stubborn(), SPACE), 9)] == [SPACE.default,
                                                                          Stubborn().ask()]

@@ -1,4 +1,4 @@
-"""Knobs: what a source may declare, and that setting them changes nothing else."""
+"""A source declares knobs in fixed forms, and setting them changes nothing else."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("language", "source", "name", "value", "choices"), READS,
                          ids=range(len(READS)))
-def test_reads_a_declaration(language: str, source: str, name: str, value: knobs.Value,
+def test_declaration_is_read(language: str, source: str, name: str, value: knobs.Value,
                              choices: tuple[knobs.Value, ...]) -> None:
     (knob,) = knobs.find(source, language=language)
     assert (knob.name, knob.value, knob.choices) == (name, value, choices)
@@ -73,7 +73,7 @@ def test_reads_a_declaration(language: str, source: str, name: str, value: knobs
 
 
 @pytest.mark.parametrize(("language", "source", "what"), REFUSED, ids=range(len(REFUSED)))
-def test_refuses_in_one_line(language: str, source: str, what: str) -> None:
+def test_invalid_declaration_is_refused_in_one_line(language: str, source: str, what: str) -> None:
     with pytest.raises(InputError) as refused:
         knobs.find(source, language=language, where="k.c")
     assert what in refused.value.what
@@ -81,7 +81,7 @@ def test_refuses_in_one_line(language: str, source: str, what: str) -> None:
 
 
 @pytest.mark.parametrize("value", [True, 1.0, "1", 3, None, [1], "1\n#define X"])
-def test_sets_only_what_is_allowed(value: object) -> None:
+def test_only_choices_can_be_set(value: object) -> None:
     source = "#define A 1  // kopt: knob A in [1, 2]\n"
     with pytest.raises(InputError, match="cannot be"):
         knobs.apply(source, {"A": value}, language="c")  # type: ignore[dict-item]
@@ -95,7 +95,7 @@ RESERVED = """#define A 1  // kopt: knob A in [1, 2] reserved: for later
 """
 
 
-def test_a_reserved_knob_is_documented_and_stays() -> None:
+def test_reserved_knob_is_documented_and_fixed() -> None:
     found = knobs.find(RESERVED, language="c")
     assert [(knob.name, knob.reserved, knob.note) for knob in found] == [
         ("A", True, "for later"), ("B", False, "is not reserved"), ("C", True, "")]
@@ -110,7 +110,7 @@ def test_a_reserved_knob_is_documented_and_stays() -> None:
         of_knobs(found[:1])
 
 
-def test_a_configuration_is_checked_and_never_raises() -> None:
+def test_checking_a_configuration_never_raises() -> None:
     found = knobs.find(RESERVED, language="c")
     checked = knobs.check(found, {"A": 1, "B": 1, "C": 0.5, "NEW\x1b": 3})
     assert checked == knobs.CheckedConfig(config={"A": 1, "B": 1, "C": 0.5}, dropped=("NEW",))
@@ -124,7 +124,7 @@ def test_a_configuration_is_checked_and_never_raises() -> None:
                        language="c").startswith("#define C 2.0 ")
 
 
-def test_a_kernel_is_the_same_whatever_its_knobs_are() -> None:
+def test_kernel_id_does_not_depend_on_knob_values() -> None:
     names = {knobs.identity("op", source, language="c") for source in (
         RESERVED, RESERVED.replace("B 2", "B 1"), RESERVED.replace("A 1", "A 2"))}
     assert len(names) == 1
@@ -133,7 +133,7 @@ def test_a_kernel_is_the_same_whatever_its_knobs_are() -> None:
     assert knobs.identity("other", RESERVED, language="c") not in names
 
 
-def test_a_source_without_knobs_has_no_space() -> None:
+def test_source_without_knobs_has_no_space() -> None:
     assert knobs.find("", language="triton") == ()
     with pytest.raises(InputError, match="declares no knob"):
         of_knobs(())
@@ -152,7 +152,7 @@ def kernel(x, n, B): pass
 '''
 
 
-def test_an_autotune_list_is_one_knob() -> None:
+def test_autotune_list_is_one_knob() -> None:
     (knob,) = knobs.find(TUNED, language="triton")
     assert knob.name == "kernel.config"
     assert knob.value == "triton.Config({'B': 64}, num_warps=4)"
@@ -166,12 +166,12 @@ def test_an_autotune_list_is_one_knob() -> None:
 
 @pytest.mark.parametrize("listed", ["[]", "[*MORE]", "MORE", "[c for c in MORE]", "[MORE[0]]",
                                     "[triton.Config({}), triton.Config({})]"])
-def test_lists_made_by_code_or_empty_are_no_knob(listed: str) -> None:
+def test_generated_or_empty_lists_are_not_knobs(listed: str) -> None:
     source = f"@triton.autotune(configs={listed}, key=[])\ndef kernel(): pass\n"
     assert knobs.find(source, language="triton") == ()
 
 
-def test_lines_end_where_the_language_says() -> None:
+def test_lines_end_as_the_language_defines() -> None:
     source = "s = 'a\u2028b\x0cc'\r\n" + TUNED + "W = 4  # kopt: knob W in [4, 8]\r\n"
     config = knobs.find(source, language="triton")[-1].choices[1]
     changed = knobs.apply(source, {"W": 8, "kernel.config": config}, language="triton")
@@ -180,7 +180,7 @@ def test_lines_end_where_the_language_says() -> None:
     assert f"configs=[{config}],\n" in changed
 
 
-def test_reads_only_text(tmp_path: Path) -> None:
+def test_source_must_be_utf8_text(tmp_path: Path) -> None:
     (tmp_path / "k.c").write_bytes(b"#define A 1\r\n")
     assert knobs.read(tmp_path / "k.c") == "#define A 1\r\n"
     (tmp_path / "k.c").write_bytes(b"\xff\xfe")
@@ -192,7 +192,7 @@ def test_reads_only_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("example", sorted(p.name for p in EXAMPLES.iterdir()
                                            if (p / "task.yaml").is_file()))
-def test_examples_have_knobs_to_search(example: str) -> None:
+def test_examples_declare_knobs(example: str) -> None:
     from harness import target
 
     task = target.load(EXAMPLES / example / "task.yaml")
@@ -208,7 +208,7 @@ x(); // kopt: require M != 8 or N > 8
 """
 
 
-def test_requirements_stand_in_the_source() -> None:
+def test_requirements_are_read_from_the_source() -> None:
     found = knobs.find(REQUIRED, language="c")
     required = knobs.requirements(REQUIRED, found)
     assert [one.text for one in required] == ["M * N <= 64", "M != 8 or N > 8"]
@@ -229,7 +229,7 @@ def test_requirements_stand_in_the_source() -> None:
     ("# kopt: require M > 4", "the source itself does not meet"),
     ("// kopt: require M / (N - 8) > 0", "the source itself does not meet"),
     ("// kopt: require open('/etc/passwd')", "is not understood")])
-def test_a_requirement_that_cannot_be_is_refused(line: str, why: str) -> None:
+def test_invalid_requirement_line_is_refused(line: str, why: str) -> None:
     source = REQUIRED + line + "\n"
     with pytest.raises(InputError, match=re.escape(why)) as raised:
         knobs.requirements(source, knobs.find(source, language="c"), "k.c")
@@ -252,7 +252,7 @@ def spell(value: knobs.Value) -> str:
 
 @st.composite
 def sources(draw: st.DrawFn) -> tuple[str, dict[str, knobs.Value], dict[int, str]]:
-    """A C source with knobs among other lines, a configuration, and the other lines by number."""
+    """Draw a C source with knobs among other lines, a configuration, and the other lines."""
     lines: list[str] = []
     other: dict[int, str] = {}
     config: dict[str, knobs.Value] = {}
@@ -272,7 +272,7 @@ def sources(draw: st.DrawFn) -> tuple[str, dict[str, knobs.Value], dict[int, str
 
 
 @given(sources())
-def test_what_is_set_is_found_and_nothing_else_changes(
+def test_set_values_are_found_and_nothing_else_changes(
         drawn: tuple[str, dict[str, knobs.Value], dict[int, str]]) -> None:
     source, config, other = drawn
     before = knobs.current(knobs.find(source, language="c"))
@@ -286,7 +286,7 @@ def test_what_is_set_is_found_and_nothing_else_changes(
 
 
 @given(st.text(max_size=200))
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     for language in ("c", "triton"):
         for source in (text, f"#define A 1 // kopt: knob {text}",
                        f"A = 1 # kopt: knob A in [{text}"):
@@ -298,7 +298,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 @given(st.dictionaries(NAMES, CHOICES, min_size=1, max_size=3), st.integers(0, 99))
-def test_a_search_asks_every_point_once(choices: dict[str, list[knobs.Value]], seed: int) -> None:
+def test_search_asks_every_point_once(choices: dict[str, list[knobs.Value]], seed: int) -> None:
     found = tuple(knobs.Knob(name=name, line=1, value=values[0], choices=tuple(values))
                   for name, values in choices.items())
     space = of_knobs(found)

@@ -1,4 +1,4 @@
-"""results.tsv: one row a trial, whatever is in it and whoever writes at the same time."""
+"""results.tsv has one row per trial, for any content and with concurrent writers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read(path: Path) -> list[list[str]]:
     return [line.split("\t") for line in lines[1:-1]]
 
 
-def test_the_columns_are_those_of_the_seed(tmp_path: Path) -> None:
+def test_columns_have_the_documented_order(tmp_path: Path) -> None:
     path = tmp_path / "below" / "results.tsv"
     made: Trial = trial(2.0, {"A": 4}, number=3, tag="kept", candidate_id="c1", kernel_id="k1",
                         pct_of_roofline=12.5)
@@ -57,7 +57,7 @@ def test_no_text_breaks_a_row(tmp_path_factory: pytest.TempPathFactory,
         assert not any(unicodedata.category(c) == "Cc" for cell in row for c in cell)
 
 
-def test_a_torn_row_harms_no_other(tmp_path: Path) -> None:
+def test_torn_row_damages_no_other(tmp_path: Path) -> None:
     path = tmp_path / "results.tsv"
     trials_tsv.append(path, [trials_tsv.row(trial(1, number=0), model="m", gpu="g")])
     with path.open("a") as file:
@@ -76,7 +76,7 @@ for n in range(200):
 """
 
 
-def test_many_write_at_once(tmp_path: Path) -> None:
+def test_concurrent_writers_keep_rows_whole(tmp_path: Path) -> None:
     path = tmp_path / "lines"
     writers = [subprocess.Popen([sys.executable, "-c", WRITE, str(path), str(n)], cwd=ROOT)
                for n in range(4)]
