@@ -28,36 +28,36 @@ def captured(setup: Setup) -> CandidateTree:
 
 
 def test_candidate_is_opened_by_its_tree(setup: Setup) -> None:
-    made = captured(setup)
-    path = setup.folder.path / made.candidate.patch_path
-    assert path.read_bytes() == made.patch.data
+    entry = captured(setup)
+    path = setup.folder.path / entry.candidate.patch_path
+    assert path.read_bytes() == entry.patch.data
     path.unlink()  # the patch is for people only
-    assert candidate.load(setup, made.candidate) == made
+    assert candidate.load(setup, entry.candidate) == entry
 
 
 def test_unrecorded_tree_is_refused(setup: Setup) -> None:
-    made = captured(setup)
-    setup.repo.store_candidate(made.id, setup.repo.tree_of(setup.repo.base))
+    entry = captured(setup)
+    setup.repo.store_candidate(entry.id, setup.repo.tree_of(setup.repo.base))
     with pytest.raises(InputError, match="not the one that was recorded"):
-        candidate.load(setup, made.candidate)
+        candidate.load(setup, entry.candidate)
 
 
 def test_candidate_without_tree_is_opened_by_its_patch(setup: Setup) -> None:
-    made = captured(setup)
-    setup.repo.git.run("update-ref", "-d", f"refs/kopt/candidates/{made.id}")
-    assert candidate.load(setup, made.candidate) == made
-    path = setup.folder.path / made.candidate.patch_path
-    path.write_bytes(made.patch.data + b"+more\n")
+    entry = captured(setup)
+    setup.repo.git.run("update-ref", "-d", f"refs/kopt/candidates/{entry.id}")
+    assert candidate.load(setup, entry.candidate) == entry
+    path = setup.folder.path / entry.candidate.patch_path
+    path.write_bytes(entry.patch.data + b"+more\n")
     with pytest.raises(InputError, match="not the one that was recorded"):
-        candidate.load(setup, made.candidate)
+        candidate.load(setup, entry.candidate)
     path.unlink()
     with pytest.raises(InputError, match="patch cannot be read"):
-        candidate.load(setup, made.candidate)
+        candidate.load(setup, entry.candidate)
 
 
 def test_candidate_id_depends_on_base_tree_and_patch(setup: Setup) -> None:
-    made = captured(setup)
-    again = setup.repo.apply(setup.repo.base, parse(made.patch.data))
+    entry = captured(setup)
+    again = setup.repo.apply(setup.repo.base, parse(entry.patch.data))
     assert candidate.make(setup, again, setup.repo.base, round=2, slot="s", hypothesis="other",
-                          bottleneck="").id == made.id
-    assert msgspec.structs.replace(made.candidate, round=2).id == made.id
+                          bottleneck="").id == entry.id
+    assert msgspec.structs.replace(entry.candidate, round=2).id == entry.id

@@ -20,7 +20,7 @@ from tests.support.benchmark_case import FILES, MANIFEST, kernel
 
 OTHERS = {"agent.py": "x  = 1\n", "other.py": "y  = 1\n", "setup.py": "z  = 1\n"}
 TIDY = "for f in *.py; do sed -i 's/  *=/ =/' $f; done"
-"""Of every file, as `black .` does."""
+"""Formats every file, as `black .` does."""
 
 
 def create(root: Path, **fields: Any) -> Setup:
@@ -30,7 +30,7 @@ def create(root: Path, **fields: Any) -> Setup:
 
 
 def entry(setup: Setup, **files: str) -> CandidateTree:
-    """Return the candidate that gives files other contents; `_` stands for `.`."""
+    """Return a candidate that replaces these files; `_` stands for `.`."""
     user = setup.repo.project
     for name, text in files.items():
         (user / name.replace("_", ".")).write_text(text)
@@ -41,10 +41,10 @@ def entry(setup: Setup, **files: str) -> CandidateTree:
                           hypothesis="less", bottleneck="")
 
 
-def changed(setup: Setup, made: CandidateTree) -> set[str]:
+def changed(setup: Setup, formatted: CandidateTree) -> set[str]:
     before = setup.repo.base
-    return {name for name in setup.repo.files(made.tree)
-            if setup.repo.read(made.tree, name) != setup.repo.read(before, name)}
+    return {name for name in setup.repo.files(formatted.tree)
+            if setup.repo.read(formatted.tree, name) != setup.repo.read(before, name)}
 
 
 @pytest.mark.parametrize(("edit", "frozen", "touched"), [
@@ -55,26 +55,26 @@ def test_formatter_leaves_forbidden_files_unchanged(
         tmp_path: Path, edit: list[str], frozen: list[str], touched: set[str]) -> None:
     setup = create(tmp_path, edit=edit, frozen=frozen)
     before = entry(setup, kernel_py=kernel(50.0, "a  = 1\n"))
-    made = format_command.run(setup, before, TIDY, round=2)
-    assert breach(made.violations) is None and changed(setup, made) == touched
-    assert b"a = 1" in setup.repo.read(made.tree, "kernel.py")
-    assert made.id != before.id and made.candidate.hypothesis == "less"
+    formatted = format_command.run(setup, before, TIDY, round=2)
+    assert breach(formatted.violations) is None and changed(setup, formatted) == touched
+    assert b"a = 1" in setup.repo.read(formatted.tree, "kernel.py")
+    assert formatted.id != before.id and formatted.candidate.hypothesis == "less"
 
 
 def test_formatting_other_files_makes_the_same_candidate(tmp_path: Path) -> None:
     setup = create(tmp_path)
     before = entry(setup, kernel_py=kernel(50.0))
-    made = format_command.run(setup, before, TIDY, round=2)
-    assert (made.tree, made.id) == (before.tree, before.id)
+    formatted = format_command.run(setup, before, TIDY, round=2)
+    assert (formatted.tree, formatted.id) == (before.tree, before.id)
 
 
 def test_candidates_own_files_are_formatted_and_judged(tmp_path: Path) -> None:
-    """A person may be asked about a file outside of `edit`: it is formatted like the others."""
+    """A change outside of `edit` may still be approved: it is formatted like the others."""
     setup = create(tmp_path)
     before = entry(setup, kernel_py=kernel(50.0), other_py="y  = 2\n")
-    made = format_command.run(setup, before, TIDY, round=2)
-    assert changed(setup, made) == {"kernel.py", "other.py"}
-    assert setup.repo.read(made.tree, "other.py") == b"y = 2\n" and made.violations
+    formatted = format_command.run(setup, before, TIDY, round=2)
+    assert changed(setup, formatted) == {"kernel.py", "other.py"}
+    assert setup.repo.read(formatted.tree, "other.py") == b"y = 2\n" and formatted.violations
 
 
 @pytest.mark.parametrize(("command", "why"), [

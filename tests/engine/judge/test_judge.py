@@ -15,7 +15,7 @@ AUTO, REVIEW, FLAGGED = Policy(approval="auto"), Policy(approval="review"), Poli
 
 def row(gain: float, outcome: ClassOutcome = "faster", *, name: str = "tall", core: bool = False,
         stderr: float = 0.001) -> Row:
-    """A class that became faster by `gain` (a share), measured well unless said otherwise."""
+    """Return a class that is faster by `gain`, a share; `stderr` is small by default."""
     ratio = math.log1p(gain)
     return Row(config_class=name, correct=True, outcome=outcome, latency_us=10.0, core=core,
                incumbent_us=10.0 * (1 + gain), log_ratio=ratio, low=ratio - 5 * stderr,
@@ -78,8 +78,8 @@ def test_approval_request_states_reason(policy: Policy, given: Verdict, doubt: s
     ("note", FLAGGED, "keep"),
 ])
 def test_audit_findings_reject_or_ask(severity: Severity, policy: Policy, kind: str) -> None:
-    found = Finding(rule="clock", severity=severity, detail="odd clocks")
-    ruling = rule(verdict(row(0.5), audit=(found,)), policy)
+    finding = Finding(rule="clock", severity=severity, detail="odd clocks")
+    ruling = rule(verdict(row(0.5), audit=(finding,)), policy)
     assert ruling.kind == kind
     assert kind == "keep" or "odd clocks" in f"{ruling.reason} {ruling.doubts}"
 
@@ -90,8 +90,8 @@ def test_audit_findings_reject_or_ask(severity: Severity, policy: Policy, kind: 
 ])
 def test_patch_violations_reject_or_ask(kind: ViolationKind, policy: Policy,
                                      expected: str) -> None:
-    found = Violation(kind, "setup.py", "is not for you")
-    ruling = rule(verdict(row(0.5)), policy, violations=(found,))
+    finding = Violation(kind, "setup.py", "is not for you")
+    ruling = rule(verdict(row(0.5)), policy, violations=(finding,))
     assert ruling.kind == expected
     assert expected == "keep" or "setup.py" in f"{ruling.reason} {ruling.doubts}"
 

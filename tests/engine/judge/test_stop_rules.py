@@ -57,7 +57,7 @@ outcome_lists = st.lists(st.sampled_from(["keep", "tie", "regression", "failed",
 @given(outcome_lists)
 def test_counters_are_lengths_of_last_runs(outcomes: list[RoundOutcome | None]) -> None:
     counts = tally(rounds("baseline", *outcomes))
-    ended = [one for one in outcomes if one is not None]
+    ended = [outcome for outcome in outcomes if outcome is not None]
     assert counts.rounds == len(ended)
     streak = counts.consecutive_regressions
     assert ended[len(ended) - streak:] == ["regression"] * streak
@@ -69,9 +69,9 @@ def test_counters_are_lengths_of_last_runs(outcomes: list[RoundOutcome | None]) 
 
 @given(outcome_lists, st.integers(0, 30))
 def test_resume_changes_no_counter(outcomes: list[RoundOutcome | None], at: int) -> None:
-    """A round that an engine was killed in is unended and counts nothing, wherever that was."""
+    """A round whose engine was killed has no outcome and does not count."""
     whole = rounds("baseline", *outcomes)
-    ended = [one for one in whole if one.outcome is not None]
+    ended = [round for round in whole if round.outcome is not None]
     assert tally(whole) == tally(ended)
     assert tally(ended[:at] + ended[at:]) == tally(ended)
 
@@ -116,8 +116,8 @@ WALL = BudgetSpec(wall_s=100)
 ])
 def test_each_limit_gives_its_reason(fields: dict[str, Any], counts: RoundCounts,
                                      now: dict[str, Any], words: str) -> None:
-    said = reason_to_stop(Manifest(target_op="x", **fields), counts, **now)
-    assert words in said and bool(said) == bool(words)
+    reason = reason_to_stop(Manifest(target_op="x", **fields), counts, **now)
+    assert words in reason and bool(reason) == bool(words)
 
 
 @given(wall_s=st.floats(1, 1e4), used=st.floats(0, 2e4), margin=st.floats(0, 1e4))

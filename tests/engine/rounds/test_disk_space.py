@@ -30,10 +30,10 @@ def campaign(root: Path, *trees: str) -> Path:
 
 
 def test_folder_size_counts_blocks_once_and_no_links(tmp_path: Path) -> None:
-    one = fill(tmp_path / "here" / "deep" / "one", 100)
+    file = fill(tmp_path / "here" / "deep" / "one", 100)
     (tmp_path / "here" / "link").symlink_to(fill(tmp_path / "elsewhere", 500))
     assert 100 * KIB <= disk_space.used(tmp_path / "here") < 120 * KIB
-    os.link(one, tmp_path / "here" / "again")  # the same blocks
+    os.link(file, tmp_path / "here" / "again")  # the same blocks
     assert disk_space.used(tmp_path / "here") < 120 * KIB
     assert disk_space.used(tmp_path / "nowhere") == 0
 
@@ -62,12 +62,12 @@ def test_trimmed_tree_is_checked_out_again(tmp_path: Path) -> None:
 
 def test_need_of_a_round_grows_with_slots_devices_and_cache(tmp_path: Path) -> None:
     folder = campaign(tmp_path, "base")
-    one = disk_space.need(folder, base_tree="base", slots=1)
-    assert one >= 600 * KIB
-    assert disk_space.need(folder, base_tree="base", slots=11) - one >= 2000 * KIB
-    assert disk_space.need(folder, base_tree="base", slots=1, cards=8) - one >= 2800 * KIB
+    base_bytes = disk_space.need(folder, base_tree="base", slots=1)
+    assert base_bytes >= 600 * KIB
+    assert disk_space.need(folder, base_tree="base", slots=11) - base_bytes >= 2000 * KIB
+    assert disk_space.need(folder, base_tree="base", slots=1, cards=8) - base_bytes >= 2800 * KIB
     fill(folder / "jit" / "warm" / "k", 1000)
-    assert disk_space.need(folder, base_tree="base", slots=1) - one >= 3000 * KIB
+    assert disk_space.need(folder, base_tree="base", slots=1) - base_bytes >= 3000 * KIB
 
 
 def test_enough_room_gives_no_notice(tmp_path: Path) -> None:
@@ -78,8 +78,8 @@ def test_enough_room_gives_no_notice(tmp_path: Path) -> None:
 
 def test_large_clean_up_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk_space, "NOTICE_BYTES", 90 * KIB)
-    said = disk_space.make_room(campaign(tmp_path, "base", "old"), base_tree="base", slots=1)
-    assert said.startswith("removed 100 KiB of checkouts") and "\n" not in said
+    notice = disk_space.make_room(campaign(tmp_path, "base", "old"), base_tree="base", slots=1)
+    assert notice.startswith("removed 100 KiB of checkouts") and "\n" not in notice
 
 
 def test_too_little_room_is_an_error_before_the_round(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_too_little_room_is_an_error_before_the_round(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFault, match="a round of 1000000000 slots needs about") as error:
         disk_space.make_room(folder, base_tree="base", slots=10**9)
     assert "kopt prune" in str(error.value) and "\n" not in str(error.value)
-    assert not list((folder / "scratch").iterdir()), "it tried to make some"
+    assert not list((folder / "scratch").iterdir()), "the scratch folder was cleared to make room"
 
 
 @pytest.mark.parametrize(("most_kib", "fits"), [(10_000, True), (900, True), (500, False)])
@@ -130,5 +130,5 @@ def test_disposable_folders_of_an_ended_campaign(tmp_path: Path) -> None:
         (folder / name).mkdir(parents=True)
     (folder / "scratch").rmdir()
     (folder / "scratch").symlink_to(tmp_path)
-    found = {str(path.relative_to(folder)) for path in disk_space.disposable(folder)}
-    assert found == {"worktrees", "trees", "jit", "repo.git/kopt/index-dead"}
+    names = {str(path.relative_to(folder)) for path in disk_space.disposable(folder)}
+    assert names == {"worktrees", "trees", "jit", "repo.git/kopt/index-dead"}

@@ -19,49 +19,49 @@ def test_slot_that_has_written_most_is_ended(tmp_path: Path) -> None:
     watch = DiskWatch(tmp_path, 1000 * KIB)
     for name in "ab":
         fill(tmp_path / name / "tree", 100)
-    with watch.slot(tmp_path / "a") as one, watch.slot(tmp_path / "b") as other:
+    with watch.slot(tmp_path / "a") as slot, watch.slot(tmp_path / "b") as other:
         fill(tmp_path / "a" / "new", 300)
         watch.look()
-        assert not one.cancel.is_set() and not other.cancel.is_set()
+        assert not slot.cancel.is_set() and not other.cancel.is_set()
         fill(tmp_path / "b" / "new", 800)
         watch.look()
-        assert other.cancel.is_set() and not one.cancel.is_set()
-        assert (one.reason, other.reason) == ("", (
+        assert other.cancel.is_set() and not slot.cancel.is_set()
+        assert (slot.reason, other.reason) == ("", (
             "ended: it has written 800 KiB, and the campaign takes 1.3 MiB of the 1000 KiB of "
             "budget.disk_gb"))
         watch.look()
-        assert not one.cancel.is_set(), "the first one's files are going"
+        assert not slot.cancel.is_set(), "the files of the slot that was ended are about to go"
 
 
 def test_no_slot_is_ended_for_files_of_others(tmp_path: Path) -> None:
     watch = DiskWatch(tmp_path, 100 * KIB)
     fill(tmp_path / "a" / "tree", 500)
-    with watch.slot(tmp_path / "a") as one:
+    with watch.slot(tmp_path / "a") as slot:
         fill(tmp_path / "trees" / "verdict", 500)
         fill(tmp_path / "a" / "new", 10)
         watch.look()
-        assert not one.cancel.is_set()
+        assert not slot.cancel.is_set()
 
 
 def test_full_disk_ends_a_slot_without_a_budget(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = DiskWatch(tmp_path, None)
-    with watch.slot(tmp_path / "a") as one:
+    with watch.slot(tmp_path / "a") as slot:
         watch.look()
-        assert not one.cancel.is_set()
+        assert not slot.cancel.is_set()
         fill(tmp_path / "a" / "new", 100)
         left = SimpleNamespace(free=disk_space.RESERVE_BYTES - 50 * KIB)
         monkeypatch.setattr(shutil, "disk_usage", lambda _: left)
         watch.look()
-        assert one.reason.endswith("8.0 MiB are free on the disk")
+        assert slot.reason.endswith("8.0 MiB are free on the disk")
 
 
 def test_stop_cancels_all_slots_and_later_ones(tmp_path: Path) -> None:
     watch = DiskWatch(tmp_path, None, interval_s=0.01)
     watch.start()
-    with watch.slot(tmp_path) as one:
+    with watch.slot(tmp_path) as slot:
         watch.stop()
-        assert one.cancel.is_set() and not one.reason
+        assert slot.cancel.is_set() and not slot.reason
     with watch.slot(tmp_path) as late:
         assert late.cancel.is_set()
 
@@ -77,10 +77,10 @@ def test_worker_that_fills_the_disk_is_ended(
     began = time.monotonic()
     assert campaigns.run(setup).error is None
     assert time.monotonic() - began < 150
-    told = campaigns.slots(setup)
-    writers = {slot: one for slot, one in told.items() if "inbox" not in slot}
-    assert writers, told
+    slots = campaigns.slots(setup)
+    writers = {name: end for name, end in slots.items() if "inbox" not in name}
+    assert writers, slots
     for stage, detail in writers.values():
-        assert stage == "failed" and "ended: it has written" in detail, told
-        assert "of the 48 MiB of budget.disk_gb" in detail, told
+        assert stage == "failed" and "ended: it has written" in detail, slots
+        assert "of the 48 MiB of budget.disk_gb" in detail, slots
     assert len(campaigns.candidates(setup, "kept")) == 1

@@ -39,7 +39,7 @@ def test_wrong_candidate_is_repaired_and_kept(tmp_path: Path) -> None:
     found = campaigns.candidates(setup)
     assert len({c.hypothesis for c in found}) == 1 and len(found) == 3
     with campaigns.reading(setup) as reader:
-        assert len({d.verdict for d in reader.decisions(setup.id)}) == 3  # each was gated
+        assert len({d.verdict for d in reader.decisions(setup.id)}) == 3  # each was judged
         assert history.read(reader, setup.id).tally.consecutive_regressions == 0
         assert sum(r.cost for r in reader.rounds(setup.id)) == 3.0
     stage, detail = campaigns.slots(setup)["fixed"]

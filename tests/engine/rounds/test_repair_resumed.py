@@ -39,7 +39,7 @@ def kill(setup: Setup, running: subprocess.Popen[bytes]) -> None:
 
 
 def attempts(setup: Setup) -> list[int]:
-    """Return the number of the attempt that each candidate came of."""
+    """Return the attempt number of each candidate."""
     with campaigns.reading(setup) as reader:
         tasks = [
             reader.task(setup.id, one.id) for one in reader.candidates(setup.id)
@@ -68,7 +68,7 @@ def test_killed_repair_resumes_as_the_same_attempt(tmp_path: Path) -> None:
     assert campaigns.slots(setup)["fixed"][0] == "kept"
     with campaigns.reading(setup) as reader:
         assert [r.outcome for r in reader.rounds(setup.id)] == ["baseline", "keep"]
-        assert sum(r.cost for r in reader.rounds(setup.id)) == 4.0  # one attempt was made twice
+        assert sum(r.cost for r in reader.rounds(setup.id)) == 4.0  # one attempt ran twice
     campaigns.consistent(setup)
 
 

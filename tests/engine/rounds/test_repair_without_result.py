@@ -37,7 +37,7 @@ WRONG, RIGHT = "x[i]*3.0f", "x[i]+x[i]"
 
 
 def create(root: Path, *ways: str, **fields: Any) -> Setup:
-    """Make a campaign of one agent: what it writes, or does, attempt by attempt."""
+    """Create a campaign of one agent; `ways` are what it does, attempt by attempt."""
     agent = root / "agent.py"
     agent.write_text(AGENT)
     words = ",".join(way.replace(" ", "") for way in ways)

@@ -33,7 +33,7 @@ TASK = Task(slot="fixed", kind="fixed", backend="cli", hypothesis="h", bottlenec
 
 
 def create(root: Path, handed_in: dict[str, dict[str, str]], **fields: Any) -> Setup:
-    """Make a campaign, the same as ever, with patches that give files other contents."""
+    """Create the same campaign every time, with patches that replace files."""
     manifest = {**test_kill_command_campaign.MANIFEST, "max_iterations": 1, **fields}
     repos.project(root / "p", {"bench.py": test_kill_command_campaign.BENCH, "kernel.py": KERNEL,
                                "manifest.yaml": yaml_document.dump(manifest)})
@@ -57,7 +57,7 @@ def decisions(setup: Setup) -> list[DecisionRow]:
 
 def same_when_killed(root: Path, handed_in: dict[str, dict[str, str]], kills: tuple[str, ...],
                      **fields: Any) -> Setup:
-    """Run a campaign that is killed at each of the steps and one that is not; compare them."""
+    """Compare a campaign that is killed at each of the steps with an undisturbed one."""
     made = {}
     for name, steps in (("undisturbed", ()), ("killed", kills)):
         setup = create(root / name, handed_in, **fields)
@@ -115,7 +115,7 @@ def test_rolled_back_change_is_refused_in_another_form(tmp_path: Path) -> None:
 
 
 def journal(setup: Setup, writer: Writer) -> dict[str, Candidate]:
-    """Record a round whose slot `fixed` works, and what was approved meanwhile on a moved base."""
+    """Record a round whose slot `fixed` works, and a candidate approved on a moved base."""
     writer.put_slots([Slot(campaign=setup.id, round=n, slot="fixed", kind="fixed", backend="cli",
                            hypothesis="h", bottleneck="", device="cpu", stage="working",
                            started_at=1.0) for n in (2, 3)])
@@ -134,11 +134,11 @@ def test_candidate_of_another_round_leaves_slot_of_same_name_alone(tmp_path: Pat
     assert writer.add_candidate(made["c"], form_of=made["a"].id)  # approved, on a moved base
     assert (
         round_resume.progress_of(reader, setup.id, 3) == round_resume.RoundProgress()
-    )  # it is still to do its work
+    )  # its worker has not finished
     assert round_resume.progress_of(reader, setup.id, 2).undecided == {"fixed"}
     assert writer.add_candidate(
         made["b"], TASK
-    )  # now it has, and is to mend that
+    )  # now it has, and must repair the result
     writer.add_decision(setup.id, made["b"].id, "repair", "wrong", round=3, actor="engine")
     writer.set_candidate_state(setup.id, made["b"].id, "closed")
     begun = round_resume.progress_of(reader, setup.id, 3)

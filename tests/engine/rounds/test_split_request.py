@@ -35,13 +35,13 @@ WANTED = SplitRequest(candidate="c1", tree="", faster=("context=1024",), slower=
 @pytest.mark.parametrize(("paths", "split", "backends"), [
     (["total.c"], True, ["split", "cli"]),
     (["total.c"], False, ["cli"]),
-    (["total.c", "x.c"], True, ["cli"]),  # more than kopt can divide by itself
+    (["total.c", "x.c"], True, ["cli"]),  # more than kopt can split by itself
 ])
 def test_split_backend_goes_first_and_then_the_agent(paths: list[str], split: bool,
                                                    backends: list[str]) -> None:
     tried = [split_retry.again(TASK, entry(*paths), Path("/t"), DIVERGED, "total.c", split=split,
                           tries=tries, complaint="needs a split") for tries in range(3)]
-    assert [one.backend for one in tried if one is not None] == backends
+    assert [task.backend for task in tried if task is not None] == backends
     last = tried[len(backends) - 1]
     assert last is not None and last.split is not None and last.slot == TASK.slot
     assert last.split.faster == ("a",) and last.split.reason == "needs a split"
@@ -62,9 +62,9 @@ def test_only_an_agent_is_asked_to_split() -> None:
     )
 
 
-def asked(folder: Path, wanted: SplitRequest, target: Any = split_case.TARGET,
+def prompt_of(folder: Path, wanted: SplitRequest, target: Any = split_case.TARGET,
           repair: RepairRequest | None = None) -> tuple[str, Path]:
-    """Return what an agent is told, and the folder of the change that is to be split."""
+    """Return an agent's prompt, and the folder of the change to split."""
     bench = msgspec.structs.replace(split_case.bench(folder), target=target)
     tree = split_case.project(folder / "candidate", total_c=KERNEL.replace("TILE 32", "TILE 256"))
     (tree / "src").mkdir()
@@ -80,28 +80,28 @@ def asked(folder: Path, wanted: SplitRequest, target: Any = split_case.TARGET,
 
 
 def test_split_prompt_names_classes_and_dispatch_columns(tmp_path: Path) -> None:
-    said, folder = asked(tmp_path, WANTED)
+    prompt, folder = prompt_of(tmp_path, WANTED)
     for words in ("## Kernel split", str(folder), "- faster: context=1024\n",
                   "- slower: context=8\n", "- neither: context=64\n", "the default",
                   "dispatch on context", "a class loses 30.0%; needs a split",
                   "it deletes old.h", "All classes are measured again"):
-        assert words in said, words
+        assert words in prompt, words
     assert "TILE 256" in (folder / "total.c").read_text()
     assert (folder / "src/wide.h").read_text() == "wide" and not (folder / "bench.py").exists()
 
 
 def test_split_prompt_names_sizes_of_kernel_classes(tmp_path: Path) -> None:
-    said, _ = asked(tmp_path, msgspec.structs.replace(WANTED, faster=("large",), slower=("small",),
-                                                      others=(), deleted=()),
-                    test_kernel_split.TARGET)
-    assert "- faster: large (n=40000)\n" in said and "- slower: small (n=60)\n" in said
-    assert "dispatch on n," in said and "neither" not in said and "it deletes" not in said
+    request = msgspec.structs.replace(WANTED, faster=("large",), slower=("small",), others=(),
+                                      deleted=())
+    prompt, _ = prompt_of(tmp_path, request, test_kernel_split.TARGET)
+    assert "- faster: large (n=40000)\n" in prompt and "- slower: small (n=60)\n" in prompt
+    assert "dispatch on n," in prompt and "neither" not in prompt and "it deletes" not in prompt
 
 
 def test_repair_of_a_split_starts_from_the_split(tmp_path: Path) -> None:
-    said, _ = asked(tmp_path, WANTED, repair=RepairRequest(attempt=1, of=3, candidate="c2", tree="",
-                                                changed=(), deleted=(), complaint="wrong"))
-    assert "## Repair, attempt 1 of 3" in said and "this folder holds your split of it" in said
+    prompt, _ = prompt_of(tmp_path, WANTED, repair=RepairRequest(
+        attempt=1, of=3, candidate="c2", tree="", changed=(), deleted=(), complaint="wrong"))
+    assert "## Repair, attempt 1 of 3" in prompt and "this folder holds your split of it" in prompt
 
 
 AGENT = """\
@@ -160,7 +160,7 @@ def test_agents_split_is_kept_and_kills_leave_no_trace(tmp_path: Path, backends:
 
 @pytest.mark.slow
 def test_later_rounds_brief_what_needs_a_split(tmp_path: Path) -> None:
-    """Its agent, asked once, does not do it."""
+    """The agent, asked once, does not split it."""
     setup = create(tmp_path, tmp_path / "agent.py", rounds=2)
     (tmp_path / "agent.py").write_text(AGENT.replace("1.0 if split else 1.5", "1.5").replace(
         "split =", "print(Path(sys.argv[1]).read_text())\nsplit ="))

@@ -29,7 +29,7 @@ OLD = split_case.KERNEL
 WIDE = OLD.replace("#include <stdint.h>", "#include <stdint.h>\n#include <string.h>").replace(
     "TILE 32", "TILE 256").replace(
     "    double sum = 0;\n", "    double sum = 0, kept[1];\n    memset(kept, 0, sizeof kept);\n")
-"""What an author may hand in: other code, other knobs, one more header."""
+"""A change of an author: other code, other knobs, one more header."""
 ONCE = divided(OLD, group("context <= 8", {"context": 8, "heads": 1}, TILE=4))
 TASK = Task(slot="planned-1", kind="planned", backend="cli", hypothesis="wide tiles",
             bottleneck="", seed=1, trials=0)
@@ -180,6 +180,6 @@ def test_divergent_candidate_is_given_to_split(name: str) -> None:
         assert again.backend == "split" and again.slot == TASK.slot
         mended = msgspec.structs.replace(task, repair=RepairRequest(
             attempt=1, of=3, candidate="c0", tree="/wrong", changed=("total.c",), deleted=(),
-            complaint="it was wrong"))  # what was wrong is not what the old kernel was
+            complaint="it was wrong"))  # a repair's task does not reach the split
         assert split_retry.again(mended, entry(*paths), Path("/t"), found, "total.c") == again
         assert split_retry.again(again, entry(*paths), Path("/t"), found, "total.c") is None

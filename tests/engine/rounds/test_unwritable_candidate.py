@@ -24,5 +24,6 @@ def test_file_in_place_of_built_folder_rejects_candidate(tmp_path: Path) -> None
     campaigns.run(setup)
     ended = campaigns.campaign(setup)
     assert ended.state == "finished" and ended.speedup is not None, ended.reason
-    clash = next(one for one in campaigns.candidates(setup) if "clash" in one.hypothesis)
+    clash = next(candidate for candidate in campaigns.candidates(setup)
+                 if "clash" in candidate.hypothesis)
     assert clash.state == "closed" and "cannot be written" in clash.reason, clash

@@ -77,7 +77,7 @@ def test_next_engine_continues_the_spending_of_the_first(
     setup, _ = ended
     with campaigns.reading(setup) as reader:
         purposes = [row.purpose for row in reader.verdicts(setup.id)]
-        spent = context.judged(reader, setup.id)
+        spent = context.count_looks(reader, setup.id)
     assert {"baseline", "headline"} <= set(purposes)
     assert spent == purposes.count("verify")
 

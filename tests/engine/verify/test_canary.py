@@ -36,10 +36,10 @@ def listen(repo: CampaignRepo, root: Path, target: CommandTarget = TARGET, *,
            edit: tuple[str, ...] = EDIT, test_command: str = "",
            frozen: tuple[str, ...] = ("bench.py",), kernel: str = "", runs: int = 1,
            ) -> tuple[str, ...]:
-    """Do what a campaign does at its baseline, with the real harness in this process."""
+    """Run the canary as a campaign does at its baseline, with the real harness in this process."""
     def ask(tree: str) -> Verdict:
-        asked.append(tree)
-        folders = {name: root / f"{name}-{len(asked)}" for name in ("candidate", "incumbent")}
+        judged.append(tree)
+        folders = {name: root / f"{name}-{len(judged)}" for name in ("candidate", "incumbent")}
         for name, of in (("candidate", tree), ("incumbent", repo.base)):
             repo.checkout_tree(of, folders[name])
         trees = Trees(candidate=str(folders["candidate"]), incumbent=str(folders["incumbent"]),
@@ -47,9 +47,9 @@ def listen(repo: CampaignRepo, root: Path, target: CommandTarget = TARGET, *,
         return harness_canary.check_canary(target, trees, inventory.find("cpu"), Settings(
             scratch=str(root / "scratch"), plan=PLAN, canary=True, test_command=test_command))
 
-    asked: list[str] = []
+    judged: list[str] = []
     warnings = canary.check(ask, repo, repo.base, edit=edit, frozen=frozen, kernel=kernel)
-    assert len(asked) == runs
+    assert len(judged) == runs
     return warnings
 
 
@@ -58,14 +58,14 @@ def test_benchmark_of_edited_files_costs_one_run(tmp_path: Path) -> None:
 
 
 def installed(root: Path) -> str:
-    """Install the kernel as a package would be, and return the lines that find it first."""
+    """Install the kernel as a package; return the lines that make Python find it first."""
     (root / "site").mkdir()
     (root / "site" / "kernel.py").write_text(KERNEL)
     return f"import sys\nsys.path.insert(0, {str(root / 'site')!r})\n"
 
 
 def test_benchmark_of_installed_package_is_refused(tmp_path: Path) -> None:
-    """The classic: every candidate is 1.00x, since none of them is ever imported."""
+    """Otherwise every candidate would measure 1.00x, since none is ever imported."""
     repo = commit(tmp_path, {**FILES, "bench.py": installed(tmp_path) + BENCH})
     with pytest.raises(InputError, match="the benchmark does not run the files that candidates "
                                          r"change: it passes with kernel\.py broken") as refusal:
@@ -83,7 +83,7 @@ def test_one_read_file_of_several_is_enough(tmp_path: Path) -> None:
 
 
 def test_unread_file_is_warned_about_beside_a_read_one(tmp_path: Path) -> None:
-    """A helper is read from here, the kernel as it was installed: no candidate is ever measured."""
+    """A helper is read from the tree, the kernel from a package: no candidate is ever measured."""
     repo = commit(tmp_path, {**FILES, "helper.py": "X = 1\n", "bench.py": (
         "import helper\n" + installed(tmp_path) + BENCH)})
     with pytest.raises(InputError, match=r"it passes with kernel\.py broken"):
@@ -96,15 +96,15 @@ def test_unread_file_is_warned_about_beside_a_read_one(tmp_path: Path) -> None:
 def test_few_files_are_broken_alone_and_the_kernel_first(tmp_path: Path) -> None:
     files = ["README.md", *(f"a{n}.py" for n in range(9)), "k.py"]
     repo = commit(tmp_path, dict.fromkeys(files, "x\n"))
-    asked: list[set[str]] = []
+    judged: list[set[str]] = []
 
     def ask(tree: str) -> Verdict:
-        asked.append({name for name in files
+        judged.append({name for name in files
                       if repo.read(tree, name) != repo.read(repo.base, name)})
         return rejected("no")
 
     assert canary.check(ask, repo, repo.base, edit=("**",), frozen=(), kernel="k.py") == ()
-    assert asked == [set(files), {"k.py"}, *({f"a{n}.py"} for n in range(canary.ALONE - 1))]
+    assert judged == [set(files), {"k.py"}, *({f"a{n}.py"} for n in range(canary.ALONE - 1))]
 
 
 def test_hiding_cache_is_dropped_before_a_file_counts_as_unread(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ with open("bench.csv", "w", newline="") as file:
 @pytest.mark.parametrize(("lib", "seen"), [("./lib.so", True), ("{root}/lib.so", False)])
 def test_failed_build_does_not_prove_the_benchmark(tmp_path: Path, lib: str,
                                                         seen: bool) -> None:
-    """The build reads the source in both; in one the benchmark links what was installed."""
+    """Both builds read the source; in one case the benchmark links an installed library."""
     lib = lib.format(root=tmp_path)
     files = {"scale.c": "double scale(void) { return 100.0; }\n",
              "bench.py": C_BENCH.format(lib=lib)}
@@ -167,8 +167,8 @@ except Exception:
 
 @pytest.mark.parametrize(("err", "rows", "seen"), [
     ("1", "rows", True),             # a row that says FAIL
-    ("0", "rows[:-1]", True),        # a row that is left out
-    ("0", "rows", False),            # an implementation to fall back on
+    ("0", "rows[:-1]", True),        # a missing row
+    ("0", "rows", False),            # a fall-back implementation
 ])
 def test_benchmark_that_catches_errors_shows_the_breakage(
         tmp_path: Path, err: str, rows: str, seen: bool) -> None:
@@ -191,7 +191,7 @@ def test_tests_of_another_copy_are_warned_about(tmp_path: Path) -> None:
 
 
 def test_canary_request_reaches_harness_process(tmp_path: Path) -> None:
-    """Through the file and the process that a campaign uses."""
+    """It passes through the request file and process that a campaign uses."""
     repo = commit(tmp_path, FILES)
     tree = canary.broken(repo, repo.base, EDIT)
     folders = []
@@ -240,11 +240,11 @@ def test_only_editable_files_are_broken(tmp_path: Path) -> None:
 
 
 def test_kernel_source_needs_no_canary(tmp_path: Path) -> None:
-    """kopt loads it itself, by path and hash; it is what lies beside it that may be shadowed."""
+    """kopt itself loads it, by path and hash; a package may shadow only the files beside it."""
     repo = commit(tmp_path, {"kernel.py": "k\n", "lib/helper.py": "h\n"})
-    def asked(tree: str) -> Verdict:
-        raise AssertionError("nothing was to be asked")
-    assert canary.check(asked, repo, repo.base, edit=("kernel.py",), frozen=(),
+    def judged(tree: str) -> Verdict:
+        raise AssertionError("nothing was to be judged")
+    assert canary.check(judged, repo, repo.base, edit=("kernel.py",), frozen=(),
                          source="kernel.py") == ()
     right = Verdict(valid=True, correct=True, rows=(Row(config_class="a", correct=True),))
     [warning] = canary.check(lambda tree: right, repo, repo.base, edit=("**/*.py",),
@@ -268,7 +268,7 @@ def test_breakage_shows_in_verdict(verdict: Verdict, unseen: bool) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("used", [True, False])
 def test_unused_header_is_warned_about(tmp_path: Path, used: bool) -> None:
-    """With a real campaign's setup and a real verdict on the broken tree."""
+    """Uses a real campaign's setup and a real verdict on the broken tree."""
     include = '#include "util.h"\n' if used else ""
     manifest = campaigns.project(tmp_path / "p", kernel=include + campaigns.KERNEL,
                                  edit=["scale.c", "util.h"])

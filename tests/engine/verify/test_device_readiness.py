@@ -32,7 +32,7 @@ def test_only_faults_of_one_card_blame_the_card(why: str, of_the_card: bool) -> 
 
 
 def test_card_unreachable_by_torch_is_one_line(tmp_path: Path) -> None:
-    """Neither inside of namespaces nor outside; here torch has no CUDA at all."""
+    """Inside and outside of namespaces; torch has no CUDA on this machine."""
     at = Path(tree(tmp_path / "tree", "def double(x, out):\n    out.copy_(2 * x)\n"))
     of = target(language="python")
     place = kernel.place_on(inventory.find("cpu"), "python", scratch=str(tmp_path / "scratch"),

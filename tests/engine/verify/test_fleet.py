@@ -46,7 +46,7 @@ def lost(card: FleetDevice) -> str:
 
 
 def test_check_begun_before_a_loss_does_not_reopen_the_card() -> None:
-    """A loop's look at the card goes on while a verdict loses it."""
+    """A loop's check of the card is still running when a verdict loses it."""
     looking, go_on, stop = threading.Event(), threading.Event(), threading.Event()
     news: list[DeviceNotice] = []
 
@@ -76,14 +76,14 @@ def test_check_begun_before_a_loss_does_not_reopen_the_card() -> None:
     go_on.set()
     until(lambda: not fleet.cards[0].users["loop"])
     assert fleet.cards[0].closed == "cuda:0 is not there"
-    assert [one.text.partition(";")[0] for one in news] == ["not used: cuda:0 is not there"]
+    assert [notice.text.partition(";")[0] for notice in news] == ["not used: cuda:0 is not there"]
     stop.set()
     loop.join()
     judged.join()
 
 
 def test_longest_waiting_verdict_gets_the_next_card() -> None:
-    """As many threads as cards take verdicts in order; one card is closed."""
+    """As many threads as cards ask for verdicts in order; one card is closed."""
     fleet = Fleet(cards(2), retry_s=600.0, limit_s=3600.0, tick_s=0.01, look=lambda one, **_: (
         "50 % in use" if one.id == "cuda:0" else ""))
     jobs: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -118,7 +118,7 @@ def test_longest_waiting_verdict_gets_the_next_card() -> None:
 
 def test_candidate_that_loses_every_card_is_rejected(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel so hot that its card slows down, whichever it is on."""
+    """The kernel is so hot that every card it runs on slows down."""
     monkeypatch.setitem(inventory._READERS, "nvidia", lambda asked: [
         DeviceState(device=one.id, at=0.0, utilization_pct=0.0, memory_used=0,
                     memory_total=1 << 37, processes=()) for one in asked])
@@ -136,7 +136,7 @@ def test_candidate_that_loses_every_card_is_rejected(
     setup = campaigns.given(tmp_path)
     assert campaigns.run(setup).error is None
     assert campaigns.campaign(setup).state == "finished"
-    assert [one.state for one in campaigns.candidates(setup)] == ["closed"]
+    assert [candidate.state for candidate in campaigns.candidates(setup)] == ["closed"]
     stage, detail = campaigns.slots(setup)["inbox-1"]
     assert stage == "failed" and "hardware power brake" in detail
 
@@ -145,7 +145,7 @@ def test_candidate_that_loses_every_card_is_rejected(
     (1, False, NoDeviceAvailable), (3, False, FailsOnHealthyDevices), (3, True, NoDeviceAvailable)])
 def test_work_failing_on_several_healthy_cards_is_suspect(
         count: int, stranger: bool, kind: type[NoDeviceAvailable]) -> None:
-    """Not where a stranger is there when the work is over, once at least."""
+    """Not if a stranger is on a card at the end of the work at least once."""
     now, work = [0.0], [0]
 
     def fails(card: FleetDevice) -> str:
@@ -167,7 +167,7 @@ def test_work_failing_on_several_healthy_cards_is_suspect(
 
 
 def box(monkeypatch: pytest.MonkeyPatch, *models: str) -> None:
-    """Have a machine with cards of these models."""
+    """Simulate a machine with cards of these models."""
     found = tuple(
         Device(id=f"cuda:{index}", kind="nvidia", name=name, index=index, uuid=f"GPU-0000{index}",
                memory_bytes=80 << 30, arch="sm_90") for index, name in enumerate(models))
@@ -176,11 +176,11 @@ def box(monkeypatch: pytest.MonkeyPatch, *models: str) -> None:
 
 def test_campaign_resumes_only_on_its_model_of_card(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a card is lost, or the workspace is another host's, cuda:0 may be another model."""
+    """cuda:0 may be another model after a card is lost, or on another host."""
     box(monkeypatch, "NVIDIA H100")
     setup = campaigns.create(tmp_path, gpu={"device": "cuda:0"})
     box(monkeypatch, "NVIDIA A100", "NVIDIA H100")
-    with pytest.raises(DeviceFault, match="are those of NVIDIA H100, and cuda:0 is NVIDIA A100"):
+    with pytest.raises(DeviceFault, match="measured on NVIDIA H100, and cuda:0 is NVIDIA A100"):
         campaigns.campaigns.open_campaign(setup.workspace, setup.id)
     box(monkeypatch, "NVIDIA H100", "NVIDIA A100")
     assert campaigns.campaigns.open_campaign(setup.workspace, setup.id).device.id == "cuda:0"

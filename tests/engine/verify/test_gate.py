@@ -104,7 +104,7 @@ def test_cpu_is_never_busy() -> None:
 
 
 class Hour:
-    """A fleet of cards whose idleness is a table, and a clock that waiting moves on."""
+    """A fleet whose cards are idle by a table, with a clock that advances while waiting."""
 
     def __init__(self, count: int, busy: Callable[[str, float], str], step_s: float = 10.0,
                  **given: float) -> None:
@@ -112,7 +112,7 @@ class Hour:
         self.news: list[DeviceNotice] = []
         self.looks: list[tuple[str, float]] = []
         self.beside: list[bool] = []
-        """Whether a look was at a card that kopts work on."""
+        """Tell whether a check was of a card that kopts already use."""
         self.fleet = Fleet([(card(i), WarmStart(None)) for i in range(count)],
                            **{"retry_s": 600.0, "limit_s": 3600.0, **given},
                            news=self.news.append, look=self._look, clock=lambda: self.now,
@@ -135,7 +135,7 @@ def test_busy_card_is_checked_every_ten_minutes_for_an_hour() -> None:
                        match=r"no idle GPU for 60:00 min: cuda:0: process 7 \(train\)"):
         hour.fleet.run("verdict", lambda _: "", on_wait=hour.wait)
     assert [at for _, at in hour.looks] == [0, 600, 1200, 1800, 2400, 3000, 3600]
-    assert len(hour.news) == 1, "a card that stays busy is told of once"
+    assert len(hour.news) == 1, "a card that stays busy gives one notice"
 
 
 def test_wait_shows_a_countdown() -> None:
@@ -208,7 +208,7 @@ def test_another_kopt_is_no_stranger() -> None:
 
 
 def test_only_stranger_or_fault_closes_a_card_in_use() -> None:
-    """Its use and its memory are ours, and so is one of the processes."""
+    """Its utilization and memory are ours, and so is one of the processes."""
     one = card()
     busy = replace(IDLE, utilization_pct=100.0, memory_used=90 * GIB, throttle=("hw-thermal",),
                    processes=(DeviceProcess(pid=os.getpid(), name="python"),))
@@ -230,13 +230,13 @@ def test_doubtful_answer_does_not_count_beside_a_stranger() -> None:
     hour = Hour(2, lambda device, at: "process 7 (train) computes there"
                 if device == "cuda:0" and at else "")
 
-    def work(one: FleetDevice) -> str:
+    def work(card: FleetDevice) -> str:
         hour.now += 1.0
-        return one.device.id
+        return card.device.id
 
     answer = hour.fleet.run("verdict", work, on_wait=hour.wait,
                             needs_recheck=lambda found: found == "cuda:0")
-    assert answer == "cuda:1" and [one.device for one in hour.news] == ["cuda:0"]
+    assert answer == "cuda:1" and [notice.device for notice in hour.news] == ["cuda:0"]
     assert hour.beside == [False, True, False]
 
 
@@ -245,18 +245,18 @@ def test_doubtful_answer_does_not_count_beside_a_stranger() -> None:
     (True, ["cuda:0", "cuda:1"], "process 7 (train) computes there")])
 def test_work_timed_beside_a_stranger_is_measured_again(
         stays: bool, used: list[str], news: str) -> None:
-    """Also where the stranger is gone again when the card is looked at."""
+    """Also if the stranger has left again when the card is checked."""
     hour = Hour(2, lambda device, at: "process 7 (train) computes there"
                 if stays and device == "cuda:0" and at else "")
     tried: list[str] = []
 
-    def work(one: FleetDevice) -> str:
+    def work(card: FleetDevice) -> str:
         hour.now += 1.0
-        tried.append(one.device.id)
+        tried.append(card.device.id)
         return "timed beside process 7" if len(tried) == 1 else ""
 
     assert hour.fleet.run("verdict", work, on_wait=hour.wait, void_reason=str) == ""
-    assert tried == used and [one.device for one in hour.news] == ["cuda:0"]
+    assert tried == used and [notice.device for notice in hour.news] == ["cuda:0"]
     assert news in hour.news[0].text
 
 
@@ -298,9 +298,9 @@ def test_work_of_a_lost_card_is_repeated_on_another() -> None:
     hour = Hour(2, lambda _, __: "")
     tried: list[str] = []
 
-    def work(one: FleetDevice) -> str:
-        tried.append(one.device.id)
-        if one.device.id == "cuda:0":
+    def work(card: FleetDevice) -> str:
+        tried.append(card.device.id)
+        if card.device.id == "cuda:0":
             raise lost()
         return "a verdict"
 
@@ -313,7 +313,7 @@ def test_work_of_a_lost_card_is_repeated_on_another() -> None:
 def test_fault_unrelated_to_cards_closes_none() -> None:
     hour = Hour(2, lambda _, __: "")
 
-    def work(one: FleetDevice) -> str:
+    def work(card: FleetDevice) -> str:
         raise HarnessFault(ErrorLine(what="no space left"))
 
     hour.fleet.cards[0].device = inventory.find("cpu")
@@ -325,7 +325,7 @@ def test_fault_unrelated_to_cards_closes_none() -> None:
 def test_work_that_loses_card_after_card_is_given_up() -> None:
     hour = Hour(1, lambda _, __: "", step_s=600.0)
 
-    def work(one: FleetDevice) -> str:
+    def work(card: FleetDevice) -> str:
         raise lost("NVML: GPU is lost")
 
     with pytest.raises(NoDeviceAvailable, match=f"{MAX_LOSSES} times the card was lost"):
@@ -389,13 +389,13 @@ def test_verdicts_of_many_threads_never_share_a_card() -> None:
     hour, inside = Hour(3, lambda _, __: ""), list[str]()
     clash, guard = list[str](), threading.Lock()
 
-    def work(one: FleetDevice) -> str:
+    def work(card: FleetDevice) -> str:
         with guard:
-            clash.extend([one.device.id] * (one.device.id in inside))
-            inside.append(one.device.id)
+            clash.extend([card.device.id] * (card.device.id in inside))
+            inside.append(card.device.id)
         with guard:
-            inside.remove(one.device.id)
-        return one.device.id
+            inside.remove(card.device.id)
+        return card.device.id
 
     def many() -> None:
         for _ in range(50):
@@ -438,13 +438,14 @@ def test_each_card_of_a_device_is_registered() -> None:
 ])
 def test_cards_are_joined_for_a_multi_card_target(count: int, size: int,
                                                           groups: list[str]) -> None:
-    made = device_choice.group_cards([card(index) for index in range(count)], size)
-    assert [one.id for one in made] == groups
-    assert [len(one.cards) for one in made] == [size] * len(groups)
-    for one in made:
-        assert one.visible_env["CUDA_VISIBLE_DEVICES"].split(",") == [c.uuid for c in one.cards]
-        assert list(one.lock_names) == sorted(c.lock_name for c in one.cards)
-        assert one.cards[0].id == "cuda:0" or one is not made[0]
+    devices = device_choice.group_cards([card(index) for index in range(count)], size)
+    assert [device.id for device in devices] == groups
+    assert [len(device.cards) for device in devices] == [size] * len(groups)
+    for device in devices:
+        assert device.visible_env["CUDA_VISIBLE_DEVICES"].split(",") == [
+            single.uuid for single in device.cards]
+        assert list(device.lock_names) == sorted(single.lock_name for single in device.cards)
+        assert device.cards[0].id == "cuda:0" or device is not devices[0]
 
 
 @pytest.mark.parametrize("cards", [[inventory.find("cpu")], [card(0)]])
@@ -454,13 +455,13 @@ def test_target_with_too_many_cards_is_refused(cards: list[Device]) -> None:
 
 
 def test_real_verdict_comes_from_the_other_device_after_a_loss(tmp_path: Path) -> None:
-    """One of two devices does not exist: its harness process says so, and the CPU answers."""
+    """One of two devices does not exist: its harness process reports it, and the CPU is used."""
     setup = campaigns.create(tmp_path)
     gone = Device(id="cuda:7", kind="nvidia", name="gone", uuid="GPU-gone", arch="sm_90")
     setup = replace(setup, devices=(gone, *setup.devices))
     messages: queue.Queue[object] = queue.Queue()
     fleet = Fleet([(one, WarmStart(None)) for one in setup.devices], retry_s=600.0, limit_s=3600.0,
-                  news=messages.put, look=lambda *_, **__: "")  # it is lost after the gate
+                  news=messages.put, look=lambda *_, **__: "")  # the card is lost after the gate
     verifier = Verifier(setup, messages, fleet)
     tree = setup.repo.tree_of(setup.repo.base)
     try:
@@ -504,7 +505,7 @@ def test_campaign_phase_shows_what_it_waits_for(tmp_path: Path) -> None:
 
 
 def test_cancelled_work_gives_no_answer(tmp_path: Path) -> None:
-    """A format command that a stop has killed has not refused the gain that it was run on."""
+    """A format command that a stop has killed does not refuse its candidate."""
     setup, stop = campaigns.create(tmp_path), threading.Event()
     writer = Writer(setup.workspace)
     context = EngineContext(setup, writer, lease.acquire(writer, setup.id), stop)
