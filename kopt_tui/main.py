@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness.errors import EnvironmentFault, InputError, KoptError
-from kopt_tui.cli.parser import Parser
-from kopt_tui.cli.workspace import workspace_of
+from kopt_tui.cli.parser import Parser, workspace_of
 
 VERBS = {
     "demo": "run a short campaign on an example, from start to end",

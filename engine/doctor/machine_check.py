@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -29,12 +28,3 @@ def output(*argv: str, timeout_s: float = TOOL_S) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
-
-
-def first(argvs: Sequence[Sequence[str]]) -> tuple[str, str] | None:
-    """Return the first of several programs that runs, with what it printed."""
-    for argv in argvs:
-        printed = output(*argv)
-        if printed is not None:
-            return argv[0], printed
-    return None

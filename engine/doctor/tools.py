@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from engine.doctor import declared_packages
-from engine.doctor.machine_check import MachineCheck, first, output
+from engine.doctor.machine_check import MachineCheck, output
 
 GIT_NEEDED = (2, 32)
 COMPILERS = ("cc", "gcc", "clang")
@@ -49,11 +49,12 @@ def git() -> MachineCheck:
 
 def compiler() -> MachineCheck:
     """Compile, load and call a function; this also detects a TMPDIR that is mounted noexec."""
-    working = first([(name, "--version") for name in COMPILERS])
-    if working is None:
+    versions = ((name, output(name, "--version")) for name in COMPILERS)
+    name, printed = next(((name, printed) for name, printed in versions if printed is not None),
+                         ("", ""))
+    if not name:
         return MachineCheck("compiler", "missing", "no C compiler (cc, gcc or clang)",
                             "install one, for example apt install gcc")
-    name, printed = working
     version = (printed.splitlines() or [name])[0]
     with tempfile.TemporaryDirectory(prefix="kopt-doctor-") as folder:
         library = Path(folder) / "answer.so"

@@ -11,7 +11,7 @@ from engine.journal.read import Reader
 from engine.journal.records import Campaign
 from harness.errors import InputError, Refused
 from harness.formats.yaml_decode import suggest
-from kopt_tui.cli.workspace import workspace_of
+from kopt_tui.cli.parser import workspace_of
 
 
 @contextmanager
@@ -46,21 +46,21 @@ def choose_campaign(reader: Reader, name: str | None) -> Campaign:
 def choose_running(reader: Reader, name: str | None) -> Campaign:
     """Return the named campaign, or the only one that runs; raises Refused if it does not run."""
     if name is None:
-        live = [campaign for campaign in reader.campaigns() if is_live(reader, campaign)]
+        live = [campaign for campaign in reader.campaigns() if is_live(reader, campaign.id)]
         if len(live) > 1:
             names = ", ".join(campaign.id for campaign in live)
             raise InputError(f"several campaigns run: {names}", fix="name one")
         if live:
             return live[0]
     chosen = choose_campaign(reader, name)
-    if not is_live(reader, chosen):
+    if not is_live(reader, chosen.id):
         raise Refused(f"no engine runs {chosen.id}; its state is {chosen.state}",
                       fix="kopt resume continues it" if chosen.state in ("running", "paused")
                       else "kopt status lists the running campaigns")
     return chosen
 
 
-def is_live(reader: Reader, campaign: Campaign) -> bool:
+def is_live(reader: Reader, campaign: str) -> bool:
     """Return whether an engine runs the campaign now."""
-    lease = reader.lease(campaign.id)
+    lease = reader.lease(campaign)
     return lease is not None and alive(lease)

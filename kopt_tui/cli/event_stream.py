@@ -10,12 +10,12 @@ from pathlib import Path
 
 from engine.campaign import handover
 from engine.history import history
-from engine.journal.lease import alive
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Event
 from harness.errors import KoptError
 from harness.formats import quantities
-from kopt_tui.cli.json_output import decode_json, print_json
+from kopt_tui.cli.campaign_choice import is_live
+from kopt_tui.cli.json_output import print_json
 from kopt_tui.cli.user_repository import UserRepository
 from kopt_tui.snapshot import phrases
 
@@ -37,7 +37,7 @@ class EventPrinter:
             if self.as_json:
                 print_json({"seq": event.seq, "campaign": event.campaign, "at": event.at,
                             "kind": event.kind, "ref": event.ref,
-                            "payload": decode_json(event.payload)})
+                            "payload": phrases.facts(event)})
             else:
                 owner = f"{phrases.clean(event.campaign)}  " if self.shows_campaign else ""
                 print(f"{phrases.stamp(event.at)}  {owner}{phrases.event(event)}")
@@ -51,7 +51,7 @@ def follow(workspace: Path, campaign: str, *, engine: threading.Thread | None = 
     try:
         last_seq = 0
         while True:
-            is_running = engine.is_alive() if engine is not None else _is_owned(reader, campaign)
+            is_running = engine.is_alive() if engine is not None else is_live(reader, campaign)
             events = reader.events(campaign=campaign, after=last_seq, limit=BATCH)
             printer.print(events)
             if events:
@@ -113,8 +113,3 @@ def _is_published(campaign: Campaign, branch: str) -> bool:
     except KoptError:
         return False
     return commit == campaign.best_commit
-
-
-def _is_owned(reader: Reader, campaign: str) -> bool:
-    lease = reader.lease(campaign)
-    return lease is not None and alive(lease)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+from pathlib import Path
 from typing import NoReturn, TypeAlias
 
 from harness.errors import InputError
@@ -34,3 +36,8 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add --json."""
     parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def workspace_of(args: argparse.Namespace) -> Path:
+    """Return the workspace: --workspace, KOPT_WORKSPACE, or ./workspace."""
+    return Path(args.workspace or os.environ.get("KOPT_WORKSPACE") or "workspace").expanduser()

@@ -11,8 +11,7 @@ from engine.journal.records import Control
 from harness.errors import InputError, Refused
 from kopt_tui.cli.campaign_choice import choose_campaign, is_live, open_journal
 from kopt_tui.cli.json_output import print_json
-from kopt_tui.cli.parser import Commands, add_json
-from kopt_tui.cli.workspace import workspace_of
+from kopt_tui.cli.parser import Commands, add_json, workspace_of
 from kopt_tui.control import ControlRequest, send
 from kopt_tui.snapshot.phrases import clean
 
@@ -60,7 +59,7 @@ def send_and_wait(reader: Reader, args: argparse.Namespace, request: ControlRequ
     owner = choose_campaign(reader, request.campaign)
     workspace = workspace_of(args)
     number = send(workspace, request)
-    if starts_host and not is_live(reader, owner):
+    if starts_host and not is_live(reader, owner.id):
         from engine.run.host import spawn
 
         spawn(workspace, owner.id)

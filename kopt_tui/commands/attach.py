@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 
 from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
-from kopt_tui.cli.parser import Commands, add_campaign
-from kopt_tui.cli.workspace import workspace_of
+from kopt_tui.cli.parser import Commands, add_campaign, workspace_of
 
 
 def add(sub: Commands) -> None:

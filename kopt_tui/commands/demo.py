@@ -13,8 +13,7 @@ from pathlib import Path
 
 from engine.manifest import load
 from harness.errors import EnvironmentFault, InputError
-from kopt_tui.cli.parser import Commands
-from kopt_tui.cli.workspace import workspace_of
+from kopt_tui.cli.parser import Commands, workspace_of
 from kopt_tui.commands.run import here
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

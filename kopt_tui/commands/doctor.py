@@ -6,8 +6,7 @@ import argparse
 
 from engine.doctor import machine, session, tools
 from kopt_tui.cli.json_output import print_json
-from kopt_tui.cli.parser import Commands, add_json
-from kopt_tui.cli.workspace import workspace_of
+from kopt_tui.cli.parser import Commands, add_json, workspace_of
 from kopt_tui.snapshot.phrases import clean
 
 SIGNS = {"ok": "✓", "note": "·", "warn": "!", "missing": "✗"}

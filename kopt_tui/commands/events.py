@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
         printer = EventPrinter(kinds=args.kind, as_json=args.json, shows_campaign=only is None)
         seq = _print_first(reader, only, args, printer)
         seq = _print_newer(reader, only, seq, printer)
-        while args.follow and _continues(reader, only):
+        while args.follow and (only is None or is_live(reader, only)):
             time.sleep(POLL_S)
             seq = _print_newer(reader, only, seq, printer)
     return 0
@@ -56,5 +56,3 @@ def _print_newer(reader: Reader, only: str | None, seq: int, printer: EventPrint
     return seq
 
 
-def _continues(reader: Reader, only: str | None) -> bool:
-    return only is None or is_live(reader, choose_campaign(reader, only))

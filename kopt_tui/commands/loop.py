@@ -26,9 +26,8 @@ from harness.search.trials.trials import MOST_TRIALS, LoopResult, SearchJob, Tri
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
 from kopt_tui.cli.json_output import print_json
-from kopt_tui.cli.parser import Commands, add_json, add_predict
+from kopt_tui.cli.parser import Commands, add_json, add_predict, workspace_of
 from kopt_tui.cli.verdict_text import exit_code, print_verdict
-from kopt_tui.cli.workspace import workspace_of
 from kopt_tui.commands import evaluate
 from kopt_tui.snapshot import phrases
 

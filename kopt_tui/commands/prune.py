@@ -28,11 +28,11 @@ def run(args: argparse.Namespace) -> int:
     with open_journal(args) as reader:
         named = [choose_campaign(reader, name) for name in args.campaigns]
         for entry in named:
-            if entry.state not in ENDED or is_live(reader, entry):
+            if entry.state not in ENDED or is_live(reader, entry.id):
                 raise Refused(f"{entry.id} is {entry.state} and still needs its folders",
                               fix="kopt stop ends it")
         ended = named or [entry for entry in reader.campaigns()
-                          if entry.state in ENDED and not is_live(reader, entry)]
+                          if entry.state in ENDED and not is_live(reader, entry.id)]
     folders = [(folder, disk_space.used(folder)) for entry in ended
                for folder in disk_space.disposable(Path(entry.path))]
     if not args.dry_run:

@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
         if campaign.state in ENDED:
             raise Refused(f"{campaign.id} is {campaign.state} and cannot be continued",
                           fix="kopt run with its manifest starts a new campaign")
-        if campaign.state == "running" and is_live(reader, campaign):
+        if campaign.state == "running" and is_live(reader, campaign.id):
             raise Refused(f"{campaign.id} is already running", fix="kopt attach shows it")
         return send_and_wait(reader, args, ControlRequest(campaign=campaign.id, verb="resume"),
                              starts_host=True)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from harness.errors import Refused
 from kopt_tui.cli.event_stream import follow
-from kopt_tui.cli.parser import Commands
-from kopt_tui.cli.workspace import workspace_of
+from kopt_tui.cli.parser import Commands, workspace_of
 
 
 def add(sub: Commands) -> None:

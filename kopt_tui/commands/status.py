@@ -11,9 +11,8 @@ from engine.journal.read import Reader
 from engine.journal.records import Campaign
 from kopt_tui.cli.campaign_choice import choose_campaign, is_live, open_journal
 from kopt_tui.cli.json_output import print_json
-from kopt_tui.cli.parser import Commands, add_campaign, add_json
+from kopt_tui.cli.parser import Commands, add_campaign, add_json, workspace_of
 from kopt_tui.cli.text_table import print_table
-from kopt_tui.cli.workspace import workspace_of
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.campaign_rows import speedup
 
@@ -60,7 +59,7 @@ def best(campaign: Campaign) -> str:
 
 def _status(reader: Reader, campaign: Campaign, waiting: int) -> CampaignStatus:
     lease = reader.lease(campaign.id)
-    live = is_live(reader, campaign)
+    live = is_live(reader, campaign.id)
     engine = f"{host_name(lease)} {lease.pid}" if live and lease else ""
     return CampaignStatus(campaign=campaign, waiting=waiting, live=live, engine=engine)
 

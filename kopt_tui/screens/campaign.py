@@ -15,12 +15,15 @@ from kopt_tui.widgets.about_pane import HeadPane
 from kopt_tui.widgets.bottleneck_pane import BottleneckPane
 from kopt_tui.widgets.chart_pane import ChartPane
 from kopt_tui.widgets.classes_pane import ClassesPane
-from kopt_tui.widgets.column import Column
 from kopt_tui.widgets.device_pane import DevicePane
 from kopt_tui.widgets.keys import Scope
 from kopt_tui.widgets.log_pane import LogPane
+from kopt_tui.widgets.pane import Column
 from kopt_tui.widgets.slots_pane import SlotsPane
 from kopt_tui.widgets.stream_pane import StreamPane
+
+WITHOUT_CANDIDATE = ("baseline", "headline", "e2e")
+"""Purposes of verdicts that are about a commit instead of a candidate."""
 
 
 class CampaignScreen(CampaignActions, CandidateActions):
@@ -87,7 +90,7 @@ class CampaignScreen(CampaignActions, CandidateActions):
         if name:
             self.dashboard.open_candidate(self.dashboard.campaign, name)
         else:
-            self.keybar.say("this line has no candidate yet")
+            self.keybar.say("this line has no candidate to open")
 
     def on_list_pane_opened(self) -> None:
         self.action_open()
@@ -107,7 +110,8 @@ class CampaignScreen(CampaignActions, CandidateActions):
     def _candidate_under_cursor(self) -> str:
         if self.pane is self.slots and self.slots.current:
             return self.slots.current.candidate
-        return self.stream.current.candidate if self.stream.current else ""
+        line = self.stream.current
+        return line.candidate if line and line.purpose not in WITHOUT_CANDIDATE else ""
 
     def _waiting(self, snapshot: Snapshot) -> tuple[WaitingRow, ...]:
         return tuple(row for row in snapshot.waiting

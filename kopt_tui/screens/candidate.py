@@ -13,8 +13,8 @@ from kopt_tui.screens.actions import CandidateActions
 from kopt_tui.screens.base import bindings
 from kopt_tui.snapshot.snapshot import Focus, Snapshot, WaitingRow
 from kopt_tui.widgets.candidate_pane import CandidatePane
-from kopt_tui.widgets.column import Column
 from kopt_tui.widgets.keys import Scope
+from kopt_tui.widgets.pane import Column
 from kopt_tui.widgets.patch_pane import PatchPane, patch_lines
 from kopt_tui.widgets.tones import Line
 

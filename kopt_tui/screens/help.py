@@ -8,14 +8,13 @@ from textual.binding import Binding
 from textual.containers import Container
 from textual.screen import ModalScreen
 
+from kopt_tui.snapshot import phrases
 from kopt_tui.widgets import keys
 from kopt_tui.widgets.bars import edited
 from kopt_tui.widgets.pane import Pane, fit
 from kopt_tui.widgets.tones import Line
 
-SIGNS: tuple[tuple[str, str], ...] = (
-    ("✓ keep", "good"), ("= tie", "plain"), ("▼ regression", "warn"), ("✗ reject", "bad"),
-    ("? ask", "accent"), ("+ runner-up", "info"), ("↻ repair", "info"), ("÷ split", "info"))
+DECISIONS = ("keep", "tie", "regression", "reject", "ask", "runner-up", "repair", "split")
 
 
 class HelpPane(Pane):
@@ -45,12 +44,12 @@ class HelpPane(Pane):
         for key in self.matching():
             here = self._here(key)
             place = "" if here else f"  ({', '.join(key.scopes)})"
-            lines.append(((f" {fit(keys.named(key.keys), 16)} ", "bold info" if here else "dim"),
+            lines.append(((f" {fit(keys.named(key.keys), 18)} ", "bold info" if here else "dim"),
                           (f"{key.help}{place}", "plain" if here else "dim")))
         if not lines:
             return [((" no key matches", "dim"),)]
         if not self.filter:
-            signs = tuple((f" {text} ", tone) for text, tone in SIGNS)
+            signs = ((f" {phrases.signed(word)} ", phrases.tone(word)) for word in DECISIONS)
             lines += [(), ((" verdicts ", "dim"), *signs)]
         return lines
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from textual.screen import Screen
 
 from kopt_tui.widgets.bars import KeyBar
-from kopt_tui.widgets.column import Column
-from kopt_tui.widgets.pane import Pane
+from kopt_tui.widgets.pane import Column, Pane
 
 WIDE = 110
 """Columns from which panes stand side by side instead of one at a time."""

@@ -35,6 +35,7 @@ UNMEASURED = "kept, not measured"
 """Shown for the best between a keep and its verdict against the baseline."""
 BARS = "▁▂▃▄▅▆▇█"
 CLIP = 2000
+HASH = re.compile("[0-9a-f]{40}")
 RATIO = re.compile(r"^\d[\d.]*x \[[^]]*\];? *")
 
 
@@ -182,7 +183,7 @@ def _limiters(payload: Mapping[str, object]) -> str:
 
 def _fact(key: str, value: object, ref: str) -> str:
     """Return one field of an event's payload: a text alone, a number with its name."""
-    if value is None or value == "" or str(value) == ref or key in ("low", "high", "tree", "task"):
+    if value in (None, "", [], {}) or str(value) == ref or key in ("low", "high", "tree", "task"):
         return ""
     if isinstance(value, bool):
         return key if value else f"not {key}"
@@ -191,5 +192,5 @@ def _fact(key: str, value: object, ref: str) -> str:
     if isinstance(value, float):
         return f"{key} {value:.4g}"
     if isinstance(value, str):
-        return short(value) if key in ("commit", "candidate") else clean(value, 300)
+        return short(value) if key == "candidate" or HASH.fullmatch(value) else clean(value, 300)
     return f"{key} {clean(str(value), 80)}"

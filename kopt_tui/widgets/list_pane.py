@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Generic, TypeVar, overload
+from typing import Generic, TypeVar
 
 from textual import events
 from textual.message import Message
@@ -12,26 +12,6 @@ from kopt_tui.widgets.pane import Pane, matches
 from kopt_tui.widgets.tones import Line
 
 Item = TypeVar("Item")
-
-
-class _Rows(Sequence[Line], Generic[Item]):
-    """The lines of a list, composed only when they are read."""
-
-    def __init__(self, pane: ListPane[Item], width: int) -> None:
-        self.pane = pane
-        self.width = width
-
-    def __len__(self) -> int:
-        return len(self.pane.shown) or bool(self.pane.EMPTY)
-
-    @overload
-    def __getitem__(self, index: int) -> Line: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Line]: ...
-    def __getitem__(self, index: int | slice) -> Line | list[Line]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        return self.pane.line(index, self.width)
 
 
 class ListPane(Pane, Generic[Item]):
@@ -136,13 +116,15 @@ class ListPane(Pane, Generic[Item]):
         return "  ".join(parts)
 
     def compose_lines(self, width: int) -> Sequence[Line]:
-        return _Rows(self, width)
+        """Return a placeholder per row: `frame` composes only the visible ones."""
+        return [()] * (len(self.shown) or bool(self.EMPTY))
 
     def frame(self, width: int) -> list[Line]:
         above = [self._title(width)] if self.TITLE else []
         heading = self.headings(width)
         above += [heading] if heading else []
-        return above + list(self.lines[self.top: self.top + self.body_height])
+        end = min(self.top + self.body_height, len(self.lines))
+        return above + [self.line(index, width) for index in range(self.top, end)]
 
     def line(self, index: int, width: int) -> Line:
         """Return a row's line with the mark of the cursor."""

@@ -13,6 +13,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
+from textual.containers import Container
 from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
@@ -211,3 +212,9 @@ class Pane(Widget, can_focus=True):
 
 def _tones(span: Span) -> str:
     return span[1]
+
+
+class Column(Container):
+    """A vertical stack of panes; it takes no room while none of them is visible."""
+
+    DEFAULT_CSS = "Column { layout: vertical; width: 1fr; height: 1fr; }"

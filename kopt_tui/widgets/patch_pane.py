@@ -112,10 +112,10 @@ class PatchPane(Pane):
         """Show these lines; `note` says why the patch is incomplete or absent."""
         self.code = tuple(code)
         signs = [line[1][0] for line in self.code if len(line) > 1]
-        self.note = note or f"+{signs.count('+')} -{signs.count('-')}"
+        self.note = note or (f"+{signs.count('+')} -{signs.count('-')}" if code else "")
         self.redraw()
 
     def compose_lines(self, width: int) -> list[Line]:
         if not self.code:
-            return [((f" {self.note or 'an empty patch'}", "dim"),)]
+            return [((f" {self.note or 'no patch'}", "dim"),)]
         return [part for line in self.code for part in wrapped(line, width, 8)]

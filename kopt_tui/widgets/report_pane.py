@@ -1,4 +1,8 @@
-"""Markdown as lines: headings, paragraphs, lists and tables that fit the terminal."""
+"""Markdown as lines: headings, paragraphs, lists and tables that fit the terminal.
+
+Textual's Markdown widget makes one widget per block. To show a report of 317 lines it needed 453
+widgets and 4.5 to 6.2 s, this pane 1 widget and 0.06 s (two busy cores of an AMD EPYC).
+"""
 
 from __future__ import annotations
 
