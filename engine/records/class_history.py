@@ -8,6 +8,7 @@ import msgspec
 
 from engine.history.history import CampaignHistory
 from engine.journal.records import DecisionRow, VerdictRow
+from engine.records import measured
 from harness.formats import quantities
 
 HEAD = ("round", "commit", "class", "time", "against the last best", "against the baseline")
@@ -46,7 +47,7 @@ def steps(past: CampaignHistory) -> Iterator[ClassStep]:
     round, each is shown with its gain over the best before it, and stays so: files only grow.
     """
     rows = list(past.verdicts.values())
-    first = next((row for row in rows if row.purpose == "baseline"), None)
+    first = measured.baseline(past)
     if first is not None:
         yield _step(1, past.base, first, first, None)
     headlines = {row.candidate: row for row in reversed(rows) if row.purpose == "headline"}
@@ -62,11 +63,11 @@ def by_class(past: CampaignHistory) -> list[ClassMeasurement]:
     """Return the history of each class, one class after the other; [] if nothing was kept."""
     if not past.keeps:
         return []
-    measurements: dict[str, list[ClassMeasurement]] = {}
+    of_class: dict[str, list[ClassMeasurement]] = {}
     for step in steps(past):
         for own in step.classes:
-            measurements.setdefault(own.config_class, []).append(own)
-    return [own for measured in measurements.values() for own in measured]
+            of_class.setdefault(own.config_class, []).append(own)
+    return [own for steps_of_class in of_class.values() for own in steps_of_class]
 
 
 def cells(own: ClassMeasurement) -> tuple[str, str, str, str]:
@@ -80,10 +81,10 @@ def _is_unmeasured(past: CampaignHistory, keep: DecisionRow,
                    headlines: Mapping[str, VerdictRow]) -> bool:
     """Tell whether the keep's round ended with none of its keeps measured against the baseline."""
     ended = next((round.ended_at for round in past.rounds if round.n == keep.round), None)
-    measured = (headlines.get(other.commit[:12])
+    measurements = (headlines.get(other.commit[:12])
                 for other in past.keeps if other.round == keep.round)
     return ended is not None and keep.at <= ended and \
-        not any(row is not None and row.at <= ended for row in measured)
+        not any(row is not None and row.at <= ended for row in measurements)
 
 
 def _step(n: int, commit: str, shown: VerdictRow, headline: VerdictRow | None,

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import msgspec
 
 from engine.history.history import CampaignHistory
-from engine.journal.records import VerdictRow
 from engine.markdown import line, table
+from engine.records import measured
 from engine.records.transfer_check import TransferCheck, check
 from harness.formats import quantities
 
@@ -138,19 +138,12 @@ def of(past: CampaignHistory) -> Audit:
     kept = tuple(KeptRound(round=keep.round, commit=keep.commit,
                            check=check(past.verdicts[keep.verdict].decode()))
                  for keep in past.standing if keep.verdict in past.verdicts)
-    row = _headline(past)
-    if row is None:
+    row = measured.of_headline(past)
+    if row is None or row.speedup is None:
         return Audit(kept=kept, headline=None)
     value, low, high = (None if bound is None else math.log(bound)
                         for bound in (row.speedup, row.low, row.high))
     return Audit(kept=kept, headline=value, low=low, high=high)
-
-
-def _headline(past: CampaignHistory) -> VerdictRow | None:
-    """Return the verdict on the best against the baseline."""
-    rows = [row for row in past.verdicts.values() if row.purpose == "headline"
-            and row.candidate == past.best[:12] and row.speedup is not None]
-    return rows[-1] if rows else None
 
 
 def _row(kept: KeptRound) -> tuple[str, ...]:

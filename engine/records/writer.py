@@ -90,8 +90,8 @@ class Records:
         self._candidates(view.history)
         self._settled = max([0, *(round.n for round in ended[:-SETTLING])])
         if view.stops:
-            _grow(self.folder.report, markdown(reader, view.row))
-            _grow(self.folder.page, html(reader, view.row))
+            _grow(self.folder.report, markdown(view))
+            _grow(self.folder.page, html(view))
 
     @property
     def _labels(self) -> dict[str, str]:

@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from engine.history import campaign_view
 from engine.records.report.html_page import html
 from engine.records.report.markdown_report import markdown
 from harness.errors import EnvironmentFault
@@ -27,13 +28,14 @@ def add(sub: Commands) -> None:
 def run(args: argparse.Namespace) -> int:
     with open_journal(args) as reader:
         chosen = choose_campaign(reader, args.campaign)
+        view = campaign_view.read_with_manifest(reader, chosen)
         if args.json:
             print_json({"campaign": chosen, "decisions": reader.decisions(chosen.id),
                   "bottlenecks": reader.bottlenecks(chosen.id),
-                  "markdown": markdown(reader, chosen)})
+                  "markdown": markdown(view)})
             return 0
         page = args.html or (args.output is not None and args.output.suffix == ".html")
-        report = html(reader, chosen) if page else markdown(reader, chosen)
+        report = html(view) if page else markdown(view)
     if args.output is None:
         sys.stdout.write(report)
         return 0

@@ -126,11 +126,13 @@ class Builder:
 
     def _report(self, row: CampaignRow) -> str:
         """Return the campaign's report; it reads everything, so it is written once a round."""
-        from engine.records.report.markdown_report import markdown  # loads what no screen needs
+        from engine.history.campaign_view import read_with_manifest  # loads what no screen needs
+        from engine.records.report.markdown_report import markdown
 
         def write() -> str:
             campaign = self._reader.campaign(row.id)
-            return harmless_lines(markdown(self._reader, campaign).encode()) if campaign else ""
+            return harmless_lines(markdown(read_with_manifest(self._reader, campaign)).encode()) \
+                if campaign else ""
         key = ("report", row.id, row.state, str(row.round), row.best_commit)
         return self._cache.once(key, write)
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from engine.history import campaign_view
 from engine.history.campaign_view import JournalView
-from engine.journal.read import Reader
-from engine.journal.records import Campaign, DecisionRow
+from engine.journal.records import DecisionRow
 from engine.records import (
     class_history,
     final_report,
@@ -18,9 +16,8 @@ from engine.records import (
     round_summary,
     transfer_audit,
 )
-from engine.records.report import charts
+from engine.records.report import charts, report_rows
 from engine.records.report.charts import Chart, ProgressPoint, SpeedupBar
-from engine.records.report.markdown_report import facts, without_gain
 from engine.records.report.page import Headline, PageSection, PageTable, render
 from engine.records.transfer_audit import Audit
 from harness.formats import quantities
@@ -28,27 +25,30 @@ from harness.verdict import Row
 
 KEPT = ("round", "commit", "gain", "call time", "GPU time", "why", "decided by")
 CLASSES = ("class", "baseline", "best", "gain", "% of roofline")
-TRIED = ("round", "slot", "candidate", "decision", "speedup", "hypothesis", "reason")
-LIMITS = ("where", "limiter", "value", "advice")
 AUDIT = ("round", "commit", "bucket", "cache keys", "benchmark gain", "estimated real gain",
          "derivation", "decision")
 
 
-def html(reader: Reader, row: Campaign) -> str:
+def html(view: JournalView) -> str:
     """Return the report as one HTML document."""
-    view = campaign_view.read_with_manifest(reader, row)
-    audit = transfer_audit.of(view.history)
-    sections = [PageSection(tables=[PageTable(rows=facts(view))]), *_progress(view), _kept(view),
-                *_classes(view), *_history(view), *_end_to_end(view), *_not_run(view),
-                *_audit(audit), *_limits(view), *_next(view), _tried(view), *_tips(view),
-                *_stop(view)]
+    tried = report_rows.tried(view)
+    sections = [
+        PageSection(tables=[PageTable(rows=report_rows.facts(view))]), *_progress(view),
+        _kept(view), *_classes(view),
+        *_table("History by config class", class_history.HEAD, report_rows.history(view)),
+        *_end_to_end(view), *_not_run(view), *_audit(transfer_audit.of(view.history)),
+        *_table("What limits it now", report_rows.LIMITS, report_rows.limits(view)), *_next(view),
+        PageSection(heading="What was tried", tables=[PageTable(
+            head=report_rows.TRIED, rows=tried, summary=f"{len(tried)} decisions")]),
+        *_tips(view), *_stop(view)]
+    row = view.row
     return render(f"{row.op} on {row.device or row.gpu}", _headline(view), sections)
 
 
 def _headline(view: JournalView) -> Headline:
     row = view.row
     if row.speedup is None or row.best_commit == row.base_commit:
-        return Headline(words=without_gain(row))
+        return Headline(words=report_rows.without_gain(row))
     return Headline(gain=quantities.ratio(row.speedup), interval=quantities.speedup(
         row.speedup, row.speedup_low, row.speedup_high,
         measured.alpha(measured.of_headline(view.history))))
@@ -76,8 +76,8 @@ def _progress(view: JournalView) -> Iterator[PageSection]:
 
 def _kept(view: JournalView) -> PageSection:
     rows = [_keep(view, keep) for keep in view.history.keeps]
-    return PageSection(heading="What was kept, and why", paragraphs=[] if rows else ["Nothing."],
-                   tables=_tables(KEPT, rows))
+    return next(_table("What was kept, and why", KEPT, rows), PageSection(
+        heading="What was kept, and why", paragraphs=["Nothing."]))
 
 
 def _keep(view: JournalView, keep: DecisionRow) -> tuple[str, ...]:
@@ -105,14 +105,6 @@ def _class(row: Row) -> tuple[str, ...]:
     return (measured.class_name(row), quantities.latency_us(measured.before(row)),
             quantities.latency_us(row.latency_us), quantities.gain(row.log_ratio),
             measured.roofline_share(row))
-
-
-def _history(view: JournalView) -> Iterator[PageSection]:
-    if rows := class_history.by_class(view.history):
-        yield PageSection(heading="History by config class", tables=_tables(class_history.HEAD, [
-            (str(row.round), row.commit[:12]
-             + (" (rolled back)" if row.commit in view.history.undone else ""),
-             *class_history.cells(row)) for row in rows]))
 
 
 def _end_to_end(view: JournalView) -> Iterator[PageSection]:
@@ -157,29 +149,9 @@ def _audit(audit: Audit) -> Iterator[PageSection]:
     yield PageSection(style="warning", paragraphs=list(audit.advice()))
 
 
-def _limits(view: JournalView) -> Iterator[PageSection]:
-    newest = [found for _, found in sorted(view.bottlenecks.items()) if found][-1:]
-    for bottlenecks in newest:
-        yield PageSection(heading="What limits it now", tables=_tables(LIMITS, [
-            (f"{own.kernel} {own.config_class}".strip(), own.limiter,
-             round_summary.value(own.metric, own.value), own.advice) for own in bottlenecks]))
-
-
 def _next(view: JournalView) -> Iterator[PageSection]:
     if ideas := final_report.ideas(view, view.history):
         yield PageSection(heading="What to try next", items=ideas)
-
-
-def _tried(view: JournalView) -> PageSection:
-    rows = []
-    for decision in view.history.decisions:
-        candidate = view.history.candidates.get(decision.candidate)
-        verdict = view.history.verdicts.get(decision.verdict or 0)
-        rows.append((str(decision.round), candidate.slot if candidate else "",
-                     decision.candidate[:12], decision.kind, measured.recorded_speedup(verdict),
-                     candidate.hypothesis if candidate else "", decision.reason))
-    return PageSection(heading="What was tried", tables=[
-        PageTable(head=TRIED, rows=rows, summary=f"{len(rows)} decisions")])
 
 
 def _tips(view: JournalView) -> Iterator[PageSection]:
@@ -199,10 +171,11 @@ def _stop(view: JournalView) -> Iterator[PageSection]:
             ("waiting for a person", str(stop.waiting))])])
 
 
-def _tables(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[PageTable]:
-    """Return a table as a list, which is empty where there are no rows."""
-    listed = list(rows)
-    return [PageTable(head=head, rows=listed)] if listed else []
+def _table(heading: str, head: Sequence[str], rows: Sequence[Sequence[str]],
+           ) -> Iterator[PageSection]:
+    """Yield a section with a table, nothing without rows."""
+    if rows:
+        yield PageSection(heading=heading, tables=[PageTable(head=head, rows=rows)])
 
 
 def _drawn(chart: Chart | None) -> list[Chart]:

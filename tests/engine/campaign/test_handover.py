@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.campaign import handover
+from engine.history.campaign_view import read_with_manifest
 from engine.journal.read import Reader
 from engine.journal.records import Campaign
 from engine.journal.write import Writer
@@ -25,7 +26,7 @@ def final_output(workspace: Path, capsys: pytest.CaptureFixture[str]) -> str:
     reader = Reader(workspace)
     assert event_stream.print_summary(reader, NAME) == 0
     found = row(reader)
-    report = markdown(reader, found)
+    report = markdown(read_with_manifest(reader, found))
     assert f"`{handover.command(found)}` takes the result over" in report
     reader.close()
     return capsys.readouterr().out

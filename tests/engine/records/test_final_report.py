@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.history.campaign_view import read_with_manifest
 from engine.journal.read import Reader
 from engine.records.report import charts
 from engine.records.report.charts import Chart, ProgressPoint, SpeedupBar
@@ -109,7 +110,7 @@ def test_charts_appear_once_there_is_something_to_draw(records: Records, tmp_pat
     reader = Reader(tmp_path / "other")
     row = reader.campaign("rms")
     assert row is not None and other.folder.path.is_dir()
-    page = Page(html(reader, row))
+    page = Page(html(read_with_manifest(reader, row)))
     assert "svg" not in {name for name, _ in page.tags}
     assert "No gain was kept" in page.text and "nothing to audit" in page.text
 
