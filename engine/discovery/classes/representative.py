@@ -119,8 +119,7 @@ def _skew(table: Sequence[TableColumn]) -> list[float]:
         if column.numbers:
             return [1.0 + abs(number) for number in column.numbers]
         return [
-            1.0 if columns.name_words(cell) & EVEN or not cell else 2.0 for cell in column.cells
-        ]
+            1.0 if columns.name_words(cell) & EVEN or not cell else 2.0 for cell in column.cells]
     return []
 
 

@@ -199,8 +199,8 @@ def _common(features: Sequence[_Feature], signals: Sequence[RowSignal],
     whole = [feature for feature in features
              if feature.column.preferred and feature.entry == feature.column.name]
     best = max(
-        whole, key=lambda one: row_cost_model.explained_share(signals, one.codes), default=None
-    )
+        whole, default=None,
+        key=lambda feature: row_cost_model.explained_share(signals, feature.codes))
     if best is None or row_cost_model.explained_share(signals, best.codes) < LEAST:
         return ()
     return (best,)
@@ -232,7 +232,7 @@ def _strata(grouped: Mapping[str, Sequence[int]], shares: Sequence[float]) -> tu
     share = {name: sum(shares[row] for row in inside) / whole for name, inside in grouped.items()}
     core: set[str] = set()
     for name in sorted(share, key=lambda name: -share[name]):
-        if sum(share[one] for one in core) >= CORE_SHARE - 1e-9:
+        if sum(share[chosen] for chosen in core) >= CORE_SHARE - 1e-9:
             break
         core.add(name)
     return tuple(Stratum(name=name, rows=tuple(inside), share=share[name], core=name in core)

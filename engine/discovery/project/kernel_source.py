@@ -44,9 +44,7 @@ def find_kernel(project: Path, script: str) -> KernelSource:
             imported = dict.fromkeys(_near(project, path.parent, read_source(path)))
             near += [other for other in imported if other not in near]
     near = [path for path in near if path.relative_to(project).as_posix() != script]
-    likely = [
-        path for path in near if path.suffix in SOURCES or KERNEL.search(read_source(path))
-    ]
+    likely = [path for path in near if path.suffix in SOURCES or KERNEL.search(read_source(path))]
     script_words = {word for stem in stems(script) for word in words(stem)}
     likely = [path for path in likely if words(path.stem) & script_words] or likely
     tunable = [path for path in likely if "kopt: knob" in read_source(path)]

@@ -50,11 +50,9 @@ def guess_columns(names: Sequence[str], cells: Mapping[str, Sequence[str]] | Non
     return GuessedColumns(
         check=_check(
             matching or [name for name in checks if not implementation_of(name)] or checks[:1],
-            cells,
-        ),
+            cells),
         metrics=_metrics(groups[order[0]]),
-        implementations=tuple(" ".join(rest) for rest in order if rest),
-    )
+        implementations=tuple(" ".join(rest) for rest in order if rest))
 
 
 def _rank(rest: tuple[str, ...], checks: Sequence[str], hint: str) -> tuple[bool, bool, bool]:

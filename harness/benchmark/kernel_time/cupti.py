@@ -91,12 +91,9 @@ def build_library(folder: Path, output: Path, cancel: threading.Event | None = N
     if cancel is not None and cancel.is_set():
         raise Cancelled("cancelled while building")
     if not outcome.ok:
-        errors = outcome.stderr.decode(errors="replace").strip().splitlines() or [
-            "it prints no error"
-        ]
-        raise KernelTimeUnavailable(
-            f"the library that asks CUPTI does not compile: {plain(errors[0], 200)}"
-        )
+        error = outcome.stderr.decode(errors="replace").strip().partition("\n")[0]
+        raise KernelTimeUnavailable("the library that uses CUPTI does not compile: "
+                                    f"{plain(error, 200) or 'no error is printed'}")
     return out
 
 
@@ -134,12 +131,8 @@ def run_observed(copy: WorkingCopy, libraries: Iterable[str], work: Callable[[],
         library = build_library(copy.folder / FOLDER, folder / "k", environment.cancel)
         copy.environment = replace(
             environment,
-            env={
-                **environment.env,
-                "CUDA_INJECTION64_PATH": str(library),
-                "KOPT_CUPTI": ":".join(libraries),
-            },
-        )
+            env={**environment.env, "CUDA_INJECTION64_PATH": str(library),
+                 "KOPT_CUPTI": ":".join(libraries)})
         done = work()
         return done, read_profile(folder, environment.cancel)
     finally:
@@ -219,8 +212,7 @@ def parse(text: str) -> dict[str, KernelLaunches]:
         found[name] = found[name] + kernel if name in found else kernel
     if not _HEADER.fullmatch(header) or lines[-2:] != ["end", ""]:
         raise KernelTimeUnavailable(
-            "CUPTI's output is incomplete: a process ended without its exit handlers"
-        )
+            "CUPTI's output is incomplete: a process ended without its exit handlers")
     return found
 
 

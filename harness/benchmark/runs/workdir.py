@@ -157,8 +157,7 @@ class WorkingCopy:
             return False
         except OSError as error:
             raise BenchmarkFault(
-                "unreadable", f"{name} cannot be replaced: {error.strerror}"
-            ) from None
+                "unreadable", f"{name} cannot be replaced: {error.strerror}") from None
         return True
 
     def _expect_inside(self, path: Path, name: str) -> None:

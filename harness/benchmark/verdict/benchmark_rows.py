@@ -104,11 +104,9 @@ def _evidence(results: ModeResults) -> Iterator[Evidence]:
 
 def _score(results: ModeResults, mean: float) -> Evidence:
     how = "geometric mean" if results.target.scoring == "geometric" else "total"
-    by_calls = (
-        "" if results.target.weights is None or results.series.shares.names_none else ", by calls"
-    )
-    return Evidence(kind="score", detail=(
-        f"{math.exp(mean):.4g} ({how} of {results.series.rows} rows{by_calls})"))
+    is_weighed = results.target.weights is not None and not results.series.shares.names_none
+    rows = f"{results.series.rows} rows{', by calls' if is_weighed else ''}"
+    return Evidence(kind="score", detail=f"{math.exp(mean):.4g} ({how} of {rows})")
 
 
 def _notes(target: CommandTarget, series: Series) -> tuple[str, ...]:
@@ -117,8 +115,7 @@ def _notes(target: CommandTarget, series: Series) -> tuple[str, ...]:
         return ()
     names = row_keys.row_labels(series.keys, series.config.columns)
     return series.shares.notes(
-        target.weights, [plain(names[key], MOST_CHARACTERS) for key in series.keys]
-    )
+        target.weights, [plain(names[key], MOST_CHARACTERS) for key in series.keys])
 
 
 def _finite(value: float) -> float | None:

@@ -84,14 +84,9 @@ def confirm_by_kernel_time(device: Device, runner: BenchmarkRunner,
         _raise_if_cancelled(runner)
         return Confirmation(finding=unconfirmed_because(_message(error)))
     kernels = cupti.kernel_shares(profiles["candidate"])
-    return Confirmation(
-        finding=_finding(comparison, math.exp(overall.mean)),
-        kernels=kernels,
-        evidence=(
-            Evidence(kind=KERNEL_TIME, detail=comparison.description),
-            cupti.trace_evidence(kernels),
-        ),
-    )
+    evidence = Evidence(kind=KERNEL_TIME, detail=comparison.description)
+    return Confirmation(finding=_finding(comparison, math.exp(overall.mean)), kernels=kernels,
+                        evidence=(evidence, cupti.trace_evidence(kernels)))
 
 
 def add_kernel_trace(verdict: Verdict, device: Device, runner: BenchmarkRunner,
@@ -103,8 +98,7 @@ def add_kernel_trace(verdict: Verdict, device: Device, runner: BenchmarkRunner,
         libraries = cupti.cupti_libraries(runner.copies["candidate"].environment.python)
         with runner.lock() as held:
             _, profile = runner.clean_runs(
-                lambda: _profile(runner, results, "candidate", held, libraries)
-            )
+                lambda: _profile(runner, results, "candidate", held, libraries))
     except Cancelled:
         raise
     except Exception as error:  # a verdict is not lost because its trace fails
@@ -191,11 +185,8 @@ def _expect_measured(reading: TableReading, series: Series) -> None:
     if reading.failed:
         row = reading.failed[0]
         raise BenchmarkFault("failed-check", f"row {row.row + 1}: {row.what}")
-    row_keys.expect_same_rows(
-        series.keys,
-        row_keys.rows_by_key(reading.table, series.config.columns),
-        series.config.columns,
-    )
+    columns = series.config.columns
+    row_keys.expect_same_rows(series.keys, row_keys.rows_by_key(reading.table, columns), columns)
 
 
 def _raise_if_cancelled(runner: BenchmarkRunner) -> None:
@@ -207,9 +198,6 @@ def _raise_if_cancelled(runner: BenchmarkRunner) -> None:
 
 def apply_confirmation(verdict: Verdict, confirmation: Confirmation) -> Verdict:
     """Return a verdict with its confirmation: an unconfirmed gain is flagged."""
-    return replace(
-        verdict,
-        audit=(*verdict.audit, *([confirmation.finding] if confirmation.finding else [])),
-        kernels=confirmation.kernels,
-        evidence=(*verdict.evidence, *confirmation.evidence),
-    )
+    findings = [confirmation.finding] if confirmation.finding else []
+    return replace(verdict, audit=(*verdict.audit, *findings), kernels=confirmation.kernels,
+                   evidence=(*verdict.evidence, *confirmation.evidence))
