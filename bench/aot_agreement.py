@@ -1,5 +1,4 @@
-"""What `harness.compile.triton_aot` says of compiled kernels against what the compilers' own tools
-print.
+"""Compare `harness.compile.triton_aot`'s numbers with those of the compilers' own tools.
 
     python bench/aot_agreement.py [--configs 30] [--out FILE]
 
@@ -79,7 +78,7 @@ def compiled(example: str, config_class: str, config: dict[str, knobs.Value], fo
 
 
 def left_behind(folder: Path, kernel: str, ending: str) -> Path:
-    """Return the one file of this kind that the compiler left in its cache."""
+    """Return the only file of this kind in the compiler's cache."""
     [found] = (folder / "scratch").rglob(f"{kernel}.{ending}")
     return found
 
@@ -90,7 +89,7 @@ def run(*command: str | Path) -> str:
 
 
 def nvidia(folder: Path, kernel: str) -> dict[str, int]:
-    """Return what cuobjdump prints of the cubin, and what ptxas prints when it is run again."""
+    """Return the numbers that cuobjdump prints for the cubin and ptxas for the PTX."""
     cubin, ptx = (left_behind(folder, kernel, ending) for ending in ("cubin", "ptx"))
     spec = find_spec("triton")
     assert spec is not None and spec.origin is not None
@@ -138,7 +137,7 @@ def note(data: bytes) -> dict[str, Any]:
 
 
 def unpacked(data: bytes, at: int) -> tuple[Any, int]:
-    """Return a MessagePack value and where the next one starts: what LLVM writes, no more."""
+    """Return a MessagePack value and the offset of the next; only the codes that LLVM writes."""
     code = data[at]
     at += 1
     if code < 0x80:
@@ -168,7 +167,7 @@ def unpacked(data: bytes, at: int) -> tuple[Any, int]:
 
 
 def launched(folder: Path, kernel: str, arch: str) -> dict[str, int]:
-    """Return what the compiler left for its launcher: shared memory and threads."""
+    """Return the launcher's shared memory and threads from the compiler's cache."""
     for path in (folder / "scratch").rglob(f"{kernel}.json"):
         told = json.loads(path.read_text())
         if told["target"]["backend"] == ("cuda" if arch.startswith("sm") else "hip"):
@@ -178,7 +177,7 @@ def launched(folder: Path, kernel: str, arch: str) -> dict[str, int]:
 
 
 def compared(one: KernelResources, folder: Path) -> dict[str, Any]:
-    """Return our numbers, the tools', and the names of those that disagree."""
+    """Return our numbers, the tools' numbers, and the names of those that differ."""
     tools = nvidia(folder, one.kernel) if one.arch.startswith("sm") else amd(folder, one.kernel)
     static = tools.pop("static_shared")
     tools |= launched(folder, one.kernel, one.arch)
@@ -196,12 +195,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--configs", type=int, default=30)
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
-    out = given.out or machine.RESULTS / f"aot-agreement-{time.strftime('%Y-%m-%d')}.jsonl"
+    args = parser.parse_args()
+    out = args.out or machine.RESULTS / f"aot-agreement-{time.strftime('%Y-%m-%d')}.jsonl"
     lines: list[dict[str, Any]] = [{"kind": "machine", **machine.describe(),
                                     "triton": version("triton"),
                                     "torch": version("torch")}]
-    for example, config_class, config in list(configs())[:given.configs]:
+    for example, config_class, config in list(configs())[:args.configs]:
         with tempfile.TemporaryDirectory() as made:
             folder = Path(made)
             for one in compiled(example, config_class, config, folder):
@@ -212,7 +211,7 @@ def main() -> None:
                 print(json.dumps(lines[-1]), file=sys.stderr, flush=True)
     out.write_text("".join(json.dumps(line) + "\n" for line in lines))
     rows = lines[1:]
-    print(f"{len(rows)} kernels of {given.configs} configurations on {' and '.join(ARCHS)}: "
+    print(f"{len(rows)} kernels of {args.configs} configurations on {' and '.join(ARCHS)}: "
           f"{sum(not row['differ'] for row in rows)} agree, "
           f"{sum(bool(row['differ']) for row in rows)} differ; "
           f"{sum(row['tools']['spills'] > 0 for row in rows if 'tools' in row)} spill, "

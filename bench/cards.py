@@ -1,14 +1,13 @@
-"""Verdicts an hour on one, two and more cards of this host; and a card that is taken meanwhile.
+"""Measure verdicts per hour on one, two and more cards, and with a card that another process uses.
 
     python bench/cards.py [--rounds 4] [--verdicts 5] [--taken 75] [--out FILE]
 
-Each verdict is a whole one, in processes of its own: the tuned bf16 matmul of examples/ against
-itself but for a comment, so that what it says is known: a tie; any other is lost, and then there is
-no ratio. One card and several have their turns one after another, several times, since a host is
-faster at one time than at another; the one is each card in its turn, all of them where there are as
-many rounds. The first verdict on each card is not counted, since it fills caches. In the last step
-a process of somebody else computes on the last card for a while: what was measured there has to be
-measured again elsewhere, and none may be lost.
+Each verdict is a whole one in separate processes: the tuned bf16 matmul of examples/ against itself
+with another comment, which must be a tie; after any other outcome no ratio is reported. One card
+and several cards alternate several times, since the speed of a host varies; each card takes its
+turn as the single one, if there are enough rounds. The first verdict on each card fills caches and
+is not counted. In the last step another process computes on the last card for a while: verdicts
+measured there must be measured again elsewhere, and none may be lost.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ while time.monotonic() < end:
 
 
 class NoTie(Exception):
-    """A verdict on the same code that is no tie."""
+    """A verdict on identical code that is not a tie."""
 
 
 class Bench:
@@ -83,7 +82,7 @@ class Bench:
         print(line[:300], flush=True)
 
     def request(self, card: FleetDevice) -> EvaluateRequest:
-        """Return an A/A trial of a source that nobody has seen before, in the card's folder."""
+        """Return an A/A trial of a new source, in the card's folder."""
         with self._lock:
             number = next(self._numbers)
         place = self.folder / card.device.uuid
@@ -98,10 +97,7 @@ class Bench:
             settings=Settings(scratch=str(place / "scratch"), plan=Plan()))
 
     def verdict(self, step: str, fleet: Fleet, ended: threading.Event) -> str:
-        """Have one verdict made, on whatever card is idle; returns which that was.
-
-        Raises NoTie for one that says anything else.
-        """
+        """Make one verdict on any idle card; return the card's id. Raises NoTie."""
         tried: list[str] = []
         stages: list[tuple[float, str]] = []
 
@@ -130,10 +126,10 @@ class Bench:
 
     def step(self, name: str, cards: Sequence[Device], *, verdicts: int = 0, seconds: float = 0.0,
              beside: Callable[[], None] = lambda: None) -> dict[str, Any]:
-        """Have verdicts made on some cards, so many at each place and for so long at least.
+        """Make verdicts on cards in parallel: at least `verdicts` per slot, for at least `seconds`.
 
-        A place that has made its own goes on until all have, so that none is alone; what is cut
-        off or came later counts for nothing.
+        A slot that has finished continues until all have, so that none runs alone; its later and
+        interrupted verdicts do not count.
         """
         fleet = Fleet([(card, self.warm[card.id]) for card in cards], retry_s=RETRY_S,
                       limit_s=600.0, news=lambda one: self.keep(
@@ -176,7 +172,7 @@ class Bench:
         return told
 
     def ratio(self, cards: Sequence[Device], rounds: int, verdicts: int) -> None:
-        """Compare one card, each in its turn, with all of these at a time."""
+        """Compare single cards, in turn, with all of them in parallel."""
         one: dict[str, list[float]] = {}
         several: list[float] = []
         for number in range(rounds):
@@ -192,7 +188,7 @@ class Bench:
                   times=fmean(several) / fmean(map(fmean, one.values())))
 
     def stranger(self, card: Device, after_s: float, seconds: float) -> None:
-        """Be somebody else on a card, after a while and for a while."""
+        """Compute on a card from another process, for `seconds` from `after_s` on."""
         time.sleep(after_s)
         self.keep("stranger", device=card.id, seconds=seconds)
         subprocess.run([sys.executable, "-c", STRANGER.format(seconds=seconds)], check=False,
@@ -208,19 +204,19 @@ def main() -> None:
                         help="how long to look on while a card is taken")
     parser.add_argument("--out", type=Path,
                         default=machine.RESULTS / f"cards-{time.strftime('%Y-%m-%d')}.jsonl")
-    given = parser.parse_args()
+    args = parser.parse_args()
     cards = inventory.same_model(inventory.find("auto"))
     with tempfile.TemporaryDirectory(prefix="kopt-bench-") as folder:
-        bench = Bench(given.out, Path(folder), cards)
+        bench = Bench(args.out, Path(folder), cards)
         try:
             bench.keep("machine", **machine.describe(), versions=machine.gpu_versions(),
                        cards=[f"{card.id} {card.uuid}" for card in cards])
             bench.step("first", cards, verdicts=1)
             for count in (n for n in (2, 4, 8) if n <= len(cards)):
-                bench.ratio(cards[:count], given.rounds, given.verdicts)
-            if len(cards) > 1 and given.taken:
-                bench.step("taken", cards, seconds=given.taken, beside=lambda: bench.stranger(
-                    cards[-1], given.taken / 4, given.taken / 4))
+                bench.ratio(cards[:count], args.rounds, args.verdicts)
+            if len(cards) > 1 and args.taken:
+                bench.step("taken", cards, seconds=args.taken, beside=lambda: bench.stranger(
+                    cards[-1], args.taken / 4, args.taken / 4))
         finally:
             bench.close()
 

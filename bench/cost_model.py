@@ -1,13 +1,13 @@
-"""Predictions of `harness.roofline.cost_model` against latencies that were measured on an H200.
+"""Compare predictions of `harness.roofline.cost_model` with latencies measured on an H200.
 
     python bench/cost_model.py [--out FILE]
 
-The examples are those of the commit that was measured, which git must still have.
+The examples are those of the measured commit, which must be in the git history.
 
 Measured: bench/results/h200-triton-2026-11-20.json (warm caches) and fidelity-gpu-h200-2026-11-22
-(cold ones), with the configurations that those runs used. Kernels are compiled here, without a GPU,
-by the installed Triton; the latencies are of Triton 3.6. The class whose time is a loop of
-arithmetic of a length that no compiler knows is left out.
+(cold ones), with the configurations of those runs. The installed Triton compiles the kernels here,
+without a GPU; the latencies are of Triton 3.6. The class that is dominated by a loop whose length
+no compiler knows is left out.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ GPU = machine.RESULTS / "h200-triton-2026-11-20.json"
 FIDELITY = machine.RESULTS / "fidelity-gpu-h200-2026-11-22.jsonl"
 PRODUCTS = ("matmul-2048", "matmul-4096")
 MEASURED = "fa67dea"
-"""The last commit whose examples are those that were measured."""
+"""The last commit with the measured examples."""
 Config = dict[str, knobs.Value]
 GOOD: dict[str, Config] = {
     "softmax_triton": {"BLOCK": 512, "NUM_WARPS": 2},
     "matmul_triton": {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8,
                       "matmul_kernel.config": "triton.Config({}, num_warps=8, num_stages=3)"}}
 FIRST: Config = {"BLOCK": 4096, "NUM_WARPS": 8}
-"""What the first run's better softmax was; most of its lanes have nothing to do in "tall"."""
+"""The better softmax of the first run; most of its lanes are idle in "tall"."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def of_then(example: str, name: str) -> str:
 
 
 def source_of(example: str, config: Config) -> str:
-    """Return the example with the knobs set; a config that is not offered replaces all offered."""
+    """Return the example with knobs set; an unlisted autotune config replaces the whole list."""
     source = of_then(example, "kernel.py")
     chosen = config.get("matmul_kernel.config")
     if chosen is not None:
@@ -128,8 +128,8 @@ def predicted(point: Point, task: Target, resources: tuple[KernelResources, ...]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
-    out = given.out or machine.RESULTS / f"cost-model-{time.strftime('%Y-%m-%d')}.jsonl"
+    args = parser.parse_args()
+    out = args.out or machine.RESULTS / f"cost-model-{time.strftime('%Y-%m-%d')}.jsonl"
     known: dict[str, tuple[Target, tuple[KernelResources, ...]]] = {}
     lines: list[dict[str, Any]] = [{"kind": "machine", **machine.describe()}]
     for point in points():

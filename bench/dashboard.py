@@ -1,10 +1,11 @@
-"""Measures the dashboard on a real pseudo-terminal: first paint, opening, bytes, memory.
+"""Measure the dashboard on a pseudo-terminal: first paint, opening, bytes, memory.
 
 Prints each number with its spread and writes bench/results/dashboard-<machine>-<date>.json.
 """
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import json
 import os
@@ -41,7 +42,7 @@ def spread(taken: Sequence[float]) -> dict[str, float]:
 
 
 def python_start() -> float:
-    """Return how long the interpreter takes to say something, seconds."""
+    """Return how long the interpreter takes to print a word, seconds."""
     terminal = Terminal([sys.executable, "-c", "print('READY')"])
     try:
         return terminal.until(b"READY")
@@ -147,6 +148,7 @@ LIMITS = (("first_paint_s", 0.25), ("open_100k_events_s", 0.5), ("idle_bytes_per
 
 
 def main() -> int:
+    argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()
     load = os.getloadavg()[0]
     found = measure()
     machine = re.sub(r"\W+", "-", f"{platform.node()}-{platform.machine()}")

@@ -1,9 +1,9 @@
-"""What a kernel that hangs or writes where it must not costs on a GPU, and what comes after it.
+"""Measure what a hanging or illegally writing kernel costs on a GPU, and the verdict after it.
 
     python bench/faults.py [--limits 10 20] [--out FILE]
 
 Each candidate gets a whole verdict beside a running zygote, as in a campaign, and its wall time is
-held against the limit of a call; the verdict after it, on the same card, has to be right.
+compared with the limit of a call; the verdict after it, on the same card, must be right.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def verdict(folder: Path, source: str, limit_s: float | None, zygote: Zygote) ->
         (folder / side / "reference.py").write_text("def double(x):\n    return 2 * x\n")
     (folder / "task.yaml").write_text(TASK)
     began = time.monotonic()
-    # without the static audit, which has something to say on endless loops
+    # without the static audit, which would report the endless loop
     seen = evaluate(target.load(folder / "task.yaml"),
                     Trees(candidate=f"{folder}/candidate", incumbent=f"{folder}/incumbent",
                           reference=f"{folder}/incumbent"), machine.card(),
@@ -85,14 +85,14 @@ def main() -> None:
     parser.add_argument("--limits", type=float, nargs="+", default=[10.0, 20.0])
     parser.add_argument("--out", type=Path,
                         default=machine.RESULTS / f"faults-{time.strftime('%Y-%m-%d')}.jsonl")
-    given = parser.parse_args()
+    args = parser.parse_args()
     place = kernel.place_on(machine.card(), "triton", scratch="", python=None, env={})
     kind = kernel.kind_of(place, "triton")
     assert kind is not None
     zygote = Zygote.start(kind)
 
     def keep(**fields: Any) -> None:
-        with given.out.open("a") as file:
+        with args.out.open("a") as file:
             file.write(json.dumps(fields) + "\n")
         print(json.dumps(fields), flush=True)
 
@@ -100,7 +100,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="kopt-bench-") as name:
         folder = Path(name)
         keep(kind="first", **verdict(folder / "first", SOURCE + "# first\n", None, zygote))
-        for limit_s in given.limits:
+        for limit_s in args.limits:
             for fault, source in (("endless", ENDLESS), ("illegal", ILLEGAL)):
                 case = f"{fault}-{limit_s:g}"
                 found = verdict(folder / case, source, limit_s, zygote)

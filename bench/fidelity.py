@@ -1,4 +1,4 @@
-"""How far a verdict can be trusted on this CPU: false gains, and planted ones that are found.
+"""Measure how reliable a verdict is on this CPU: false gains, and planted gains that it finds.
 
     python bench/fidelity.py [--aa 200] [--planted 100]
 
@@ -62,7 +62,7 @@ def project(folder: Path, work: int, note: str) -> Path:
 
 
 def trials(base: Path, candidate: Path, count: int, alpha: float, label: str) -> dict[str, Any]:
-    """Judge `candidate` against `base` again and again; returns the outcomes and effects."""
+    """Judge `candidate` against `base` repeatedly; return the outcomes and effects."""
     task = target.load(base / "task.yaml")
     device = inventory.find("cpu")
     outcomes: list[str] = []
@@ -92,7 +92,7 @@ def trials(base: Path, candidate: Path, count: int, alpha: float, label: str) ->
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--aa", type=int, default=200)
     parser.add_argument("--planted", type=int, default=100)
     parser.add_argument("--alpha", type=float, default=0.001)

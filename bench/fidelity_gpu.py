@@ -49,13 +49,13 @@ STEPS = {"A/A": (0.0, 0.0), "2 % (5 % if short)": (0.02, 0.05),
          "1.2 % (5 % if short)": (0.012, 0.05)}
 """By step the gain planted in kernels, and in short ones."""
 GOALS = {"A/A": 500, "2 % (5 % if short)": 100, "1.2 % (5 % if short)": 100}
-"""By step how many decisions are wanted, on long kernels where the gain depends on that."""
+"""By step the number of decisions to reach, on long kernels where the gain depends on that."""
 
 SLOPES = {"softmax-64x1024": 0.0020, "softmax-1024x2048": 0.0017, "softmax-6144x4096": 1 / 6144,
           "matmul-2560": 0.00012, "matmul-4096": 0.00011, "iterated-1024x2048": 1 / 118_000}
-"""By class about what a unit of work costs: where a calibration begins."""
+"""By class the approximate cost of a unit of work, from which a calibration starts."""
 WHOLE = {"softmax-6144x4096": 1, "iterated-1024x2048": 16}
-"""How many units there are at a time, else 4: a loop's remainder costs what it likes."""
+"""Units added at a time, otherwise 4: the cost of a loop's remainder is unpredictable."""
 TURNS = 3
 TOGETHER = 5
 """Trials that share one check."""
@@ -79,7 +79,7 @@ class Bench:
             file.write(line + "\n")
 
     def judge(self, comment: str) -> Verdict:
-        """Return the verdict on the plain source against itself, from nothing but a zygote."""
+        """Return the verdict on the plain source against itself, with only a zygote running."""
         with tempfile.TemporaryDirectory(prefix="kopt-bench-") as name:
             trees = self.trees(Path(name), {}, comment)
             return evaluate(self.task, trees, self.device, Settings(
@@ -93,7 +93,7 @@ class Bench:
 
     def measured(self, extra: dict[str, int], comment: str, plan: Plan,
                  count: int) -> Iterator[tuple[list[Row], Measurement, float]]:
-        """Yield what so many measurements say, after one check of the candidate."""
+        """Yield `count` measurements after one check of the candidate."""
         with tempfile.TemporaryDirectory(prefix="kopt-bench-") as name:
             trees = self.trees(Path(name), extra, comment)
             settings = Settings(scratch=f"{name}/scratch", plan=plan, distributions=("normal",))
@@ -114,9 +114,9 @@ class Bench:
                             ceilings=None, on_cpu=False, same=False))
                         yield list(rows), measurement, time.monotonic() - began
 
-    def calibrate(self, wanted: tuple[float, float]) -> dict[str, int]:
-        """Return by class how much extra work makes the incumbent slower by the wanted share."""
-        goal = {name: wanted[1] if name in SHORT else wanted[0] for name in CLASSES}
+    def calibrate(self, gains: tuple[float, float]) -> dict[str, int]:
+        """Return by class how much extra work slows the incumbent by the given share."""
+        goal = {name: gains[1] if name in SHORT else gains[0] for name in CLASSES}
         offset = dict.fromkeys(CLASSES, 0.0)
         extra: dict[str, int] = {}
         for turn in range(TURNS + 1):
@@ -161,7 +161,7 @@ class Bench:
                 return
 
     def cost(self) -> None:
-        """Time verdicts on one class, one after another: what a user waits for."""
+        """Time verdicts on one class after another, as a user would wait for them."""
         whole = self.task
         for name in CLASSES:
             self.task = machine.only(whole, name)

@@ -1,4 +1,4 @@
-"""Six kernels behind one entry point, from 2 us to 1 ms, each with a dial of extra real work."""
+"""Six kernels behind one entry point, from 2 us to 1 ms, each with adjustable extra work."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def run(x, y, kind):
 
 
 def source(extra: dict[str, int]) -> str:
-    """Return the kernels' source with so much extra work by class."""
+    """Return the kernels' source with extra work by class."""
     return _SOURCE.replace("{extra}", repr({SHAPES[n][0]: amount for n, amount in extra.items()}))
 
 

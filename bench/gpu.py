@@ -1,10 +1,10 @@
-"""Verdicts on a GPU: real gains, false gains, and the seconds they take.
+"""Measure verdicts on a GPU: real gains, false gains, and the seconds they take.
 
     python bench/gpu.py [--seconds 400] [--aa 20] [--trials 10] [--steps gain loop same]
 
 Each step is a whole `evaluate` or `loop` of a Triton example. A/A trials differ from the
-incumbent by a comment alone. The result is written after every step, so that a run that is cut
-short still tells what it saw.
+incumbent only by a comment. The result is written after every step, so that an interrupted run
+keeps its results.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Bench:
                         "reason": t.reason, "seconds": t.wall_s} for t in found.trials]})
 
     def same(self, example: str, count: int) -> None:
-        """A/A: two equal kernels, both tuned, so that they are as short as they get."""
+        """Run A/A trials of two equal, tuned kernels, so that they are as short as possible."""
         base = knobs.apply(knobs.read(EXAMPLES / example / "kernel.py"), GOOD[example],
                            language="triton")
         seen: list[dict[str, Any]] = []
@@ -129,7 +129,7 @@ def brief(verdict: Verdict) -> dict[str, Any]:
 
 
 def confinement(env: dict[str, str]) -> dict[str, Any]:
-    """Run CUDA inside and outside of namespaces of its own; returns how each went."""
+    """Run CUDA inside and outside of private namespaces; return the result of each."""
     code = ("import time; t = time.perf_counter(); import torch; a = time.perf_counter() - t; "
             "torch.ones(8, device='cuda').sum().item(); print(a, time.perf_counter() - t)")
     found = {}
@@ -152,19 +152,19 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=10)
     parser.add_argument("--steps", nargs="+", default=["gain", "loop", "same"])
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
+    args = parser.parse_args()
     name = f"gpu-{time.strftime('%Y%m%d')}.json"
-    bench = Bench(given.out or machine.RESULTS / name, BEGAN + given.seconds)
+    bench = Bench(args.out or machine.RESULTS / name, BEGAN + args.seconds)
     bench.keep("confinement", confinement(bench.device.visible_env))
     kinds: dict[str, Callable[[str], None]] = {
-        "gain": bench.gain, "same": lambda example: bench.same(example, given.aa // 2),
-        "loop": lambda example: bench.search(example, given.trials)}
-    steps = [partial(kinds[kind], example) for kind in given.steps for example in GOOD]
+        "gain": bench.gain, "same": lambda example: bench.same(example, args.aa // 2),
+        "loop": lambda example: bench.search(example, args.trials)}
+    steps = [partial(kinds[kind], example) for kind in args.steps for example in GOOD]
     for number, step in enumerate(steps):
         try:
             if not bench.late():
                 step()
-        except Exception:  # the other steps are worth their device time all the same
+        except Exception:  # one failed step must not end the others
             bench.keep(f"failed {number}", traceback.format_exc().splitlines()[-12:])
 
 

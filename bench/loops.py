@@ -1,11 +1,10 @@
-"""What `loop` makes of the Triton examples on a GPU, from poor defaults, within three minutes.
+"""Measure what `loop` finds for the Triton examples on a GPU within three minutes.
 
     python bench/loops.py [--examples softmax_triton matmul_triton] [--seconds 180] [--out FILE]
 
-The best configuration found within the time gets a verdict against the default, and is then held
-against what the card itself does: a matmul against cuBLAS (torch.matmul, timed beside it as the
-incumbent of a verdict), a softmax against the copy bandwidth that
-`harness.roofline.measured_peaks` measures.
+The loops start from poor defaults. The best configuration gets a verdict against the default, and
+is then compared with the card itself: a matmul with cuBLAS (torch.matmul as the incumbent of a
+verdict), a softmax with the copy bandwidth that `harness.roofline.measured_peaks` measures.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ from harness.verdict import Verdict
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 CUBLAS = "import torch\n\n\ndef matmul(a, b, c):\n    torch.matmul(a, b, out=c)\n"
 LARGE = ("square", "large")
-"""The classes of the matmul that are held against cuBLAS."""
+"""The classes of the matmul that are compared with cuBLAS."""
 LARGE_BYTES = 256 << 20
-"""Tensors of a softmax that are held against the copy bandwidth."""
+"""Size from which tensors of a softmax are compared with the copy bandwidth."""
 
 
 class Bench:
@@ -76,7 +75,7 @@ class Bench:
             self.against_copy(task, verdict)
 
     def searched(self, name: str, task: Target) -> dict[str, knobs.Value]:
-        """Return the best configuration that a loop of so many seconds finds."""
+        """Return the best configuration that a loop finds within the time limit."""
         began, cancel = time.monotonic(), threading.Event()
         seen: list[tuple[float, Trial]] = []
         timer = threading.Timer(self.seconds, cancel.set)
@@ -149,7 +148,7 @@ def run(bench: Bench, names: Sequence[str]) -> None:
     for name in names:
         try:
             bench.example(name)
-        except Exception:  # the other example is worth its device time all the same
+        except Exception:  # one failed example must not end the others
             bench.keep("failed", example=name, text=traceback.format_exc().splitlines()[-12:])
 
 
@@ -161,11 +160,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path,
                         default=machine.RESULTS / f"loops-{time.strftime('%Y-%m-%d')}.jsonl")
-    given = parser.parse_args()
-    bench = Bench(given.out, given.seconds, given.budget, given.seed)
+    args = parser.parse_args()
+    bench = Bench(args.out, args.seconds, args.budget, args.seed)
     bench.keep("machine", **machine.describe(), versions=machine.gpu_versions(),
-               given=vars(given) | {"out": str(given.out)})
-    run(bench, given.examples)
+               given=vars(args) | {"out": str(args.out)})
+    run(bench, args.examples)
     bench.zygote.close()
 
 

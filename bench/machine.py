@@ -1,4 +1,4 @@
-"""Which machine a result is of, and where results are written."""
+"""Describe the machine of a result, and write results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def describe() -> dict[str, Any]:
-    """Return what a reader needs to know of the machine."""
+    """Return the facts about this machine that a reader of a result needs."""
     return {"date": time.strftime("%Y-%m-%d %H:%M"), "system": platform.platform(),
             "python": platform.python_version(),
             "devices": [{"id": d.id, "name": d.name, "cores": d.cores}
@@ -36,8 +36,8 @@ def card() -> Device:
 def gpu_versions() -> dict[str, str]:
     """Return the versions of torch, triton, CUDA and the driver."""
     code = "import torch, triton; print(torch.__version__, triton.__version__, torch.version.cuda)"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    words = told.stdout.split() or ["", "", ""]
+    versions = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    words = versions.stdout.split() or ["", "", ""]
     driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version,clocks.sm,power.limit",
                              "--format=csv,noheader"], capture_output=True, text=True)
     return dict(zip(("torch", "triton", "cuda"), words, strict=True)) | {
@@ -45,7 +45,7 @@ def gpu_versions() -> dict[str, str]:
 
 
 def only(task: Target, name: str) -> Target:
-    """Return a task with one of its classes."""
+    """Return a task with only one of its classes."""
     return replace(task, classes=(task.config_class(name),))
 
 

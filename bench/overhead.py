@@ -1,4 +1,4 @@
-"""How much of a campaign's wall time the engine takes for itself, outside workers and harness.
+"""Measure the share of a campaign's wall time spent in the engine, outside workers and harness.
 
     python bench/overhead.py [--example matmul_c]
 """
@@ -22,7 +22,7 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--example", default="matmul_c")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kopt-bench-") as made:

@@ -1,6 +1,6 @@
-"""Draws a picture of the real dashboard on a real workspace: `python bench/picture.py --help`.
+"""Draw a picture of the dashboard on a real workspace: `python bench/picture.py --help`.
 
-The README's docs/dashboard.svg is made with it.
+It draws the README's docs/dashboard.svg.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from kopt_tui.dashboard.dashboard import Dashboard
 
 async def draw(workspace: Path, campaign: str, size: tuple[int, int], keys: list[str],
                out: Path) -> None:
-    """Open the dashboard without a terminal, press keys, and save what it shows as SVG."""
+    """Open the dashboard without a terminal, press keys, and save its screen as SVG."""
     app = Dashboard(workspace, readonly=True, campaign=campaign)
     async with app.run_test(size=size) as pilot:
-        await _arrived(app)
+        await _wait_for_snapshot(app)
         for key in keys:
             await pilot.press(key)
             await pilot.pause(0.6)
@@ -26,7 +26,7 @@ async def draw(workspace: Path, campaign: str, size: tuple[int, int], keys: list
         out.write_text(app.export_screenshot(title=f"kopt {campaign}".strip()))
 
 
-async def _arrived(app: Dashboard, limit_s: float = 10.0) -> None:
+async def _wait_for_snapshot(app: Dashboard, limit_s: float = 10.0) -> None:
     deadline = time.monotonic() + limit_s
     while not app.snapshot.at:
         if time.monotonic() > deadline:

@@ -1,8 +1,8 @@
-"""Replays recorded search spaces: kopt's search against others, by fraction of the optimum found.
+"""Replay recorded search spaces: compare searches by the fraction of the optimum they find.
 
 `bench/search.py FOLDER` prints the table and adds raw results to a file under bench/results/, so
-that a run that was ended goes on. The folder holds recorded spaces and their replay.py. Optuna
-and scikit-learn are measured where they are installed: `pip install optuna scikit-learn`.
+that an interrupted run resumes. The folder holds recorded spaces and their replay.py. Optuna and
+scikit-learn are measured where they are installed: `pip install optuna scikit-learn`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def space_of(recorded: Any, seed: int) -> Space:
-    """Return a recorded space as kopt knows one; it begins at a random configuration."""
+    """Return a recorded space as kopt's, with a random configuration as its default."""
     first = recorded.configs[np.random.default_rng(seed).integers(len(recorded.configs))]
     return Space(choices={name: tuple(values) for name, values in recorded.params.items()},
                  default=dict(zip(recorded.names, first, strict=True)),
@@ -59,17 +59,17 @@ class Kopt:
 
 
 class KoptWithPrior(Kopt):
-    """The same, knowing the recordings of the same kernel on every other device."""
+    """The same, with the recordings of the same kernel on every other device."""
 
     def __init__(self, space: Any, seed: int) -> None:
         super().__init__(space, seed, history_of(space))
 
 
 def history_of(space: Any) -> tuple[Observation, ...]:
-    """Return what other devices recorded of a space's kernel."""
+    """Return the recordings of a space's kernel on other devices."""
     replay = importlib.import_module("replay")
-    others = [replay.Space(name) for name, told in replay.META.items()
-              if told["kernel"] == space.kernel and name != space.name]
+    others = [replay.Space(name) for name, meta in replay.META.items()
+              if meta["kernel"] == space.kernel and name != space.name]
     return tuple(Observation(source=other.name, config=dict(zip(other.names, key, strict=True)),
                              latency_us=None if spent is None else 1e3 * spent)
                  for other in others for key, spent in other.times.items())
@@ -122,7 +122,7 @@ class GaussianProcess:
 
 
 class Tpe:
-    """Optuna's multivariate TPE; what the space does not allow is told as a failure."""
+    """Optuna's multivariate TPE; illegal configurations are told as failures."""
 
     def __init__(self, space: Any, seed: int) -> None:
         import optuna
@@ -150,7 +150,7 @@ NEEDS = {"tpe": "optuna", "gp-ei": "sklearn"}
 
 
 def replayed(job: tuple[str, str, int, int]) -> dict[str, Any]:
-    """Replay one search; returns what is written of it."""
+    """Replay one search; return its line of the results."""
     name, space, seed, budget = job
     replay = importlib.import_module("replay")
     began = time.process_time()
@@ -161,7 +161,7 @@ def replayed(job: tuple[str, str, int, int]) -> dict[str, Any]:
 
 
 def proposal_cost_ms() -> dict[str, float]:
-    """Return what a proposal costs at 200 observations in a space of 20,736 configurations."""
+    """Return the cost of a proposal after 200 observations in a space of 20,736 configurations."""
     space = Space(choices={f"K{i}": tuple(2**j for j in range(size)) for i, size
                            in enumerate((8, 8, 6, 6, 3, 3))}, requires=("K0 * K1 <= 16384",),
                   default={f"K{i}": 1 for i in range(6)})
@@ -194,10 +194,11 @@ def show(lines: Iterable[dict[str, Any]], spaces: list[str]) -> None:
             means = [statistics.fmean(found[at] for found in runs if len(found) > at)
                      for runs in seen.values() if any(len(found) > at for found in runs)]
             cells.append(f"{statistics.fmean(means):.3f}" if len(means) == len(seen) else "")
-        worst = min((statistics.fmean(found[2] for found in runs if len(found) > 2), space)
-                    for space, runs in seen.items())
+        worst = min(((statistics.fmean(runs_at_100), space) for space, runs in seen.items()
+                     if (runs_at_100 := [found[2] for found in runs if len(found) > 2])),
+                    default=None)
         print(f"| {strategy} | {len(seen)} | {min(map(len, seen.values()))} | "
-              + " | ".join(cells) + f" | {worst[0]:.3f} {worst[1]} |")
+              + " | ".join(cells) + (f" | {worst[0]:.3f} {worst[1]} |" if worst else " | |"))
 
 
 def main() -> None:
@@ -208,28 +209,28 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=100, choices=BUDGETS)
     parser.add_argument("--out", type=Path,
                         default=RESULTS / f"search-{time.strftime('%Y-%m-%d')}.jsonl")
-    given = parser.parse_args()
-    sys.path.insert(0, str(given.folder.resolve()))
+    args = parser.parse_args()
+    sys.path.insert(0, str(args.folder.resolve()))
     replay = importlib.import_module("replay")
     spaces = replay.load_names()
-    kernels = [told["kernel"] for told in replay.META.values()]
-    known = {name for name, told in replay.META.items() if kernels.count(told["kernel"]) > 1}
-    done = [json.loads(line) for line in given.out.read_text().splitlines()] \
-        if given.out.exists() else []
-    had = {(line["strategy"], line["space"], line["seed"]) for line in done
-           if line.get("budget", 0) >= given.budget}
-    wanted = [name for name in given.strategies.split(",")
-              if name not in NEEDS or importlib.util.find_spec(NEEDS[name])]
-    jobs = [(name, space, seed, given.budget) for seed in range(given.seeds) for name in wanted
+    kernels = [meta["kernel"] for meta in replay.META.values()]
+    known = {name for name, meta in replay.META.items() if kernels.count(meta["kernel"]) > 1}
+    done = [json.loads(line) for line in args.out.read_text().splitlines()] \
+        if args.out.exists() else []
+    finished = {(line["strategy"], line["space"], line["seed"]) for line in done
+                if line.get("budget", 0) >= args.budget}
+    strategies = [name for name in args.strategies.split(",")
+                  if name not in NEEDS or importlib.util.find_spec(NEEDS[name])]
+    jobs = [(name, space, seed, args.budget) for seed in range(args.seeds) for name in strategies
             for space in spaces if name != "kopt+prior" or space in known]
-    jobs = [job for job in jobs if job[:3] not in had]
-    with given.out.open("a") as out, multiprocessing.Pool(os.cpu_count()) as pool:
+    jobs = [job for job in jobs if job[:3] not in finished]
+    with args.out.open("a") as out, multiprocessing.Pool(os.cpu_count()) as pool:
         if not done:
             print(json.dumps({"machine": machine.describe(), "proposal": proposal_cost_ms()}),
                   file=out, flush=True)
         for line in pool.imap_unordered(replayed, jobs):
             print(json.dumps(line), file=out, flush=True)
-    lines = [json.loads(line) for line in given.out.read_text().splitlines()]
+    lines = [json.loads(line) for line in args.out.read_text().splitlines()]
     print(f"proposal: {lines[0]['proposal']}")
     latest = {(line["strategy"], line["space"], line["seed"]): line for line in sorted(
         (line for line in lines if "found" in line), key=lambda line: line["budget"])}

@@ -1,8 +1,8 @@
-"""Where the seconds of a verdict go: every question to a process, when and for how long.
+"""Show where the seconds of a verdict go: each request to a process, its time and duration.
 
     python bench/timeline.py [--class softmax-1024x2048] [--repeat 2]
 
-The zygote is kept between the verdicts, as a campaign does.
+The zygote is kept between verdicts, as in a campaign.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from harness.timing.plan import Plan
 BEGAN = time.monotonic()
 
 
-class Heard:
-    """Takes the place of `Peer.send` and `Peer.receive`, and notes what passes."""
+class RequestLog:
+    """Replaces `Peer.send` and `Peer.receive`, and prints each request and its duration."""
 
     def __init__(self) -> None:
         self.began = time.monotonic()
@@ -39,37 +39,37 @@ class Heard:
         self._send, self._receive = Peer.send, Peer.receive
 
     def listen(self) -> None:
-        heard = self
+        log = self
 
         def send(peer: Peer, op: str, **fields: object) -> None:
-            heard._asked.setdefault(id(peer), []).append((op, time.monotonic()))
-            heard._send(peer, op, **fields)
+            log._asked.setdefault(id(peer), []).append((op, time.monotonic()))
+            log._send(peer, op, **fields)
 
         def receive(peer: Peer) -> dict[str, Any]:
-            answer = heard._receive(peer)
-            op, asked = heard._asked[id(peer)].pop(0)
+            answer = log._receive(peer)
+            op, asked = log._asked[id(peer)].pop(0)
             now = time.monotonic()
-            name = heard._names.setdefault(id(peer), f"#{len(heard._names)}")
+            name = log._names.setdefault(id(peer), f"#{len(log._names)}")
             if now - asked > 0.004 or op not in ("exchange", "block"):
-                print(f"{now - heard.began:7.3f}  {name:4} {op:12} {now - asked:6.3f}")
+                print(f"{now - log.began:7.3f}  {name:4} {op:12} {now - asked:6.3f}")
             return answer
 
         setattr(Peer, "send", send)  # noqa: B010
         setattr(Peer, "receive", receive)  # noqa: B010
 
 
-def tell_ratios() -> None:
-    """Have the log-ratio of every pair printed, in percent, and the time of every block."""
+def print_ratios() -> None:
+    """Print the log-ratio of every pair, in percent, and the time of every block."""
     run = PairedTiming.run
 
-    def told(self: PairedTiming, *args: Any) -> list[ClassTiming]:
-        timed = run(self, *args)
-        for one in timed:
-            print(f"         {one.config_class}: pairs %",
-                  *(f"{100 * ratio:+.2f}" for ratio in one.log_ratios))
-        return timed
+    def timed_run(self: PairedTiming, *args: Any) -> list[ClassTiming]:
+        timings = run(self, *args)
+        for timing in timings:
+            print(f"         {timing.config_class}: pairs %",
+                  *(f"{100 * ratio:+.2f}" for ratio in timing.log_ratios))
+        return timings
 
-    setattr(PairedTiming, "run", told)  # noqa: B010
+    setattr(PairedTiming, "run", timed_run)  # noqa: B010
     duel = PairedBlocks.run
 
     def blocks(self: PairedBlocks) -> tuple[float, float | None]:
@@ -88,30 +88,30 @@ def main() -> None:
     parser.add_argument("--class", dest="name", default="softmax-1024x2048",
                         help="or all")
     parser.add_argument("--repeat", type=int, default=2)
-    given = parser.parse_args()
+    args = parser.parse_args()
     device = next(d for d in inventory.inventory() if d.kind != "cpu")
-    target = machine.only(task(), given.name) if given.name != "all" else task()
+    target = machine.only(task(), args.name) if args.name != "all" else task()
     place = kernel.place_on(device, target.language, scratch="", python=None, env={})
     kind = kernel.kind_of(place, target.language)
     assert kind is not None
     zygote = Zygote.start(kind)
-    heard = Heard()
-    heard.listen()
-    tell_ratios()
-    for _ in range(given.repeat):
+    log = RequestLog()
+    log.listen()
+    print_ratios()
+    for _ in range(args.repeat):
         with tempfile.TemporaryDirectory(prefix="kopt-bench-") as name:
             folder = Path(name)
             write(folder / "candidate", source({}))
             write(folder / "incumbent", source({}) + "# the same\n")
-            heard.began = time.monotonic()
-            print(f"--- {given.name}")
+            log.began = time.monotonic()
+            print(f"--- {args.name}")
             verdict = evaluate(
                 target, Trees(candidate=f"{folder}/candidate", reference=f"{folder}/candidate",
                               incumbent=f"{folder}/incumbent"),
                 device, Settings(scratch=f"{folder}/scratch", plan=Plan(alpha=0.001)),
                 progress=lambda stage, detail, _: print(
-                    f"{time.monotonic() - heard.began:7.3f}  {stage} {detail}"), zygote=zygote)
-            print(f"{time.monotonic() - heard.began:7.3f}  verdict", verdict.rejected_reason or [
+                    f"{time.monotonic() - log.began:7.3f}  {stage} {detail}"), zygote=zygote)
+            print(f"{time.monotonic() - log.began:7.3f}  verdict", verdict.rejected_reason or [
                 (row.outcome, row.pairs, row.latency_us) for row in verdict.rows])
             print(*(f"         {one.kind}: {one.detail}" for one in verdict.evidence), sep="\n")
 
