@@ -26,8 +26,8 @@ from engine.manifest import schema as manifests
 from engine.manifest.ignored_fields import ignored_fields
 from engine.manifest.schema import Manifest
 from engine.repository import project as projects
-from engine.repository import submodules
 from engine.repository.campaign_repo import CampaignRepo
+from engine.repository.checkouts import submodules
 from engine.repository.clone import Clone
 from engine.repository.project import Project
 from harness import target

@@ -18,7 +18,7 @@ from engine.campaign.handover import ORIGIN
 from engine.globs import matches, reaches
 from engine.manifest import benchmark_target
 from engine.manifest.schema import Manifest
-from engine.repository import lfs, submodules
+from engine.repository.checkouts import lfs, submodules
 from engine.repository.clone import Clone, TreeEntry
 from engine.repository.git import init
 from engine.repository.project import Project, find

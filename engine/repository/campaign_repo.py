@@ -11,9 +11,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine.repository import checkout, stale_locks, worktree
+from engine.repository import stale_locks, worktree
 from engine.repository.apply_patch import Applied, apply
 from engine.repository.change import Change, cleaned
+from engine.repository.checkouts import checkout
 from engine.repository.clone import BASE_REF, Clone, make
 from engine.repository.git import GitFailed
 from engine.repository.patches.hygiene import without_binaries

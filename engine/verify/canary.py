@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from engine.campaign import baseline_cache
 from engine.campaign.setup import Setup
 from engine.globs import matches
-from engine.repository import checkout
+from engine.repository.checkouts import checkout
 from engine.repository.clone import Clone
 from harness.benchmark.verdict.canary_check import SHOWN, UNBUILT, UNSEEN
 from harness.errors import InputError

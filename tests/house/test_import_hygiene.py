@@ -10,7 +10,7 @@ from tests.support.paths import ROOT
 HEAVY = ("torch", "triton", "pandas", "numpy", "scipy", "textual", "rich", "litellm",
          "tree_sitter", "jinja2", "git")
 OWN_ROOMS = ("harness.child", "harness.search.bayesian", "engine.repository.guarded_git")
-"""What runs in processes of its own, and what a search imports when it starts."""
+"""Modules that run in processes of their own, and modules that are imported when first used."""
 LISTED = "import sys, {module}; print(*(name for name in {heavy!r} if name in sys.modules))"
 
 

@@ -1,4 +1,4 @@
-"""Patches: parse them without losing a byte, and drop what must not be in one.
+"""Patches: parse them without loss, and find what a candidate must not contain.
 
-Face: headers, hygiene, left_out, patch.
+Face: headers, hygiene, patch.
 """

@@ -14,7 +14,7 @@ from engine.repository.patches.hygiene import violations
 from engine.repository.project import find
 from harness.errors import InputError
 from harness.formats import yaml_document
-from tests.engine.repository.test_checkout import BUILT, make, with_build
+from tests.engine.repository.checkouts.test_checkout import BUILT, make, with_build
 from tests.support import benchmark_case, campaigns, repos
 from tests.support.command_line import kopt
 

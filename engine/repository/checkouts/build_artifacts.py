@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from engine.globs import matches
-from engine.repository import submodules
+from engine.repository.checkouts import submodules
 from engine.repository.clone import Clone, TreeEntry
 from engine.repository.project import Project
 from harness.errors import EnvironmentFault, InputError

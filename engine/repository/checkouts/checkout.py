@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine.repository import build_artifacts, lfs, submodules
+from engine.repository.checkouts import build_artifacts, lfs, submodules
 from engine.repository.clone import BASE_REF, Clone
 from engine.repository.project import Project
 from engine.repository.worktree import Settled

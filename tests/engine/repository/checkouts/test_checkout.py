@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from engine.campaign import workspace_copy
-from engine.repository import lfs, submodules
 from engine.repository.campaign_repo import CampaignRepo
+from engine.repository.checkouts import lfs, submodules
 from engine.repository.clone import Clone
 from engine.repository.project import find
 from engine.verify import canary
