@@ -1,4 +1,4 @@
 """Verdicts from harness processes, on devices that are free.
 
-Face: canary, fleet, gate, harness_client, verifier.
+Face: canary, fleet, fleet_device, gate, harness_client, verifier.
 """

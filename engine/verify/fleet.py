@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from engine.verify import gate
+from engine.verify.device_allocator import DeviceAllocator
 from engine.verify.fleet_device import (
     DeviceNotice,
     DeviceUse,
@@ -21,7 +22,6 @@ from engine.verify.fleet_device import (
     NoDeviceAvailable,
 )
 from engine.verify.harness_client import HarnessFault
-from engine.verify.occupancy import Occupancy
 from harness.devices.device import Device
 from harness.devices.monitoring import tenants
 from harness.devices.monitoring.tenants import StrangerDetector
@@ -39,7 +39,7 @@ MAX_LOSSES = 5
 
 
 class Fleet:
-    """Hands out devices to any thread; see `Occupancy` for `retry_s` and `limit_s`.
+    """Hands out devices to any thread; see `DeviceAllocator` for `retry_s` and `limit_s`.
 
     `look` checks a card and returns why it is busy; `news` receives notices for people.
     """
@@ -50,7 +50,7 @@ class Fleet:
                  clock: Callable[[], float] = time.monotonic, tick_s: float = TICK_S,
                  fix: str = "free one, then `kopt resume`") -> None:
         self.cards = tuple(FleetDevice(device, warm) for device, warm in cards)
-        self.occupancy = Occupancy(self.cards, retry_s=retry_s, limit_s=limit_s, clock=clock,
+        self.allocator = DeviceAllocator(self.cards, retry_s=retry_s, limit_s=limit_s, clock=clock,
                                    fix=fix)
         self._retry_s, self._fix = retry_s, fix
         self._news, self._look, self._clock, self._tick_s = news, look, clock, tick_s
@@ -106,34 +106,34 @@ class Fleet:
         try:
             yield card
         finally:
-            self.occupancy.leave(card, use)
+            self.allocator.leave(card, use)
 
     def _admitted(self, use: DeviceUse, on_wait: OnWait,
                   cancel: threading.Event | None) -> FleetDevice:
         """Enter one device after another until a check admits one."""
-        with self.occupancy.place_in_queue(use) as place:
+        with self.allocator.place_in_queue(use) as place:
             while True:
-                entered = self.occupancy.enter(use, place)
+                entered = self.allocator.enter(use, place)
                 if entered is None:
                     if cancel is not None and cancel.is_set():
                         raise Cancelled("stopped while waiting for a device")
-                    on_wait(self.occupancy.describe_wait())
-                    self.occupancy.wait(self._tick_s)
+                    on_wait(self.allocator.describe_wait())
+                    self.allocator.wait(self._tick_s)
                     continue
                 card, closings = entered
                 try:
                     problem = self._check_in(card)
                 except BaseException:
-                    self.occupancy.leave(card, use, looked=True)
+                    self.allocator.leave(card, use, looked=True)
                     raise
                 if problem:
                     self._close(card, problem)
-                elif (closed_before := self.occupancy.admit(card, closings)) is not None:
+                elif (closed_before := self.allocator.admit(card, closings)) is not None:
                     if closed_before:
                         self._notify(card, "idle again: back in the pool")
                     return card
-                self.occupancy.leave(card, use, looked=True)
-                self.occupancy.requeue(use, place)
+                self.allocator.leave(card, use, looked=True)
+                self.allocator.requeue(use, place)
 
     def _check_in(self, card: FleetDevice) -> str:
         """Check a device and register as its user; return why it cannot be used, else ""."""
@@ -156,7 +156,7 @@ class Fleet:
         return ""
 
     def _close(self, card: FleetDevice, reason: str) -> None:
-        if self.occupancy.close(card, reason):
+        if self.allocator.close(card, reason):
             self._notify(card, f"not used: {reason}; looked at again in "
                          f"{countdown(self._retry_s)}")
 

@@ -90,7 +90,7 @@ def test_disk_budget_ends_campaign_before_a_round(tmp_path: Path) -> None:
     setup = kernels.given(tmp_path, budget={"pairs": 4, "disk_gb": 0.00001})
     run(setup)
     ended = campaign(setup)
-    assert ended.state == "failed" and "its budget is 0 MiB" in ended.reason
+    assert ended.state == "failed" and "its budget is 10 KiB" in ended.reason
     assert kernels.slots(setup) == {}
 
 

@@ -12,7 +12,7 @@ from engine.verify.fleet_device import DeviceUse, FleetDevice, NoDeviceAvailable
 from harness.formats.quantities import countdown
 
 
-class Occupancy:
+class DeviceAllocator:
     """The users of a fleet's devices. Seconds are those of `clock`.
 
     A verdict never shares a device with another verdict; verdicts queue. A loop shares its device
