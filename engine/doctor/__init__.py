@@ -1,4 +1,4 @@
 """Checks whether this machine can run kopt: programs, packages, devices, surroundings.
 
-Face: tools, machine, session, start, declared_packages.
+Face: declared_packages, machine, start, surroundings, tools.
 """

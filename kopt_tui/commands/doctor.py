@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from engine.doctor import machine, session, tools
+from engine.doctor import machine, surroundings, tools
 from kopt_tui.cli.json_output import print_json
 from kopt_tui.cli.parser import Commands, add_json, workspace_of
 from kopt_tui.snapshot.phrases import clean
@@ -17,7 +17,7 @@ def add(sub: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    checks = [*tools.checks(), *machine.checks(workspace_of(args)), *session.checks()]
+    checks = [*tools.checks(), *machine.checks(workspace_of(args)), *surroundings.checks()]
     missing = [check.name for check in checks if check.status == "missing"]
     if args.json:
         print_json({"ok": not missing, "checks": checks})

@@ -1,4 +1,4 @@
 """Opens the dashboard, and the app behind its screens: modes, shared state, requests.
 
-Face: launch, dashboard.
+Face: launch.
 """

@@ -1,4 +1,6 @@
 """The screens of the dashboard, one module each, and the dialogs over them.
 
 A screen places panes, hands them their part of a snapshot, and turns keys into requests.
+
+Face: base, campaigns, candidate, confirm, dashboard_app, help, questions.
 """

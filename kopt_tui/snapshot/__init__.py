@@ -1,4 +1,4 @@
 """From the journal to what a screen shows: the reader thread, the builder, the frozen Snapshot.
 
-Face: device_sampler, feed, phrases, snapshot.
+Face: campaign_rows, candidate_view, device_sampler, feed, phrases, snapshot, verdict_words.
 """

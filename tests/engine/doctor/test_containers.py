@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.doctor import containers, session, start
+from engine.doctor import containers, start, surroundings
 from engine.doctor.machine_check import MachineCheck
 from harness.devices import inventory
 from tests.support import campaigns
@@ -91,6 +91,6 @@ def test_campaign_start_logs_the_container(
 
 def test_limits_are_reported_without_a_container(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(containers, "inside", lambda: ())
-    monkeypatch.setattr(session, "_cpu_limit", lambda: "2.0 cores by quota")
-    assert session.container() == MachineCheck("container", "note", "2.0 cores by quota")
+    monkeypatch.setattr(surroundings, "_cpu_limit", lambda: "2.0 cores by quota")
+    assert surroundings.container() == MachineCheck("container", "note", "2.0 cores by quota")
     assert [check.name for check in start.notices([inventory.find("cpu")])] == ["container"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from engine.doctor import machine, session, start, tools
+from engine.doctor import machine, start, surroundings, tools
 from engine.doctor.machine_check import MachineCheck
 from harness.devices import inventory
 from harness.devices.device import Device
@@ -85,7 +85,7 @@ def test_hidden_devices_slurm_and_load_are_reported(monkeypatch: pytest.MonkeyPa
     assert machine.visibility().found == "CUDA_VISIBLE_DEVICES=1"
     monkeypatch.setenv("SLURM_JOB_ID", "77")
     monkeypatch.setenv("SLURM_JOB_END_TIME", "1")
-    check = session.slurm()
+    check = surroundings.slurm()
     assert (check.status, check.found) == ("warn", "job 77, 0 min left")
     assert machine.load(0).status == "warn"
 
@@ -111,7 +111,7 @@ def test_campaign_start_warns_of_a_slurm_job(
 
 def test_campaign_start_reports_hidden_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    monkeypatch.setattr(session, "container", lambda: MachineCheck("container", "ok", "none"))
+    monkeypatch.setattr(surroundings, "container", lambda: MachineCheck("container", "ok", "none"))
     card = Device(id="cuda:1", kind="nvidia", name="NVIDIA H200", uuid="GPU-1", arch="sm_90")
     assert [check.name for check in start.notices([card])] == ["visible devices", "cuda:1"]
     assert start.notices([inventory.find("cpu")]) == []
