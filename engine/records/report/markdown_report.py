@@ -160,7 +160,7 @@ def _cell(column: str, cell: str) -> str:
     if column in report_rows.CODE:
         name, _, note = cell.partition(" ")
         return f"`{name}` {note}".rstrip()
-    return text(cell, LONGEST.get(column, 300))
+    return cell if column == "speedup" else text(cell, LONGEST.get(column, 300))
 
 
 def _lines(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
