@@ -34,8 +34,8 @@ def states(_: list[Device]) -> list[DeviceState]:
 def _model_name() -> str:
     text = _read("/proc/cpuinfo")
     for key in ("model name", "Hardware", "cpu model", "uarch"):
-        if found := re.search(rf"^{key}\s*:\s*(.+)$", text, re.MULTILINE):
-            return plain(" ".join(found[1].split()), 80)
+        if match := re.search(rf"^{key}\s*:\s*(.+)$", text, re.MULTILINE):
+            return plain(" ".join(match[1].split()), 80)
     return platform.machine()
 
 

@@ -74,20 +74,19 @@ _GA102 = "NVIDIA Ampere GA102 GPU architecture whitepaper v2.1, appendix"
 
 def _hopper(pattern: str, name: str, source: str, *, gb_per_s: float, cache_mb: float = 60,
             pcie: bool = False) -> CardModel:
-    if pcie:
-        return CardModel(
-            pattern=pattern, name=name, arch="sm_90", multiprocessors=132, clock_mhz=1785,
-            gb_per_s=gb_per_s, fp32=60, tf32=417.5, bf16=835.5, fp64=60, int8=1670.5, fp8=1670.5,
-            cache_mb=cache_mb, cache_gb_per_s=_on_chip(132, 1980), source=source)
-    return CardModel(pattern=pattern, name=name, arch="sm_90", multiprocessors=132, clock_mhz=1980,
-                gb_per_s=gb_per_s, fp32=67, tf32=494.5, bf16=989.5, fp64=67, int8=1979, fp8=1979,
-                cache_mb=cache_mb, cache_gb_per_s=_on_chip(132, 1980), source=source)
+    clock_mhz, fp32, tf32, bf16, int8 = \
+        (1785, 60, 417.5, 835.5, 1670.5) if pcie else (1980, 67, 494.5, 989.5, 1979)
+    return CardModel(
+        pattern=pattern, name=name, arch="sm_90", multiprocessors=132, clock_mhz=clock_mhz,
+        gb_per_s=gb_per_s, fp32=fp32, tf32=tf32, bf16=bf16, fp64=fp32, int8=int8, fp8=int8,
+        cache_mb=cache_mb, cache_gb_per_s=_on_chip(132, 1980), source=source)
 
 
 def _a100(pattern: str, name: str, gb_per_s: float, source: str = _A100) -> CardModel:
-    return CardModel(pattern=pattern, name=name, arch="sm_80", multiprocessors=108, clock_mhz=1410,
-                gb_per_s=gb_per_s, fp32=19.5, tf32=156, bf16=312, fp64=19.5, int8=624,
-                cache_mb=40, cache_gb_per_s=_on_chip(108, 1410), source=source)
+    return CardModel(
+        pattern=pattern, name=name, arch="sm_80", multiprocessors=108, clock_mhz=1410,
+        gb_per_s=gb_per_s, fp32=19.5, tf32=156, bf16=312, fp64=19.5, int8=624, cache_mb=40,
+        cache_gb_per_s=_on_chip(108, 1410), source=source)
 
 
 def _amd(pattern: str, name: str, arch: str, source: str, *, units: int, clock_mhz: float,

@@ -113,7 +113,8 @@ def test_nvml_is_loaded_with_the_first_sample() -> None:
 
 @pytest.mark.gpu
 def test_idle_real_card_voids_no_block() -> None:
-    card = next(one for one in inventory.inventory() if one.kind == "nvidia" and not one.unusable)
+    card = next(device for device in inventory.inventory()
+                if device.kind == "nvidia" and not device.unusable)
     with watch(NvmlSource(card.uuid), interval_s=telemetry.INTERVAL_S) as watching:
         watching.between(*block())  # the first sample loads NVML
         start = time.perf_counter()

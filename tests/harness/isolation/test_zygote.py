@@ -178,10 +178,10 @@ def test_fork_obeys_its_limits(zygote: Zygote, tmp_path: Path) -> None:
 
 
 def test_killed_fork_leaves_the_zygote_and_other_forks(zygote: Zygote, tmp_path: Path) -> None:
-    with runner(zygote, tmp_path / "one") as one, runner(zygote, tmp_path / "other") as other:
-        ready(one)
-        kill(one._guarded.pid)
-        assert one._guarded.wait().ended == "killed"
+    with runner(zygote, tmp_path / "first") as first, runner(zygote, tmp_path / "other") as other:
+        ready(first)
+        kill(first._guarded.pid)
+        assert first._guarded.wait().ended == "killed"
         ready(other)
     with runner(zygote, tmp_path / "third") as third:
         ready(third)
