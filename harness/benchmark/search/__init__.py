@@ -1,4 +1,4 @@
 """Searches a source's knobs by whole benchmark runs.
 
-Face: command_loop, finals, round_robin.
+Face: command_loop.
 """
