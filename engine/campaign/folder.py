@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from engine.repository import worktree
 from harness.errors import EnvironmentFault
 
 
-@dataclass(frozen=True)
 class Folder:
     """A campaign's folder in the workspace."""
 
-    path: Path
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.manifest = path / "manifest.yaml"
+        self.logs = path / "logs"
+        self.log = self.logs / "optimize.md"
+        self.trend = self.logs / "performance_trend.md"
+        self.performance = path / "performance.md"
+        self.results = path / "results.tsv"
+        self.report = path / "report.md"
+        self.page = path / "report.html"
+        """The same report as one HTML file with charts."""
+        self.profiles = path / "profiles"
+        self.rounds = path / "rounds"
+        self.inbox = path / "inbox"
+        self.trees = path / "trees"
+        """Plain checkouts by tree id, for the harness."""
+        self.patches = path / "patches"
 
     @classmethod
     def create(cls, path: Path) -> Folder:
@@ -27,66 +41,12 @@ class Folder:
             for part in (folder.logs, folder.profiles, folder.rounds, folder.inbox, folder.trees,
                          folder.patches):
                 part.mkdir(parents=True, exist_ok=True)
-        except FileExistsError:
-            raise
         except OSError as error:
+            if isinstance(error, FileExistsError):
+                raise
             raise EnvironmentFault(f"the campaign's folder cannot be made: {error.strerror}",
                                    where=str(path), fix="choose another --workspace") from None
         return folder
-
-    @property
-    def manifest(self) -> Path:
-        return self.path / "manifest.yaml"
-
-    @property
-    def logs(self) -> Path:
-        return self.path / "logs"
-
-    @property
-    def log(self) -> Path:
-        return self.logs / "optimize.md"
-
-    @property
-    def trend(self) -> Path:
-        return self.logs / "performance_trend.md"
-
-    @property
-    def performance(self) -> Path:
-        return self.path / "performance.md"
-
-    @property
-    def results(self) -> Path:
-        return self.path / "results.tsv"
-
-    @property
-    def report(self) -> Path:
-        """The final report as Markdown; `page` is the same report as one HTML file with charts."""
-        return self.path / "report.md"
-
-    @property
-    def page(self) -> Path:
-        return self.path / "report.html"
-
-    @property
-    def profiles(self) -> Path:
-        return self.path / "profiles"
-
-    @property
-    def rounds(self) -> Path:
-        return self.path / "rounds"
-
-    @property
-    def inbox(self) -> Path:
-        return self.path / "inbox"
-
-    @property
-    def trees(self) -> Path:
-        """Plain checkouts by tree id, for the harness."""
-        return self.path / "trees"
-
-    @property
-    def patches(self) -> Path:
-        return self.path / "patches"
 
     def remove_parts(self) -> None:
         """Delete checkouts that a killed engine left unfinished."""

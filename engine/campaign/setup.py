@@ -92,14 +92,8 @@ def _record(writer: Writer, folder: Folder, project: Project, manifest: Manifest
     if manifest.execution_mode == "workspace":
         source = workspace_copy.extract(project, manifest, task, folder.path)
     repo = CampaignRepo.create(
-        folder.path,
-        identity,
-        source,
-        publishes=manifests.publishes_commits(manifest),
-        published=_published(manifest),
-        carry=manifest.carry,
-        origin=project,
-    )
+        folder.path, identity, source, publishes=manifests.publishes_commits(manifest),
+        published=_published(manifest), carry=manifest.carry, origin=project)
     if source is not project:
         workspace_copy.complete(source, repo)
     folder.manifest.write_text(load.dump(manifest))
@@ -145,13 +139,9 @@ def open_campaign(workspace: Path, identity: str) -> Setup:
     finally:
         reader.close()
     manifest = load.load(folder.manifest)
-    repo = CampaignRepo(
-        folder.path,
-        identity,
-        Path(campaign.project),
-        publishes=manifests.publishes_commits(manifest),
-        published=_published(manifest),
-    )
+    repo = CampaignRepo(folder.path, identity, Path(campaign.project),
+                        publishes=manifests.publishes_commits(manifest),
+                        published=_published(manifest))
     base_tree = repo.tree_of(repo.base)
     task, _ = shape_weights.apply(read_target(manifest, repo, base_tree, folder.path), weights)
     devices = devices_for(manifest, task, model=campaign.device)

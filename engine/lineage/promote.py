@@ -39,13 +39,9 @@ class Keeper:
         is_current = round_resume.is_work_of(self.context.reader, entry.candidate,
                                              self.context.round)
         return VerdictRequest(
-            purpose=purpose,
-            candidate=entry.id,
-            slot=entry.candidate.slot if is_current else "",
-            candidate_tree=entry.tree,
-            incumbent_tree=entry.candidate.base_tree,
-            alpha=self.context.alpha(),
-        )
+            purpose=purpose, candidate=entry.id, slot=entry.candidate.slot if is_current else "",
+            candidate_tree=entry.tree, incumbent_tree=entry.candidate.base_tree,
+            alpha=self.context.alpha())
 
     def record(self, entry: CandidateTree, verdict: Verdict, purpose: str) -> JudgedCandidate:
         """Record a verdict and rule on it."""

@@ -157,7 +157,7 @@ class CampaignRepo(Clone):
     def take_back(self, failed: str) -> str:
         """Move the user's branch back to the best from a commit that failed; else as `publish`."""
         self.git.run("update-ref", f"{ROLLED_BACK}/{failed}", failed)
-        return "" if self._user_branch is None else self._user_branch.reset(self.ref, failed)
+        return "" if self._user_branch is None else self._user_branch.push(self.ref, failed)
 
     def unlock(self) -> None:
         """Clear what killed git commands left; only the campaign's engine may call this."""

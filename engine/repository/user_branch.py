@@ -27,18 +27,13 @@ class UserBranch:
         self.project = project
         self.name = name
 
-    def push(self, ref: str) -> str:
+    def push(self, ref: str, back_from: str = "") -> str:
         """Create the branch or move it forward; returns "" or the reason for a refusal, one line.
 
-        A branch that is checked out or has other commits stays as it is.
+        A branch that is checked out or has other commits stays as it is. It moves back only from
+        the commit `back_from`.
         """
-        return self._push(ref)
-
-    def reset(self, ref: str, failed: str) -> str:
-        """Move the branch back from the commit `failed`; a branch that is elsewhere stays."""
-        return self._push(ref, f"--force-with-lease=refs/heads/{self.name}:{failed}")
-
-    def _push(self, ref: str, *options: str) -> str:
+        options = (f"--force-with-lease=refs/heads/{self.name}:{back_from}",) if back_from else ()
         try:
             self.git.run("push", "--porcelain", "--no-verify", "--no-signed", *options,
                          f"--receive-pack={_RECEIVE_PACK}", str(self.project),
