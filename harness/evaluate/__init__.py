@@ -1,4 +1,4 @@
 """One verdict on one candidate of a kernel target, from the static audit to the timing.
 
-Face: evaluate, verdict_rows.
+Face: device_limits, evaluate, verdict_rows.
 """

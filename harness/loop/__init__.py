@@ -1,4 +1,4 @@
-"""Keep-or-revert search over a kernel's knobs; trials are screening values, never verdicts.
+"""Keep-or-revert search over a kernel's knobs; trials are screening values, not verdicts.
 
 Face: loop.
 """

@@ -1,4 +1,4 @@
-"""What a device can reach at best: measured peaks, floors, the cost model and its predictions.
+"""What a device can reach: physical floors, rooflines, measured peaks, and cost-model predictions.
 
-Face: measured_peaks, predictor, roofline.
+Face: ceilings, measured_peaks, predictor, roofline.
 """

@@ -14,10 +14,12 @@ from harness.case import Errors
 from harness.devices.device import Device
 from harness.evaluate import verdict_rows
 from harness.evaluate.verdict_rows import EvaluationResults
+from harness.formats.json_codec import from_json, to_json
 from harness.roofline import ceilings, roofline
 from harness.roofline.ceilings import HEADROOM, Ceilings, Level
 from harness.roofline.measured_peaks import GpuCeilings
 from harness.roofline.roofline import Roofline
+from harness.search.trials.trials import Trial
 from harness.target import Arg, ConfigClass, Target
 from harness.timing.paired_timing import ClassTiming
 from harness.timing.plan import Plan
@@ -122,6 +124,19 @@ def test_latency_below_the_floor_is_withheld() -> None:
     judged = verdict(rmsnorm(8192), 14.0)
     assert [finding.rule for finding in judged.audit] == ["physical-floor"]
     assert judged.rows[0].latency_us is judged.rows[0].pct_of_roofline is None
+
+
+def test_verdicts_and_trials_recorded_with_a_bound_still_decode() -> None:
+    """Until the roofline was separate, both recorded the floor as `bound_us`."""
+    row = {"config_class": "c", "correct": True, "latency_us": 34.0, "bound_us": 14.3,
+           "pct_of_roofline": 42.0}
+    old = from_json(to_json({"valid": True, "correct": True, "latency_us": 34.0, "bound_us": 14.3,
+                             "latency_kind": "measured-gpu", "rows": [row]}), Verdict)
+    assert old.rows[0].latency_us == 34.0 and old.floor_us is old.rows[0].roofline_us is None
+    trial = from_json(to_json({"number": 0, "config": {}, "correctness": "PASS", "tag": "kept",
+                               "latency_us": 34.0, "latency_kind": "measured-gpu",
+                               "bound_us": 14.3}), Trial)
+    assert trial.kept and trial.roofline_us is None
 
 
 @given(st.floats(0, 1e9), st.floats(1e-3, 1e9))
