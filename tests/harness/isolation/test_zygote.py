@@ -305,7 +305,7 @@ os.kill(os.getpid(), 9)
 
 def test_killed_harness_is_awaited_until_its_runners_are_gone(
         zygote: Zygote, tmp_path: Path) -> None:
-    with harness_client._tenancy() as held:
+    with harness_client._wait_for_runners() as held:
         process = subprocess.run([sys.executable, "-c", LEAVING, str(tmp_path)], cwd=ROOT,
                                  capture_output=True, text=True,
                                  pass_fds=[zygote.descriptor, held],
