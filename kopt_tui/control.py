@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from engine.journal.records import Control, ControlVerb
 from harness.errors import Refused
+
+if TYPE_CHECKING:  # for start-up time, see `snapshot.snapshot`
+    from engine.journal.records import Control, ControlVerb
 
 WITHOUT_ENGINE: tuple[ControlVerb, ...] = ("approve", "reject")
 """Verbs that work when no engine runs: a short-lived host carries them out."""

@@ -8,13 +8,16 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from engine.journal.records import Event
 from harness.formats import quantities
 from harness.formats.text import plain
 from kopt_tui.snapshot.snapshot import Speedup
+
+if TYPE_CHECKING:  # for start-up time, see `snapshot`
+    from engine.journal.records import Event
 
 SIGNS: Mapping[str, tuple[str, str]] = {
     "keep": ("✓", "good"), "kept": ("✓", "good"), "finished": ("✓", "good"),

@@ -6,12 +6,13 @@ when the snapshot was built, and are never read as markup.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from engine.journal.records import Bottleneck, Candidate, Control, DecisionRow
-from harness.verdict import Row, Verdict
+if TYPE_CHECKING:  # loading the journal's types takes 25 ms of the first paint
+    from engine.journal.records import Bottleneck, Candidate, Control, DecisionRow
+    from harness.verdict import Row, Verdict
 
 EngineWord = Literal["alive", "none", "lost"]
 
