@@ -139,5 +139,4 @@ def _agree(writer: Writer, repo: CampaignRepo) -> None:
     repo.restore(campaign.best_commit)
     writer.event(repo.campaign, "warning", message=(
         f"branch {repo.branch} was moved by somebody else and is set back to "
-        f"{campaign.best_commit[:12]}"
-    ))
+        f"{campaign.best_commit[:12]}"))

@@ -34,7 +34,7 @@ class Pointer(msgspec.Struct, frozen=True):
 def pointers(clone: Clone, commit: str) -> dict[str, Pointer]:
     """Return the files of a commit that are stored with LFS."""
     entries = clone.entries(commit)
-    if not any("filter=lfs" in _text(clone, commit, path) for path in entries
+    if not any(b"filter=lfs" in clone.read(commit, path) for path in entries
                if path.rpartition("/")[2] == ".gitattributes"):
         return {}
     small = {path: entry.id for path, entry in entries.items()
@@ -101,10 +101,6 @@ def _sources(project: Path, pointer: Pointer) -> list[Path]:
 def _hash(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _text(clone: Clone, commit: str, path: str) -> str:
-    return clone.read(commit, path).decode(errors="replace")
 
 
 def _blobs(clone: Clone, ids: list[str]) -> Iterator[bytes]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 
-_ESCAPES = {
-    "a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34, "\\": 92,
-}
+_ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34, "\\": 92}
 _ESCAPE = re.compile(r"\\([0-7]{3}|.)", re.DOTALL)
 _NEEDS_QUOTES = re.compile(r'[\x00-\x1f"\\\x7f-\U0010ffff]')
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
