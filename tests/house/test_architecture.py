@@ -23,7 +23,7 @@ OUTPUTS = draw_rooms.outputs()
 MODULES = [module_of(path) for path in sources() if path.name != "__init__.py"]
 
 
-def test_every_room_says_what_it_is_for() -> None:
+def test_every_room_states_its_purpose() -> None:
     assert [name for name, room in ROOMS.items() if not room.purpose.endswith(".")] == []
 
 

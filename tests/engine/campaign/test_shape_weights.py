@@ -119,8 +119,8 @@ def test_bad_weights_prevent_campaign_start(text: str | None, message: str, tmp_
     ("~nosuchuser/w", "'~nosuchuser/w': the weights cannot be read: Could not determine home"),
     (".", "the weights cannot be read: Is a directory"),
     ("/dev/zero", "/dev/zero: is larger than 4 MiB")])
-def test_missing_weights_file_is_one_line(named: str, message: str,
-                                          tmp_path: Path) -> None:
+def test_unreadable_weights_file_is_one_line(named: str, message: str,
+                                             tmp_path: Path) -> None:
     path = benchmark_case.project(
         tmp_path / "p", target={**benchmark_case.MANIFEST["target"], "weights": named})
     with limited(2 << 30), pytest.raises(InputError) as caught:

@@ -172,7 +172,7 @@ def test_noise_alone_makes_no_classes() -> None:
     assert found(rows, costs).configs == ("*",)
 
 
-def test_thousands_of_rows_and_many_columns() -> None:
+def test_thousands_of_rows_are_explained_by_few_columns() -> None:
     given = {**case.DECODE, "heads_kv": (1, 2, 4, 8), "layout": ("a", "b", "c"),
              "tokens": (1, 16, 256)}
     rows, costs = case.table(case.decode, given)
@@ -196,7 +196,7 @@ def test_confirmed_classes_stay() -> None:
     assert result.why.startswith("from the manifest: mtp, context <= 1024; explains ")
 
 
-def test_recorded_table_with_other_costs() -> None:
+def test_recorded_table_is_explained_by_its_tuning_parameters() -> None:
     """421 configurations of a convolution on two cards: shared memory and tiles explain them."""
     with RECORDED.open(newline="") as file:
         lines = list(csv.reader(file))

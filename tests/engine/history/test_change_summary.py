@@ -36,7 +36,8 @@ def patch(*files: tuple[str, list[str], list[str]]) -> str:
     ("no patch at all", "", ""),
 ], ids=["a knob in C", "a knob in Python", "unchanged lines are left out", "a removed line",
         "many lines", "a long line", "two files", "nothing"])
-def test_change_in_words(text: str, words: str, quoted: str, tmp_path: Path) -> None:
+def test_short_change_is_quoted_and_long_change_is_counted(text: str, words: str, quoted: str,
+                                                           tmp_path: Path) -> None:
     (tmp_path / "one.patch").write_text(text)
     candidate = samples.candidate(patch_path="one.patch")
     assert change_summary.describe(tmp_path, candidate) == words

@@ -40,6 +40,7 @@ ROWS = ["rows=1 cols=8", "rows=2 cols=8", "rows=9 cols=8"]
     ("classes may have other names now", [("rows <= 2", "made by hand")], ["tall"],
      ["made by hand", ""]),
 ], ids=lambda value: value if isinstance(value, str) else "")
-def test_classes_that_each_kernel_serves(rule: str, branches: list[tuple[str, str]],
-                                         classes: list[str], served: list[str]) -> None:
+def test_each_class_is_served_by_first_matching_kernel(rule: str, branches: list[tuple[str, str]],
+                                                       classes: list[str],
+                                                       served: list[str]) -> None:
     assert classes_by_kernel(block(*branches), classes) == served, rule

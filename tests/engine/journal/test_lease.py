@@ -170,7 +170,7 @@ def test_host_is_named_by_boot_and_namespace() -> None:
     assert namespace == os.readlink("/proc/self/ns/pid")
 
 
-def test_start_time_of_a_process_with_an_odd_name(tmp_path: Path) -> None:
+def test_start_time_is_read_despite_odd_process_name(tmp_path: Path) -> None:
     odd = tmp_path / "a ) R 1 ("
     odd.symlink_to("/bin/sleep")
     process = subprocess.Popen([str(odd), "30"])

@@ -81,7 +81,7 @@ def test_opening_migrates_to_the_present_schema(workspace: Path) -> None:
     assert version(workspace) == SCHEMA_VERSION
 
 
-def test_rows_say_what_they_said(reader: Reader) -> None:
+def test_migrated_rows_keep_their_values(reader: Reader) -> None:
     campaign = reader.campaign(ID)
     assert campaign is not None
     assert EXPECTED["campaign"].items() <= msgspec.to_builtins(campaign).items()
@@ -211,7 +211,7 @@ def test_rounds_of_schema_1_have_spent_the_time_they_lasted(workspace: Path) -> 
 
 @pytest.mark.parametrize("words", [("status",), ("show", ID), ("show", EXPECTED["kept"][0]),
                                    ("report", ID), ("events", ID)])
-def test_commands_work_on_it(workspace: Path, words: tuple[str, ...]) -> None:
+def test_read_commands_work_on_recorded_journal(workspace: Path, words: tuple[str, ...]) -> None:
     finished = kopt(*words, workspace=workspace)
     assert finished.returncode == 0, finished.stderr
     assert "Traceback" not in finished.stderr and ID[:5] in finished.stdout

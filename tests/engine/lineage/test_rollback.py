@@ -179,7 +179,7 @@ def killed(setup: Setup, step: str) -> int:
                           cwd=ROOT).returncode
 
 
-def test_failpoints_match_source() -> None:
+def test_each_failpoint_of_a_rollback_is_in_the_source_once() -> None:
     source = Path(acceptance.__file__).read_text()
     assert [source.count(f'failpoint("{step}")') for step in STEPS] == [1] * len(STEPS)
     assert source.count("    failpoint(") == len(STEPS)

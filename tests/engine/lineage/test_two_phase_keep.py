@@ -82,14 +82,14 @@ def assert_kept_once(root: Path) -> str:
     return candidate.commit
 
 
-def test_keep_without_fault(root: Path) -> None:
+def test_undisturbed_keep_is_recorded_once(root: Path) -> None:
     assert run_engine(root) == 0
     commit = assert_kept_once(root)
     assert run_engine(root) == 0
     assert assert_kept_once(root) == commit
 
 
-def test_failpoints_match_source() -> None:
+def test_each_failpoint_of_a_keep_is_in_the_source_once() -> None:
     source = (ROOT / "engine" / "lineage" / "commit.py").read_text()
     assert all(source.count(f'failpoint("{name}")') == 1 for name in FAILPOINTS)
     assert source.count("    failpoint(") == len(FAILPOINTS)

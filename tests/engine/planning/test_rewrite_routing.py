@@ -19,7 +19,7 @@ from engine.planning.rewrite_routing import op_class, route
     ("softmax", "norm"), ("quant_fp8", "norm"), ("comma", "unknown"), ("command", "unknown"),
     ("hammer", "unknown"), ("momentum", "unknown"), ("attn2", "attention"), ("", "unknown"),
 ])
-def test_class_of_an_op(op: str, expected: str) -> None:
+def test_op_name_gives_its_class(op: str, expected: str) -> None:
     assert op_class(op) == expected
 
 
@@ -31,7 +31,7 @@ def test_missing_backends_are_reported_in_order(monkeypatch: pytest.MonkeyPatch)
     assert route("mla", "amd", "triton").missing == ("tilelang",)
 
 
-def test_backends_for_nvidia_and_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backends_are_ordered_by_platform(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewrite_routing, "installed", lambda name: True)
     assert route("softmax", "nvidia", "triton").backends == (
         "triton", "tilelang", "cutedsl", "cuda")

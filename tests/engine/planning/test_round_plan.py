@@ -45,7 +45,7 @@ def plan_inputs(**fields: Any) -> PlanInputs:
     ({"round": 5, "slots": 8, "planned": SlotKindStats(speedups=(1000.0,), slots=1)}, 4),
     ({"round": 5, "slots": 4, "planned": SlotKindStats(speedups=(90.0,), slots=1)}, 3),
 ])
-def test_share_of_planned_slots(fields: dict[str, Any], share: int) -> None:
+def test_planned_share_follows_mode_and_past_speedups(fields: dict[str, Any], share: int) -> None:
     assert planned_share(plan_inputs(**fields)) == share
 
 
@@ -105,7 +105,7 @@ def test_agents_take_turns_with_the_search() -> None:
     assert alone[-1].slot == "fixed"
 
 
-def test_agents_fill_every_slot_in_turn_without_a_search() -> None:
+def test_agents_fill_every_slot_without_a_search() -> None:
     others = tuple(CliSpec(name=f"agent-{n}", command="agent {prompt}") for n in range(3))
     tasks = plan(plan_inputs(slots=4, pool=PoolSpec(mode="planned", backends=("cli",), cli=others)))
     assert [task.option for task in tasks] == ["agent-0", "agent-1", "agent-2", "agent-0"]

@@ -130,7 +130,7 @@ def moved(found: list[SearchDirection]) -> list[str]:
     return ["".join(one.knobs) for one in found]
 
 
-def test_directions_of_bottlenecks_take_turns_and_none_comes_twice() -> None:
+def test_directions_alternate_between_bottlenecks_without_repeats() -> None:
     assert moved(directions.new(BOTTLENECKS, NOTHING, "review")) == \
         ["A", "C", "B", "D", "AB", "BC", "CD", "ABCD"]
 

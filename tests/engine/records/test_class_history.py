@@ -109,7 +109,7 @@ def test_rolled_back_commit_is_marked(tmp_path: Path) -> None:
     assert records.folder.trend.read_bytes() == before
 
 
-def test_keep_not_measured_against_baseline_says_so(tmp_path: Path) -> None:
+def test_keep_not_measured_against_baseline_is_marked(tmp_path: Path) -> None:
     records, writer = case.begin(tmp_path)
     kept(writer, records, 2, "c1", KEPT, (10.0, 5.0), (4.0, 4.0), measured=False)
     records.write_all(Reader(tmp_path))

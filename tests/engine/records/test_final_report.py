@@ -87,7 +87,7 @@ def test_page_loads_nothing_and_runs_nothing(records: Records) -> None:
     "What limits it now", "move less", "What to try next", "7 decisions", "idea | 8",
     "tiles of 64 spill", "python serve.py", "1.10x", "5 consecutive measured regressions",
     "ACCEPT-as-real", "rmsnorm on cpu"])
-def test_page_shows(words: str, records: Records) -> None:
+def test_report_page_shows_results_and_next_steps(words: str, records: Records) -> None:
     assert words in Page(records.folder.page.read_text()).text
 
 
@@ -95,7 +95,7 @@ def test_page_shows(words: str, records: Records) -> None:
     "**1.54x [1.49, 1.59]**", "## Real-training applicability audit", "- S_real (kernels: K1-K4)",
     "- inflation gap: +2.7%", "## What to try next\n\n1. A", "## End to end",
     "- tiles of 64 spill", "## Stop summary"])
-def test_markdown_shows(words: str, records: Records) -> None:
+def test_markdown_report_shows_results_and_next_steps(words: str, records: Records) -> None:
     assert words in records.folder.report.read_text()
 
 

@@ -79,7 +79,7 @@ def test_round_with_two_keeps_is_drawn_at_the_last() -> None:
     assert kept.y == tie.y
 
 
-def test_keep_on_top_of_another_says_so(tmp_path: Path) -> None:
+def test_keep_on_top_of_another_is_marked(tmp_path: Path) -> None:
     records, writer = case.begin(tmp_path)
     writer.start_round(samples.round_(2))
     case.keep(writer, records.folder, 2, "c1", KEPT, speedup=2.0)

@@ -67,7 +67,8 @@ def _cells(line: str) -> list[str]:
     ("percentage relative to the previous best", "against the last best", r"-33\.3% time; 1.50x.*"),
     ("which bottleneck, and what was done", "why", r"unroll by 4 \(against b1\)"),
 ])
-def test_kept_record_has_field(field: str, column: str, expected: str, campaign: Recorded) -> None:
+def test_kept_record_has_every_required_field(field: str, column: str, expected: str,
+                                              campaign: Recorded) -> None:
     """These are the fields that every kept record must have."""
     record = rows(campaign[0].folder.performance.read_text())[1]
     assert re.fullmatch(expected, record[column]), field
@@ -154,7 +155,8 @@ def test_split_of_python_source_is_shown(tmp_path: Path, language: str) -> None:
     ("what was expected", "- expected: idea | 5"), ("what was seen", "- seen: 0.80x [0.79, 0.81]"),
     ("the transfer check", "## Real-training transfer check\n\n- candidate: c5"),
 ])
-def test_summary_of_rolled_back_round_has_field(field: str, words: str, campaign: Recorded) -> None:
+def test_summary_of_rolled_back_round_has_every_required_field(field: str, words: str,
+                                                               campaign: Recorded) -> None:
     assert words in (campaign[0].folder.round(5) / "summary.md").read_text(), field
 
 
@@ -167,7 +169,8 @@ def test_summary_of_rolled_back_round_has_field(field: str, words: str, campaign
     ("the transfer's decision", "- decision: ACCEPT-as-real (kernel only)"),
     ("next direction", "## Next direction\n\n- memory in tall: move less"),
 ])
-def test_summary_of_kept_round_has_field(field: str, words: str, campaign: Recorded) -> None:
+def test_summary_of_kept_round_has_every_required_field(field: str, words: str,
+                                                        campaign: Recorded) -> None:
     assert words in (campaign[0].folder.round(2) / "summary.md").read_text(), field
 
 
@@ -175,7 +178,7 @@ def test_summary_of_kept_round_has_field(field: str, words: str, campaign: Recor
     "## Hypothesis\n\nNone: the baseline", "## Change\n\nNone", "## Decision\n\nBASELINE",
     "| tall (core) | yes | 10.000 us |", "- shown: the baseline",
     "## Real-training transfer check\n\n- nothing to check"])
-def test_summary_of_baseline_has_section(words: str, campaign: Recorded) -> None:
+def test_summary_of_baseline_has_every_required_section(words: str, campaign: Recorded) -> None:
     assert words in (campaign[0].folder.round(1) / "summary.md").read_text()
 
 
@@ -200,7 +203,7 @@ def test_every_round_has_summary_snapshot_and_transfer_check(campaign: Recorded)
     ("three next steps", "### What to try next\n\n1. A\n2. B\n3. C\n"),
     ("the audit", "### Real-training applicability audit"),
 ])
-def test_log_has_field(field: str, words: str, campaign: Recorded) -> None:
+def test_log_has_every_required_field(field: str, words: str, campaign: Recorded) -> None:
     assert words in campaign[0].folder.log.read_text(), field
 
 

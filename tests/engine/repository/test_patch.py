@@ -129,7 +129,7 @@ def test_torn_patch_is_reported_with_line(text: str, message: str) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_modes_are_parsed() -> None:
+def test_file_modes_are_parsed() -> None:
     def modes(text: str) -> tuple[str, str]:
         return (parse(text).files[0].old_mode, parse(text).files[0].new_mode)
 
@@ -295,7 +295,7 @@ def test_violations_are_listed(text: str, kinds: list[str]) -> None:
     ("a+(b).c", ["a+(b).c"], ["aab.c"]),
     ("odd[.c", ["odd[.c"], []),
 ])
-def test_globs_match(glob: str, yes: list[str], no: list[str]) -> None:
+def test_globs_match_whole_paths(glob: str, yes: list[str], no: list[str]) -> None:
     assert [path for path in yes if not matches(path, (glob,))] == []
     assert [path for path in no if matches(path, (glob,))] == []
 

@@ -92,7 +92,7 @@ def test_too_little_room_is_an_error_before_the_round(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("most_kib", "fits"), [(10_000, True), (900, True), (500, False)])
-def test_disk_budget_of_a_campaign(tmp_path: Path, most_kib: int, fits: bool) -> None:
+def test_disk_budget_is_enforced_after_clean_up(tmp_path: Path, most_kib: int, fits: bool) -> None:
     folder = campaign(tmp_path, "base", "old")  # 100 KiB stay, a round of one slot needs 600
     fill(folder / "scratch" / "left", 100)
 
@@ -123,7 +123,7 @@ def test_full_file_system_is_an_error(tmp_path: Path) -> None:
         subprocess.run(["umount", "-l", str(small)], check=False)
 
 
-def test_disposable_folders_of_an_ended_campaign(tmp_path: Path) -> None:
+def test_only_disposable_folders_of_ended_campaign_are_listed(tmp_path: Path) -> None:
     folder = tmp_path / "campaign"
     for name in (*disk_space.DISPOSABLE, "repo.git/kopt/index-dead", "patches", "rounds",
                  "carried"):

@@ -33,7 +33,7 @@ DIVERGES = KERNEL.replace("LARGE 64", "LARGE 2").replace("SMALL 16", "SMALL 256"
 
 
 @pytest.mark.slow
-def test_killed_split_is_made_by_next_engine(tmp_path: Path) -> None:
+def test_killed_split_is_finished_by_next_engine(tmp_path: Path) -> None:
     setup = campaigns.given(
         tmp_path, kernel=KERNEL, pool={"slots": 1, "backends": ["inbox", "split"]},
         task={"classes": [{"name": "small", "shape": {"n": 3000}},

@@ -41,7 +41,7 @@ def merged(old: str, new: str, condition: str = "context >= 1024", **point: int)
                  ["context=1024"])
 
 
-def test_candidates_kernel_is_used_where_it_gains(tmp_path: Path) -> None:
+def test_candidates_kernel_serves_classes_it_speeds_up(tmp_path: Path) -> None:
     source = merged(OLD, WIDE)
     library = built(tmp_path, source)
     assert [tile_taken(library, size, 2) for size in (8, 1023, 1024, 4096)] == [32, 32, 256, 256]
@@ -123,7 +123,7 @@ def test_indistinguishable_classes_are_not_split() -> None:
         split_off(OLD, WIDE, given, split_case.TARGET)
 
 
-def test_kernel_classes_are_told_apart_by_sizes() -> None:
+def test_kernel_classes_are_distinguished_by_sizes() -> None:
     old = test_kernel_split.KERNEL
     given = SplitRequest(candidate="c1", tree="", faster=("large",), slower=("small",))
     text, condition = split_off(old, old.replace("TILE 64", "TILE 4096"), given,

@@ -54,7 +54,7 @@ def test_gain_survives_damaged_worktrees_and_locks(tmp_path: Path, company: str,
 
 
 @pytest.mark.slow
-def test_worktrees_deleted_during_a_round(tmp_path: Path) -> None:
+def test_worktrees_deleted_during_a_round_end_no_campaign(tmp_path: Path) -> None:
     """Their workers fail with one line each, and the campaign ends in order."""
     setup = campaigns.create(tmp_path, pool={"slots": 2, "trials": 3, "workers": 2})
     gone = threading.Event()

@@ -220,7 +220,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_form_of_c_is_split(name: str, tmp_path: Path) -> None:
+def test_every_form_of_c_can_be_split_twice(name: str, tmp_path: Path) -> None:
     code, words = FORMS[name]
     source = f"#define K 2 // kopt: knob K in [2, 4]\n{code}"
     once = divided(source, group("n >= 8", {"n": 8}, K=4), names={"n": "n"})

@@ -153,7 +153,7 @@ def test_class_that_no_parameter_separates_is_refused() -> None:
 @pytest.mark.parametrize(("cell", "expected"), [
     ("4096", 4096), ("4096.0", 4096), ("-1", -1), ("1e3", 1000), ("0.5", None), ("fp16", None),
     ("", None), ("nan", None), ("inf", None), ("1e300", None)])
-def test_whole_number_of_a_cell(cell: str, expected: int | None) -> None:
+def test_only_integral_cells_are_whole_numbers(cell: str, expected: int | None) -> None:
     assert class_preferences.whole_number(cell) == expected
 
 

@@ -143,7 +143,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_form_of_python_is_split(name: str) -> None:
+def test_every_form_of_python_can_be_split_twice(name: str) -> None:
     code, words = FORMS[name]
     once = divided(f"K = 2  # kopt: knob K in [2, 4]\n{code}", group("n >= 8", {"n": 8}, K=4))
     assert words in once

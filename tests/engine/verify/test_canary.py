@@ -82,7 +82,7 @@ def test_one_read_file_of_several_is_enough(tmp_path: Path) -> None:
         listen(repo, tmp_path / "again", edit=("other.py", "third.py"))
 
 
-def test_unread_file_is_warned_about_beside_a_read_one(tmp_path: Path) -> None:
+def test_unread_file_is_warned_about_if_another_is_read(tmp_path: Path) -> None:
     """A helper is read from the tree, the kernel from a package: no candidate is ever measured."""
     repo = commit(tmp_path, {**FILES, "helper.py": "X = 1\n", "bench.py": (
         "import helper\n" + installed(tmp_path) + BENCH)})

@@ -226,7 +226,7 @@ def test_only_stranger_or_fault_closes_a_card_in_use() -> None:
             f"process {os.getppid()} (train) computes there"
 
 
-def test_doubtful_answer_does_not_count_beside_a_stranger() -> None:
+def test_doubtful_answer_does_not_count_while_a_stranger_runs() -> None:
     hour = Hour(2, lambda device, at: "process 7 (train) computes there"
                 if device == "cuda:0" and at else "")
 
@@ -243,7 +243,7 @@ def test_doubtful_answer_does_not_count_beside_a_stranger() -> None:
 @pytest.mark.parametrize(("stays", "used", "news"), [
     (False, ["cuda:0", "cuda:0"], "measured again: timed beside process 7"),
     (True, ["cuda:0", "cuda:1"], "process 7 (train) computes there")])
-def test_work_timed_beside_a_stranger_is_measured_again(
+def test_work_timed_while_a_stranger_ran_is_measured_again(
         stays: bool, used: list[str], news: str) -> None:
     """Also if the stranger has left again when the card is checked."""
     hour = Hour(2, lambda device, at: "process 7 (train) computes there"
@@ -260,7 +260,7 @@ def test_work_timed_beside_a_stranger_is_measured_again(
     assert news in hour.news[0].text
 
 
-def test_work_always_beside_a_stranger_is_given_up() -> None:
+def test_work_always_disturbed_by_a_stranger_is_given_up() -> None:
     hour = Hour(1, lambda _, __: "")
     with pytest.raises(NoDeviceAvailable, match="last because of: timed beside process 7"):
         hour.fleet.run("verdict", lambda _: "timed beside process 7", on_wait=hour.wait,

@@ -373,7 +373,7 @@ def test_gain_under_2_percent_needs_a_repetition(
     ) == (outcome, note)
 
 
-def test_worse_metric_is_named_beside_a_gain() -> None:
+def test_worse_metric_is_named_with_a_gain() -> None:
     one = replace(classes(0.2, 0.201, 0.199), by_metric={
         "fwd_us": tuple(math.log1p(g) for g in (0.4, 0.401, 0.399)),
         "bwd_us": tuple(math.log1p(g) for g in (-0.1, -0.101, -0.099))})

@@ -121,8 +121,8 @@ class Beside(Disturbed):
         yield Evidence(kind=interference.STRANGER, detail="timed beside process 7")
 
 
-def test_failure_beside_a_stranger_reports_it(tmp_path: Path,
-                                              monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_while_a_stranger_runs_reports_the_stranger(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other process may be the cause, by the memory that it holds."""
     disturb(monkeypatch, Beside(0))
     fails, wrong = "raise SystemExit('full')\n", "def spoil(rows):\n    return rows[:1]\n"

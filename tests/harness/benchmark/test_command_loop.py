@@ -238,7 +238,7 @@ CHOSEN = {
 
 
 @pytest.mark.parametrize("name", CHOSEN)
-def test_contenders_are_default_and_class_leaders(name: str) -> None:
+def test_finalists_are_default_and_class_leaders(name: str) -> None:
     trials, best, wanted = CHOSEN[name]
     found = finals.choose_contenders(trials, trials[best], ["a", "b"])
     assert [one.number for one in found] == wanted

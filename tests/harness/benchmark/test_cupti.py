@@ -167,8 +167,8 @@ def test_real_cupti_without_driver_reports_reason(made: tuple[Path, Path],
         seen(tmp_path, made, KERNELS, cupti=Path(real[0]))
 
 
-def test_cupti_beside_torch_comes_first(tmp_path: Path,
-                                        monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cupti_next_to_torch_is_preferred(tmp_path: Path,
+                                          monkeypatch: pytest.MonkeyPatch) -> None:
     packages = tmp_path / "venv/lib/python3.11/site-packages"
     files = [packages / "nvidia/cuda_cupti/lib/libcupti.so.12",
              packages / "triton/backends/nvidia/lib/cupti/libcupti.so.12",

@@ -82,7 +82,7 @@ CASES: dict[str, tuple[Launched, Launched, KernelTimeRuling, str]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_kernel_time_ruling(name: str) -> None:
+def test_ruling_follows_from_kernel_times(name: str) -> None:
     before, after, ruling, why = CASES[name]
     found = compare(profile(before), profile(after), math.log(1.3))
     assert (found.ruling, why in found.why) == (ruling, True), found

@@ -62,7 +62,7 @@ def test_cpu_verdict_has_no_trace(tmp_path: Path) -> None:
     assert found.valid and not found.kernels and not trace(found)
 
 
-def test_longest_kernels_are_listed() -> None:
+def test_longest_kernels_are_listed_first() -> None:
     profile = {f"k{n}": KernelLaunches(launches=2, total_ns=n * 1000, least_ns=1, blocks=2)
                for n in range(1, 12)}
     found = cupti.kernel_shares(profile)

@@ -57,7 +57,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("text", "told"), FAULTS, ids=[told[:40] for _, told in FAULTS])
-def test_missing_weights_file_is_one_line(text: str, told: str) -> None:
+def test_malformed_weights_are_refused_in_one_line(text: str, told: str) -> None:
     with pytest.raises(InputError) as caught:
         weights_csv.parse(text.encode(), "calls.csv")
     assert str(caught.value).startswith(told) and "\n" not in str(caught.value)

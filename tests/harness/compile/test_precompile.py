@@ -53,7 +53,7 @@ def kernel_at(folder: Path, source: str) -> Kernel:
                   identity="", root=str(folder), place=Place(device="cuda:0", scratch=str(folder)))
 
 
-def test_given_code_is_what_another_process_would_compile(tmp_path: Path, zygote: Zygote) -> None:
+def test_precompiled_code_equals_that_of_another_process(tmp_path: Path, zygote: Zygote) -> None:
     with compiler(tmp_path, zygote) as made:
         key = made.expect(DOUBLE)
         assert made.expect(DOUBLE) == key

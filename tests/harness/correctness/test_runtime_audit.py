@@ -300,7 +300,7 @@ def test_delegated_work_is_found_on_a_gpu(name: str, gpu_bench: Bench) -> None:
     assert words in findings[0].detail, findings
 
 
-def test_library_beside_the_candidate_is_found(tmp_path: Path) -> None:
+def test_library_loaded_with_the_candidate_is_found(tmp_path: Path) -> None:
     exploit = next(module.EXPLOIT for module in case.all_modules()
                    if getattr(module, "EXPLOIT", None) is not None
                    and module.EXPLOIT.number == 60)

@@ -195,7 +195,7 @@ def test_ill_conditioned_input_is_excused(swapped: bool, tmp_path: Path) -> None
     ("float64", None, 1e-12), ("float32", None, 1e-5), ("float32", "tf32", 3e-3),
     ("float16", None, 1e-3), ("bfloat16", None, 8e-3), ("float8_e4m3fn", None, 0.13),
     ("float8_e5m2", None, 0.26), ("int32", None, 1e-300)])
-def test_floor_by_dtype(dtype: str, precision: str | None, floor: float) -> None:
+def test_tolerance_margin_follows_dtype(dtype: str, precision: str | None, floor: float) -> None:
     allowed = rounding(dtype) + margin(dtype, precision)
     assert floor / 2 < allowed <= floor or (dtype == "int32" and allowed == 0)
 

@@ -80,7 +80,7 @@ def test_reused_address_is_recognised(tmp_path: Path) -> None:
     assert sum(others for _, others in hits) >= TRACE_STEPS / 2
 
 
-def test_verdict_has_the_trace(tmp_path: Path) -> None:
+def test_training_step_verdict_includes_its_trace(tmp_path: Path) -> None:
     base = tree(tmp_path / "base", PLAIN, REFERENCE)
     verdict = evaluate(TARGET, Trees(candidate=tree(tmp_path / "tree", BY_VERSION, REFERENCE),
                                  incumbent=base, reference=base), inventory.find("cpu"),

@@ -137,7 +137,7 @@ def test_busy_core_raises_the_load() -> None:
     assert busy is not None and busy >= 50 / (cpu.cores or 1)
 
 
-def test_states_of_recorded_h200s() -> None:
+def test_recorded_h200_states_are_decoded() -> None:
     nvml = NvmlReader(RecordedNvml(recorded()))
     idle, busy = nvml.devices()
     assert (busy.id, busy.name, busy.index) == ("cuda:1", "NVIDIA H200", 1)
@@ -234,7 +234,7 @@ def test_rocm_smi_is_read(tools: Callable[[str, str], None]) -> None:
     assert now.processes == ()  # the listed process does not use any card
 
 
-def test_newer_keys_and_missing_values_of_rocm_smi() -> None:
+def test_newer_keys_and_missing_values_of_rocm_smi_are_read() -> None:
     for name, arch in (("telegraf_rx6700xt_rocm612", "gfx1031"), ("xrocmtop_strix_halo",
                                                                   "gfx1151")):
         output = json.loads((DATA / f"{name}.json").read_text())

@@ -34,7 +34,7 @@ def child() -> Iterator[int]:
         process.kill()
 
 
-def test_foreign_processes_by_what_the_driver_lists(
+def test_foreign_processes_follow_from_driver_list(
         child: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(foreign_processes, "in_first_namespace", lambda: True)
     cases: list[tuple[str, list[tuple[int, ...] | None], int, tuple[int, ...], str]] = [

@@ -80,7 +80,7 @@ def test_sample_fails_only_if_every_call_fails() -> None:
     (1, False, True, f"EXCLUSIVE_THREAD: {ONE_PROCESS}"),
     (2, False, False, "PROHIBITED: no process may use the card"),
     (0, True, True, f"a MIG instance: {ONE_PROCESS}")])
-def test_mode_says_whether_processes_may_share_a_card(
+def test_compute_mode_decides_whether_processes_share_a_card(
         compute_mode: int, mig: bool, one_process: bool, note: str,
         monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = recorded_nvml(card={"compute_mode": compute_mode}, mig=mig)

@@ -119,7 +119,7 @@ def test_non_finite_numbers_become_null() -> None:
 
 @settings(deadline=None)  # the first one imports scipy
 @given(st.floats(0.5, 1 - 1e-9), st.integers(1, 60))
-def test_the_t_quantile_is_scipys(p: float, degrees: int) -> None:
+def test_t_quantile_equals_scipys(p: float, degrees: int) -> None:
     from scipy.special import stdtrit
 
     assert t_quantile(p, degrees) == pytest.approx(float(stdtrit(degrees, p)), rel=1e-5, abs=1e-9)

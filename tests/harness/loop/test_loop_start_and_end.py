@@ -161,9 +161,9 @@ SEARCHED = "`kopt run` searches the knobs of a command target"
     ("kernel.py", KNOBBED, SEARCHED), ("kernel.py", benchmark_case.KERNEL, NONE),
     ("", KNOBBED, NONE), ("none.py", KNOBBED, NONE),
     ("kernel.py", KNOBBED.replace("[100.0, 50.0]", "[]"), NONE)])
-def test_command_target_says_where_its_knobs_are_searched(verb: str, source: str, text: str,
-                                                          what: str, tmp_path: Path,
-                                                          monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_target_names_the_command_that_searches_its_knobs(
+        verb: str, source: str, text: str, what: str, tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(benchmark_case.FILES, "kernel.py", text)
     fields = {"kernel_source": source} if source else {}
     manifest = benchmark_case.project(tmp_path / "p", edit=["*.py"], **fields)

@@ -96,7 +96,7 @@ def test_failed_start_is_tried_in_another_process(broken: Broken) -> None:
     assert broken.of("fast") == ("PASS", "")
 
 
-def test_start_that_fails_beside_a_trial_is_not_the_trials_failure(broken: Broken) -> None:
+def test_incumbent_that_fails_during_a_trial_does_not_fail_the_trial(broken: Broken) -> None:
     assert broken.of("start")[0] == "PASS"
     broken.recover_on_restart()
     broken.break_beside()

@@ -263,7 +263,7 @@ def test_planned_configurations_are_sorted_and_later_ones_keep_their_place() -> 
 
 
 @pytest.mark.slow
-def test_command_line_passes_the_card_on(capsys: pytest.CaptureFixture[str], tmp_path: Path,
+def test_predict_option_reaches_the_evaluation(capsys: pytest.CaptureFixture[str], tmp_path: Path,
                                             monkeypatch: pytest.MonkeyPatch,
                                             predicted: Verdict) -> None:
     """To the loop, and to the verdict on its result."""

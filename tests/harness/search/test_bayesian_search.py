@@ -200,7 +200,7 @@ ODD_ONES = [
 
 
 @pytest.mark.parametrize(("text", "choices"), ODD_ONES, ids=range(len(ODD_ONES)))
-def test_odd_requirements_hold_alike_for_one_and_for_many(
+def test_odd_requirements_hold_alike_for_single_and_batch_checks(
         text: str, choices: dict[str, tuple[Value, ...]]) -> None:
     one = constraints.parse(text, tuple(choices))
     made = [dict(zip(choices, key, strict=True)) for key in itertools.product(*choices.values())]

@@ -151,7 +151,7 @@ def test_incumbent_that_crashes_alone_is_an_incumbent_fault(tmp_path: Path) -> N
         judge(tmp_path, FAST, incumbent=kernel("abort();"))
 
 
-def test_incumbent_that_crashes_only_beside_a_candidate_is_its_fault(
+def test_incumbent_that_crashes_only_with_a_candidate_is_the_candidates_fault(
         tmp_path: Path) -> None:
     """The candidate may have taken memory that the incumbent needs."""
     crashing_once = kernel(

@@ -98,14 +98,14 @@ OUTCOMES = [
 
 
 @pytest.mark.parametrize(("mean", "half", "outcome", "settled"), OUTCOMES)
-def test_outcome_and_settling_by_interval(
+def test_outcome_and_settling_follow_from_interval(
         mean: float, half: float, outcome: str, settled: bool) -> None:
     value = around(mean, half)
     assert compare.call_outcome(value, 0.01) == outcome
     assert compare.is_settled(value, 0.01, 0.01) is settled
 
 
-def test_weighted_mean() -> None:
+def test_mean_is_weighted() -> None:
     assert stats.weighted_mean([1.0, 4.0], [3.0, 1.0]) == 1.75
 
 

@@ -25,7 +25,7 @@ def test_help_lists_every_verb_and_each_has_its_own_module() -> None:
         assert importlib.util.find_spec(f"kopt_tui.commands.{verb}"), verb
 
 
-def test_help_of_a_verb_says_what_it_is_for() -> None:
+def test_help_of_a_verb_states_its_purpose() -> None:
     done = kopt("events", "--help")
     assert done.returncode == 0
     assert VERBS["events"].partition(";")[0] in done.stdout and "--workspace" in done.stdout

@@ -125,7 +125,7 @@ def test_verdict_notes_a_foreign_process(machine: Machine, tmp_path: Path,
         assert any("process 9 was there" in note for note in notes) == expected
 
 
-def test_note_on_a_foreign_process_says_what_to_do() -> None:
+def test_note_on_a_foreign_process_states_the_remedy() -> None:
     company = Evidence(kind=COMPANY, detail="process 9 was there")
     stranger = Evidence(kind=STRANGER, detail="timed beside process 9, of no kopt")
     assert company_notes(Verdict(valid=True, correct=True, evidence=(company, stranger))) == [

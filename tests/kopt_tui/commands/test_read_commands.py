@@ -143,7 +143,7 @@ def test_follow_ends_with_the_engine(workspace: Path) -> None:
     watchdog.cancel()
 
 
-def test_report_says_what_was_kept_and_why(workspace: Path, tmp_path: Path) -> None:
+def test_report_states_what_was_kept_and_why(workspace: Path, tmp_path: Path) -> None:
     report = kopt("report", workspace=workspace).stdout
     assert harmless(report)
     assert "**2.50x [2.40, 2.60]** as fast as where it began" in report
@@ -165,6 +165,6 @@ def test_worker_texts_are_not_markup_in_the_report(workspace: Path) -> None:
                if line.startswith("| 1 |"))
 
 
-def test_report_of_a_campaign_without_gain_says_so(tmp_path: Path) -> None:
+def test_report_of_a_campaign_without_gain_states_it(tmp_path: Path) -> None:
     write_campaign(tmp_path, best_commit="b" * 40)
     assert "No gain was kept" in kopt("report", workspace=tmp_path).stdout

@@ -16,7 +16,7 @@ from kopt_tui.snapshot import verdict_words
      "✓ correct, not compared: it does no work"),
     ((Finding(rule="physical-floor", severity="reject", detail="the latency is withheld"),),
      "✗ correct, but rejected: the latency is withheld")])
-def test_headline_says_why_nothing_was_measured(
+def test_headline_states_why_nothing_was_measured(
         findings: tuple[Finding, ...], headline: str) -> None:
     verdict = Verdict(valid=True, correct=True, audit=findings)
     assert verdict_words.describe(verdict).headline == headline

@@ -39,8 +39,8 @@ def workspace(tmp_path: Path) -> Path:
     ((200, 50), CAMPAIGN, [], ["LANES in 4..32", "✓2", "1.89x", "AMD EPYC", "mask the last"]),
     ((80, 24), CAMPAIGN, ["a"], ["Let it wait"]),
 ], ids=["campaigns", "campaign", "campaign-wide", "approve"])
-def test_picture(workspace: Path, snap_compare: Compare, size: tuple[int, int], campaign: str,
-                 keys: list[str], wanted: list[str]) -> None:
+def test_screen_matches_its_snapshot(workspace: Path, snap_compare: Compare, size: tuple[int, int],
+                                     campaign: str, keys: list[str], wanted: list[str]) -> None:
     async def settled(pilot: Pilot[None]) -> None:
         await until(pilot, "rmsnorm_c_cpu_20261120")
         await until(pilot, lambda: pilot.app.snapshot.view)  # type: ignore[attr-defined]

@@ -183,7 +183,7 @@ def test_missing_lfs_contents_are_reported(tmp_path: Path) -> None:
     (pointer(b"x") + "more\n", False), ("version https://git-lfs.github.com/spec/v1\n", False),
     (pointer(b"x").replace("oid", "ext-0-foo sha256:00\noid"), True), ("", False),
 ])
-def test_pointer_format(text: str, found: bool) -> None:
+def test_only_exact_lfs_pointers_are_recognised(text: str, found: bool) -> None:
     assert bool(lfs.parse(text.encode())) is found
 
 
