@@ -97,17 +97,18 @@ class Bench:
         with tempfile.TemporaryDirectory(prefix="kopt-bench-") as name:
             trees = self.trees(Path(name), extra, comment)
             settings = Settings(scratch=f"{name}/scratch", plan=plan, distributions=("normal",))
-            with Session(self.task, self.device, settings, None, self.zygote) as stage:
-                candidate = stage.make(Path(trees.candidate), "candidate")
-                incumbent = stage.make(Path(trees.incumbent), "incumbent")
-                stage.runners.starter.one_queue = candidate.one_stream and incumbent.one_stream
-                with stage.working() as held, stage.oracle(Path(trees.reference), held) as oracle:
-                    tolerance = Tolerance(stage, oracle, Path(trees.reference))
-                    check = CorrectnessCheck(stage, oracle, tolerance, lambda *_: None)
+            with Session(self.task, self.device, settings, None, self.zygote) as session:
+                candidate = session.make(Path(trees.candidate), "candidate")
+                incumbent = session.make(Path(trees.incumbent), "incumbent")
+                session.runners.starter.one_queue = candidate.one_stream and incumbent.one_stream
+                with session.working() as held, \
+                        session.oracle(Path(trees.reference), held) as oracle:
+                    tolerance = Tolerance(session, oracle, Path(trees.reference))
+                    check = CorrectnessCheck(session, oracle, tolerance, lambda *_: None)
                     assert check.run(candidate, held), check.errors
                     for _ in range(count):
                         began = time.monotonic()
-                        measurement = Measurement(stage, check, lambda *_: None)
+                        measurement = Measurement(session, check, lambda *_: None)
                         timings = measurement.run(candidate, incumbent, held)
                         rows, _ = verdict_rows.rows(EvaluationResults(
                             target=self.task, plan=plan, errors=check.errors, timings=timings,

@@ -24,9 +24,9 @@ class BaselineRunner:
     the verdict.
     """
 
-    def __init__(self, stage: Session, oracle: Oracle, tree: Path, built: dict[str, Kernel],
+    def __init__(self, session: Session, oracle: Oracle, tree: Path, built: dict[str, Kernel],
                  note: Callable[[str], None]) -> None:
-        self._stage, self._oracle = stage, oracle
+        self._session, self._oracle = session, oracle
         self._tree, self._built, self._note = tree, built, note
         self._peer: Peer | None = None
         self._errors: dict[tuple[str, int], Errors | None] = {}
@@ -56,8 +56,8 @@ class BaselineRunner:
         """Return the baseline's kernel and its errors on a case; None if it does not run."""
         try:
             kernel = self._kernel()
-            self._peer = self._peer or self._stage.runners.start(kernel, lock=held,
-                                                                 yields=self._stage.yields)
+            self._peer = self._peer or self._session.runners.start(kernel, lock=held,
+                                                                 yields=self._session.yields)
             return kernel, self._judge(self._peer, case)
         except (BuildError, EnvironmentFault, PeerError, PeerDied):
             self.close()
@@ -90,8 +90,8 @@ class BaselineRunner:
             kernel = self._kernel()
             self._is_candidate = kernel.identity == candidate.identity
             if self._peer is None and not self._unusable and not self._is_candidate:
-                self._peer = self._stage.runners.start(kernel, lock=held,
-                                                       yields=self._stage.yields)
+                self._peer = self._session.runners.start(kernel, lock=held,
+                                                       yields=self._session.yields)
         except (BuildError, EnvironmentFault, PeerError, PeerDied) as error:
             self._unusable = error.what
         return None if self._is_candidate else self._peer
@@ -99,7 +99,7 @@ class BaselineRunner:
     def _kernel(self) -> Kernel:
         key = str(self._tree)
         if key not in self._built:
-            self._built[key] = self._stage.make(self._tree, "baseline")
+            self._built[key] = self._session.make(self._tree, "baseline")
         return self._built[key]
 
     def close(self) -> None:

@@ -38,10 +38,10 @@ class CorrectnessCheck:
     `on_first` receives the first case of each class before the candidate runs on it.
     """
 
-    def __init__(self, stage: Session, oracle: Oracle, tolerance: Tolerance,
+    def __init__(self, session: Session, oracle: Oracle, tolerance: Tolerance,
                  progress: Callable[[str, str, float | None], None],
                  on_first: Callable[[Case], None] | None = None) -> None:
-        self.stage, self.oracle, self.tolerance = stage, oracle, tolerance
+        self.session, self.oracle, self.tolerance = session, oracle, tolerance
         self._on_first = on_first or (lambda case: None)
         self._progress = progress
         self.cases: dict[str, Case] = {}
@@ -57,8 +57,8 @@ class CorrectnessCheck:
     def run(self, candidate: Kernel, held: DeviceLock | None) -> bool:
         """Return whether the candidate is right on every class. Raises CandidateFailed."""
         self.candidate, self._held = candidate, held
-        classes = self.stage.target.classes
-        kinds = plan_inputs([entry.name for entry in classes], self.stage.settings.distributions,
+        classes = self.session.target.classes
+        kinds = plan_inputs([entry.name for entry in classes], self.session.settings.distributions,
                      secrets.randbelow(1 << 16))
         where = "load"
         try:
@@ -69,30 +69,30 @@ class CorrectnessCheck:
                     if not self._check_class(config_class, kinds[config_class.name], runner):
                         break
                 self._add_audit(runtime_audit.watch(runner))
-                if all_right(self.stage, self.errors):
+                if all_right(self.session, self.errors):
                     self._check_over_fit(runner)  # last, since it may end the runner
         except (PeerError, PeerDied) as error:
             raise CandidateFailed(f"{where}: {error.what}", fault="crash") from None
         finally:
             self.tolerance.close()
             self.notes += self.tolerance.notes
-        return all_right(self.stage, self.errors)
+        return all_right(self.session, self.errors)
 
     @contextmanager
     def _runner(self) -> Iterator[Peer]:
         """Start the candidate's runner; do not wait for the end of one on a GPU."""
-        runners = self.stage.runners
-        runner = runners.start(self.candidate, lock=self._held, yields=self.stage.yields)
+        runners = self.session.runners
+        runner = runners.start(self.candidate, lock=self._held, yields=self.session.yields)
         try:
             yield runner
         finally:
-            if self.stage.on_cpu:
+            if self.session.on_cpu:
                 runner.close()
             else:
                 runners.end([runner])
 
     def _check_over_fit(self, runner: Peer) -> None:
-        if finding := find_over_fit(self.stage.target, self.oracle, self.tolerance, runner,
+        if finding := find_over_fit(self.session.target, self.oracle, self.tolerance, runner,
                                     self.candidate, self._held):
             self.findings.append(finding)
 
@@ -119,7 +119,7 @@ class CorrectnessCheck:
         if first and errors.right:
             errors = self._check_state(case, errors, runner)
         if first and errors.right:
-            self._add_audit(runtime_audit.trial(runner, case, self.stage.target))
+            self._add_audit(runtime_audit.trial(runner, case, self.session.target))
         if first and errors.right and self.trace_weights is not None and self.steps is None:
             self.steps = runtime_audit.trace(runner, self.trace_weights)
         if first and errors.right and any(t["strided"] for t in case.tensors):
@@ -137,12 +137,12 @@ class CorrectnessCheck:
 
     def _check_state(self, case: Case, errors: Errors, runner: Peer) -> Errors:
         states = StatefulnessCheck(self.oracle, runner, self._judge,
-                                   slow=self.stage.place.interpret)
+                                   slow=self.session.place.interpret)
         first, errors = errors, states.run(case, errors)
         self.findings += states.findings
         if states.findings:
             raise CandidateFailed(states.findings[0].detail)
-        if states.answers and not self.stage.target.stochastic:
+        if states.answers and not self.session.target.stochastic:
             self._report_unstable(case, [first, *states.answers])
         return errors
 
@@ -213,6 +213,6 @@ def excused_errors(errors: Errors) -> Errors:
                   digests=errors.digests, used=0.0, over=0.0, allowed=0.0)
 
 
-def all_right(stage: Session, errors: Mapping[str, Errors]) -> bool:
-    classes = stage.target.classes
+def all_right(session: Session, errors: Mapping[str, Errors]) -> bool:
+    classes = session.target.classes
     return len(errors) == len(classes) and all(errors[entry.name].right for entry in classes)

@@ -63,11 +63,11 @@ class Tolerance:
     `known` are kernels that are built already, by the tree they come from.
     """
 
-    def __init__(self, stage: Session, oracle: Oracle, baseline: Path,
+    def __init__(self, session: Session, oracle: Oracle, baseline: Path,
                  known: dict[str, Kernel] | None = None) -> None:
-        self.oracle, self.target = oracle, stage.target
+        self.oracle, self.target = oracle, session.target
         self.notes: list[str] = []
-        self.baseline = BaselineRunner(stage, oracle, baseline, known or {}, self._note)
+        self.baseline = BaselineRunner(session, oracle, baseline, known or {}, self._note)
 
     def judge(self, case: Case, errors: Errors, candidate: Kernel,
               held: DeviceLock | None) -> Errors | None:

@@ -60,8 +60,8 @@ class Evaluation:
         self.trees, self.settings = trees, settings
         self._declared_target = target
         self.card = predictor.card_for(settings.predict, target.language)
-        self.stage = Session(target, device, settings, cancel, zygote)
-        self.target = self.stage.target
+        self.session = Session(target, device, settings, cancel, zygote)
+        self.target = self.session.target
         self.audit = CandidateAudit(self.target, trees)
         self._progress = progress or (lambda stage, detail, done: None)
         self._cold = settings.plan.cache == "cold"
@@ -74,69 +74,69 @@ class Evaluation:
         began = time.monotonic()
         self._note_conditions()
         try:
-            with self.stage:
+            with self.session:
                 verdict = self._judge()
         except CandidateFailed as failure:
             verdict = rejected(str(failure))
             if failure.fault:
                 self.evidence.append(Evidence(kind="fault", detail=failure.fault))
-        if problem := self.stage.runners.unconfined:
+        if problem := self.session.runners.unconfined:
             self.notes.append("candidates are not confined: inside namespaces the GPU says "
                               f"{plain(problem, 200)}")
         return replace(
             verdict, notes=tuple(self.notes), transfer=self.audit.transfer,
             evidence=tuple(self.evidence),
             audit=(*self.audit.findings, *self.findings, *verdict.audit),
-            device=self.stage.device.name, candidate_id=self.settings.candidate_id,
+            device=self.session.device.name, candidate_id=self.settings.candidate_id,
             incumbent_tree=self.settings.incumbent_tree, alpha=self.settings.plan.alpha,
             wall_s=round(time.monotonic() - began, 3))
 
     def _note_conditions(self) -> None:
         self.notes += weaker_checks(self.target)
         self.evidence += [Evidence(kind="card", detail=f"measured on {card.id}, {card.uuid}")
-                          for card in self.stage.device.cards if card.kind != "cpu"]
-        if self.stage.in_process:
-            self.notes.append(self.stage.mode.note or ONE_PROCESS)
+                          for card in self.session.device.cards if card.kind != "cpu"]
+        if self.session.in_process:
+            self.notes.append(self.session.mode.note or ONE_PROCESS)
         if problem := guard.confinement_problem():
             self.notes.append(f"candidates are not confined on this machine: {problem}")
 
     def _judge(self) -> Verdict:
         """Audit, build, check and time the candidate. Raises CandidateFailed."""
-        stage = self.stage
+        session = self.session
         if self.settings.static_audit:
             self._progress("auditing", "the candidate's sources", None)
             self.audit.run()
         candidate = self._build("candidate")
         incumbent = self._build("incumbent")
-        stage.runners.starter.one_queue = candidate.one_stream and incumbent.one_stream
-        stage.runners.prestart(candidate, 1)
+        session.runners.starter.one_queue = candidate.one_stream and incumbent.one_stream
+        session.runners.prestart(candidate, 1)
         profiles = ProfileCache(Path(self.settings.scratch) / "profiles", incumbent)
         self._incumbent_profiles = profiles.load()
-        with stage.working(self._wait) as held, \
-                stage.oracle(Path(self.trees.reference), held) as oracle:
-            if held is not None and not stage.in_process:
-                stage.runners.create_contexts(held, candidate)
-            tolerance = Tolerance(stage, oracle, Path(self.trees.reference),
+        with session.working(self._wait) as held, \
+                session.oracle(Path(self.trees.reference), held) as oracle:
+            if held is not None and not session.in_process:
+                session.runners.create_contexts(held, candidate)
+            tolerance = Tolerance(session, oracle, Path(self.trees.reference),
                                   {self.trees.incumbent: incumbent})
             check = CorrectnessCheck(
-                stage, oracle, tolerance, self._progress,
+                session, oracle, tolerance, self._progress,
                 on_first=lambda case: self._prepare_timing(candidate, incumbent, case, held))
             if self.audit.should_trace:
                 check.trace_weights = self.audit.weights
             try:
                 return self._check_and_time(check, candidate, incumbent, held)
             finally:
-                stage.runners.end_waiting()
+                session.runners.end_waiting()
                 self.findings += check.findings
                 self.notes += check.notes
                 profiles.save({name: profile for (side, name), profile
-                               in dict(stage.runners.profiles).items() if side == incumbent.name})
+                               in dict(session.runners.profiles).items() if side == incumbent.name})
 
     def _build(self, side: str) -> Kernel:
         self._progress("building", side, None)
         is_candidate = side == "candidate"
         try:
-            return self.stage.make(
+            return self.session.make(
                 Path(self.trees.candidate if is_candidate else self.trees.incumbent), side)
         except BuildError as error:
             owner = "" if is_candidate else "the incumbent "
@@ -150,8 +150,8 @@ class Evaluation:
         Not earlier: contexts are made one after another, and these would delay the candidate's.
         The incumbent is profiled once, not for each candidate.
         """
-        runners = self.stage.runners
-        if held is not None and self.stage.measurable and not self.stage.in_process:
+        runners = self.session.runners
+        if held is not None and self.session.measurable and not self.session.in_process:
             profiled = (candidate,) if self._incumbent_profiles else (incumbent, candidate)
             for kernel in profiled:
                 runners.profile(kernel, held, case)
@@ -164,7 +164,7 @@ class Evaluation:
         if not check.run(candidate, held):
             return self._verdict(check.errors, {})
         self.audit.add_trace(check.steps)
-        if not self.stage.measurable:
+        if not self.session.measurable:
             self.notes.append("no GPU here: correctness by Triton's interpreter, which shows no "
                               "races; not timed")
             return self._predict(self._verdict(check.errors, {}))
@@ -179,16 +179,17 @@ class Evaluation:
     def _run_project_tests(self, held: DeviceLock | None) -> None:
         for name, command in self.settings.tests:
             self._progress("testing", f"the project's {name}", None)
-            if why := project_tests.failure(command, Path(self.trees.candidate), self.stage, held):
+            if why := project_tests.failure(command, Path(self.trees.candidate), self.session,
+                                            held):
                 raise CandidateFailed(f"the project's {name} fail: {why}", fault="tests")
 
     def _time(self, check: CorrectnessCheck, candidate: Kernel, incumbent: Kernel,
               held: DeviceLock | None) -> Verdict:
-        stage = self.stage
-        limits = device_limits.ceilings_of(stage, self._wait)
+        session = self.session
+        limits = device_limits.ceilings_of(session, self._wait)
         peaks = device_limits.peaks_of(
-            stage, held, lambda: self._progress("measuring", "the card's peak rates", None))
-        measurement = Measurement(stage, check, self._progress)
+            session, held, lambda: self._progress("measuring", "the card's peak rates", None))
+        measurement = Measurement(session, check, self._progress)
         try:
             timings = measurement.run(candidate, incumbent, held)
         finally:
@@ -196,14 +197,14 @@ class Evaluation:
             self.evidence += measurement.evidence
         earlier = {(incumbent.name, name): profile
                    for name, profile in self._incumbent_profiles.items()}
-        profiles = {**earlier, **stage.runners.profiles}
+        profiles = {**earlier, **session.runners.profiles}
         self.evidence += kernel_spans.evidence(
             profiles, [each.name for each in self.target.classes],
             earlier=[incumbent.name] if earlier else [])
-        if self.settings.plan.score == "kernel" and not stage.several:
+        if self.settings.plan.score == "kernel" and not session.several:
             self.findings += kernel_spans.too_short(profiles, timings)
-        self.evidence += measured_peaks.evidence(peaks, stage.device, self.target)
-        reach = roofline.of_device(stage.device, self.target, limits, peaks, cold=self._cold)
+        self.evidence += measured_peaks.evidence(peaks, session.device, self.target)
+        reach = roofline.of_device(session.device, self.target, limits, peaks, cold=self._cold)
         return self._verdict(check.errors, timings, limits, reach)
 
     def _predict(self, verdict: Verdict) -> Verdict:
@@ -212,8 +213,8 @@ class Evaluation:
             return verdict
         self._progress("predicting", self.card.name, None)
         prediction = predictor.predict_tree(
-            self._declared_target, Path(self.trees.candidate), self.card, self.stage.place,
-            cold=self._cold, yields=self.stage.yields, cancel=self.stage.cancel)
+            self._declared_target, Path(self.trees.candidate), self.card, self.session.place,
+            cold=self._cold, yields=self.session.yields, cancel=self.session.cancel)
         self.evidence += prediction.evidence
         if prediction.refusal:
             raise CandidateFailed(prediction.refusal)
@@ -225,7 +226,7 @@ class Evaluation:
                  same: bool = False) -> Verdict:
         return verdict_rows.verdict(EvaluationResults(
             target=self.target, plan=self.settings.plan, errors=errors, timings=timings,
-            ceilings=limits, roofline=reach, on_cpu=self.stage.on_cpu, same=same))
+            ceilings=limits, roofline=reach, on_cpu=self.session.on_cpu, same=same))
 
     def _wait(self, text: str) -> None:
         self._progress("waiting", text, None)

@@ -26,9 +26,9 @@ from harness.verdict import Evidence, Finding
 class Measurement:
     """Times a candidate that has passed its correctness check."""
 
-    def __init__(self, stage: Session, check: CorrectnessCheck,
+    def __init__(self, session: Session, check: CorrectnessCheck,
                  progress: Callable[[str, str, float | None], None]) -> None:
-        self.stage, self.check = stage, check
+        self.session, self.check = session, check
         self._progress = progress
         self._outputs: dict[str, tuple[object, Mapping[str, Mapping[int, int]]]] = {}
         self.findings: list[Finding] = []
@@ -41,13 +41,13 @@ class Measurement:
         A gain that is certain but below the margin is measured again in fresh processes: the same
         direction twice in a row is not noise.
         """
-        stage = self.stage
+        session = self.session
         sides = {"candidate": candidate, "incumbent": incumbent}
         self._progress("waiting", "for the device", None)
-        stage.runners.wait_profiles()
-        stage.runners.wait_contexts()
-        with stage.measuring(held, lambda text: self._progress("waiting", text, None)) as owned, \
-                interference.monitored(stage.device) as watching:
+        session.runners.wait_profiles()
+        session.runners.wait_contexts()
+        with session.measuring(held, lambda text: self._progress("waiting", text, None)) as owned, \
+                interference.monitored(session.device) as watching:
             cases = self.check.cases
             timings = self._measure(sides, owned, watching, list(cases.values()))
             if small := [cases[timing.config_class] for timing in timings
@@ -63,19 +63,19 @@ class Measurement:
 
     def _measure(self, sides: Mapping[str, Kernel], owned: DeviceLock,
                  watching: InterferenceMonitor | None, cases: Sequence[Case]) -> list[ClassTiming]:
-        stage = self.stage
-        plan = stage.fitted(stage.settings.plan)
+        session = self.session
+        plan = session.fitted(session.settings.plan)
 
         def start(order: Sequence[str]) -> Sequence[Peer]:
-            return stage.runners.start_all([sides[side] for side in order], lock=owned)
+            return session.runners.start_all([sides[side] for side in order], lock=owned)
 
         pairs = PairedTiming(
-            plan, cases, start, at_once=stage.pairs_at_once(plan, cases),
+            plan, cases, start, at_once=session.pairs_at_once(plan, cases),
             quiet=any(side.tunes_itself for side in sides.values()),
-            end=None if stage.on_cpu else stage.runners.end,
+            end=None if session.on_cpu else session.runners.end,
             on_pair=lambda n, of: self._progress("timing", f"pair {n} of ≤{of}", n / of),
-            alone=stage.on_cpu and not stage.in_process,
-            voids=watching.voids if watching is not None else None, cancel=stage.cancel)
+            alone=session.on_cpu and not session.in_process,
+            voids=watching.voids if watching is not None else None, cancel=session.cancel)
         try:
             timings = pairs.run(self._after)
         except TamperedTiming as error:
@@ -100,7 +100,7 @@ class Measurement:
     def _require_incumbent_runs(self, incumbent: Kernel, owned: DeviceLock, plan: Plan,
                                 cases: Sequence[Case]) -> None:
         """Raise IncumbentFault if the incumbent fails without the candidate too."""
-        runners = self.stage.runners
+        runners = self.session.runners
         runners.end_waiting()
         try:
             with runners.start(incumbent, lock=owned) as runner:
@@ -110,7 +110,7 @@ class Measurement:
                     runner.ask("warm", case=case.id, warm_ns=plan.warm_ns)
         except (PeerError, PeerDied) as error:
             raise IncumbentFault(f"the incumbent fails alone: {error.what}",
-                                 where=self.stage.target.source,
+                                 where=self.session.target.source,
                                  fix="start from a kernel that runs") from None
 
     def _after(self, peer: Peer, case: Case, contents: InputMutation) -> None:
@@ -123,7 +123,7 @@ class Measurement:
             raise CandidateFailed(reason)
 
     def _is_small_gain(self, timing: ClassTiming) -> bool:
-        plan = self.stage.settings.plan
+        plan = self.session.settings.plan
         estimate = stats.estimate(timing.log_ratios, plan.alpha_look)
         return outcome.is_small_gain(estimate, plan.margin)
 
@@ -139,7 +139,7 @@ class Measurement:
                 if pairs.band < 1 else "too few pairs to check times by the harness's own clock")))
         evidence.append(Evidence(kind="cost", detail=f"{pairs.timed_ns / 1e9:.2f} s of timed calls "
                                                  f"in {pairs.count} process pairs"))
-        if not self.stage.on_cpu:
+        if not self.session.on_cpu:
             evidence += [Evidence(kind="launch", detail=f"{name}: {launched}")
                      for name, launched in pairs.launches.items()]
         if watching is not None:

@@ -19,30 +19,30 @@ from harness.runners.session import Session
 TEST_LIMITS = Limits(wall_s=900.0, output_bytes=16 << 20)
 
 
-def failure(command: str, tree: Path, stage: Session, held: DeviceLock | None) -> str:
+def failure(command: str, tree: Path, session: Session, held: DeviceLock | None) -> str:
     """Run the command in a copy of the tree; return why it failed, "" if it passed.
 
     It may write only to the copy and to its own home, and has no network.
     """
-    folder = stage.folder("tests")
+    folder = session.folder("tests")
     file_copy.remove(folder)
     copy, home = folder / "tree", folder / "home"
     home.mkdir(parents=True)
     shutil.copytree(tree, copy, symlinks=True, ignore=shutil.ignore_patterns(".git"))
-    bin_folder = os.path.dirname(stage.place.python or sys.executable)
-    env = guard.clean_env(stage.place.env, home=home)
+    bin_folder = os.path.dirname(session.place.python or sys.executable)
+    env = guard.clean_env(session.place.env, home=home)
     env["PATH"] = f"{bin_folder}:{env['PATH']}"
-    confine = None if stage.runners.unconfined else Confine(writable=(str(folder),),
-                                                            nodes=stage.place.nodes)
+    confine = None if session.runners.unconfined else Confine(writable=(str(folder),),
+                                                            nodes=session.place.nodes)
     try:
         argv = shlex.split(command)
         outcome = guard.run(argv, cwd=copy, env=env, limits=TEST_LIMITS, confine=confine,
-                            lock=held, yields=stage.yields, cancel=stage.cancel)
+                            lock=held, yields=session.yields, cancel=session.cancel)
     except ValueError as error:
         return f"the command's quotes do not match: {error}"
     finally:
         file_copy.remove(copy)
-    if stage.cancel is not None and stage.cancel.is_set():
+    if session.cancel is not None and session.cancel.is_set():
         raise Cancelled("stopped while the project's tests ran")
     if outcome.ok:
         return ""

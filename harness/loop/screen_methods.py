@@ -90,48 +90,48 @@ class TurnScreening:
 class PairScreening:
     """Screens kernels of any language: checked in one process, timed in a pair of processes."""
 
-    def __init__(self, stage: Session, oracle: Oracle, budget: Tolerance, ahead: Precompiler | None,
-                 cases: Sequence[Case], start: Kernel, start_tree: Path,
-                 summary: ScreenSummary) -> None:
-        self.stage, self._oracle, self._budget, self._ahead = stage, oracle, budget, ahead
+    def __init__(self, session: Session, oracle: Oracle, tolerance: Tolerance,
+                 ahead: Precompiler | None, cases: Sequence[Case], start: Kernel,
+                 start_tree: Path, summary: ScreenSummary) -> None:
+        self.session, self._oracle, self._tolerance, self._ahead = session, oracle, tolerance, ahead
         self._cases, self._start, self._start_tree = cases, start, start_tree
         self._summary = summary
-        self._start_kernel = StartKernel(stage, start, cases)
+        self._start_kernel = StartKernel(session, start, cases)
         self._last_home: Path | None = None
-        self._tree = Path(stage.settings.scratch) / "trial"
+        self._tree = Path(session.settings.scratch) / "trial"
         file_copy.remove(self._tree)  # left by a killed loop
-        stage.runners.prestart(start, 1)
+        session.runners.prestart(start, 1)
 
     def screen(self, source: str) -> Screened:
         """Screen a source; raises like `TurnScreening.screen`, and TamperedTiming."""
         if not self._tree.exists():
             shutil.copytree(self._start_tree, self._tree, symlinks=True,
                             ignore=shutil.ignore_patterns(".git"))
-        (self._tree / self.stage.target.source).write_bytes(source.encode())
+        (self._tree / self.session.target.source).write_bytes(source.encode())
         if self._ahead is None:
-            return self._screen(self.stage.make(self._tree, "trial"))
+            return self._screen(self.session.make(self._tree, "trial"))
         key = self._ahead.expect(source)
-        candidate = self.stage.make(self._tree, f"trial-{key}")  # with a home of its own
+        candidate = self.session.make(self._tree, f"trial-{key}")  # with a home of its own
         if self._last_home is not None and self._last_home != candidate.home:
             file_copy.remove(self._last_home)
         self._last_home = candidate.home
         try:
-            self.stage.runners.prestart(candidate, 2)  # they start while it compiles
+            self.session.runners.prestart(candidate, 2)  # they start while it compiles
             require_launchable(self._ahead, key)
             self._ahead.give(key, candidate)
             return self._screen(candidate)
         finally:
-            self.stage.runners.discard(candidate)
+            self.session.runners.discard(candidate)
             self._ahead.forget(key)
 
     def _screen(self, candidate: Kernel) -> Screened:
-        with self.stage.working() as held, self._start_kernel.beside(held):
+        with self.session.working() as held, self._start_kernel.beside(held):
             errors, first_ns = self._check(candidate, held)
-            if not self.stage.measurable:
+            if not self.session.measurable:
                 return Screened(correctness="PASS")
             if loser := self._summary.clear_loser(first_ns):
                 return loser
-            with self.stage.measuring(held) as owned:
+            with self.session.measuring(held) as owned:
                 timings = self._time(candidate, owned)
         screened = self._summary.screened(errors, timings)
         self._summary.best.take(screened.log_ratio, first_ns)
@@ -141,35 +141,36 @@ class PairScreening:
                ) -> tuple[Mapping[str, Errors], Mapping[str, float]]:
         """Return by class the errors, and the ns of the first blocks of precompiled kernels."""
         errors, first_ns = {}, {}
-        with self.stage.runners.start(candidate, lock=held, yields=self.stage.yields,
-                                      refill=self._refill) as runner, self._budget:
+        with self.session.runners.start(candidate, lock=held, yields=self.session.yields,
+                                      refill=self._refill) as runner, self._tolerance:
             for case in self._cases:
                 answer = runner.ask("call", case=case.id, tensors=case.tensors)
-                judged = self._budget.judge(
+                judged = self._tolerance.judge(
                     case, self._oracle.judge(case, answer.get("outputs")), candidate, held)
                 if judged is None or not judged.right:
                     raise WrongResult(f"wrong result on class {case.config_class}")
                 errors[case.config_class] = judged
             for case in self._cases if self._ahead else ():
-                timer = QuickTimer(runner, case, self.stage.fitted(SCREEN))
+                timer = QuickTimer(runner, case, self.session.fitted(SCREEN))
                 first_ns[case.config_class] = timer.first()
         return errors, first_ns
 
     def _time(self, candidate: Kernel, held: DeviceLock) -> Mapping[str, ClassTiming]:
-        stage = self.stage
+        session = self.session
         sides = {"candidate": candidate, "incumbent": self._start}
 
         def start(order: Sequence[str]) -> Sequence[Peer]:
-            peers = stage.runners.start_all([sides[side] for side in order], lock=held,
+            peers = session.runners.start_all([sides[side] for side in order], lock=held,
                                             refill=self._refill)
             if self._ahead:
-                stage.runners.prestart(self._start, MORE)
+                session.runners.prestart(self._start, MORE)
             return peers
 
         timings = PairedTiming(
-            stage.fitted(SCREEN), self._cases, start, alone=stage.on_cpu and not stage.in_process,
+            session.fitted(SCREEN), self._cases, start,
+            alone=session.on_cpu and not session.in_process,
             quiet=any(side.tunes_itself for side in sides.values()),
-            end=None if stage.on_cpu else stage.runners.end, cancel=stage.cancel).run()
+            end=None if session.on_cpu else session.runners.end, cancel=session.cancel).run()
         return {timing.config_class: timing for timing in timings}
 
     @property

@@ -27,18 +27,18 @@ CLEAR = 1.5
 class ScreenSummary:
     """Sums up trials and remembers the best one's first blocks."""
 
-    def __init__(self, stage: Session) -> None:
-        self.stage, self.target = stage, stage.target
-        self.best = BestQuickTimes(stage.target)
+    def __init__(self, session: Session) -> None:
+        self.session, self.target = session, session.target
+        self.best = BestQuickTimes(session.target)
         self._ceilings: Ceilings | None = None
         self._roofline: Roofline | None = None
 
     def read_limits(self) -> None:
         """Get the device's ceilings; a CPU's may be measured now. Raises EnvironmentFault."""
-        stage = self.stage
-        self._ceilings = device_limits.ceilings_of(stage)
-        peaks = None if stage.several else measured_peaks.cached(stage.device)
-        self._roofline = roofline.of_device(stage.device, self.target, self._ceilings, peaks,
+        session = self.session
+        self._ceilings = device_limits.ceilings_of(session)
+        peaks = None if session.several else measured_peaks.cached(session.device)
+        self._roofline = roofline.of_device(session.device, self.target, self._ceilings, peaks,
                                             cold=SCREEN.cache == "cold")
 
     def clear_loser(self, first_ns: Mapping[str, float]) -> Screened | None:
@@ -48,7 +48,7 @@ class ScreenSummary:
             return None
         return Screened(correctness="PASS", log_ratio=self.best.log_ratio - behind,
                         latency_us=self.best.latency_us(first_ns),
-                        latency_kind=latency_kind(self.stage.device, self.target.language),
+                        latency_kind=latency_kind(self.session.device, self.target.language),
                         reason=f"{math.exp(behind):.3g} times slower than the best in its first "
                                "blocks: not timed further")
 
@@ -61,7 +61,8 @@ class ScreenSummary:
         """Sum up a timed trial; a latency below the physical floor is withheld."""
         results = EvaluationResults(
             target=self.target, plan=SCREEN, errors=errors, timings=timings,
-            ceilings=self._ceilings, roofline=self._roofline, on_cpu=self.stage.on_cpu, same=False)
+            ceilings=self._ceilings, roofline=self._roofline,
+            on_cpu=self.session.on_cpu, same=False)
         rows, findings = verdict_rows.rows(results)
         if findings:
             return Screened(correctness="PASS", reason="; ".join(

@@ -49,11 +49,11 @@ class Screening:
                  source: TunableSource, cancel: threading.Event | None = None,
                  zygote: Zygote | None = None, foresight: SourcePredictor | None = None) -> None:
         self.job, self.source, self.foresight = job, source, foresight
-        self.stage = Session(target, device, settings, cancel, zygote)
-        self.target = self.stage.target
-        self.oracle = self.stage.oracle(Path(job.reference), None)
+        self.session = Session(target, device, settings, cancel, zygote)
+        self.target = self.session.target
+        self.oracle = self.session.oracle(Path(job.reference), None)
         self.ahead = self._compiler()
-        self.summary = ScreenSummary(self.stage)
+        self.summary = ScreenSummary(self.session)
         self.method: TurnScreening | PairScreening | None = None
         self._expected: dict[str, None] = {}
         """Keys of sources that were compiled or will be, the one expected last at the end."""
@@ -61,14 +61,14 @@ class Screening:
 
     def _compiler(self) -> Precompiler | None:
         """Return what compiles configurations ahead, None where nothing is compiled for a card."""
-        stage = self.stage
-        if stage.on_cpu or self.target.language != "triton" \
-                or archs.find(stage.device.arch) is None:
+        session = self.session
+        if session.on_cpu or self.target.language != "triton" \
+                or archs.find(session.device.arch) is None:
             return None
         return Precompiler(
-            self.target, Path(self.job.tree), stage.device.arch, stage.folder("ahead"),
-            python=stage.place.python, env=stage.place.env, zygote=stage.zygote,
-            cancel=stage.cancel)
+            self.target, Path(self.job.tree), session.device.arch, session.folder("ahead"),
+            python=session.place.python, env=session.place.env, zygote=session.zygote,
+            cancel=session.cancel)
 
     def expect(self, configs: Iterable[Config]) -> None:
         """Compile configurations in the background, in this order; the first one in any case.
@@ -98,7 +98,7 @@ class Screening:
     def __enter__(self) -> Screening:
         try:
             self.method = self._method()
-            if self.stage.measurable:
+            if self.session.measurable:
                 self.summary.read_limits()
         except BaseException:
             self.close()
@@ -115,7 +115,7 @@ class Screening:
             self.method.close()
         if self.ahead is not None:
             self.ahead.close()
-        self.stage.close()
+        self.session.close()
         self.oracle.close()
 
     def _method(self) -> TurnScreening | PairScreening:
@@ -123,21 +123,21 @@ class Screening:
 
         A kernel that tunes itself would time its own configurations in a shared process.
         """
-        stage, tree = self.stage, Path(self.job.tree)
-        budget = Tolerance(stage, self.oracle, Path(self.job.reference))
-        with stage.working():
+        session, tree = self.session, Path(self.job.tree)
+        tolerance = Tolerance(session, self.oracle, Path(self.job.reference))
+        with session.working():
             cases = [self.oracle.make(each, "normal") for each in self.target.classes]
         try:
-            start = stage.make(tree, "start")
+            start = session.make(tree, "start")
         except BuildError as error:
             raise InputError(f"does not compile: {error.what}",
                              where=self.target.source) from None
-        if self.ahead is None or stage.several or start.tunes_itself:
-            return PairScreening(stage, self.oracle, budget, self.ahead, cases, start, tree,
+        if self.ahead is None or session.several or start.tunes_itself:
+            return PairScreening(session, self.oracle, tolerance, self.ahead, cases, start, tree,
                                  self.summary)
         self._start_key = self.ahead.expect(self.source.text)
-        turns = TrialTurns(stage, self.oracle, budget, self.ahead, cases, stage.fitted(SCREEN),
-                           tree, self._start_key)
+        turns = TrialTurns(session, self.oracle, tolerance, self.ahead, cases,
+                           session.fitted(SCREEN), tree, self._start_key)
         return TurnScreening(turns, self.ahead, self._start_key, self.summary)
 
     def measure(self, config: Config) -> Screened:
@@ -162,7 +162,7 @@ class Screening:
             raise Infeasible(predicted.refusal)
         assert self.method is not None  # it is entered
         screened = self.method.screen(source)
-        if predicted is None or predicted.latency_us is None or self.stage.measurable:
+        if predicted is None or predicted.latency_us is None or self.session.measurable:
             return screened
         return replace(screened, latency_us=predicted.latency_us, latency_kind="predicted",
                        roofline_us=predicted.roofline_us,

@@ -1,4 +1,4 @@
-"""The start of a loop, which every trial is timed beside, and what its failures mean.
+"""The start kernel of a loop, with which every trial is compared, and what its failures mean.
 
 No configuration is blamed for a start that does not run, and no prior learns from such a trial.
 """
@@ -23,22 +23,23 @@ TRIES = 2
 """Processes in which the start is tried: the first may have been killed from outside."""
 
 
-def fault(stage: Session, error: KoptError, *, ran: bool) -> IncumbentFault | DeviceFault:
-    """Return why a loop ends whose start fails in one process after the other.
+def fault(session: Session, error: KoptError, *, ran: bool) -> IncumbentFault | DeviceFault:
+    """Return the error that ends a loop when its start fails in TRIES processes.
 
-    `ran`: it has run on this card in this loop. The card is then to blame, and another may do.
+    `ran`: it has run on this card in this loop. Then the card is to blame; another may work.
     """
-    if ran and not stage.on_cpu:
-        return DeviceFault(f"the loop's start ran there and does not any more: {error.what}",
-                           where=stage.device.id)
-    return IncumbentFault(f"the loop's start does not run: {error.what}", where=stage.target.source)
+    if ran and not session.on_cpu:
+        return DeviceFault(f"the loop's start ran there before and now fails: {error.what}",
+                           where=session.device.id)
+    return IncumbentFault(f"the loop's start does not run: {error.what}",
+                          where=session.target.source)
 
 
 class StartKernel:
     """The start, where each side of a pair has a process of its own."""
 
-    def __init__(self, stage: Session, kernel: Kernel, cases: Sequence[Case]) -> None:
-        self.stage, self.kernel, self.cases = stage, kernel, cases
+    def __init__(self, session: Session, kernel: Kernel, cases: Sequence[Case]) -> None:
+        self.session, self.kernel, self.cases = session, kernel, cases
         self._ran = False
 
     @contextmanager
@@ -47,13 +48,13 @@ class StartKernel:
         try:
             yield
         except (PeerError, PeerDied):
-            if self.stage.measurable:  # otherwise the start is not run beside trials
+            if self.session.measurable:  # otherwise the start is not run with trials
                 self._run_alone(held)
             raise
-        self._ran = self.stage.measurable
+        self._ran = self.session.measurable
 
     def _run_alone(self, held: DeviceLock | None) -> None:
-        runners, yields = self.stage.runners, self.stage.yields
+        runners, yields = self.session.runners, self.session.yields
         for number in range(1, TRIES + 1):
             try:
                 with runners.start(self.kernel, lock=held, yields=yields) as runner:
@@ -62,4 +63,4 @@ class StartKernel:
                 return
             except FAILURES as error:
                 if number == TRIES:
-                    raise fault(self.stage, error, ran=self._ran) from None
+                    raise fault(self.session, error, ran=self._ran) from None

@@ -52,20 +52,21 @@ class TrialProcess:
     Not thread-safe.
     """
 
-    def __init__(self, stage: Session, name: str, ahead: Precompiler | None, cases: Sequence[Case],
-                 plan: Plan, limits: Limits, held: DeviceLock | None) -> None:
-        self.stage, self.name, self.ahead, self.cases = stage, name, ahead, cases
+    def __init__(self, session: Session, name: str, ahead: Precompiler | None,
+                 cases: Sequence[Case], plan: Plan, limits: Limits, held: DeviceLock | None) -> None:
+        self.session, self.name, self.ahead, self.cases = session, name, ahead, cases
         self.plan = plan
         self.held = held
-        self.runners = RunnerPool(limits, zygote=stage.zygote, in_process=True, cancel=stage.cancel)
+        self.runners = RunnerPool(limits, zygote=session.zygote, in_process=True,
+                                  cancel=session.cancel)
         self.generation = 0
         self._loaded: list[Peer] = []
-        self.shares_buffers = not stage.target.returns and all(
-            arg.kind in ("input", "output", "scalar") for arg in stage.target.args)
+        self.shares_buffers = not session.target.returns and all(
+            arg.kind in ("input", "output", "scalar") for arg in session.target.args)
         """Whether trials use the same buffers: none of them writes to its inputs."""
         bytes_each = max(1, sum(case.footprint for case in cases))
         self._most = MOST_SHARING if self.shares_buffers else max(
-            2, (stage.device.memory_bytes or 16 << 30) // MEMORY_SHARE // bytes_each)
+            2, (session.device.memory_bytes or 16 << 30) // MEMORY_SHARE // bytes_each)
 
     def load(self, trial: LoadedTrial) -> None:
         """Load a trial's kernel with its precompiled code, and make or share its buffers.
@@ -75,7 +76,7 @@ class TrialProcess:
         if len(self._loaded) >= self._most:
             self.restart()
         trial.generation = self.generation
-        trial.kernel = self.stage.make(trial.tree, self.name)
+        trial.kernel = self.session.make(trial.tree, self.name)
         if self.ahead is not None:
             self.ahead.give(trial.key, trial.kernel)
         trial.peer = self.runners.start(trial.kernel, lock=self.held)
@@ -113,7 +114,7 @@ class TrialProcess:
         """Unload a failed trial; restart unless the process can still reach the card."""
         with contextlib.suppress(PeerError, PeerDied):
             if trial.peer is not None and isinstance(error, PeerError):
-                trial.peer.ask("context", device=self.stage.place.device)
+                trial.peer.ask("context", device=self.session.place.device)
                 self.unload(trial)
                 return
         self.restart()

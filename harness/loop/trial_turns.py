@@ -47,9 +47,9 @@ class TrialTurns:
     `start` is a folder with the starting source, `key` names what was compiled of it.
     """
 
-    def __init__(self, stage: Session, oracle: Oracle, budget: Tolerance, ahead: Precompiler | None,
-                 cases: Sequence[Case], plan: Plan, start: Path, key: str) -> None:
-        self.stage, self.oracle, self.budget, self.ahead = stage, oracle, budget, ahead
+    def __init__(self, session: Session, oracle: Oracle, tolerance: Tolerance,
+                 ahead: Precompiler | None, cases: Sequence[Case], plan: Plan, start: Path, key: str) -> None:
+        self.session, self.oracle, self.tolerance, self.ahead = session, oracle, tolerance, ahead
         self.cases, self.plan = cases, plan
         self._start_tree, self._start_key = start, key
         self.last_errors: dict[str, Errors] = {}
@@ -58,19 +58,19 @@ class TrialTurns:
         """Whether an earlier trial may have damaged the buffers that the last trial used."""
         self._trials_in_process = 0
         self._number = 0
-        self._session: ExitStack | None = None
+        self._resources: ExitStack | None = None
         self._process: TrialProcess | None = None
         self._start: LoadedTrial | None = None
         self._opened_at = 0.0
         self._start_ran = False
         self._cheapest = min(cases, key=lambda case: case.footprint)
-        file_copy.remove(Path(stage.settings.scratch) / "turns")  # left by a killed loop
+        file_copy.remove(Path(session.settings.scratch) / "turns")  # left by a killed loop
 
     def close(self) -> None:
         """End the process and release the card."""
-        if self._session is not None:
-            self._session.close()
-        self._session = self._process = self._start = None
+        if self._resources is not None:
+            self._resources.close()
+        self._resources = self._process = self._start = None
         self._trials_in_process = 0
 
     @contextmanager
@@ -84,10 +84,10 @@ class TrialTurns:
         self.buffers_used_before = process.shares_buffers and self._trials_in_process > 0
         self._trials_in_process += 1
         self._number += 1
-        tree = self.stage.folder("turns") / str(self._number)
+        tree = self.session.folder("turns") / str(self._number)
         shutil.copytree(self._start_tree, tree, symlinks=True,
                         ignore=shutil.ignore_patterns(".git"))
-        (tree / self.stage.target.source).write_bytes(source)
+        (tree / self.session.target.source).write_bytes(source)
         loaded = LoadedTrial(number=self._number, key=key, tree=tree)
         try:
             yield RunningTrial(self, process, loaded)
@@ -111,15 +111,15 @@ class TrialTurns:
         """Return the process, with the card's lock held and the start ready to be timed."""
         self._release_if_due()
         if self._process is None:
-            limits = self.stage.runners.limits
-            with ExitStack() as session:
-                held = session.enter_context(self.stage.working())
-                session.enter_context(self.budget)
+            limits = self.session.runners.limits
+            with ExitStack() as resources:
+                held = resources.enter_context(self.session.working())
+                resources.enter_context(self.tolerance)
                 self._process = TrialProcess(
-                    self.stage, "turns", self.ahead, self.cases, self.plan,
+                    self.session, "turns", self.ahead, self.cases, self.plan,
                     replace(limits, wall_s=min(limits.wall_s, LIMIT_S)), held)
-                session.callback(self._process.close)
-                self._session = session.pop_all()
+                resources.callback(self._process.close)
+                self._resources = resources.pop_all()
             self._opened_at = time.monotonic()
         self._prepare_start(self._process)
         return self._process
@@ -142,7 +142,7 @@ class TrialTurns:
                         timer.block()
                 except start_kernel.FAILURES as error:
                     if tries == start_kernel.TRIES:
-                        raise start_kernel.fault(self.stage, error, ran=self._start_ran) from None
+                        raise start_kernel.fault(self.session, error, ran=self._start_ran) from None
                     process.restart()
         except BaseException:
             self.close()
@@ -185,7 +185,7 @@ class RunningTrial:
             return self._time()
         except _StartFailed as failed:
             self._process.restart()
-            raise PeerError(f"the start fails beside it: {failed}") from None
+            raise PeerError(f"the incumbent failed while it was timed together with this trial: {failed}") from None
 
     def _time(self) -> dict[str, ClassTiming]:
         start = self._turns._start
@@ -224,7 +224,7 @@ class RunningTrial:
         else:
             answer = loaded.peer.ask("call", case=case.id, tensors=case.tensors)
             errors = turns.oracle.judge(case, answer.get("outputs"))
-        judged = turns.budget.judge(case, errors, loaded.kernel, self._process.held)
+        judged = turns.tolerance.judge(case, errors, loaded.kernel, self._process.held)
         if judged is None or not judged.right:
             raise WrongResult(f"wrong result on class {case.config_class}")
         self.errors[case.config_class] = judged

@@ -88,9 +88,9 @@ class Bench:
     def __init__(self, folder: Path, wanted: Target) -> None:
         self.folder, self.wanted = folder, wanted
         self.base = tree(folder / "incumbent", SLOW)
-        with Session(wanted, inventory.find("cpu"), settled(folder), None) as stage:
-            self.incumbent = stage.make(Path(self.base), "incumbent")
-            self.oracle = stage.oracle(Path(self.base), None)
+        with Session(wanted, inventory.find("cpu"), settled(folder), None) as session:
+            self.incumbent = session.make(Path(self.base), "incumbent")
+            self.oracle = session.oracle(Path(self.base), None)
         self._count = 0
 
     def judge(self, source: str, **settings: Any) -> Verdict:
@@ -107,7 +107,7 @@ class _OnBench(Evaluation):
             candidate=candidate, incumbent=bench.base, reference=bench.base),
             inventory.find("cpu"), settings, None, None)
         self._bench = bench
-        self.stage.oracle = self._oracle  # type: ignore[method-assign]
+        self.session.oracle = self._oracle  # type: ignore[method-assign]
 
     def _oracle(self, *_: object) -> AbstractContextManager[Oracle]:
         return nullcontext(self._bench.oracle)

@@ -43,14 +43,14 @@ def check(folder: Path, source: str, of: Target, *, reference: str, baseline: st
         (trees[side] / "reference.py").write_text(reference)
     given = Settings(**({"scratch": str(folder / "scratch"), "wall_s": 60.0} | settings))
     warm = shared_zygotes.zygote(of.language)
-    with Session(of, inventory.find("cpu"), given, None, warm) as stage, \
-            stage.oracle(trees["baseline"], None) as oracle:
-        made = CorrectnessCheck(stage, oracle, Tolerance(stage, oracle, trees["baseline"]),
+    with Session(of, inventory.find("cpu"), given, None, warm) as session, \
+            session.oracle(trees["baseline"], None) as oracle:
+        made = CorrectnessCheck(session, oracle, Tolerance(session, oracle, trees["baseline"]),
                                 lambda *_: None)
         reason = ""
         right = False
         try:
-            right = made.run(stage.make(trees["candidate"], "candidate"), None)
+            right = made.run(session.make(trees["candidate"], "candidate"), None)
         except CandidateFailed as failed:
             reason = str(failed)
         return Checked(right=right, reason=reason, findings=tuple(made.findings),

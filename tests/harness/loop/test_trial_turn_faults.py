@@ -106,7 +106,7 @@ def test_incumbent_that_fails_during_a_trial_does_not_fail_the_trial(broken: Bro
 def test_start_that_stays_broken_is_the_cards_fault(broken: Broken) -> None:
     assert broken.of("start")[0] == "PASS"
     broken.break_beside()
-    broken.patch.setattr(broken.screen.stage, "on_cpu", False)
+    broken.patch.setattr(broken.screen.session, "on_cpu", False)
     with pytest.raises(DeviceFault, match="ran there and does not any more"):
         broken.of("fast")
 
@@ -143,7 +143,7 @@ def test_trial_in_progress_when_its_card_is_lost_has_not_failed(
             load(process, trial)
 
         monkeypatch.setattr(TrialProcess, "load", lost)
-        monkeypatch.setattr(made.screen.stage, "on_cpu", False)
+        monkeypatch.setattr(made.screen.session, "on_cpu", False)
         with pytest.raises(DeviceFault):
             made.of("little")
 

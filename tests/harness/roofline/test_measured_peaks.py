@@ -109,15 +109,15 @@ def test_evaluation_on_a_card_for_one_process_reads_peaks_only_from_the_cache(
     trees = Trees(candidate="", incumbent="", reference="")
     settings = Settings(scratch=str(tmp_path))
     one_process = Evaluation(target(language="python"), trees, CARD, settings, None, None)
-    with one_process.stage:
-        peaks = partial(device_limits.peaks_of, one_process.stage, held, lambda: None)
+    with one_process.session:
+        peaks = partial(device_limits.peaks_of, one_process.session, held, lambda: None)
         assert peaks() is None  # it does not try, so it notes no failure either
         assert not (tmp_path / "cache").exists()
         path = measured_peaks._path(CARD)
         path.parent.mkdir(parents=True)
         path.write_bytes(to_json(H200))
         assert peaks() == H200
-        assert device_limits.ceilings_of(one_process.stage) == ceilings.of_gpu(
+        assert device_limits.ceilings_of(one_process.session) == ceilings.of_gpu(
             CARD, one_process.target)
 
 
