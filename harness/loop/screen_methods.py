@@ -70,7 +70,7 @@ class TurnScreening:
             first_ns = trial.first()
             if loser := self._summary.clear_loser(first_ns):
                 return loser
-            timings = trial.beside()
+            timings = trial.time_with_start()
             may_be_best = self._summary.may_be_best(timings)
             if may_be_best:
                 trial.check()
@@ -125,7 +125,7 @@ class PairScreening:
             self._ahead.forget(key)
 
     def _screen(self, candidate: Kernel) -> Screened:
-        with self.session.working() as held, self._start_kernel.beside(held):
+        with self.session.working() as held, self._start_kernel.check_on_failure(held):
             errors, first_ns = self._check(candidate, held)
             if not self.session.measurable:
                 return Screened(correctness="PASS")

@@ -43,8 +43,8 @@ class StartKernel:
         self._ran = False
 
     @contextmanager
-    def beside(self, held: DeviceLock | None) -> Iterator[None]:
-        """Let a trial fail only if the start runs alone. Raises IncumbentFault and DeviceFault."""
+    def check_on_failure(self, held: DeviceLock | None) -> Iterator[None]:
+        """When a trial fails, check the start alone. Raises IncumbentFault and DeviceFault."""
         try:
             yield
         except (PeerError, PeerDied):

@@ -53,7 +53,8 @@ class TrialProcess:
     """
 
     def __init__(self, session: Session, name: str, ahead: Precompiler | None,
-                 cases: Sequence[Case], plan: Plan, limits: Limits, held: DeviceLock | None) -> None:
+                 cases: Sequence[Case], plan: Plan, limits: Limits,
+                 held: DeviceLock | None) -> None:
         self.session, self.name, self.ahead, self.cases = session, name, ahead, cases
         self.plan = plan
         self.held = held

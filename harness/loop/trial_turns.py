@@ -48,7 +48,8 @@ class TrialTurns:
     """
 
     def __init__(self, session: Session, oracle: Oracle, tolerance: Tolerance,
-                 ahead: Precompiler | None, cases: Sequence[Case], plan: Plan, start: Path, key: str) -> None:
+                 ahead: Precompiler | None, cases: Sequence[Case], plan: Plan, start: Path,
+                 key: str) -> None:
         self.session, self.oracle, self.tolerance, self.ahead = session, oracle, tolerance, ahead
         self.cases, self.plan = cases, plan
         self._start_tree, self._start_key = start, key
@@ -169,11 +170,11 @@ class RunningTrial:
         return {timer.case.config_class: min(timer.block() for _ in range(BLOCKS))
                 for timer in self._loaded.timers}
 
-    def beside(self) -> dict[str, ClassTiming]:
-        """Time the trial in turns with the start, in alternating order.
+    def time_with_start(self) -> dict[str, ClassTiming]:
+        """Time blocks of the trial and of the start in alternating order.
 
-        If the start fails, both are loaded into a new process. A trial beside which the start fails
-        again, though it runs alone, is to blame. Raises PeerError and PeerDied.
+        If the start fails, both are loaded into a new process. If it fails there too, though it
+        runs alone, the trial is to blame. Raises PeerError and PeerDied.
         """
         try:
             return self._time()
@@ -185,7 +186,8 @@ class RunningTrial:
             return self._time()
         except _StartFailed as failed:
             self._process.restart()
-            raise PeerError(f"the incumbent failed while it was timed together with this trial: {failed}") from None
+            raise PeerError("the incumbent failed while it was timed together with this trial: "
+                            f"{failed}") from None
 
     def _time(self) -> dict[str, ClassTiming]:
         start = self._turns._start
@@ -231,7 +233,7 @@ class RunningTrial:
 
 
 class _StartFailed(Exception):
-    """The start failed while it was timed beside a trial."""
+    """The start failed while it was timed together with a trial."""
 
 
 def _block_of_start(timer: QuickTimer) -> float:

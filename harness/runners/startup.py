@@ -50,7 +50,7 @@ class RunnerStarter:
         env = clean_env(compiler_cache.private(variables, home), home=home)
         if place.interpret:
             env["TRITON_INTERPRET"] = "1"
-        outputs = Path(place.scratch) / "io" / "out"  # the inputs beside it stay read-only
+        outputs = Path(place.scratch) / "io" / "out"  # the inputs next to it stay read-only
         outputs.mkdir(parents=True, exist_ok=True)
         peer = Peer("run.runner", cwd=home, limits=self._limits, env=env, lock=lock, yields=yields,
                     bare=bare, python=None if bare else place.python, zygote=self._zygote,
@@ -64,7 +64,7 @@ class RunnerStarter:
         return peer
 
     def wake(self, peer: Peer, kernel: Kernel) -> None:
-        """Tell a runner to import what it needs and find the card, unless it was told before."""
+        """Tell a runner to import what it needs and find the card, unless it was woken before."""
         if peer in self._asleep:
             self._asleep.discard(peer)
             if kernel.target.language != "c":
@@ -88,11 +88,11 @@ def unreachable_fault(why: str, place: Place) -> EnvironmentFault:
     message = f"torch reaches no GPU: {why}"
     if any(words in why for words in OF_THE_MACHINE):
         return EnvironmentFault(message, where=place.python or "this Python")
-    return DeviceFault(message, where=place.device, fix="look at the card, or use another")
+    return DeviceFault(message, where=place.device, fix="check it with nvidia-smi, or use another")
 
 
 def await_ready(peer: Peer, kernel: Kernel) -> None:
-    """Wait until a runner that was woken has made its imports.
+    """Wait until a runner that was woken has imported its modules.
 
     Raises GpuUnreachable, or EnvironmentFault if the target's Python cannot run such kernels.
     """

@@ -107,7 +107,7 @@ def test_start_that_stays_broken_is_the_cards_fault(broken: Broken) -> None:
     assert broken.of("start")[0] == "PASS"
     broken.break_beside()
     broken.patch.setattr(broken.screen.session, "on_cpu", False)
-    with pytest.raises(DeviceFault, match="ran there and does not any more"):
+    with pytest.raises(DeviceFault, match="ran there before and now fails"):
         broken.of("fast")
 
 
@@ -126,7 +126,7 @@ def test_trial_that_breaks_the_start_repeatedly_fails(broken: Broken) -> None:
         broken.break_beside()
         correctness, reason = broken.of("fast")
         broken.patch.setattr(RunningTrial, "first", first)
-    assert correctness == "FAIL" and "the start fails beside it" in reason
+    assert correctness == "FAIL" and "the incumbent failed while it was timed" in reason
     assert broken.of("little")[0] == "PASS"
 
 
