@@ -105,7 +105,9 @@ def _run(words: list[str], command: list[str]) -> int:
     module.add(commands)
     commands.choices[verb].description = VERBS[verb]
     _add_workspace(commands.choices[verb], default=argparse.SUPPRESS)
-    args = parser.parse_args(words, argparse.Namespace(command=command))
+    args, unknown = parser.parse_known_args(words, argparse.Namespace(command=command))
+    if unknown:
+        commands.choices[verb].error(f"unrecognized arguments: {' '.join(unknown)}")
     code: int = module.run(args)
     return code
 

@@ -87,7 +87,14 @@ def open_for_reading(workspace: Path) -> sqlite3.Connection | None:
             raise
         if 0 < version < migrations.SCHEMA_VERSION:
             connection.close()
-            open_for_writing(workspace).close()
+            try:
+                open_for_writing(workspace).close()
+            except EnvironmentFault as fault:
+                raise EnvironmentFault(
+                    f"an older kopt wrote this journal (schema {version}), and it cannot be "
+                    f"converted: {fault.what}", where=str(path),
+                    fix="run kopt status once as a user who may write there, or copy the "
+                        "workspace to a writable folder") from fault
             return _read_only(path)
         if version == 0:  # its writer has not committed the tables yet
             connection.close()

@@ -8,6 +8,7 @@ import msgspec
 
 from engine.journal.records import Round
 from engine.manifest.schema import Manifest
+from harness.formats.quantities import counted
 
 
 class RoundCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,11 +66,11 @@ def reason_to_stop(manifest: Manifest, counts: RoundCounts, *, spent: BudgetUsed
     if stop.efficiency_pct is not None and (pct_of_roofline or 0.0) >= stop.efficiency_pct:
         return f"efficiency: {pct_of_roofline:.0f}% of the roofline reached"
     if manifest.max_iterations is not None and counts.rounds >= manifest.max_iterations:
-        return f"max_iterations: {counts.rounds} rounds done"
+        return f"max_iterations: {counted(counts.rounds, 'round')} done"
     if counts.consecutive_regressions >= stop.consecutive_regressions:
         return f"{counts.consecutive_regressions} consecutive measured regressions"
     if stop.no_gain_rounds is not None and counts.without_gain >= stop.no_gain_rounds:
-        return f"no gain in {counts.without_gain} rounds"
+        return f"no gain in {counted(counts.without_gain, 'round')}"
     if reason := _over_budget(manifest, spent, margin_s):
         return f"budget: {reason}"
     return ""

@@ -18,6 +18,7 @@ from harness.benchmark.spec.command_target import CommandTarget
 from harness.compile import triton_aot, vectorization_remarks
 from harness.compile.triton_aot import KernelLimit
 from harness.errors import InputError, KoptError
+from harness.formats.quantities import latency
 from harness.isolation import device_lock
 from harness.roofline import ceilings, measured_peaks, roofline
 from harness.roofline.roofline import Roofline
@@ -175,5 +176,5 @@ def reached(context: EngineContext) -> float | None:
 
 
 def describe_baseline(verdict: Verdict) -> str:
-    return ", ".join(f"{row.config_class} {row.latency_us:.3g} us" if row.latency_us is not None
+    return ", ".join(f"{row.config_class} {latency(row.latency_us)}" if row.latency_us is not None
                      else f"{row.config_class} correct, not timed" for row in verdict.rows)

@@ -9,6 +9,7 @@ from engine.history.campaign_view import JournalView, ProgramNotRun, TipsRead
 from engine.journal.records import Round, VerdictRow
 from engine.markdown import line
 from engine.records import final_report, measured, performance, round_summary, stop_summary
+from harness.formats.quantities import counted
 from harness.verdict import Verdict
 
 LogEntry = tuple[float, str]
@@ -77,7 +78,8 @@ def _baseline(view: JournalView) -> Iterator[str]:
         return
     verdict = first.decode()
     yield f"- commit: {view.history.base}"
-    yield f"- correct: {'yes' if verdict.correct else 'no'}, {len(verdict.rows)} config classes"
+    yield (f"- correct: {'yes' if verdict.correct else 'no'}, "
+           f"{counted(len(verdict.rows), 'config class')}")
     yield from ("", measured.classes_of_baseline(verdict))
 
 

@@ -10,6 +10,7 @@ from engine.journal.records import DecisionRow, Round
 from engine.markdown import cost, line, table
 from engine.records import measured, performance, stop_summary, transfer_check
 from harness.formats import quantities
+from harness.formats.quantities import counted
 from harness.verdict import Verdict
 
 SLOTS = ("slot", "kind", "worker", "hypothesis", "bottleneck", "came to", "detail")
@@ -87,7 +88,8 @@ def _head(view: JournalView, round: Round) -> list[str]:
     return [f"# Round {round.n}", "", *scope(view, round, later=True),
             f"- incumbent: {round.incumbent}", f"- outcome: {round.outcome}",
             f"- best so far: {best(round)}", f"- time: {times}",
-            f"- spent: {round.spent_s:.0f} s, {round.trials} trials{cost(round.cost)}", "",
+            f"- spent: {round.spent_s:.0f} s, {counted(round.trials, 'trial')}{cost(round.cost)}",
+            "",
             line(round.summary), ""]
 
 

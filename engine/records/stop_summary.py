@@ -8,6 +8,7 @@ from engine.history.campaign_view import JournalView, StopRecord
 from engine.history.history import Regression, Rollback
 from engine.markdown import cost, line, table
 from engine.records import measured
+from harness.formats.quantities import counted
 
 REGRESSIONS = ("attempt", "date", "BEST_COMMIT", "candidate", "hypothesis", "changed files",
                "call time best -> candidate", "GPU time best -> candidate", "delta", "notes")
@@ -25,7 +26,7 @@ def summary(view: JournalView, at: float, stop: StopRecord) -> str:
         f"- current best metrics: {line(measured.metrics(past))}",
         f"- rounds: {counts.rounds}, at the end {counts.consecutive_regressions} regressions and "
         f"{counts.without_gain} rollbacks in a row",
-        f"- spent: {stop.wall_s:.0f} s, {stop.trials} trials{cost(stop.cost)}",
+        f"- spent: {stop.wall_s:.0f} s, {counted(stop.trials, 'trial')}{cost(stop.cost)}",
         f"- candidates waiting for a person: {stop.waiting}",
         f"- recent regressions: {len(recent)}", ""]
     if recent:

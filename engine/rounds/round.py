@@ -15,6 +15,7 @@ from engine.rounds.pool import TaskSkipped, WorkerFinished
 from engine.task import Task
 from engine.verify.fleet_device import NoDeviceAvailable
 from engine.verify.verifier import VerdictResult
+from harness.formats.quantities import counted
 
 
 class RoundResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +99,7 @@ def _result(round: ActiveRound) -> RoundResult:
     outcome, fresh = past.outcome(round.n, failed=failed), past.fresh(round.n)
     kinds = Counter(row.kind for row in past.decisions if row.round == round.n)
     counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-    summary = f"{fresh} candidates: {counts or 'none judged'}"
+    summary = f"{counted(fresh, 'candidate')}: {counts or 'none judged'}"
     if outcome == "tie" and not fresh and not kinds:
         summary = "no slot found anything better"
     return RoundResult(outcome=outcome, summary=f"{summary}; ended early: {round.cut_reason}"

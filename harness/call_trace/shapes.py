@@ -13,6 +13,7 @@ from harness.call_trace.counts import Cell, Counts
 from harness.call_trace.weights import folded, number
 from harness.call_trace.weights_csv import CALLS, LIMITS
 from harness.errors import InputError, Refused
+from harness.formats.quantities import counted
 from harness.formats.text import plain
 from harness.target import Arg, Target
 
@@ -100,7 +101,7 @@ def of_kernel(wanted: Dimensions, counts: Counts) -> ShapeTable:
             odd[f"no argument shows {missing}"] += one.calls
     notes = [f"no argument shows {', '.join(wanted.hidden)} as it is: not in the file"] \
         if wanted.hidden else []
-    notes += [f"{some(calls)} in which {what}" for what, calls in apart.most_common(ODD)]
+    notes += [f"{counted(calls, 'call')} in which {what}" for what, calls in apart.most_common(ODD)]
     return _table(wanted.columns, total, [*notes, *_left_out(odd), *_uncounted(counts)])
 
 
@@ -160,17 +161,20 @@ def _text(cell: Cell) -> str:
 
 
 def _left_out(odd: Counter[str]) -> list[str]:
-    told = [f"{some(calls)} not counted: {what}" for what, calls in odd.most_common(ODD)]
+    told = [f"{counted(calls, 'call')} not counted: {what}" for what, calls in odd.most_common(ODD)]
     rest = sum(odd.values()) - sum(calls for _, calls in odd.most_common(ODD))
-    return told + ([f"{some(rest)} not counted for other reasons of that kind"] if rest else [])
+    if rest:
+        told.append(f"{counted(rest, 'call')} not counted for other reasons of that kind")
+    return told
 
 
 def _uncounted(counts: Counts) -> list[str]:
     told = []
     if counts.unread:
-        told.append(f"{some(counts.unread)} not counted: the arguments could not be read")
+        told.append(f"{counted(counts.unread, 'call')} not counted: the arguments could not be "
+                    "read")
     if counts.other:
-        told.append(f"{some(counts.other)} not counted: of too many different shapes")
+        told.append(f"{counted(counts.other, 'call')} not counted: of too many different shapes")
     return told + [plain(note) for note in counts.notes]
 
 
@@ -207,8 +211,3 @@ def _line(cells: Sequence[str]) -> bytes:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerow(cells)
     return text.getvalue().encode("utf-8")
-
-
-def some(number: int, one: str = "call", more: str = "") -> str:
-    """Return `1 call`, `2 calls`."""
-    return f"{number} {one if number == 1 else more or f'{one}s'}"

@@ -93,5 +93,11 @@ def data_size(count: float) -> str:
     return f"{count / KIB:.0f} KiB"
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun in the singular or plural: `1 class`, `2 classes`, `0 rows`."""
+    ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
+    return f"{number} {noun}{ending}"
+
+
 def _decimals(value: float) -> int:
     return 2 if value < 10 else 1 if value < 100 else 0

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from harness.devices.device import Device
 from harness.errors import Cancelled
+from harness.formats.quantities import counted
 from harness.formats.text import plain
 from harness.isolation.zygote_client import Zygote
 from harness.loop.forecast import Forecast
@@ -135,7 +136,8 @@ class _Loop:
             self._take(trial)
         self.trials = list(earlier)
         if earlier:
-            on_note(f"going on after {len(earlier)} recorded trials (--fresh starts anew)")
+            on_note(f"continuing after {counted(len(earlier), 'recorded trial')} "
+                    "(--fresh starts again)")
         return earlier
 
     def _search(self, screening: Screening, walk: AskTell, recorder: Recorder,

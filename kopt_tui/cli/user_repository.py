@@ -8,6 +8,7 @@ from pathlib import Path
 
 from engine.journal.records import Campaign
 from harness.errors import EnvironmentFault, Refused
+from harness.formats.quantities import counted
 from kopt_tui.snapshot import phrases
 
 UNDER_WAY = {"rebase-merge": "a rebase", "rebase-apply": "a rebase", "MERGE_HEAD": "a merge",
@@ -72,7 +73,7 @@ class UserRepository:
                           fix="git switch to the branch that should get the result")
         changed = self.line("status", "--porcelain", "--untracked-files=no").splitlines()
         if changed:
-            raise Refused(f"{len(changed)} changed files are not committed, first "
+            raise Refused(f"{counted(len(changed), 'file')} changed but not committed, first "
                           f"{changed[0].strip().split(' ', 1)[-1]}", where=str(self.path),
                           fix="commit or stash them, or use --patch")
 

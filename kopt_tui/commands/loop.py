@@ -20,6 +20,7 @@ import msgspec
 
 from harness.errors import Cancelled, InputError
 from harness.formats import quantities
+from harness.formats.quantities import counted
 from harness.requests import LoopRequest, Progress
 from harness.search.space.knobs import Value
 from harness.search.trials.trials import MOST_TRIALS, LoopResult, SearchJob, Trial
@@ -112,8 +113,8 @@ class LoopRun:
         elif result.trials:
             print("\nbest: " + phrases.clean(_config(result.best)))
         if verdict is None:
-            _print_note(f"stopped; {len(result.trials)} trials are recorded, the same command "
-                        "continues with them" + " (without --fresh)" * self._args.fresh)
+            _print_note(f"stopped after {counted(len(result.trials), 'recorded trial')}; the same "
+                        "command continues there" + " (without --fresh)" * self._args.fresh)
             return INTERRUPTED
         if not self._quiet:
             print_verdict(verdict)

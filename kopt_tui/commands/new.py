@@ -13,6 +13,7 @@ from engine.discovery.new.parameters import Parameters
 from engine.manifest.load import dump
 from harness import target
 from harness.errors import InputError, KoptError, Refused
+from harness.formats.quantities import counted
 from harness.search.space import knobs
 from harness.target import Target
 from kopt_tui.cli.json_output import print_json
@@ -104,8 +105,8 @@ def _print_result(args: argparse.Namespace, path: Path, project: Path, task: Tar
     settings = math.prod(len(knob.choices) for knob in declared)
     listed = ", ".join(f"{knob.name} ({len(knob.choices)})" for knob in declared[:8])
     print(f"wrote {path}: {clean(task.op)} in {task.language}, {clean(task.source)}, "
-          f"{len(task.classes)} config classes")
-    print(f"knobs: {clean(listed)}; {settings} configurations" if declared else
+          f"{counted(len(task.classes), 'config class')}")
+    print(f"knobs: {clean(listed)}; {counted(settings, 'configuration')}" if declared else
           "no knobs: declare some with a comment such as  // kopt: knob TILE in [16, 32]")
     if warning:
         print(f"kopt: {warning}", file=sys.stderr)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from harness.formats.quantities import counted
 from harness.search.space.knobs import Value
 from harness.target import ConfigClass
 from harness.verdict import LatencyKind
@@ -72,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     print(f"{proposal.op}: {proposal.entry} in {proposal.source} ({proposal.language}) "
           f"on {proposal.device} ({proposal.latency_kind or 'not timed here'}); "
-          f"{proposal.size} configurations")
+          f"{counted(proposal.size, 'configuration')}")
     print_table(("knob", "now", "choices", "line", "what it is"),
          ((name, str(knob.default), ", ".join(map(str, knob.choices)), str(knob.line),
            f"reserved: {knob.desc}" if knob.reserved else knob.desc)

@@ -8,7 +8,7 @@ from pathlib import Path
 from engine.repository import worktree
 from engine.rounds import disk_space
 from harness.errors import Refused
-from harness.formats.quantities import data_size
+from harness.formats.quantities import counted, data_size
 from kopt_tui.cli.campaign_choice import choose_campaign, is_live, open_journal
 from kopt_tui.cli.json_output import print_json
 from kopt_tui.cli.parser import Commands, add_json
@@ -45,5 +45,6 @@ def run(args: argparse.Namespace) -> int:
         return 0
     for folder, bytes_ in folders:
         print(f"{'would remove' if args.dry_run else 'removed'} {folder} ({data_size(bytes_)})")
-    print(f"{data_size(total)} in {len(folders)} folders of {len(ended)} ended campaigns")
+    print(f"{data_size(total)} in {counted(len(folders), 'folder')} of "
+          f"{counted(len(ended), 'ended campaign')}")
     return 0

@@ -16,10 +16,10 @@ from harness.call_trace import counts as call_counts
 from harness.call_trace import foreground, weights, weights_csv
 from harness.call_trace import shapes as call_shapes
 from harness.call_trace.counts import Counts
-from harness.call_trace.shapes import ShapeTable, some
+from harness.call_trace.shapes import ShapeTable
 from harness.call_trace.weights import Weights, folded
 from harness.errors import InputError, KoptError, Refused
-from harness.formats.quantities import percent
+from harness.formats.quantities import counted, percent
 from kopt_tui.cli import trace_target
 from kopt_tui.cli.json_output import print_json
 from kopt_tui.cli.parser import Commands, add_json
@@ -134,8 +134,8 @@ def _traced(target: TraceTarget, table: ShapeTable, calls: Weights) -> TracedPro
 
 
 def _print(traced: TracedProgram) -> None:
-    print(f"{some(traced.calls)} of {some(len(traced.shapes), 'shape')} in "
-          f"{some(traced.processes, 'process', 'processes')}")
+    print(f"{counted(traced.calls, 'call')} of {counted(len(traced.shapes), 'shape')} in "
+          f"{counted(traced.processes, 'process')}")
     headers = (*traced.columns, "calls", "share", "class")
     print_table(headers, ((*entry.shape.values(), entry.calls, percent(entry.share, 1),
                     "" if entry.classes is None else ", ".join(entry.classes) or "none")
@@ -154,7 +154,7 @@ def _nothing_counted(target: TraceTarget, counts: Counts, table: ShapeTable,
     """Return the error for a program of which no call was counted."""
     fix = ""
     if counts.calls:
-        what = f"{some(counts.calls)} could not be counted"
+        what = f"{counted(counts.calls, 'call')} could not be counted"
         fix = "; ".join(table.notes)
     elif counts.processes:
         what = "was loaded but never called"

@@ -8,8 +8,8 @@ from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import CampaignRow, Snapshot, WaitingRow
 
 EFFECTS = {
-    "pause": "workers are stopped where they are; resume continues the round",
-    "resume": "the round continues where it was paused",
+    "pause": "the campaign pauses as soon as this round ends; resume starts the next round",
+    "resume": "the next round starts",
     "stop": "the campaign ends after the current step; everything recorded is kept",
 }
 

@@ -15,6 +15,7 @@ from engine.discovery.classes.row_cost_model import RowSignal, RowSize
 from engine.discovery.project import columns
 from engine.discovery.project.columns import TableColumn
 from harness.benchmark.spec import row_classes
+from harness.formats.quantities import counted
 
 MOST_CLASSES = 12
 MOST_COLUMNS = 3
@@ -264,4 +265,5 @@ def _why(chosen: Sequence[_Feature], configs: Sequence[str], signals: Sequence[R
         parts.append(f"{name}{f' cut at {cut}' if cut else ''} "
                      f"({row_cost_model.explained_share(signals, alone):.0%} alone)")
     verb = "explains" if len(parts) == 1 else "explain"
-    return f"{', '.join(parts)} {verb} {share:.0%} of {behaviour}, in {count} classes of {n} rows"
+    return (f"{', '.join(parts)} {verb} {share:.0%} of {behaviour}, in {counted(count, 'class')} "
+            f"of {counted(n, 'row')}")

@@ -21,6 +21,7 @@ from engine.records.report.charts import Chart, ProgressPoint, SpeedupBar
 from engine.records.report.page import Headline, PageSection, PageTable, render
 from engine.records.transfer_audit import Audit
 from harness.formats import quantities
+from harness.formats.quantities import counted
 from harness.verdict import Row
 
 KEPT = ("round", "commit", "gain", "call time", "GPU time", "why", "decided by")
@@ -39,7 +40,7 @@ def html(view: JournalView) -> str:
         *_end_to_end(view), *_not_run(view), *_audit(transfer_audit.of(view.history)),
         *_table("What limits it now", report_rows.LIMITS, report_rows.limits(view)), *_next(view),
         PageSection(heading="What was tried", tables=[PageTable(
-            head=report_rows.TRIED, rows=tried, summary=f"{len(tried)} decisions")]),
+            head=report_rows.TRIED, rows=tried, summary=counted(len(tried), "decision"))]),
         *_tips(view), *_stop(view)]
     row = view.row
     return render(f"{row.op} on {row.device or row.gpu}", _headline(view), sections)
@@ -167,7 +168,7 @@ def _stop(view: JournalView) -> Iterator[PageSection]:
         yield PageSection(heading="Stop summary", tables=[PageTable(rows=[
             ("stopped", view.stamp(at)), ("because", stop.outcome), ("best commit", past.best),
             ("best", measured.metrics(past)),
-            ("spent", f"{stop.wall_s:.0f} s, {stop.trials} trials"),
+            ("spent", f"{stop.wall_s:.0f} s, {counted(stop.trials, 'trial')}"),
             ("waiting for a person", str(stop.waiting))])])
 
 

@@ -20,7 +20,7 @@ from engine.manifest.benchmark_target import command_target
 from engine.manifest.schema import Manifest, PoolSpec
 from harness.benchmark.runs.result_table import ResultTable
 from harness.errors import InputError, KoptError
-from harness.formats.quantities import percent
+from harness.formats.quantities import counted, percent
 from kopt_tui.cli.json_output import print_json
 from kopt_tui.cli.new import parameter_list
 from kopt_tui.cli.prompt import Prompt
@@ -187,7 +187,7 @@ def _print_classes(classes: ClassProposal, to: TextIO) -> None:
     for entry in classes.strata.classes:
         share = f"{percent(entry.share)} of the weight"
         core = ", core" if entry.core else ""
-        lines.append(f"  {entry.name}: {len(entry.rows)} rows, {share}{core}")
+        lines.append(f"  {entry.name}: {counted(len(entry.rows), 'row')}, {share}{core}")
     print("\n".join(clean(line) for line in lines), file=to)
 
 

@@ -83,7 +83,7 @@ def _reference(project: Path, entry: str, prompt: Prompt) -> str:
     """Return the reference: without asking, the function of that name in reference.py."""
     if f"def {entry}(" in sources.read_source(project / "reference.py"):
         return f"reference.py:{entry}"
-    return prompt.text("the reference, FILE:FUNCTION", "--reference")
+    return prompt.text("reference (FILE:FUNCTION)", "--reference")
 
 
 def _classes(prompt: Prompt) -> list[str]:

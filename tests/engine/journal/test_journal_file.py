@@ -179,6 +179,23 @@ def _read_only(workspace: Path) -> int:
     return 0
 
 
+def test_older_journal_in_a_read_only_workspace_says_how_to_convert_it(shared: Path) -> None:
+    connection = sqlite3.connect(shared / "kopt.db")
+    connection.execute(f"PRAGMA user_version={migrations.SCHEMA_VERSION - 1}")
+    connection.close()
+    child = as_other_user(lambda: _read_older(shared))
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def _read_older(workspace: Path) -> int:
+    try:
+        Reader(workspace).campaigns()
+    except EnvironmentFault as fault:
+        return 0 if "an older kopt wrote this journal" in fault.what \
+            and "copy the workspace to a writable folder" in fault.fix else 3
+    return 2
+
+
 @pytest.mark.parametrize("stays_open", [True, False])
 def test_reader_without_write_access_follows_a_writer(shared: Path, stays_open: bool) -> None:
     ready, tell = os.pipe()

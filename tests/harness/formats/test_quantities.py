@@ -37,6 +37,12 @@ def test_latency_keeps_three_digits_and_chooses_its_unit() -> None:
     assert quantities.latency_us(91.84) == "91.840 us"
 
 
+def test_number_and_noun_agree() -> None:
+    assert [quantities.counted(n, "config class") for n in (0, 1, 2)] == \
+        ["0 config classes", "1 config class", "2 config classes"]
+    assert quantities.counted(1, "trial") == "1 trial" and quantities.counted(3, "row") == "3 rows"
+
+
 def test_durations_and_sizes_choose_their_unit() -> None:
     assert [quantities.duration(s) for s in (5, 200, 7500)] == ["5 s", "3 min", "2 h 05 min"]
     assert quantities.countdown(598.2) == "9:58 min"

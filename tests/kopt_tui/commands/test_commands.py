@@ -40,6 +40,7 @@ def test_help_of_a_verb_states_its_purpose() -> None:
                        "--help)"),
         (("events", "--lines", "many"), "argument --lines/-n: invalid int value: 'many' (see "
                                         "kopt events --help)"),
+        (("merge", "--squash"), "unrecognized arguments: --squash (see kopt merge --help)"),
         (("manifest",), "which manifest? (kopt manifest FILE, or kopt manifest --schema)"),
     ],
 )

@@ -109,6 +109,15 @@ def test_resume_refuses_a_running_or_ended_campaign(workspace: Path) -> None:
     assert done.returncode == 1 and "cannot be continued" in told(done)
 
 
+def test_resume_takes_back_a_pause_that_waits_for_the_end_of_the_round(workspace: Path) -> None:
+    with engine(workspace, "paused as soon as the round ends"):
+        assert kopt("pause", NAME, workspace=workspace).returncode == 0
+    with engine(workspace, "resumed") as answered:
+        done = kopt("resume", NAME, workspace=workspace)
+    assert (done.returncode, done.stdout) == (0, f"resume {NAME}: resumed\n")
+    assert [control.verb for control in answered] == ["resume"]
+
+
 def test_wait_for_an_answer_is_limited(workspace: Path) -> None:
     writer = Writer(workspace)
     own = lease.acquire(writer, NAME)

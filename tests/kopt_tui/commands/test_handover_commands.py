@@ -85,7 +85,7 @@ def test_merge_never_touches_a_dirty_tree(form: str, tmp_path: Path) -> None:
     before = state_of(project)
     done = kopt("merge", "--as", form, workspace=workspace)
     assert done.returncode == 1
-    assert "1 changed files are not committed, first reference.py" in told(done)
+    assert "1 file changed but not committed, first reference.py" in told(done)
     assert state_of(project) == before
 
 

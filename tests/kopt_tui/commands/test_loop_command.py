@@ -143,7 +143,7 @@ def test_killed_loop_continues_with_its_trials(manifest: Path, tmp_path: Path) -
     done = json.loads(out)
     after = done["trials"]
     assert (code, after) == (130, again.trials()) and after[:len(before)] == before
-    assert f"going on after {len(before)} recorded trials" in err and "1 torn line left out" in err
+    assert f"continuing after {len(before)} recorded trial" in err and "1 torn line left out" in err
     assert [one["number"] for one in after] == list(range(len(after)))
     assert len({one["config"]["PASSES"] for one in after}) == len(after) >= len(before) + 2
     assert after[0]["config"] == {"PASSES": 16} and after[0]["tag"] == "kept"
