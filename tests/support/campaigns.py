@@ -67,12 +67,12 @@ def project(path: Path, *, kernel: str = KERNEL, reference: str = REFERENCE,
     return path / "manifest.yaml"
 
 
-def create(root: Path, **given: Any) -> campaigns.Setup:
+def create(root: Path, **create_with_patch: Any) -> campaigns.Setup:
     """Make a project in `root`/p and a campaign on it in the workspace `root`/w."""
-    return campaigns.create(root / "w", project(root / "p", **given))
+    return campaigns.create(root / "w", project(root / "p", **create_with_patch))
 
 
-def given(root: Path, **fields: Any) -> campaigns.Setup:
+def create_with_patch(root: Path, **fields: Any) -> campaigns.Setup:
     """Make a campaign as `create` does, of one faster kernel that was handed in; none is sought."""
     setup = create(root, **{"pool": {"slots": 1, "backends": ["inbox"]}, **fields})
     hand_in(setup)

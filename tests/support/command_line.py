@@ -6,8 +6,11 @@ import hashlib
 import json
 import math
 import os
+import pty
+import select
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from harness.verdict import Row
 from tests.support import samples
 from tests.support.paths import ROOT
 
+EXAMPLE = ROOT / "examples" / "rmsnorm_c"
 NASTY = "unroll \x1b[31mred\x1b[0m | <b>bold</b> \x07[link](http://x)"
 PATCH = b"diff --git a/k.c b/k.c\n--- a/k.c\n+++ b/k.c\n@@ -1 +1 @@\n-a\n+b \x1b]0;title\x07\n"
 NAME = "rmsnorm_c_cpu_20261120"
@@ -26,8 +30,8 @@ def kopt(*words: str, workspace: Path | None = None, stdin: str | bytes = "",
          cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
     """Run one command line to its end."""
     place = ["--workspace", str(workspace)] if workspace else []
-    given = stdin.encode() if isinstance(stdin, str) else stdin
-    done = subprocess.run([sys.executable, "-m", "kopt_tui.main", *words, *place], input=given,
+    data = stdin.encode() if isinstance(stdin, str) else stdin
+    done = subprocess.run([sys.executable, "-m", "kopt_tui.main", *words, *place], input=data,
                           capture_output=True, timeout=60, check=False, cwd=cwd,
                           env={**os.environ, "PYTHONPATH": str(ROOT), **env})
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(),
@@ -40,7 +44,7 @@ def answer(done: subprocess.CompletedProcess[str]) -> Any:
     return json.loads(done.stdout)
 
 
-def told(done: subprocess.CompletedProcess[str]) -> str:
+def error_text(done: subprocess.CompletedProcess[str]) -> str:
     """Return the one line on standard error."""
     lines = done.stderr.splitlines()
     assert len(lines) == 1 and lines[0].startswith("kopt: "), done.stderr
@@ -101,3 +105,27 @@ def _judge(writer: Writer, name: str, id: str, state: Any, kind: Any,
 def harmless(text: str) -> bool:
     """Return whether a text holds no control character but line ends."""
     return all(character.isprintable() or character == "\n" for character in text)
+
+
+def converse(words: list[str], answers: dict[str, str]) -> tuple[int, str]:
+    """Run kopt on its own terminal and answer each question when it appears, in order."""
+    leader, follower = pty.openpty()
+    process = subprocess.Popen([sys.executable, "-m", "kopt_tui.main", *words], cwd=ROOT,
+                               stdin=follower, stdout=follower, stderr=follower,
+                               start_new_session=True)
+    os.close(follower)
+    screen, seen, waiting = "", 0, list(answers.items())
+    deadline = time.monotonic() + 40
+    while time.monotonic() < deadline:
+        if waiting and (at := screen.find(waiting[0][0], seen)) >= 0:
+            reply = waiting.pop(0)[1]
+            seen = at + 1
+            os.write(leader, reply.encode() + (b"" if reply == "\x04" else b"\n"))
+        if select.select([leader], [], [], 0.05)[0]:
+            try:
+                screen += os.read(leader, 4096).decode(errors="replace")
+            except OSError:
+                break
+    os.close(leader)
+    process.kill() if process.poll() is None and time.monotonic() >= deadline else None
+    return process.wait(20), screen

@@ -12,20 +12,20 @@ import sys
 import time
 from pathlib import Path
 
-SOURCE, SAID = Path("scale.c"), Path(sys.argv[1]).read_text()
+SOURCE, PROMPT = Path("scale.c"), Path(sys.argv[1]).read_text()
 FORMS = ("out[i] = x[i] * 3.0f;", "out[i] = x[i] * 2.0f", "out[i] = x[i] + x[i];")
 
 
 def main() -> None:
-    print(SAID)
-    found = re.search(r"Repair, attempt (\d) of 3", SAID)
+    print(PROMPT)
+    found = re.search(r"Repair, attempt (\d) of 3", PROMPT)
     attempt = int(found[1]) if found else 0
     hold = Path(sys.argv[sys.argv.index("--hold") + 1]) if "--hold" in sys.argv else None
     while attempt == 2 and hold is not None and hold.exists():
         time.sleep(0.05)
     Path("my_cache").mkdir(exist_ok=True)
     Path("my_cache/fast.h").write_text("// left out\n")
-    assert not attempt or "my_cache/fast.h (cache folder)" in SAID, SAID
+    assert not attempt or "my_cache/fast.h (cache folder)" in PROMPT, PROMPT
     text = SOURCE.read_text()
     if attempt:  # the last change lies here
         assert "PASSES 1 " in text and ("--never" in sys.argv or FORMS[attempt - 1] in text), text

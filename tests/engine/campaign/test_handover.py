@@ -13,9 +13,9 @@ from engine.journal.records import Campaign
 from engine.journal.write import Writer
 from engine.records.report.markdown_report import markdown
 from kopt_tui.cli import event_stream
-from tests.engine.repository.test_user_tree import BRANCH, campaign
 from tests.support import repos
 from tests.support.command_line import NAME
+from tests.support.kept_campaign_case import BRANCH, campaign
 
 
 def final_output(workspace: Path, capsys: pytest.CaptureFixture[str]) -> str:

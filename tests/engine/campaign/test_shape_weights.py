@@ -18,16 +18,16 @@ from harness.call_trace import weights
 from harness.errors import InputError
 from harness.formats import yaml_document
 from harness.target import Target, load
-from tests.harness.call_trace.test_weights import given
 from tests.support import benchmark_case, campaigns
 from tests.support.benchmark_case import PARTLY, target
+from tests.support.table_case import weights_of
 
 # by the real harness
 
 
 def test_gain_is_weighted_by_calls(tmp_path: Path) -> None:
     verdict = benchmark_case.judge(tmp_path, PARTLY, wanted=target(
-        weights=given("m,n,calls", "64,32,1", "128,32,1", "128,64,1", "256,64,7")))
+        weights=weights_of("m,n,calls", "64,32,1", "128,32,1", "128,64,1", "256,64,7")))
     assert verdict.speedup == pytest.approx(2 ** 0.7, rel=5e-3)
     assert {row.config_class: row.weight for row in verdict.rows}["m=256 n=64"] == 7.0
 
@@ -35,7 +35,7 @@ def test_gain_is_weighted_by_calls(tmp_path: Path) -> None:
 def test_quick_command_without_weighted_rows_defers_to_full_benchmark(tmp_path: Path) -> None:
     verdict = benchmark_case.judge(
         tmp_path, benchmark_case.kernel(50.0), wanted=target(
-            quick_command="python bench.py --quick", weights=given("m,calls", "256,7")))
+            quick_command="python bench.py --quick", weights=weights_of("m,calls", "256,7")))
     assert verdict.speedup == pytest.approx(2, rel=1e-2) and len(verdict.rows) == 4
     assert "the quick command has no row that the weights name: judged by the full one" \
         in verdict.notes
@@ -63,7 +63,7 @@ def task(tmp_path: Path) -> Target:
 @pytest.mark.parametrize(("lines", "of", "notes"), OF_CLASSES)
 def test_class_weight_is_calls_of_its_shapes(lines: tuple[str, ...], of: tuple[float, ...],
                                              notes: int, tmp_path: Path) -> None:
-    found, message = weights.weighted(task(tmp_path), given(*lines))
+    found, message = weights.weighted(task(tmp_path), weights_of(*lines))
     assert tuple(one.weight for one in found.classes) == of and len(message) == notes
     assert found.classes[0].shape == {"n": 100, "k": 1}
 
@@ -77,7 +77,7 @@ def test_class_weight_is_calls_of_its_shapes(lines: tuple[str, ...], of: tuple[f
 def test_weights_of_other_shapes_are_refused(lines: tuple[str, ...], message: str,
                                              tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
-        weights.weighted(task(tmp_path), given(*lines))
+        weights.weighted(task(tmp_path), weights_of(*lines))
     assert str(caught.value).startswith(message)
 
 
@@ -146,7 +146,7 @@ def test_campaign_keeps_its_initial_weights(tmp_path: Path) -> None:
     with campaigns.reading(setup) as reader:
         [event] = reader.events_of(setup.id, "weights")
         message = b" ".join(one.payload for one in reader.events_of(setup.id, "warning"))
-    assert event.ref == given("n,calls", "3000,9", "7,1", "").sha256
+    assert event.ref == weights_of("n,calls", "3000,9", "7,1", "").sha256
     assert b"do not name 1 of 2 rows" in message and b"10.0% of the calls, not measured" in message
     (tmp_path / "calls.csv").write_text("n,calls\n300,1000\n")
     setup.folder.manifest.write_text(

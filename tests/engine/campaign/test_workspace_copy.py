@@ -13,7 +13,7 @@ from engine.manifest.schema import Manifest, TargetSpec
 from engine.repository.project import find
 from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
 from tests.support import campaigns, repos
-from tests.support.command_line import kopt, told
+from tests.support.command_line import error_text, kopt
 
 FILES = ("kernel.py", "helper.py", "bench.py", "src/ops/a.cu", "src/ops/b.cu", "tests/test_a.py",
          "docs/guide.md", "web/app.js", "data/weights.bin", "tools/build.sh", "configs/one.yaml")
@@ -54,7 +54,7 @@ def test_campaign_on_copy_hands_over_patch_and_leaves_project_alone(
     assert repos.git(tmp_path / "p", "branch", "--list", "optimize/*") == ""
     assert repos.git(tmp_path / "p", "status", "--porcelain") == ""
     refused = kopt("merge", workspace=tmp_path / "w")
-    assert refused.returncode == 1 and "kopt merge --patch" in told(refused)
+    assert refused.returncode == 1 and "kopt merge --patch" in error_text(refused)
     patch = kopt("merge", "--patch", workspace=tmp_path / "w")
     assert patch.returncode == 0
     subprocess.run(["git", "apply", "--index"], cwd=tmp_path / "p", input=patch.stdout, text=True,

@@ -14,8 +14,8 @@ from engine.repository.patches.hygiene import violations
 from engine.repository.project import find
 from harness.errors import InputError
 from harness.formats import yaml_document
-from tests.engine.repository.checkouts.test_checkout import BUILT, make, with_build
 from tests.support import benchmark_case, campaigns, repos
+from tests.support.build_case import BUILT, make, with_build
 from tests.support.command_line import kopt
 
 DATA = b"\0weights\xff" * 100

@@ -12,9 +12,8 @@ from engine.manifest import load
 from harness.benchmark.spec.command_target import BenchmarkMode
 from harness.errors import InputError
 from kopt_tui.main import main
-from tests.kopt_tui.commands.test_new_kernel_command import EXAMPLE, converse
 from tests.support import repos
-from tests.support.command_line import answer, kopt
+from tests.support.command_line import EXAMPLE, answer, converse, kopt
 
 BENCH = """\
 import csv

@@ -25,13 +25,13 @@ from tests.support.strata_case import Row
 RECORDED = DATA / "strata" / "conv_two_cards.csv"
 
 
-def found(rows: list[dict[str, object]], costs: list[float], **given: object) -> strata.Strata:
+def strata_of(rows: list[dict[str, object]], costs: list[float], **given: object) -> strata.Strata:
     return strata.find_strata(case.looked(rows), costs, **given)  # type: ignore[arg-type]
 
 
 def test_classes_are_columns_that_choose_a_path() -> None:
     """`block_size=1024, mtp=1` is one class; what only makes the work larger makes none."""
-    result = found(*case.table(case.decode))
+    result = strata_of(*case.table(case.decode))
     assert result.configs == ("block_size <= 64", "mtp")
     assert [one.name for one in result.classes] == [
         "block_size<=64 mtp=1", "block_size<=64 mtp=2", "block_size<=64 mtp=4",
@@ -43,8 +43,9 @@ def test_classes_are_columns_that_choose_a_path() -> None:
 def test_better_columns_win_over_common_ones() -> None:
     """If other columns explain performance stratification better, they are in as well."""
     given = {**case.DECODE, "swizzled": ("yes", "no")}
-    result = found(*case.table(lambda row: case.work(row) * (4 if row["swizzled"] == "no" else 1),
-                               given))
+    result = strata_of(
+        *case.table(lambda row: case.work(row) * (4 if row["swizzled"] == "no" else 1), given)
+    )
     assert result.configs == ("swizzled",)
 
 
@@ -56,7 +57,7 @@ def test_better_columns_win_over_common_ones() -> None:
                  id="a choice of few values is no size"),
 ])
 def test_size_is_cut_where_its_law_breaks(cost: object, configs: tuple[str, ...]) -> None:
-    result = found(*case.table(cost))  # type: ignore[arg-type]
+    result = strata_of(*case.table(cost))  # type: ignore[arg-type]
     if configs:
         assert result.configs == configs
     else:
@@ -64,7 +65,7 @@ def test_size_is_cut_where_its_law_breaks(cost: object, configs: tuple[str, ...]
 
 
 def test_one_law_for_all_rows_gives_one_class() -> None:
-    result = found(*case.table(case.work))
+    result = strata_of(*case.table(case.work))
     assert result.configs == ("*",)
     assert [(one.name, len(one.rows), one.core) for one in result.classes] == [("all", 144, True)]
     assert "no column explains" in result.why and "all rows are one class" in result.why
@@ -77,7 +78,7 @@ def test_ratio_to_another_implementation_shows_classes() -> None:
 
     rows, costs = case.table(lambda row: odd(row) * (1.3 if row["block_size"] == 16 else 1.0))
     _, other = case.table(odd, seed=2)
-    assert "block_size" in " ".join(found(rows, costs, others=[other]).configs)
+    assert "block_size" in " ".join(strata_of(rows, costs, others=[other]).configs)
 
 
 @pytest.mark.parametrize(("name", "cells", "why"), [
@@ -121,26 +122,26 @@ def test_path_columns_differ_from_sizes(name: str, cells: list[str],
 
 
 def test_single_row_and_column_are_tables() -> None:
-    one = found([{"m": 64}], [2.0])
+    one = strata_of([{"m": 64}], [2.0])
     assert (one.configs, one.classes[0].name, one.classes[0].core) == (("*",), "all", True)
-    column = found([{"m": m} for m in (64, 64, 128, 128)], [1.0, 1.0, 9.0, 9.0])
+    column = strata_of([{"m": m} for m in (64, 64, 128, 128)], [1.0, 1.0, 9.0, 9.0])
     assert column.configs == ("m",)
     assert [kept.name for kept in column.classes] == ["m=64", "m=128"]
 
 
 def test_few_unexplained_rows_are_classes_each() -> None:
-    result = found([{"m": 64, "n": 32}, {"m": 128, "n": 32}, {"m": 128, "n": 64}],
-                   [1.0, 1.01, 1.0])
+    result = strata_of([{"m": 64, "n": 32}, {"m": 128, "n": 32}, {"m": 128, "n": 64}],
+                       [1.0, 1.01, 1.0])
     assert result.configs == ("m", "n") and len(result.classes) == 3
     assert "each row is a class of its own" in result.why
 
 
 def test_row_order_changes_nothing() -> None:
     rows, costs = case.table(case.decode, noise=0.1)
-    first = found(rows, costs)
+    first = strata_of(rows, costs)
     order = list(range(len(rows)))
     random.Random(5).shuffle(order)
-    again = found([rows[at] for at in order], [costs[at] for at in order])
+    again = strata_of([rows[at] for at in order], [costs[at] for at in order])
     assert again.configs == first.configs and again.why == first.why
     assert {one.name: sorted(order[row] for row in one.rows) for one in again.classes} == \
         {one.name: sorted(one.rows) for one in first.classes}
@@ -161,7 +162,7 @@ def test_many_columns_of_few_rows_give_few_classes(
             {"mtp": 1 + at % 2, **{f"knob_{name}": drawn.choice((3, 5)) for name in "abcdefgh"}}
             for at in range(14)]
         costs = [case.number(row, "mtp") ** power * drawn.lognormvariate(0, noise) for row in rows]
-        results.append(found(rows, costs))
+        results.append(strata_of(rows, costs))
     assert sum(one.configs == ("mtp",) for one in results) >= least
     assert sum("knob" in " ".join(one.configs) for one in results) <= most_wrong
     assert any("too few rows to be significant" in one.why for one in results) == (noise > 0.2)
@@ -169,7 +170,7 @@ def test_many_columns_of_few_rows_give_few_classes(
 
 def test_noise_alone_makes_no_classes() -> None:
     rows, costs = case.table(case.work, noise=0.15)
-    assert found(rows, costs).configs == ("*",)
+    assert strata_of(rows, costs).configs == ("*",)
 
 
 def test_thousands_of_rows_are_explained_by_few_columns() -> None:
@@ -177,21 +178,21 @@ def test_thousands_of_rows_are_explained_by_few_columns() -> None:
              "tokens": (1, 16, 256)}
     rows, costs = case.table(case.decode, given)
     assert len(rows) == 5184
-    result = found(rows[:4096], costs[:4096])
+    result = strata_of(rows[:4096], costs[:4096])
     assert {row_classes.columns((entry,))[0] for entry in result.configs} == {"block_size", "mtp"}
 
 
 def test_core_classes_hold_most_of_the_time() -> None:
     rows, costs = case.table(lambda row: 100.0 if row["block_size"] == 16 else 1.0)
-    result = found(rows, costs)
+    result = strata_of(rows, costs)
     assert result.core == ("block_size<=16",)
-    by_weight = found(rows, costs, shares=[float(row["block_size"] == 1024) for row in rows],
-                      configs=("block_size",))
+    by_weight = strata_of(rows, costs, shares=[float(row["block_size"] == 1024) for row in rows],
+                          configs=("block_size",))
     assert by_weight.core == ("block_size=1024",)
 
 
 def test_confirmed_classes_stay() -> None:
-    result = found(*case.table(case.decode), configs=("mtp", "context <= 1024"))
+    result = strata_of(*case.table(case.decode), configs=("mtp", "context <= 1024"))
     assert result.configs == ("mtp", "context <= 1024") and len(result.classes) == 6
     assert result.why.startswith("from the manifest: mtp, context <= 1024; explains ")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.doctor import declared_packages
-from tests.support.command_line import answer, kopt, told, write_campaign
+from tests.support.command_line import answer, error_text, kopt, write_campaign
 from tests.support.paths import ROOT
 
 BLOCKER = """
@@ -84,8 +84,8 @@ def test_verb_names_the_missing_package_in_one_line(
         return
     package = next(one for one in declared_packages.declared() if one.module == module).name
     assert done.returncode == 3
-    assert told(done).startswith(f"the package {package} is not installed (")
-    assert "pip install" in told(done)
+    assert error_text(done).startswith(f"the package {package} is not installed (")
+    assert "pip install" in error_text(done)
     if "--json" in words:
         assert json.loads(done.stdout)["error"]["exit_code"] == 3
 
@@ -93,7 +93,7 @@ def test_verb_names_the_missing_package_in_one_line(
 def test_verb_names_the_broken_package(tmp_path: Path) -> None:
     done = kopt("gpus", workspace=tmp_path, PYTHONPATH=broken("yaml", tmp_path))
     assert done.returncode == 3
-    assert told(done).startswith("the package pyyaml cannot be imported: libgfortran.so.5")
+    assert error_text(done).startswith("the package pyyaml cannot be imported: libgfortran.so.5")
 
 
 def test_import_that_ends_the_process_does_not_hide_the_next_package(

@@ -17,11 +17,11 @@ from engine.planning.bottlenecks import TunableBottleneck
 from engine.planning.round_plan import plan
 from engine.records import writer
 from engine.task import GLOBAL, Task, scope_of
-from tests.engine.planning.test_round_plan import AGENT, plan_inputs
-from tests.engine.planning.test_round_plan import tunable as one_tunable
-from tests.engine.records.test_records_pages import SPLIT
 from tests.support import campaigns, samples
 from tests.support import records_case as case
+from tests.support.page_case import SPLIT
+from tests.support.plan_case import AGENT, plan_inputs
+from tests.support.plan_case import tunable as one_tunable
 from tests.support.records_case import KEPT
 
 

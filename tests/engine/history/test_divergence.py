@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from engine.history import divergence
-from tests.engine.history.test_history import HistoryBuilder, mixed
+from tests.support.history_case import HistoryBuilder, mixed
 
 
 def brief_of(*rounds: tuple[Any, ...], best: str = "b0") -> str:

@@ -16,12 +16,11 @@ from engine.context import EngineContext
 from engine.history import history
 from engine.lineage import headline
 from harness.verdict import Row
-from tests.engine.lineage import test_rollback
-from tests.engine.lineage.test_rollback import best, events, hand_in, kept
-from tests.support import samples
+from tests.support import rollback_case, samples
 from tests.support.campaigns import campaign, reading, run
 from tests.support.falling_host import falling
 from tests.support.paths import SUPPORT
+from tests.support.rollback_case import checked_best, events, hand_in, kept_commits
 
 HOST = SUPPORT / "falling_host.py"
 
@@ -49,8 +48,8 @@ def test_significant_loss_is_described(fields: dict[str, Any], message: str) -> 
 
 def create(root: Path) -> Setup:
     """Make a campaign with three accepted gains and a candidate for a fourth."""
-    setup = test_rollback.create(root, "D", full_test_command="python -c pass")
-    assert run(setup).error is None and len(kept(setup)) == 3
+    setup = rollback_case.create(root, "D", full_test_command="python -c pass")
+    assert run(setup).error is None and len(kept_commits(setup)) == 3
     hand_in(setup, "D")
     return setup
 
@@ -70,11 +69,11 @@ def warnings(setup: Setup) -> list[str]:
 def test_best_that_falls_twice_is_rolled_back_and_campaign_goes_on(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = create(tmp_path)
-    before, accepted = campaign(setup), best(setup)
+    before, accepted = campaign(setup), checked_best(setup)
     monkeypatch.setattr(EngineContext, "verdict", falling())
     assert run(setup).error is None
-    fallen = kept(setup)[-1]
-    assert best(setup) == accepted != fallen and campaign(setup).speedup == before.speedup
+    fallen = kept_commits(setup)[-1]
+    assert checked_best(setup) == accepted != fallen and campaign(setup).speedup == before.speedup
     [rollback] = events(setup, "rollback")
     assert (rollback["before"], rollback["commit"], rollback["ends"]) == (fallen, accepted, False)
     assert rollback["reason"].startswith("the best is not accepted, measured twice: the best "
@@ -98,7 +97,7 @@ def test_best_that_fell_once_is_measured_again_and_accepted(
     before = campaign(setup)
     monkeypatch.setattr(EngineContext, "verdict", falling(1))
     assert run(setup).error is None
-    assert best(setup) == kept(setup)[-1] != before.best_commit
+    assert checked_best(setup) == kept_commits(setup)[-1] != before.best_commit
     assert (campaign(setup).speedup or 0.0) > (before.speedup or 0.0)
     assert events(setup, "rollback") == []
     assert any("measured again" in event.get("message", "") for event in events(setup, "log"))
@@ -112,7 +111,7 @@ def test_drop_within_noise_is_accepted_with_warning(
     before = campaign(setup)
     monkeypatch.setattr(EngineContext, "verdict", falling(sure=False))
     assert run(setup).error is None
-    assert best(setup) == kept(setup)[-1] != before.best_commit
+    assert checked_best(setup) == kept_commits(setup)[-1] != before.best_commit
     assert events(setup, "rollback") == []
     [warning] = warnings(setup)
     assert "accepted scores may not fall" in warning
@@ -125,15 +124,15 @@ def test_drop_within_noise_is_accepted_with_warning(
 def test_killed_rollback_is_finished(tmp_path: Path, step: str,
                                      monkeypatch: pytest.MonkeyPatch) -> None:
     setup = create(tmp_path)
-    accepted = best(setup)
+    accepted = checked_best(setup)
     monkeypatch.setattr(EngineContext, "verdict", falling())
     assert killed(setup, step) == -signal.SIGKILL, campaign(setup)
     assert run(setup).error is None
-    assert best(setup) == accepted and len(events(setup, "rollback")) == 1
+    assert checked_best(setup) == accepted and len(events(setup, "rollback")) == 1
     with reading(setup) as reader:
         rounds = reader.rounds(setup.id)
         verdicts = [row.purpose for row in reader.verdicts(setup.id)]
-        assert history.read(reader, setup.id).undone == {kept(setup)[-1]}
+        assert history.read(reader, setup.id).undone == {kept_commits(setup)[-1]}
     assert verdicts.count("headline-doubted") == 1 and verdicts.count("headline") == 2
     assert rounds[-1].summary.endswith(f"rolled back to {accepted[:12]}, which passes it")
     assert (campaign(setup).state, warnings(setup)) == ("finished", [])

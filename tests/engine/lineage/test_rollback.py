@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from engine.campaign import setup as campaigns_of
 from engine.campaign.setup import Setup
 from engine.context import EngineContext
 from engine.history import history
@@ -25,62 +22,15 @@ from engine.run import end_to_end
 from engine.verify.fleet_device import NoDeviceAvailable
 from engine.verify.verifier import VerdictRequest
 from harness.errors import KoptError
-from harness.formats import yaml_document
 from harness.verdict import Verdict
-from tests.support import benchmark_case, campaigns, repos
+from tests.support import campaigns, repos
 from tests.support.campaigns import campaign, reading, run
 from tests.support.paths import ROOT
+from tests.support.rollback_case import checked_best, create, events, hand_in, kept_commits
 
-KERNEL = "\n".join(["A = 60.0", *["# a"] * 8, "B = 60.0", *["# b"] * 8, "C = 60.0", *["# c"] * 8,
-                    "D = 60.0", *["# d"] * 8, "COST = A + B + C + D", "",
-                    "def err(m):", "    return 0", ""])
-GAINS = {"A": "A = 5.0", "B": "B = 20.0", "C": "C = 40.0", "D": "D = 50.0"}
-"""Edits in the order of keeping; each gains less than the one before."""
 FILES = ("performance.md", "report.md", "report.html", "BEST_COMMIT", "logs/optimize.md",
          "logs/performance_trend.md", "results.tsv")
 RECORDS = [name for name in FILES if name != "BEST_COMMIT"]
-
-
-def create(root: Path, fails: str, **fields: Any) -> Setup:
-    """Make a campaign whose only round keeps A, B and C; tests fail if the source has `fails`."""
-    repos.project(root / "p", {**benchmark_case.FILES, "kernel.py": KERNEL, "manifest.yaml":
-                  yaml_document.dump({
-                      **benchmark_case.MANIFEST, "approval": "auto", "max_iterations": 3,
-                      "pool": {"slots": 1, "backends": ["inbox"]},
-                      "decision": {"alpha": 0.2, "looks": 4}, "full_test_command":
-                          f"python -c 'import kernel; assert kernel.{fails} == 60'", **fields})})
-    setup = campaigns_of.create(root / "w", root / "p" / "manifest.yaml")
-    for name in "ABC":
-        hand_in(setup, name)
-    return setup
-
-
-def hand_in(setup: Setup, name: str) -> None:
-    benchmark_case.patch(Path(setup.manifest.project) / "manifest.yaml",
-                        setup.folder.inbox / f"{name}.patch",
-                        kernel_py=KERNEL.replace(f"{name} = 60.0", GAINS[name]))
-
-
-def kept(setup: Setup) -> list[str]:
-    """Return the kept commits, in order."""
-    with reading(setup) as reader:
-        return [d.commit for d in history.read(reader, setup.id).keeps]
-
-
-def best(setup: Setup) -> str:
-    """Return the best commit, after checking that journal, clone and files agree on it."""
-    noted = (setup.folder.path / "BEST_COMMIT").read_text().strip()
-    assert noted == setup.repo.best == campaign(setup).best_commit
-    with reading(setup) as reader:
-        assert history.read(reader, setup.id).best == noted
-    user = setup.repo.project
-    assert repos.git(user, "rev-parse", f"refs/heads/optimize/{setup.id}") == noted
-    return noted
-
-
-def events(setup: Setup, kind: str) -> list[dict[str, Any]]:
-    with reading(setup) as reader:
-        return [json.loads(event.payload) for event in reader.events_of(setup.id, kind)]
 
 
 def headlines(setup: Setup) -> dict[str, bool]:
@@ -93,8 +43,8 @@ def headlines(setup: Setup) -> dict[str, bool]:
 def test_newest_passing_commit_becomes_best(tmp_path: Path) -> None:
     setup = create(tmp_path, "C")
     assert run(setup).error is None
-    first, second, third = kept(setup)
-    assert best(setup) == second
+    first, second, third = kept_commits(setup)
+    assert checked_best(setup) == second
     assert headlines(setup) == {third[:12]: False, second[:12]: True}
     assert 1.6 < (campaign(setup).speedup or 0.0) < 1.7  # 240 against 145, measured
     ended = campaign(setup)
@@ -130,8 +80,8 @@ def test_newest_passing_commit_becomes_best(tmp_path: Path) -> None:
     hand_in(setup, "D")  # and the line goes on from there, be it after a kill in its next keep
     assert killed(setup, "keep.push") == -signal.SIGKILL
     assert run(setup).error is None and events(setup, "warning") == []
-    fourth = kept(setup)[-1]
-    assert best(setup) == fourth
+    fourth = kept_commits(setup)[-1]
+    assert checked_best(setup) == fourth
     assert setup.repo.log(fourth, setup.repo.base) == [first, second, fourth]
     assert "final acceptance" not in campaign(setup).reason and len(events(setup, "rollback")) == 1
 
@@ -140,8 +90,8 @@ def test_newest_passing_commit_becomes_best(tmp_path: Path) -> None:
 def test_earlier_commits_are_measured_until_one_passes(tmp_path: Path) -> None:
     setup = create(tmp_path, "B")
     assert run(setup).error is None
-    first, second, third = kept(setup)
-    assert best(setup) == first
+    first, second, third = kept_commits(setup)
+    assert checked_best(setup) == first
     assert headlines(setup) == {third[:12]: False, second[:12]: False, first[:12]: True}
     assert campaign(setup).reason.endswith("which passes it; 1 more failed it")
 
@@ -150,7 +100,7 @@ def test_earlier_commits_are_measured_until_one_passes(tmp_path: Path) -> None:
 def test_baseline_becomes_best_if_no_commit_passes(tmp_path: Path) -> None:
     setup = create(tmp_path, "A", e2e_command="python -c 'raise SystemExit(3)'")
     assert run(setup).error is None
-    assert best(setup) == setup.repo.base
+    assert checked_best(setup) == setup.repo.base
     assert campaign(setup).speedup is None and len(headlines(setup)) == 3
     assert "rolled back to the baseline: no kept commit is known to pass it; 2 more failed it" in \
         campaign(setup).reason
@@ -164,7 +114,7 @@ def test_rollback_measures_only_while_time_remains(tmp_path: Path,
     monkeypatch.setattr(Planner, "may_accept", lambda _: False)
     setup = create(tmp_path, "C")
     assert run(setup).error is None
-    assert best(setup) == setup.repo.base and len(headlines(setup)) == 1
+    assert checked_best(setup) == setup.repo.base and len(headlines(setup)) == 1
     assert campaign(setup).reason.endswith("no kept commit is known to pass it; 2 could not be "
                                            "tried")
 
@@ -194,7 +144,7 @@ def test_killed_rollback_is_finished_by_next_engine(tmp_path: Path, step: str) -
     lock.touch()
     os.utime(lock, (1.0, 1.0))
     assert run(setup).error is None
-    assert best(setup) == kept(setup)[1]
+    assert checked_best(setup) == kept_commits(setup)[1]
     assert len(events(setup, "rollback")) == 1 and events(setup, "warning") == []
     assert campaign(setup).state == "finished"
     assert campaign(setup).reason.endswith("which passes it")
@@ -218,7 +168,7 @@ def test_user_branch_that_moved_on_is_not_reset(tmp_path: Path) -> None:
     assert repos.git(user, "rev-parse", branch) == mine
     [warning] = events(setup, "warning")
     assert "it has moved since the campaign last pushed to it" in warning["message"]
-    assert setup.repo.best == kept(setup)[1] != before
+    assert setup.repo.best == kept_commits(setup)[1] != before
 
 
 def run_until_recorded(setup: Setup) -> str:
@@ -243,7 +193,7 @@ def test_ending_rollback_ends_campaign_after_another_stop(
     assert run(setup).error is None
     assert campaign(setup).state == "finished"
     assert campaign(setup).reason.endswith("which passes it")
-    assert len(events(setup, "e2e")) == 1 and best(setup) == kept(setup)[1]
+    assert len(events(setup, "e2e")) == 1 and checked_best(setup) == kept_commits(setup)[1]
     with reading(setup) as reader:
         assert [r.n for r in reader.rounds(setup.id)] == [1, 2]
 
@@ -267,7 +217,7 @@ def test_best_without_verdict_is_not_accepted(tmp_path: Path,
         harness.setattr(EngineContext, "verdict", faulty)
         assert run(setup).error is None
     now = campaign(setup)
-    assert best(setup) != before.best_commit and now.state == "finished"
+    assert checked_best(setup) != before.best_commit and now.state == "finished"
     assert (now.speedup, now.speedup_low, now.speedup_high) == (None, None, None)
     assert now.doubt == acceptance.UNKNOWN and now.outcome.endswith(f"; {now.doubt}")
     assert "What was kept is not accepted" in setup.folder.report.read_text()
@@ -294,7 +244,7 @@ def test_approval_belongs_to_last_round(tmp_path: Path) -> None:
     with reading(setup) as reader:
         past = history.read(reader, setup.id)
     assert [d.round for d in past.keeps] == [2]
-    assert past.best_after(1) == past.base and past.best_after(2) == best(setup)
+    assert past.best_after(1) == past.base and past.best_after(2) == checked_best(setup)
 
 
 @pytest.mark.slow
@@ -325,5 +275,5 @@ def test_keep_after_campaign_end_is_accepted_too(tmp_path: Path) -> None:
     [waiting] = [one for one in campaigns.candidates(setup, "waiting")]
     request(setup.workspace, setup.id, "approve", by="eve", candidate=waiting.id)
     assert run(setup, decide_only=True).error is None
-    assert best(setup) == setup.repo.base
+    assert checked_best(setup) == setup.repo.base
     assert len(events(setup, "rollback")) == 1

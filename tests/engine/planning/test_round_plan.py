@@ -7,27 +7,9 @@ from typing import Any
 
 import pytest
 
-from engine.journal.records import Bottleneck
 from engine.manifest.schema import CliSpec, PoolSpec
-from engine.planning.bottlenecks import TunableBottleneck
-from engine.planning.round_plan import PlanInputs, SlotKindStats, plan, planned_share
-from harness.search.space.knobs import Knob
-
-KNOBS = tuple(Knob(name=name, line=n, value=1, choices=(1, 2)) for n, name in enumerate("ABC", 1))
-AGENT = CliSpec(name="agent", command="agent {prompt}")
-
-
-def tunable(rank: int, *names: str) -> TunableBottleneck:
-    return TunableBottleneck(knobs=names, bottleneck=Bottleneck(
-        campaign="c", round=2, rank=rank, id=f"b2.{rank}", kernel="k", config_class="tall",
-        limiter="memory", metric="% of roofline", value=12.0, detail="slow", advice="move less"))
-
-
-def plan_inputs(**fields: Any) -> PlanInputs:
-    defaults: dict[str, Any] = {
-        "campaign": "c", "round": 2, "slots": 4, "pool": PoolSpec(), "knobs": KNOBS,
-        "bottlenecks": (tunable(1, "A", "B"), tunable(2, "C"))}
-    return PlanInputs(**(defaults | fields))
+from engine.planning.round_plan import SlotKindStats, plan, planned_share
+from tests.support.plan_case import AGENT, plan_inputs
 
 
 @pytest.mark.parametrize(("fields", "share"), [

@@ -10,10 +10,10 @@ from engine.journal.read import Reader
 from engine.journal.write import Writer
 from engine.records.writer import Records
 from harness.verdict import Row
-from tests.engine.records.test_records_pages import rows
 from tests.support import records_case as case
 from tests.support import samples
 from tests.support.command_line import kopt
+from tests.support.page_case import rows
 from tests.support.records_case import KEPT
 
 SECOND = "l" * 40

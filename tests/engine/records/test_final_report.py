@@ -21,7 +21,7 @@ from engine.records.writer import Records
 from harness.verdict import Row
 from tests.support import records_case as case
 from tests.support import samples
-from tests.support.command_line import NAME, kopt, told, write_campaign
+from tests.support.command_line import NAME, error_text, kopt, write_campaign
 from tests.support.records_case import KEPT
 
 HOSTILE = "</title></style><script>alert('1')</script>" \
@@ -219,4 +219,4 @@ def test_kopt_report_writes_the_page(tmp_path: Path) -> None:
     assert file.read_text() == shown and shown.startswith("<!doctype html>\n")
     assert "2.50x" in Page(shown).text
     done = kopt("report", NAME, "-o", str(tmp_path / "no" / "r.md"), workspace=tmp_path)
-    assert done.returncode == 3 and "cannot write the report" in told(done)
+    assert done.returncode == 3 and "cannot write the report" in error_text(done)

@@ -16,22 +16,15 @@ from engine.journal.write import Writer
 from engine.manifest.schema import TargetSpec
 from engine.markdown import line, stamp, table
 from engine.records.writer import Records
-from engine.split.languages import conditions
-from engine.split.languages.c_language import C
-from engine.split.languages.dispatch import Branch, DispatchBlock
 from engine.split.languages.python_language import Python
 from harness.benchmark.spec.command_target import CheckColumn
 from harness.verdict import Evidence, Row, Verdict
-from tests.engine.split import test_split_python
 from tests.support import records_case as case
-from tests.support import samples
+from tests.support import samples, split_python_case
+from tests.support.page_case import SPLIT, rows
 from tests.support.records_case import BENCHMARK, KEPT, TEST
 from tests.support.split_case import group
 
-SPLIT = C().dispatcher(
-    DispatchBlock(entry="pa", default="pa_0", at=0, branches=(Branch(
-        condition=conditions.parse("block_size >= 1024 && mtp == 1"), kernel="pa_1",
-        note="block_size=1024,mtp=1"),)), C().items("void pa_0(int block_size, int mtp) {}")[0])
 Recorded = tuple[Records, Reader, Writer]
 HOSTILE = "<img src=x onerror=alert(1)> | [click](http://evil) \x1b[2J`rm`\n# heading\n\n| a | b |"
 
@@ -41,18 +34,6 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     records, reader, writer = case.record_campaign(tmp_path_factory.mktemp("campaign"))
     records.write_all(reader)
     return records, reader, writer
-
-
-def rows(text: str) -> list[dict[str, str]]:
-    """Return the rows of a page's first table, by column."""
-    lines = [line for line in text.splitlines() if line.startswith("| ")]
-    head = _cells(lines[0])
-    return [dict(zip(head, _cells(line), strict=True)) for line in lines[1:]
-            if len(_cells(line)) == len(head)]
-
-
-def _cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.strip("|").split("|")]
 
 
 @pytest.mark.parametrize(("field", "column", "expected"), [
@@ -122,8 +103,8 @@ def test_split_shows_which_class_takes_which_kernel(tmp_path: Path) -> None:
 @pytest.mark.parametrize("language", ["python", "triton"])
 def test_split_of_python_source_is_shown(tmp_path: Path, language: str) -> None:
     """kopt writes the split in comments of the source's own language."""
-    source = test_split_python.divided(
-        test_split_python.KERNEL, group("context <= 64", {"context": 64}, TILE=4),
+    source = split_python_case.divided(
+        split_python_case.KERNEL, group("context <= 64", {"context": 64}, TILE=4),
         language=Python(language))
     records, writer = case.begin(tmp_path)
     writer.start_round(samples.round_(2))

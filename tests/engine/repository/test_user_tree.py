@@ -10,18 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from engine.journal.write import Writer
 from engine.lineage import commit as keep
 from engine.repository import project
 from engine.repository.campaign_repo import BEST_FILE, CampaignRepo
-from engine.repository.change import Change
 from engine.repository.git import Git, GitFailed
 from harness.errors import EnvironmentFault, InputError, KoptError, Refused
 from kopt_tui.cli import user_repository
-from tests.support import repos, samples
-from tests.support.command_line import NAME, kopt, told
+from tests.support import repos
+from tests.support.command_line import NAME, error_text, kopt
+from tests.support.kept_campaign_case import BRANCH, advance, campaign, change
 
-BRANCH = f"optimize/{NAME}"
 MINE = repos.edited(repos.KERNEL, 3, "// mine")
 THEIRS = repos.edited(repos.KERNEL, 3, "// theirs")
 
@@ -116,20 +114,6 @@ def everything(user: Path) -> dict[str, tuple[bytes, int, int]]:
     return found
 
 
-def change(repo: CampaignRepo, line: int = 20) -> Change:
-    tree = repo.worktree("s", repo.best)
-    text = (tree / "kernel.c").read_text()
-    (tree / "kernel.c").write_text(repos.edited(text, line, f"faster_{line}();"))
-    return repo.capture(tree, repo.best)
-
-
-def advance(repo: CampaignRepo, line: int = 20) -> str:
-    best = repo.best
-    commit = repo.commit(best, change(repo, line).tree, f"faster {line}")
-    assert repo.advance(best, commit)
-    return commit
-
-
 @pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
 def test_campaign_does_not_touch_user_tree(tmp_path: Path,
                                            state: Callable[[Path], None]) -> None:
@@ -160,22 +144,6 @@ def test_locked_user_branch_is_reported_and_gain_kept(tmp_path: Path, name: str)
     assert repo.publish() == "" and repos.git(user, "rev-parse", BRANCH) == commit
 
 
-def campaign(tmp_path: Path, *, publishes: bool = True) -> tuple[Path, CampaignRepo]:
-    """Make a finished campaign with one kept commit: repository, folder and journal."""
-    user = repos.project(tmp_path / "user")
-    repo = CampaignRepo.create(tmp_path / "w" / NAME, NAME, user, publishes=publishes)
-    base, commit = repo.base, advance(repo)
-    assert repo.publish() == ""
-    writer = Writer(tmp_path / "w")
-    writer.add_campaign(samples.campaign(
-        NAME, path=str(repo.folder), project=str(user), base_commit=base, best_commit=commit,
-        state="finished"))
-    writer.close()
-    (repo.folder / "manifest.yaml").write_text(
-        f"target_op: rmsnorm\nproject: {user}\ngit_commit: {str(publishes).lower()}\n")
-    return user, repo
-
-
 @pytest.mark.parametrize(("state", "words"), [
     (dirty, "are not committed"), (staged, "are not committed"), (rebasing, "a rebase is under"),
     (merging, "a merge is under way"), (merging_without_a_change, "a merge is under way"),
@@ -198,7 +166,7 @@ def test_refused_merge_keeps_users_own_merge(tmp_path: Path, form: str) -> None:
     merging_without_a_change(user)
     before = everything(user)
     done = kopt("merge", "--as", form, workspace=tmp_path / "w")
-    assert done.returncode == 1 and "a merge is under way" in told(done)
+    assert done.returncode == 1 and "a merge is under way" in error_text(done)
     assert everything(user) == before
 
 
@@ -218,7 +186,7 @@ def test_git_commit_false_offers_patch_and_explicit_merge(tmp_path: Path) -> Non
     user, repo = campaign(tmp_path, publishes=False)
     before = everything(user)
     done = kopt("merge", workspace=tmp_path / "w")
-    assert done.returncode == 1 and "git_commit: false" in told(done)
+    assert done.returncode == 1 and "git_commit: false" in error_text(done)
     printed = kopt("merge", "--patch", workspace=tmp_path / "w").stdout
     assert everything(user) == before and repos.git(user, "branch", "--list", BRANCH) == ""
     (tmp_path / "out.patch").write_text(printed)
@@ -234,7 +202,7 @@ def test_patch_does_not_need_project(tmp_path: Path) -> None:
     shutil.rmtree(user)
     assert "+faster_20();" in kopt("merge", "--patch", workspace=tmp_path / "w").stdout
     done = kopt("merge", workspace=tmp_path / "w")
-    assert done.returncode == 3 and "folder is gone" in told(done)
+    assert done.returncode == 3 and "folder is gone" in error_text(done)
 
 
 # what is deleted in the middle

@@ -12,14 +12,7 @@ from engine.repository.campaign_repo import CampaignRepo
 from engine.rounds import disk_space
 from harness.errors import EnvironmentFault
 from tests.support import repos
-
-KIB = 1024
-
-
-def fill(path: Path, kib: int) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(os.urandom(kib * KIB))
-    return path
+from tests.support.paths import KIB, fill
 
 
 def campaign(root: Path, *trees: str) -> Path:

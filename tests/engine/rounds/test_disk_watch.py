@@ -11,8 +11,8 @@ import pytest
 
 from engine.rounds import disk_space
 from engine.rounds.disk_space import DiskWatch
-from tests.engine.rounds.test_disk_space import KIB, fill
 from tests.support import campaigns
+from tests.support.paths import KIB, fill
 
 
 def test_slot_that_has_written_most_is_ended(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_worker_that_fills_the_disk_is_ended(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk_space, "INTERVAL_S", 0.2)
     command = "sh -c 'dd if=/dev/zero of={worktree}/junk bs=1M count=80; sleep 500' {prompt}"
-    setup = campaigns.given(tmp_path, budget={"pairs": 4, "disk_gb": 0.05}, pool={
+    setup = campaigns.create_with_patch(tmp_path, budget={"pairs": 4, "disk_gb": 0.05}, pool={
         "slots": 2, "workers": 2, "backends": ["inbox", "cli"],
         "cli": [{"name": "writer", "command": command}]})
     began = time.monotonic()

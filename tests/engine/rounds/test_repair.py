@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from engine.campaign.setup import Setup
 from engine.history import history
 from engine.rounds import repair
 from harness.verdict import Evidence, Row, Verdict, rejected
 from tests.support import campaigns
-from tests.support.paths import SUPPORT
-
-AGENT = SUPPORT / "mending_agent.py"
-
-
-def create(root: Path, *words: str, **fields: Any) -> Setup:
-    command = " ".join(["{python}", str(AGENT), "{prompt}", *words])
-    return campaigns.create(root, pool={
-        "slots": 1, "workers": 1, "backends": ["cli"],
-        "cli": [{"name": "mender", "command": command, "cost": 1.0}]}, **fields)
-
-
-def decisions(setup: Setup) -> list[tuple[str, str]]:
-    with campaigns.reading(setup) as reader:
-        return [(d.kind, d.reason) for d in reversed(reader.decisions(setup.id))]
+from tests.support.repair_case import create, decisions
 
 
 def test_wrong_candidate_is_repaired_and_kept(tmp_path: Path) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,21 +13,8 @@ from engine.campaign.setup import Setup
 from engine.journal.write import request
 from engine.judge import candidate
 from engine.repository.campaign_repo import CampaignRepo
-from tests.engine.rounds.test_repair import create, decisions
-from tests.engine.run import test_kill_command_campaign
 from tests.support import campaigns
-from tests.support.paths import ROOT
-
-ROOT = ROOT
-
-
-def start(setup: Setup, **env: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "engine.run.host", str(setup.workspace), setup.id],
-        env={**os.environ, **env},
-        cwd=ROOT,
-        start_new_session=True,
-    )
+from tests.support.repair_case import create, decisions, same_when_killed, start_engine
 
 
 def kill(setup: Setup, running: subprocess.Popen[bytes]) -> None:
@@ -52,7 +37,7 @@ def test_killed_repair_resumes_as_the_same_attempt(tmp_path: Path) -> None:
     hold = tmp_path / "hold"
     hold.touch()
     setup = create(tmp_path, "--hold", str(hold))
-    running = start(setup)
+    running = start_engine(setup)
     campaigns.until(lambda: len(decisions(setup)) == 2 and campaigns.slots(setup)["fixed"][0] ==
                     "working" and any("mending_agent" in one for one in
                                       campaigns.processes(setup.workspace)))
@@ -76,7 +61,7 @@ def test_killed_repair_resumes_as_the_same_attempt(tmp_path: Path) -> None:
 def test_kills_after_every_decision_add_no_attempt(tmp_path: Path) -> None:
     setup = create(tmp_path, "--never")
     for count in (1, 2, 3):
-        assert start(setup, KOPT_FAILPOINT="second-try.begun").wait(120) == -signal.SIGKILL
+        assert start_engine(setup, KOPT_FAILPOINT="second-try.begun").wait(120) == -signal.SIGKILL
         assert [kind for kind, _ in decisions(setup)] == ["repair"] * count
     assert campaigns.run(setup).error is None
     assert [kind for kind, _ in decisions(setup)] == ["repair", "repair", "repair", "reject"]
@@ -88,7 +73,7 @@ def test_kills_after_every_decision_add_no_attempt(tmp_path: Path) -> None:
 def test_controls_are_read_while_a_repair_is_checked_out(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = create(tmp_path)
-    assert start(setup, KOPT_FAILPOINT="second-try.begun").wait(120) == -signal.SIGKILL
+    assert start_engine(setup, KOPT_FAILPOINT="second-try.begun").wait(120) == -signal.SIGKILL
     [one] = campaigns.candidates(setup)
     wrong = candidate.load(setup, one).tree
     shutil.rmtree(setup.folder.trees)
@@ -115,7 +100,7 @@ def applied(setup: Setup, control: int) -> bool:
 @pytest.mark.slow
 def test_captured_candidate_is_judged_and_repaired_after_a_kill(tmp_path: Path) -> None:
     setup = create(tmp_path)
-    running = start(setup)
+    running = start_engine(setup)
     campaigns.until(lambda: campaigns.candidates(setup, "captured"))
     kill(setup, running)
     assert campaigns.run(setup).error is None
@@ -126,7 +111,7 @@ def test_captured_candidate_is_judged_and_repaired_after_a_kill(tmp_path: Path) 
 @pytest.mark.slow
 def test_repair_beyond_a_reduced_budget_is_not_resumed(tmp_path: Path) -> None:
     setup = create(tmp_path, "--never", budget={"pairs": 4, "cost": 2.5})
-    assert start(setup, KOPT_FAILPOINT="second-try.begun").wait(120) == -signal.SIGKILL
+    assert start_engine(setup, KOPT_FAILPOINT="second-try.begun").wait(120) == -signal.SIGKILL
     assert campaigns.run(setup).error is None
     assert [kind for kind, _ in decisions(setup)] == ["repair"]
     stage, detail = campaigns.slots(setup)["fixed"]
@@ -141,32 +126,6 @@ attempt = Path(sys.argv[1]).read_text().partition("Repair, attempt ")[2][:1]
 wrong = {"": "return 1", "1": "return 2"}.get(attempt, "return 0")
 Path("kernel.py").write_text("COST = 80.0\\n\\ndef err(m):\\n    " + wrong + "\\n")
 """
-
-
-def same_when_killed(root: Path, by_command: str, kinds: list[str]) -> None:
-    """Compare a campaign whose agent's second tries are each killed with one that is not killed:
-    where every measurement and the clock are the same, killed engines leave no trace.
-    """
-    agent = root / "agent.py"
-    agent.write_text(by_command)
-    manifest = {**test_kill_command_campaign.MANIFEST, "max_iterations": 1, "pool": {
-        "slots": 1, "workers": 1, "backends": ["cli"], "cli": [
-            {"name": "mender", "command": f"{{python}} {agent} {{prompt}}"}]}}
-    found = {}
-    for name, kills in (("undisturbed", 0), ("killed", kinds.count("repair"))):
-        with pytest.MonkeyPatch.context() as given:
-            given.setattr(test_kill_command_campaign, "MANIFEST", manifest)
-            setup = test_kill_command_campaign.create(root / name)
-        for path in setup.folder.inbox.iterdir():
-            path.unlink()
-        for _ in range(kills):
-            with pytest.MonkeyPatch.context() as given:
-                given.setenv("KOPT_FAILPOINT", "second-try.begun")
-                assert test_kill_command_campaign.host(setup).wait(120) == -signal.SIGKILL
-        assert test_kill_command_campaign.host(setup).wait(120) == 0
-        assert [kind for kind, _ in decisions(setup)] == kinds
-        found[name] = test_kill_command_campaign.records(setup)
-    assert found["killed"] == found["undisturbed"] and len(found["killed"]) >= 7
 
 
 @pytest.mark.slow

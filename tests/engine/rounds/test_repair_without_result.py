@@ -10,10 +10,9 @@ import pytest
 
 from engine.campaign.setup import Setup
 from engine.rounds import repair
-from tests.engine.rounds.test_repair import decisions
-from tests.engine.rounds.test_repair_resumed import same_when_killed, start
-from tests.engine.rounds.test_split_retry import TASK, entry
 from tests.support import campaigns
+from tests.support.divergent_candidate import TASK, entry
+from tests.support.repair_case import decisions, same_when_killed, start_engine
 
 AGENT = """\
 import re, sys
@@ -85,7 +84,7 @@ def test_every_attempt_is_paid_from_the_budget(tmp_path: Path) -> None:
 def test_kill_after_each_attempt_resumes_the_same_attempt(tmp_path: Path) -> None:
     setup = create(tmp_path, WRONG, "exits", "exits", RIGHT)
     for count in (1, 2, 3):
-        assert start(setup, KOPT_FAILPOINT="second-try.begun").wait(120) == -signal.SIGKILL
+        assert start_engine(setup, KOPT_FAILPOINT="second-try.begun").wait(120) == -signal.SIGKILL
         assert [kind for kind, _ in decisions(setup)] == ["repair"] * count
     assert campaigns.run(setup).error is None
     assert [kind for kind, _ in decisions(setup)] == ["repair"] * 3 + ["keep"]

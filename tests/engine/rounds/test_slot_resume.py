@@ -23,9 +23,8 @@ from engine.lineage.promote import Keeper
 from engine.rounds.slots import RoundSlots
 from engine.task import Task
 from harness.formats import yaml_document
-from tests.engine.lineage.test_rollback import GAINS, KERNEL
-from tests.engine.run import test_kill_command_campaign
-from tests.support import benchmark_case, campaigns, clocked_host, repos
+from tests.support import benchmark_case, campaigns, clocked_host, killed_campaign, repos
+from tests.support.rollback_case import GAINS, KERNEL
 
 GAIN_A, GAIN_B = (KERNEL.replace(f"{name} = 60.0", GAINS[name]) for name in "AB")
 TASK = Task(slot="fixed", kind="fixed", backend="cli", hypothesis="h", bottleneck="", seed=1,
@@ -34,8 +33,8 @@ TASK = Task(slot="fixed", kind="fixed", backend="cli", hypothesis="h", bottlenec
 
 def create(root: Path, handed_in: dict[str, dict[str, str]], **fields: Any) -> Setup:
     """Create the same campaign every time, with patches that replace files."""
-    manifest = {**test_kill_command_campaign.MANIFEST, "max_iterations": 1, **fields}
-    repos.project(root / "p", {"bench.py": test_kill_command_campaign.BENCH, "kernel.py": KERNEL,
+    manifest = {**killed_campaign.MANIFEST, "max_iterations": 1, **fields}
+    repos.project(root / "p", {"bench.py": killed_campaign.BENCH, "kernel.py": KERNEL,
                                "manifest.yaml": yaml_document.dump(manifest)})
     with pytest.MonkeyPatch.context() as clock:
         clock.setattr(time, "time", lambda: clocked_host.AT)
@@ -64,11 +63,11 @@ def same_when_killed(root: Path, handed_in: dict[str, dict[str, str]], kills: tu
         for step in steps:
             with pytest.MonkeyPatch.context() as given:
                 given.setenv("KOPT_FAILPOINT", step)
-                assert test_kill_command_campaign.host(setup).wait(120) == -signal.SIGKILL, step
-        assert test_kill_command_campaign.host(setup).wait(120) == 0
+                assert killed_campaign.host(setup).wait(120) == -signal.SIGKILL, step
+        assert killed_campaign.host(setup).wait(120) == 0
         assert not campaigns.candidates(setup, "captured", "keeping")
         made[name] = (campaigns.slots(setup), [(d.kind, d.reason) for d in decisions(setup)],
-                      test_kill_command_campaign.records(setup))
+                      killed_campaign.records(setup))
     assert made["killed"] == made["undisturbed"] and len(made["killed"][2]) >= 7
     return setup
 
@@ -77,7 +76,7 @@ def same_when_killed(root: Path, handed_in: dict[str, dict[str, str]], kills: tu
 def test_kill_between_decision_and_slot_leaves_no_trace(tmp_path: Path) -> None:
     setup = same_when_killed(tmp_path, {
         "a": {"kernel_py": GAIN_A}, "b": {"kernel_py": GAIN_B},
-        "frozen": {"bench_py": test_kill_command_campaign.BENCH + "# mine\n"},
+        "frozen": {"bench_py": killed_campaign.BENCH + "# mine\n"},
         "slower": {"kernel_py": KERNEL.replace("D = 60.0", "D = 90.0")},
     }, ("decided.reject", "decided.regression", "retry.captured"))
     stages = sorted(stage for stage, _ in campaigns.slots(setup).values())

@@ -19,17 +19,22 @@ from engine.task import RepairRequest, SplitRequest
 from engine.workers.cli import CliWorker
 from engine.workers.protocol import LOG
 from harness.verdict import Finding
-from tests.engine.rounds.test_repair import decisions
-from tests.engine.rounds.test_split_retry import TASK, entry, verdict
-from tests.engine.run import test_kill_command_campaign
-from tests.engine.workers import test_kernel_split
-from tests.support import campaigns, split_case
+from tests.support import campaigns, kernel_split_case, killed_campaign, split_case
+from tests.support.divergent_candidate import TASK, entry, verdict
+from tests.support.repair_case import decisions
 from tests.support.split_case import KERNEL
 
 DIVERGED = verdict(a="faster", b="slower", c="tie")
-WANTED = SplitRequest(candidate="c1", tree="", faster=("context=1024",), slower=("context=8",),
-                others=("context=64",), changed=("total.c", "src/wide.h"), deleted=("old.h",),
-                reason="a class loses 30.0%; needs a split")
+REQUEST = SplitRequest(
+    candidate="c1",
+    tree="",
+    faster=("context=1024",),
+    slower=("context=8",),
+    others=("context=64",),
+    changed=("total.c", "src/wide.h"),
+    deleted=("old.h",),
+    reason="a class loses 30.0%; needs a split",
+)
 
 
 @pytest.mark.parametrize(("paths", "split", "backends"), [
@@ -80,7 +85,7 @@ def prompt_of(folder: Path, wanted: SplitRequest, target: Any = split_case.TARGE
 
 
 def test_split_prompt_names_classes_and_dispatch_columns(tmp_path: Path) -> None:
-    prompt, folder = prompt_of(tmp_path, WANTED)
+    prompt, folder = prompt_of(tmp_path, REQUEST)
     for words in ("## Kernel split", str(folder), "- faster: context=1024\n",
                   "- slower: context=8\n", "- neither: context=64\n", "the default",
                   "dispatch on context", "a class loses 30.0%; needs a split",
@@ -91,15 +96,15 @@ def test_split_prompt_names_classes_and_dispatch_columns(tmp_path: Path) -> None
 
 
 def test_split_prompt_names_sizes_of_kernel_classes(tmp_path: Path) -> None:
-    request = msgspec.structs.replace(WANTED, faster=("large",), slower=("small",), others=(),
+    request = msgspec.structs.replace(REQUEST, faster=("large",), slower=("small",), others=(),
                                       deleted=())
-    prompt, _ = prompt_of(tmp_path, request, test_kernel_split.TARGET)
+    prompt, _ = prompt_of(tmp_path, request, kernel_split_case.TARGET)
     assert "- faster: large (n=40000)\n" in prompt and "- slower: small (n=60)\n" in prompt
     assert "dispatch on n," in prompt and "neither" not in prompt and "it deletes" not in prompt
 
 
 def test_repair_of_a_split_starts_from_the_split(tmp_path: Path) -> None:
-    prompt, _ = prompt_of(tmp_path, WANTED, repair=RepairRequest(
+    prompt, _ = prompt_of(tmp_path, REQUEST, repair=RepairRequest(
         attempt=1, of=3, candidate="c2", tree="", changed=(), deleted=(), complaint="wrong"))
     assert "## Repair, attempt 1 of 3" in prompt and "this folder holds your split of it" in prompt
 
@@ -125,13 +130,10 @@ def spoil(rows):
 
 def create(root: Path, agent: Path, *backends: str, rounds: int = 1) -> Setup:
     agent.write_text(AGENT)
-    given = test_kill_command_campaign.MANIFEST
-    manifest = {**given, "max_iterations": rounds, "kernel_source": "kernel.py",
+    manifest = {**killed_campaign.MANIFEST, "max_iterations": rounds, "kernel_source": "kernel.py",
                 "pool": {"slots": 1, "workers": 1, "backends": ["cli", *backends], "cli": [
                     {"name": "agent", "command": f"{{python}} {agent} {{prompt}}"}]}}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(test_kill_command_campaign, "MANIFEST", manifest)
-        setup = test_kill_command_campaign.create(root)
+    setup = killed_campaign.create(root, manifest)
     for path in setup.folder.inbox.iterdir():
         path.unlink()
     return setup
@@ -147,14 +149,14 @@ def test_agents_split_is_kept_and_kills_leave_no_trace(tmp_path: Path, backends:
         for _ in range(kills):
             with pytest.MonkeyPatch.context() as given:
                 given.setenv("KOPT_FAILPOINT", "second-try.begun")
-                assert test_kill_command_campaign.host(setup).wait(120) == -signal.SIGKILL
-        assert test_kill_command_campaign.host(setup).wait(120) == 0
+                assert killed_campaign.host(setup).wait(120) == -signal.SIGKILL
+        assert killed_campaign.host(setup).wait(120) == 0
         made = decisions(setup)
         assert [kind for kind, _ in made] == ["split"] * count + ["keep"], made
         assert made[count - 1][1].endswith("its agent is asked to split it")
         if count == 2:
             assert "not split: " in made[1][1]
-        found[name] = test_kill_command_campaign.records(setup)
+        found[name] = killed_campaign.records(setup)
     assert found["killed"] == found["undisturbed"]
 
 
@@ -164,7 +166,7 @@ def test_later_rounds_brief_what_needs_a_split(tmp_path: Path) -> None:
     setup = create(tmp_path, tmp_path / "agent.py", rounds=2)
     (tmp_path / "agent.py").write_text(AGENT.replace("1.0 if split else 1.5", "1.5").replace(
         "split =", "print(Path(sys.argv[1]).read_text())\nsplit ="))
-    assert test_kill_command_campaign.host(setup).wait(200) == 0
+    assert killed_campaign.host(setup).wait(200) == 0
     assert [kind for kind, _ in decisions(setup)] == ["split"]
     assert campaigns.slots(setup)["fixed"][0] == "repeat"
     logs = {n: "".join(path.read_text() for path in setup.folder.round(n).rglob("*.log"))

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.rounds.test_repair import decisions
-from tests.engine.rounds.test_repair_resumed import start
 from tests.support import campaigns
+from tests.support.repair_case import decisions, start_engine
 
 KERNEL = """\
 #include <stdint.h>
@@ -34,12 +33,12 @@ DIVERGES = KERNEL.replace("LARGE 64", "LARGE 2").replace("SMALL 16", "SMALL 256"
 
 @pytest.mark.slow
 def test_killed_split_is_finished_by_next_engine(tmp_path: Path) -> None:
-    setup = campaigns.given(
+    setup = campaigns.create_with_patch(
         tmp_path, kernel=KERNEL, pool={"slots": 1, "backends": ["inbox", "split"]},
         task={"classes": [{"name": "small", "shape": {"n": 3000}},
                           {"name": "large", "shape": {"n": 40000}}]})
     campaigns.hand_in(setup, DIVERGES)
-    assert start(setup, KOPT_FAILPOINT="second-try.begun").wait(120) == -signal.SIGKILL
+    assert start_engine(setup, KOPT_FAILPOINT="second-try.begun").wait(120) == -signal.SIGKILL
     [(kind, why)] = decisions(setup)
     assert kind == "split" and why.endswith("tried again for the classes that gain")
     assert campaigns.run(setup).error is None

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
-from engine.journal.records import Candidate
-from engine.judge.candidate import CandidateTree
-from engine.repository.patches.patch import FilePatch, Patch
 from engine.rounds import split_retry
 from engine.split import regions
 from engine.split.languages import conditions
@@ -20,9 +16,8 @@ from engine.split.merge import merge
 from engine.task import RepairRequest, SplitRequest, Task
 from engine.workers.kernel_split import SplitWorker, split_off
 from harness.errors import Refused
-from harness.verdict import Row, Verdict
-from tests.engine.workers import test_kernel_split
-from tests.support import split_case
+from tests.support import kernel_split_case, split_case
+from tests.support.divergent_candidate import TASK, entry, verdict
 from tests.support.split_case import built, divided, group, start, tile_taken
 
 OLD = split_case.KERNEL
@@ -31,8 +26,6 @@ WIDE = OLD.replace("#include <stdint.h>", "#include <stdint.h>\n#include <string
     "    double sum = 0;\n", "    double sum = 0, kept[1];\n    memset(kept, 0, sizeof kept);\n")
 """A change of an author: other code, other knobs, one more header."""
 ONCE = divided(OLD, group("context <= 8", {"context": 8, "heads": 1}, TILE=4))
-TASK = Task(slot="planned-1", kind="planned", backend="cli", hypothesis="wide tiles",
-            bottleneck="", seed=1, trials=0)
 SEARCH = msgspec.structs.replace(TASK, backend="search")
 
 
@@ -95,7 +88,7 @@ def test_class_name_selects_its_rows(name: str, wanted: tuple[dict[str, int], ..
     assert regions.corners(name) == wanted
 
 
-WANTED = {
+EXPECTED_CONDITIONS = {
     "values": (("context=1024", "context=4096"), ("context=8",), (), "context >= 1024"),
     "ranges": (("context>64",), ("context<=8", "8<context<=64"), (), "context >= 65"),
     "the middle of ranges": (("8<context<=64",), ("context<=8", "context>64"), (),
@@ -109,9 +102,9 @@ WANTED = {
 }
 
 
-@pytest.mark.parametrize("name", WANTED)
+@pytest.mark.parametrize("name", EXPECTED_CONDITIONS)
 def test_condition_is_derived_from_class_names(name: str) -> None:
-    faster, slower, others, wanted = WANTED[name]
+    faster, slower, others, wanted = EXPECTED_CONDITIONS[name]
     given = SplitRequest(candidate="c1", tree="", faster=faster, slower=slower, others=others)
     _, condition = split_off(OLD, WIDE, given, split_case.TARGET)
     assert str(condition) == wanted
@@ -124,10 +117,10 @@ def test_indistinguishable_classes_are_not_split() -> None:
 
 
 def test_kernel_classes_are_distinguished_by_sizes() -> None:
-    old = test_kernel_split.KERNEL
+    old = kernel_split_case.KERNEL
     given = SplitRequest(candidate="c1", tree="", faster=("large",), slower=("small",))
     text, condition = split_off(old, old.replace("TILE 64", "TILE 4096"), given,
-                                test_kernel_split.TARGET)
+                                kernel_split_case.TARGET)
     assert str(condition) == "n >= 40000" and len(C().read(text)[1]) == 1
 
 
@@ -142,21 +135,6 @@ def test_worker_writes_split_without_search(tmp_path: Path) -> None:
     assert report.ok and report.summary == \
         "candidate c1 where context >= 1024, the old kernel elsewhere"
     assert (Path(given.worktree) / "total.c").read_text() == merged(OLD, WIDE)
-
-
-def verdict(**outcomes: Any) -> Verdict:
-    return Verdict(valid=True, correct="broken" not in outcomes.values(), rows=tuple(
-        Row(config_class=name.replace("_", "="), correct=outcome != "broken", outcome=outcome)
-        for name, outcome in outcomes.items()))
-
-
-def entry(*paths: str) -> CandidateTree:
-    files = tuple(FilePatch(text="", old_path=path, new_path=path, names=(path,))
-                  for path in paths)
-    return CandidateTree(candidate=Candidate(
-        campaign="k", id="c1", round=2, slot="p", base_commit="b", base_tree="t", patch_path="",
-        patch_sha256="", hypothesis="", bottleneck="", state="verified", created_at=0.0),
-        patch=Patch(files=files), tree="t")
 
 
 AGAIN = {

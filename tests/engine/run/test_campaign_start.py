@@ -87,7 +87,7 @@ def test_canary_runs_once_cache_is_kept_and_commits_have_an_identity(tmp_path: P
 
 @pytest.mark.slow
 def test_disk_budget_ends_campaign_before_a_round(tmp_path: Path) -> None:
-    setup = kernels.given(tmp_path, budget={"pairs": 4, "disk_gb": 0.00001})
+    setup = kernels.create_with_patch(tmp_path, budget={"pairs": 4, "disk_gb": 0.00001})
     run(setup)
     ended = campaign(setup)
     assert ended.state == "failed" and "its budget is 10 KiB" in ended.reason

@@ -146,7 +146,7 @@ def ask_short(setup: Setup, verb: str, candidate: str, **expected: object) -> st
 
 
 def test_reviewed_candidate_is_decided_while_engine_runs(tmp_path: Path) -> None:
-    setup = campaigns.given(tmp_path, approval="review", max_iterations=3)
+    setup = campaigns.create_with_patch(tmp_path, approval="review", max_iterations=3)
     with campaigns.running(setup):
         campaigns.until(lambda: campaigns.slots(setup))
         ask(setup, "pause")
@@ -166,7 +166,7 @@ def test_reviewed_candidate_is_decided_while_engine_runs(tmp_path: Path) -> None
 
 
 def test_flagged_candidate_waits_and_can_be_rejected(tmp_path: Path) -> None:
-    setup = campaigns.given(tmp_path, approval="flagged")
+    setup = campaigns.create_with_patch(tmp_path, approval="flagged")
     campaigns.run(setup)
     assert campaigns.campaign(setup).state == "waiting"
     candidate = waiting(setup)[0]

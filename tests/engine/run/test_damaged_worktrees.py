@@ -28,7 +28,7 @@ def mine(user: Path) -> dict[str, tuple[bytes, int]]:
 ], ids=["vandal", "litterer"])
 def test_gain_survives_damaged_worktrees_and_locks(tmp_path: Path, company: str,
                                                   stages: set[str]) -> None:
-    setup = campaigns.given(tmp_path, pool={
+    setup = campaigns.create_with_patch(tmp_path, pool={
         "slots": 3, "workers": 1, "backends": ["inbox", "cli"],
         "cli": [{"name": "guest", "command": f"sh -c '{company}' {{prompt}}"}]})
     user = setup.repo.project

@@ -24,7 +24,7 @@ from tests.support.campaigns import reading, run
 @pytest.mark.slow
 def test_approval_after_the_end_writes_its_own_stop_summary(tmp_path: Path) -> None:
     """The whole program runs with the approved candidate, and all records have its result."""
-    setup = campaigns.given(tmp_path, approval="review", e2e_command="python -c pass")
+    setup = campaigns.create_with_patch(tmp_path, approval="review", e2e_command="python -c pass")
     assert run(setup).error is None
     [one] = campaigns.candidates(setup, "waiting")
     with reading(setup) as reader:
@@ -99,7 +99,9 @@ def test_run_without_enough_time_is_no_verdict_on_best() -> None:
 @pytest.mark.slow
 def test_slow_program_does_not_lose_the_gain(tmp_path: Path) -> None:
     """It gets the wall time that is left, is due again later, and the campaign ends normally."""
-    setup = campaigns.given(tmp_path, budget={"pairs": 4, "wall_s": 60.0}, e2e_command="sleep 100")
+    setup = campaigns.create_with_patch(
+        tmp_path, budget={"pairs": 4, "wall_s": 60.0}, e2e_command="sleep 100"
+    )
     assert run(setup).error is None
     found = campaigns.campaign(setup)
     assert found.state == "finished" and found.best_commit != found.base_commit and found.speedup

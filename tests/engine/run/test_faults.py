@@ -20,7 +20,7 @@ from tests.support import campaigns, repos
 WIDE = "".join(f"{n}, " for n in range(300))
 
 
-def told(words: list[str], workspace: Path, **env: str) -> tuple[int, str]:
+def run_refused(words: list[str], workspace: Path, **env: str) -> tuple[int, str]:
     """Run kopt; return its exit code and its one line on stderr."""
     code, _, err = campaigns.ended(campaigns.kopt(*words, workspace=workspace, **env))
     assert "Traceback" not in err
@@ -81,7 +81,7 @@ def test_bad_input_is_one_line_and_exit_code(
         tmp_path: Path, breaking: Callable[[Path], None], code: int, words: str) -> None:
     manifest = campaigns.project(tmp_path / "p")
     breaking(manifest.parent)
-    got, line = told(["run", str(manifest)], tmp_path / "w")
+    got, line = run_refused(["run", str(manifest)], tmp_path / "w")
     assert (got, words in line) == (code, True), line
     nothing_begun(tmp_path / "w")
 
@@ -90,22 +90,22 @@ def test_empty_repository_is_refused(tmp_path: Path) -> None:
     manifest = campaigns.project(tmp_path / "p")
     shutil.rmtree(tmp_path / "p" / ".git")
     repos.git(tmp_path / "p", "init", "-q")
-    code, line = told(["run", str(manifest)], tmp_path / "w")
+    code, line = run_refused(["run", str(manifest)], tmp_path / "w")
     assert code == 2 and "no commit yet" in line
 
 
 def test_missing_compiler_is_refused(tmp_path: Path) -> None:
     manifest = campaigns.project(tmp_path / "p")
-    code, line = told(["run", str(manifest)], tmp_path / "w",
-                      PATH=without_compiler(tmp_path / "bin"))
+    code, line = run_refused(["run", str(manifest)], tmp_path / "w",
+                             PATH=without_compiler(tmp_path / "bin"))
     assert code == 3 and "no C compiler found" in line
     nothing_begun(tmp_path / "w")
 
 
 def test_compiler_lost_during_campaign_fails_it(tmp_path: Path) -> None:
     setup = campaigns.create(tmp_path)
-    code, line = told(["run", "--here", setup.id], setup.workspace,
-                      PATH=without_compiler(tmp_path / "bin"))
+    code, line = run_refused(["run", "--here", setup.id], setup.workspace,
+                             PATH=without_compiler(tmp_path / "bin"))
     assert code == 3 and "no C compiler found" in line
     campaign = campaigns.campaign(setup)
     assert campaign.state == "failed" and "no C compiler" in campaign.reason
@@ -117,7 +117,7 @@ def test_compiler_lost_during_campaign_fails_it(tmp_path: Path) -> None:
 def test_unwritable_workspace_is_refused(tmp_path: Path) -> None:
     manifest = campaigns.project(tmp_path / "p")
     (tmp_path / "file").write_text("")
-    code, line = told(["run", str(manifest)], tmp_path / "file" / "w")
+    code, line = run_refused(["run", str(manifest)], tmp_path / "file" / "w")
     assert code == 3 and line.startswith("kopt: ")
 
 
@@ -140,7 +140,7 @@ def test_unwritable_workspace_is_refused(tmp_path: Path) -> None:
 def test_bad_baseline_fails_campaign(tmp_path: Path, given: dict[str, Any], code: int,
                                     words: str) -> None:
     manifest = campaigns.project(tmp_path / "p", **given)
-    got, line = told(["run", "--here", str(manifest)], tmp_path / "w")
+    got, line = run_refused(["run", "--here", str(manifest)], tmp_path / "w")
     assert (got, words in line) == (code, True), line
     assert line.isprintable()
     reader = Reader(tmp_path / "w")

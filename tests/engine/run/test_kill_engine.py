@@ -113,7 +113,7 @@ def complete(setup: Setup) -> None:
 @pytest.mark.parametrize("step", [
     "keep.keeping", pytest.param("keep.kept", marks=pytest.mark.slow)])  # all steps: test_keep
 def test_host_killed_during_keep_resumes_without_loss(tmp_path: Path, step: str) -> None:
-    setup = campaigns.given(tmp_path)  # nothing else is left to do after the resume
+    setup = campaigns.create_with_patch(tmp_path)  # nothing else is left to do after the resume
     died = subprocess.run([sys.executable, "-m", "engine.run.host", str(setup.workspace), setup.id],
                           env={**os.environ, "KOPT_FAILPOINT": step}, timeout=120, check=False,
                           cwd=ROOT)

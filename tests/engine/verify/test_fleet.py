@@ -133,7 +133,7 @@ def test_candidate_that_loses_every_card_is_rejected(
         return real(replace(request, device="cpu"), **given)
 
     monkeypatch.setattr(harness_client, "evaluate", evaluate)
-    setup = campaigns.given(tmp_path)
+    setup = campaigns.create_with_patch(tmp_path)
     assert campaigns.run(setup).error is None
     assert campaigns.campaign(setup).state == "finished"
     assert [candidate.state for candidate in campaigns.candidates(setup)] == ["closed"]

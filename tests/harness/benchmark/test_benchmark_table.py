@@ -32,6 +32,7 @@ from harness.requests import ReportedRequest, Request
 from harness.settings import Settings, Trees
 from harness.timing.plan import Plan
 from tests.support.benchmark_case import MANIFEST, TARGET, target
+from tests.support.table_case import A, B, C, pair, reading_of, run, series
 
 UNITS = [
     ("us_flydsl_ps", "us"), ("fwd_us", "us"), ("Forward TFLOPS", "TFLOPS"), ("time_s", "s"),
@@ -163,17 +164,6 @@ def test_command_may_set_variables(command: str, variables: dict[str, str],
     assert words(command) == (variables, argv)
 
 
-def made(*lines: str, head: str = "m,n,at,err,fwd_us,bwd_us") -> ResultTable:
-    """Return a table of lines as a CSV has them."""
-    return ResultTable(columns=tuple(head.split(",")), rows=tuple(tuple(line.split(","))
-                                                            for line in lines))
-
-
-def read(*lines: str, wanted: CommandTarget = TARGET, head: str = "m,n,at,err,fwd_us,bwd_us",
-         ) -> TableReading:
-    return result_table.judge_table(made(*lines, head=head), wanted, RowCost(wanted), csv="b.csv")
-
-
 FAULTS = [
     ("empty-table", (), {}, "b.csv has a header and no rows"),
     ("missing-column", ("1,2",), {"head": "m,fwd_us"}, "b.csv has no column 'err'"),
@@ -192,7 +182,7 @@ FAULTS = [
 def test_each_table_fault_has_kind_and_line(kind: str, lines: tuple[str, ...],
                                             more: dict[str, Any], told: str) -> None:
     with pytest.raises(BenchmarkFault) as caught:
-        read(*lines, **more)
+        reading_of(*lines, **more)
     assert (caught.value.kind, caught.value.what) == (kind, told)
 
 
@@ -205,31 +195,13 @@ def test_file_without_header_is_empty() -> None:
 
 
 def test_times_of_failing_rows_are_ignored() -> None:
-    found = read("1,2,3,0,4,5", "2,2,3,1,nan,0", "3,2,3,nan,4,5")
+    found = reading_of("1,2,3,0,4,5", "2,2,3,1,nan,0", "3,2,3,nan,4,5")
     assert [(one.row, one.what) for one in found.failed] == [
         (1, "err is '1', expected == 0"), (2, "err is 'nan', expected == 0")]
 
 
-def pair(incumbent: tuple[str, ...], candidate: tuple[str, ...],
-         wanted: CommandTarget = TARGET) -> RunPair:
-    return RunPair(incumbent=read(*incumbent, wanted=wanted), candidate=read(*candidate,
-                                                                          wanted=wanted))
-
-
-A, B, C = "1,1,{},0,10,20", "1,2,{},0,20,40", "2,2,{},0,40,80"
-
-
-def run(number: int, *lines: str) -> tuple[str, ...]:
-    """Return one run's lines; the column `at` differs between runs."""
-    return tuple(line.format(number) for line in lines)
-
-
-def built(*pairs: RunPair, wanted: CommandTarget = TARGET) -> run_pairs.Series:
-    return run_pairs.match_pairs(wanted, RowCost(wanted), pairs)
-
-
 def test_steady_columns_are_config_columns() -> None:
-    found = built(pair(run(1, A, B, C), run(2, C, A, B)), pair(run(3, B, C, A), run(4, A, B, C)))
+    found = series(pair(run(1, A, B, C), run(2, C, A, B)), pair(run(3, B, C, A), run(4, A, B, C)))
     assert found.config == row_keys.ConfigColumns(columns=("m", "n"))
     assert [one.name for one in found.classes] == ["m=1 n=1", "m=1 n=2", "m=2 n=2"]
     assert found.overall == (0.0, 0.0) and found.rows == 3
@@ -237,8 +209,10 @@ def test_steady_columns_are_config_columns() -> None:
 
 def test_rows_are_matched_by_configuration() -> None:
     slow = "2,2,{},0,20,40"
-    found = built(pair(run(1, A, B, C), run(2, slow, B, A)), pair(run(3, C, B, A),
-                                                                  run(4, B, slow, A)))
+    found = series(
+        pair(run(1, A, B, C), run(2, slow, B, A)),
+        pair(run(3, C, B, A), run(4, B, slow, A)),
+    )
     assert [one.log_ratios for one in found.classes] == [(0, 0), (0, 0), pytest.approx(
         (math.log(2),) * 2)]
     assert found.classes[2].candidate_us == pytest.approx(60)
@@ -247,22 +221,22 @@ def test_rows_are_matched_by_configuration() -> None:
 
 
 def test_constant_column_is_checked_but_not_named() -> None:
-    wanted = target(configs=())
+    benchmark = target(configs=())
     head = "m,dtype,err,fwd_us,bwd_us"
-    ours = read("1,fp16,0,1,1", "2,fp16,0,1,1", head=head, wanted=wanted)
-    theirs = read("1,fp8,0,1,1", "2,fp8,0,1,1", head=head, wanted=wanted)
-    assert [one.name for one in built(RunPair(incumbent=ours, candidate=ours)).classes] == [
+    ours = reading_of("1,fp16,0,1,1", "2,fp16,0,1,1", head=head, benchmark=benchmark)
+    theirs = reading_of("1,fp8,0,1,1", "2,fp8,0,1,1", head=head, benchmark=benchmark)
+    assert [one.name for one in series(RunPair(incumbent=ours, candidate=ours)).classes] == [
         "m=1", "m=2"]
     message = "missing: m=1 dtype=fp16, m=2 dtype=fp16; new: m=1 dtype=fp8"
     with pytest.raises(BenchmarkFault, match=message):
-        built(RunPair(incumbent=ours, candidate=theirs))
+        series(RunPair(incumbent=ours, candidate=theirs))
 
 
 def test_single_row_is_named_by_all_columns() -> None:
-    found = built(pair(run(1, A), run(2, A)), pair(run(3, A), run(4, A)))
+    found = series(pair(run(1, A), run(2, A)), pair(run(3, A), run(4, A)))
     assert [one.name for one in found.classes] == ["m=1 n=1"]
-    bare = read("0,1,1", head="err,fwd_us,bwd_us")
-    assert [one.name for one in built(RunPair(incumbent=bare, candidate=bare)).classes] == ["all"]
+    bare = reading_of("0,1,1", head="err,fwd_us,bwd_us")
+    assert [one.name for one in series(RunPair(incumbent=bare, candidate=bare)).classes] == ["all"]
 
 
 CHANGED = [
@@ -279,7 +253,7 @@ CHANGED = [
 def test_changed_rows_are_the_candidates_fault(
         ours: tuple[str, ...], theirs: tuple[str, ...], kind: str, told: str) -> None:
     with pytest.raises(BenchmarkFault) as caught:
-        built(pair(run(1, *ours), run(2, *theirs)), pair(run(3, *ours), run(4, *theirs)))
+        series(pair(run(1, *ours), run(2, *theirs)), pair(run(3, *ours), run(4, *theirs)))
     assert (caught.value.kind, caught.value.what) == (kind, told)
 
 
@@ -288,41 +262,46 @@ def test_changed_rows_are_the_candidates_fault(
 def test_changing_incumbent_rows_raise_broken_incumbent(
         runs: tuple[tuple[str, ...], ...]) -> None:
     with pytest.raises(BrokenIncumbent, match="the incumbent's own benchmark: "):
-        built(*(pair(run(n, *one), run(9 + n, A, B)) for n, one in enumerate(runs)))
+        series(*(pair(run(n, *one), run(9 + n, A, B)) for n, one in enumerate(runs)))
 
 
 def test_column_unsteady_for_the_candidate_is_left_out() -> None:
     def at(temperature: int) -> TableReading:
-        return read(f"1,1,{temperature},0,1,1", f"1,2,{temperature},0,1,1")
+        return reading_of(f"1,1,{temperature},0,1,1", f"1,2,{temperature},0,1,1")
 
-    found = built(RunPair(incumbent=at(45), candidate=at(45)), RunPair(incumbent=at(45),
-                                                                 candidate=at(46)))
+    found = series(RunPair(incumbent=at(45), candidate=at(45)), RunPair(incumbent=at(45),
+                                                                           candidate=at(46)))
     assert found.config == row_keys.ConfigColumns(columns=("m", "n"), unsteady=("at",))
 
 
 def test_candidate_cannot_change_config_columns() -> None:
     with pytest.raises(BenchmarkFault, match="missing: m=1 n=1"):
-        built(pair(run(1, A, C), run(1, A, C)), pair(run(1, A, C), run(1, "3,3,{},0,1,1", C)))
+        series(pair(run(1, A, C), run(1, A, C)), pair(run(1, A, C), run(1, "3,3,{},0,1,1", C)))
 
 
 def test_ignored_column_is_no_config_column() -> None:
-    wanted = target(ignore=("at",))
-    found = built(pair(run(1, A, B), run(2, A, B), wanted), wanted=wanted)
+    benchmark = target(ignore=("at",))
+    found = series(pair(run(1, A, B), run(2, A, B), benchmark), benchmark=benchmark)
     assert found.config.columns == ("m", "n")
 
 
 def test_missing_config_column_is_reported() -> None:
-    ours, theirs = read(*run(1, A, B)), read("1,0,1,1", "2,0,1,1", head="n,err,fwd_us,bwd_us")
+    ours, theirs = (
+        reading_of(*run(1, A, B)),
+        reading_of("1,0,1,1", "2,0,1,1", head="n,err,fwd_us,bwd_us"),
+    )
     with pytest.raises(BenchmarkFault, match="the column 'm' is gone") as caught:
-        built(RunPair(incumbent=ours, candidate=theirs))
+        series(RunPair(incumbent=ours, candidate=theirs))
     assert caught.value.kind == "missing-column"
 
 
 def test_classes_weigh_their_number_of_rows() -> None:
-    wanted = target(configs=("m",))
+    benchmark = target(configs=("m",))
     half = "1,2,{},0,10,20"
-    found = built(*(pair(run(n, A, B, C), run(9 + n, A, half, C), wanted) for n in range(2)),
-                  wanted=wanted)
+    found = series(
+        *(pair(run(n, A, B, C), run(9 + n, A, half, C), benchmark) for n in range(2)),
+        benchmark=benchmark,
+    )
     assert [(one.name, one.rows) for one in found.classes] == [("m=1", 2), ("m=2", 1)]
     assert found.classes[0].log_ratios == pytest.approx((math.log(2) / 2,) * 2)
 
@@ -330,13 +309,20 @@ def test_classes_weigh_their_number_of_rows() -> None:
 @pytest.mark.parametrize(("scoring", "speedup"), [("geometric", 2 ** (1 / 3)),
                                                   ("total", (30 + 60 + 120) / (30 + 60 + 60))])
 def test_scoring_is_geometric_or_total(scoring: Any, speedup: float) -> None:
-    wanted = target(scoring=scoring)
+    benchmark = target(scoring=scoring)
     half = "2,2,{},0,20,40"
-    pairs = [pair(run(n, A, B, C), run(9 + n, A, B, half), wanted) for n in range(3)]
-    found = built(*pairs, wanted=wanted)
-    verdict = benchmark_rows.verdict_of(benchmark_rows.ModeResults(
-        target=wanted, row_cost=RowCost(wanted), plan=Plan(), mode=wanted.full, pairs=pairs,
-        series=found))
+    pairs = [pair(run(n, A, B, C), run(9 + n, A, B, half), benchmark) for n in range(3)]
+    found = series(*pairs, benchmark=benchmark)
+    verdict = benchmark_rows.verdict_of(
+        benchmark_rows.ModeResults(
+            target=benchmark,
+            row_cost=RowCost(benchmark),
+            plan=Plan(),
+            mode=benchmark.full,
+            pairs=pairs,
+            series=found,
+        )
+    )
     assert verdict.speedup == pytest.approx(speedup) and verdict.latency_kind == "reported"
     assert verdict.latency_us == pytest.approx(
         150 if scoring == "total" else (30 * 60 * 60) ** (1 / 3))

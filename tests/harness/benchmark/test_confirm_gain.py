@@ -20,24 +20,7 @@ from harness.errors import Cancelled, EnvironmentFault
 from harness.verdict import Verdict
 from tests.support import kernel_time_case as case
 from tests.support.benchmark_case import BENCH, judge
-
-CARD = Device(id="cuda:0", kind="nvidia", name="a stand-in", uuid="GPU-of-a-test")
-DRIVER = """
-import ctypes, os
-with open("runs", "a") as file:
-    file.write("run\\n")
-with open("kernels.txt", "w") as file:
-    file.write(kernel.LAUNCHED)
-if path := os.environ.get("CUDA_INJECTION64_PATH"):
-    ctypes.CDLL(path).InitializeInjection()
-"""
-"""What CUDA's driver does as it starts."""
-BEFORE = case.launched(("norm", 500, 30_000), ("flush", 500, 20_000))
-TRACED = "import os\nif 'CUDA_INJECTION64_PATH' in os.environ:\n    "
-
-
-def source(cost: float, launched: str, more: str = "") -> str:
-    return f"COST = {cost}\nLAUNCHED = {launched!r}\n\ndef err(m):\n    return 0\n\n{more}"
+from tests.support.confirm_case import DRIVER, FAKE_CARD, KERNELS_BEFORE, TRACED, kernel_source
 
 
 @pytest.fixture(autouse=True)
@@ -47,11 +30,17 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
 
 
 def judged(folder: Path, launched: str, *, cost: float = 70.0, more: str = "", base: str = "",
-           device: Device = CARD, progress: Progress | None = None,
+           device: Device = FAKE_CARD, progress: Progress | None = None,
            cancel: threading.Event | None = None) -> Verdict:
-    return judge(folder, source(cost, launched, more), incumbent=source(100.0, BEFORE, base),
-                 files={"bench.py": BENCH + DRIVER}, device=device, cancel=cancel,
-                 progress=progress)
+    return judge(
+        folder,
+        kernel_source(cost, launched, more),
+        incumbent=kernel_source(100.0, KERNELS_BEFORE, base),
+        files={"bench.py": BENCH + DRIVER},
+        device=device,
+        cancel=cancel,
+        progress=progress,
+    )
 
 
 def flagged(verdict: Verdict) -> str:
@@ -96,7 +85,7 @@ def test_gain_contradicted_by_kernel_time_is_flagged(tmp_path: Path) -> None:
      ": the candidate: CUPTI's folder holds other files")])
 def test_failed_observation_keeps_the_gain_unconfirmed(more: str, why: str,
                                                        tmp_path: Path) -> None:
-    assert flagged(judged(tmp_path, BEFORE, more=more)).startswith(why)
+    assert flagged(judged(tmp_path, KERNELS_BEFORE, more=more)).startswith(why)
 
 
 @pytest.mark.parametrize(("more", "base", "why"), [
@@ -125,19 +114,20 @@ def test_any_error_keeps_the_gain_unconfirmed(error: Exception, tmp_path: Path,
         raise error
 
     monkeypatch.setattr(cupti, "compiler", fails)
-    assert str(error) in flagged(judged(tmp_path, BEFORE))
+    assert str(error) in flagged(judged(tmp_path, KERNELS_BEFORE))
 
 
 @pytest.mark.parametrize(("device", "why", "kept"), [
     (inventory.find("cpu"), "", "keep"),
-    (replace(CARD, id="hip:0", kind="amd"), ": kernel time is not measured on AMD cards", "ask"),
-    (CARD, ": kernel time hardly changed (50 us to 50 us a call)", "ask")], ids=lambda one: "")
+    (replace(FAKE_CARD, id="hip:0", kind="amd"),
+     ": kernel time is not measured on AMD cards", "ask"),
+    (FAKE_CARD, ": kernel time hardly changed (50 us to 50 us a call)", "ask")], ids=lambda value: "")
 def test_unconfirmed_gain_on_a_gpu_asks_a_person(
         device: Device, why: str, kept: str, tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch) -> None:
     if device.kind != "nvidia":
         monkeypatch.setattr(confirm_gain, "_profiles", None)  # calling it fails
-    verdict = judged(tmp_path, BEFORE, device=device)
+    verdict = judged(tmp_path, KERNELS_BEFORE, device=device)
     assert flagged(verdict) == why
     ruling = rule(verdict, Policy(approval="auto"))
     assert ruling.kind == kept, ruling
@@ -147,9 +137,9 @@ def test_unconfirmed_gain_on_a_gpu_asks_a_person(
 def test_kernel_time_is_not_measured_without_a_clear_gain(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(confirm_gain, "_profiles", None)
-    slower = judged(tmp_path / "a", BEFORE, cost=130.0)
+    slower = judged(tmp_path / "a", KERNELS_BEFORE, cost=130.0)
     assert slower.valid and not slower.audit
-    mixed = judged(tmp_path / "b", BEFORE, more=(
+    mixed = judged(tmp_path / "b", KERNELS_BEFORE, more=(
         "spoil = lambda rows: [{**r, 'fwd_us': float(r['fwd_us']) * 3} if r['m'] == 256 else r "
         "for r in rows]\n"))
     assert mixed.valid and mixed.audit == (UNCONFIRMED,)
@@ -164,4 +154,4 @@ def test_cancel_during_confirmation_raises_cancelled(tmp_path: Path) -> None:
             cancel.set()
 
     with pytest.raises(Cancelled):
-        judged(tmp_path, BEFORE, progress=progress, cancel=cancel)
+        judged(tmp_path, KERNELS_BEFORE, progress=progress, cancel=cancel)

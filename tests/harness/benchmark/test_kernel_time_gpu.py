@@ -123,7 +123,7 @@ def judged(folder: Path, candidate: str, bench: str, **fields: Any) -> Verdict:
         scratch=str(folder / "scratch"), plan=Plan(looks=(3,), alpha=0.05), **fields))
 
 
-def told(verdict: Verdict) -> str:
+def verdict_text(verdict: Verdict) -> str:
     """Return what helps to understand a verdict that is not as expected."""
     return "\n".join([
         f"valid {verdict.valid}, reason {verdict.rejected_reason}, speedup {verdict.speedup}",
@@ -180,34 +180,34 @@ def test_self_profiling_benchmark_still_works(tmp_path: Path) -> None:
 def test_baseline_reports_its_kernels(tmp_path: Path) -> None:
     verdict = judged(tmp_path, KERNEL, "events", always_time=True)
     [ours] = [one for one in verdict.kernels if one.name == "double_kernel"]
-    assert ours.launches == 2 * (WARM + TIMED) and ours.share > 0.3, told(verdict)
+    assert ours.launches == 2 * (WARM + TIMED) and ours.share > 0.3, verdict_text(verdict)
     assert sum(one.share for one in verdict.kernels) <= 1 + 1e-9
     reported = sum(row.latency_us or 0.0 for row in verdict.rows) / 2
-    assert ours.mean_us == pytest.approx(reported, rel=0.3), told(verdict)
+    assert ours.mean_us == pytest.approx(reported, rel=0.3), verdict_text(verdict)
 
 
 @pytest.mark.parametrize("bench", TIMERS)
 def test_real_gain_is_confirmed(bench: str, tmp_path: Path) -> None:
     verdict = judged(tmp_path, FASTER, bench)
-    assert verdict.valid and (verdict.speedup or 0) > 1.2, told(verdict)
+    assert verdict.valid and (verdict.speedup or 0) > 1.2, verdict_text(verdict)
     assert not any(one.detail.startswith(UNCONFIRMED.detail) for one in verdict.audit), \
-        told(verdict)
-    assert any(one.kind == "kernel-time" for one in verdict.evidence), told(verdict)
-    print(told(verdict))
+        verdict_text(verdict)
+    assert any(one.kind == "kernel-time" for one in verdict.evidence), verdict_text(verdict)
+    print(verdict_text(verdict))
 
 
 @pytest.mark.parametrize("bench", TIMERS)
 def test_forged_gain_of_a_slower_kernel_is_flagged(bench: str, tmp_path: Path) -> None:
     verdict = judged(tmp_path, SLOWER + FORGED, bench)
     assert verdict.valid and any(one.rule == "kernel-time" for one in verdict.audit), \
-        told(verdict)
-    print(told(verdict))
+        verdict_text(verdict)
+    print(verdict_text(verdict))
 
 
 @pytest.mark.parametrize("bench", TIMERS)
 def test_forged_gain_of_the_same_kernel_is_flagged(bench: str, tmp_path: Path) -> None:
     verdict = judged(tmp_path, KERNEL + FORGED, bench)
-    assert verdict.valid and (verdict.speedup or 0) > 1.5, told(verdict)
+    assert verdict.valid and (verdict.speedup or 0) > 1.5, verdict_text(verdict)
     assert any(one.detail.startswith(UNCONFIRMED.detail) and "kernel time" in one.detail
-               for one in verdict.audit), told(verdict)
-    print(told(verdict))
+               for one in verdict.audit), verdict_text(verdict)
+    print(verdict_text(verdict))

@@ -12,10 +12,10 @@ from harness.benchmark.kernel_time.cupti import KernelLaunches
 from harness.devices import inventory
 from harness.devices.device import Device
 from harness.verdict import KernelShare, Row, Verdict
-from tests.harness.benchmark.test_confirm_gain import BEFORE, CARD, DRIVER, TRACED, source
 from tests.support import kernel_time_case as case
 from tests.support import samples
 from tests.support.benchmark_case import BENCH, TARGET, judge
+from tests.support.confirm_case import DRIVER, FAKE_CARD, KERNELS_BEFORE, TRACED, kernel_source
 
 
 @pytest.fixture(autouse=True)
@@ -24,9 +24,9 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
     monkeypatch.setattr(cupti, "cupti_libraries", lambda python: [ours])
 
 
-def baseline(folder: Path, more: str = "", device: Device = CARD) -> Verdict:
+def baseline(folder: Path, more: str = "", device: Device = FAKE_CARD) -> Verdict:
     """Return the verdict of a benchmark against itself."""
-    text = source(100.0, BEFORE, more)
+    text = kernel_source(100.0, KERNELS_BEFORE, more)
     return judge(folder, text, incumbent=text, files={"bench.py": BENCH + DRIVER}, device=device,
                  always_time=True)
 
@@ -46,8 +46,13 @@ def test_baseline_reports_its_kernels(tmp_path: Path) -> None:
 
 def test_confirmed_gain_lists_the_candidates_kernels(tmp_path: Path) -> None:
     after = case.launched(("norm", 500, 20_000), ("flush", 500, 20_100))
-    found = judge(tmp_path, source(70.0, after), incumbent=source(100.0, BEFORE),
-                  files={"bench.py": BENCH + DRIVER}, device=CARD)
+    found = judge(
+        tmp_path,
+        kernel_source(70.0, after),
+        incumbent=kernel_source(100.0, KERNELS_BEFORE),
+        files={"bench.py": BENCH + DRIVER},
+        device=FAKE_CARD,
+    )
     assert [one.name for one in found.kernels] == ["flush", "norm"] and len(trace(found)) == 1
 
 

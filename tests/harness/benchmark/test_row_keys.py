@@ -13,8 +13,8 @@ from harness.benchmark.spec.command_target import CommandTarget, Metric
 from harness.benchmark.spec.metric_units import RowCost
 from tests.support.benchmark_case import TARGET
 
-WANTED = CommandTarget(op="x", command="b", csv="b.csv", check=TARGET.check,
-                       metrics=(Metric(name="us"),))
+US_TARGET = CommandTarget(op="x", command="b", csv="b.csv", check=TARGET.check,
+                               metrics=(Metric(name="us"),))
 
 
 def named(*configs: str) -> CommandTarget:
@@ -22,14 +22,14 @@ def named(*configs: str) -> CommandTarget:
                          metrics=(Metric(name="us"),), configs=configs)
 
 
-def read(head: str, *lines: str, wanted: CommandTarget = WANTED) -> TableReading:
+def read(head: str, *lines: str, wanted: CommandTarget = US_TARGET) -> TableReading:
     made = ResultTable(columns=tuple(head.split(",")),
                  rows=tuple(tuple(line.split(",")) for line in lines))
     return result_table.judge_table(made, wanted, RowCost(wanted), csv="b.csv")
 
 
 def pairs(head: str, incumbent: tuple[str, ...], candidate: tuple[str, ...],
-          wanted: CommandTarget = WANTED) -> list[RunPair]:
+          wanted: CommandTarget = US_TARGET) -> list[RunPair]:
     return [RunPair(incumbent=read(head, *incumbent, wanted=wanted),
                  candidate=read(head, *candidate, wanted=wanted))] * 3
 
@@ -37,7 +37,7 @@ def pairs(head: str, incumbent: tuple[str, ...], candidate: tuple[str, ...],
 @pytest.mark.parametrize("column", ["gbps", "GB/s", "tflops", "bw_GB_s", "rows_per_s", "ref_ms",
                                     "tokens/s", "ref_time_s"])
 def test_measured_columns_are_no_config_columns(column: str) -> None:
-    found = run_pairs.match_pairs(WANTED, RowCost(WANTED), pairs(
+    found = run_pairs.match_pairs(US_TARGET, RowCost(US_TARGET), pairs(
         f"m,{column},err,us", ("1,10,0,8", "2,10,0,16"), ("1,20,0,4", "2,20,0,8")))
     assert found.config == row_keys.ConfigColumns(columns=("m",))
     assert found.overall == pytest.approx((math.log(2),) * 3)
@@ -45,7 +45,7 @@ def test_measured_columns_are_no_config_columns(column: str) -> None:
 
 def test_missing_measured_column_is_no_fault() -> None:
     pair = RunPair(incumbent=read("m,gbps,err,us", "1,10,0,8"), candidate=read("m,err,us", "1,0,4"))
-    assert run_pairs.match_pairs(WANTED, RowCost(WANTED), [pair]).config.columns == ("m",)
+    assert run_pairs.match_pairs(US_TARGET, RowCost(US_TARGET), [pair]).config.columns == ("m",)
 
 
 def test_named_column_is_a_config_column() -> None:
@@ -63,7 +63,7 @@ def test_named_column_is_a_config_column() -> None:
 def test_dimension_named_s_is_a_config_column() -> None:
     lines = ("1,3,0,8", "1,5,0,16")
     found = run_pairs.match_pairs(
-        WANTED, RowCost(WANTED), pairs("filter_r,filter_s,err,us", lines, lines)
+        US_TARGET, RowCost(US_TARGET), pairs("filter_r,filter_s,err,us", lines, lines)
     )
     assert [one.name for one in found.classes] == ["filter_s=3", "filter_s=5"]
 
@@ -71,6 +71,8 @@ def test_dimension_named_s_is_a_config_column() -> None:
 def test_equal_rows_error_names_target_configs() -> None:
     lines = ("1,5,0,8", "1,9,0,16")
     with pytest.raises(BrokenIncumbent) as caught:
-        run_pairs.match_pairs(WANTED, RowCost(WANTED), pairs("m,budget_ms,err,us", lines, lines))
+        run_pairs.match_pairs(
+            US_TARGET, RowCost(US_TARGET), pairs("m,budget_ms,err,us", lines, lines)
+        )
     assert "rows 1 and 2 are of the same configuration: m=1" in caught.value.what
     assert caught.value.fix.endswith("or name an existing one in target.configs")

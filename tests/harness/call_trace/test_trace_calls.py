@@ -12,7 +12,7 @@ from harness.call_trace import shapes, weights_csv
 from harness.call_trace.counts import CallCount, Counts
 from harness.formats import yaml_document
 from tests.support import benchmark_case, repos
-from tests.support.command_line import answer, kopt, told
+from tests.support.command_line import answer, error_text, kopt
 from tests.support.paths import ROOT
 from tests.support.trace_case import KIND, START, TWO, counted, project, trace
 
@@ -96,7 +96,7 @@ def test_other_function_with_same_arguments_is_not_counted(of: str,
     (manifest.parent / "other.py").write_text("def scaled(x, *rest, **more):\n    pass\n")
     assert counted(manifest, "--of", of) == calls
     done = trace(manifest)
-    assert done.returncode == 1 and told(done) == (
+    assert done.returncode == 1 and error_text(done) == (
         "scale.c: calls of a function in c cannot be counted (name a Python function with the same "
         "arguments with --of, or write the weights by hand, as a CSV with the columns m, n, width "
         "and calls)")
@@ -130,7 +130,7 @@ def test_hidden_dimensions_are_left_out(tmp_path: Path) -> None:
     none = project(tmp_path / "q", task={"args": [
         {"name": "x", "dtype": "float32", "shape": ["2*m", "n+1", "width+1"]}]})
     done = trace(none)
-    assert done.returncode == 2 and told(done).startswith(
+    assert done.returncode == 2 and error_text(done).startswith(
         "args: no argument shows a dimension of the classes directly: m, n, width (")
 
 
@@ -198,7 +198,7 @@ def test_benchmark_score_is_weighted_by_calls(tmp_path: Path) -> None:
         return found
 
     assert speedup() == pytest.approx(2 ** 0.25, rel=1e-2)
-    assert told(trace(manifest, program="serve.py")).startswith(
+    assert error_text(trace(manifest, program="serve.py")).startswith(
         "--of: a command target does not say which function to count (--of FILE.py:FUNCTION")
     found = answer(trace(manifest, "--json", "--of", "kernel.py:run", program="serve.py"))
     assert found["columns"] == ["m", "n"] and found["shapes"][0]["share"] == 0.7

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from harness.call_trace import counts
-from tests.support.command_line import answer, kopt, told
+from tests.support.command_line import answer, error_text, kopt
 from tests.support.paths import ROOT
 from tests.support.trace_case import KIND, SOURCE, START, TWO, counted, project, trace
 
@@ -54,15 +54,15 @@ def test_program_without_calls_is_reported(program: str, python: tuple[str, ...]
     (manifest.parent / "copy").mkdir()
     (manifest.parent / "copy" / "kernel.py").write_text(SOURCE)
     done = trace(manifest, python=python)
-    assert done.returncode == 1 and told(done).startswith(says)
+    assert done.returncode == 1 and error_text(done).startswith(says)
     assert not (manifest.parent / "calls.csv").exists()
 
 
 def test_missing_function_is_reported(tmp_path: Path) -> None:
     done = trace(project(tmp_path / "p", program="import kernel"), "--of", "kernel.py:nothing")
     assert done.returncode == 1
-    assert told(done) == ("kernel.py:nothing: could not be counted "
-                          "(kernel has no function nothing)")
+    assert error_text(done) == ("kernel.py:nothing: could not be counted "
+                                "(kernel has no function nothing)")
 
 
 @pytest.mark.parametrize(("words", "says"), [
@@ -77,7 +77,7 @@ def test_wrong_usage_is_reported_in_one_line(words: tuple[str, ...], says: str,
                                              tmp_path: Path) -> None:
     manifest = project(tmp_path / "p")
     done = kopt("trace", str(manifest), *words, cwd=manifest.parent)
-    assert done.returncode == 2 and says in told(done)
+    assert done.returncode == 2 and says in error_text(done)
 
 
 # what a program is left to be

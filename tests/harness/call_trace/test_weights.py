@@ -19,13 +19,8 @@ from harness.errors import InputError
 from harness.formats.json_codec import from_json, to_json
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
-from tests.harness.benchmark.test_benchmark_table import A, B, C, built, pair, run
 from tests.support.benchmark_case import TARGET, target
-
-
-def given(*lines: str) -> weights.Weights:
-    return weights_csv.parse("\n".join(lines).encode(), "calls.csv")
-
+from tests.support.table_case import A, B, C, pair, run, series, weights_of
 
 # the file
 
@@ -65,10 +60,13 @@ def test_malformed_weights_are_refused_in_one_line(text: str, told: str) -> None
 
 def test_sums_stay_finite_at_the_limits() -> None:
     rows = [f"{n},{weights_csv.MOST_CALLS}" for n in range(weights_csv.LIMITS["rows"])]
-    found = weights.spread(given("m,calls", *rows), ("m",), (("0",), ("absent",)))
-    assert "100.0% of the calls, not measured" in " ".join(found.notes(given("m,calls", *rows), (
-        "a", "b")))
-    least = weights.spread(given("m,calls", f"1,{weights_csv.LEAST_CALLS}"), ("m",), (("1",),) * 9)
+    found = weights.spread(weights_of("m,calls", *rows), ("m",), (("0",), ("absent",)))
+    assert "100.0% of the calls, not measured" in " ".join(
+        found.notes(weights_of("m,calls", *rows), ("a", "b"))
+    )
+    least = weights.spread(
+        weights_of("m,calls", f"1,{weights_csv.LEAST_CALLS}"), ("m",), (("1",),) * 9
+    )
     assert 0 < math.fsum(least.of) < math.inf
 
 
@@ -100,13 +98,13 @@ SPREADS: list[tuple[tuple[str, ...], tuple[float, ...], tuple[int, ...], int]] =
 def test_unnamed_rows_get_the_smallest_weight(
         lines: tuple[str, ...], of: tuple[float, ...], unnamed: tuple[int, ...],
         absent: int) -> None:
-    found = weights.spread(given(*lines), ("m", "d"), KEYS)
+    found = weights.spread(weights_of(*lines), ("m", "d"), KEYS)
     assert found.of == of and found.unnamed == unnamed and len(found.absent) == absent
     assert found.names_none is (len(unnamed) == 4)
 
 
 def test_large_integers_stay_distinct() -> None:
-    found = given("seed,calls", "9007199254740993,1", "9007199254740992,2")
+    found = weights_of("seed,calls", "9007199254740993,1", "9007199254740992,2")
     assert weights.spread(found, ("seed",), [("9007199254740992",)]).of == (2.0,)
 
 
@@ -126,29 +124,40 @@ SCORES: list[tuple[str, tuple[str, ...], float, float]] = [
 ]
 
 
-def judged(wanted: CommandTarget, *, better: str = HALF) -> tuple[run_pairs.Series, Verdict]:
-    pairs = [pair(run(n, A, B, C), run(9 + n, A, B, better), wanted) for n in range(3)]
-    found = built(*pairs, wanted=wanted)
-    return found, benchmark_rows.verdict_of(benchmark_rows.ModeResults(
-        target=wanted, row_cost=RowCost(wanted), plan=Plan(), mode=wanted.full, pairs=pairs,
-        series=found))
+def judged(benchmark: CommandTarget, *, better: str = HALF) -> tuple[run_pairs.Series, Verdict]:
+    pairs = [pair(run(n, A, B, C), run(9 + n, A, B, better), benchmark) for n in range(3)]
+    found = series(*pairs, benchmark=benchmark)
+    return found, benchmark_rows.verdict_of(
+        benchmark_rows.ModeResults(
+            target=benchmark,
+            row_cost=RowCost(benchmark),
+            plan=Plan(),
+            mode=benchmark.full,
+            pairs=pairs,
+            series=found,
+        )
+    )
 
 
 @pytest.mark.parametrize("configs", [(), ("n",), ("*",)])
 @pytest.mark.parametrize(("scoring", "lines", "speedup", "latency"), SCORES)
 def test_score_is_weighted_by_calls(scoring: Any, lines: tuple[str, ...], speedup: float,
                                  latency: float, configs: tuple[str, ...]) -> None:
-    wanted = target(scoring=scoring, configs=configs, weights=given(*lines) if lines else None)
-    found, verdict = judged(wanted)
+    benchmark = target(
+        scoring=scoring, configs=configs, weights=weights_of(*lines) if lines else None
+    )
+    found, verdict = judged(benchmark)
     assert verdict.speedup == pytest.approx(speedup)
     assert verdict.latency_us == pytest.approx(latency)
     assert sum(row.weight for row in verdict.rows) == pytest.approx(sum(found.shares.of))
-    turned = pair(run(1, A, B, C), run(2, HALF, A, B), wanted).candidate
-    assert run_pairs.table_cost(wanted, RowCost(wanted), found, turned) == pytest.approx(latency)
+    turned = pair(run(1, A, B, C), run(2, HALF, A, B), benchmark).candidate
+    assert run_pairs.table_cost(benchmark, RowCost(benchmark), found, turned) == pytest.approx(
+        latency
+    )
 
 
 def test_class_weight_is_the_sum_of_its_rows() -> None:
-    found, verdict = judged(target(configs=("n",), weights=given(*CALLS)))
+    found, verdict = judged(target(configs=("n",), weights=weights_of(*CALLS)))
     assert {row.config_class: row.weight for row in verdict.rows} == {"n=1": 1.0, "n=2": 7.0}
     assert found.classes[1].log_ratios == pytest.approx((5 / 7 * math.log(2),) * 3)
     assert [e.detail for e in verdict.evidence if e.kind == "score"] == [
@@ -157,7 +166,7 @@ def test_class_weight_is_the_sum_of_its_rows() -> None:
 
 
 def test_unmatched_weights_and_rows_are_reported() -> None:
-    _, verdict = judged(target(weights=given("m,n,calls", "2,2,6", "8,8,2", "1,1,4")))
+    _, verdict = judged(target(weights=weights_of("m,n,calls", "2,2,6", "8,8,2", "1,1,4")))
     assert verdict.notes == (
         "the weights do not name 1 of 3 rows, which weigh as much as the least of the others "
         "(4 calls): m=1 n=2",
@@ -165,50 +174,52 @@ def test_unmatched_weights_and_rows_are_reported() -> None:
 
 
 def test_weights_without_matching_row_are_refused_by_full_benchmark() -> None:
-    wanted = target(quick_command="python bench.py --quick", weights=given("m,calls", "7,1"))
-    found, verdict = judged(wanted)
-    assert wanted.quick is not None
-    run_pairs.expect_weights_apply(wanted, found, wanted.quick)
+    benchmark = target(
+        quick_command="python bench.py --quick", weights=weights_of("m,calls", "7,1")
+    )
+    found, verdict = judged(benchmark)
+    assert benchmark.quick is not None
+    run_pairs.expect_weights_apply(benchmark, found, benchmark.quick)
     assert verdict.speedup == pytest.approx(2 ** (1 / 3)) and verdict.notes == ()
     with pytest.raises(InputError) as caught:
-        run_pairs.expect_weights_apply(wanted, found, wanted.full)
+        run_pairs.expect_weights_apply(benchmark, found, benchmark.full)
     assert str(caught.value) == (
         "target.weights: the weights name no row of the benchmark: they have shapes like m=7, but "
         "its are such as m=1 n=1 (trace the shapes that are measured)")
 
 
 def test_unknown_weights_column_is_reported() -> None:
-    wanted = target(weights=given("m,batch,calls", "1,1,1"))
+    benchmark = target(weights=weights_of("m,batch,calls", "1,1,1"))
     message = r"has no column 'batch', which target.weights name"
     with pytest.raises(BenchmarkFault, match=message) as caught:
-        pair(run(1, A), run(2, A), wanted)
+        pair(run(1, A), run(2, A), benchmark)
     assert caught.value.kind == "missing-column"
 
 
 @pytest.mark.parametrize("column", ["err", "fwd_us", "at"])
 def test_measured_column_does_not_identify_shapes(column: str) -> None:
     with pytest.raises(InputError, match=rf"target\.weights: '{column}' is no config column"):
-        target(ignore=("at",), weights=given(f"m,{column},calls", "1,1,1"))
+        target(ignore=("at",), weights=weights_of(f"m,{column},calls", "1,1,1"))
 
 
 def test_candidate_cannot_change_weighted_columns() -> None:
-    wanted = target(weights=given("n,calls", "1,9"))
+    benchmark = target(weights=weights_of("n,calls", "1,9"))
     with pytest.raises(BenchmarkFault) as caught:
-        built(pair(run(1, A, B), run(2, "1,7,{},0,10,20", B), wanted), wanted=wanted)
+        series(pair(run(1, A, B), run(2, "1,7,{},0,10,20", B), benchmark), benchmark=benchmark)
     assert caught.value.kind == "changed-rows"
     with pytest.raises(BrokenIncumbent):
-        built(*(pair(run(n, A, B), run(n, A, B), target(weights=given("at,calls", "1,9")))
-                for n in (1, 2)), wanted=target(weights=given("at,calls", "1,9")))
+        series(*(pair(run(n, A, B), run(n, A, B), target(weights=weights_of("at,calls", "1,9")))
+                for n in (1, 2)), benchmark=target(weights=weights_of("at,calls", "1,9")))
 
 
 def test_core_classes_follow_calls_and_time() -> None:
     readings = [pair(run(n, A, B, C), run(n, A)).incumbent for n in (1, 2)]
-    assert proposal.read_rows(target(weights=given(*CALLS)), readings).shares == (30, 120, 600)
+    assert proposal.read_rows(target(weights=weights_of(*CALLS)), readings).shares == (30, 120, 600)
     with pytest.raises(InputError, match="the weights name no row of the benchmark"):
-        proposal.read_rows(target(weights=given("m,calls", "7,1")), readings)
+        proposal.read_rows(target(weights=weights_of("m,calls", "7,1")), readings)
 
 
 def test_weights_survive_the_request_to_the_harness() -> None:
-    wanted = target(weights=given(*CALLS))
-    assert from_json(to_json(wanted), CommandTarget) == wanted
-    assert wanted.content_hash != TARGET.content_hash
+    benchmark = target(weights=weights_of(*CALLS))
+    assert from_json(to_json(benchmark), CommandTarget) == benchmark
+    assert benchmark.content_hash != TARGET.content_hash

@@ -10,7 +10,7 @@ import pytest
 from harness.target import ConfigClass
 from tests.support.c_case import FAST, QUICK, SLOW, judge, kernel, target
 
-ONE = target(classes=(ConfigClass(name="even", shape={"n": 8192}),))
+ONE_CLASS = target(classes=(ConfigClass(name="even", shape={"n": 8192}),))
 LISTED = "for (int64_t i = 0; i < (n == 8192 ? n : n - 1); i++) out[i] = 2 * x[i];\n"
 SMALL_STACK = ("if (n > 8192) *(volatile int *)0 = 1;\n"
                "for (int64_t i = 0; i < n; i++) out[i] = 2 * x[i];\n")
@@ -26,7 +26,7 @@ SMALL_STACK = ("if (n > 8192) *(volatile int *)0 = 1;\n"
         "as the baseline is wrong"])
 def test_failure_counts_only_where_the_baseline_is_right(source: str, incumbent: str, detail: str,
                                                 tmp_path: Path) -> None:
-    verdict = judge(tmp_path, source, incumbent=incumbent, wanted=ONE,
+    verdict = judge(tmp_path, source, incumbent=incumbent, wanted=ONE_CLASS,
                     plan=replace(QUICK, looks=(2,)))
     assert verdict.valid and verdict.correct, verdict
     details = [finding.detail for finding in verdict.audit if finding.rule == "over-fit"]

@@ -13,7 +13,7 @@ from tests.support import c_case, kernel_case
 from tests.support.c_case import REFERENCE, RIGHT, kernel
 from tests.support.check_case import check
 
-ONE = c_case.target(classes=(ConfigClass(name="even", shape={"n": 1 << 14}),))
+ONE_CLASS = c_case.target(classes=(ConfigClass(name="even", shape={"n": 1 << 14}),))
 NORMAL = ("normal",)
 
 
@@ -41,7 +41,7 @@ BAD_C = {
 @pytest.mark.parametrize("name", BAD_C)
 def test_state_carried_between_calls_is_rejected(name: str, tmp_path: Path) -> None:
     source, rule = BAD_C[name]
-    task = replace(ONE, build=("-O2", "-pthread"))
+    task = replace(ONE_CLASS, build=("-O2", "-pthread"))
     result = check(tmp_path, source, task, reference=REFERENCE)
     assert not result.right and set(result.rules.values()) == {"reject"}, result
     late = {"stale-output"} if "thread" in name else set()  # depends on where its write lands
@@ -58,21 +58,26 @@ def noisy(size: str) -> str:
 
 
 def test_unstable_kernel_is_noted_and_flagged_beyond_rounding(tmp_path: Path) -> None:
-    rounding = check(tmp_path / "a", noisy("6e-8f"), ONE, reference=REFERENCE,
+    rounding = check(tmp_path / "a", noisy("6e-8f"), ONE_CLASS, reference=REFERENCE,
                      baseline=kernel(RIGHT))
     assert rounding.right and rounding.rules == {"unstable": "note"}, rounding
     off = noisy("1e-4f").replace("2 * x", "2.002f * x")
-    more = check(tmp_path / "b", off, ONE, reference=REFERENCE,
+    more = check(tmp_path / "b", off, ONE_CLASS, reference=REFERENCE,
                  baseline=kernel("for (int64_t i = 0; i < n; i++) out[i] = 2.002f * x[i];"))
     assert more.right and more.rules == {"unstable": "flag"}, more
 
 
 def test_unstable_task_or_baseline_excuses_an_unstable_kernel(tmp_path: Path) -> None:
     source = noisy("6e-8f")
-    declared = check(tmp_path / "a", source, replace(ONE, stochastic=True), reference=REFERENCE,
-                     baseline=kernel(RIGHT))
+    declared = check(
+        tmp_path / "a",
+        source,
+        replace(ONE_CLASS, stochastic=True),
+        reference=REFERENCE,
+        baseline=kernel(RIGHT),
+    )
     assert declared.right and declared.rules == {}
-    baseline = check(tmp_path / "b", source + "int more;", ONE, reference=REFERENCE,
+    baseline = check(tmp_path / "b", source + "int more;", ONE_CLASS, reference=REFERENCE,
                      baseline=source)
     assert baseline.right and baseline.rules == {}
     assert any("as it does with the baseline" in note for note in baseline.notes)
@@ -80,14 +85,17 @@ def test_unstable_task_or_baseline_excuses_an_unstable_kernel(tmp_path: Path) ->
 
 def test_kernel_that_is_wrong_at_times_is_incorrect(tmp_path: Path) -> None:
     source = kernel("static int calls; " + RIGHT + "if (++calls == 3) out[5] += 9;")
-    result = check(tmp_path, source, ONE, reference=REFERENCE)
+    result = check(tmp_path, source, ONE_CLASS, reference=REFERENCE)
     assert not result.right and not result.reason and result.rules == {"unstable": "flag"}, result
     assert result.errors["even"].used is not None and result.errors["even"].used > 1
 
 
 def test_inout_argument_is_restored_before_every_call(
         tmp_path: Path) -> None:
-    task = replace(ONE, args=(ONE.args[0], replace(ONE.args[1], role="inout"), ONE.args[2]))
+    task = replace(
+        ONE_CLASS,
+        args=(ONE_CLASS.args[0], replace(ONE_CLASS.args[1], role="inout"), ONE_CLASS.args[2]),
+    )
     result = check(tmp_path, kernel("for (int64_t i = 0; i < n; i++) out[i] += 2 * x[i];"), task,
                  reference="def twice(x, out):\n    return out + 2 * x\n")
     assert result.right and result.findings == (), result

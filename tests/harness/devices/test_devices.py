@@ -9,10 +9,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import pynvml
 import pytest
 
 from engine.verify import gate
@@ -20,81 +18,8 @@ from harness.devices import amd, device, inventory
 from harness.devices.call_timeout import BoundedCaller, CallTimeout
 from harness.devices.nvidia import NvmlReader
 from harness.errors import EnvironmentFault, InputError
-from tests.support.paths import DATA
+from tests.support.nvml_case import DEVICE_DATA, RecordedNvml, recorded
 from tests.support.processes import until
-
-DATA = DATA / "devices"
-
-
-class RecordedNvml:
-    """Returns recorded NVML values; calls that were not recorded are unsupported."""
-
-    def __init__(self, cards: list[dict[str, Any]], mig: bool = False) -> None:
-        self.cards, self.mig = cards, mig
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("nvmlDevice"):
-            def unsupported(*_: object) -> None:
-                raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-            return unsupported
-        return getattr(pynvml, name)
-
-    def nvmlDeviceGetCount(self) -> int:
-        return len(self.cards)
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> dict[str, Any]:
-        return self.cards[index]
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> dict[str, Any]:
-        for card in self.cards:
-            if card["uuid"] == uuid:
-                return card
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
-
-    def nvmlDeviceGetName(self, card: dict[str, Any]) -> str:
-        return str(card["name"])
-
-    def nvmlDeviceGetUUID(self, card: dict[str, Any]) -> str:
-        return str(card["uuid"])
-
-    def nvmlDeviceGetMemoryInfo(self, card: dict[str, Any], version: int = 0) -> Any:
-        if version:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-        return SimpleNamespace(used=card["used"], total=card["total"])
-
-    def nvmlDeviceGetUtilizationRates(self, card: dict[str, Any]) -> Any:
-        return SimpleNamespace(gpu=card["gpu"], memory=card["memory"])
-
-    def nvmlDeviceGetTemperature(self, card: dict[str, Any], _: int) -> int:
-        return int(card["temp"])
-
-    def nvmlDeviceGetPowerUsage(self, card: dict[str, Any]) -> int:
-        return int(card["power_mw"])
-
-    def nvmlDeviceGetCurrentClocksEventReasons(self, card: dict[str, Any]) -> int:
-        return int(card["reasons"])
-
-    def nvmlDeviceGetComputeMode(self, card: dict[str, Any]) -> int:
-        return int(card["compute_mode"])
-
-    def nvmlDeviceGetComputeRunningProcesses(self, card: dict[str, Any]) -> list[Any]:
-        return [SimpleNamespace(pid=process["pid"], usedGpuMemory=process["used"])
-                for process in card["procs"]]
-
-    def nvmlDeviceGetMigMode(self, _: dict[str, Any]) -> list[int]:
-        return [int(self.mig), 0]
-
-    def nvmlDeviceGetMaxMigDeviceCount(self, _: dict[str, Any]) -> int:
-        return 2
-
-    def nvmlDeviceGetMigDeviceHandleByIndex(self, card: dict[str, Any], place: int) -> Any:
-        if place or not self.mig:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
-        return {**card, "uuid": "MIG-" + card["uuid"], "name": card["name"] + " MIG 1g.18gb"}
-
-
-def recorded() -> list[dict[str, Any]]:
-    return list(json.loads((DATA / "nvml_two_h200.json").read_text()))
 
 
 def install_tool(folder: Path, name: str, script: str) -> None:
@@ -102,13 +27,6 @@ def install_tool(folder: Path, name: str, script: str) -> None:
     tool = folder / name
     tool.write_text(f"#!/bin/sh\n{script}\n")
     tool.chmod(0o755)
-
-
-@pytest.fixture(autouse=True)
-def no_known_states(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(inventory, "_known", {})
 
 
 @pytest.fixture
@@ -224,7 +142,7 @@ def test_invalid_or_absent_device_names_are_errors() -> None:
 
 def test_rocm_smi_is_read(tools: Callable[[str, str], None]) -> None:
     tools("rocm-smi", f"echo 'WARNING: AMD GPU device(s) is/are in a low-power state.'; "
-                      f"cat {DATA / 'telegraf_mi100_rocm571.json'}")
+                      f"cat {DEVICE_DATA / 'telegraf_mi100_rocm571.json'}")
     cards = [device for device in inventory.inventory() if device.kind == "amd"]
     assert {card.name for card in cards} == {"Arcturus GL-XL [Instinct MI100]"}
     assert cards[0].memory_bytes == 34342961152
@@ -237,7 +155,7 @@ def test_rocm_smi_is_read(tools: Callable[[str, str], None]) -> None:
 def test_newer_keys_and_missing_values_of_rocm_smi_are_read() -> None:
     for name, arch in (("telegraf_rx6700xt_rocm612", "gfx1031"), ("xrocmtop_strix_halo",
                                                                   "gfx1151")):
-        output = json.loads((DATA / f"{name}.json").read_text())
+        output = json.loads((DEVICE_DATA / f"{name}.json").read_text())
         cards = list(amd.rocm_devices(output))
         assert cards[0].arch == arch
         first, *others = amd.rocm_states(cards, output)
@@ -246,14 +164,23 @@ def test_newer_keys_and_missing_values_of_rocm_smi_are_read() -> None:
 
 
 def test_amd_smi_is_read_where_it_is_the_only_tool(tools: Callable[[str, str], None]) -> None:
-    metric = [{"gpu": 0, "usage": {"gfx_activity": {"value": 37, "unit": "%"}},
-               "mem_usage": {"total_vram": {"value": 65520, "unit": "MB"},
-                             "used_vram": {"value": 10, "unit": "MB"}},
-               "temperature": {"edge": "N/A", "hotspot": {"value": 36, "unit": "C"}},
-               "clock": {"gfx_0": {"clk": {"value": 800, "unit": "MHz"}}},
-               "power": json.loads((DATA / "metric_power_rocm6.0.json").read_text())[0]["power"]}]
-    files = {"static": (DATA / "static_mi210_gpu_data.json").read_text(),
-             "process": (DATA / "process_two_procs_rocm6.2.json").read_text(),
+    metric = [
+        {
+            "gpu": 0,
+            "usage": {"gfx_activity": {"value": 37, "unit": "%"}},
+            "mem_usage": {
+                "total_vram": {"value": 65520, "unit": "MB"},
+                "used_vram": {"value": 10, "unit": "MB"},
+            },
+            "temperature": {"edge": "N/A", "hotspot": {"value": 36, "unit": "C"}},
+            "clock": {"gfx_0": {"clk": {"value": 800, "unit": "MHz"}}},
+            "power": json.loads((DEVICE_DATA / "metric_power_rocm6.0.json").read_text())[0][
+                "power"
+            ],
+        }
+    ]
+    files = {"static": (DEVICE_DATA / "static_mi210_gpu_data.json").read_text(),
+             "process": (DEVICE_DATA / "process_two_procs_rocm6.2.json").read_text(),
              "metric": json.dumps({"gpu_data": metric}), "list": "[]"}
     cases = "\n".join(f"{name}) cat <<'EOF'\n{text}\nEOF\n;;" for name, text in files.items())
     tools("amd-smi", f"case $1 in\n{cases}\nesac")
@@ -273,7 +200,7 @@ ROCM_PIDS = {"PID104225": "mlir-cpu-runner, 0, 0, 0, 0", "PID41": "python3, 1, 5
 
 def rocm(cards: int, system: dict[str, str]) -> str:
     """Return a script that prints rocm-smi's recorded cards (two at most) and these processes."""
-    output = json.loads((DATA / "telegraf_mi100_rocm571.json").read_text())
+    output = json.loads((DEVICE_DATA / "telegraf_mi100_rocm571.json").read_text())
     chosen = {f"card{index}": output[f"card{index}"] for index in range(cards)}
     return f"cat <<'EOF'\n{json.dumps({**chosen, 'system': system})}\nEOF"
 
@@ -309,10 +236,10 @@ def test_processes_on_some_cards_are_unknown_with_rocm_smi_alone(
 
 
 def test_amd_smi_places_processes_by_the_pci_address(tools: Callable[[str, str], None]) -> None:
-    process = json.loads((DATA / "process_two_procs_rocm6.2.json").read_text())
+    process = json.loads((DEVICE_DATA / "process_two_procs_rocm6.2.json").read_text())
     running = {"PID420157": "TransferBench, 1, 512, 0, 0", "PID420315": "rvs, 1, 512, 0, 0"}
     tools("rocm-smi", rocm(2, running))
-    buses = [json.loads((DATA / "telegraf_mi100_rocm571.json").read_text())[name]["PCI Bus"]
+    buses = [json.loads((DEVICE_DATA / "telegraf_mi100_rocm571.json").read_text())[name]["PCI Bus"]
              for name in ("card0", "card1")]
     both = [420157, 420315]
     tools("amd-smi", amd_smi([*process, {"gpu": 1, "process_list": []}]))
@@ -331,7 +258,7 @@ def test_amd_smi_places_processes_by_the_pci_address(tools: Callable[[str, str],
 
 
 def test_card_without_readings_is_not_idle() -> None:
-    output = json.loads((DATA / "xrocmtop_strix_halo.json").read_text())
+    output = json.loads((DEVICE_DATA / "xrocmtop_strix_halo.json").read_text())
     output["system"] = {"PID41": "python3, 1, 512, 0, 0"}
     cards = list(amd.rocm_devices(output))
     silent = [state for state in amd.rocm_states(cards, output) if state.utilization_pct is None]
@@ -340,7 +267,7 @@ def test_card_without_readings_is_not_idle() -> None:
 
 def test_failing_or_hanging_tool_keeps_the_last_good_values(
         tools: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    tools("rocm-smi", f"cat {DATA / 'telegraf_rx6700xt_rocm612.json'}")
+    tools("rocm-smi", f"cat {DEVICE_DATA / 'telegraf_rx6700xt_rocm612.json'}")
     card = next(device for device in inventory.inventory() if device.kind == "amd")
     good = inventory.state(card)
     assert not good.problem
@@ -357,7 +284,7 @@ def test_failing_or_hanging_tool_keeps_the_last_good_values(
     assert hung.silent_since == failed.silent_since
     tools("rocm-smi", "echo '{\"card7\": {}}'")
     assert inventory.state(card).problem == "the card is no longer listed"
-    tools("rocm-smi", f"cat {DATA / 'telegraf_rx6700xt_rocm612.json'}")
+    tools("rocm-smi", f"cat {DEVICE_DATA / 'telegraf_rx6700xt_rocm612.json'}")
     back = inventory.state(card)
     assert (back.problem, back.silent_since) == ("", None)
 

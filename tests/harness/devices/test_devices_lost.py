@@ -16,7 +16,7 @@ from harness.devices import device, inventory, nvidia, nvml
 from harness.devices.call_timeout import BoundedCaller, CallTimeout
 from harness.devices.device import Device
 from harness.errors import DeviceFault
-from tests.harness.devices.test_devices import RecordedNvml, no_known_states, recorded
+from tests.support.nvml_case import RecordedNvml, no_known_states, recorded
 from tests.support.processes import until
 
 __all__ = ["no_known_states"]

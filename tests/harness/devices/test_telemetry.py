@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -19,27 +16,15 @@ from harness.devices.monitoring.telemetry import (
     CardHealth,
     ReadingRange,
     Sample,
-    TelemetryWatch,
     evidence,
     slowdowns,
 )
-from tests.support.paths import DATA
 from tests.support.processes import until
+from tests.support.telemetry_case import Hanging, block, readings, watch
 
-DATA = DATA / "health" / "h200_readings.json"
 STRANGER = os.getppid()
 MASKS = {0x8: "hardware slowdown", 0x20: "software thermal slowdown",
          0x40: "hardware thermal slowdown", 0x80: "hardware power brake"}
-
-
-def readings(card: int, *, from_: tuple[str, ...] = ("nvml", "smi-xml", "smi-csv")) -> list[Sample]:
-    """Return recorded readings of an H200 as samples at 0, 1, 2 ns."""
-    chosen = [reading for reading in json.loads(DATA.read_text())
-              if reading["card"] == card and reading["from"] in from_]
-    return [Sample(at_ns=at, sm_mhz=reading["sm_mhz"], memory_mhz=reading["memory_mhz"],
-                   temperature_c=reading["temperature_c"], power_w=reading["power_mw"] / 1000,
-                   reasons=reading["reasons"], pids=tuple(reading["pids"]))
-            for at, reading in enumerate(chosen)]
 
 
 class Replay:
@@ -54,24 +39,10 @@ class Replay:
         return replace(sample, at_ns=time.perf_counter_ns())
 
 
-@contextmanager
-def watch(source: telemetry.SampleSource, *, interval_s: float = 60.0) -> Iterator[TelemetryWatch]:
-    """Yield a watch after its first sample or failure; later, only blocks trigger samples."""
-    with TelemetryWatch(source, runners=lambda: 1, interval_s=interval_s) as watching:
-        until(lambda: watching._tried_ns or isinstance(source, Hanging))
-        yield watching
-
-
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Allow for a busy test machine."""
     monkeypatch.setattr(telemetry, "PATIENCE_S", 20.0)
-
-
-def block() -> tuple[int, int]:
-    """Return the window of a block that has ended."""
-    begin = time.perf_counter_ns()
-    return begin, max(time.perf_counter_ns(), begin + 1)
 
 
 def test_only_hardware_and_thermal_throttle_reasons_void_a_block() -> None:
@@ -172,17 +143,6 @@ def test_failed_samples_are_counted_and_void_no_block(error: Exception,
     with watch(Failing(error, times=2)) as watching:
         healths = [watching.between(*block()) for _ in range(4)]
     assert healths[-1].samples == 2 and healths[-1].unavailable.startswith("2 of 5 samples failed")
-
-
-class Hanging:
-    """Hangs until its gate is open."""
-
-    def __init__(self) -> None:
-        self.gate = threading.Event()
-
-    def sample(self) -> Sample:
-        self.gate.wait(60)
-        return replace(readings(1)[0], at_ns=time.perf_counter_ns())
 
 
 def test_hanging_driver_delays_only_one_block(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ from tests.support.c_case import FAST, QUICK, RIGHT, SLOW, Bench, judge, target,
 from tests.support.c_case import kernel as c
 from tests.support.processes import mark, marked
 
-ONE = target(classes=(ConfigClass(name="even", shape={"n": 8192}),))
+ONE_CLASS = target(classes=(ConfigClass(name="even", shape={"n": 8192}),))
 SLOWEST = SLOW.replace("k < 4", "k < 40")
 """Slow enough that no other load of the machine hides it."""
 SHORT = replace(QUICK, looks=(2,))
@@ -54,7 +54,7 @@ def locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory, locks: None) -> Iterator[Bench]:
-    made = Bench(tmp_path_factory.mktemp("bench"), ONE)
+    made = Bench(tmp_path_factory.mktemp("bench"), ONE_CLASS)
     yield made
     made.oracle.close()
 
@@ -199,7 +199,7 @@ HANGS = {
 def test_every_hang_is_a_clean_verdict(tmp_path: Path) -> None:
     with ThreadPoolExecutor(len(HANGS)) as side_by_side:
         verdicts = side_by_side.map(lambda name: judge(
-            tmp_path / name, HANGS[name][0], wanted=ONE, wall_s=3.0), HANGS)
+            tmp_path / name, HANGS[name][0], wanted=ONE_CLASS, wall_s=3.0), HANGS)
     for verdict, (_, reason) in zip(verdicts, HANGS.values(), strict=True):
         assert not verdict.valid and verdict.latency_us is None
         assert verdict.rejected_reason == reason
@@ -227,7 +227,7 @@ def test_endless_include_is_a_compile_error(tmp_path: Path) -> None:
 
 
 def test_incumbents_fault_is_not_blamed_on_the_candidate(tmp_path: Path) -> None:
-    verdict = judge(tmp_path, FAST, incumbent="broken", wanted=ONE)
+    verdict = judge(tmp_path, FAST, incumbent="broken", wanted=ONE_CLASS)
     assert (verdict.rejected_reason or "").startswith("the incumbent does not compile")
 
 
@@ -311,7 +311,7 @@ def test_background_load_does_not_slow_the_incumbent(tmp_path: Path) -> None:
                "pthread_create(&t, 0, burn, 0); } }\n" + SLOW.partition("{\n")[2][:-2],
                "#include <pthread.h>\nstatic int started; static void *burn(void *p) "
                "{ for (;;) ; return p; }")
-    wanted = target(classes=ONE.classes, build=("-O2", "-pthread"))
+    wanted = target(classes=ONE_CLASS.classes, build=("-O2", "-pthread"))
     verdict = judge(tmp_path, source, wanted=wanted, plan=CAREFUL)
     assert not verdict.valid or verdict.rows[0].outcome != "faster"
 
@@ -362,7 +362,7 @@ def test_sleeping_on_the_first_calls_gains_nothing(bench: Bench) -> None:
 def floor(tmp_path: Path, candidate_us: float, gb_per_s: float) -> Verdict:
     """Return the verdict on given times under a given bandwidth."""
     evaluation = Evaluation(
-        ONE, Trees(candidate="", incumbent="", reference=""), find("cpu"),
+        ONE_CLASS, Trees(candidate="", incumbent="", reference=""), find("cpu"),
         Settings(scratch=str(tmp_path), plan=QUICK), None, None)
     limits = Ceilings(device="cpu", gflops=1e6, levels=(Level(1e9, gb_per_s),),
                       copy_gb_per_s=gb_per_s, source="by hand")
@@ -387,7 +387,7 @@ def test_impossibly_fast_kernel_is_rejected(tmp_path: Path,
     slow_machine = Ceilings(device="cpu", gflops=1e6, levels=(Level(1e9, 0.01),),
                             copy_gb_per_s=0.01, source="by hand")
     monkeypatch.setattr(ceilings, "of_cpu", lambda name, scratch: slow_machine)
-    verdict = judge(tmp_path, FAST, wanted=ONE, plan=SHORT)
+    verdict = judge(tmp_path, FAST, wanted=ONE_CLASS, plan=SHORT)
     assert (verdict.latency_us, verdict.speedup) == (None, None)
     assert [f.rule for f in verdict.audit] == ["physical-floor"]
 
@@ -409,7 +409,7 @@ BAD_REFERENCES = {
 def test_broken_reference_is_the_tasks_fault(name: str, tmp_path: Path) -> None:
     reference, message = BAD_REFERENCES[name]
     with pytest.raises(OracleError, match=message) as caught:
-        judge(tmp_path, FAST, reference=reference, wanted=ONE)
+        judge(tmp_path, FAST, reference=reference, wanted=ONE_CLASS)
     assert caught.value.exit_code == 2
     assert caught.value.where == "reference.py:twice"
     assert "\n" not in str(caught.value)
@@ -425,7 +425,7 @@ def test_check_that_a_trivial_answer_passes_is_flagged(name: str, tmp_path: Path
     value = {"zeros": "0", "constant": "3", "copied input": "x[i]"}[name]
     verdict = judge(tmp_path, c(f"for (int64_t i = 0; i < n; i++) out[i] = {value};"),
                     incumbent=c(f"for (int64_t i = n; i-- > 0;) out[i] = {value};"),
-                    reference=WEAK[name], wanted=ONE, plan=SHORT)
+                    reference=WEAK[name], wanted=ONE_CLASS, plan=SHORT)
     assert verdict.correct, verdict
     flags = [f for f in verdict.audit if f.rule == "weak-check"]
     assert len(flags) == 1 and flags[0].severity == "flag" and name in flags[0].detail
@@ -435,7 +435,7 @@ def test_integers_and_inout_arguments_are_checked(tmp_path: Path) -> None:
     counted = target(op="add", entry="twice", args=(
         Arg(name="x", dtype="int32", shape=("n",), low=-100, high=100),
         Arg(name="out", dtype="int32", shape=("n",), role="inout", low=-5, high=5),
-        Arg(name="n", dtype="int64", value="n")), classes=ONE.classes, flops="n")
+        Arg(name="n", dtype="int64", value="n")), classes=ONE_CLASS.classes, flops="n")
     source = c("for (int64_t i = 0; i < n; i++) out[i] += 2 * x[i];").replace("float", "int32_t")
     verdict = judge(tmp_path, source, wanted=counted, incumbent=source.replace("2 * x[i]",
                                                                                "x[i] + x[i]"),
@@ -483,8 +483,8 @@ def test_honest_verdict_survives_json() -> None:
 
 def test_library_swapped_after_the_build_is_not_run(tmp_path: Path) -> None:
     place = kernel.place_on(find("cpu"), "c", scratch=str(tmp_path), python=None, env={})
-    made = kernel.make(ONE, Path(tree(tmp_path / "t", FAST)), "candidate", place)
-    other = kernel.make(ONE, Path(tree(tmp_path / "u", SLOW)), "incumbent", place)
+    made = kernel.make(ONE_CLASS, Path(tree(tmp_path / "t", FAST)), "candidate", place)
+    other = kernel.make(ONE_CLASS, Path(tree(tmp_path / "u", SLOW)), "incumbent", place)
     Path(made.artifact).write_bytes(Path(other.artifact).read_bytes())
     with pytest.raises(PeerError, match="not the one that was built"):
         RunnerPool(CALL_LIMITS).start(made)

@@ -40,7 +40,7 @@ KNOBS = "#define MODE 0  // kopt: knob MODE in [0, 1, 2, 3, 4, 5]\n" + HEAD + f"
 """
 REASONS = {2: "crashed (SIGABRT)", 3: "three is not to be", 4: "wrong result on class even",
            5: "ran past its limit of 2 s"}
-ONE = target(classes=(ConfigClass(name="even", shape={"n": 8192}),))
+ONE_CLASS = target(classes=(ConfigClass(name="even", shape={"n": 8192}),))
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ def locks(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 def search(tmp_path: Path, source: str, *, seen: list[Trial] | None = None,
            cancel: threading.Event | None = None, **job: object) -> LoopResult:
     folder = tree(tmp_path / "tree", source, REFERENCE)
-    return loop(ONE, SearchJob(tree=folder, reference=folder, **job),  # type: ignore[arg-type]
+    return loop(ONE_CLASS, SearchJob(tree=folder, reference=folder, **job),  # type: ignore[arg-type]
                 inventory.find("cpu"), Settings(scratch=str(tmp_path / "scratch"), wall_s=2.0),
                 on_trial=(seen if seen is not None else []).append, cancel=cancel)
 

@@ -19,10 +19,10 @@ from harness.search.space.space import Config, Space
 from harness.search.strategy.ask_tell import AskTell, Strategy
 from harness.search.strategy.predicted_order import PredictedOrder
 from harness.search.trials.trials import Trial
-from tests.harness.search.test_keep_or_revert import SPACE, tried
 from tests.support import benchmark_case, campaigns
 from tests.support.command_line import kopt
 from tests.support.paths import ROOT
+from tests.support.trial_case import SPACE, tried
 
 KERNEL = campaigns.KERNEL.replace("in [1, 16] times", f"in {list(range(1, 17))} times")
 

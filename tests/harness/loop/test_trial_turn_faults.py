@@ -22,7 +22,7 @@ from harness.search.trials import corpus
 from harness.search.trials.trials import SearchJob
 from harness.settings import Settings
 from harness.target import ConfigClass
-from tests.harness.loop import test_trial_turns
+from tests.support import trial_turn_case
 from tests.support.kernel_case import target, tree
 from tests.support.paths import ROOT
 
@@ -42,14 +42,13 @@ class Broken:
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, how: str) -> None:
         self.sick, self.lost = folder / "sick", folder / "lost"
         flags = FLAGS.format(lost=str(self.lost), sick=str(self.sick), how=how)
-        source = test_trial_turns.WORK.replace("\ndef double(x, out):\n",
-                                         f"{flags}\ndef double(x, out):\n    broken()\n")
-        patch.setattr(test_trial_turns, "WORK", source)
-        self.screen = test_trial_turns.opened(folder, 60.0)
+        source = trial_turn_case.WORK.replace("\ndef double(x, out):\n",
+                                              f"{flags}\ndef double(x, out):\n    broken()\n")
+        self.screen = trial_turn_case.open_screening(folder, 60.0, source)
         self.patch = patch
 
     def of(self, mode: str) -> tuple[str, str]:
-        found = test_trial_turns.of(self.screen, mode)
+        found = trial_turn_case.measure(self.screen, mode)
         return found.correctness, found.reason
 
     def recover_on_restart(self) -> None:
@@ -184,13 +183,13 @@ def test_priors_learn_nothing_from_a_crashing_start(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tests.harness.loop import test_trial_turns
+from tests.support import trial_turn_case
 from harness.loop.trial_turns import RunningTrial
 
-with test_trial_turns.opened(Path(sys.argv[1]), 60.0) as screen:
-    test_trial_turns.of(screen, "start")
+with trial_turn_case.open_screening(Path(sys.argv[1]), 60.0) as screen:
+    trial_turn_case.measure(screen, "start")
     RunningTrial.first = lambda trial: os.kill(os.getpid(), signal.SIGKILL)
-    test_trial_turns.of(screen, "fast")
+    trial_turn_case.measure(screen, "fast")
 """
 
 
@@ -200,9 +199,10 @@ def test_files_of_a_killed_loop_do_not_block_the_next(tmp_path: Path) -> None:
     assert ran.returncode == -signal.SIGKILL
     assert (tmp_path / "scratch" / "turns" / "2").is_dir(), "the killed loop left a file"
     (tmp_path / "tree").rename(tmp_path / "before")
-    with test_trial_turns.opened(tmp_path, 60.0) as screen:
-        assert [test_trial_turns.of(screen, mode).correctness for mode in ("start", "fast")] == \
-            ["PASS", "PASS"]
+    with trial_turn_case.open_screening(tmp_path, 60.0) as screen:
+        assert [
+            trial_turn_case.measure(screen, mode).correctness for mode in ("start", "fast")
+        ] == ["PASS", "PASS"]
 
 
 def test_partial_tree_of_a_killed_loop_is_not_used(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_space_holds_the_variable_knobs() -> None:
         of_knobs(knobs, ["C"])
 
 
-def asked(search: BayesianSearch, rng: random.Random, budget: int = 10_000) -> list[Config]:
+def ask_all(search: BayesianSearch, rng: random.Random, budget: int = 10_000) -> list[Config]:
     """Ask until the space is exhausted, telling random scores and failures."""
     configs: list[Config] = []
     while len(configs) < budget and (config := search.ask()) is not None:
@@ -62,17 +62,17 @@ def asked(search: BayesianSearch, rng: random.Random, budget: int = 10_000) -> l
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.integers(0, 10**6))
 def test_default_comes_first_and_every_configuration_once(sizes: list[int], seed: int) -> None:
     made = space(*sizes)
-    configs = asked(BayesianSearch(made, seed), random.Random(seed))
+    configs = ask_all(BayesianSearch(made, seed), random.Random(seed))
     keys = [made.key(config) for config in configs]
     assert configs[0] == made.default
     assert len(keys) == len(set(keys)) == made.size
-    again = asked(BayesianSearch(made, seed), random.Random(seed))
+    again = ask_all(BayesianSearch(made, seed), random.Random(seed))
     assert again == configs
 
 
 def test_other_seeds_give_other_orders() -> None:
     made = space(5, 5, 5)
-    orders = {tuple(map(made.key, asked(BayesianSearch(made, seed), random.Random(1), 20)))
+    orders = {tuple(map(made.key, ask_all(BayesianSearch(made, seed), random.Random(1), 20)))
               for seed in range(8)}
     assert len(orders) == 8
 
@@ -87,7 +87,7 @@ def test_space_of_failures_is_searched_to_its_end() -> None:
 
 def test_huge_space_can_be_searched() -> None:
     made = space(*[256] * 12)
-    assert len(asked(BayesianSearch(made, 0), random.Random(0), 20)) == 20
+    assert len(ask_all(BayesianSearch(made, 0), random.Random(0), 20)) == 20
 
 
 def rugged(config: Config, made: Space, seed: int) -> float:
@@ -104,7 +104,7 @@ def chosen(made: Space, rng: random.Random) -> Config:
     return {name: rng.choice(values) for name, values in made.choices.items()}
 
 
-def found(made: Space, seed: int, budget: int, chance: bool) -> float:
+def best_found(made: Space, seed: int, budget: int, chance: bool) -> float:
     search, rng = BayesianSearch(made, seed), random.Random(seed)
     best = -math.inf
     for _ in range(budget):
@@ -118,8 +118,8 @@ def found(made: Space, seed: int, budget: int, chance: bool) -> float:
 
 def test_search_beats_random_search_on_a_rugged_hill() -> None:
     made, seeds = space(6, 6, 6, 6), range(8)
-    ours = [found(made, seed, 50, chance=False) for seed in seeds]
-    chance = [found(made, seed, 50, chance=True) for seed in seeds]
+    ours = [best_found(made, seed, 50, chance=False) for seed in seeds]
+    chance = [best_found(made, seed, 50, chance=True) for seed in seeds]
     assert fmean(ours) > fmean(chance) + 0.5
     assert fmean(one >= other for one, other in zip(ours, chance, strict=True)) > 0.7
 
@@ -131,7 +131,7 @@ def test_only_configurations_that_meet_the_requirements_are_asked() -> None:
     made = Space(choices={"M": (16, 32, 64, 128), "N": (16, 32, 64, 128), "W": (2, 4, 8)},
                  default={"M": 16, "N": 16, "W": 2},
                  requires=("M * N <= 4096", "W != 8 or M >= 64"))
-    configs = asked(BayesianSearch(made, 1), random.Random(1))
+    configs = ask_all(BayesianSearch(made, 1), random.Random(1))
     legal = [(m, n, w) for m in made.choices["M"] for n in made.choices["N"]
              for w in made.choices["W"] if m * n <= 4096 and (w != 8 or m >= 64)]
     assert sorted(map(made.key, configs)) == sorted(legal)
@@ -142,7 +142,7 @@ def test_requirements_hold_in_a_space_too_large_to_list(wide: int) -> None:
     choices = {f"K{i}": tuple(range(1, 33)) for i in range(wide)}
     made = Space(choices=choices, default={name: 1 for name in choices},
                  requires=("K0 % K1 == 0", "K0 * K1 < 64"))
-    for config in asked(BayesianSearch(made, 3), random.Random(2), 40):
+    for config in ask_all(BayesianSearch(made, 3), random.Random(2), 40):
         assert int(config["K0"]) % int(config["K1"]) == 0 and config["K0"] * config["K1"] < 64
 
 
@@ -207,7 +207,7 @@ def test_odd_requirements_hold_alike_for_single_and_batch_checks(
     legal = [config for config in made if one.met(config)]
     assert 0 < len(legal) < len(made)
     search = Space(choices=choices, default=legal[0], requires=(text,))
-    configs = asked(BayesianSearch(search, 0), random.Random(0))
+    configs = ask_all(BayesianSearch(search, 0), random.Random(0))
     assert sorted(map(repr, configs)) == sorted(map(repr, legal))
 
 
@@ -224,7 +224,7 @@ def test_rare_legal_configurations_are_found() -> None:
     choices = {f"K{i}": tuple(range(32)) for i in range(8)}
     made = Space(choices=choices, default={name: 0 for name in choices},
                  requires=tuple(f"K{i} == K{i + 1}" for i in (0, 2, 4, 6)))
-    configs = asked(BayesianSearch(made, 0), random.Random(0), 40)
+    configs = ask_all(BayesianSearch(made, 0), random.Random(0), 40)
     assert len(configs) == 40
     assert all(config[f"K{i}"] == config[f"K{i + 1}"] for config in configs for i in (0, 2, 4, 6))
 
@@ -244,7 +244,7 @@ def test_fixed_knob_is_a_number_in_a_requirement() -> None:
     made = of_knobs((knob("A", 2, 1, 2, 4), knob("B", 3, 1, 3)), ["A"],
                     (constraints.parse("A * B <= 6", ("A", "B")),))
     assert made.requires == ("A * 3 <= 6",)
-    assert {config["A"] for config in asked(BayesianSearch(made, 0), random.Random(0))} == {1, 2}
+    assert {config["A"] for config in ask_all(BayesianSearch(made, 0), random.Random(0))} == {1, 2}
 
 
 # The model
@@ -303,14 +303,14 @@ ODD_CHOICES = [(10**15, 10**15 + 1, 10**15 + 2), (-10**17, 0, 1), (7,), ("a", "b
 @pytest.mark.parametrize("choices", ODD_CHOICES, ids=range(len(ODD_CHOICES)))
 def test_odd_choices_can_be_searched(choices: tuple[Value, ...]) -> None:
     made = Space(choices={"A": choices, "B": (1, 2, 4)}, default={"A": choices[0], "B": 1})
-    assert len(asked(BayesianSearch(made, 0), random.Random(0), 40)) == min(40, made.size)
+    assert len(ask_all(BayesianSearch(made, 0), random.Random(0), 40)) == min(40, made.size)
 
 
 @pytest.mark.parametrize("spread", [0.0, 1e-9, 1e-5, 1e-3, 1e3, 1e300])
 @pytest.mark.parametrize("advice", [True, False])
 def test_scores_of_any_size_are_accepted(spread: float, advice: bool) -> None:
     made, rng = space(6, 6, 6), random.Random(1)
-    search = BayesianSearch(made, 2, told(made, 1, 1.0) if advice else ())
+    search = BayesianSearch(made, 2, recorded_observations(made, 1, 1.0) if advice else ())
     for _ in range(90):
         config = search.ask()
         assert config is not None
@@ -335,7 +335,9 @@ STEEP = 0.05
 """Log ratio of one step on the hill."""
 
 
-def told(made: Space, seed: int, sign: float, every: int = 1) -> tuple[Observation, ...]:
+def recorded_observations(
+    made: Space, seed: int, sign: float, every: int = 1
+) -> tuple[Observation, ...]:
     """Another machine's recording of a slightly different hill, or of the opposite one."""
     configs = [dict(zip(made.choices, key, strict=True))
                for key in itertools.product(*made.choices.values())][::every]
@@ -361,7 +363,9 @@ def advised(made: Space, seed: int, budget: int, history: tuple[Observation, ...
 @pytest.mark.parametrize("every", [1, 7])
 def test_recording_of_another_device_leads_to_the_top(every: int) -> None:
     made = space(6, 6, 6, 6)
-    with_it = [advised(made, seed, 8, told(made, seed, 1.0, every)) for seed in range(6)]
+    with_it = [
+        advised(made, seed, 8, recorded_observations(made, seed, 1.0, every)) for seed in range(6)
+    ]
     without = [advised(made, seed, 8, ())[0] for seed in range(6)]
     assert fmean(best for best, _ in with_it) > fmean(without) + 1.0
     assert all(search.advised for _, search in with_it)
@@ -369,7 +373,7 @@ def test_recording_of_another_device_leads_to_the_top(every: int) -> None:
 
 def test_misleading_recording_is_dropped_and_costs_little() -> None:
     made = space(6, 6, 6, 6)
-    misled = [advised(made, seed, 60, told(made, seed, -1.0)) for seed in range(5)]
+    misled = [advised(made, seed, 60, recorded_observations(made, seed, -1.0)) for seed in range(5)]
     without = [advised(made, seed, 60, ())[0] for seed in range(5)]
     assert sum(search.advised for _, search in misled) <= 1
     assert fmean(best for best, _ in misled) > fmean(without) - 0.4
@@ -384,7 +388,7 @@ def test_advice_works_in_a_space_too_large_to_list() -> None:
                              latency_us=1e3 + sum(map(float, one.values()))) for one in configs)
     search = BayesianSearch(made, 0, seen)
     assert search.advised
-    for config in asked(search, rng, 40):
+    for config in ask_all(search, rng, 40):
         assert config.keys() == choices.keys()
 
 
@@ -392,13 +396,13 @@ def test_advice_works_in_a_space_too_large_to_list() -> None:
 def test_forged_latency_is_ignored_as_advice(latency_us: float) -> None:
     made = space(4, 4)
     one = Observation(source="other", config={"K0": 1, "K1": 2}, latency_us=latency_us)
-    search = BayesianSearch(made, 0, (*told(made, 0, 1.0), one))
-    assert len(asked(search, random.Random(0))) == 16
+    search = BayesianSearch(made, 0, (*recorded_observations(made, 0, 1.0), one))
+    assert len(ask_all(search, random.Random(0))) == 16
 
 
 def test_advice_outside_the_space_or_too_sparse_is_ignored() -> None:
     made = space(4, 4)
-    few = told(made, 0, 1.0)[:5]
+    few = recorded_observations(made, 0, 1.0)[:5]
     assert not BayesianSearch(made, 0, few).advised
-    failed = tuple(replace(one, latency_us=None) for one in told(made, 0, 1.0))
+    failed = tuple(replace(one, latency_us=None) for one in recorded_observations(made, 0, 1.0))
     assert not BayesianSearch(made, 0, failed).advised

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from typing import Any
 
 import pytest
@@ -11,26 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.search.bayesian.bayesian_search import BayesianSearch
-from harness.search.space.space import Config, Space, simplicity
+from harness.search.space.space import Config, simplicity
 from harness.search.strategy.ask_tell import AskTell
 from harness.search.strategy.incumbent import Incumbent
 from harness.search.trials.trials import Trial
-
-SPACE = Space(choices={"A": (1, 2, 4, 8), "B": (0.5, 0.25), "C": ("off", "on")},
-              default={"A": 2, "B": 0.5, "C": "off"})
-
-
-def trial(gain: float | None, config: Config | None = None, *, number: int = 0,
-          **fields: Any) -> Trial:
-    """Return a trial that is faster than the start by a factor; None: it failed."""
-    given: dict[str, Any] = {"number": number, "config": {**SPACE.default, **(config or {})},
-                             "correctness": "PASS", "tag": "tried"}
-    if gain is None:
-        given |= {"correctness": "FAIL", "tag": "revert", "reason": "wrong"}
-    else:
-        given |= {"log_ratio": math.log(gain), "latency_us": 10 / gain,
-                  "latency_kind": "measured-cpu"}
-    return Trial(**(given | fields))
+from tests.support.trial_case import SPACE, trial, tried
 
 
 def predicted(us: float, config: Config | None = None) -> Trial:
@@ -91,18 +75,6 @@ def test_fewer_knobs_then_smaller_values_are_simpler() -> None:
 def test_dishonest_trial_cannot_be_built(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         trial(1.0, **fields)
-
-
-def tried(walk: AskTell, budget: int, first: int = 0) -> list[Trial]:
-    """Continue the search with results that depend only on the configuration."""
-    trials: list[Trial] = []
-    while len(trials) < budget and (config := walk.next()) is not None:
-        rng = random.Random(repr(sorted(config.items())))
-        made = trial(None if rng.random() < 0.3 else 0.5 + rng.random(), config,
-                     number=first + len(trials))
-        walk.tell(made)
-        trials.append(made)
-    return trials
 
 
 @given(st.integers(0, 10**6), st.integers(0, 16), st.integers(0, 16))

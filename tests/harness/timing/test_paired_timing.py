@@ -20,12 +20,12 @@ from harness.timing.stats import Estimate, estimate
 from harness.verdict import Evidence
 from tests.support.c_case import FAST, RIGHT, Bench, judge, kernel, target
 
-ONE = target(classes=(ConfigClass(name="even", shape={"n": 8192}),))
+ONE_CLASS = target(classes=(ConfigClass(name="even", shape={"n": 8192}),))
 
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    started = Bench(tmp_path_factory.mktemp("bench"), ONE)
+    started = Bench(tmp_path_factory.mktemp("bench"), ONE_CLASS)
     yield started
     started.oracle.close()
 

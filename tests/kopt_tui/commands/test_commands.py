@@ -14,7 +14,7 @@ import pytest
 
 from engine.journal.write import Writer
 from kopt_tui.main import VERBS
-from tests.support.command_line import NAME, answer, harmless, kopt, told, write_campaign
+from tests.support.command_line import NAME, answer, error_text, harmless, kopt, write_campaign
 from tests.support.paths import ROOT
 
 
@@ -46,29 +46,29 @@ def test_help_of_a_verb_states_its_purpose() -> None:
 )
 def test_wrong_usage_is_one_line_with_exit_code_2(words: tuple[str, ...], message: str) -> None:
     done = kopt(*words)
-    assert (done.returncode, told(done), done.stdout) == (2, message, "")
+    assert (done.returncode, error_text(done), done.stdout) == (2, message, "")
 
 
 def test_error_is_json_with_the_json_flag(tmp_path: Path) -> None:
     done = kopt("show", "nothing", "--json", workspace=tmp_path)
     assert done.returncode == 2
     error = json.loads(done.stdout)["error"]
-    assert error["exit_code"] == 2 and error["what"] in told(done)
+    assert error["exit_code"] == 2 and error["what"] in error_text(done)
 
 
 def test_dashboard_without_a_terminal_is_refused() -> None:
     done = kopt()
     assert done.returncode == 3
-    assert "the dashboard needs a terminal" in told(done)
+    assert "the dashboard needs a terminal" in error_text(done)
 
 
 def test_file_that_is_not_a_journal_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "kopt.db").write_bytes(b"this is no database" * 100)
     done = kopt("status", workspace=tmp_path)
-    assert done.returncode == 3 and "kopt.db" in told(done)
+    assert done.returncode == 3 and "kopt.db" in error_text(done)
     (tmp_path / "file").write_text("")
     done = kopt("status", workspace=tmp_path / "file" / "below")
-    assert done.returncode == 0 or "below" in told(done)
+    assert done.returncode == 0 or "below" in error_text(done)
 
 
 @pytest.mark.parametrize("words", [("status",), ("gpus",), ("doctor",), ("report",)])
@@ -147,7 +147,7 @@ def test_manifest_verb_checks_a_manifest(tmp_path: Path) -> None:
     assert "approval: flagged" in kopt("manifest", str(good), "--full").stdout
     done = kopt("manifest", str(bad))
     assert done.returncode == 2
-    assert told(done) == f"{bad}:2: unknown key 'aproval' (did you mean 'approval'?)"
+    assert error_text(done) == f"{bad}:2: unknown key 'aproval' (did you mean 'approval'?)"
     assert kopt("manifest", str(other)).returncode == 2
     assert "max_iterations" in answer(kopt("manifest", "--schema"))["$defs"]["Manifest"][
         "properties"]

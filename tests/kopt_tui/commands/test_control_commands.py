@@ -14,7 +14,7 @@ from engine.journal import lease
 from engine.journal.read import Reader
 from engine.journal.records import Control
 from engine.journal.write import Writer
-from tests.support.command_line import NAME, answer, kopt, told, write_campaign
+from tests.support.command_line import NAME, answer, error_text, kopt, write_campaign
 
 WAITING = "dd44" * 5
 
@@ -78,7 +78,7 @@ def test_refusal_is_exit_code_1(workspace: Path) -> None:
 def test_only_a_waiting_candidate_can_be_decided(workspace: Path) -> None:
     done = kopt("approve", "aa11", workspace=workspace)
     assert done.returncode == 1
-    assert "candidate aa11aa11aa11 is kept and does not wait for approval" in told(done)
+    assert "candidate aa11aa11aa11 is kept and does not wait for approval" in error_text(done)
     assert kopt("reject", "zz", workspace=workspace).returncode == 2
 
 
@@ -95,7 +95,10 @@ def test_pause_and_stop_choose_the_running_campaign(verb: str, workspace: Path) 
 def test_pause_and_stop_need_a_running_engine(verb: str, workspace: Path) -> None:
     done = kopt(verb, NAME, workspace=workspace)
     assert done.returncode == 1
-    assert told(done) == f"no engine runs {NAME}; its state is running (kopt resume continues it)"
+    assert (
+        error_text(done)
+        == f"no engine runs {NAME}; its state is running (kopt resume continues it)"
+    )
     reader = Reader(workspace)
     assert reader.controls(NAME) == []
     reader.close()
@@ -104,9 +107,9 @@ def test_pause_and_stop_need_a_running_engine(verb: str, workspace: Path) -> Non
 def test_resume_refuses_a_running_or_ended_campaign(workspace: Path) -> None:
     write_campaign(workspace, "done_c_cpu_20261120")
     with engine(workspace, "resumed"):
-        assert "is already running" in told(kopt("resume", NAME, workspace=workspace))
+        assert "is already running" in error_text(kopt("resume", NAME, workspace=workspace))
     done = kopt("resume", "done", workspace=workspace)
-    assert done.returncode == 1 and "cannot be continued" in told(done)
+    assert done.returncode == 1 and "cannot be continued" in error_text(done)
 
 
 def test_resume_takes_back_a_pause_that_waits_for_the_end_of_the_round(workspace: Path) -> None:

@@ -11,7 +11,7 @@ from engine.journal.write import Writer
 from engine.repository.campaign_repo import CampaignRepo
 from engine.repository.patches.patch import parse
 from tests.support import repos, samples
-from tests.support.command_line import NAME, PATCH, answer, kopt, told, write_campaign
+from tests.support.command_line import NAME, PATCH, answer, error_text, kopt, write_campaign
 
 LINE = "float line_3(float x) { return x + x + x; }"
 
@@ -55,7 +55,7 @@ def test_merge_adds_the_commits(tmp_path: Path) -> None:
     assert len(repos.git(project, "log", "--format=%s", f"{before}..").splitlines()) == 2
     assert repos.git(project, "status", "--porcelain") == ""
     again = kopt("merge", workspace=workspace)
-    assert again.returncode == 1 and "already in this branch" in told(again)
+    assert again.returncode == 1 and "already in this branch" in error_text(again)
 
 
 def test_squash_adds_one_commit(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_merge_never_touches_a_dirty_tree(form: str, tmp_path: Path) -> None:
     before = state_of(project)
     done = kopt("merge", "--as", form, workspace=workspace)
     assert done.returncode == 1
-    assert "1 file changed but not committed, first reference.py" in told(done)
+    assert "1 file changed but not committed, first reference.py" in error_text(done)
     assert state_of(project) == before
 
 
@@ -96,14 +96,14 @@ def test_conflict_leaves_the_project_unchanged(form: str, tmp_path: Path) -> Non
     (project / "untracked").write_text("kept\n")
     before = state_of(project)
     done = kopt("merge", "--as", form, workspace=workspace)
-    assert done.returncode == 1 and "nothing was changed" in told(done)
+    assert done.returncode == 1 and "nothing was changed" in error_text(done)
     assert state_of(project) == before
 
 
 def test_merge_without_a_keep_is_refused(tmp_path: Path) -> None:
     write_campaign(tmp_path, best_commit="b" * 40)
     done = kopt("merge", workspace=tmp_path)
-    assert done.returncode == 1 and "has kept nothing yet" in told(done)
+    assert done.returncode == 1 and "has kept nothing yet" in error_text(done)
 
 
 def test_submitted_patch_appears_whole_in_the_inbox(tmp_path: Path) -> None:
@@ -129,14 +129,14 @@ def test_submitted_patch_appears_whole_in_the_inbox(tmp_path: Path) -> None:
 def test_file_without_a_diff_is_not_submitted(content: bytes, part: str, tmp_path: Path) -> None:
     folder = write_campaign(tmp_path, state="running")
     done = kopt("submit", "-", workspace=tmp_path, stdin=content)
-    assert done.returncode == 2 and part in told(done)
+    assert done.returncode == 2 and part in error_text(done)
     assert not (folder / "inbox").exists()
 
 
 def test_ended_campaign_accepts_no_patch(tmp_path: Path) -> None:
     write_campaign(tmp_path)
     done = kopt("submit", "-", workspace=tmp_path, stdin=PATCH)
-    assert done.returncode == 1 and "accepts no more patches" in told(done)
+    assert done.returncode == 1 and "accepts no more patches" in error_text(done)
 
 
 def test_prune_deletes_only_checkouts_of_ended_campaigns(tmp_path: Path) -> None:
@@ -150,14 +150,14 @@ def test_prune_deletes_only_checkouts_of_ended_campaigns(tmp_path: Path) -> None
         (where / "worktrees" / "slot" / "out").symlink_to(precious)
         (where / "worktrees" / "slot").chmod(0o500)
         (where / "scratch").symlink_to(precious)
-    told_only = answer(kopt("prune", "--dry-run", "--json", workspace=tmp_path))
-    assert told_only["bytes"] >= 100_000 and (folder / "worktrees").is_dir()
+    preview = answer(kopt("prune", "--dry-run", "--json", workspace=tmp_path))
+    assert preview["bytes"] >= 100_000 and (folder / "worktrees").is_dir()
     done = kopt("prune", workspace=tmp_path)
     assert f"removed {folder / 'worktrees'}" in done.stdout
     assert not (folder / "worktrees").exists() and (folder / "patches" / "kept.patch").exists()
     assert (live / "worktrees" / "slot" / "kernel.c").exists() and precious.is_dir()
     refused = kopt("prune", "live", workspace=tmp_path)
-    assert refused.returncode == 1 and "still needs its folders" in told(refused)
+    assert refused.returncode == 1 and "still needs its folders" in error_text(refused)
 
 
 def test_prune_skips_a_campaign_whose_engine_is_still_ending(tmp_path: Path) -> None:

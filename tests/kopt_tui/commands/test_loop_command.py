@@ -18,7 +18,7 @@ from harness.requests import EvaluateRequest
 from harness.verdict import Verdict
 from kopt_tui.main import main
 from tests.support import campaigns, processes, repos
-from tests.support.command_line import kopt, told
+from tests.support.command_line import error_text, kopt
 from tests.support.paths import ROOT
 
 KERNEL = campaigns.KERNEL.replace("in [1, 16] times", f"in {list(range(1, 17))} times").replace(
@@ -37,15 +37,15 @@ def run_json(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, A
 
 
 def test_propose_documents_the_space(manifest: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, told = run_json(capsys, "propose", manifest)
-    assert code == 0 and told["size"] == 16 and told["latency_kind"] == "measured-cpu"
-    assert told["search_space"] == {
+    code, answer = run_json(capsys, "propose", manifest)
+    assert code == 0 and answer["size"] == 16 and answer["latency_kind"] == "measured-cpu"
+    assert answer["search_space"] == {
         "PASSES": {"type": "int", "choices": list(range(1, 17)), "default": 16, "line": 3,
                    "desc": "times that all is computed", "reserved": False},
         "FORWARD": {"type": "int", "choices": [1, 2], "default": 1, "line": 4, "desc": "steps",
                     "reserved": True}}
-    assert told["incumbent"] == {"PASSES": 16, "FORWARD": 1}
-    assert told["frozen"] == ["reference.py", "task.yaml"]
+    assert answer["incumbent"] == {"PASSES": 16, "FORWARD": 1}
+    assert answer["frozen"] == ["reference.py", "task.yaml"]
 
 
 @pytest.mark.parametrize(("config", "words"), [
@@ -68,8 +68,8 @@ def test_invalid_configuration_is_rejected(config: dict[str, object], words: str
 @pytest.mark.parametrize("config", ["[1]", "1", "{", "", "nul", '{"A": NaN}'])
 def test_config_that_is_not_an_object_is_bad_usage(config: str, manifest: Path,
                                                capsys: pytest.CaptureFixture[str]) -> None:
-    code, told = run_json(capsys, "evaluate", manifest, f"--config={config}")
-    assert code == 2 and told["error"]["what"].startswith("--config: ")
+    code, answer = run_json(capsys, "evaluate", manifest, f"--config={config}")
+    assert code == 2 and answer["error"]["what"].startswith("--config: ")
 
 
 def test_unknown_knobs_are_dropped_with_a_note(
@@ -99,8 +99,8 @@ def test_folder_inside_a_repository_is_a_target(tmp_path: Path,
     repos.git(outer, "commit", "-q", "-m", "start")
     (inner / "scale.c").write_text("not committed\n")
     before = sorted(path for path in outer.rglob("*"))
-    code, told = run_json(capsys, "propose", inner / "manifest.yaml")
-    assert code == 0 and told["size"] == 16
+    code, answer = run_json(capsys, "propose", inner / "manifest.yaml")
+    assert code == 0 and answer["size"] == 16
     assert sorted(path for path in outer.rglob("*")) == before
 
 
@@ -186,4 +186,7 @@ def test_loop_needs_a_knob(tmp_path: Path) -> None:
     manifest = campaigns.project(tmp_path / "p", kernel=campaigns.KERNEL.replace("kopt:", ""))
     done = kopt("loop", str(manifest), workspace=tmp_path / "w")
     assert done.returncode == 2 and "declares no knob" in done.stderr.splitlines()[-1]
-    assert told(kopt("loop", str(manifest), "--budget", "0")) == "--budget must be from 1 to 100000"
+    assert (
+        error_text(kopt("loop", str(manifest), "--budget", "0"))
+        == "--budget must be from 1 to 100000"
+    )

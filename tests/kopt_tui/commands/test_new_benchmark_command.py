@@ -18,9 +18,8 @@ from harness.benchmark.spec.command_target import BenchmarkMode, CheckColumn, Co
 from harness.devices import inventory
 from harness.errors import InputError
 from kopt_tui.main import main
-from tests.kopt_tui.commands.test_new_kernel_command import converse
 from tests.support import repos
-from tests.support.command_line import answer, kopt
+from tests.support.command_line import answer, converse, kopt
 from tests.support.paths import ROOT
 
 KERNEL = "def decode(block_size, mtp, context):\n    # kopt: knob TILE in [16, 32]\n" \

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import pty
-import select
 import shutil
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,10 +11,8 @@ from engine.discovery.project import sources
 from engine.manifest import load
 from harness import target
 from tests.support import repos
-from tests.support.command_line import answer, kopt, told
-from tests.support.paths import ROOT
+from tests.support.command_line import EXAMPLE, answer, converse, error_text, kopt
 
-EXAMPLE = ROOT / "examples" / "rmsnorm_c"
 SHAPES = ("--shape", "x=rows,cols", "--shape", "weight=cols", "--shape", "out=rows,cols")
 DRAFTED = (*SHAPES, "--scalar", "eps=1e-6", "--class", "tall: rows=64 cols=8",
            "--class", "wide: rows=8,cols=512")
@@ -63,7 +55,7 @@ def test_existing_manifest_is_not_overwritten(project: Path) -> None:
     path = project / "manifest.yaml"
     path.write_text("target_op: mine\n")
     done = kopt("new", str(path))
-    assert done.returncode == 1 and "--force overwrites it" in told(done)
+    assert done.returncode == 1 and "--force overwrites it" in error_text(done)
     assert path.read_text() == "target_op: mine\n"
     assert kopt("new", str(path), "--force").returncode == 0
     assert load.load(path).target_op == "rmsnorm"
@@ -79,7 +71,7 @@ def test_existing_manifest_is_not_overwritten(project: Path) -> None:
 def test_bad_values_are_refused_before_anything_is_written(
         words: tuple[str, ...], part: str, project: Path) -> None:
     done = kopt("new", str(project / "manifest.yaml"), *words)
-    assert done.returncode == 2 and part in told(done)
+    assert done.returncode == 2 and part in error_text(done)
     assert not (project / "manifest.yaml").exists()
 
 
@@ -110,7 +102,7 @@ def test_missing_flag_is_named_without_a_terminal(
         words: tuple[str, ...], part: str, project: Path) -> None:
     (project / "task.yaml").unlink()
     done = kopt("new", "--project", str(project), *words)
-    assert done.returncode == 2 and part in told(done)
+    assert done.returncode == 2 and part in error_text(done)
     assert not (project / "task.yaml").exists()
 
 
@@ -119,13 +111,13 @@ def test_several_tasks_need_a_choice(project: Path) -> None:
     shutil.copy(project / "task.yaml", project / "sub")
     done = kopt("new", "--project", str(project))
     assert done.returncode == 2
-    assert told(done) == "the task file could be task.yaml, sub/task.yaml (use --task)"
+    assert error_text(done) == "the task file could be task.yaml, sub/task.yaml (use --task)"
     assert kopt("new", "--project", str(project), "--task", "task.yaml").returncode == 0
 
 
 def test_empty_project_is_refused(tmp_path: Path) -> None:
     done = kopt("new", "--project", str(tmp_path))
-    assert done.returncode == 2 and "no task.yaml and no C kernel" in told(done)
+    assert done.returncode == 2 and "no task.yaml and no C kernel" in error_text(done)
     assert kopt("new", "--project", str(tmp_path / "gone")).returncode == 2
 
 
@@ -147,30 +139,6 @@ def test_end_of_input_at_a_question_is_one_line(project: Path) -> None:
     status, screen = converse(["new", "--project", str(project)], {"NAME=VALUE changes": "\x04"})
     assert status == 2 and "Traceback" not in screen
     assert "the input ended before an answer" in screen
-
-
-def converse(words: list[str], answers: dict[str, str]) -> tuple[int, str]:
-    """Run kopt on its own terminal and answer each question when it appears, in order."""
-    leader, follower = pty.openpty()
-    process = subprocess.Popen([sys.executable, "-m", "kopt_tui.main", *words], cwd=ROOT,
-                               stdin=follower, stdout=follower, stderr=follower,
-                               start_new_session=True)
-    os.close(follower)
-    screen, seen, waiting = "", 0, list(answers.items())
-    deadline = time.monotonic() + 40
-    while time.monotonic() < deadline:
-        if waiting and (at := screen.find(waiting[0][0], seen)) >= 0:
-            reply = waiting.pop(0)[1]
-            seen = at + 1
-            os.write(leader, reply.encode() + (b"" if reply == "\x04" else b"\n"))
-        if select.select([leader], [], [], 0.05)[0]:
-            try:
-                screen += os.read(leader, 4096).decode(errors="replace")
-            except OSError:
-                break
-    os.close(leader)
-    process.kill() if process.poll() is None and time.monotonic() >= deadline else None
-    return process.wait(20), screen
 
 
 SIGNATURES = """

@@ -13,7 +13,15 @@ import pytest
 
 from engine.journal import lease
 from engine.journal.write import Writer
-from tests.support.command_line import NAME, PATCH, answer, harmless, kopt, told, write_campaign
+from tests.support.command_line import (
+    NAME,
+    PATCH,
+    answer,
+    error_text,
+    harmless,
+    kopt,
+    write_campaign,
+)
 from tests.support.paths import ROOT
 
 
@@ -29,7 +37,7 @@ def test_status_of_an_empty_workspace_is_not_an_error(tmp_path: Path) -> None:
     assert answer(kopt("status", "--json", workspace=tmp_path))["campaigns"] == []
     assert kopt("events", workspace=tmp_path).stdout == ""
     done = kopt("report", workspace=tmp_path)
-    assert done.returncode == 2 and "there is no campaign yet" in told(done)
+    assert done.returncode == 2 and "there is no campaign yet" in error_text(done)
 
 
 def test_status_lists_campaigns_with_best_and_waiting(workspace: Path) -> None:
@@ -83,7 +91,7 @@ def test_show_of_a_candidate_prints_its_verdict_by_class(workspace: Path) -> Non
 def test_unknown_or_ambiguous_names_are_refused(
         words: tuple[str, ...], part: str, workspace: Path) -> None:
     done = kopt(*words, workspace=workspace)
-    assert done.returncode == 2 and part in told(done)
+    assert done.returncode == 2 and part in error_text(done)
 
 
 def test_diff_is_harmless_unless_raw(workspace: Path) -> None:
@@ -92,9 +100,9 @@ def test_diff_is_harmless_unless_raw(workspace: Path) -> None:
     assert kopt("diff", "aa11", "--raw", workspace=workspace).stdout == PATCH.decode()
     (workspace / NAME / "patches" / "kept.patch").write_bytes(PATCH + b"+more\n")
     done = kopt("diff", "aa11", workspace=workspace)
-    assert done.returncode == 3 and "has changed since it was judged" in told(done)
+    assert done.returncode == 3 and "has changed since it was judged" in error_text(done)
     (workspace / NAME / "patches" / "kept.patch").unlink()
-    assert "cannot be read" in told(kopt("diff", "aa11", workspace=workspace))
+    assert "cannot be read" in error_text(kopt("diff", "aa11", workspace=workspace))
 
 
 def test_logs_print_the_end_without_escape_sequences(workspace: Path) -> None:
@@ -106,7 +114,7 @@ def test_logs_print_the_end_without_escape_sequences(workspace: Path) -> None:
     assert shown == "line 497 \nline 498 \nline 499 \n"
     assert kopt("logs", "--file", "host.log", workspace=workspace).stdout == "the host\n"
     done = kopt("logs", "--file", "../manifest.yaml", workspace=workspace)
-    assert done.returncode == 2 and "there is host.log, optimize.md" in told(done)
+    assert done.returncode == 2 and "there is host.log, optimize.md" in error_text(done)
 
 
 def test_events_are_printed_as_lines_or_json(workspace: Path) -> None:

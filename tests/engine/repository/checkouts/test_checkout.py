@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from harness.benchmark.verdict.canary_check import UNBUILT
 from harness.errors import InputError
 from harness.verdict import Evidence, Verdict
 from tests.support import repos
+from tests.support.build_case import BUILT, make, with_build
 from tests.support.repos import pointer
 
 
@@ -193,30 +193,6 @@ def test_project_without_lfs_is_not_searched_for_pointers(tmp_path: Path) -> Non
 
 
 # built files
-
-MAKEFILE = """\
-lib.so: kernel.o slow.o
-\tgcc -shared -o $@ $^
-%.o: %.c
-\tgcc -O1 -fPIC -c $<
-"""
-
-
-def with_build(root: Path) -> Path:
-    user = repos.project(root / "user", {
-        "kernel.c": "int kernel(void) { return 1; }\n", "slow.c": "int slow(void) { return 2; }\n",
-        "Makefile": MAKEFILE, ".gitignore": "*.o\n*.so\n"})
-    make(user)
-    return user
-
-
-def make(folder: Path) -> list[str]:
-    """Build and return what was rebuilt."""
-    done = subprocess.run(["make"], cwd=folder, check=True, capture_output=True, text=True)
-    return [line.split()[-1] for line in done.stdout.splitlines() if line.startswith("gcc")]
-
-
-BUILT = ("*.o", "*.so")
 
 
 def test_build_in_checkout_rebuilds_only_what_changed(tmp_path: Path) -> None:

@@ -1,0 +1,30 @@
+"""A project that make builds from two C files."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tests.support import repos
+
+MAKEFILE = """\
+lib.so: kernel.o slow.o
+\tgcc -shared -o $@ $^
+%.o: %.c
+\tgcc -O1 -fPIC -c $<
+"""
+BUILT = ("*.o", "*.so")
+
+
+def with_build(root: Path) -> Path:
+    user = repos.project(root / "user", {
+        "kernel.c": "int kernel(void) { return 1; }\n", "slow.c": "int slow(void) { return 2; }\n",
+        "Makefile": MAKEFILE, ".gitignore": "*.o\n*.so\n"})
+    make(user)
+    return user
+
+
+def make(folder: Path) -> list[str]:
+    """Build and return what was rebuilt."""
+    done = subprocess.run(["make"], cwd=folder, check=True, capture_output=True, text=True)
+    return [line.split()[-1] for line in done.stdout.splitlines() if line.startswith("gcc")]

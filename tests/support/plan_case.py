@@ -1,0 +1,27 @@
+"""Inputs of a round plan with three knobs and two bottlenecks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.journal.records import Bottleneck
+from engine.manifest.schema import CliSpec, PoolSpec
+from engine.planning.bottlenecks import TunableBottleneck
+from engine.planning.round_plan import PlanInputs
+from harness.search.space.knobs import Knob
+
+KNOBS = tuple(Knob(name=name, line=n, value=1, choices=(1, 2)) for n, name in enumerate("ABC", 1))
+AGENT = CliSpec(name="agent", command="agent {prompt}")
+
+
+def tunable(rank: int, *names: str) -> TunableBottleneck:
+    return TunableBottleneck(knobs=names, bottleneck=Bottleneck(
+        campaign="c", round=2, rank=rank, id=f"b2.{rank}", kernel="k", config_class="tall",
+        limiter="memory", metric="% of roofline", value=12.0, detail="slow", advice="move less"))
+
+
+def plan_inputs(**fields: Any) -> PlanInputs:
+    defaults: dict[str, Any] = {
+        "campaign": "c", "round": 2, "slots": 4, "pool": PoolSpec(), "knobs": KNOBS,
+        "bottlenecks": (tunable(1, "A", "B"), tunable(2, "C"))}
+    return PlanInputs(**(defaults | fields))
