@@ -121,7 +121,8 @@ def test_any_error_keeps_the_gain_unconfirmed(error: Exception, tmp_path: Path,
     (inventory.find("cpu"), "", "keep"),
     (replace(FAKE_CARD, id="hip:0", kind="amd"),
      ": kernel time is not measured on AMD cards", "ask"),
-    (FAKE_CARD, ": kernel time hardly changed (50 us to 50 us a call)", "ask")], ids=lambda value: "")
+    (FAKE_CARD, ": kernel time hardly changed (50 us to 50 us a call)",
+     "ask")], ids=lambda value: "")
 def test_unconfirmed_gain_on_a_gpu_asks_a_person(
         device: Device, why: str, kept: str, tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch) -> None:
