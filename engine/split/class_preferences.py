@@ -12,7 +12,7 @@ from engine.split.languages.conditions import Condition, Point
 from harness.errors import Refused
 from harness.formats.text import plain
 from harness.search.space.space import Config
-from harness.search.trials.trials import ConfigRows, Contender, LoopResult, Showing
+from harness.search.trials.trials import ClassGain, ConfigRows, Contender, LoopResult
 
 MOST_GROUPS = 3
 """Specialised variants that one split adds."""
@@ -88,7 +88,7 @@ def groups(result: LoopResult, usable: Sequence[str], margin: float, *,
     return tuple(found)
 
 
-def _preferences(result: LoopResult, least: float) -> dict[str, tuple[Contender, Showing]]:
+def _preferences(result: LoopResult, least: float) -> dict[str, tuple[Contender, ClassGain]]:
     """Return each class's preferred configuration and its gain, where the preference is clear."""
     default = _default(result)
     preferences = {}
@@ -113,13 +113,13 @@ def _gain(contender: Contender, name: str) -> float:
     return -math.inf if showing is None else showing.gain
 
 
-def _total_gain(contender: Contender, left: Mapping[str, tuple[Contender, Showing]],
+def _total_gain(contender: Contender, left: Mapping[str, tuple[Contender, ClassGain]],
                 least: float) -> float:
     return math.fsum(max(0.0, _gain(contender, name)) for name in left
                      if _gain(contender, name) > least)
 
 
-def _serves(contender: Contender, name: str, preferred: Showing, least: float) -> bool:
+def _serves(contender: Contender, name: str, preferred: ClassGain, least: float) -> bool:
     """Tell whether a contender is as good for a class as its preferred one, within the noise."""
     own = contender.showing(name)
     if own is None or own.sure <= 0 or own.gain <= least:

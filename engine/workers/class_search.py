@@ -21,7 +21,7 @@ from harness.formats import file_copy
 from harness.requests import EvaluateRequest, Progress
 from harness.search.space import knobs
 from harness.search.space.space import Config
-from harness.search.trials.trials import ConfigRows, Contender, LoopResult, Showing
+from harness.search.trials.trials import ClassGain, ConfigRows, Contender, LoopResult
 from harness.settings import Settings, Trees
 from harness.target import Target
 from harness.timing.plan import Plan
@@ -82,8 +82,8 @@ def _contenders(common: LoopResult, configs: list[Config], bench: WorkerBench, t
                                                 reference=bench.baseline), tick, cancel)
         if verdict.correct:
             yield Contender(config=config, showings=tuple(
-                Showing(config_class=row.config_class, gain=row.log_ratio, stderr=row.stderr,
-                        pairs=row.pairs) for row in verdict.rows if row.log_ratio is not None))
+                ClassGain(config_class=row.config_class, gain=row.log_ratio, stderr=row.stderr,
+                          pairs=row.pairs) for row in verdict.rows if row.log_ratio is not None))
 
 
 def _verdict(bench: WorkerBench, target: Target, trees: Trees, tick: Tick,

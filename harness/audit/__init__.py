@@ -19,9 +19,10 @@ def audit(target: Target, candidate: Path, baseline: Path) -> tuple[list[Finding
 
     A `reject` has no honest use; a `flag` is for a person to check.
     """
-    found = [*new_dependencies(target, candidate, baseline), *static(target, candidate, baseline)]
+    findings = [*new_dependencies(target, candidate, baseline),
+                *static(target, candidate, baseline)]
     weights = {arg.name for arg in target.args if arg.weight}
     carried = transfer(target, candidate, baseline, weights=weights or None)
     if (over_fit := carried.finding()) is not None:
-        found.append(over_fit)
-    return found, carried
+        findings.append(over_fit)
+    return findings, carried

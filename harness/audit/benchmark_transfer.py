@@ -12,7 +12,7 @@ from pathlib import Path
 from harness.audit.findings import sighting
 from harness.audit.findings.sighting import Sighting
 from harness.audit.findings.tree_diff import C_SUFFIXES, PYTHON_SUFFIXES, Changes
-from harness.audit.static import both, of_key
+from harness.audit.static import both, key_finding
 from harness.audit.transfer import new_keys, transfer
 from harness.target import Target
 from harness.verdict import Finding, Transfer
@@ -35,9 +35,9 @@ def audit(op: str, candidate: Path, baseline: Path) -> tuple[list[Finding], Tran
         return [], None
     carried = transfer(target, candidate, baseline)
     if carried.bucket in ("W2", "W3"):
-        return sighting.findings([of_key(key) for key in new_keys(ours, theirs)]), None
-    found = carried.finding()
-    return [found] if found is not None else [], carried
+        return sighting.findings([key_finding(key) for key in new_keys(ours, theirs)]), None
+    finding = carried.finding()
+    return [finding] if finding is not None else [], carried
 
 
 def _hidden(seen: list[Sighting]) -> set[tuple[str, str]]:

@@ -47,7 +47,7 @@ def dependencies(path: str, data: bytes | None) -> frozenset[str]:
     except (ValueError, configparser.Error, UnreadableSource, RecursionError):
         return _lines(text)
     if name == "CMakeLists.txt" or name.endswith(".cmake"):
-        return frozenset(" ".join(found[0].split()) for found in _CMAKE.finditer(text))
+        return frozenset(" ".join(match[0].split()) for match in _CMAKE.finditer(text))
     return _lines(text)
 
 

@@ -93,33 +93,33 @@ class _Dependencies:
     @cached_property
     def _known_modules(self) -> frozenset[str]:
         """Top-level modules that some Python file of the baseline imports."""
-        found = set()
+        modules = set()
         for path in self.changes.baseline.files:
             if path.endswith(PYTHON_SUFFIXES) and (m := _module(self.changes.baseline, path)):
-                found |= {name.partition(".")[0] for _, name in _imports(m)}
-        return frozenset(found)
+                modules |= {name.partition(".")[0] for _, name in _imports(m)}
+        return frozenset(modules)
 
     @cached_property
     def _known_libraries(self) -> frozenset[str]:
-        found: set[str] = set()
+        libraries: set[str] = set()
         for path in self.changes.baseline.files:
             if path.endswith(PYTHON_SUFFIXES) and (m := _module(self.changes.baseline, path)):
-                found |= {name for _, name in _libraries(m)}
-        return frozenset(found)
+                libraries |= {name for _, name in _libraries(m)}
+        return frozenset(libraries)
 
     @cached_property
     def _known_headers(self) -> frozenset[str]:
-        found: set[str] = set()
+        headers: set[str] = set()
         tree = self.changes.baseline
         for path in tree.files:
             if path.endswith(C_SUFFIXES) and (data := tree.read(path)) is not None:
-                found |= {name for _, name, _ in CSource(data, path).includes()}
+                headers |= {name for _, name, _ in CSource(data, path).includes()}
             elif path.endswith(PYTHON_SUFFIXES) and (data := tree.read(path)) is not None \
                     and b"include" in data and (module := _module(tree, path)):
                 for node, text in scan_python.texts(module):
                     source = CSource(text.encode(errors="replace"), path, _line(node))
-                    found |= {name for _, name, _ in source.includes()}
-        return frozenset(found)
+                    headers |= {name for _, name, _ in source.includes()}
+        return frozenset(headers)
 
     def _c(self, path: str, source: CSource, inside: bool = False) -> Iterator[Sighting]:
         for form, name, line in source.includes():
@@ -158,7 +158,7 @@ class _Dependencies:
     def _linked(self) -> Iterator[Sighting]:
         """Find libraries that the build links and the baseline does not."""
         flags = " ".join(self.target.build)
-        named = [found["name"] for found in _LINK.finditer(flags)]
+        named = [match["name"] for match in _LINK.finditer(flags)]
         named += [flag for flag in self.target.build
                   if _SHARED.search(flag) or flag.endswith((".a", ".o"))]
         for name in dict.fromkeys(named):

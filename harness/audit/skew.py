@@ -49,7 +49,7 @@ def of_python(module: Module) -> Iterator[Sighting]:
 
 
 def of_c(source: CSource) -> Iterator[Sighting]:
-    """Yield the same of a C or CUDA source: constants, asserts and equal shares."""
+    """Yield what fixes a group's size in a C or CUDA source: constants and asserts."""
     tokens = source.tokens
     for index, token in enumerate(tokens):
         if token.kind == "name" and _PER_GROUP.search(token.text) and index \
@@ -83,7 +83,7 @@ def _words(node: ast.AST) -> list[str]:
 
 
 def _in_grid(module: Module, node: ast.AST) -> bool:
-    """Which group a program works on is found by such a division as well."""
+    """Return whether a division computes the group of a program from `program_id`."""
     function = next(module.enclosing(node), None)
     return function is not None and any(
         isinstance(n, ast.Attribute) and n.attr == "program_id" for n in ast.walk(node)) \

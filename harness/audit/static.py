@@ -75,7 +75,7 @@ class AuditedTree:
             else:
                 self.sightings.append(Sighting(rule="hidden-code", severity="flag", file=path,
                                                what="a source that is not a plain file"))
-        self.sightings += [of_key(key) for key in self.keys]
+        self.sightings += [key_finding(key) for key in self.keys]
 
     def _python(self, path: str, data: bytes) -> None:
         module, seen = scan_python.scan(data, path, self.context)
@@ -106,8 +106,8 @@ class AuditedTree:
         self._c_source(CSource(data, path))
 
     def _c_source(self, source: CSource) -> None:
-        wanted = self.target.language in ("c", "triton")
-        self.sightings += scan_c.scan(source, delegation=wanted)
+        delegates = self.target.language in ("c", "triton")
+        self.sightings += scan_c.scan(source, delegation=delegates)
         memory = c_memory.CMemory(source, self.target.entry, self.args)
         self.keys += memory.keys()
         self.sightings += memory.notes()
@@ -122,13 +122,13 @@ class AuditedTree:
 
 def own_modules(target: Target, tree: Tree) -> frozenset[str]:
     """Return the top-level modules that an import would find in the project."""
-    found = set()
+    modules = set()
     for folder in import_roots(target):
         prefix = f"{folder}/" if folder else ""
         for path in tree.files:
             if path.startswith(prefix) and path.endswith(PYTHON_SUFFIXES):
-                found.add(path.removeprefix(prefix).partition("/")[0].partition(".")[0])
-    return frozenset(found)
+                modules.add(path.removeprefix(prefix).partition("/")[0].partition(".")[0])
+    return frozenset(modules)
 
 
 def import_roots(target: Target) -> tuple[str, ...]:
@@ -138,9 +138,9 @@ def import_roots(target: Target) -> tuple[str, ...]:
 
 def _sources(target: Target, tree: Tree, paths: Iterable[str]) -> list[str]:
     """Return the paths among these that are sources, the target's own always among them."""
-    found = [p for p in paths if p.endswith(PYTHON_SUFFIXES + C_SUFFIXES)]
+    sources = [p for p in paths if p.endswith(PYTHON_SUFFIXES + C_SUFFIXES)]
     included: set[str] = set()
-    for path in (*found, target.source):
+    for path in (*sources, target.source):
         data = tree.read(path) if path.endswith(C_SUFFIXES) else None
         if data is not None:
             for _, name, _ in CSource(data, path).includes():
@@ -148,11 +148,11 @@ def _sources(target: Target, tree: Tree, paths: Iterable[str]) -> list[str]:
                 included.update(p for p in (near, os.path.normpath(name)) if p in tree.files)
     source = [target.source] if target.source in tree.files else []
     touched = set(paths)
-    return list(dict.fromkeys([*source, *found, *sorted(included & touched)]))
+    return list(dict.fromkeys([*source, *sources, *sorted(included & touched)]))
 
 
-def of_key(key: CacheKey) -> Sighting:
-    """Return what is to be said of a key."""
+def key_finding(key: CacheKey) -> Sighting:
+    """Return the finding on a cache key."""
     contents = key.kinds == {"contents"}
     what = f"recognises {', '.join(sorted(key.args))} by its contents" if contents else key.what
     return Sighting(rule="memo" if contents else "cache-key", severity="flag", what=what,
@@ -161,7 +161,7 @@ def of_key(key: CacheKey) -> Sighting:
 
 def _shadows(target: Target, changes: Changes) -> list[Sighting]:
     """Find new modules that an import of a library would find first."""
-    found = []
+    sightings = []
     for path in changes.touched:
         parts = path.split("/")
         for folder in import_roots(target):
@@ -170,8 +170,8 @@ def _shadows(target: Target, changes: Changes) -> list[Sighting]:
             if inside and path.endswith(".py") and len(parts) > depth \
                     and parts[depth].removesuffix(".py") in SHADOWS \
                     and path not in changes.baseline.files:
-                found.append(Sighting(
+                sightings.append(Sighting(
                     rule="patched", severity="reject", file=path,
                     what="stands in the place of a library's module"))
                 break
-    return found
+    return sightings

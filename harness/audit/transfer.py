@@ -131,11 +131,11 @@ def _skew(target: Target, ours: AuditedTree, theirs: AuditedTree) -> list[Sighti
 
 
 def _skew_of(side: AuditedTree) -> list[Sighting]:
-    found = [s for module in side.modules.values() for s in skew.of_python(module)]
+    sightings = [s for module in side.modules.values() for s in skew.of_python(module)]
     source = side.target.source
     if source.endswith(C_SUFFIXES) and (data := side.tree.read(source)) is not None:
-        found += skew.of_c(CSource(data, source))
-    return found
+        sightings += skew.of_c(CSource(data, source))
+    return sightings
 
 
 def _decide(bucket: TransferBucket, keys: Sequence[CacheKey], steps: Sequence[TraceStep],

@@ -97,7 +97,7 @@ class Counts:
 
     @property
     def calls(self) -> int:
-        return sum(one.calls for one in self.seen) + self.unread + self.other
+        return sum(call.calls for call in self.seen) + self.unread + self.other
 
 
 def prepare(folder: Path, function: CountedFunction, environment: Mapping[str, str]) -> dict[str,
@@ -160,8 +160,8 @@ def _numbers(path: Path) -> dict[int, int]:
         data = path.read_bytes()
     except OSError:
         return {}
-    found = struct.unpack(f"={len(data) // 8}Q", data[:len(data) // 8 * 8])
-    return {slot: number for slot, number in enumerate(found) if number}
+    values = struct.unpack(f"={len(data) // 8}Q", data[:len(data) // 8 * 8])
+    return {slot: number for slot, number in enumerate(values) if number}
 
 
 def _faults(folder: Path) -> list[str]:

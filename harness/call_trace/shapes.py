@@ -1,5 +1,4 @@
-"""Turns counted calls into weights of shapes, and writes them as a CSV file.
-"""
+"""Turns counted calls into weights of shapes, and writes them as a CSV file."""
 
 from __future__ import annotations
 
@@ -18,8 +17,8 @@ from harness.formats.text import plain
 from harness.target import Arg, Target
 
 Cells = tuple[str, ...]
-ODD = 3
-"""The most kinds of uncounted calls that the notes name."""
+MOST_NOTES = 3
+"""Most reasons for uncounted calls, and most disagreements, that the notes name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,15 +57,16 @@ class ShapeTable:
 
 def dimensions(target: Target) -> Dimensions:
     """Return the dimensions to count by. Raises InputError if no argument shows any."""
-    names = list(dict.fromkeys(name for one in target.classes for name in one.shape))
-    found: dict[str, list[DimensionSource]] = {name: [] for name in names if name and name != CALLS}
+    names = list(dict.fromkeys(name for config in target.classes for name in config.shape))
+    sources_of: dict[str, list[DimensionSource]] = {
+        name: [] for name in names if name and name != CALLS}
     for arg in target.args:
         for axis, entry in enumerate(arg.shape or ()):
-            if str(entry).strip() in found:
-                found[str(entry).strip()].append(DimensionSource(arg=arg.name, axis=axis))
-        if arg.shape is None and str(arg.value).strip() in found:
-            found[str(arg.value).strip()].append(DimensionSource(arg=arg.name))
-    shown = {name: tuple(sources) for name, sources in found.items() if sources}
+            if str(entry).strip() in sources_of:
+                sources_of[str(entry).strip()].append(DimensionSource(arg=arg.name, axis=axis))
+        if arg.shape is None and str(arg.value).strip() in sources_of:
+            sources_of[str(arg.value).strip()].append(DimensionSource(arg=arg.name))
+    shown = {name: tuple(sources) for name, sources in sources_of.items() if sources}
     hidden = tuple(name for name in names if name not in shown)
     if not shown:
         raise InputError("no argument shows a dimension of the classes directly: "
@@ -77,56 +77,57 @@ def dimensions(target: Target) -> Dimensions:
                       args=tuple(arg for arg in target.args if arg.name in used))
 
 
-def of_kernel(wanted: Dimensions, counts: Counts) -> ShapeTable:
+def of_kernel(dimensions: Dimensions, counts: Counts) -> ShapeTable:
     """Return a kernel's calls by the dimensions of its classes."""
     total: Counter[Cells] = Counter()
-    apart: Counter[str] = Counter()
-    odd: Counter[str] = Counter()
-    for one in counts.seen:
-        if fault := _no_call(wanted, one.cells):
-            odd[fault] += one.calls
+    disagreements: Counter[str] = Counter()
+    uncounted: Counter[str] = Counter()
+    for call in counts.seen:
+        if fault := _no_call(dimensions, call.cells):
+            uncounted[fault] += call.calls
             continue
         cells = []
-        for column, sources in zip(wanted.columns, wanted.sources, strict=True):
+        for column, sources in zip(dimensions.columns, dimensions.sources, strict=True):
             read = {source.arg: value for source in sources
-                    if (value := _value(source, one.cells)) is not None}
+                    if (value := _value(source, call.cells)) is not None}
             cells.append(next(iter(read.values()), ""))
             if len(set(folded(tuple(read.values())))) > 1:
-                apart[f"{column} differs between {' and '.join(read)}: counted as "
-                      f"{next(iter(read))} has it"] += one.calls
+                disagreements[f"{column} differs between {' and '.join(read)}: counted with "
+                              f"{next(iter(read))}'s value"] += call.calls
         if all(cells):
-            total[folded(cells)] += one.calls
+            total[folded(cells)] += call.calls
         else:
-            missing = wanted.columns[cells.index("")]
-            odd[f"no argument shows {missing}"] += one.calls
-    notes = [f"no argument shows {', '.join(wanted.hidden)} as it is: not in the file"] \
-        if wanted.hidden else []
-    notes += [f"{counted(calls, 'call')} in which {what}" for what, calls in apart.most_common(ODD)]
-    return _table(wanted.columns, total, [*notes, *_left_out(odd), *_uncounted(counts)])
+            missing = dimensions.columns[cells.index("")]
+            uncounted[f"no argument shows {missing}"] += call.calls
+    notes = [f"no argument shows {', '.join(dimensions.hidden)} directly: not in the file"] \
+        if dimensions.hidden else []
+    notes += [f"{counted(calls, 'call')} in which {what}"
+              for what, calls in disagreements.most_common(MOST_NOTES)]
+    return _table(dimensions.columns, total, [*notes, *_left_out(uncounted), *_uncounted(counts)])
 
 
-def _no_call(wanted: Dimensions, cells: Mapping[str, Cell]) -> str:
+def _no_call(dimensions: Dimensions, cells: Mapping[str, Cell]) -> str:
     """Return why a call's arguments do not fit the task, "" if they do."""
-    for arg in wanted.args:
-        found = cells.get(arg.name)
-        if arg.shape is None or found is None:
+    for arg in dimensions.args:
+        cell = cells.get(arg.name)
+        if arg.shape is None or cell is None:
             continue
-        has = f"{arg.name} has the shape {list(found)}" if isinstance(found, tuple) else \
+        has = f"{arg.name} has the shape {list(cell)}" if isinstance(cell, tuple) else \
             f"{arg.name} is no array"
-        if not isinstance(found, tuple) or len(found) != len(arg.shape) or any(
+        if not isinstance(cell, tuple) or len(cell) != len(arg.shape) or any(
                 isinstance(entry, int) and entry != size
-                for entry, size in zip(arg.shape, found, strict=True)):
+                for entry, size in zip(arg.shape, cell, strict=True)):
             return f"{has}, not [{', '.join(map(str, arg.shape))}]"
     return ""
 
 
 def _value(source: DimensionSource, cells: Mapping[str, Cell]) -> str | None:
-    found = cells.get(source.arg)
+    cell = cells.get(source.arg)
     if source.axis is not None:
-        return str(found[source.axis]) if isinstance(found, tuple) else None
-    if found is None or isinstance(found, tuple):
+        return str(cell[source.axis]) if isinstance(cell, tuple) else None
+    if cell is None or isinstance(cell, tuple):
         return None
-    return str(int(found)) if isinstance(found, bool) else _text(found)
+    return str(int(cell)) if isinstance(cell, bool) else _text(cell)
 
 
 def of_command(columns: Sequence[str] | None, counts: Counts) -> ShapeTable:
@@ -134,17 +135,17 @@ def of_command(columns: Sequence[str] | None, counts: Counts) -> ShapeTable:
 
     Raises Refused if it has none.
     """
-    names = list(dict.fromkeys(name for one in counts.seen for name in one.cells))
+    names = list(dict.fromkeys(name for call in counts.seen for name in call.cells))
     scalar = [name for name in names if name != CALLS and all(
-        _is_scalar(one.cells.get(name)) for one in counts.seen)]
+        _is_scalar(call.cells.get(name)) for call in counts.seen)]
     kept = [name for name in scalar if columns is None or name in columns]
     if counts.seen and not kept:
-        asked = f" of {', '.join(columns)}" if columns else ""
-        raise Refused(f"no argument{asked} is a number or a text in all calls",
+        columns_text = f" of {', '.join(columns)}" if columns else ""
+        raise Refused(f"no argument{columns_text} is a number or a text in all calls",
                       where="--of", fix="name a function whose arguments distinguish the shapes")
     total: Counter[Cells] = Counter()
-    for one in counts.seen:
-        total[folded([_text(one.cells[name]) for name in kept])] += one.calls
+    for call in counts.seen:
+        total[folded([_text(call.cells[name]) for name in kept])] += call.calls
     missing = [name for name in (names if columns is None else columns) if name not in kept]
     what = "no number or text in all calls" if columns is None else "no such argument in all calls"
     notes = [f"{what}: {', '.join(missing)}, not in the file"] if missing else []
@@ -160,22 +161,22 @@ def _text(cell: Cell) -> str:
     return plain(str(cell).strip(), 80).strip()
 
 
-def _left_out(odd: Counter[str]) -> list[str]:
-    told = [f"{counted(calls, 'call')} not counted: {what}" for what, calls in odd.most_common(ODD)]
-    rest = sum(odd.values()) - sum(calls for _, calls in odd.most_common(ODD))
+def _left_out(uncounted: Counter[str]) -> list[str]:
+    listed = uncounted.most_common(MOST_NOTES)
+    notes = [f"{counted(calls, 'call')} not counted: {what}" for what, calls in listed]
+    rest = uncounted.total() - sum(calls for _, calls in listed)
     if rest:
-        told.append(f"{counted(rest, 'call')} not counted for other reasons of that kind")
-    return told
+        notes.append(f"{counted(rest, 'call')} not counted: other arguments that do not fit")
+    return notes
 
 
 def _uncounted(counts: Counts) -> list[str]:
-    told = []
+    notes = []
     if counts.unread:
-        told.append(f"{counted(counts.unread, 'call')} not counted: the arguments could not be "
-                    "read")
+        notes.append(f"{counted(counts.unread, 'call')} not counted: unreadable arguments")
     if counts.other:
-        told.append(f"{counted(counts.other, 'call')} not counted: of too many different shapes")
-    return told + [plain(note) for note in counts.notes]
+        notes.append(f"{counted(counts.other, 'call')} not counted: too many different shapes")
+    return notes + [plain(note) for note in counts.notes]
 
 
 def _table(columns: Sequence[str], total: Counter[Cells], notes: Iterable[str]) -> ShapeTable:
@@ -202,9 +203,9 @@ def render(table: ShapeTable) -> tuple[bytes, ShapeTable]:
     if len(kept) == len(table.rows):
         return b"".join(lines), table
     lost = sum(calls for _, calls in table.rows[len(kept):])
-    told = (f"{len(table.rows) - len(kept)} of {len(table.rows)} shapes, {lost / table.calls:.1%} "
+    note = (f"{len(table.rows) - len(kept)} of {len(table.rows)} shapes, {lost / table.calls:.1%} "
             f"of the calls, are not in the file: it has the most called ones")
-    return b"".join(lines), ShapeTable(columns=table.columns, rows=kept, notes=(*table.notes, told))
+    return b"".join(lines), ShapeTable(columns=table.columns, rows=kept, notes=(*table.notes, note))
 
 
 def _line(cells: Sequence[str]) -> bytes:

@@ -80,15 +80,15 @@ def spread(weights: Weights | None, columns: Sequence[str],
     rows: dict[tuple[str, ...], list[int]] = {}
     for number, key in enumerate(keys):
         rows.setdefault(folded([key[place] for place in places]), []).append(number)
-    found: dict[int, float] = {}
+    shares: dict[int, float] = {}
     absent = []
     for shape in weights.shapes:
         inside = rows.get(folded(shape.cells), [])
-        found |= dict.fromkeys(inside, shape.calls / max(len(inside), 1))
+        shares |= dict.fromkeys(inside, shape.calls / max(len(inside), 1))
         absent += [] if inside else [shape]
-    least = min(found.values(), default=1.0)
-    return Spread(of=tuple(found.get(row, least) for row in range(len(keys))),
-                  unnamed=tuple(row for row in range(len(keys)) if row not in found),
+    least = min(shares.values(), default=1.0)
+    return Spread(of=tuple(shares.get(row, least) for row in range(len(keys))),
+                  unnamed=tuple(row for row in range(len(keys)) if row not in shares),
                   absent=tuple(absent))
 
 
@@ -102,14 +102,14 @@ def weighted(target: Target, weights: Weights) -> tuple[Target, tuple[str, ...]]
         if column not in dimensions:
             raise InputError(f"{column!r} is a dimension of no class", where="target.weights",
                              fix=suggest(column, dimensions))
-    found = spread(weights, dimensions, [[str(config.shape.get(name, "")) for name in dimensions]
-                                         for config in target.classes])
-    if found.names_none:
+    allocation = spread(weights, dimensions, [
+        [str(config.shape.get(name, "")) for name in dimensions] for config in target.classes])
+    if allocation.names_none:
         raise unnamed(weights, "class", f"{target.classes[0].name} is " + label(
             tuple(target.classes[0].shape), tuple(map(str, target.classes[0].shape.values()))))
     classes = tuple(replace(config, weight=calls)
-                    for config, calls in zip(target.classes, found.of, strict=True))
-    return replace(target, classes=classes), found.notes(weights, [c.name for c in classes])
+                    for config, calls in zip(target.classes, allocation.of, strict=True))
+    return replace(target, classes=classes), allocation.notes(weights, [c.name for c in classes])
 
 
 def unnamed(weights: Weights, what: str, such: str) -> InputError:

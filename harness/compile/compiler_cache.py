@@ -59,8 +59,9 @@ def seed(warm: Path, home: Path) -> CopyResult:
     if not warm.is_dir() or root.exists():
         return CopyResult()
     try:
-        copied = copy_folder(warm, root, most_bytes=MOST_BYTES, wanted=lambda name: name != ORIGIN)
-    except (FolderTooLarge, OSError):  # a full disk is reported by whatever needs it
+        copied = copy_folder(warm, root, most_bytes=MOST_BYTES,
+                             should_copy=lambda name: name != ORIGIN)
+    except (FolderTooLarge, OSError):  # a full disk is reported by the code that needs it
         return CopyResult()
     with contextlib.suppress(OSError):
         _relocate(root, (warm / ORIGIN).read_text())
@@ -76,7 +77,7 @@ def keep(home: Path, warm: Path) -> CopyResult:
     remove(unfinished)
     try:
         copied = copy_folder(root, unfinished, most_bytes=MOST_BYTES,
-                             wanted=lambda name: not name.endswith(".lock"))
+                             should_copy=lambda name: not name.endswith(".lock"))
     except (FolderTooLarge, OSError):
         return CopyResult()
     (unfinished / ORIGIN).write_text(str(root))

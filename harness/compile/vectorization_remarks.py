@@ -50,10 +50,10 @@ def parse(text: str, source: str) -> tuple[Remark, ...]:
     reasons: dict[int, str] = {}
     loop = 0
     for raw in text.splitlines():
-        found = _REMARK.match(raw)
-        if found is None or Path(found["file"]).name != source:
+        match = _REMARK.match(raw)
+        if match is None or Path(match["file"]).name != source:
             continue
-        line, message = int(found["line"]), found["text"]
+        line, message = int(match["line"]), match["text"]
         if "couldn't vectorize loop" in message:
             loops.setdefault(line, 0)
             loop = line

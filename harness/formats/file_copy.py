@@ -77,35 +77,35 @@ def always(name: str) -> bool:
     return True
 
 
-def copy_folder(source: Path, target: Path, *, most_bytes: int, wanted: PathFilter = always,
+def copy_folder(source: Path, target: Path, *, most_bytes: int, should_copy: PathFilter = always,
                 enter: PathFilter = always) -> CopyResult:
-    """Copy a folder's `wanted` files into another, which is created if needed.
+    """Copy the files of a folder that `should_copy` accepts into another, created if needed.
 
     Links that stay inside are kept; others, and what is no plain file, are left out. Raises
     FolderTooLarge or OSError; a target that did not exist before is then deleted.
     """
     is_new = not target.exists()
     try:
-        return _copy(walk(source, enter), source, target, most_bytes, wanted)
+        return _copy(walk(source, enter), source, target, most_bytes, should_copy)
     except (FolderTooLarge, OSError):
         if is_new:
             remove(target)
         raise
 
 
-def _copy(found: Iterable[tuple[os.DirEntry[str], str]], source: Path, target: Path,
-          most_bytes: int, wanted: PathFilter) -> CopyResult:
+def _copy(entries: Iterable[tuple[os.DirEntry[str], str]], source: Path, target: Path,
+          most_bytes: int, should_copy: PathFilter) -> CopyResult:
     files = size = cloned = 0
     target.mkdir(parents=True, exist_ok=True)
-    for entry, name in found:
+    for entry, name in entries:
         place = target / name
         if entry.is_symlink():
             link = os.readlink(entry.path)
-            if wanted(name) and _inside(name, link):
+            if should_copy(name) and _inside(name, link):
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.unlink(missing_ok=True)
                 place.symlink_to(link)
-        elif entry.is_file(follow_symlinks=False) and wanted(name):
+        elif entry.is_file(follow_symlinks=False) and should_copy(name):
             files, size = files + 1, size + entry.stat(follow_symlinks=False).st_size
             if size > most_bytes or files > MOST_FILES:
                 raise FolderTooLarge(f"{source} holds more than {most_bytes >> 20} MiB")

@@ -58,24 +58,24 @@ def loads(data: bytes | str) -> Any:
 
 
 @overload
-def from_json(data: bytes | str, wanted: type[T]) -> T: ...
+def from_json(data: bytes | str, type_: type[T]) -> T: ...
 
 
 @overload
-def from_json(data: bytes | str, wanted: UnionType) -> Any: ...
+def from_json(data: bytes | str, type_: UnionType) -> Any: ...
 
 
-def from_json(data: bytes | str, wanted: Any) -> Any:
+def from_json(data: bytes | str, type_: Any) -> Any:
     """Return JSON as a value of the wanted type. Raises ConvertError."""
-    return convert(loads(data), wanted)
+    return convert(loads(data), type_)
 
 
-def convert(value: object, wanted: type[T], *, strict: bool = False) -> T:
+def convert(value: object, type_: type[T], *, strict: bool = False) -> T:
     """Convert plain JSON values to the wanted type; `strict` refuses unknown keys.
 
     Raises ConvertError, also if a dataclass refuses its values with a ValueError.
     """
-    result: T = _convert(value, wanted, "$", strict)
+    result: T = _convert(value, type_, "$", strict)
     return result
 
 
@@ -83,32 +83,32 @@ def _no_constant(name: str) -> object:
     raise ValueError(f"{name} is no JSON")
 
 
-def _convert(value: Any, wanted: Any, at: str, strict: bool) -> Any:
-    if wanted is Any or wanted is object:
+def _convert(value: Any, type_: Any, at: str, strict: bool) -> Any:
+    if type_ is Any or type_ is object:
         return value
-    origin, inside = get_origin(wanted), get_args(wanted)
+    origin, inside = get_origin(type_), get_args(type_)
     if origin is Union or origin is UnionType:
         return _one_of(value, inside, at, strict)
     if origin is Literal:
         if any(value == choice and type(value) is type(choice) for choice in inside):
             return value
-        raise ConvertError(_expected(wanted, value, at) if not isinstance(value, str)
+        raise ConvertError(_expected(type_, value, at) if not isinstance(value, str)
                            else f"Invalid enum value {value!r}{_at(at)}")
-    if wanted is float and type(value) is int:
+    if type_ is float and type(value) is int:
         try:
             return float(value)
         except OverflowError:
             raise ConvertError(f"Number out of range{_at(at)}") from None
-    if wanted in NAMES:
-        if type(value) is wanted:
+    if type_ in NAMES:
+        if type(value) is type_:
             return value
     elif origin in (tuple, list) and isinstance(value, list | tuple):
         return _sequence(value, origin, inside, at, strict)
-    elif _is_mapping(origin or wanted) and isinstance(value, dict):
+    elif _is_mapping(origin or type_) and isinstance(value, dict):
         return _mapping(value, inside, at, strict)
-    elif dataclasses.is_dataclass(wanted) and isinstance(value, dict):
-        return _build(value, wanted, at, strict)
-    raise ConvertError(_expected(wanted, value, at))
+    elif dataclasses.is_dataclass(type_) and isinstance(value, dict):
+        return _build(value, type_, at, strict)
+    raise ConvertError(_expected(type_, value, at))
 
 
 def _sequence(value: Sequence[Any], origin: type, inside: tuple[Any, ...], at: str,
@@ -130,8 +130,8 @@ def _mapping(value: dict[Any, Any], inside: tuple[Any, ...], at: str, strict: bo
             _convert(inner, inside[1], f"{at}[...]", strict) for key, inner in value.items()}
 
 
-def _is_mapping(wanted: Any) -> bool:
-    return isinstance(wanted, type) and issubclass(wanted, Mapping)
+def _is_mapping(type_: Any) -> bool:
+    return isinstance(type_, type) and issubclass(type_, Mapping)
 
 
 def _one_of(value: Any, kinds: tuple[Any, ...], at: str, strict: bool) -> Any:
@@ -155,14 +155,14 @@ def _one_of(value: Any, kinds: tuple[Any, ...], at: str, strict: bool) -> Any:
 
 
 @cache
-def _hints(wanted: type) -> dict[str, Any]:
-    return typing.get_type_hints(wanted)
+def _hints(type_: type) -> dict[str, Any]:
+    return typing.get_type_hints(type_)
 
 
-def _build(value: dict[str, Any], wanted: Any, at: str, strict: bool) -> Any:
-    hints = _hints(wanted)
-    fields = {field.name: field for field in dataclasses.fields(wanted)}
-    tag = getattr(wanted, "TAG", None)
+def _build(value: dict[str, Any], type_: Any, at: str, strict: bool) -> Any:
+    hints = _hints(type_)
+    fields = {field.name: field for field in dataclasses.fields(type_)}
+    tag = getattr(type_, "TAG", None)
     if tag is not None and value.get("type", tag) != tag:
         raise ConvertError(f"Invalid value {value['type']!r}{_at(at + '.type')}")
     arguments = {}
@@ -176,23 +176,23 @@ def _build(value: dict[str, Any], wanted: Any, at: str, strict: bool) -> Any:
                 and field.default_factory is dataclasses.MISSING:
             raise ConvertError(f"Object missing required field `{name}`{_at(at)}")
     try:
-        return wanted(**arguments)
+        return type_(**arguments)
     except ValueError as error:
         raise ConvertError(f"{error}{_at(at)}") from error
 
 
-def _expected(wanted: Any, value: object, at: str) -> str:
-    kinds = wanted if isinstance(wanted, tuple) else (wanted,)
+def _expected(type_: Any, value: object, at: str) -> str:
+    kinds = type_ if isinstance(type_, tuple) else (type_,)
     words = " | ".join(dict.fromkeys(_word(kind) for kind in kinds))
     return f"Expected `{words}`, got `{_kind(value)}`{_at(at)}"
 
 
-def _word(wanted: Any) -> str:
-    if wanted in NAMES:
-        return NAMES[wanted]
-    origin = get_origin(wanted)
+def _word(type_: Any) -> str:
+    if type_ in NAMES:
+        return NAMES[type_]
+    origin = get_origin(type_)
     if origin is Literal:
-        return NAMES[type(get_args(wanted)[0])]
+        return NAMES[type(get_args(type_)[0])]
     return "array" if origin in (tuple, list) else "object"
 
 

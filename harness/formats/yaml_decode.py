@@ -25,23 +25,23 @@ _MISSING = re.compile(r"Object missing required field `(?P<name>.*)`")
 _EXPECTED = re.compile(r"Expected `(?P<types>[^`]*)`(?P<limit>[^,]*)")
 
 
-def _strictly(value: object, wanted: type[T]) -> T:
-    return convert(value, wanted, strict=True)
+def _strictly(value: object, type_: type[T]) -> T:
+    return convert(value, type_, strict=True)
 
 
-def decode(document: Document, wanted: type[T],
+def decode(document: Document, type_: type[T],
            converter: Callable[[object, type[T]], T] = _strictly) -> T:
     """Return the document as a struct. Raises InputError for the first value that does not fit.
 
     `converter` raises errors in msgspec's format.
     """
     try:
-        return converter(document.value, wanted)
+        return converter(document.value, type_)
     except ValueError as error:
-        raise explain(document, wanted, str(error)) from error
+        raise explain(document, type_, str(error)) from error
 
 
-def explain(document: Document, wanted: type, message: str) -> InputError:
+def explain(document: Document, type_: type, message: str) -> InputError:
     """Turn the converter's message into one line for the document's author."""
     at = _AT.search(message)
     path = at["path"] if at else ""
@@ -49,7 +49,7 @@ def explain(document: Document, wanted: type, message: str) -> InputError:
     key = _key(path)
     if unknown := _UNKNOWN.match(message):
         name = unknown["name"]
-        known = _fields(wanted, key)
+        known = _fields(type_, key)
         return InputError(f"unknown key {_dotted((*key, name))!r}",
                           where=document.at((*key, name)), fix=suggest(name, known))
     if missing := _MISSING.match(message):
@@ -57,7 +57,7 @@ def explain(document: Document, wanted: type, message: str) -> InputError:
                           where=document.at(key))
     value = _value(document, key)
     if message.startswith("Invalid enum value"):
-        allowed = _choices(wanted, key)
+        allowed = _choices(type_, key)
         return InputError(f"{_dotted(key)}: {value!r} is not one of {', '.join(allowed)}",
                           where=document.at(key), fix=suggest(str(value), allowed, listed=True))
     expected = _EXPECTED.match(message)
@@ -111,9 +111,9 @@ def _value(document: Document, key: Key) -> object:
     return value
 
 
-def _types_at(wanted: Any, key: Key) -> list[Any]:
+def _types_at(type_: Any, key: Key) -> list[Any]:
     """Return the types that are allowed at a key, with unions split."""
-    types = _alternatives(wanted)
+    types = _alternatives(type_)
     for step in key:
         inner: list[Any] = []
         for outer in types:
@@ -125,17 +125,17 @@ def _types_at(wanted: Any, key: Key) -> list[Any]:
     return types
 
 
-def _alternatives(wanted: Any) -> list[Any]:
-    if get_origin(wanted) in (Union, UnionType):
-        return [kind_ for part in get_args(wanted) for kind_ in _alternatives(part)]
-    return [wanted]
+def _alternatives(type_: Any) -> list[Any]:
+    if get_origin(type_) in (Union, UnionType):
+        return [kind_ for part in get_args(type_) for kind_ in _alternatives(part)]
+    return [type_]
 
 
-def _fields(wanted: type, key: Key) -> list[str]:
-    return [name for struct in _types_at(wanted, key) if isinstance(struct, type)
+def _fields(type_: type, key: Key) -> list[str]:
+    return [name for struct in _types_at(type_, key) if isinstance(struct, type)
             for name, hint in get_type_hints(struct).items() if get_origin(hint) is not ClassVar]
 
 
-def _choices(wanted: type, key: Key) -> list[str]:
-    return [str(value) for literal in _types_at(wanted, key)
+def _choices(type_: type, key: Key) -> list[str]:
+    return [str(value) for literal in _types_at(type_, key)
             if get_origin(literal) is Literal for value in get_args(literal)]

@@ -117,7 +117,7 @@ def of_card(card: CardModel, target: Target, *, name: str = "") -> Ceilings:
 
 def _tolerance(target: Target) -> float:
     """Return the largest error that the task itself declares as allowed."""
-    return max((target.declared_tolerance(one) or 0.0 for one in target.classes), default=0.0)
+    return max((target.declared_tolerance(config) or 0.0 for config in target.classes), default=0.0)
 
 
 def cache_directory() -> Path:

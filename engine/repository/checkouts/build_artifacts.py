@@ -53,7 +53,7 @@ def take_over(clone: Clone, commit: str, project: Project, globs: Sequence[str],
     try:
         copied = copy_folder(
             top, folder, most_bytes=MOST_BYTES, enter=lambda name: name not in excluded,
-            wanted=lambda name: name not in excluded and name not in tracked
+            should_copy=lambda name: name not in excluded and name not in tracked
             and matches(name, globs))
     except FolderTooLarge as error:
         raise EnvironmentFault(str(error), where="carry", fix="name fewer files in carry") from None

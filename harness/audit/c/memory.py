@@ -36,14 +36,14 @@ class CMemory:
 
     def keys(self) -> list[CacheKey]:
         """Return the comparisons and lookups by which an argument's address is recognised."""
-        found: dict[tuple[int, str], CacheKey] = {}
+        by_label: dict[tuple[int, str], CacheKey] = {}
         for index, label, kind in self._evidence():
             token = self.source.tokens[index]
-            found[token.line, label] = CacheKey(
+            by_label[token.line, label] = CacheKey(
                 file=self.source.file, line=self.source.line(token),
                 text=self.source.text(token.line),
                 probes=frozenset({Probe(kind, frozenset({label}))}), mapped=self.mapped)
-        return list(found.values())
+        return list(by_label.values())
 
     def notes(self) -> Iterator[Sighting]:
         for name, at in self.names.items():

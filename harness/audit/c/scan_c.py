@@ -26,17 +26,17 @@ _CODE_LIKE = re.compile(r"__global__|#\s*include|\basm\b|;\s*\}", re.ASCII)
 
 def scan(source: CSource, *, delegation: bool = True, depth: int = 0) -> list[Sighting]:
     """Return all sightings; `delegation` requires that the source itself does the work."""
-    found = [s for s in _names(source) if delegation or s.rule != "delegation"]
-    found += [*_strings(source), *_assembly(source), *_pasting(source), *_stolen(source)]
+    sightings = [s for s in _names(source) if delegation or s.rule != "delegation"]
+    sightings += [*_strings(source), *_assembly(source), *_pasting(source), *_stolen(source)]
     for form, name, line in source.includes():
         if form == "?":
-            found.append(Sighting(rule="hidden-code", severity="flag", file=source.file, line=line,
-                                  what="includes a computed name", text=name))
+            sightings.append(Sighting(rule="hidden-code", severity="flag", text=name, line=line,
+                                      file=source.file, what="includes a computed name"))
     for token in source.tokens:
         if token.kind == "string" and depth < 2 and _CODE_LIKE.search(token.text):
             inner = CSource(token.text.encode(errors="replace"), source.file, source.line(token))
-            found += scan(inner, delegation=delegation, depth=depth + 1)
-    return found
+            sightings += scan(inner, delegation=delegation, depth=depth + 1)
+    return sightings
 
 
 def _names(source: CSource) -> Iterator[Sighting]:

@@ -45,7 +45,7 @@ class CSource:
     @cached_property
     def functions(self) -> dict[str, int]:
         """The functions that the source defines, by the index of the name."""
-        found: dict[str, int] = {}
+        indices: dict[str, int] = {}
         for index, token in enumerate(self.tokens):
             if token.kind != "name" or token.directive or token.text in _CONTROL \
                     or not self.follows(index, "("):
@@ -53,8 +53,8 @@ class CSource:
             after = self.matching.get(index + 1, len(self.tokens)) + 1
             if after < len(self.tokens) and self.tokens[after].text == "{" and index \
                     and self.tokens[index - 1].text not in (".", "->", "=", "(", ","):
-                found.setdefault(token.text, index)
-        return found
+                indices.setdefault(token.text, index)
+        return indices
 
     def follows(self, index: int, text: str) -> bool:
         return index + 1 < len(self.tokens) and self.tokens[index + 1].text == text \

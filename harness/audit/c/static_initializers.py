@@ -39,7 +39,7 @@ _STEPS = (["+", "+"], ["-", "-"])
 def only_fills(source: CSource, index: int) -> bool:
     """Return whether the constructor whose attribute names it at `index` only fills a table."""
     begin = _body(source, index)
-    if begin is None or begin not in source.matching or not _plain(source):
+    if begin is None or begin not in source.matching or not _has_plain_meaning(source):
         return False
     return _Body(source, begin).is_mathematics()
 
@@ -47,13 +47,16 @@ def only_fills(source: CSource, index: int) -> bool:
 def _body(source: CSource, index: int) -> int | None:
     """Return where the body opens, None unless only a plain declarator precedes it."""
     line = " ".join(t.text for t in source.tokens[index + 1: index + 20])
-    found = re.match(r"(?:\( \d+ \) )?\) \) ((?:\w+ )+)\( (?:void )?\) \{", line)
-    given = source.tokens[index + 1: index + 1 + found[0].count(" ") + 1] if found else []
-    if found is None or any(t.kind == "string" or t.directive for t in given) \
-            or "void" not in found[1].split() or not set(found[1].split()[:-1]) <= _BEFORE_BODY \
-            or any(t.text in _macros(source) for t in given):
+    declarator = re.match(r"(?:\( \d+ \) )?\) \) ((?:\w+ )+)\( (?:void )?\) \{", line)
+    if declarator is None:
         return None
-    return index + len(given)
+    tokens = source.tokens[index + 1: index + 2 + declarator[0].count(" ")]
+    *before, last = declarator[1].split()
+    if any(t.kind == "string" or t.directive for t in tokens) \
+            or "void" not in (*before, last) or not set(before) <= _BEFORE_BODY \
+            or any(t.text in _macros(source) for t in tokens):
+        return None
+    return index + len(tokens)
 
 
 @lru_cache(maxsize=4)
@@ -63,8 +66,8 @@ def _macros(source: CSource) -> set[str]:
 
 
 @lru_cache(maxsize=4)
-def _plain(source: CSource) -> bool:
-    """Return whether the whole source shows what is compiled, with no other meaning of a word."""
+def _has_plain_meaning(source: CSource) -> bool:
+    """Return whether every word of the source has its plain meaning for the compiler."""
     names = {t.text for t in source.tokens if t.kind == "name"}
     directives = {source.tokens[at + 1].text for at, t in enumerate(source.tokens[:-1])
                   if t.kind == "directive"}
@@ -87,41 +90,41 @@ def _is_barrier(source: CSource, at: int) -> bool:
 
 
 @lru_cache(maxsize=4)
-def _outside(source: CSource) -> set[int]:
-    """Return the tokens outside of all braces: what stands there declares, and calls nothing."""
-    found, depth = set(), 0
+def _file_scope_tokens(source: CSource) -> set[int]:
+    """Return the indices of the tokens at file scope, which declare and call nothing."""
+    outside, depth = set(), 0
     for at, token in enumerate(source.tokens):
         depth += (token.text == "{") - (token.text == "}") if token.kind == "mark" else 0
         if depth == 0:
-            found.add(at)
-    return found
+            outside.add(at)
+    return outside
 
 
 @lru_cache(maxsize=4)
 def _arrays(source: CSource) -> dict[str, int]:
-    """Return the sizes of the arrays declared as `static float table[256];` outside of all."""
-    found, outside, start = {}, _outside(source), 0
+    """Return the sizes of the arrays declared as `static float table[256];` at file scope."""
+    sizes, outside, start = {}, _file_scope_tokens(source), 0
     for at, token in enumerate(source.tokens):
         if token.directive or (token.kind == "mark" and token.text in (";", "}")):
             line = [t.text for t in source.tokens[start:at]]
             if token.text == ";" and at in outside and len(line) >= 6 and line[0] == "static" \
                     and set(line[1:-4]) <= _TYPES - {"const"} and line[-3] == "[" \
                     and line[-2].isdigit() and line[-2][0] != "0" and line[-1] == "]":
-                found[line[-4]] = int(line[-2])
+                sizes[line[-4]] = int(line[-2])
             start = at + 1
-    return found
+    return sizes
 
 
 @lru_cache(maxsize=256)
-def _library(source: CSource, name: str) -> bool:
-    """Return whether a function is nowhere defined, declared or mentioned, and only called."""
+def _is_undefined_function(source: CSource, name: str) -> bool:
+    """Return whether the source only calls a function: no definition, declaration or mention."""
     if name in source.functions:
         return False
     for at, token in enumerate(source.tokens):
         if token.kind == "string" and name in token.text:
             return False
         if token.text == name and (
-                token.directive or at in _outside(source) or not source.follows(at, "(")
+                token.directive or at in _file_scope_tokens(source) or not source.follows(at, "(")
                 or (source.tokens[at - 1].kind == "name" and source.before(at) not in _CONTROL)):
             return False
     return True
@@ -157,11 +160,11 @@ class _Body:
         if token.kind == "name":
             return token.text in _CONTROL or token.text in _TYPES or (
                 after == "(" and token.text in watched_c_names.MATHEMATICS
-                and _library(self.source, token.text))
+                and _is_undefined_function(self.source, token.text))
         return token.kind == "mark" and token.text in _MARKS and self._mark(at, after)
 
     def _mark(self, at: int, after: str) -> bool:
-        """Return whether a mark is no pointer's, no call through an expression and no digraph."""
+        """Return whether a mark is no pointer, no call through an expression and no digraph."""
         mark, before = self.text[at], self.text[at - 1] if at else ""
         if mark in ("*", "&"):  # of a product or a mask, not of a pointer
             operand = before in self.locals or before == "]" or self.tokens[at - 1].kind == "number"
@@ -177,31 +180,31 @@ class _Body:
         return 0 <= opened < at - 1 and all(self.text[i] in _TYPES for i in range(opened + 1, at))
 
     def _inside(self, at: int) -> bool:
-        """Return whether an array's index stays inside: a number, or a loop's counter, shifted."""
+        """Return whether an array's index, a number or a shifted loop counter, is within bounds."""
         close = self.source.matching.get(self.begin + at + 1, 0) - self.begin
-        found = _INDEX.fullmatch("".join(self.text[at + 2: close])) if at < close < at + 8 else None
-        if found is None or self.text[close + 1] == "[":
+        index = _INDEX.fullmatch("".join(self.text[at + 2: close])) if at < close < at + 8 else None
+        if index is None or self.text[close + 1] == "[":
             return False
-        shift, size = int(found["shift"] or 0), self.arrays[self.text[at]]
-        spans = [range(int(found["at"]), int(found["at"]) + 1)] if found["at"] \
-            else self.counters.get(found["name"], [])
+        shift, size = int(index["shift"] or 0), self.arrays[self.text[at]]
+        spans = [range(int(index["at"]), int(index["at"]) + 1)] if index["at"] \
+            else self.counters.get(index["name"], [])
         return bool(spans) and all(span.start + shift >= 0 and span.stop + shift <= size
                                    for span in spans)
 
     def _counters(self) -> dict[str, list[range]]:
-        """Return what variables count through in their loops, without those also set elsewhere."""
-        found: dict[str, list[range]] = {}
+        """Return the ranges of loop counters, without variables that are also set elsewhere."""
+        counters: dict[str, list[range]] = {}
         headers: set[int] = set()
         for at, name in enumerate(self.text):
             loop = _COUNTED.match(" ".join(self.text[at: at + 16]))
             if loop is None or self.text[at - 3: at - 1] != ["for", "("]:
                 continue
             last = int(loop["last"].replace(" ", "")) + (loop["test"] == "<=")
-            found.setdefault(name, []).append(range(int(loop["first"].replace(" ", "")), last))
+            counters.setdefault(name, []).append(range(int(loop["first"].replace(" ", "")), last))
             headers |= set(range(at, at + loop[0].count(" ") + 1))
         for at, name in enumerate(self.text):
             if at not in headers and (
                     self.text[at - 1] in _TYPES or self.text[at - 2: at] in _STEPS
                     or _CHANGED.match(" ".join(self.text[at + 1: at + 4]))):
-                found.pop(name, None)
-        return found
+                counters.pop(name, None)
+        return counters

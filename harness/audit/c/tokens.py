@@ -47,9 +47,9 @@ def _split(source: str) -> Iterator[Token]:
     line, at, directive, directives, fresh, count = 1, 0, 0, 0, True, 0
     skipped = 0
     while at < len(text) and count < MAX_TOKENS:
-        found = _TOKEN.match(text, at)
-        assert found is not None  # the last alternative takes any character
-        group, word = found.lastgroup or "mark", found[0]
+        match = _TOKEN.match(text, at)
+        assert match is not None  # the last alternative takes any character
+        group, word = match.lastgroup or "mark", match[0]
         group = "raw" if group in ("delimiter", "open") else group
         while skipped < len(starts) and starts[skipped] < at:
             line, skipped = line + 1, skipped + 1
@@ -64,17 +64,17 @@ def _split(source: str) -> Iterator[Token]:
             count += 1
             yield _token(group, word, line, directive)
         line += word.count("\n")
-        at = found.end()
+        at = match.end()
 
 
 def _spliced(source: str) -> tuple[str, list[int]]:
     """Return the text without line splices, and the positions of the removed line breaks."""
     parts, starts, at, length = [], [], 0, 0
-    for found in _SPLICE.finditer(source):
-        parts.append(source[at:found.start()])
-        length += found.start() - at
+    for match in _SPLICE.finditer(source):
+        parts.append(source[at:match.start()])
+        length += match.start() - at
         starts.append(length)
-        at = found.end()
+        at = match.end()
     return "".join([*parts, source[at:]]), starts
 
 
@@ -93,10 +93,10 @@ def _token(group: str, word: str, line: int, directive: int) -> Token:
                  directive)
 
 
-def _joined(found: Iterator[Token]) -> Iterator[Token]:
+def _joined(tokens: Iterator[Token]) -> Iterator[Token]:
     """Join adjacent strings, as the compiler does."""
     held: list[Token] = []
-    for token in found:
+    for token in tokens:
         if token.kind == "string" and (not held or held[0].directive == token.directive):
             held.append(token)
             continue
@@ -120,8 +120,8 @@ def unescaped(body: str) -> str:
     return _ESCAPE.sub(_meaning, body)
 
 
-def _meaning(found: re.Match[str]) -> str:
-    hexadecimal, octal, unicode, letter = found.groups()
+def _meaning(match: re.Match[str]) -> str:
+    hexadecimal, octal, unicode, letter = match.groups()
     if letter is not None:
         return _PLAIN.get(letter, letter)
     code = int(hexadecimal or unicode, 16) if octal is None else int(octal, 8)

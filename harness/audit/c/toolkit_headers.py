@@ -54,5 +54,5 @@ def is_standard_header(name: str) -> bool:
 
 def is_standard_library(name: str) -> bool:
     """Return whether a library, by its name or file name, belongs to the compiler or the device."""
-    found = _SONAME.match(os.path.basename(name.removeprefix(":")))
-    return found is not None and found["name"] in _LIBRARIES and name.count("/") == 0
+    match = _SONAME.match(os.path.basename(name.removeprefix(":")))
+    return match is not None and match["name"] in _LIBRARIES and name.count("/") == 0

@@ -53,11 +53,11 @@ def findings(sightings: Sequence[Sighting]) -> list[Finding]:
     for sighting in sightings:
         groups.setdefault((sighting.rule, sighting.severity, sighting.what), []).append(sighting)
     ordered = sorted(groups, key=lambda key: (_ORDER[key[1]], key[0]))
-    found = []
+    results = []
     for rule, severity, what in ordered[:MAX_FINDINGS]:
         seen = groups[rule, severity, what]
         places = list(dict.fromkeys(s.place for s in seen))
         more = f" and {len(places) - PLACES} more" if len(places) > PLACES else ""
         text = f"{plain(what, 200)}: {', '.join(places[:PLACES])}{more}"
-        found.append(Finding(rule=rule, severity=severity, detail=plain(text, 700)))
-    return found
+        results.append(Finding(rule=rule, severity=severity, detail=plain(text, 700)))
+    return results

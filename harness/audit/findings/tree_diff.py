@@ -34,17 +34,17 @@ class Tree:
 
     @cached_property
     def files(self) -> dict[str, FileEntry]:
-        found: dict[str, FileEntry] = {}
+        entries: dict[str, FileEntry] = {}
         for folder, folders, names in os.walk(self.root):
             links = [f for f in folders if os.path.islink(os.path.join(folder, f))]
             folders[:] = sorted(f for f in folders if f != ".git" and f not in links)
             for name in (*links, *sorted(names)):
                 path = os.path.join(folder, name)
-                if name == ".git" or len(found) >= MAX_FILES:
+                if name == ".git" or len(entries) >= MAX_FILES:
                     continue
                 if (entry := _entry(path)) is not None:
-                    found[os.path.relpath(path, self.root)] = entry
-        return found
+                    entries[os.path.relpath(path, self.root)] = entry
+        return entries
 
     def read(self, path: str, limit: int = MAX_SOURCE_BYTES) -> bytes | None:
         """Return at most `limit` + 1 bytes of a regular file; None if there is none."""
@@ -70,14 +70,14 @@ class Tree:
     @cached_property
     def _folders(self) -> set[str]:
         """Folders that hold Python, at any depth."""
-        found: set[str] = set()
+        parents: set[str] = set()
         for path in self.files:
             if path.endswith(PYTHON_SUFFIXES):
                 parent = os.path.dirname(path)
-                while parent and parent not in found:
-                    found.add(parent)
+                while parent and parent not in parents:
+                    parents.add(parent)
                     parent = os.path.dirname(parent)
-        return found
+        return parents
 
 
 def _entry(path: str) -> FileEntry | None:

@@ -95,19 +95,20 @@ def scan(module: Module, entry: str | None, own: Iterable[str], reference: str) 
     """Return the sightings of one source of a Triton target; `reference` is a function in it."""
     path = Path(module, entry)
     library = list(path.library())
-    found = [_see(module, node, f"calls a library's computation: {name}")
-             for node, name in library]
+    sightings = [_see(module, node, f"calls a library's computation: {name}")
+                 for node, name in library]
     busy = {node for node, _ in library} | {n for n in path.nodes if _calls(n, reference)}
-    found += [_see(module, node, "calls the reference") for node in busy
-              if _calls(node, reference)]
+    sightings += [_see(module, node, "calls the reference") for node in busy
+                  if _calls(node, reference)]
     computing = {n.name for n in module.functions() if any(c in busy for c in ast.walk(n))}
     for node in path.nodes:
         if isinstance(node, ast.Try) and _falls_back(node, busy, computing - {entry}):
-            found.append(_see(module, node, "falls back to another implementation when it fails"))
+            sightings.append(_see(module, node,
+                                  "falls back to another implementation when it fails"))
     if entry in module.own and not path.launches() and not _borrows(path, frozenset(own)):
-        found.append(Sighting(rule="delegation", severity="flag", file=module.file,
-                              what="no Triton kernel is launched on the entry's path"))
-    return found
+        sightings.append(Sighting(rule="delegation", severity="flag", file=module.file,
+                                  what="no Triton kernel is launched on the entry's path"))
+    return sightings
 
 
 def is_jit(module: Module, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

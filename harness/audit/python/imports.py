@@ -32,9 +32,9 @@ class Imports:
 
     def see(self, node: ast.AST, rule: AuditRule, name: str = "", *,
             severity: Severity | None = None) -> Sighting:
-        given = "note" if node in self.module.guarded else severity or rule.severity
+        effective = "note" if node in self.module.guarded else severity or rule.severity
         what = f"{rule.why}: {name}" if name else rule.why
-        return Sighting(rule=rule.rule, severity=given, what=what, file=self.module.file,
+        return Sighting(rule=rule.rule, severity=effective, what=what, file=self.module.file,
                         line=getattr(node, "lineno", 0), text=self.module.text(node))
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> Iterator[Sighting]:

@@ -1,4 +1,4 @@
-"""How tensors, kept things and keys flow through a Python source, from name to name."""
+"""How tensors, kept values and cache keys flow through a Python source, from name to name."""
 
 from __future__ import annotations
 
@@ -66,11 +66,13 @@ class Flow:
         positional = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
         for name, arg in zip(positional, self.args, strict=False):
             if arg is not None:
-                self._give(function, name, {arg}, True)
+                self._record_origin(function, name, {arg}, True)
         if (rest := function.args.vararg) is not None:
-            self._give(function, rest.arg, {a for a in self.args[len(positional):] if a}, False)
+            others = {a for a in self.args[len(positional):] if a}
+            self._record_origin(function, rest.arg, others, False)
 
-    def _give(self, scope: Function | None, name: str, args: Iterable[str], exact: bool) -> None:
+    def _record_origin(self, scope: Function | None, name: str, args: Iterable[str],
+                       exact: bool) -> None:
         self.origin.setdefault((scope, name), set()).update(args)
         if exact:
             self.exact.add((scope, name))
@@ -84,7 +86,7 @@ class Flow:
         elif isinstance(node, ast.For | ast.comprehension):
             self._assign(node.target, node.iter)
         elif isinstance(node, ast.Call):
-            self._hand_over(node)
+            self._pass_arguments(node)
         elif isinstance(node, ast.Return | ast.Lambda):
             self._return(node)
 
@@ -101,24 +103,24 @@ class Flow:
             return
         scope = self._scope(target)
         if args := self._args_of(value):
-            self._give(scope, target.id, args, self._is_tensor(value))
+            self._record_origin(scope, target.id, args, self._is_tensor(value))
         if scope is not None and self._is_kept(value):
             self.kept.add((scope, target.id))
         if probes := set(self._probes(value)):
             self.tainted.setdefault((scope, target.id), set()).update(probes)
 
-    def _hand_over(self, node: ast.Call) -> None:
+    def _pass_arguments(self, node: ast.Call) -> None:
         callee = self.functions.get(last_name(node.func))
         if callee is None:
             return
         names = parameters(callee)
         if names[:1] in (["self"], ["cls"]) and isinstance(node.func, ast.Attribute):
             names = names[1:]
-        given = [*zip(names, node.args, strict=False),
-                 *((k.arg, k.value) for k in node.keywords if k.arg)]
-        for name, value in given:
+        arguments = [*zip(names, node.args, strict=False),
+                     *((k.arg, k.value) for k in node.keywords if k.arg)]
+        for name, value in arguments:
             if args := self._args_of(value):
-                self._give(callee, name, args, self._is_tensor(value))
+                self._record_origin(callee, name, args, self._is_tensor(value))
             if isinstance(value, ast.Name | ast.Attribute) and self._is_kept(value):
                 self.kept.add((callee, name))
 
@@ -136,11 +138,11 @@ class Flow:
 
     def _args_of(self, node: ast.AST) -> set[str]:
         """Return the task's arguments that an expression depends on."""
-        found: set[str] = set()
+        args: set[str] = set()
         for inner in ast.walk(node):
             if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load):
-                found |= self.origin.get((self._scope(inner), inner.id), set())
-        return found
+                args |= self.origin.get((self._scope(inner), inner.id), set())
+        return args
 
     def _is_tensor(self, node: ast.AST) -> bool:
         """Return whether an expression is one of the arguments or a view of it."""

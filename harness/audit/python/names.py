@@ -77,9 +77,9 @@ class Module:
     @cached_property
     def _stored(self) -> frozenset[str]:
         """Return every name that is assigned anywhere, parameters included."""
-        given = {n.id for n in self.nodes
-                 if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
-        return frozenset(given | {n.arg for n in self.nodes if isinstance(n, ast.arg)})
+        assigned = {n.id for n in self.nodes
+                    if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+        return frozenset(assigned | {n.arg for n in self.nodes if isinstance(n, ast.arg)})
 
     @cached_property
     def guarded(self) -> frozenset[ast.AST]:
@@ -87,15 +87,15 @@ class Module:
         if any(isinstance(n, ast.Name) and n.id == "__name__"
                and not isinstance(n.ctx, ast.Load) for n in self.nodes):
             return frozenset()
-        found: set[ast.AST] = set()
+        nodes: set[ast.AST] = set()
         for node in self.tree.body:
             if isinstance(node, ast.If) and _is_main(node.test):
                 for statement in node.body:
-                    found.update(ast.walk(statement))
-        return frozenset(found)
+                    nodes.update(ast.walk(statement))
+        return frozenset(nodes)
 
     def dotted(self, node: ast.AST, depth: int = 0) -> frozenset[str]:
-        """Return the dotted names that an expression may stand for, empty if none is known."""
+        """Return the dotted names that an expression may resolve to, empty if none is known."""
         if depth > DEPTH:
             return frozenset()
         if isinstance(node, ast.Name):
@@ -113,8 +113,8 @@ class Module:
         return frozenset()
 
     def _name(self, name: str, node: ast.AST) -> frozenset[str]:
-        if found := self.aliases.get(name):
-            return frozenset(found)
+        if aliases := self.aliases.get(name):
+            return frozenset(aliases)
         if name == "__builtins__":
             return frozenset({"builtins"})
         if name in _BUILTINS and name not in self.own:
@@ -129,38 +129,38 @@ class Module:
     def _looked_up(self, base: ast.expr, key: str | None, depth: int) -> frozenset[str]:
         if key is None:
             return frozenset()
-        found: set[str] = set()
+        names: set[str] = set()
         for name in self.dotted(base, depth + 1):
             if name == "sys.modules":
-                found.add(key)
+                names.add(key)
             elif name in ("builtins.globals()", "builtins.locals()"):
-                found |= self._name(key, self.tree)
+                names |= self._name(key, self.tree)
             elif name.endswith(".__dict__"):
-                found.add(f"{name.removesuffix('.__dict__')}.{key}")
+                names.add(f"{name.removesuffix('.__dict__')}.{key}")
             elif name == "builtins":
-                found.add(f"builtins.{key}")
-        return frozenset(found)
+                names.add(f"builtins.{key}")
+        return frozenset(names)
 
     def _called(self, node: ast.Call, depth: int) -> frozenset[str]:
-        found: set[str] = set()
+        names: set[str] = set()
         for name in self.dotted(node.func, depth + 1):
             first = node.args[0] if node.args else None
             word = self.fold(first)
             if name in ("builtins.__import__", "importlib.__import__") and word:
-                found.add(word.partition(".")[0])
+                names.add(word.partition(".")[0])
             elif name == "importlib.import_module" and word:
-                found.add(word)
+                names.add(word)
             elif name == "builtins.getattr" and first is not None and len(node.args) > 1 \
                     and (attribute := self.fold(node.args[1])):
-                found.update(f"{base}.{attribute}" for base in self.dotted(first, depth + 1))
+                names.update(f"{base}.{attribute}" for base in self.dotted(first, depth + 1))
             elif name == "builtins.vars" and first is not None:
-                found.update(f"{base}.__dict__" for base in self.dotted(first, depth + 1))
+                names.update(f"{base}.__dict__" for base in self.dotted(first, depth + 1))
             elif name in ("builtins.globals", "builtins.locals", "builtins.vars"):
-                found.add(f"{name.replace('vars', 'locals')}()")
+                names.add(f"{name.replace('vars', 'locals')}()")
             elif name.endswith((".get", ".__getitem__", ".pop")) \
                     and isinstance(node.func, ast.Attribute):
-                found |= self._looked_up(node.func.value, word, depth)
-        return frozenset(found)
+                names |= self._looked_up(node.func.value, word, depth)
+        return frozenset(names)
 
     def fold(self, node: ast.AST | None, depth: int = 0) -> str | None:
         """Return the text that an expression evaluates to, None if that needs running it."""

@@ -48,16 +48,16 @@ class Streams:
         """Return the parts of compound statements around a node within its function: each may be
         left out. What stands below `finally` is not.
         """
-        found: set[tuple[ast.AST, str]] = set()
+        statements: set[tuple[ast.AST, str]] = set()
         function = self._function(node)
         while node is not function and (above := self._module.parents.get(node)) is not None:
             if isinstance(above, _COMPOUND):
                 part = next(field for field, value in ast.iter_fields(above) if value is node
                             or (isinstance(value, list) and node in value))
                 if part != "finalbody":
-                    found.add((above, part))
+                    statements.add((above, part))
             node = above
-        return found
+        return statements
 
     def _joins(self, call: ast.Call) -> bool:
         """Return whether the current stream, or the host, waits here for another stream."""

@@ -13,7 +13,7 @@ from harness.benchmark.runs.workdir import WorkingCopy
 from harness.benchmark.search.knob_runs import KnobRuns
 from harness.benchmark.spec.command_target import BenchmarkMode
 from harness.search.space.space import Config
-from harness.search.trials.trials import Contender, Showing, Trial
+from harness.search.trials.trials import ClassGain, Contender, Trial
 from harness.timing import stats
 from harness.timing.outcome import SURE
 
@@ -48,7 +48,7 @@ def screened_contenders(chosen: Sequence[Trial], best: Trial,
                         classes: Sequence[str]) -> tuple[Contender, ...]:
     """Return contenders with the one gain per class that the search measured."""
     return tuple(Contender(config=trial.config, showings=tuple(
-        Showing(config_class=name, gain=trial.by_class[name] - best.by_class[name])
+        ClassGain(config_class=name, gain=trial.by_class[name] - best.by_class[name])
         for name in classes)) for trial in chosen)
 
 
@@ -125,7 +125,7 @@ def compare_contenders(runs: KnobRuns, readings: Mapping[str, Sequence[TableRead
     return tuple(contenders)
 
 
-def _showing(config_class: str, ratios: Sequence[float]) -> Showing:
+def _showing(config_class: str, ratios: Sequence[float]) -> ClassGain:
     value = stats.estimate(ratios, SURE)
-    return Showing(config_class=config_class, gain=value.mean, stderr=value.stderr,
-                   pairs=value.pairs)
+    return ClassGain(config_class=config_class, gain=value.mean, stderr=value.stderr,
+                     pairs=value.pairs)

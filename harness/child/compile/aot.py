@@ -143,11 +143,11 @@ class Inspector:
                 self.signatures.append(signature)
         self.records.append(record | self.known[key])
         limits = self.compiler.archs[self.compiler.current]
-        found = self.known[key]
-        if found["shared_bytes"] > limits["shared_per_block"] \
-                or found["threads"] > limits["threads_per_block"]:
+        usage = self.known[key]
+        if usage["shared_bytes"] > limits["shared_per_block"] \
+                or usage["threads"] > limits["threads_per_block"]:
             self.records[-1]["fails"] = True
-            raise self.unlaunchable(found["shared_bytes"], limits["shared_per_block"],
+            raise self.unlaunchable(usage["shared_bytes"], limits["shared_per_block"],
                                     "shared memory")
 
     def _grid(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any],

@@ -34,28 +34,29 @@ SIZED, REGISTER_COUNT, FRAME_SIZE = 4, 0x2F, 0x11
 def resources(compiled: Any, report: str) -> dict[str, Any]:
     """Read one compiled kernel: its metadata, the assembler's report, the text of the code."""
     metadata = compiled.metadata
-    found: dict[str, Any] = {"shared_bytes": metadata.shared, "stages": metadata.num_stages,
-                             "blocks_per_cluster": metadata.num_ctas,
-                             "threads": metadata.num_warps * metadata.target.warp_size}
+    properties: dict[str, Any] = {"shared_bytes": metadata.shared, "stages": metadata.num_stages,
+                                  "blocks_per_cluster": metadata.num_ctas,
+                                  "threads": metadata.num_warps * metadata.target.warp_size}
     text = compiled.asm.get("ptx") or compiled.asm.get("amdgcn") or ""
     if "ptx" in compiled.asm:
         used = _USED.findall(report)
         spills = _SPILLS.findall(report)
-        found |= {"registers": max(map(int, used), default=None),
-                  "spills": sum(int(a) + int(b) for a, b in spills) if spills else None}
+        properties |= {"registers": max(map(int, used), default=None),
+                       "spills": sum(int(a) + int(b) for a, b in spills) if spills else None}
         if not used:
-            found |= of_cubin(compiled.asm.get("cubin", b""))
+            properties |= of_cubin(compiled.asm.get("cubin", b""))
         bulk = [128] if "cp.async.bulk" in text else []
     else:
         spilled = [number(text, name) for name in (".vgpr_spill_count:", ".sgpr_spill_count:")]
-        found |= {"registers": number(text, ".vgpr_count:"), "waves": number(text, "Occupancy:"),
-                  "scalar_registers": number(text, ".sgpr_count:"),
-                  "spills": None if None in spilled else sum(s or 0 for s in spilled) * 4}
+        properties |= {"registers": number(text, ".vgpr_count:"),
+                       "waves": number(text, "Occupancy:"),
+                       "scalar_registers": number(text, ".sgpr_count:"),
+                       "spills": None if None in spilled else sum(s or 0 for s in spilled) * 4}
         bulk = []
-    found["load_bytes"] = max(loads(text) + bulk, default=None)
-    found["matrix"] = next((name for name, pattern in _MATRIX if re.search(pattern, text)), "")
-    found["sections"] = sections(text, metadata.num_warps)
-    return found
+    properties["load_bytes"] = max(loads(text) + bulk, default=None)
+    properties["matrix"] = next((name for name, pattern in _MATRIX if re.search(pattern, text)), "")
+    properties["sections"] = sections(text, metadata.num_warps)
+    return properties
 
 
 def of_cubin(data: bytes) -> dict[str, int | None]:
@@ -63,7 +64,7 @@ def of_cubin(data: bytes) -> dict[str, int | None]:
 
     A stack frame may hold more than spills, so only a frame of zero bytes proves zero spills.
     """
-    found: dict[int, list[int]] = {}
+    attributes: dict[int, list[int]] = {}
     try:
         start, = struct.unpack_from("<Q", data, 40)
         size, count = struct.unpack_from("<HH", data, 58)
@@ -77,13 +78,13 @@ def of_cubin(data: bytes) -> dict[str, int | None]:
                 at += 4
                 if form == SIZED:
                     if value == 8:
-                        found.setdefault(attribute, []).append(
+                        attributes.setdefault(attribute, []).append(
                             struct.unpack_from("<II", data, at)[1])
                     at += value
     except struct.error:
         return {"registers": None, "spills": None}
-    frames = found.get(FRAME_SIZE)
-    return {"registers": max(found.get(REGISTER_COUNT, []), default=None),
+    frames = attributes.get(FRAME_SIZE)
+    return {"registers": max(attributes.get(REGISTER_COUNT, []), default=None),
             "spills": 0 if frames and not any(frames) else None}
 
 
@@ -94,9 +95,9 @@ def number(text: str, label: str) -> int | None:
 
 def loads(text: str) -> list[int]:
     """Return the bytes of each load from memory by one thread, in the order of the text."""
-    found = [int(v or 1) * int(bits) // 8 for v, bits in _PTX_LOAD.findall(text)]
-    found += [int(size, 0) for size in _PTX_COPY.findall(text)]
-    return found + [_GCN_BYTES.get(kind, int(kind[1:]) // 8 if kind[1:].isdigit() else 4)
+    sizes = [int(v or 1) * int(bits) // 8 for v, bits in _PTX_LOAD.findall(text)]
+    sizes += [int(size, 0) for size in _PTX_COPY.findall(text)]
+    return sizes + [_GCN_BYTES.get(kind, int(kind[1:]) // 8 if kind[1:].isdigit() else 4)
                     for kind in _GCN_LOAD.findall(text)]
 
 

@@ -38,9 +38,9 @@ def take(path: str, nbytes: int) -> bytes:
     """Read and remove a file that a runner wrote; a kernel may have put anything there."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(fd, "rb") as file:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_size != nbytes:
-            raise ValueError(f"{found.st_size} bytes of output, expected {nbytes}")
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_size != nbytes:
+            raise ValueError(f"{status.st_size} bytes of output, expected {nbytes}")
         data = file.read(nbytes)
     os.remove(path)
     return data

@@ -101,7 +101,7 @@ class OracleProgram:
     def _controls(self, case: CaseFiles, values: dict[str, Any],
                   first: str) -> list[dict[str, Any]]:
         """Return the relative error of each trivial answer: [output, name, relative error]."""
-        arrays, found = self.arrays, []
+        arrays, errors = self.arrays, []
         inputs = [arrays.as_wide(values[name]) for name in case.data]
         other = self.cases[first].expected if first in self.cases else []
         for index, want in enumerate(case.expected):
@@ -112,9 +112,9 @@ class OracleProgram:
                     fakes["copied input"] = value
             if index < len(other):
                 fakes["the answer to other inputs"] = other[index]
-            found += [{"output": index, "name": name, "relative": arrays.errors(fake, want)[1]}
-                      for name, fake in fakes.items()]
-        return found
+            errors += [{"output": index, "name": name, "relative": arrays.errors(fake, want)[1]}
+                       for name, fake in fakes.items()]
+        return errors
 
     def exchange(self, job: dict[str, Any]) -> dict[str, Any]:
         """Move elements within a case's inputs and compute the expected outputs again."""

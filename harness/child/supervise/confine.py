@@ -133,10 +133,10 @@ def _own_shared_memory(needed: Sequence[str]) -> None:
 
 def _devices(names: Sequence[str], nodes: Sequence[str]) -> list[str]:
     """Return the existing devices of these names; of numbered cards only `nodes`, if any exist."""
-    found = [path for name in names for path in glob.glob(f"/dev/{name}")
-             if not os.path.islink(path)]
-    own = {f"/dev/{name}" for name in nodes}.intersection(found)
-    return [path for path in found if not own or path in own or not NUMBERED.fullmatch(path)]
+    candidates = [path for name in names for path in glob.glob(f"/dev/{name}")
+                  if not os.path.islink(path)]
+    own = {f"/dev/{name}" for name in nodes}.intersection(candidates)
+    return [path for path in candidates if not own or path in own or not NUMBERED.fullmatch(path)]
 
 
 def _drop_capabilities() -> None:

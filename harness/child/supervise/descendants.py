@@ -15,15 +15,15 @@ def _below() -> dict[int, tuple[int, str]]:
     """Return pid -> (parent, state letter), parents first."""
     here = os.getpid()
     parents = {} if os.path.exists(f"/proc/self/task/{here}/children") else _parents()
-    found: dict[int, tuple[int, str]] = {}
+    below: dict[int, tuple[int, str]] = {}
     frontier = {here}
     while frontier:
         nearest = {pid: parent for parent in frontier
                    for pid in (_children(parent) if not parents else parents.get(parent, ()))}
-        found.update((pid, (parent, state)) for pid, parent in nearest.items()
+        below.update((pid, (parent, state)) for pid, parent in nearest.items()
                      if (state := _stat(pid)[0]))
-        frontier = nearest.keys() & found.keys()
-    return found
+        frontier = nearest.keys() & below.keys()
+    return below
 
 
 def _children(pid: int) -> list[int]:
@@ -31,23 +31,23 @@ def _children(pid: int) -> list[int]:
 
     Scanning every process of the machine instead costs 5 % of a core.
     """
-    found: list[int] = []
+    children: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
-                found += map(int, file.read().split())
+                children += map(int, file.read().split())
     except OSError:
         pass  # the process or one of its threads has ended; callers that kill look again
-    return found
+    return children
 
 
 def _parents() -> dict[int, list[int]]:
     """Return parent -> children of every process, for kernels without children lists."""
-    found: dict[int, list[int]] = {}
+    children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
-            found.setdefault(_stat(int(name))[1], []).append(int(name))
-    return found
+            children.setdefault(_stat(int(name))[1], []).append(int(name))
+    return children
 
 
 def _stat(pid: int) -> tuple[str, int]:
@@ -80,11 +80,11 @@ def signal_all(number: int, *, lowest: bool = False) -> int:
 def usage() -> tuple[int, int]:
     """Return (resident bytes, number of processes) of everything below this one."""
     total = 0
-    found = descendants()
-    for pid in found:
+    pids = descendants()
+    for pid in pids:
         try:
             with open(f"/proc/{pid}/statm") as file:
                 total += int(file.read().split()[1])
         except (OSError, IndexError):
             continue
-    return total * resource.getpagesize(), len(found)
+    return total * resource.getpagesize(), len(pids)

@@ -35,18 +35,18 @@ CALLS = """
 
 def settings() -> dict[str, str]:
     """Return every setting by name, as text."""
-    found = {f"the environment's {name}": value for name, value in environ.items()
+    flags = {f"the environment's {name}": value for name, value in environ.items()
              if not name.startswith(OF_COMPILE)
              and not (name in TOOLS and value.startswith(f"{sys.prefix}/"))}
     torch = sys.modules.get("torch")
     if torch is None:
-        return found
+        return flags
     for name in FLAGS.split():
-        found[f"torch.{name}"] = _value(torch, name, lambda value: value)
+        flags[f"torch.{name}"] = _value(torch, name, lambda value: value)
     for name in CALLS.split():
-        found[f"torch.{name}"] = _value(torch, name, lambda value: value())
-    found["flush-to-zero mode"] = str(sys.float_info.min / 2 == 0)
-    return found
+        flags[f"torch.{name}"] = _value(torch, name, lambda value: value())
+    flags["flush-to-zero mode"] = str(sys.float_info.min / 2 == 0)
+    return flags
 
 
 def changed(before: dict[str, str]) -> list[str]:

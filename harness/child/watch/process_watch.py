@@ -56,11 +56,11 @@ class ProcessWatch:
 
     def look(self) -> dict[str, Any]:
         """Return what changed since the snapshot: {"seen": [{"rule": ..., "detail": ...}]}."""
-        found = {"threads": running(self._tasks), "patched": self._patched(),
-                 "global-flags": flags.changed(self._settings),
-                 "hidden-code": self._code.added()}
+        sightings = {"threads": running(self._tasks), "patched": self._patched(),
+                     "global-flags": flags.changed(self._settings),
+                     "hidden-code": self._code.added()}
         return bounded([(rule, text) for rule in ("patched", "hidden-code", "threads",
-                                                  "global-flags") for text in found[rule]])
+                                                  "global-flags") for text in sightings[rule]])
 
     def _patched(self) -> list[str]:
         changes, seen = [], set()

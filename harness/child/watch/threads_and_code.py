@@ -28,14 +28,14 @@ def tasks() -> dict[int, int]:
 
 def children() -> dict[int, int]:
     """Return for every child process how long its threads ran or waited to run, in ns."""
-    found = {}
+    cpu_time = {}
     for task in _listed("/proc/self/task"):
         for child in _read(f"/proc/self/task/{task}/children").split():
             if _compiles(child):
                 continue
-            found[int(child)] = sum(_spent(f"/proc/{child}/task/{thread}") or 0
-                                    for thread in _listed(f"/proc/{child}/task"))
-    return found
+            cpu_time[int(child)] = sum(_spent(f"/proc/{child}/task/{thread}") or 0
+                                       for thread in _listed(f"/proc/{child}/task"))
+    return cpu_time
 
 
 def _compiles(child: str) -> bool:
@@ -150,8 +150,8 @@ class _Mapping:
 
 def _maps() -> Iterator[_Mapping]:
     for line in _read("/proc/self/maps").splitlines():
-        if found := _MAPPING.match(line):
-            begin, end, mode, name = found.groups()
+        if cpu_time := _MAPPING.match(line):
+            begin, end, mode, name = cpu_time.groups()
             yield _Mapping(int(begin, 16), int(end, 16), mode, name)
 
 

@@ -10,13 +10,13 @@ import numpy as np
 from harness.search.bayesian import acquisition
 from harness.search.bayesian.config_table import ConfigTable
 from harness.search.bayesian.gaussian_process import Array
-from harness.search.bayesian.surrogate import TOLD, Surrogate
+from harness.search.bayesian.surrogate import LEAST_OBSERVATIONS, Surrogate
 from harness.search.space.space import Config, Observation, Space
 
 DESIGNED = 10
 """Configurations tried before the model is used: far apart, so that each adds information."""
 CHECKED = 4
-"""How many of them are tried beside advice, to test whether it tells slow from fast."""
+"""How many of them are tried next to advice, to test whether it separates slow from fast."""
 DRAWN = 50
 """Random draws of which the farthest is chosen next; fewer leave more to chance."""
 LIKELY = 8
@@ -109,7 +109,8 @@ class BayesianSearch:
         best = int(rows[values.argmin()])
         advised = self._uses_advice(idle, best)
         process = self._surrogate.fit(rows, values, spread, advised=advised)
-        if advised and len(observed) >= TOLD and self._surrogate.is_misled(process, rows, values):
+        if advised and len(observed) >= LEAST_OBSERVATIONS \
+                and self._surrogate.is_misled(process, rows, values):
             self.advised = advised = False
             self._planned = self._design(best)[:max(0, DESIGNED - len(rows))]
             process = self._surrogate.fit(rows, values, spread, advised=False)

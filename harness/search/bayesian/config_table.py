@@ -150,7 +150,7 @@ class ConfigTable:
         due = {name: [requirement for requirement in self.requirements if requirement.names
                       and max(map(names.index, requirement.names)) == knob]
                for knob, name in enumerate(names)}
-        found = np.zeros((0, len(names)), np.int16)
+        sampled = np.zeros((0, len(names)), np.int16)
         for _ in range(TRIES):
             rows = np.zeros((4 * count, len(names)), np.int16)
             for knob, name in enumerate(names):
@@ -161,7 +161,7 @@ class ConfigTable:
                     break
                 if len(rows) < 4 * count:
                     rows = rows[self._rng.integers(0, len(rows), 4 * count)]
-            found = np.unique(np.concatenate([found, rows]), axis=0)
-            if len(found) >= count:
+            sampled = np.unique(np.concatenate([sampled, rows]), axis=0)
+            if len(sampled) >= count:
                 break
-        return self._rng.permutation(found)[:count]
+        return self._rng.permutation(sampled)[:count]

@@ -18,7 +18,7 @@ LEARNT = 120
 SHARPNESS = 2.0
 PRIOR_SPREAD = 0.5
 """Standard deviation of the factor by which a source's log ratios are stretched here."""
-TOLD, EVIDENCE, AGREEMENT = 8, 1.0, 0.3
+LEAST_OBSERVATIONS, EVIDENCE, AGREEMENT = 8, 1.0, 0.3
 """From this many observations, advice is dropped if it makes them less likely by this log ratio, or
 if less than this share of its log ratios is observed."""
 

@@ -93,17 +93,17 @@ def _shown(value: object) -> str:
         return "a value that cannot be printed"
 
 
-def check(found: Sequence[Knob], config: Mapping[str, object],
+def check(knobs: Sequence[Knob], config: Mapping[str, object],
           required: Sequence[Requirement] = ()) -> CheckedConfig:
     """Compare a configuration with knobs and requirements; never raises, whatever its values are.
 
     A knob that it does not name has its value in the source.
     """
-    known = {knob.name: knob for knob in found}
+    known = {knob.name: knob for knob in knobs}
     faults = [known[name].fault(value) for name, value in config.items() if name in known]
     chosen = {name: known[name].choice(value) for name, value in config.items() if name in known}
     if not any(faults):
-        whole = current(found) | {name: value for name, value in chosen.items()
+        whole = current(knobs) | {name: value for name, value in chosen.items()
                                   if value is not None}
         faults += [f"does not meet the requirement {requirement.text}" for requirement in required
                    if not requirement.met(whole)]
@@ -136,7 +136,7 @@ def find(source: str, *, language: str, where: str = "") -> tuple[Knob, ...]:
     return tuple(knobs)
 
 
-def requirements(source: str, found: Sequence[Knob], where: str = "") -> tuple[Requirement, ...]:
+def requirements(source: str, knobs: Sequence[Knob], where: str = "") -> tuple[Requirement, ...]:
     """Return the requirements that a source declares for the knobs found in it.
 
     Raises InputError for an invalid one, and if the source itself does not meet one.
@@ -146,8 +146,8 @@ def requirements(source: str, found: Sequence[Knob], where: str = "") -> tuple[R
         if comment := _REQUIRE.search(line.rstrip()):
             place = f"{where}:{number}" if where else f"line {number}"
             requirement = constraints.parse(comment["rest"].strip().removesuffix("*/"),
-                                            [knob.name for knob in found], place)
-            if not requirement.met(current(found)):
+                                            [knob.name for knob in knobs], place)
+            if not requirement.met(current(knobs)):
                 raise InputError("the source itself does not meet the requirement "
                                  f"{plain(requirement.text, MAX_WORD)}", where=place)
             required.append(requirement)

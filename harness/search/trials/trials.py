@@ -103,7 +103,7 @@ class ConfigRows:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Showing:
+class ClassGain:
     """A configuration's gain in one class: ln(latency of the common best / its own).
 
     `stderr` is over `pairs` fresh runs beside the common best; None for a screening value.
@@ -125,9 +125,9 @@ class Contender:
     """A configuration that may beat the common best in some class, with its gain in each class."""
 
     config: Config
-    showings: tuple[Showing, ...]
+    showings: tuple[ClassGain, ...]
 
-    def showing(self, config_class: str) -> Showing | None:
+    def showing(self, config_class: str) -> ClassGain | None:
         """Return its gain in a class, None where it was not measured."""
         return next((each for each in self.showings if each.config_class == config_class), None)
 
@@ -152,12 +152,12 @@ class LoopResult:
     classes: tuple[ConfigRows, ...] = ()
     contenders: tuple[Contender, ...] = ()
 
-    def best_in(self, config_class: str) -> tuple[Config, Showing]:
+    def best_in(self, config_class: str) -> tuple[Config, ClassGain]:
         """Return the best configuration of a class, and its gain over the common best there."""
         gains = [(each.config, showing) for each in self.contenders
                  if (showing := each.showing(config_class)) is not None and showing.gain > 0]
         return max(gains, key=lambda pair: pair[1].gain,
-                   default=(self.best, Showing(config_class=config_class, gain=0.0, stderr=0.0)))
+                   default=(self.best, ClassGain(config_class=config_class, gain=0.0, stderr=0.0)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from engine.split import class_preferences
 from engine.split.languages import conditions
 from engine.split.languages.conditions import Comparison, Condition, Point
 from harness.errors import Refused
-from harness.search.trials.trials import ConfigRows, Contender, LoopResult, Showing, Trial
+from harness.search.trials.trials import ClassGain, ConfigRows, Contender, LoopResult, Trial
 
 
 def points(text: str) -> list[Point]:
@@ -82,7 +82,7 @@ def result(best: dict[str, int], stderr: float | None = 0.001,
         classes=tuple(ConfigRows(name=name, cells=((str(size), "c"), (f"{size}.0", "c")))
                       for name, size in SIZES.items()),
         contenders=tuple(Contender(config=dict(configs[name]), showings=tuple(
-            Showing(config_class=config_class, gain=gain, stderr=stderr, pairs=5)
+            ClassGain(config_class=config_class, gain=gain, stderr=stderr, pairs=5)
             for config_class, gain in gains.items())) for name, gains in contenders.items()))
 
 

@@ -19,7 +19,7 @@ from harness.devices import inventory
 from harness.errors import InputError
 from harness.requests import Progress, ReportedLoopRequest
 from harness.search.space.space import Config
-from harness.search.trials.trials import LoopResult, SearchJob, Showing, Trial
+from harness.search.trials.trials import ClassGain, LoopResult, SearchJob, Trial
 from harness.settings import Settings
 from tests.support import split_case
 from tests.support.split_case import TARGET, project
@@ -112,7 +112,7 @@ def test_class_winners_run_the_full_command(tmp_path: Path) -> None:
     assert {one.config["TILE"] for one in found.contenders} == {4, 256}
     assert {one.name: len(one.cells) for one in found.classes} == {"heads=1": 4, "heads=3": 4}
     assert [found.best_in(name) for name in ("heads=1", "heads=3")] == [
-        ({"TILE": 32}, Showing(config_class=name, gain=0.0, stderr=0.0))
+        ({"TILE": 32}, ClassGain(config_class=name, gain=0.0, stderr=0.0))
         for name in ("heads=1", "heads=3")]
 
 

@@ -113,7 +113,7 @@ def test_unusual_calls_are_reported(tmp_path: Path) -> None:
         "class Bad:\n    @property\n    def shape(self): raise RuntimeError('not \\x1b[1mnow')\n"
         "scale(A(2, 3, 1), A(2, 3)); scale(None, A(2, 3)); scale(3, A(2, 3))\n"
         "scale(A(2, 3), A(2, 9)); scale(Bad(), Bad())\n")))
-    assert "1 call in which n differs between x and out: counted as x has it" in said
+    assert "1 call in which n differs between x and out: counted with x's value" in said
     assert "1 call not counted: x has the shape [2, 3, 1], not [m, n]" in said
     assert "1 call not counted: x is no array, not [m, n]" in said
     assert "1 call not counted: the arguments could not be read" in said
@@ -126,7 +126,7 @@ def test_hidden_dimensions_are_left_out(tmp_path: Path) -> None:
                      {"name": "w", "dtype": "int64", "value": "width - 1"}]}
     manifest = project(tmp_path / "p", program=START + TWO, task=task)
     assert counted(manifest) == {("2",): 1}
-    assert "no argument shows n, width as it is: not in the file" in notes(manifest)
+    assert "no argument shows n, width directly: not in the file" in notes(manifest)
     none = project(tmp_path / "q", task={"args": [
         {"name": "x", "dtype": "float32", "shape": ["2*m", "n+1", "width+1"]}]})
     done = trace(none)
