@@ -14,7 +14,7 @@ from pathlib import Path
 
 from engine.doctor import containers
 from engine.doctor.machine_check import MachineCheck, output
-from engine.journal.lease import this_host
+from engine.journal.liveness import this_host
 from harness.formats.quantities import GIB
 
 UNSHARE = "import ctypes, sys; sys.exit(ctypes.CDLL(None).unshare(0x10000000) != 0)"

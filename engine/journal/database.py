@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from engine.journal import migrations
-from harness.errors import EnvironmentFault, InputError, KoptError
+from engine.journal import liveness, migrations
+from engine.journal.records import Lease
+from harness.errors import EnvironmentFault, InputError, KoptError, Refused
 
 FILE = "kopt.db"
 BUSY_S = 10.0
@@ -201,6 +202,8 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
         if version == 0:
             _run(connection, migrations.TABLES)
             version = migrations.SCHEMA_VERSION
+        elif version < migrations.SCHEMA_VERSION:
+            _refuse_beside_older_engine(connection, path)
         while version < migrations.SCHEMA_VERSION:
             migration = migrations.MIGRATIONS[version]
             if callable(migration):
@@ -213,6 +216,17 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     except BaseException:
         connection.rollback()
         raise
+
+
+def _refuse_beside_older_engine(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise Refused while an engine of an older kopt runs: it would go on in the older form."""
+    for row in connection.execute("SELECT * FROM leases WHERE pid != 0"):
+        lease = Lease(**dict(row))
+        if liveness.alive(lease):
+            raise Refused(
+                f"process {lease.pid} on {liveness.host_name(lease)} runs {lease.campaign} with an "
+                "older kopt; the journal is converted after it has ended", where=str(path),
+                fix="wait, or end that process: kopt resume continues the campaign")
 
 
 def _run(connection: sqlite3.Connection, script: str) -> None:

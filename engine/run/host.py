@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import engine
-from engine.journal import lease as leases
+from engine.journal import liveness
 from engine.journal.read import Reader
 from engine.run.engine import Engine
 from harness.errors import EnvironmentFault, Refused
@@ -47,7 +47,7 @@ def spawn(workspace: Path, campaign: str, *, decide_only: bool = False) -> int:
             owned = lease is not None and lease.epoch > epoch
             if process.returncode == 0 or (owned and lease and lease.pid == process.pid):
                 return process.pid
-            if ended and owned and lease and leases.alive(lease):
+            if ended and owned and lease and liveness.alive(lease):
                 raise Refused(f"{campaign} runs already, in process {lease.pid}",
                               fix="kopt attach shows it")
             if ended:
@@ -86,7 +86,7 @@ def owner(workspace: Path, campaign: str) -> int | None:
         lease = reader.lease(campaign)
     finally:
         reader.close()
-    return lease.pid if lease is not None and leases.alive(lease) else None
+    return lease.pid if lease is not None and liveness.alive(lease) else None
 
 
 def main() -> int:

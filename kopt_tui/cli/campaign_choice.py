@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from engine.journal.lease import alive
+from engine.journal.liveness import alive
 from engine.journal.read import Reader
 from engine.journal.records import Campaign
 from harness.errors import InputError, Refused

@@ -6,7 +6,7 @@ import argparse
 
 import msgspec
 
-from engine.journal.lease import host_name
+from engine.journal.liveness import host_name
 from engine.journal.read import Reader
 from engine.journal.records import Campaign
 from kopt_tui.cli.campaign_choice import choose_campaign, is_live, open_journal

@@ -6,7 +6,7 @@ from functools import partial
 
 import msgspec
 
-from engine.journal.lease import alive, host_name
+from engine.journal.liveness import alive, host_name
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Candidate, VerdictRow
 from kopt_tui.snapshot.cache import SnapshotCache, harmless

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.journal import database, migrations
+from engine.journal import database, lease, migrations
 from engine.journal.read import Reader
 from engine.journal.write import Writer, request
-from harness.errors import EnvironmentFault, InputError, KoptError
+from harness.errors import EnvironmentFault, InputError, KoptError, Refused
 from tests.support import samples
 
 
@@ -185,6 +185,20 @@ def test_older_journal_in_a_read_only_workspace_says_how_to_convert_it(shared: P
     connection.close()
     child = as_other_user(lambda: _read_older(shared))
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_journal_is_not_converted_while_an_older_engine_runs(tmp_path: Path) -> None:
+    """It would go on to record trials as events, which only a conversion reads."""
+    writer = Writer(tmp_path)
+    writer.add_campaign(samples.campaign("rms"))
+    owner = lease.acquire(writer, "rms")
+    older = migrations.SCHEMA_VERSION - 1
+    connection = sqlite3.connect(tmp_path / "kopt.db")
+    connection.execute(f"PRAGMA user_version={older}")
+    for journal in (Reader, Writer):
+        with pytest.raises(Refused, match=f"process {owner.pid} .* runs rms with an older kopt"):
+            journal(tmp_path).campaigns()
+    assert connection.execute("PRAGMA user_version").fetchone() == (older,)
 
 
 def _read_older(workspace: Path) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine.journal import lease
+from engine.journal import lease, liveness
 from engine.journal.leased_connection import LeaseLost
 from engine.journal.read import Reader
 from engine.journal.records import Lease
@@ -81,7 +81,7 @@ def test_lease_is_acquired_renewed_and_released(writer: Writer, tmp_path: Path) 
     reader = Reader(tmp_path)
     assert reader.lease("rms") == owned
     assert (owned.epoch, owned.pid) == (1, os.getpid())
-    assert lease.alive(owned)
+    assert liveness.alive(owned)
     renewed = lease.heartbeat(writer, owned)
     assert renewed.heartbeat > owned.heartbeat
     writer.event("rms", "log")
@@ -119,7 +119,7 @@ def test_exactly_one_of_many_takeovers_succeeds(writer: Writer, tmp_path: Path) 
     lease.acquire(writer, "rms")
     dead = subprocess.Popen(["true"])
     dead.wait()
-    writer.put_lease(Lease(campaign="rms", host=lease.this_host(), pid=dead.pid, started=1.0,
+    writer.put_lease(Lease(campaign="rms", host=liveness.this_host(), pid=dead.pid, started=1.0,
                            epoch=7, heartbeat=time.time()))
     with engines(tmp_path, 4) as racing:
         for process in racing:
@@ -142,19 +142,19 @@ def test_exactly_one_of_many_takeovers_succeeds(writer: Writer, tmp_path: Path) 
 ])
 def test_owner_counts_as_alive(writer: Writer, change: dict[str, object], lives: bool) -> None:
     owned = lease.acquire(writer, "rms")
-    assert lease.alive(msgspec.structs.replace(owned, **change)) is lives
+    assert liveness.alive(msgspec.structs.replace(owned, **change)) is lives
 
 
 def test_owner_without_heartbeat_on_another_host_is_replaced(
         writer: Writer, tmp_path: Path) -> None:
     owned = lease.acquire(writer, "rms")
     writer.put_lease(msgspec.structs.replace(
-        owned, host="elsewhere b n", heartbeat=time.time() - lease.STALE_S + 5))
+        owned, host="elsewhere b n", heartbeat=time.time() - liveness.STALE_S + 5))
     other = Writer(tmp_path)
     with pytest.raises(Refused, match="on elsewhere"):
         lease.acquire(other, "rms")
     writer.put_lease(msgspec.structs.replace(
-        owned, host="elsewhere b n", heartbeat=time.time() - lease.STALE_S - 5))
+        owned, host="elsewhere b n", heartbeat=time.time() - liveness.STALE_S - 5))
     assert lease.acquire(other, "rms").epoch == 2
     for attempt in (lambda: lease.heartbeat(writer, owned), lambda: writer.event("rms", "log"),
                     lambda: lease.release(writer, owned)):
@@ -164,7 +164,7 @@ def test_owner_without_heartbeat_on_another_host_is_replaced(
 
 
 def test_host_is_named_by_boot_and_namespace() -> None:
-    name, boot, namespace = lease.this_host().split(" ")
+    name, boot, namespace = liveness.this_host().split(" ")
     assert name
     assert boot == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert namespace == os.readlink("/proc/self/ns/pid")
@@ -175,12 +175,12 @@ def test_start_time_is_read_despite_odd_process_name(tmp_path: Path) -> None:
     odd.symlink_to("/bin/sleep")
     process = subprocess.Popen([str(odd), "30"])
     try:
-        started = lease._started(process.pid)
-        own = lease._started(os.getpid())
+        started = liveness.process_start(process.pid)
+        own = liveness.process_start(os.getpid())
         assert started is not None
         assert own is not None
         assert started >= own
     finally:
         process.kill()
         process.wait()
-    assert lease._started(process.pid) is None
+    assert liveness.process_start(process.pid) is None

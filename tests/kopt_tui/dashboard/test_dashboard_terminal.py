@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.journal import lease
+from engine.journal import liveness
 from engine.journal.records import Lease
 from engine.journal.write import Writer
 from tests.support.dashboard_journal import CAMPAIGN, make, own
@@ -115,7 +115,7 @@ def test_process_ends_with_its_terminal(terminal: Terminal) -> None:
     pid = terminal.pid
     os.close(terminal.fd)
     deadline = time.monotonic() + 30
-    while lease._started(pid) is not None:
+    while liveness._started(pid) is not None:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     terminal.fd = os.open(os.devnull, os.O_RDONLY)
