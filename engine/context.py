@@ -103,10 +103,10 @@ class EngineContext:
                 self.messages.put(other)
             self._show_wait("")
 
-    def aside(self, work: Callable[[], T]) -> T:
+    def run_in_thread(self, work: Callable[[], T]) -> T:
         """Do slow work in another thread and return its result. Raises CampaignStopped."""
         began = time.monotonic()
-        with ThreadPoolExecutor(1, thread_name_prefix="aside") as executor:
+        with ThreadPoolExecutor(1, thread_name_prefix="side-work") as executor:
             future = executor.submit(work)
             while not future.done():
                 self._attend()
@@ -130,7 +130,7 @@ class EngineContext:
             self.messages.put(other)
 
     def _record_if_notice(self, message: object) -> bool:
-        """Record progress or a device notice; tell whether the message was one."""
+        """Record progress or a device notice; return whether the message was one."""
         if isinstance(message, SlotProgress):
             self._tick(message)
         elif isinstance(message, DeviceNotice):

@@ -16,7 +16,7 @@ def matches(path: str, globs: Iterable[str]) -> bool:
 
 
 def reaches(folder: str, globs: Iterable[str]) -> bool:
-    """Tell whether one of the globs may match something below a folder."""
+    """Return whether one of the globs may match something below a folder."""
     return any(_reaches(folder.split("/"), _bare(glob).split("/")) for glob in globs)
 
 
@@ -30,7 +30,7 @@ def _reaches(folder: list[str], glob: list[str]) -> bool:
 
 
 def names_exactly(path: str, globs: Iterable[str]) -> bool:
-    """Tell whether one of the globs is this path without wildcards."""
+    """Return whether one of the globs is this path without wildcards."""
     return any(path == _bare(glob) for glob in globs)
 
 

@@ -61,7 +61,7 @@ def drop(folder: Path) -> bool:
 
 
 def cold_timeout(verdict: Verdict, language: str) -> bool:
-    """Tell whether a kernel may have timed out because it was compiled for the first time.
+    """Return whether a kernel may have timed out because it was compiled for the first time.
 
     Its HOME keeps what was compiled: the same request is worth a second try, but no third.
     """

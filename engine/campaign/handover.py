@@ -14,18 +14,18 @@ ORIGIN = "ORIGIN_COMMIT"
 
 
 def is_copy(campaign: Campaign) -> bool:
-    """Tell whether a campaign ran on an extracted copy, whose commits do not fit the project."""
+    """Return whether a campaign ran on an extracted copy, whose commits do not fit the project."""
     return (Path(campaign.path) / ORIGIN).is_file()
 
 
 def may_commit(campaign: Campaign) -> bool:
-    """Tell whether a campaign may commit in the user's repository. Raises InputError."""
+    """Return whether a campaign may commit in the user's repository. Raises InputError."""
     path = Path(campaign.path) / "manifest.yaml"
     return not path.is_file() or load.load(path).git_commit
 
 
 def publishes(campaign: Campaign) -> bool:
-    """Tell whether kept commits go to the user's repository; True if the manifest is unreadable."""
+    """Return whether kept commits go to the user's repository; True if it is not known."""
     try:
         return may_commit(campaign) and not is_copy(campaign)
     except KoptError:

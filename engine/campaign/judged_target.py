@@ -69,7 +69,7 @@ class JudgedTarget:
 
 def read_target(manifest: Manifest, repo: CampaignRepo, base_tree: str,
                 folder: Path) -> Target | CommandTarget:
-    """Read the target as a tree has it: a later edit of the project changes nothing.
+    """Read the target from a tree: a later edit of the project changes nothing.
 
     A kernel's task file is written to `folder`.
     """

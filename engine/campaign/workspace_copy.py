@@ -75,7 +75,7 @@ def _measuring(manifest: Manifest, task: Target | CommandTarget,
 
 
 def _reached(module: str, manifest: Manifest) -> bool:
-    """Tell whether a glob or a command names a path in a submodule."""
+    """Return whether a glob or a command names a path in a submodule."""
     named = rf"(?:^|[^\w./-]|\./|-[A-Za-z]){re.escape(module)}(?![\w.-])"
     return reaches(module, (*manifest.frozen, *manifest.extract)) \
         or re.search(named, _commands(manifest)) is not None

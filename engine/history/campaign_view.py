@@ -53,7 +53,7 @@ class StagnationRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     round: int
     depth: str
-    rollbacks: int
+    rounds_without_gain: int = msgspec.field(name="rollbacks")
     demands: str
     directions: tuple[str, ...]
 

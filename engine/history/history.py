@@ -24,7 +24,7 @@ ROLLBACK = "rollback"
 RECENT = 5
 """Length of the rolling list of regressions."""
 Change = tuple[float, float]
-"""Times of the best and of the candidate, measured beside each other, microseconds."""
+"""Times of the best and of the candidate, measured together, microseconds."""
 
 
 class Regression(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +56,7 @@ class Rollback(msgspec.Struct, frozen=True, kw_only=True):
     commit: str
     reason: str
     """Why the best was not accepted."""
-    destination: str = msgspec.field(name="told")
+    destination: str = msgspec.field(name="told")  # the name in the journal
     """In words: what it was rolled back to, and why to that."""
     ends: bool = True
     """Whether it ends the campaign; a gain that a person kept later may be rolled back as well."""
@@ -107,7 +107,7 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
         gone = self.undone
         return tuple(d for d in self.keeps if d.commit not in gone)
 
-    def stood_for(self, earlier: str, commit: str) -> bool:
+    def was_in_place(self, earlier: str, commit: str) -> bool:
         """Return whether an earlier keep had not been rolled back when `commit` was kept.
 
         A rollback of the earlier one after that would have undone both.

@@ -64,7 +64,7 @@ def of(past: CampaignHistory, kernel: Callable[[str], Mapping[str, bytes]]) -> S
               for commit in [past.base, *keeps] if keeps}
     for number, commit in enumerate(keeps):
         before = next((earlier for earlier in reversed(keeps[:number])
-                       if past.stood_for(earlier, commit)), past.base)
+                       if past.was_in_place(earlier, commit)), past.base)
         if splits[commit] and splits[commit] != splits[before]:
             found[commit] = splits[commit]
     return found

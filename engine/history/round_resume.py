@@ -19,15 +19,15 @@ VOID = (*WITHOUT, "repeat", "ended", "not begun")
 class RoundProgress(msgspec.Struct, frozen=True, kw_only=True):
     """What earlier engines did of a round."""
 
-    through: frozenset[str] = frozenset()
-    """Slots whose first attempt is done, whatever its result."""
+    first_attempt_done: frozenset[str] = frozenset()
+    """Slots whose first attempt is done, with any result."""
     undecided: frozenset[str] = frozenset()
     """Slots with a candidate that has no decision yet."""
     again: tuple[Candidate, ...] = ()
     """Candidates whose retry was decided on and not finished when the engine ended."""
 
     @property
-    def held(self) -> frozenset[str]:
+    def continuing(self) -> frozenset[str]:
         """Slots that go on with the candidates they have."""
         return self.undecided | {candidate.slot for candidate in self.again}
 
@@ -46,7 +46,7 @@ def progress_of(reader: Reader, campaign: str, n: int) -> RoundProgress:
     decided = {d.candidate: d.kind for d in reversed(reader.decisions(campaign)) if d.round == n}
     slots = reader.slots(campaign, n)
     return RoundProgress(
-        through=frozenset(slot.slot for slot in slots if slot.backend != "inbox" and (
+        first_attempt_done=frozenset(slot.slot for slot in slots if slot.backend != "inbox" and (
             slot.slot in captured or slot.candidate or slot.stage in WITHOUT)),
         undecided=frozenset(slot for slot, candidates in captured.items()
                             if any(candidate.state in UNDECIDED for candidate in candidates)),
@@ -72,7 +72,7 @@ def retries(reader: Reader, candidate: Candidate) -> int:
 
 
 def recorded(reader: Reader, candidate: Candidate) -> Candidate:
-    """Return a candidate as the journal has it, with what was recorded at its capture."""
+    """Return a candidate as recorded in the journal, with what was recorded at its capture."""
     return reader.candidate(candidate.id, candidate.campaign)
 
 

@@ -117,7 +117,7 @@ def estimate_durations(verdicts: Mapping[int, VerdictRow], *,
 
 
 def gains_of(past: CampaignHistory, candidates: int) -> int:
-    """Return how many of so many candidates will be gains, at the rate of those before them."""
+    """Return how many of `candidates` will be gains, at the rate of those before them."""
     is_gain = {d.candidate: d.kind in GOOD for d in past.decisions}
     return -(-candidates * sum(is_gain.values()) // len(is_gain)) if is_gain else 0
 
@@ -126,11 +126,13 @@ def margin_s(budget: BudgetSpec, each: DurationEstimates, candidates: int, *, ca
              gains: int = 0, formats: bool = False, work: int = 0) -> float:
     """Return the seconds to keep for everything that follows once the workers have ended.
 
-    These are the verdicts of the candidates in flight, in parallel on the cards; for each of the
-    `gains` but the first a verdict on the new best, in turn, and for each gain one more if the
-    format command may change it; the final verdict; the whole program. `work` is room for work,
-    counted in verdicts. The margin is at most half the budget, so that a small budget allows
-    something.
+    - the verdicts of the candidates in flight, in parallel on the cards;
+    - for each of the `gains` but the first, one after the other, a verdict on the new best;
+    - for each gain one more verdict if the format command may change it;
+    - the final verdict and the run of the whole program;
+    - `work`: room for work, counted in verdicts.
+
+    The margin is at most half the budget, so that a small budget allows something.
     """
     if budget.wall_s is None:
         return 0.0

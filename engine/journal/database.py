@@ -104,7 +104,7 @@ def open_for_reading(workspace: Path) -> sqlite3.Connection | None:
 
 
 def schema_version(connection: sqlite3.Connection, path: Path) -> int:
-    """Return the file's schema version; raises InputError if a newer kopt wrote it."""
+    """Return the file's schema version; raises InputError if it is too new or too old."""
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if version > migrations.SCHEMA_VERSION:
         raise InputError(
@@ -113,6 +113,9 @@ def schema_version(connection: sqlite3.Connection, path: Path) -> int:
             where=str(path),
             fix="update kopt, or choose another --workspace",
         )
+    if 0 < version < (oldest := min(migrations.MIGRATIONS)):
+        raise InputError(f"too old (schema {version}, the oldest that can be read is {oldest})",
+                         where=str(path), fix="choose another --workspace")
     return version
 
 

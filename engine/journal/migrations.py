@@ -86,13 +86,6 @@ CREATE INDEX controls_open ON controls (campaign, id) WHERE applied_at IS NULL;
 """
 
 MIGRATIONS: dict[int, str | Callable[[sqlite3.Connection], None]] = {
-    1: """
-ALTER TABLE rounds ADD COLUMN spent_s REAL NOT NULL DEFAULT 0;
-ALTER TABLE rounds ADD COLUMN trials INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE rounds ADD COLUMN cost REAL NOT NULL DEFAULT 0;
-UPDATE rounds SET spent_s = ended_at - started_at WHERE ended_at IS NOT NULL;
-""",
-    2: "ALTER TABLE slots ADD COLUMN scope TEXT NOT NULL DEFAULT '';\n",
     3: typed_columns.migrate,
 }
 """The script or the function that migrates schema version N to N + 1, by N."""

@@ -90,13 +90,13 @@ def _weigh(verdict: Verdict, policy: Policy, violations: Sequence[Violation]) ->
 
 
 def regressed(verdict: Verdict, margin: float) -> bool:
-    """Tell whether a candidate is slower by more than the margin, and some class surely so."""
+    """Return whether a candidate is slower by more than the margin, and some class surely so."""
     slower = verdict.speedup is not None and verdict.speedup < 1 / (1 + margin)
     return slower and max(map(_sure_loss, verdict.rows), default=0.0) > margin
 
 
 def needs_split(verdict: Verdict) -> bool:
-    """Tell whether the config classes of a correct candidate with a clean audit diverge clearly.
+    """Return whether the config classes of a correct candidate with a clean audit diverge clearly.
 
     Clearly means that one class is `faster` and another `slower` by `harness.timing.outcome`: by
     at least the manifest's margin (1 %), the gain at the verdict's share of the campaign's error

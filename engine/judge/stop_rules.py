@@ -14,7 +14,7 @@ from harness.formats.quantities import counted
 class RoundCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Counters over the ended rounds. Round 1 measures the baseline and does not count.
 
-    `without_gain` is the number of rollbacks in a row: rounds that kept nothing.
+    `without_gain` is the number of rounds in a row that kept nothing.
     """
 
     rounds: int = 0
@@ -38,7 +38,7 @@ def tally(rounds: Sequence[Round], *, kept: Collection[int] = (),
     """Count the rounds; only a measured regression extends that streak, anything else ends it.
 
     A candidate of the rounds in `kept` was kept, perhaps by a person after the round. A gain of the
-    rounds in `asked` waits for a person, so that these are no rollbacks.
+    rounds in `asked` waits for a person, so these do not count as rounds without a gain.
     """
     regressions = without_gain = attempts = 0
     for round in sorted(rounds, key=lambda round: round.n):

@@ -24,7 +24,7 @@ TOLERANCE = 0.01
 """Largest relative drop of a kept commit's headline below the headline before it."""
 
 
-class Keep(msgspec.Struct, frozen=True, kw_only=True):
+class KeepReason(msgspec.Struct, frozen=True, kw_only=True):
     """Why a candidate is kept, for the journal and the commit."""
 
     message: str
@@ -43,8 +43,8 @@ class KeptCommit(msgspec.Struct, frozen=True, kw_only=True):
     refusal: str = ""
 
 
-def keep(writer: Writer, repo: CampaignRepo, candidate: Candidate, tree: str,
-         why: Keep) -> KeptCommit:
+def commit_candidate(writer: Writer, repo: CampaignRepo, candidate: Candidate, tree: str,
+         why: KeepReason) -> KeptCommit:
     """Make a candidate the campaign's best commit.
 
     Raises Refused if its base is no longer the best (rebase it and measure again), InputError if
@@ -82,7 +82,7 @@ def recover(writer: Writer, repo: CampaignRepo) -> list[KeptCommit]:
     return kept
 
 
-def fallen(before: float | None, now: float | None, tolerance: float = TOLERANCE) -> str:
+def describe_drop(before: float | None, now: float | None, tolerance: float = TOLERANCE) -> str:
     """Describe a drop of the headline (speedup against the baseline) beyond the tolerance, or "".
 
     Accepted scores do not decrease.
@@ -138,5 +138,5 @@ def _agree(writer: Writer, repo: CampaignRepo) -> None:
         return
     repo.restore(campaign.best_commit)
     writer.event(repo.campaign, "warning", message=(
-        f"branch {repo.branch} was moved by somebody else and is set back to "
+        f"branch {repo.branch} was moved by another program and is set back to "
         f"{campaign.best_commit[:12]}"))

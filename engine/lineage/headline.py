@@ -10,7 +10,7 @@ from __future__ import annotations
 from engine.context import EngineContext
 from engine.failpoint import failpoint
 from engine.judge.judge import core_loss, describe_speedup
-from engine.lineage import commit as keep
+from engine.lineage.commit import describe_drop
 from engine.verify.fleet_device import NoDeviceAvailable
 from engine.verify.verifier import VerdictRequest
 from harness.errors import KoptError
@@ -28,20 +28,20 @@ def recorded(context: EngineContext, commit: str, purpose: str = PURPOSE) -> Ver
 
 
 def due(context: EngineContext) -> bool:
-    """Tell whether the best has no verdict against the baseline yet."""
+    """Return whether the best has no verdict against the baseline yet."""
     repo = context.setup.repo
     return repo.best != repo.base and recorded(context, repo.best) is None
 
 
 def fault(context: EngineContext, commit: str, verdict: Verdict) -> str:
     """Return why a correct commit cannot be accepted, by its significant results; "" if it can."""
-    significant_drop = keep.fallen(_before(context, commit), verdict.speedup_high)
+    significant_drop = describe_drop(_before(context, commit), verdict.speedup_high)
     return losing(verdict) or (significant_drop and _doubt(context, commit, verdict))
 
 
 def _doubt(context: EngineContext, commit: str, verdict: Verdict) -> str:
     """Return why a correct commit needs a second measurement, or ""."""
-    return losing(verdict) or keep.fallen(_before(context, commit), verdict.speedup)
+    return losing(verdict) or describe_drop(_before(context, commit), verdict.speedup)
 
 
 def losing(verdict: Verdict) -> str:

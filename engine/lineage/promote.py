@@ -11,7 +11,7 @@ from engine.journal.records import DecisionKind
 from engine.judge import commit_message, format_command
 from engine.judge.candidate import CandidateTree, JudgedCandidate
 from engine.judge.judge import Policy, rule
-from engine.lineage import commit as keep
+from engine.lineage.commit import KeepReason, commit_candidate
 from engine.verify.verifier import VerdictRequest
 from harness.errors import InputError, Refused
 from harness.verdict import Verdict
@@ -94,7 +94,7 @@ class Keeper:
         return f"known as {identity}, which is {state}"
 
     def kept_before(self, identity: str) -> bool:
-        """Tell whether a candidate was kept: it cannot be kept again, even after a rollback."""
+        """Return whether a candidate was kept: it cannot be kept again, even after a rollback."""
         return self.context.reader.candidate(identity, self.setup.id).state == "kept"
 
     def keep(self, judged: JudgedCandidate, *, actor: str = "engine",
@@ -109,12 +109,12 @@ class Keeper:
         if final.entry.id != judged.entry.id:
             self.refuse(judged.entry, "runner-up", f"kept in its formatted form {final.entry.id}",
                         verdict=judged.verdict_id, actor=actor)
-        reason = keep.Keep(message=self._message(final), reason=final.ruling.reason, actor=actor,
-                           round=self.context.round, verdict=final.verdict_id)
+        reason = KeepReason(message=self._message(final), reason=final.ruling.reason, actor=actor,
+                            round=self.context.round, verdict=final.verdict_id)
         try:
-            kept = keep.keep(self.context.writer, self.setup.repo, final.entry.candidate,
-                             final.entry.tree, reason)
-        except Refused as refusal:  # somebody moved the branch: the campaign goes on
+            kept = commit_candidate(self.context.writer, self.setup.repo, final.entry.candidate,
+                                    final.entry.tree, reason)
+        except Refused as refusal:  # another program moved the branch: the campaign goes on
             self.context.writer.event(self.setup.id, "warning", final.entry.id,
                                       message=str(refusal))
             return False
@@ -129,7 +129,7 @@ class Keeper:
             return judged
         entry = judged.entry
         try:
-            formatted = self.context.aside(lambda: format_command.run(
+            formatted = self.context.run_in_thread(lambda: format_command.run(
                 self.setup, entry, command, round=self.context.round, stop=self.context.stop))
         except InputError as error:
             refuse(entry, "reject", f"the format command: {error.what}", verdict=judged.verdict_id)

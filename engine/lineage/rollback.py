@@ -36,7 +36,7 @@ def failing(context: EngineContext) -> str:
     return f"the best fails its final acceptance against the baseline: {why}"
 
 
-def lower(context: EngineContext) -> str:
+def reason_not_accepted(context: EngineContext) -> str:
     """Return why a correct best is not accepted: its headline fell or it loses; else ""."""
     best = context.setup.repo.best
     verdict = headline.recorded(context, best)
@@ -50,13 +50,13 @@ def doubt(context: EngineContext) -> str:
     """Return why the best has not passed final acceptance, or ""."""
     repo = context.setup.repo
     unknown = repo.best != repo.base and headline.recorded(context, repo.best) is None
-    return UNKNOWN if unknown else failing(context) or lower(context)
+    return UNKNOWN if unknown else failing(context) or reason_not_accepted(context)
 
 
 def ended(reader: Reader, campaign: str) -> str:
     """Return the reason of a rollback that ends the campaign, until a stop has stated it.
 
-    A stop that was cut short does not state it, whatever its own reason.
+    A stop that was cut short never states it.
     """
     rollbacks = reader.events_of(campaign, history.ROLLBACK)[-1:]
     stops = [stop for stop in reader.events_of(campaign, "campaign.stop")
@@ -73,7 +73,7 @@ def roll_back(context: EngineContext, may_try: Callable[[], bool], *, ends: bool
     While `may_try`, commits without a verdict are measured; the others are skipped. `ends` records
     that the rollback ends the campaign.
     """
-    reason, repo = failing(context) or lower(context), context.setup.repo
+    reason, repo = failing(context) or reason_not_accepted(context), context.setup.repo
     if not reason:
         return ""
     before, to, verdict = repo.best, repo.base, None

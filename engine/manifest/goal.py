@@ -76,7 +76,7 @@ def _goal(form: str, value: float, unit: str, text: str) -> Goal | None:
 
 
 def is_checkable(goal: Goal, target: Target | CommandTarget) -> bool:
-    """Tell whether verdicts on a target can show that a goal is reached."""
+    """Return whether verdicts on a target can show that a goal is reached."""
     if isinstance(target, CommandTarget) and goal.kind != "speedup":
         return goal_columns.has_metric(goal.kind, target)
     return goal.kind != "compute" or isinstance(target, CommandTarget) or bool(target.flops)

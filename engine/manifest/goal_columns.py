@@ -22,7 +22,7 @@ _BASES: dict[str, tuple[str, float]] = {
 
 
 def has_metric(kind: Kind, target: CommandTarget) -> bool:
-    """Tell whether the target has a metric of a kind; no metric is a share of a peak."""
+    """Return whether the target has a metric of a kind; no metric is a share of a peak."""
     return bool(_metrics_of(kind, RowCost(target)))
 
 

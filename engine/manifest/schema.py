@@ -205,6 +205,6 @@ class Manifest(_Part, frozen=True, kw_only=True):
 
 
 def publishes_commits(manifest: Manifest) -> bool:
-    """Tell whether kept commits go to the project; those of an extracted copy do not fit there."""
+    """Return whether kept commits go to the project; an extracted copy's do not fit there."""
     return manifest.git_commit and manifest.git_branch != "none" \
         and manifest.execution_mode == "repo"

@@ -20,11 +20,11 @@ from engine.split.languages.detect import splits
 from engine.task import Task
 
 FRUITLESS = 2
-"""After so many rounds in a row without a new candidate, only a new direction can bring one."""
+"""After this many rounds in a row without a new candidate, only a new direction can bring one."""
 FRUITLESS_MOST = 5
-"""After so many, the reviews' directions have brought none either."""
+"""After this many, the reviews' directions have brought none either."""
 LEAST_WORK = 2
-"""A round starts only if there is time for its verdicts and for work as long as so many more."""
+"""A round starts only if there is time for its verdicts and for work as long as this many more."""
 AGENT = "a worker under pool.cli"
 KNOB_LINES = {"triton": "BLOCK: tl.constexpr = 64  # kopt: knob BLOCK in [64, 128]",
               "python": "TILE = 32  # kopt: knob TILE in [16, 32]"}
@@ -51,9 +51,10 @@ class Planner:
                               margin_s=self._margin_s(past, self._slots, work=LEAST_WORK),
                               pct_of_roofline=survey.reached(self.context), reached=reached)
 
-    def late(self) -> Callable[[int, int], str]:
-        """Return a function of the candidates in flight and the gains beside them: it returns why
-        work must end now, or "".
+    def workers_deadline(self) -> Callable[[int, int], str]:
+        """Return a function that says why workers must end now, or "".
+
+        Its arguments are the numbers of candidates in flight and of gains.
         """
         past, wall_s = self.history(), self.setup.manifest.budget.wall_s
         each = self._each(past)
@@ -82,14 +83,14 @@ class Planner:
         known_forms = review is not None and review.depth == "state of the art"
         view = survey.of_best(self.context, n, again=known_forms)
         if review is not None:
-            review = stagnation.review(review.rollbacks, tried,
+            review = stagnation.review(review.rounds_without_gain, tried,
                                        map(BottleneckPlace.of, view.bottlenecks))
         inputs = self._inputs(n, past, view, review, tried)
         if reason := self._exhausted(past, inputs):
             return [], reason
         pool = self.setup.manifest.pool
-        through = round_resume.progress_of(self.context.reader, self.setup.id, n).through
-        tasks = [task for task in plan(inputs) if task.slot not in through]
+        progress = round_resume.progress_of(self.context.reader, self.setup.id, n)
+        tasks = [task for task in plan(inputs) if task.slot not in progress.first_attempt_done]
         if not tasks:
             target = self.setup.target
             return [], nothing_to_do(view, pool, target.source, target.language)
@@ -127,7 +128,7 @@ class Planner:
 
     def _margin_s(self, past: CampaignHistory, candidates: int, gains: int = 0, work: int = 0,
                   each: DurationEstimates | None = None) -> float:
-        """Return the seconds to keep for candidates in flight and the `gains` beside them."""
+        """Return the seconds to keep for candidates in flight and `gains`."""
         manifest = self.setup.manifest
         return spending.margin_s(manifest.budget, each or self._each(past), candidates,
                                  cards=len(self.setup.devices),
@@ -153,8 +154,8 @@ class Planner:
         searches = [direction.hypothesis for direction in inputs.new[:planned_share(inputs)]]
         self.context.writer.event(
             self.setup.id, "stagnation", str(n), round=n, depth=review.depth,
-            rollbacks=review.rollbacks, directions=stagnation.named(searches, review.ideas),
-            demands=review.demands)
+            rollbacks=review.rounds_without_gain,  # the name in the journal
+            directions=stagnation.named(searches, review.ideas), demands=review.demands)
 
     def _exhausted(self, past: CampaignHistory, inputs: PlanInputs) -> str:
         """Return why another round would bring nothing new, or ""."""

@@ -149,7 +149,7 @@ def _planned(inputs: PlanInputs, share: int) -> list[Task]:
         elif searchable:
             tunable = searchable[(i + inputs.round) % len(searchable)]
             direction = new.pop(0) if new else SearchDirection(
-                tunable=tunable, knobs=_some(tunable.knobs, inputs.round + i))
+                tunable=tunable, knobs=narrow_knobs(tunable.knobs, inputs.round + i))
             tasks.append(_search(inputs, slot, direction))
     return tasks
 
@@ -162,7 +162,7 @@ def _search(inputs: PlanInputs, slot: str, direction: SearchDirection) -> Task:
                 trials=inputs.trials, scope=inputs.scope(direction.tunable))
 
 
-def _some(names: Sequence[str], turn: int) -> tuple[str, ...]:
+def narrow_knobs(names: Sequence[str], turn: int) -> tuple[str, ...]:
     """Narrow a bottleneck's knobs to one or two, others each round: one hypothesis, no sweep."""
     if len(names) <= 1:
         return tuple(names)
@@ -203,7 +203,7 @@ def _inbox(inputs: PlanInputs) -> list[Task]:
     free = (slot for n in count(1) if (slot := f"inbox-{n}") not in begun.values())
     return [Task(slot=begun.get(recorded_name(path)) or next(free), kind="planned",
                  backend="inbox", option=str(path), bottleneck="named by its author",
-                 hypothesis=f"handed in: {_printable(path.name)}", seed=0, trials=0)
+                 hypothesis=f"submitted: {_printable(path.name)}", seed=0, trials=0)
             for path in inputs.inbox if path in fresh or recorded_name(path) in begun]
 
 
@@ -213,7 +213,7 @@ def recorded_name(path: Path) -> str:
 
 
 def _printable(name: str) -> str:
-    """Return a file name as the journal can store it, whatever bytes it holds."""
+    """Return a file name as the journal can store it, with any bytes in it."""
     return plain(name.encode(errors="surrogateescape").decode(errors="replace"), 200)
 
 
@@ -239,7 +239,7 @@ def _cli(inputs: PlanInputs, slot: str, tunable: TunableBottleneck | None, turn:
 
 def label(tunable: TunableBottleneck) -> str:
     """Return a bottleneck in words: `b3.1 memory in tall (41 % of roofline)`."""
-    found = tunable.bottleneck
-    value = "" if found.value is None else f" ({found.value:.0f} {found.metric})"
-    return f"{found.id} {found.limiter}" \
-           f"{' in ' + found.config_class if found.config_class else ''}{value}"
+    bottleneck = tunable.bottleneck
+    value = "" if bottleneck.value is None else f" ({bottleneck.value:.0f} {bottleneck.metric})"
+    where = f" in {bottleneck.config_class}" if bottleneck.config_class else ""
+    return f"{bottleneck.id} {bottleneck.limiter}{where}{value}"

@@ -12,14 +12,14 @@ from engine.planning.directions import Depth, TriedDirections
 from harness.formats.text import plain
 
 DIRECTIONS = 3
-"""A review names at least so many directions."""
+"""A review names at least this many directions."""
 
 _DEPTHS: dict[int, Depth] = {2: "review", 3: "instructions", 4: "state of the art"}
-"""The depth of a review by the rollbacks in a row before it."""
+"""The depth of a review by the number of rounds in a row without a gain before it."""
 _WIDTH: dict[Depth, int] = {"review": 2, "instructions": 2, "state of the art": 4}
 _DEMANDS: dict[Depth, str] = {
     "review": "Read the last versions and the failed attempts, look at the bottlenecks again, and "
-              "change direction: no small variation of what was rolled back.",
+              "change direction: no small variation of what did not help.",
     "instructions": "Work at the level of instructions: read the machine code of the hot loops, "
                     "their waits and stalls, register use and vector widths.",
     "state of the art": "Compare with the best known implementations of this op on this hardware: "
@@ -89,14 +89,14 @@ class AimedIdea(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StagnationReview(msgspec.Struct, frozen=True, kw_only=True):
-    """What a round has to do after so many rollbacks in a row.
+    """What a round has to do after several rounds in a row without a gain.
 
     `width` is how many times wider its searches look. `ideas` are at least three, and new on this
     best unless they are repeats.
     """
 
     depth: Depth
-    rollbacks: int
+    rounds_without_gain: int
     demands: str
     width: int
     ideas: tuple[AimedIdea, ...]
@@ -105,28 +105,29 @@ class StagnationReview(msgspec.Struct, frozen=True, kw_only=True):
 NOTHING = TriedDirections()
 
 
-def review(rollbacks: int, tried: TriedDirections = NOTHING,
+def review(rounds_without_gain: int, tried: TriedDirections = NOTHING,
            places: Iterable[BottleneckPlace] = ()) -> StagnationReview | None:
-    """Return what so many rollbacks in a row demand, None below two.
+    """Return the review that rounds in a row without a gain demand, None below two.
 
-    If fewer than DIRECTIONS ideas are new, known ones are aimed at other `places`, and after that
+    If fewer than DIRECTIONS ideas are new, tried ones are aimed at other `places`, and after that
     repeated.
     """
-    if rollbacks < min(_DEPTHS):
+    if rounds_without_gain < min(_DEPTHS):
         return None
-    depth = _DEPTHS[min(rollbacks, max(_DEPTHS))]
+    depth = _DEPTHS[min(rounds_without_gain, max(_DEPTHS))]
     depths = list(_DEPTHS.values())
-    known = [idea for level in depths[:depths.index(depth) + 1][::-1] for idea in _IDEAS[level]]
-    followed = {key for key, *_ in tried.ideas}
-    new = [AimedIdea(idea=idea) for idea in known if idea.key not in followed]
-    old = [idea for idea in known if idea.key in followed]
-    elsewhere = [AimedIdea(idea=idea, place=place) for place in dict.fromkeys(places)
-                 for idea in old
-                 if (idea.key, place.limiter, place.config_class) not in tried.ideas]
-    repeats = [AimedIdea(idea=idea, is_repeat=True) for idea in old]
+    ideas = [idea for level in depths[:depths.index(depth) + 1][::-1] for idea in _IDEAS[level]]
+    tried_keys = {key for key, *_ in tried.ideas}
+    new = [AimedIdea(idea=idea) for idea in ideas if idea.key not in tried_keys]
+    tried_ideas = [idea for idea in ideas if idea.key in tried_keys]
+    aimed_anew = [AimedIdea(idea=idea, place=place) for place in dict.fromkeys(places)
+                  for idea in tried_ideas
+                  if (idea.key, place.limiter, place.config_class) not in tried.ideas]
+    repeats = [AimedIdea(idea=idea, is_repeat=True) for idea in tried_ideas]
     return StagnationReview(
-        depth=depth, rollbacks=rollbacks, demands=_DEMANDS[depth], width=_WIDTH[depth],
-        ideas=(*new, *[*elsewhere, *repeats][:max(0, DIRECTIONS - len(new))]))
+        depth=depth, rounds_without_gain=rounds_without_gain, demands=_DEMANDS[depth],
+        width=_WIDTH[depth],
+        ideas=(*new, *[*aimed_anew, *repeats][:max(0, DIRECTIONS - len(new))]))
 
 
 def aim(idea: AimedIdea, bottlenecks: Sequence[TunableBottleneck],
@@ -150,7 +151,8 @@ def brief(review: StagnationReview | None, recent: Sequence[Regression]) -> str:
     parts = []
     if review is not None:
         parts += [f"## Stagnation: {review.depth}", "",
-                  f"The last {review.rollbacks} rounds were rolled back. {review.demands}", "",
+                  f"The last {review.rounds_without_gain} rounds kept nothing. {review.demands}",
+                  "",
                   *_listed("New directions:",
                            [idea for idea in review.ideas if not idea.is_repeat]),
                   *_listed("Directions that were followed before; follow them differently:",

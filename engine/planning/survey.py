@@ -58,10 +58,11 @@ def of_best(context: EngineContext, round: int, *, again: bool = False) -> Surve
     except InputError as error:
         context.writer.event(setup.id, "warning", setup.target.source, message=str(error))
         knobs, unread = (), str(error)
-    found = _bottlenecks(context, tree, source, knobs, round)
-    if not context.reader.bottlenecks(setup.id, round):  # an interrupted round has them already
-        context.writer.put_bottlenecks(setup.id, round, [one.bottleneck for one in found])
-    return Survey(knobs=knobs, bottlenecks=tuple(found), templates=_templates(context, again),
+    bottlenecks = _bottlenecks(context, tree, source, knobs, round)
+    if not context.reader.bottlenecks(setup.id, round):  # else an interrupted round recorded them
+        context.writer.put_bottlenecks(setup.id, round, [tunable.bottleneck
+                                                             for tunable in bottlenecks])
+    return Survey(knobs=knobs, bottlenecks=tuple(bottlenecks), templates=_templates(context, again),
                   inbox=tuple(inbox.waiting(setup.folder.inbox)),
                   classes=len(_measured_best(context).rows), unread=unread)
 

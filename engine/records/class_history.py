@@ -79,7 +79,7 @@ def cells(own: ClassMeasurement) -> tuple[str, str, str, str]:
 
 def _is_unmeasured(past: CampaignHistory, keep: DecisionRow,
                    headlines: Mapping[str, VerdictRow]) -> bool:
-    """Tell whether the keep's round ended with none of its keeps measured against the baseline."""
+    """Return whether none of the keeps of the keep's round was measured against the baseline."""
     ended = next((round.ended_at for round in past.rounds if round.n == keep.round), None)
     measurements = (headlines.get(other.commit[:12])
                 for other in past.keeps if other.round == keep.round)

@@ -24,8 +24,8 @@ def lines(view: JournalView, at: float, stop: StopRecord) -> Iterator[str]:
     yield from ("## Final Report", "", f"- result: {line(measured.metrics(past))}",
                 f"- from {past.base} to {past.best}",
                 f"- rounds: {len(attempts)}, of which "
-                f"{sum(round.n in kept for round in attempts)} kept something and "
-                f"{sum(round.n not in kept for round in attempts)} were rolled back",
+                f"{sum(round.n in kept for round in attempts)} brought a lasting gain and "
+                f"{sum(round.n not in kept for round in attempts)} did not",
                 f"- ended because: {line(stop.outcome)}", "")
     if best := measured.classes_of_best(past):
         yield from ("### Baseline and best, class by class", "", best)

@@ -20,7 +20,7 @@ _PROFILED = re.compile(r": candidate (\S.*?) \d[\d.]* us")
 
 
 def is_kernel_time(verdict: Verdict, score: Score) -> bool:
-    """Tell whether a verdict's latency is GPU kernel time; otherwise it is that of whole calls."""
+    """Return whether a verdict's latency is GPU kernel time; otherwise it times whole calls."""
     return verdict.latency_kind == "measured-gpu" and score == "kernel"
 
 
@@ -152,7 +152,7 @@ def of_round(past: CampaignHistory, round: Round) -> list[tuple[DecisionRow, Ver
 
 
 def is_within(decision: DecisionRow, round: Round) -> bool:
-    """Tell whether a decision was made before its round ended; a later one is an approval."""
+    """Return whether a decision was made before its round ended; a later one is an approval."""
     return decision.at <= (round.ended_at or math.inf)
 
 

@@ -1,4 +1,4 @@
-"""performance.md: only the baseline and what was kept; a summary of each stop stands below."""
+"""performance.md: the baseline and what was kept; each stop's summary follows."""
 
 from __future__ import annotations
 

@@ -66,8 +66,8 @@ def review(record: StagnationRecord | None) -> list[str]:
     if record is None:
         return []
     return [f"## Stagnation: {record.depth}", "",
-            f"{record.rollbacks} rounds in a row were rolled back. {line(record.demands)}", "",
-            "New directions:", *(f"- {line(text)}" for text in record.directions), ""]
+            f"The last {record.rounds_without_gain} rounds kept nothing. {line(record.demands)}",
+            "", "New directions:", *(f"- {line(text)}" for text in record.directions), ""]
 
 
 def shown(view: JournalView, round: Round) -> tuple[DecisionRow | None, Verdict] | None:

@@ -25,7 +25,7 @@ def summary(view: JournalView, at: float, stop: StopRecord) -> str:
         *(f"- rolled back: {line(rollback_reason(rollback))}" for rollback in past.rollbacks),
         f"- current best metrics: {line(measured.metrics(past))}",
         f"- rounds: {counts.rounds}, at the end {counts.consecutive_regressions} regressions and "
-        f"{counts.without_gain} rollbacks in a row",
+        f"{counts.without_gain} rounds without a gain in a row",
         f"- spent: {stop.wall_s:.0f} s, {counted(stop.trials, 'trial')}{cost(stop.cost)}",
         f"- candidates waiting for a person: {stop.waiting}",
         f"- recent regressions: {len(recent)}", ""]

@@ -1,4 +1,4 @@
-"""Applies a patch that was handed in to a tree, by a ladder of more and more tolerant ways.
+"""Applies a submitted patch to a tree, by a ladder of increasingly tolerant ways.
 
 The rungs: plain; with its paths normalised to the tree's; without new files that exist; 3-way. No
 rung leaves conflict markers: nothing is merged in a working tree, and a patch that contains markers
@@ -27,7 +27,7 @@ Rung = Literal["plain", "normalised", "sanitised", "3-way"]
 
 
 class Applied(Change, frozen=True, kw_only=True):
-    """The change that a patch makes, in canonical form; false if the base holds it already."""
+    """The change that a patch makes, in canonical form. Falsy if the base contains it already."""
 
     rung: Rung
 
@@ -96,27 +96,27 @@ def _ladder(patch: Patch, tree: set[str]) -> Iterator[tuple[Rung, Patch]]:
 
 
 def _is_plain(file: FilePatch) -> bool:
-    """Tell whether the headers have the usual prefixes."""
+    """Return whether the headers have the usual prefixes."""
     prefixed = {strip_prefix(name) for name in file.names if strip_prefix(name) != name}
     return {file.old_path, file.new_path} - {""} <= prefixed
 
 
 def _normalised(patch: Patch, tree: set[str]) -> Patch:
     """Give each section the path that its file has in the tree."""
-    stems = {_foreign_stem(file, tree) for file in patch.files if not file.is_new} - {None}
+    stems = {_prefix_in_patch(file, tree) for file in patch.files if not file.is_new} - {None}
     stem = stems.pop() if len(stems) == 1 else ""
     return msgspec.structs.replace(
         patch, preamble="", files=tuple(_relocated(file, tree, stem or "") for file in patch.files)
     )
 
 
-def _foreign_stem(file: FilePatch, tree: set[str]) -> str | None:
+def _prefix_in_patch(file: FilePatch, tree: set[str]) -> str | None:
     """Return what precedes the tree's path in a section's, None if the tree has no such file."""
-    home = _home(file.old_path, tree)
+    home = _path_in_tree(file.old_path, tree)
     return file.old_path[: -len(home)] if home and file.old_path.endswith(home) else None
 
 
-def _home(path: str, tree: set[str]) -> str:
+def _path_in_tree(path: str, tree: set[str]) -> str:
     """Return the tree's path for a foreign one: the same, its tail, or a longer one; else ""."""
     parts = path.split("/")
     if ".." in parts:
@@ -131,9 +131,9 @@ def _home(path: str, tree: set[str]) -> str:
 def _relocated(file: FilePatch, tree: set[str], stem: str) -> FilePatch:
     old, new = file.old_path, file.new_path
     if old and new and not file.renamed:
-        old = new = _home(old, tree) or _home(new, tree) or new
+        old = new = _path_in_tree(old, tree) or _path_in_tree(new, tree) or new
     elif old:
-        old, new = _home(old, tree) or old, new.removeprefix(stem)
+        old, new = _path_in_tree(old, tree) or old, new.removeprefix(stem)
     else:
         new = new.removeprefix(stem)
     for path in (old, new):

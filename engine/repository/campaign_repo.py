@@ -96,7 +96,7 @@ class CampaignRepo(Clone):
         return apply(self, base, patch, self.project)
 
     def take(self, base: str, text: str | bytes, edit: Sequence[str] = ()) -> Change:
-        """Apply a patch that was handed in, without what a candidate must not bring.
+        """Apply a submitted patch, without what a candidate must not bring.
 
         See `hygiene.clean`. Raises InputError if it is not a patch, does not apply, or nothing of
         it is left.

@@ -17,7 +17,7 @@ from harness.errors import InputError
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """A tree made from a base tree; false if both are the same but for what was dropped."""
+    """A tree made from a base tree. Falsy if only dropped files differ."""
 
     base_tree: str
     tree: str
@@ -41,9 +41,9 @@ def cleaned(clone: Clone, change: Change, edit: Sequence[str]) -> Change:
 
 
 def narrowed(clone: Clone, change: Change, patch: Patch) -> Change:
-    """Reduce a change to some of its patch's sections: all other files are as the base has them.
+    """Reduce a change to some of its patch's sections: all other files are the base's.
 
-    Raises InputError if the rest cannot stand alone, such as a file below a path that the base has
+    Raises InputError if the rest is no valid tree, such as a file below a path that the base has
     as a file.
     """
     rest = [file for file in change.patch.files if file not in patch.files]
@@ -56,7 +56,7 @@ def narrowed(clone: Clone, change: Change, patch: Patch) -> Change:
         tree = clone.git.line("write-tree", index=index)
     reduced = between(clone, change.base_tree, tree, patch.dropped)
     if reduced.patch.files != patch.files:
-        raise InputError(f"the change does not stand without {rest[0].path!r}", where="patch")
+        raise InputError(f"the change is incomplete without {rest[0].path!r}", where="patch")
     return reduced
 
 

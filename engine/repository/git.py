@@ -135,7 +135,7 @@ def init(path: Path, *, object_format: str = "sha1", branch: str = "main",
 
 
 class Location(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a repository lies; linked worktrees have a `git_dir` each and one `common_dir`."""
+    """Where a repository is; linked worktrees have a `git_dir` each and one `common_dir`."""
 
     git_dir: Path
     common_dir: Path
@@ -144,7 +144,7 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def locate(path: Path) -> Location | None:
-    """Return the repository that a folder is or lies in, None if it lies in none.
+    """Return the repository that contains a folder, or None.
 
     Not for a slot's worktree: the repository's configuration is read.
     """
@@ -169,7 +169,7 @@ def _gitpython() -> ModuleType:
         if name not in _INHERITED:
             os.environ.pop(name, None)
     try:
-        from engine.repository import guarded_git  # here: see there
+        from engine.repository import guarded_git  # importing it needs git and a clean environment
     except ImportError as error:  # GitPython calls git when it is imported
         if shutil.which("git") is None:
             raise _not_installed() from error

@@ -18,7 +18,7 @@ from engine.globs import matches
 from engine.repository.change import Change, between, cleaned
 from engine.repository.clone import Clone
 from engine.repository.git import GitFailed, init
-from engine.repository.patches.hygiene import refuse_conflicts, rubbish, unsafe_path
+from engine.repository.patches.hygiene import by_product_kind, refuse_conflicts, unsafe_path
 from engine.repository.patches.patch import Dropped
 from harness.errors import EnvironmentFault, InputError
 from harness.formats import file_copy
@@ -172,7 +172,7 @@ def _left_out(name: str, edit: Sequence[str]) -> str:
     if unsafe_path(name):
         return "a name that git refuses"
     if edit and not matches(name, edit):
-        return rubbish(name) or "new file that no edit glob names"
+        return by_product_kind(name) or "new file that no edit glob names"
     return ""
 
 

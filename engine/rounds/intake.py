@@ -30,12 +30,12 @@ def _capture(round: ActiveRound, finished: WorkerFinished) -> None:
     """Request a verdict on a worker's change, or end its slot where there is none to judge."""
     task, report = finished.task, finished.report
     if not report.ok:
-        if not _retried(round, task, report.summary):
+        if not _start_retry(round, task, report.summary):
             round.slots.end(task.slot, "ended" if round.cut_reason else "failed", report.summary)
         return
     if not finished.change:
         summary = report.summary + _left_out(finished)
-        if not _retried(round, task, f"no change; {summary}"):
+        if not _start_retry(round, task, f"no change; {summary}"):
             round.slots.end(task.slot, "failed" if report.cut else "no change", summary)
         return
     entry = candidates.make(round.setup, finished.change, finished.base, round=round.n,
@@ -44,7 +44,7 @@ def _capture(round: ActiveRound, finished: WorkerFinished) -> None:
     if not round.context.writer.add_candidate(
             entry.candidate, task, left_out=hygiene.describe_dropped(entry.patch.dropped),
             cut=report.cut):
-        if not _retried(round, task, f"the same change as candidate {entry.id}", entry.id):
+        if not _start_retry(round, task, f"the same change as candidate {entry.id}", entry.id):
             round.slots.end_repeat(task, entry.id)
         return
     if ruling := breach(entry.violations):
@@ -62,10 +62,10 @@ def _left_out(finished: WorkerFinished) -> str:
     return f"; left out {files}"
 
 
-def _retried(round: ActiveRound, task: Task, reason: str, repeat_of: str = "") -> bool:
-    """Tell whether a slot whose second try brought nothing new tries once more.
+def _start_retry(round: ActiveRound, task: Task, reason: str, repeat_of: str = "") -> bool:
+    """Start another retry after one that produced nothing; return whether one was started.
 
-    Without a device the answer is yes: the next engine gives the slot its work back.
+    Without a device it returns True: the next engine gives the slot its work back.
     """
     if not round.may_retry or not (task.repair or task.split):
         return False

@@ -32,7 +32,7 @@ def open_slots(round: ActiveRound, tasks: Sequence[Task], progress: RoundProgres
              started_at=time.time()) for task in tasks])
     round.working = {task.slot for task in tasks}
     for slot in context.reader.slots(setup.id, round.n):
-        if slot.slot not in round.working | progress.held and slot.stage in RUNNING_STAGES \
+        if slot.slot not in round.working | progress.continuing and slot.stage in RUNNING_STAGES \
                 and not slot.candidate:
             round.slots.end(slot.slot, "ended", "its engine was killed")
     round.meter.note(cost=sum(retries.cost_of(setup, task) for task in tasks))
@@ -50,7 +50,7 @@ def _make_room(round: ActiveRound, slots: int) -> None:
 
 
 def resume_retries(round: ActiveRound, again: Sequence[Candidate]) -> None:
-    """Resume the second tries during which an earlier engine was killed."""
+    """Resume the retries during which an earlier engine was killed."""
     for candidate in again:
         try:
             resumed = "the campaign ends" if round.closing else retries.resume(round, candidate)

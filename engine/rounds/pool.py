@@ -76,8 +76,8 @@ class Pool:
         for task in tasks:
             self._executor.submit(self._run, task, base_commit)
 
-    def again(self, task: Task, base_commit: str) -> bool:
-        """Run another task in a slot; tell whether the pool still begins work."""
+    def submit_retry(self, task: Task, base_commit: str) -> bool:
+        """Run a retry in a slot; return whether the pool still begins work."""
         if self._executor is None or self.cancel.is_set() or self._draining.is_set():
             return False
         self._executor.submit(self._run, task, base_commit)
@@ -111,7 +111,7 @@ class Pool:
         except OSError as error:
             finished = WorkerFinished(task=task, base=base_commit,
                                       report=_failed(str(os_fault(error))))
-        except Exception as error:  # the round would wait for its message for ever
+        except Exception as error:  # without a message the round would wait forever
             log.exception("slot %s failed", task.slot)
             finished = WorkerFinished(task=task, base=base_commit, report=_failed(
                 plain(f"internal error: {type(error).__name__}: {error}", 300)))
@@ -175,4 +175,4 @@ class _Ticker:
             return
         self._stage, self._at = stage, now
         self._messages.put(SlotProgress(slot=self._slot, stage=stage, detail=plain(detail, 160),
-                                  done=done))
+                                        done=done))

@@ -14,7 +14,7 @@ from harness.formats.text import plain
 from harness.verdict import Verdict
 
 ATTEMPTS = 3
-BACKENDS = ("cli",)
+REPAIR_BACKENDS = ("cli",)
 """Backends that can read a complaint. A search has already shown its result to be correct."""
 FAULTS = {"fault": ("build", "crash", "tests"),
           "benchmark-fault": ("build", "exit", "crash", "timeout")}
@@ -22,14 +22,14 @@ FAULTS = {"fault": ("build", "crash", "tests"),
 
 
 def is_repairable(verdict: Verdict) -> bool:
-    """Tell whether an honest mistake explains the verdict: wrong results, a failed build or test.
+    """Return whether an honest mistake explains the verdict: wrong results, a failed build or test.
     """
     if verdict.valid:
         return not verdict.correct
     return any(fact.detail in FAULTS.get(fact.kind, ()) for fact in verdict.evidence)
 
 
-def again(task: Task, entry: CandidateTree, tree: Path, complaint: str,
+def next_repair(task: Task, entry: CandidateTree, tree: Path, complaint: str,
           left_out: str = "", tries: int = 0) -> Task | None:
     """Return the task of repairing a candidate whose files are in `tree`.
 
@@ -38,7 +38,7 @@ def again(task: Task, entry: CandidateTree, tree: Path, complaint: str,
     produced nothing.
     """
     attempt = 1 + tries + (0 if task.repair is None else task.repair.attempt)
-    if attempt > ATTEMPTS or task.backend not in BACKENDS:
+    if attempt > ATTEMPTS or task.backend not in REPAIR_BACKENDS:
         return None
     missing = f". Left out of your change, and not in this folder: {left_out}" if left_out else ""
     failed = f". Earlier attempts to repair it that produced nothing: {tries}" if tries else ""

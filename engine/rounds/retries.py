@@ -1,4 +1,4 @@
-"""Second tries: a wrong candidate is repaired, a divergent one is split by kopt or by its agent."""
+"""Retries: a wrong candidate is repaired, a divergent one is split by kopt or by its agent."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from harness.errors import InputError
 
 
 def begin(round: ActiveRound, judged: JudgedCandidate) -> bool:
-    """Begin a candidate's next second try; tell whether there is one."""
+    """Begin a candidate's next retry; return whether there is one."""
     return _begin(round, judged, judged.ruling.reason)
 
 
 def begin_next(round: ActiveRound, task: Task, reason: str, repeat_of: str = "") -> bool:
-    """Begin another second try after `task`, one itself, brought nothing new for a `reason`.
+    """Begin the next retry after the retry `task` produced nothing; `reason` says why.
 
-    It may have repeated a known candidate (`repeat_of`): then a repair goes on only if that
-    candidate is wrong as well.
+    `task` may have repeated a known candidate (`repeat_of`): then another repair begins only if
+    that candidate is wrong as well.
     """
     previous = task.repair or task.split
     if previous is None or (repeat_of and not (task.repair and _is_repairable(round, repeat_of))):
@@ -51,9 +51,9 @@ def _begin(round: ActiveRound, judged: JudgedCandidate, reason: str) -> bool:
 
 
 def resume(round: ActiveRound, candidate: Candidate) -> str | None:
-    """Resume a second try during which an engine was killed; return why it cannot be resumed.
+    """Resume a retry during which an engine was killed; return why it cannot be resumed.
 
-    The journal says which try it is. Raises InputError where the candidate cannot be loaded.
+    The journal says which retry it is. Raises InputError where the candidate cannot be loaded.
     """
     judged = _judged_before(round, candidate)
     if judged is None or _task_of(round, judged) is None:
@@ -71,7 +71,7 @@ def resume(round: ActiveRound, candidate: Candidate) -> str | None:
 
 
 def cost_of(setup: Setup, task: Task) -> float:
-    """Return the cost of one attempt, in the manifest's own unit."""
+    """Return the cost of one attempt, in the manifest's unit."""
     costs = {cli.name: cli.cost for cli in setup.manifest.pool.cli}
     return costs.get(task.option, 0.0) if task.backend == "cli" else 0.0
 
@@ -82,7 +82,7 @@ def _judged_before(round: ActiveRound, candidate: Candidate) -> JudgedCandidate 
     verdict = round.context.recorded(entry.id, "verify", candidate.base_tree)
     if verdict is None:
         return None
-    round.context.aside(lambda: round.setup.tree(entry.tree))  # the checkout may be deleted
+    round.context.run_in_thread(lambda: round.setup.tree(entry.tree))  # the checkout may be deleted
     return round.keeper.record(entry, verdict, "verify")
 
 
@@ -97,16 +97,16 @@ def _task_of(round: ActiveRound, judged: JudgedCandidate) -> Task | None:
 
 
 def _next_task(round: ActiveRound, judged: JudgedCandidate, tries: int) -> Task | None:
-    """Return the task of a candidate's second try number `tries` + 1, or None."""
+    """Return the task of a candidate's retry number `tries` + 1, or None."""
     task, setup, entry = _task_of(round, judged), round.setup, judged.entry
     if task is None:
         return None
     if repair.is_repairable(judged.verdict):
         left_out = round_resume.recorded(round.context.reader, entry.candidate).left_out
-        if repaired := repair.again(task, entry, setup.tree(entry.tree), judged.ruling.reason,
+        if repaired := repair.next_repair(task, entry, setup.tree(entry.tree), judged.ruling.reason,
                                     left_out, tries):
             return repaired
-    return split_retry.again(
+    return split_retry.next_split(
         task, entry, setup.tree(entry.tree), judged.verdict, setup.target.source,
         complaint=judged.ruling.reason, tries=tries,
         split=split_retry.BACKEND in setup.manifest.pool.backends)
@@ -118,8 +118,8 @@ def _is_affordable(round: ActiveRound, task: Task) -> bool:
 
 
 def _hand_back(round: ActiveRound, judged: JudgedCandidate, task: Task) -> bool:
-    """Give a slot its work back; tell whether its worker may still begin."""
-    handed_back = round.pool.again(task, judged.entry.candidate.base_commit)
+    """Give a slot its work back; return whether its worker may still begin."""
+    handed_back = round.pool.submit_retry(task, judged.entry.candidate.base_commit)
     if handed_back:
         round.working.add(task.slot)
     return handed_back
@@ -128,5 +128,5 @@ def _hand_back(round: ActiveRound, judged: JudgedCandidate, task: Task) -> bool:
 def _describe(task: Task) -> str:
     if task.repair is not None:
         return f"repair {task.repair.attempt} of {task.repair.of}"
-    return "tried again for the classes that gain" if task.backend == split_retry.BACKEND else \
+    return "retried for the classes that gain" if task.backend == split_retry.BACKEND else \
         "its agent is asked to split it"

@@ -27,12 +27,12 @@ class RoundResult(msgspec.Struct, frozen=True, kw_only=True):
 
 def run_round(round: ActiveRound, tasks: Sequence[Task], undecided: Sequence[Candidate], *,
               apply_approvals: Callable[[], None],
-              late: Callable[[int, int], str]) -> RoundResult:
+              reason_to_end_workers: Callable[[int, int], str]) -> RoundResult:
     """Run one round to its end; `undecided` candidates were left by an earlier engine.
 
-    `late` returns, for a number of candidates in flight and of gains beside them, why the time
-    left is needed for their verdicts, or "". Raises CampaignStopped when the campaign ends
-    meanwhile, NoDeviceAvailable once everything in flight has finished.
+    `reason_to_end_workers` returns, given the numbers of candidates in flight and of gains, why
+    the workers must end now, or "". Raises CampaignStopped when the campaign ends meanwhile,
+    NoDeviceAvailable once everything in flight has finished.
     """
     round.context.round = round.n
     progress = round_resume.progress_of(round.context.reader, round.setup.id, round.n)
@@ -46,7 +46,8 @@ def run_round(round: ActiveRound, tasks: Sequence[Task], undecided: Sequence[Can
         while round.working or round.verifying:
             _handle(round, round.context.wait())
             _between_messages(round, apply_approvals)
-            if round.working and (reason := late(round.in_flight, len(round.gains))):
+            if round.working and (
+                    reason := reason_to_end_workers(round.in_flight, len(round.gains))):
                 _end_workers(round, reason)
     finally:
         round.pool.stop()
@@ -81,7 +82,7 @@ def _between_messages(round: ActiveRound, apply_approvals: Callable[[], None]) -
 def _end_workers(round: ActiveRound, reason: str) -> None:
     """End the workers before the deadline; what they have produced is judged like any other."""
     round.cut_reason = reason
-    round.context.aside(round.pool.stop)
+    round.context.run_in_thread(round.pool.stop)
     while not round.context.messages.empty():
         _handle(round, round.context.wait())
     for slot in sorted(round.working):

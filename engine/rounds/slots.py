@@ -109,7 +109,7 @@ class RoundSlots:
             self.end_of(candidate, "runner-up", reason)
 
     def _is_rebased(self, candidate: Candidate) -> bool:
-        """Tell whether a candidate is an earlier one on another base."""
+        """Return whether a candidate is an earlier one on another base."""
         original = round_resume.recorded(self.context.reader, candidate).form_of
         return bool(original) and self.context.reader.candidate(
             original, self._campaign).base_commit != candidate.base_commit

@@ -1,5 +1,4 @@
-"""The second try of a divergent candidate: split it, so that only the classes it speeds up use it.
-"""
+"""The retry of a divergent candidate: split it, so that only the classes it speeds up use it."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from harness.verdict import Verdict
 BACKEND, AGENT = "split", "cli"
 
 
-def again(task: Task, entry: CandidateTree, tree: Path, verdict: Verdict, source: str, *,
+def next_split(task: Task, entry: CandidateTree, tree: Path, verdict: Verdict, source: str, *,
           split: bool = True, tries: int = 0, complaint: str = "") -> Task | None:
     """Return the task of splitting a candidate whose files are in `tree`, or None.
 

@@ -13,7 +13,7 @@ from harness.errors import InputError, KoptError
 def request(round: ActiveRound, entry: CandidateTree) -> None:
     """Request a verdict, unless the candidate's files cannot be written."""
     try:
-        round.context.aside(lambda: round.setup.tree(entry.tree))
+        round.context.run_in_thread(lambda: round.setup.tree(entry.tree))
     except (InputError, FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         round.slots.refuse(entry, "reject", f"its files cannot be written: {error}")
         return

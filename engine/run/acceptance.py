@@ -22,7 +22,7 @@ def measure_headline(campaign: RunningCampaign) -> None:
         campaign.write_records()
         with campaign.phase("headline: the best against the baseline"):
             headline.measure(campaign.context)
-    if rollback.lower(campaign.context):
+    if rollback.reason_not_accepted(campaign.context):
         with campaign.phase("acceptance: back to the last accepted commit"):
             rollback.roll_back(campaign.context, campaign.planner.may_accept, ends=False)
 

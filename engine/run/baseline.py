@@ -57,7 +57,7 @@ def _find_classes(campaign: RunningCampaign) -> None:
     if class_baseline.is_settled(setup):
         return
     campaign.set_state("running", "config classes: two runs of the benchmark")
-    changed_setup, proposal = context.aside(lambda: context.fleet.run(
+    changed_setup, proposal = context.run_in_thread(lambda: context.fleet.run(
         "verdict",
         lambda card: class_baseline.find_classes(setup, card.device, cancel=context.stop),
         cancel=context.stop, on_wait=lambda text: context.messages.put(

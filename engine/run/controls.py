@@ -73,7 +73,7 @@ class ControlHandler:
         return "rejected"
 
     def decide(self, keeper: Keeper) -> bool:
-        """Carry out the collected approvals; tell whether a candidate was kept."""
+        """Carry out the collected approvals; return whether a candidate was kept."""
         kept = False
         while self.approvals:
             control = self.approvals.pop(0)

@@ -14,14 +14,14 @@ from harness.errors import KoptError
 
 
 def due(context: EngineContext) -> bool:
-    """Tell whether the manifest names a whole program that was not run with this best."""
+    """Return whether the manifest names a whole program that was not run with this best."""
     repo = context.setup.repo
     return bool(context.setup.manifest.e2e_command) and repo.best != repo.base and \
         context.recorded(repo.best[:12], "e2e", repo.tree_of(repo.base)) is None
 
 
 def stopped(context: EngineContext, waiting: int) -> bool:
-    """Tell whether the last recorded stop is about this best and this many waiting candidates."""
+    """Return whether the last recorded stop is about this best and this many waiting candidates."""
     stops = context.reader.events_of(context.setup.id, "campaign.stop")[-1:]
     return bool(stops) and stops[0].ref == context.setup.repo.best and \
         json.loads(stops[0].payload).get("waiting") == waiting

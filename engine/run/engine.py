@@ -71,7 +71,7 @@ class Engine(threading.Thread):
         self._under_lease(writer, setup, self.decide_only)
         before: set[int] = set()
         while not self._stop_event.is_set():
-            # requested by somebody who still saw a live engine while it released its lease
+            # requested while the last engine released its lease and still looked alive
             undecided = _undecided(writer, self.campaign)
             if not undecided - before:
                 return  # what cannot be decided now waits for the next engine

@@ -96,7 +96,7 @@ class OneShot:
         return self.judged.target
 
     def _has_knobs(self) -> bool:
-        """Tell whether a campaign on this command target searches knobs in its kernel_source."""
+        """Return whether a campaign on this command target searches knobs in its kernel_source."""
         source = self.judged.manifest.kernel_source
         if not source or "search" not in self.judged.manifest.pool.backends:
             return False

@@ -61,7 +61,7 @@ def _run_round(campaign: RunningCampaign, n: int, tasks: Sequence[Task], *,
     result = run_round(
         round, tasks, context.reader.candidates(setup.id, states=("captured", "verified")),
         apply_approvals=lambda: acceptance.apply_approvals(campaign),
-        late=campaign.planner.late())
+        reason_to_end_workers=campaign.planner.workers_deadline())
     acceptance.measure_headline(campaign)
     rolled_back = [event.destination for event in history.rollbacks(context.reader, setup.id)
                    if event.round == n and not event.ends]

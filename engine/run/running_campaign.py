@@ -40,7 +40,7 @@ class RunningCampaign:
         self.planner = Planner(self.context, self.meter)
 
     def row(self) -> Campaign:
-        """Return the campaign's row as the journal has it now."""
+        """Return the campaign's row in the journal."""
         campaign = self.context.reader.campaign(self.setup.id)
         assert campaign is not None
         return campaign

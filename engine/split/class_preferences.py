@@ -120,7 +120,7 @@ def _total_gain(contender: Contender, left: Mapping[str, tuple[Contender, ClassG
 
 
 def _serves(contender: Contender, name: str, preferred: ClassGain, least: float) -> bool:
-    """Tell whether a contender is as good for a class as its preferred one, within the noise."""
+    """Return whether a contender is as good for a class as its preferred one, within the noise."""
     own = contender.showing(name)
     if own is None or own.sure <= 0 or own.gain <= least:
         return False

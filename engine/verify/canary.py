@@ -62,7 +62,7 @@ def broken(clone: Clone, commit: str, names: Iterable[str]) -> str:
 
 
 def unseen(verdict: Verdict) -> bool:
-    """Tell whether a verdict on the broken tree shows no sign of the breakage.
+    """Return whether a verdict on the broken tree shows no sign of the breakage.
 
     The verdict on a command states it; a kernel that is found correct ran without those files.
     """
@@ -73,7 +73,7 @@ def unseen(verdict: Verdict) -> bool:
 
 
 def unbuilt(verdict: Verdict) -> bool:
-    """Tell whether the build of the broken tree failed, but the benchmark passed."""
+    """Return whether the build of the broken tree failed, but the benchmark passed."""
     return any(fact.kind == UNBUILT for fact in verdict.evidence)
 
 

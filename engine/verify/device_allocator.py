@@ -97,7 +97,7 @@ class DeviceAllocator:
             self._changed.notify_all()
 
     def close(self, card: FleetDevice, reason: str) -> bool:
-        """Close a device for `retry_s`; tell whether the reason is news."""
+        """Close a device for `retry_s`; return whether the reason is news."""
         with self._changed:
             before, card.closed = card.closed, reason
             card.closings += 1

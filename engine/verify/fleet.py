@@ -33,9 +33,9 @@ T = TypeVar("T")
 OnWait = Callable[[str], None]
 TICK_S = 0.5
 JUST_LEFT_S = 2.0
-"""A driver's utilization still shows work of ours for so long after it has ended."""
+"""A driver's utilization still shows this process's work for this long after it has ended."""
 MAX_LOSSES = 5
-"""A piece of work that has lost so many devices is given up: it may be the cause."""
+"""A piece of work that has lost this many devices is given up: it may be the cause."""
 
 
 class Fleet:
@@ -51,7 +51,7 @@ class Fleet:
                  fix: str = "free one, then `kopt resume`") -> None:
         self.cards = tuple(FleetDevice(device, warm) for device, warm in cards)
         self.allocator = DeviceAllocator(self.cards, retry_s=retry_s, limit_s=limit_s, clock=clock,
-                                   fix=fix)
+                                         fix=fix)
         self._retry_s, self._fix = retry_s, fix
         self._news, self._look, self._clock, self._tick_s = news, look, clock, tick_s
         self._strangers = {single.lock_name: StrangerDetector(single.lock_name)
@@ -68,9 +68,10 @@ class Fleet:
             void_reason: Callable[[T], str] = lambda _: "") -> T:
         """Do a piece of work on a device, and again on another if the first was lost or taken.
 
-        An answer that `needs_recheck` counts only if its device is still there and nobody else's;
-        one with a `void_reason` never counts. Raises what `work` raises, Cancelled, and
-        NoDeviceAvailable, also after MAX_LOSSES; FailsOnHealthyDevices if several were healthy.
+        An answer that `needs_recheck` counts only if its device is still present and free of
+        foreign processes; one with a `void_reason` never counts. Raises what `work` raises,
+        Cancelled, and NoDeviceAvailable, also after MAX_LOSSES; FailsOnHealthyDevices if several
+        were healthy.
         """
         problem = void = ""
         healthy: list[str] = []
@@ -95,8 +96,7 @@ class Fleet:
                     self._notify(card, f"measured again: {void}")
         suspect = len(healthy) == MAX_LOSSES and len(set(healthy)) > 1
         raise (FailsOnHealthyDevices if suspect else NoDeviceAvailable)(
-            f"{MAX_LOSSES} times the card was lost or taken meanwhile, last because of: "
-            f"{problem or void}", fix=self._fix)
+            f"lost the device {MAX_LOSSES} times; last cause: {problem or void}", fix=self._fix)
 
     @contextmanager
     def occupy(self, use: DeviceUse, *, on_wait: OnWait = lambda _: None,
@@ -150,14 +150,14 @@ class Fleet:
         just_left = self._clock() - card.left_at < JUST_LEFT_S
         for single in card.device.cards if card.device.kind != "cpu" else ():
             name = single.lock_name
-            near = self._strangers[name] if tenants.is_in_use(name) else None
-            if problem := self._look(single, just_left=just_left, near=near):
+            detector = self._strangers[name] if tenants.is_in_use(name) else None
+            if problem := self._look(single, just_left=just_left, stranger_detector=detector):
                 return problem
         return ""
 
     def _close(self, card: FleetDevice, reason: str) -> None:
         if self.allocator.close(card, reason):
-            self._notify(card, f"not used: {reason}; looked at again in "
+            self._notify(card, f"not used: {reason}; checked again in "
                          f"{countdown(self._retry_s)}")
 
     def _notify(self, card: FleetDevice, text: str) -> None:

@@ -42,7 +42,7 @@ class FleetDevice:
     """Keeps the imports of its harness processes warm."""
     users: Counter[DeviceUse] = field(default_factory=Counter)
     looking: bool = False
-    """Somebody checks whether it is idle; nobody else enters it meanwhile."""
+    """A thread is checking the device; no other may use it."""
     closed: str = ""
     """Why it may not be used, empty when it may."""
     again_at: float = 0.0
@@ -53,7 +53,7 @@ class FleetDevice:
     is_registered: bool = False
 
     def register(self) -> None:
-        """Register this process as a user of the device, for other kopts on this machine."""
+        """Register as a user of the device, for other kopt processes on this machine."""
         if self.looking and not self.is_registered:
             for name in self.device.lock_names:
                 self.tenancy.enter_context(tenants.registered(name))

@@ -42,21 +42,21 @@ def why_busy(now: DeviceState, before: DeviceState | None = None, *,
     return _memory(now, before)
 
 
-def why_taken(now: DeviceState, near: StrangerDetector) -> str:
-    """Return why a card that kopts already use must not get more work, empty when it may.
+def why_taken(now: DeviceState, stranger_detector: StrangerDetector) -> str:
+    """Return why a card that other kopt processes use must not get more work, empty when it may.
 
     Its utilization, memory and heat are theirs: only a fault counts, and a process that no kopt
     started.
     """
     if now.problem:
         return now.problem
-    strangers = near.strangers(process.pid for process in now.processes or ())
+    strangers = stranger_detector.strangers(process.pid for process in now.processes or ())
     return _computes([process for process in now.processes or () if process.pid in strangers])
 
 
 def needs_recheck(verdict: Verdict) -> bool:
-    """Tell whether a verdict counts only if its card is fit and free of strangers afterwards."""
-    return not (verdict.valid and verdict.correct) or bool(company(verdict))
+    """Return whether a verdict counts only if its card is fit and free of strangers afterwards."""
+    return not (verdict.valid and verdict.correct) or bool(resident_processes(verdict))
 
 
 def void_reason(verdict: Verdict) -> str:
@@ -67,7 +67,7 @@ def void_reason(verdict: Verdict) -> str:
     return _detail_of(verdict, interference.STRANGER)
 
 
-def company(verdict: Verdict) -> str:
+def resident_processes(verdict: Verdict) -> str:
     """Return which processes were on a verdict's card from the start, empty if none."""
     return _detail_of(verdict, interference.COMPANY)
 
@@ -94,13 +94,15 @@ def _memory(now: DeviceState, before: DeviceState | None) -> str:
     return f"{in_use}, and it changes" if abs(used - before.memory_used) > STABLE_BYTES else ""
 
 
-def look(device: Device, *, just_left: bool = False, near: StrangerDetector | None = None,
+def look(device: Device, *, just_left: bool = False,
+         stranger_detector: StrangerDetector | None = None,
          pause: Callable[[float], object] = time.sleep,
          state: Callable[[Device], DeviceState] = inventory.state) -> str:
     """Look at a device, up to LOOKS times; return why it is busy, empty when it is idle.
 
-    On a device that kopts already use, `near` finds strangers, and only those and faults count. The
-    CPU is never busy: its timing deals with other load.
+    On a device that other kopt processes use, `stranger_detector` finds processes that no kopt
+    started, and only those and faults count. The CPU is never busy: its timing deals with other
+    load.
     """
     if device.kind == "cpu":
         return ""
@@ -110,7 +112,7 @@ def look(device: Device, *, just_left: bool = False, near: StrangerDetector | No
         if number:
             pause(SETTLE_S)
         now = {card.id: state(card) for card in device.cards}
-        reasons = [why_taken(card_state, near) if near is not None
+        reasons = [why_taken(card_state, stranger_detector) if stranger_detector is not None
                    else why_busy(card_state, before.get(name), just_left=just_left)
                    for name, card_state in now.items()]
         reason, before = next(filter(None, reasons), ""), now

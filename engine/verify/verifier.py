@@ -50,7 +50,7 @@ class VerdictRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that all runs of the whole program may take together."""
 
     def after(self, seconds: float) -> VerdictRequest:
-        """Return the request with the time that is left so many seconds after it began."""
+        """Return the request with `seconds` subtracted from `left_s`."""
         return self if self.left_s is None else msgspec.structs.replace(
             self, left_s=max(0.0, self.left_s - seconds))
 
@@ -107,7 +107,7 @@ class Verifier:
                 self._messages.put(VerdictResult(job=job, fault=error))
             except OSError as error:
                 self._messages.put(VerdictResult(job=job, fault=os_fault(error)))
-            except Exception as error:  # the engine would wait for its answer for ever
+            except Exception as error:  # without an answer the engine would wait forever
                 log.exception("no verdict on %s", job.candidate)
                 self._messages.put(VerdictResult(job=job, fault=Refused(
                     f"internal error: {type(error).__name__}: {error}")))
@@ -146,7 +146,7 @@ class Verifier:
         """
         def ask() -> Verdict:
             return harness_client.evaluate(request, cancel=self.cancel, warm=card.warm,
-                                            progress=lambda progress: self._tick(job, progress))
+                                           progress=lambda progress: self._tick(job, progress))
 
         try:
             return ask()
@@ -195,4 +195,4 @@ class Verifier:
 
     def _tick(self, job: VerdictRequest, progress: Progress) -> None:
         self._messages.put(SlotProgress(slot=job.slot, stage=progress.stage, detail=progress.detail,
-                                  done=progress.done))
+                                        done=progress.done))

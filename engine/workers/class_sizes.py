@@ -26,10 +26,11 @@ def sizes(target: Target, config_class: ConfigClass) -> dict[str, int]:
                                      if isinstance(value, int)}}
 
 
-def parameters(language: Language, source: str, target: Target | CommandTarget,
+def dispatch_parameters(language: Language, source: str, target: Target | CommandTarget,
                names: Iterable[str], tuned: Iterable[str]) -> dict[str, str]:
-    """Return those of the sizes `names` that a dispatcher can test, with the source's expression
-    for each; a dispatcher is needed for the entries that depend on the `tuned` names.
+    """Return NAME -> expression in the source for the sizes that a dispatcher can test.
+
+    A dispatcher is needed for the entries that depend on the `tuned` names.
     """
     if isinstance(target, CommandTarget):
         return dispatch_columns.columns(language, source, names, tuned)

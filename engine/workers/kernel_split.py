@@ -1,7 +1,7 @@
 """The `split` backend: gives some config classes a kernel of their own, in one source.
 
 A search finds the best configuration of each class. Where that clearly beats the common best, a
-variant is written beside the old kernel, behind a dispatcher that tests the columns which tell the
+variant is written next to the old kernel, behind a dispatcher that tests the columns which tell the
 classes apart. A candidate that only some classes gain from becomes a variant without a search.
 """
 
@@ -41,7 +41,7 @@ class SplitWorker:
         language_of(bench.target)
         if task.split is not None:
             tick("splitting", f"candidate {task.split.candidate}", None)
-            return _split_off(task.split, bench)
+            return _split_candidate_off(task.split, bench)
         result = search_classes(task, bench, tick, cancel)
         if result is None:
             return Report(ok=False, summary="stopped")
@@ -72,7 +72,7 @@ def split_by_knobs(source: str, result: LoopResult, target: Target | CommandTarg
     """
     language = language_of(target)
     found = knobs.find(source, language=language.knobs)
-    parameter_of = class_sizes.parameters(
+    parameter_of = class_sizes.dispatch_parameters(
         language, source, target, class_preferences.numeric_columns(result),
         [knob.name for knob in found])
     if not parameter_of:
@@ -85,7 +85,7 @@ def split_by_knobs(source: str, result: LoopResult, target: Target | CommandTarg
                             language=language), groups
 
 
-def split_off(old: str, new: str, request: SplitRequest, target: Target | CommandTarget,
+def split_by_candidate(old: str, new: str, request: SplitRequest, target: Target | CommandTarget,
               ) -> tuple[str, Condition]:
     """Return the old source with the candidate's kernel for the classes that it speeds up, and the
     condition under which it runs; classes that it neither speeds up nor slows down may be included.
@@ -97,7 +97,7 @@ def split_off(old: str, new: str, request: SplitRequest, target: Target | Comman
     language = language_of(target)
     names = regions.shared([point for points in points_of.values() for point in points])
     tuned = changed_names(old, new, language) if isinstance(target, CommandTarget) else ()
-    parameter_of = class_sizes.parameters(language, old, target, names, tuned)
+    parameter_of = class_sizes.dispatch_parameters(language, old, target, names, tuned)
     columns = [parameter_of[name] for name in names if name in parameter_of]
     inside = _by_parameter(points_of, request.faster, parameter_of)
     for others in ((*request.slower, *request.others), request.slower):
@@ -106,15 +106,15 @@ def split_off(old: str, new: str, request: SplitRequest, target: Target | Comman
             return merge(old, new, condition, inside, request.faster, language), condition
     raise Refused(f"no condition on a parameter tells {plain(', '.join(request.faster), 120)} from "
                   f"{plain(', '.join(request.slower), 120)}",
-                  fix="give the function the column that does as a whole number, under the same "
-                      "name")
+                  fix="add an integer parameter named like a column that differs between these "
+                      "classes")
 
 
-def _split_off(request: SplitRequest, bench: WorkerBench) -> Report:
+def _split_candidate_off(request: SplitRequest, bench: WorkerBench) -> Report:
     path = Path(bench.worktree) / bench.target.source
     old, new = knobs.read(path), knobs.read(Path(request.tree) / bench.target.source)
     try:
-        text, condition = split_off(old, new, request, bench.target)
+        text, condition = split_by_candidate(old, new, request, bench.target)
     except Refused as refused:
         return Report(ok=False, summary=f"not split: {refused}")
     path.write_bytes(text.encode())

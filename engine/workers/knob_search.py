@@ -40,9 +40,9 @@ def search(task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event, 
            target: Target | None = None, repeats: int = 0) -> LoopResult | None:
     """Search from the worktree's source; return None when stopped before a trial was kept.
 
-    `target` replaces the bench's, to search for some classes only. With `repeats`, the benchmark
-    runs so often again for each configuration that may be the best of some config class. The search
-    keeps no record of its own: the campaign's journal has its trials.
+    `target` replaces the bench's, to search for some classes only. The benchmark runs `repeats`
+    more times for each configuration that may be the best of some config class. The search keeps no
+    record of its own: the campaign's journal has its trials.
     """
     job = SearchJob(tree=bench.worktree, reference=bench.baseline, budget=task.trials,
                     seed=task.seed, only=task.knobs)
@@ -71,7 +71,7 @@ def run_on_fleet(task: Task, bench: WorkerBench, tick: Tick, cancel: threading.E
 
     def on_trial(trial: Trial) -> None:
         trials.append(trial)
-        config = "" if trial.log_ratio is None else f", {described(trial)}"
+        config = "" if trial.log_ratio is None else f", {describe(trial)}"
         tick("searching", f"trial {len(trials)} of {task.trials}{where}{config}",
              len(trials) / task.trials)
 
@@ -90,7 +90,7 @@ def run_on_fleet(task: Task, bench: WorkerBench, tick: Tick, cancel: threading.E
 
 
 def ends_with_failure(result: LoopResult | None) -> bool:
-    """Tell whether the last trial that ran failed: the device may have been lost under it.
+    """Return whether the last trial that ran failed: the device may have been lost under it.
 
     A rejected trial never ran, and a correct one shows that the device was there.
     """
@@ -112,7 +112,7 @@ def best_so_far(bench: WorkerBench, trials: Sequence[Trial]) -> LoopResult | Non
                       source=knobs.apply(source, best.config, language=bench.target.language))
 
 
-def described(trial: Trial) -> str:
+def describe(trial: Trial) -> str:
     words = ", ".join(f"{name}={value}" for name, value in trial.config.items())
     return words if len(words) <= 60 else words[:59] + "…"
 

@@ -32,7 +32,7 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
     def fits(self, target: Target) -> bool:
-        """Tell whether the target's arguments have the template's dtypes and roles, in order."""
+        """Return whether the target's arguments have the template's dtypes and roles, in order."""
         expected = [(dtype, role) for _, dtype, role in self.parameters]
         return expected == [(arg.dtype, arg.kind) for arg in target.args]
 

@@ -71,7 +71,7 @@ def company_notes(verdict: Verdict) -> list[str]:
 
     stranger = gate.void_reason(verdict)
     return [f"{stranger}: judge again when it is gone"] if stranger else \
-        list(filter(None, [gate.company(verdict)]))
+        list(filter(None, [gate.resident_processes(verdict)]))
 
 
 def progress(*, quiet: bool) -> Callable[[Progress], None]:

@@ -8,14 +8,15 @@ from pathlib import Path
 from engine.journal import lease
 from engine.journal.read import Reader
 from engine.journal.write import Writer
-from engine.lineage.commit import Keep, KeptCommit, keep, recover
+from engine.lineage.commit import KeepReason, KeptCommit, commit_candidate, recover
 from engine.repository.campaign_repo import CampaignRepo
 
 
 def keep_first(writer: Writer, repo: CampaignRepo) -> KeptCommit:
     candidate = Reader(writer.workspace).candidate("c1", "rms")
-    why = Keep(message="faster\n\nless traffic", reason="1.5x", actor="judge", round=1, verdict=1)
-    return keep(writer, repo, candidate, repo.candidate_tree("c1"), why)
+    why = KeepReason(message="faster\n\nless traffic", reason="1.5x", actor="judge", round=1,
+                     verdict=1)
+    return commit_candidate(writer, repo, candidate, repo.candidate_tree("c1"), why)
 
 
 def main(root: Path) -> None:

@@ -30,7 +30,7 @@ def write_script(folder: Path, manifest: Manifest, benchmark: str) -> Path:
 
 
 def has_own_quick_command(folder: Path, manifest: Manifest) -> bool:
-    """Tell whether the quick command is the user's, which has shapes of its own."""
+    """Return whether the quick command is the user's, which has shapes of its own."""
     return manifest.quick_command not in (
         "", quick_script.script_command(folder / quick_script.NAME))
 

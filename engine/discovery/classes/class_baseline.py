@@ -20,7 +20,7 @@ FULL_RUNS = 2
 
 
 def is_settled(setup: Setup) -> bool:
-    """Tell whether the manifest has classes, core classes and shapes, as after a baseline."""
+    """Return whether the manifest has classes, core classes and shapes, as after a baseline."""
     target = setup.manifest.target
     return bool(target.configs and target.core) and \
         setup.manifest.representative_shapes is not None

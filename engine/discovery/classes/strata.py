@@ -208,7 +208,7 @@ def _common(features: Sequence[_Feature], signals: Sequence[RowSignal],
 
 
 def _fit(features: Sequence[_Feature], used: Sequence[int]) -> bool:
-    """Tell whether features go together: few columns, none both whole and cut, few cuts of one."""
+    """Return whether features fit together: few columns, none both whole and cut, few cuts each."""
     names = [features[number].column.name for number in used]
     whole = {features[number].entry for number in used} & set(names)
     return len(set(names)) <= MOST_COLUMNS and all(

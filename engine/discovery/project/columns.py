@@ -112,7 +112,7 @@ def _numeric(name: str, numbers: Sequence[float]) -> tuple[Role, str]:
 
 
 def _counts(named: set[str], numbers: Sequence[float]) -> bool:
-    """Tell whether a column numbers the rows in order."""
+    """Return whether a column numbers the rows in order."""
     steps = {after - before for before, after in itertools.pairwise(numbers)}
     return steps == {1.0} and (bool(named & NUMBERS) or (numbers[0] == 0 and len(numbers) > 7))
 

@@ -100,7 +100,7 @@ def _all(clone: Clone, commit: str) -> dict[str, TreeEntry]:
 
 
 def _same(path: Path, entry: TreeEntry) -> bool:
-    """Tell whether a plain file has exactly the bytes that a tree has for it.
+    """Return whether a plain file has exactly the bytes that a tree has for it.
 
     A file that a git filter changed does not, and counts as new.
     """

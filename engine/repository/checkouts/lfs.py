@@ -65,7 +65,7 @@ def fill(clone: Clone, commit: str, directory: Path) -> None:
 
 
 def unchanged(pointer: Pointer, path: Path) -> bool:
-    """Tell whether a checkout's file is unchanged: the pointer or its contents."""
+    """Return whether a checkout's file is unchanged: the pointer or its contents."""
     try:
         return _hash(path) == pointer.sha256 or parse(path.read_bytes()) == pointer
     except OSError:

@@ -44,7 +44,7 @@ def clean(patch: Patch, edit: Sequence[str] = (), tracked: Collection[str] = ())
 
     By-products are dropped only if the section adds the file or no edit glob names it. With edit
     globs, other new files outside of them are dropped too (notes, test scripts). `tracked` are the
-    folders of the base commit; see `rubbish`.
+    folders of the base commit; see `by_product_kind`.
     """
     kept: list[FilePatch] = []
     dropped = list(patch.dropped)
@@ -72,12 +72,12 @@ def _unwanted(file: FilePatch, edit: Sequence[str], tracked: Collection[str]) ->
     named = not edit or matches(file.path, edit)
     if names_exactly(file.path, edit) or (named and not file.is_new):
         return ""
-    if reason := rubbish(file.path, folder_named(file.path, edit), tracked):
+    if reason := by_product_kind(file.path, folder_named(file.path, edit), tracked):
         return reason
     return "new file that no edit glob names" if file.is_new and not named else ""
 
 
-def rubbish(path: str, below: str = "", tracked: Collection[str] = ()) -> str:
+def by_product_kind(path: str, below: str = "", tracked: Collection[str] = ()) -> str:
     """Return the kind of by-product that a path looks like, or "".
 
     A cache is recognised by its folder, never by a file's own name: cache_utils.py is source. The
@@ -105,7 +105,7 @@ def rubbish(path: str, below: str = "", tracked: Collection[str] = ()) -> str:
 
 
 def _is_by_product(dropped: Dropped) -> bool:
-    """Tell whether a file is one that runs and compilers leave anywhere."""
+    """Return whether a file is one that runs and compilers leave anywhere."""
     *folders, _ = dropped.path.split("/")
     return dropped.reason == "compiled file" or not _FOLDERS.isdisjoint(folders)
 
@@ -155,7 +155,7 @@ def violations(patch: Patch, edit: Sequence[str] = (),
 
 
 def unsafe_path(path: str) -> bool:
-    """Tell whether a name leads out of the tree or into git's own folder."""
+    """Return whether a name leads out of the tree or into git's own folder."""
     parts = path.split("/")
     return (
         not path or path.startswith("/") or "\0" in path or "\\" in path

@@ -1,6 +1,6 @@
 """C as a language whose sources can be split.
 
-tree-sitter finds what stands at file scope; a conditional block is one item. Names are found by a
+tree-sitter finds the top-level items; a conditional block is one item. Names are found by a
 regular expression, since the grammar leaves the bodies of macros as plain text. Only the structure
 at file scope has to parse: a macro may break the grammar inside a function's body.
 """
@@ -52,8 +52,8 @@ class C:
     def items(self, source: str) -> tuple[Item, ...]:
         nodes: list[Node] = []
         ends: list[int] = []
-        plain = _UNKNOWN_TO_GRAMMAR.sub(_same_length, source)
-        for node in parse("c", plain, lambda node: _is_accepted(source, node)).children:
+        plain = _UNKNOWN_TO_GRAMMAR.sub(_parsable_replacement, source)
+        for node in parse("c", plain, lambda node: _can_ignore_errors(source, node)).children:
             if node.type == ";" and nodes:  # of a struct, union or enum without a variable
                 ends[-1] = node.end_byte
             elif node.type != "comment":
@@ -94,16 +94,18 @@ class C:
         return re.match(r"\s*#[ \t]*include", item.text) is not None
 
 
-def _same_length(found: re.Match[str]) -> str:
-    """Return what the grammar gets instead of something that it does not know."""
+def _parsable_replacement(found: re.Match[str]) -> str:
+    """Return a replacement that the grammar can parse, of the same length."""
     if found["blank"]:
         return found[0].removesuffix(found["blank"] + "\n") + "\n" + found["blank"]
     return found[0] if found["define"] else re.sub(r"[^\n]", " ", found[0])
 
 
-def _is_accepted(source: str, node: Node) -> bool:
-    """Tell whether errors in a node are no concern: those of a function's body whose brackets
-    match, and those of a macro in a head, such as `API int f(int n)`.
+def _can_ignore_errors(source: str, node: Node) -> bool:
+    """Return whether syntax errors in a node can be ignored.
+
+    They can in a function's body whose brackets match, and in a macro of a function's head, such as
+    `API int f(int n)`.
     """
     if node.is_error:
         return bool(node.children) and all(

@@ -13,7 +13,7 @@ from harness.target import Target
 
 
 def splits(path: str) -> bool:
-    """Tell whether kopt can split sources of this name."""
+    """Return whether kopt can split sources of this name."""
     return PurePosixPath(path).suffix in (".c", ".h", ".py")
 
 

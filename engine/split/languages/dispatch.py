@@ -49,7 +49,7 @@ def read(source: str, pattern: re.Pattern[str],
          ) -> tuple[str, tuple[DispatchBlock, ...]]:
     """Return the source without its dispatchers, and the dispatchers.
 
-    Raises Refused where somebody has changed one so that its table and its code differ.
+    Raises Refused where one was edited so that its table and its code differ.
     """
     parts, blocks, at, length = [], [], 0, 0
     for found in pattern.finditer(source):

@@ -18,7 +18,7 @@ class Language(Protocol):
     """The text between two functions."""
 
     def items(self, source: str) -> tuple[Item, ...]:
-        """Return what stands at file scope, in order. Raises InputError at a syntax error."""
+        """Return the top-level items, in order. Raises InputError at a syntax error."""
 
     def renamed(self, text: str, name_of: Callable[[str], str]) -> str:
         """Return an item's text with its file-scope names replaced."""
@@ -27,7 +27,7 @@ class Language(Protocol):
         """Return every name that the source uses."""
 
     def takes(self, entry: EntryFunction, columns: Iterable[str]) -> bool:
-        """Tell whether the entry's dispatcher can test all of these columns."""
+        """Return whether the entry's dispatcher can test all of these columns."""
 
     def read(self, source: str) -> tuple[str, tuple[DispatchBlock, ...]]:
         """Return the source without its dispatchers, and the dispatchers."""
@@ -39,4 +39,4 @@ class Language(Protocol):
         """Return a comment on lines of its own."""
 
     def is_header(self, item: Item) -> bool:
-        """Tell whether an item includes or imports something."""
+        """Return whether an item includes or imports something."""

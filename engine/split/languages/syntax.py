@@ -1,4 +1,4 @@
-"""Parses C and Python sources with tree-sitter, and describes what stands at file scope."""
+"""Parses C and Python sources with tree-sitter, and describes their top-level items."""
 
 from __future__ import annotations
 

@@ -211,8 +211,8 @@ def test_rolled_back_commit_is_the_best_only_until_the_rollback() -> None:
     assert [past.best_after(n) for n in (2, 3, 4, 5)] == ["k1", "k2", "k3", "k4"]
     assert (past.until(49.0).best, past.until(49.5).best, past.best) == ("k3", "k1", "k4")
     assert [d.commit for d in past.standing] == ["k1", "k4"] and len(past.keeps) == 4
-    assert past.stood_for("k2", "k3") and past.stood_for("k1", "k4")
-    assert not past.stood_for("k3", "k4")
+    assert past.was_in_place("k2", "k3") and past.was_in_place("k1", "k4")
+    assert not past.was_in_place("k3", "k4")
 
 
 kinds = st.sampled_from([("keep", 1.2), ("tie", 1.0), ("regression", 0.8), ("reject", None)])

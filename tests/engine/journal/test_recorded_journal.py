@@ -21,6 +21,7 @@ from engine.journal.records import Slot
 from engine.planning import stagnation
 from engine.planning.directions import TriedDirections
 from engine.records import results_tsv
+from harness.errors import InputError
 from tests.support import campaigns
 from tests.support.command_line import kopt
 from tests.support.paths import DATA
@@ -128,7 +129,7 @@ def test_history_and_the_interrupted_round_are_the_same(reader: Reader) -> None:
     assert (past.best, past.tally.without_gain) == (EXPECTED["best"], EXPECTED["without_gain"])
     assert [one.candidate for one in past.recent()] == EXPECTED["regressions"]
     progress = round_resume.progress_of(reader, ID, 6)
-    assert {"through": sorted(progress.through), "undecided": sorted(progress.undecided),
+    assert {"through": sorted(progress.first_attempt_done), "undecided": sorted(progress.undecided),
             "again": [candidate.id for candidate in progress.again]} == EXPECTED["resume"]
 
 
@@ -192,21 +193,10 @@ def test_unreadable_tasks_and_trials_are_left_out(workspace: Path) -> None:
     assert {reader.task(ID, candidate.id) for candidate in reader.candidates(ID)} == {None}
 
 
-def test_journal_of_schema_2_opens(workspace: Path) -> None:
-    execute(workspace, "ALTER TABLE slots DROP COLUMN scope")
+def test_journal_older_than_schema_3_is_refused(workspace: Path) -> None:
     execute(workspace, "PRAGMA user_version=2")
-    slots = all_slots(Reader(workspace))
-    assert slots and {slot.scope for slot in slots} == {""}
-
-
-def test_rounds_of_schema_1_have_spent_the_time_they_lasted(workspace: Path) -> None:
-    execute(workspace, "ALTER TABLE slots DROP COLUMN scope")
-    for column in ("spent_s", "trials", "cost"):
-        execute(workspace, f"ALTER TABLE rounds DROP COLUMN {column}")
-    execute(workspace, "PRAGMA user_version=1")
-    rounds = Reader(workspace).rounds(ID)
-    assert [round.spent_s for round in rounds] == [
-        round.ended_at - round.started_at if round.ended_at else 0.0 for round in rounds]
+    with pytest.raises(InputError, match=r"too old \(schema 2, the oldest that can be read is 3\)"):
+        Reader(workspace).rounds(ID)
 
 
 @pytest.mark.parametrize("words", [("status",), ("show", ID), ("show", EXPECTED["kept"][0]),

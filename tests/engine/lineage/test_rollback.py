@@ -14,7 +14,7 @@ from engine.campaign.setup import Setup
 from engine.context import EngineContext
 from engine.history import history
 from engine.journal.write import request
-from engine.lineage import commit
+from engine.lineage import headline
 from engine.lineage import rollback as acceptance
 from engine.planning.planner import Planner
 from engine.records.writer import Records
@@ -205,7 +205,7 @@ def test_best_without_verdict_is_not_accepted(tmp_path: Path,
     assert run(setup).error is None
     before, compared = campaign(setup), list[float | None]()
     assert before.speedup is not None and "accepted" not in before.reason
-    make, fallen = EngineContext.verdict, commit.fallen
+    make, describe_drop = EngineContext.verdict, headline.describe_drop
 
     def faulty(self: EngineContext, job: VerdictRequest) -> Verdict:
         if job.purpose == "headline":
@@ -225,9 +225,9 @@ def test_best_without_verdict_is_not_accepted(tmp_path: Path,
 
     def listening(then: float | None, latest: float | None) -> str:
         compared.append(then)
-        return fallen(then, latest)
+        return describe_drop(then, latest)
 
-    monkeypatch.setattr(commit, "fallen", listening)
+    monkeypatch.setattr(headline, "describe_drop", listening)
     assert run(setup, decide_only=True).error is None  # whatever it was started for
     after = campaign(setup)
     assert (after.speedup or 0.0) > before.speedup and set(compared) == {before.speedup}

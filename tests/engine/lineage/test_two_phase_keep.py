@@ -18,7 +18,7 @@ from engine.journal import lease
 from engine.journal.leased_connection import LeaseLost
 from engine.journal.read import Reader
 from engine.journal.write import Writer
-from engine.lineage.commit import FAILPOINTS, Keep, keep
+from engine.lineage.commit import FAILPOINTS, KeepReason, commit_candidate
 from engine.repository.campaign_repo import CampaignRepo
 from harness.errors import Refused
 from tests.support import repos, samples
@@ -168,13 +168,13 @@ def test_keep_on_outdated_base_is_refused(root: Path) -> None:
     commit = keep_first(writer, repo).commit
     late = Reader(root / "w").candidate("c2")
     tree = repo.candidate_tree("c2")
-    why = Keep(message="m", reason="r", actor="judge", round=1)
+    why = KeepReason(message="m", reason="r", actor="judge", round=1)
     with pytest.raises(Refused, match="moved"):
-        keep(writer, repo, late, tree, why)
+        commit_candidate(writer, repo, late, tree, why)
     rebased = repo.apply(commit, repo.diff(late.base_tree, tree))
     late = msgspec.structs.replace(late, id="c3", base_commit=commit, base_tree=rebased.base_tree)
     writer.add_candidate(late)
-    kept = keep(writer, repo, late, rebased.tree, why)
+    kept = commit_candidate(writer, repo, late, rebased.tree, why)
     assert repo.log(repo.best, repo.base) == [commit, kept.commit]
     text = repo.read(kept.commit, "kernel.c").decode()
     assert "c1();" in text

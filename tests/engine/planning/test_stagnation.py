@@ -34,27 +34,28 @@ def tunable(rank: int, *names: str, limiter: str = "memory") -> TunableBottlenec
 BOTTLENECKS = (tunable(1, *NAMES), tunable(2, "C", limiter="not vectorised"))
 
 
-def plan_inputs(rollbacks: int = 0, tried: TriedDirections = NOTHING, **fields: Any) -> PlanInputs:
+def plan_inputs(without_gain: int = 0, tried: TriedDirections = NOTHING,
+                **fields: Any) -> PlanInputs:
     defaults: dict[str, Any] = {"campaign": "c", "round": 7, "slots": 4, "pool": PoolSpec(),
                                 "knobs": KNOBS, "bottlenecks": BOTTLENECKS, "tried": tried,
-                                "review": stagnation.review(rollbacks, tried)}
+                                "review": stagnation.review(without_gain, tried)}
     return PlanInputs(**(defaults | fields))
 
 
-@pytest.mark.parametrize(("rollbacks", "depth", "width"), [
+@pytest.mark.parametrize(("without_gain", "depth", "width"), [
     (0, None, 1), (1, None, 1),
     (2, "review", 2),
     (3, "instructions", 2),
     (4, "state of the art", 4), (5, "state of the art", 4), (50, "state of the art", 4),
 ])
-def test_two_rollbacks_cause_a_review_and_more_go_deeper(
-        rollbacks: int, depth: str | None, width: int) -> None:
-    found = stagnation.review(rollbacks)
-    assert (None if found is None else found.depth) == depth
-    assert plan_inputs(rollbacks).trials == width * PoolSpec().trials
-    if found is not None:
-        assert found.rollbacks == rollbacks and found.width == width
-        assert found.demands and len(found.ideas) >= DIRECTIONS
+def test_two_rounds_without_gain_cause_a_review_and_more_go_deeper(
+        without_gain: int, depth: str | None, width: int) -> None:
+    review = stagnation.review(without_gain)
+    assert (None if review is None else review.depth) == depth
+    assert plan_inputs(without_gain).trials == width * PoolSpec().trials
+    if review is not None:
+        assert review.rounds_without_gain == without_gain and review.width == width
+        assert review.demands and len(review.ideas) >= DIRECTIONS
 
 
 PLACES = (BottleneckPlace("memory", "tall"), BottleneckPlace("latency", "odd"))
@@ -193,8 +194,8 @@ def test_templates_replace_searches_at_the_state_of_the_art() -> None:
 
 
 def test_plan_of_a_stagnation_is_reproducible() -> None:
-    for rollbacks in range(6):
-        assert plan(plan_inputs(rollbacks)) == plan(plan_inputs(rollbacks))
+    for without_gain in range(6):
+        assert plan(plan_inputs(without_gain)) == plan(plan_inputs(without_gain))
 
 
 def test_each_agent_gets_an_idea_and_the_brief() -> None:
@@ -215,7 +216,7 @@ LOST = Regression(round=4, at=1.0, baseline="b", candidate="c", hypothesis="unro
 
 def test_brief_names_regressions_and_demands() -> None:
     text = stagnation.brief(stagnation.review(3), [LOST])
-    for words in ("## Stagnation: instructions", "The last 3 rounds were rolled back",
+    for words in ("## Stagnation: instructions", "The last 3 rounds kept nothing",
                   "machine code", "Do not repeat them",
                   "round 4: unroll by 8: +25.0% time (tall 25.0% slower)"):
         assert words in text

@@ -178,7 +178,7 @@ def test_every_round_has_summary_snapshot_and_transfer_check(campaign: Recorded)
     ("its result and test", "  - result: -33.3% time; 1.50x [1.46, 1.54]; test PASS\n"),
     ("its decision", "  - decision: keep: 1.50x"), ("where more is", "rounds/round-2/summary.md"),
     ("the final report", "## Final Report\n\n- result: 1.54x [1.49, 1.59] against the baseline"),
-    ("accepted and rolled back", "- rounds: 7, of which 1 kept something and 6 were rolled back"),
+    ("gains", "- rounds: 7, of which 1 brought a lasting gain and 6 did not"),
     ("effective directions", "### What worked\n\n- 1.50x: unroll by 4"),
     ("ineffective directions", "### What did not help\n\n- idea | 3: regression in round 3"),
     ("three next steps", "### What to try next\n\n1. A\n2. B\n3. C\n"),

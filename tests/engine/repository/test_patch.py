@@ -14,7 +14,7 @@ from engine.globs import matches
 from engine.repository.campaign_repo import CampaignRepo
 from engine.repository.change import Change
 from engine.repository.patches import headers
-from engine.repository.patches.hygiene import clean, rubbish, violations
+from engine.repository.patches.hygiene import by_product_kind, clean, violations
 from engine.repository.patches.patch import Patch, candidate_id, parse
 from harness.errors import InputError
 from tests.support import repos
@@ -214,8 +214,8 @@ def test_quoting_round_trips(path: str) -> None:
     ("core", "helper"), ("core.c", ""), ("logger.c", ""),
 ])
 def test_by_products_are_recognised_by_folder_suffix_and_name(path: str, kind: str) -> None:
-    assert kind in rubbish(path)
-    assert bool(rubbish(path)) == bool(kind)
+    assert kind in by_product_kind(path)
+    assert bool(by_product_kind(path)) == bool(kind)
 
 
 def changed(path: str) -> str:
@@ -359,14 +359,14 @@ def test_ladder_finds_same_change_in_every_spelling(repo: CampaignRepo) -> None:
 def test_handed_in_patch_is_cleaned(repo: CampaignRepo) -> None:
     good = edited_tree(repo, 5, "faster();").patch.text
     truth = repo.apply(repo.base, parse(good))
-    rubbish = BINARY + NEW.format("notes.md") + NEW.format("__pycache__/k.py")
+    dropped = BINARY + NEW.format("notes.md") + NEW.format("__pycache__/k.py")
     foreign = renamed(good, "a/home/ann/kernel.c", "b/home/ann/kernel.c")
-    for text in (good, good + rubbish, foreign + rubbish, MAIL.replace(SIMPLE, good)):
+    for text in (good, good + dropped, foreign + dropped, MAIL.replace(SIMPLE, good)):
         change = repo.take(repo.base, text.encode(), ("kernel.c",))
         assert change.tree == truth.tree
         assert change.patch.text == truth.patch.text
-        assert len(change.patch.dropped) == (3 if rubbish in text else 0)
-    for text, message in ((rubbish, "nothing of the patch is left"), (BINARY, "contains no diff"),
+        assert len(change.patch.dropped) == (3 if dropped in text else 0)
+    for text, message in ((dropped, "nothing of the patch is left"), (BINARY, "contains no diff"),
                        ("hello\n", "contains no diff")):
         with pytest.raises(InputError, match=message) as error:
             repo.take(repo.base, text, ("kernel.c",))

@@ -10,7 +10,7 @@ import pytest
 from engine.repository.campaign_repo import CampaignRepo
 from engine.repository.change import Change
 from engine.repository.patches import hygiene
-from engine.repository.patches.hygiene import clean, refuse_conflicts, rubbish
+from engine.repository.patches.hygiene import by_product_kind, clean, refuse_conflicts
 from engine.repository.patches.patch import Dropped, parse
 from harness.errors import InputError
 from tests.support import repos
@@ -85,7 +85,7 @@ def test_diff_remarks_between_sections_are_ignored() -> None:
     ("src/.triton", ""), ("src/aiter.py", ""), ("torchinductor.py", ""),
 ])
 def test_build_and_cache_folders_are_recognised(path: str, kind: str) -> None:
-    assert rubbish(path) == kind
+    assert by_product_kind(path) == kind
 
 
 @pytest.mark.parametrize(("path", "kind"), [
@@ -96,7 +96,7 @@ def test_build_and_cache_folders_are_recognised(path: str, kind: str) -> None:
 ])
 def test_tracked_folder_is_source(path: str, kind: str) -> None:
     tracked = {"kv_cache", "kv_cache/deep", "build", "jit", "jit/build", "__pycache__"}
-    assert rubbish(path, tracked=tracked) == kind
+    assert by_product_kind(path, tracked=tracked) == kind
     assert bool(clean(parse(CHANGE + new(path)), ("**",), tracked).dropped) is bool(kind)
 
 
@@ -121,8 +121,8 @@ def test_new_file_in_tracked_folder_is_kept(tmp_path: Path) -> None:
     "so.1.2.3", "a", "pyc", "pyd", "obj", "fatbin", "sass", "gcda",
 ])
 def test_compiled_files_are_recognised_by_suffix(suffix: str) -> None:
-    assert rubbish(f"src/kernel.{suffix}") == "compiled file"
-    assert rubbish(f"src/kernel_{suffix.replace('.', '_')}.py") == ""
+    assert by_product_kind(f"src/kernel.{suffix}") == "compiled file"
+    assert by_product_kind(f"src/kernel_{suffix.replace('.', '_')}.py") == ""
     text = new(f"src/kernel.{suffix}")
     assert not clean(parse(text), ("src/**",)).files
     assert clean(parse(text), (f"src/kernel.{suffix}",)).files, "the manifest spells it out"
@@ -135,7 +135,7 @@ def test_compiled_files_are_recognised_by_suffix(suffix: str) -> None:
     "kernel.c~", "nohup.out", "core.1234", ".ninja_log", "build.ninja", "compile_commands.json",
 ])
 def test_worker_helper_files_are_dropped(name: str) -> None:
-    assert rubbish(name) == "helper file"
+    assert by_product_kind(name) == "helper file"
     cleaned = clean(parse(CHANGE + new(name)), ("**",))
     assert [file.path for file in cleaned.files] == ["kernel.c"]
     assert [(left.path, left.reason) for left in cleaned.dropped] == [(name, "helper file")]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.lineage import commit as keep
+from engine.lineage.commit import describe_drop
 from engine.repository import project
 from engine.repository.campaign_repo import BEST_FILE, CampaignRepo
 from engine.repository.git import Git, GitFailed
@@ -299,7 +299,7 @@ def test_kept_commits_are_linear(tmp_path: Path) -> None:
 def test_accepted_score_may_not_fall_by_more_than_one_percent(
     before: float | None, now: float | None, falls: bool
 ) -> None:
-    message = keep.fallen(before, now)
+    message = describe_drop(before, now)
     assert bool(message) == falls and "\n" not in message
     if falls:
         assert "1 %" in message and f"{before:.3f}x" in message

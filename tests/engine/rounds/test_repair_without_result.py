@@ -108,11 +108,11 @@ def test_records_are_those_of_an_undisturbed_run(tmp_path: Path) -> None:
 
 
 def test_complaint_counts_attempts_without_result() -> None:
-    first = repair.again(TASK, entry("total.c"), Path("/t"), "wrong")
-    third = repair.again(TASK, entry("total.c"), Path("/t"), "wrong", tries=2)
+    first = repair.next_repair(TASK, entry("total.c"), Path("/t"), "wrong")
+    third = repair.next_repair(TASK, entry("total.c"), Path("/t"), "wrong", tries=2)
     assert first is not None and third is not None and first.repair is not None
     assert (first.repair.attempt, first.repair.complaint) == (1, "wrong")
     assert third.repair is not None and third.repair.attempt == 3
     assert third.repair.complaint == "wrong. Earlier attempts to repair it that produced nothing: 2"
-    assert repair.again(TASK, entry("total.c"), Path("/t"), "wrong", tries=3) is None
-    assert repair.again(first, entry("total.c"), Path("/t"), "wrong", tries=2) is None
+    assert repair.next_repair(TASK, entry("total.c"), Path("/t"), "wrong", tries=3) is None
+    assert repair.next_repair(first, entry("total.c"), Path("/t"), "wrong", tries=2) is None

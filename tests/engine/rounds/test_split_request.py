@@ -44,27 +44,26 @@ REQUEST = SplitRequest(
 ])
 def test_split_backend_goes_first_and_then_the_agent(paths: list[str], split: bool,
                                                    backends: list[str]) -> None:
-    tried = [split_retry.again(TASK, entry(*paths), Path("/t"), DIVERGED, "total.c", split=split,
-                          tries=tries, complaint="needs a split") for tries in range(3)]
+    tried = [split_retry.next_split(TASK, entry(*paths), Path("/t"), DIVERGED, "total.c",
+                                    split=split, tries=tries, complaint="needs a split")
+             for tries in range(3)]
     assert [task.backend for task in tried if task is not None] == backends
     last = tried[len(backends) - 1]
     assert last is not None and last.split is not None and last.slot == TASK.slot
     assert last.split.faster == ("a",) and last.split.reason == "needs a split"
     assert last.split.changed == tuple(paths) and last.option == TASK.option
-    assert split_retry.again(last, entry(*paths), Path("/t"), DIVERGED, "total.c") is None
+    assert split_retry.next_split(last, entry(*paths), Path("/t"), DIVERGED, "total.c") is None
 
 
 def test_rejected_candidate_is_not_split() -> None:
     cheat = replace(DIVERGED, audit=(Finding(rule="audit", severity="reject", detail="sleeps"),))
-    assert split_retry.again(TASK, entry("total.c"), Path("/t"), cheat, "total.c") is None
+    assert split_retry.next_split(TASK, entry("total.c"), Path("/t"), cheat, "total.c") is None
 
 
 def test_only_an_agent_is_asked_to_split() -> None:
     search = msgspec.structs.replace(TASK, backend="search")
-    assert (
-        split_retry.again(search, entry("total.c"), Path("/t"), DIVERGED, "total.c", split=False)
-        is None
-    )
+    assert split_retry.next_split(search, entry("total.c"), Path("/t"), DIVERGED, "total.c",
+                                  split=False) is None
 
 
 def prompt_of(folder: Path, wanted: SplitRequest, target: Any = split_case.TARGET,

@@ -40,7 +40,7 @@ def test_killed_split_is_finished_by_next_engine(tmp_path: Path) -> None:
     campaigns.hand_in(setup, DIVERGES)
     assert start_engine(setup, KOPT_FAILPOINT="second-try.begun").wait(120) == -signal.SIGKILL
     [(kind, why)] = decisions(setup)
-    assert kind == "split" and why.endswith("tried again for the classes that gain")
+    assert kind == "split" and why.endswith("retried for the classes that gain")
     assert campaigns.run(setup).error is None
     made = decisions(setup)
     assert [kind for kind, _ in made] == ["split", "keep"], made

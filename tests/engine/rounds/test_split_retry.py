@@ -14,7 +14,7 @@ from engine.split.languages import conditions
 from engine.split.languages.c_language import C
 from engine.split.merge import merge
 from engine.task import RepairRequest, SplitRequest, Task
-from engine.workers.kernel_split import SplitWorker, split_off
+from engine.workers.kernel_split import SplitWorker, split_by_candidate
 from harness.errors import Refused
 from tests.support import kernel_split_case, split_case
 from tests.support.divergent_candidate import TASK, entry, verdict
@@ -106,21 +106,21 @@ EXPECTED_CONDITIONS = {
 def test_condition_is_derived_from_class_names(name: str) -> None:
     faster, slower, others, wanted = EXPECTED_CONDITIONS[name]
     given = SplitRequest(candidate="c1", tree="", faster=faster, slower=slower, others=others)
-    _, condition = split_off(OLD, WIDE, given, split_case.TARGET)
+    _, condition = split_by_candidate(OLD, WIDE, given, split_case.TARGET)
     assert str(condition) == wanted
 
 
 def test_indistinguishable_classes_are_not_split() -> None:
     given = SplitRequest(candidate="c1", tree="", faster=("tall",), slower=("wide",))
     with pytest.raises(Refused, match="no condition on a parameter tells tall from wide"):
-        split_off(OLD, WIDE, given, split_case.TARGET)
+        split_by_candidate(OLD, WIDE, given, split_case.TARGET)
 
 
 def test_kernel_classes_are_distinguished_by_sizes() -> None:
     old = kernel_split_case.KERNEL
     given = SplitRequest(candidate="c1", tree="", faster=("large",), slower=("small",))
-    text, condition = split_off(old, old.replace("TILE 64", "TILE 4096"), given,
-                                kernel_split_case.TARGET)
+    text, condition = split_by_candidate(old, old.replace("TILE 64", "TILE 4096"), given,
+                                         kernel_split_case.TARGET)
     assert str(condition) == "n >= 40000" and len(C().read(text)[1]) == 1
 
 
@@ -150,7 +150,7 @@ AGAIN = {
 @pytest.mark.parametrize("name", AGAIN)
 def test_divergent_candidate_is_given_to_split(name: str) -> None:
     task, found, paths, wanted = AGAIN[name]
-    again = split_retry.again(task, entry(*paths), Path("/t"), found, "total.c")
+    again = split_retry.next_split(task, entry(*paths), Path("/t"), found, "total.c")
     assert (again is not None) == wanted
     if again is not None:
         assert again.split == SplitRequest(candidate="c1", tree="/t", faster=("a",), slower=("b",),
@@ -159,5 +159,5 @@ def test_divergent_candidate_is_given_to_split(name: str) -> None:
         mended = msgspec.structs.replace(task, repair=RepairRequest(
             attempt=1, of=3, candidate="c0", tree="/wrong", changed=("total.c",), deleted=(),
             complaint="it was wrong"))  # a repair's task does not reach the split
-        assert split_retry.again(mended, entry(*paths), Path("/t"), found, "total.c") == again
-        assert split_retry.again(again, entry(*paths), Path("/t"), found, "total.c") is None
+        assert split_retry.next_split(mended, entry(*paths), Path("/t"), found, "total.c") == again
+        assert split_retry.next_split(again, entry(*paths), Path("/t"), found, "total.c") is None

@@ -240,8 +240,8 @@ def test_end_of_campaign_fits_before_deadline(
     meter = SpendingMeter(book, clock=clock)
     with campaigns.reading(setup) as reader:
         context = cast(EngineContext, SimpleNamespace(setup=setup, reader=reader))
-        late = Planner(context, meter).late()
-        while not late(flying, found):
+        reason_to_end = Planner(context, meter).workers_deadline()
+        while not reason_to_end(flying, found):
             clock.now += 0.5
     gains = found + -(-flying // 2)
     clock.now += ENDING_S + -(-flying // cards) * took["verify"]

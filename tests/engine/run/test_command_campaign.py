@@ -49,14 +49,14 @@ def test_gain_is_kept_and_slower_wrong_or_forbidden_changes_are_not(tmp_path: Pa
     assert ended.state == "finished", ended.reason
     assert 1.2 < (ended.speedup or 0.0) < 1.3
     states = {c.hypothesis: (c.state, c.reason) for c in candidates(setup)}
-    assert states["handed in: faster.patch"][0] == "kept"
-    assert states["handed in: outside.patch"][1] == "README.md is named by no edit glob"
+    assert states["submitted: faster.patch"][0] == "kept"
+    assert states["submitted: outside.patch"][1] == "README.md is named by no edit glob"
     with reading(setup) as reader:
         kinds = {d.candidate: d.kind for d in reader.decisions(setup.id)}
         verdicts = [v.decode() for v in reader.verdicts(setup.id)]
     by_name = {c.hypothesis: kinds[c.id] for c in candidates(setup)}
-    assert by_name["handed in: slower.patch"] == "regression"
-    assert by_name["handed in: wrong.patch"] == "reject"
+    assert by_name["submitted: slower.patch"] == "regression"
+    assert by_name["submitted: wrong.patch"] == "reject"
     assert {v.latency_kind for v in verdicts if v.correct} == {"reported"}
     program = next(v for v in verdicts if v.rows and v.rows[0].config_class == whole_program.CLASS)
     assert abs((program.speedup or 0.0) - 1200 / 1140) < 1e-6 and program.rows[0].pairs == 3

@@ -119,9 +119,10 @@ class Hour:
                            tick_s=0.0)
         self._busy = busy
 
-    def _look(self, device: Device, *, just_left: bool, near: StrangerDetector | None) -> str:
+    def _look(self, device: Device, *, just_left: bool,
+              stranger_detector: StrangerDetector | None) -> str:
         self.looks.append((device.id, self.now))
-        self.beside.append(near is not None)
+        self.beside.append(stranger_detector is not None)
         return self._busy(device.id, self.now)
 
     def wait(self, text: str) -> None:
@@ -146,7 +147,7 @@ def test_wait_shows_a_countdown() -> None:
                             "cuda:0: 50 % in use")
     assert hour.told[75].startswith("no idle GPU, looks again in 8:45 min, gives up in 58:45 min")
     assert [n.text for n in hour.news] == [
-        "not used: 50 % in use; looked at again in 10:00 min", "idle again: back in the pool"]
+        "not used: 50 % in use; checked again in 10:00 min", "idle again: back in the pool"]
 
 
 def test_waiting_limit_restarts_after_an_idle_card() -> None:
@@ -215,7 +216,7 @@ def test_only_stranger_or_fault_closes_a_card_in_use() -> None:
     stranger = DeviceProcess(pid=os.getppid(), name="train")
 
     def look(now: DeviceState) -> str:
-        return gate.look(one, near=near, pause=lambda _: None, state=lambda _: now)
+        return gate.look(one, stranger_detector=near, pause=lambda _: None, state=lambda _: now)
 
     with tenants.registered(one.lock_name):
         near = StrangerDetector(one.lock_name)
@@ -358,8 +359,9 @@ def test_each_card_of_a_joined_device_is_checked() -> None:
     pair = join_cards([card(0), card(1)])
     asked: dict[str, bool] = {}
 
-    def look(one: Device, *, just_left: bool, near: StrangerDetector | None) -> str:
-        asked[one.id] = near is not None
+    def look(one: Device, *, just_left: bool,
+             stranger_detector: StrangerDetector | None) -> str:
+        asked[one.id] = stranger_detector is not None
         return ""
 
     fleet = Fleet([(pair, WarmStart(None))], retry_s=1.0, limit_s=1.0, look=look)
@@ -511,7 +513,7 @@ def test_cancelled_work_gives_no_answer(tmp_path: Path) -> None:
     context = EngineContext(setup, writer, lease.acquire(writer, setup.id), stop)
     try:
         with pytest.raises(CampaignStopped):
-            context.aside(stop.set)
+            context.run_in_thread(stop.set)
     finally:
         context.close()
         writer.close()

@@ -65,7 +65,7 @@ def test_killed_run_costs_no_gain(tmp_path: Path) -> None:
         engine.join(200)
     assert campaigns.campaign(setup).state == "finished", campaigns.campaign(setup).reason
     [kept] = campaigns.candidates(setup, "kept")
-    assert kept.hypothesis == "handed in: gain.patch"
+    assert kept.hypothesis == "submitted: gain.patch"
     with campaigns.reading(setup) as reader:
         notes = "".join(str(row.body) for row in reader.verdicts(setup.id))
     for side in ("incumbent", "candidate"):

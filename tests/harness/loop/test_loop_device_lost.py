@@ -36,7 +36,8 @@ class Loops:
                                     index=i), WarmStart(None)) for i in range(2)],
                            retry_s=600.0, limit_s=3600.0, look=self._look, news=self.news.append)
 
-    def _look(self, device: Device, *, just_left: bool, near: StrangerDetector | None) -> str:
+    def _look(self, device: Device, *, just_left: bool,
+              stranger_detector: StrangerDetector | None) -> str:
         self.looks.append(device.id)
         return "GPU is lost" if device.id in self.dead else ""
 
