@@ -1,6 +1,6 @@
 """`execution_mode: workspace`: a campaign runs on a minimal copy of the project.
 
-The copy has the kernel, the files beside it, and what measures and tests it. It is a repository of
+The copy has the kernel, the files next to it, and what measures and tests it. It is a repository of
 its own in the campaign's folder, which records the commit it came from. Its commit has the same
 entries as the project's, submodules and LFS files included, so that checkouts get their contents as
 in any project. Paths are the project's, so that the kernel's patch applies there.
@@ -50,11 +50,11 @@ def files_to_copy(manifest: Manifest, task: Target | CommandTarget, files: Itera
     paths = tuple(files)
     globs = (*manifest.edit, *manifest.frozen, *manifest.extract)
     named = {task.source, *_measuring(manifest, task, paths)}
-    beside = str(PurePosixPath(task.source).parent) if task.source else "-"
+    kernel_folder = str(PurePosixPath(task.source).parent) if task.source else "-"
     selected = {path for path in paths if path in named or matches(path, globs)
                 or (path.partition("/")[0] in FOLDERS and ("/" in path or path in modules))
-                or (beside != "." and str(PurePosixPath(path).parent) == beside)
-                or (beside == "." and "/" not in path)
+                or (kernel_folder != "." and str(PurePosixPath(path).parent) == kernel_folder)
+                or (kernel_folder == "." and "/" not in path)
                 or (path in modules and _reached(path, manifest))}
     selected |= {str(folder / name) for path in selected
                  for folder in PurePosixPath(path).parents for name in OF_GIT}
@@ -111,7 +111,7 @@ def commit_copy(project: Project, paths: Iterable[str], folder: Path) -> Project
 
 
 def complete(copied: Project, clone: Clone) -> None:
-    """Write into the copy what its commit only points at, from a clone that has it."""
+    """Write into the copy what its commit only points at, from a clone that contains it."""
     submodules.fill(clone, copied.head, copied.path)
     lfs.fill(clone, copied.head, copied.path)
 

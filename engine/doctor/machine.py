@@ -43,13 +43,13 @@ def space(workspace: Path) -> MachineCheck:
         return MachineCheck("workspace", "missing", f"{folder} is not writable",
                             "name another with --workspace or KOPT_WORKSPACE")
     free = shutil.disk_usage(folder).free
-    found = f"{workspace}, {free / GIB:.1f} GiB free"
+    facts = f"{workspace}, {free / GIB:.1f} GiB free"
     if free < SPACE_NEEDED:
-        return MachineCheck("workspace", "missing", found, "free some space, or name another")
+        return MachineCheck("workspace", "missing", facts, "free some space, or name another")
     if free < SPACE_WANTED:
-        return MachineCheck("workspace", "warn", found,
+        return MachineCheck("workspace", "warn", facts,
                             "a long campaign may fill the disk: kopt prune removes old checkouts")
-    return MachineCheck("workspace", "ok", found)
+    return MachineCheck("workspace", "ok", facts)
 
 
 def locks() -> MachineCheck:
@@ -65,16 +65,16 @@ def locks() -> MachineCheck:
 def cards(devices: list[Device], problems: list[str]) -> Iterator[MachineCheck]:
     """Yield one check per device, and one per GPU vendor whose driver could not be queried."""
     for device, state in zip(devices, inventory.states(devices), strict=True):
-        found = f"{device.name}, {device.arch}"
+        name = f"{device.name}, {device.arch}"
         if device.kind == "cpu":
-            yield MachineCheck("cpu", "ok", f"{found}, {device.cores} cores allowed")
+            yield MachineCheck("cpu", "ok", f"{name}, {device.cores} cores allowed")
         elif device.unusable:
-            yield MachineCheck(device.id, "warn", f"{found}: {device.unusable}")
+            yield MachineCheck(device.id, "warn", f"{name}: {device.unusable}")
         elif state.problem:
-            yield MachineCheck(device.id, "warn", f"{found}: {state.problem}")
+            yield MachineCheck(device.id, "warn", f"{name}: {state.problem}")
         else:
             yield MachineCheck(device.id, "note" if device.note else "ok",
-                               f"{found}{': ' if device.note else ''}{device.note}")
+                               f"{name}{': ' if device.note else ''}{device.note}")
     for problem in problems:
         yield MachineCheck("gpu", "warn", problem, "check the driver")
     if not problems and all(device.kind == "cpu" for device in devices):
@@ -95,13 +95,13 @@ def visibility() -> MachineCheck:
 def load(cores: int) -> MachineCheck:
     """Check for other running processes: on a busy CPU timings take longer and are less precise."""
     running = os.getloadavg()[0]
-    found = f"{running:.1f} processes running on {cores} cores"
+    facts = f"{running:.1f} processes running on {cores} cores"
     governor = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
     with contextlib.suppress(OSError):  # virtual machines and containers have none
-        found += f", governor {governor.read_text().strip()}"
+        facts += f", governor {governor.read_text().strip()}"
     if running > cores:
-        return MachineCheck("load", "warn", found, "CPU measurements will be noisy")
-    return MachineCheck("load", "ok", found)
+        return MachineCheck("load", "warn", facts, "CPU measurements will be noisy")
+    return MachineCheck("load", "ok", facts)
 
 
 def limits() -> MachineCheck:
@@ -109,7 +109,7 @@ def limits() -> MachineCheck:
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     processes, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     most = "unlimited" if processes == resource.RLIM_INFINITY else str(processes)
-    found = f"{files} open files, {most} processes"
+    facts = f"{files} open files, {most} processes"
     if files < FILES_WANTED:
-        return MachineCheck("limits", "warn", found, f"ulimit -n {FILES_WANTED}")
-    return MachineCheck("limits", "ok", found)
+        return MachineCheck("limits", "warn", facts, f"ulimit -n {FILES_WANTED}")
+    return MachineCheck("limits", "ok", facts)

@@ -34,9 +34,9 @@ def checks() -> Iterator[MachineCheck]:
 def namespaces() -> MachineCheck:
     """Try to create a user namespace, which confines a worker to its part of the file system."""
     try:
-        done = subprocess.run([sys.executable, "-I", "-c", UNSHARE], check=False, timeout=10,
+        process = subprocess.run([sys.executable, "-I", "-c", UNSHARE], check=False, timeout=10,
                               capture_output=True)
-        allowed = done.returncode == 0
+        allowed = process.returncode == 0
     except (OSError, subprocess.TimeoutExpired):
         allowed = False
     bubblewrap = "bubblewrap installed" if shutil.which("bwrap") else "no bubblewrap"
@@ -49,10 +49,10 @@ def namespaces() -> MachineCheck:
 def container() -> MachineCheck:
     """Look for a container and for limits on cores, memory and processes."""
     inside = containers.inside()
-    found = [f"in a container ({', '.join(inside)})"] if inside else []
-    found += filter(None, (_cpu_limit(), _memory_limit(), _process_limit()))
-    return MachineCheck("container", "note" if found else "ok",
-                        ", ".join(found) or "none, and no control-group limits",
+    facts = [f"in a container ({', '.join(inside)})"] if inside else []
+    facts += filter(None, (_cpu_limit(), _memory_limit(), _process_limit()))
+    return MachineCheck("container", "note" if facts else "ok",
+                        ", ".join(facts) or "none, and no control-group limits",
                         "a campaign ends with the container; its results survive if the "
                         "workspace does" if inside else "")
 

@@ -33,24 +33,24 @@ class DivergentCandidate(msgspec.Struct, frozen=True, kw_only=True):
 
 def of(past: CampaignHistory) -> tuple[DivergentCandidate, ...]:
     """Return the candidates on the current best that need a split, the newest first."""
-    found: dict[str, DivergentCandidate] = {}
+    divergent: dict[str, DivergentCandidate] = {}
     for decision in reversed(past.decisions):
         candidate = past.candidates.get(decision.candidate)
         row = past.verdicts.get(decision.verdict or 0)
         if candidate is None or row is None or candidate.base_commit != past.best \
                 or decision.actor != "engine" or decision.kind in ("ask", "keep") \
-                or candidate.id in found or len(found) == MOST:
+                or candidate.id in divergent or len(divergent) == MOST:
             continue
         if judge.needs_split(verdict := row.decode()):
-            found[candidate.id] = DivergentCandidate(
+            divergent[candidate.id] = DivergentCandidate(
                 round=decision.round, hypothesis=candidate.hypothesis,
                 faster=_classes(verdict, "faster"), slower=_classes(verdict, "slower"))
-    return tuple(found.values())
+    return tuple(divergent.values())
 
 
 def brief(candidates: Sequence[DivergentCandidate]) -> str:
     """Return the candidates for an agent's prompt, as Markdown; "" if there are none."""
-    return "\n".join([HEAD, *(f"- {_line(found)}" for found in candidates), ""]) \
+    return "\n".join([HEAD, *(f"- {_line(candidate)}" for candidate in candidates), ""]) \
         if candidates else ""
 
 

@@ -57,7 +57,7 @@ Splits = Mapping[str, tuple[KernelSplit, ...]]
 
 def of(past: CampaignHistory, kernel: Callable[[str], Mapping[str, bytes]]) -> Splits:
     """Return the splits of all keeps; `kernel` returns a commit's source files by name."""
-    found: dict[str, tuple[KernelSplit, ...]] = {}
+    changed: dict[str, tuple[KernelSplit, ...]] = {}
     keeps = [keep.commit for keep in past.keeps]
     classes = _classes(past)
     splits = {commit: _of_commit(kernel(commit), classes)
@@ -66,8 +66,8 @@ def of(past: CampaignHistory, kernel: Callable[[str], Mapping[str, bytes]]) -> S
         before = next((earlier for earlier in reversed(keeps[:number])
                        if past.was_in_place(earlier, commit)), past.base)
         if splits[commit] and splits[commit] != splits[before]:
-            found[commit] = splits[commit]
-    return found
+            changed[commit] = splits[commit]
+    return changed
 
 
 def _classes(past: CampaignHistory) -> list[str]:

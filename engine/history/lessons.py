@@ -44,8 +44,8 @@ def of(past: CampaignHistory, *, accepted: bool = False) -> tuple[Lesson, ...]:
     """
     gains = _gains(past, [keep for keep in past.standing if not past.fails(keep.commit)
                           and (past.accepted(keep.commit) or not accepted)])
-    found = sorted([*gains, *_rejects(past)], key=lambda lesson: lesson.at)
-    return tuple({lesson.key: lesson for lesson in reversed(found)}.values())[::-1]
+    lessons = sorted([*gains, *_rejects(past)], key=lambda lesson: lesson.at)
+    return tuple({lesson.key: lesson for lesson in reversed(lessons)}.values())[::-1]
 
 
 def category(reason: str) -> str:

@@ -83,11 +83,11 @@ class Reader:
         """Return the candidate whose id starts so; raises InputError for none or several."""
         where, parameters = "WHERE substr(id, 1, ?) = ?", (len(id_prefix), id_prefix)
         if campaign is None:
-            found = self._all(Candidate, where, *parameters)
+            candidates = self._all(Candidate, where, *parameters)
         else:
-            found = self._all(Candidate, f"{where} AND campaign = ?", *parameters, campaign)
-        exact = [candidate for candidate in found if candidate.id == id_prefix]
-        matches = exact or found
+            candidates = self._all(Candidate, f"{where} AND campaign = ?", *parameters, campaign)
+        exact = [candidate for candidate in candidates if candidate.id == id_prefix]
+        matches = exact or candidates
         if not id_prefix or not matches:
             raise InputError(f"no candidate {id_prefix!r}", where=campaign or str(self.path),
                              fix="`kopt show` lists them")
@@ -185,8 +185,8 @@ class Reader:
             return fetch(connection, record, rest, values)
 
     def _one(self, record: type[Record], rest: str, *values: Value) -> Record | None:
-        found = self._all(record, f"{rest} LIMIT 1", *values)
-        return found[0] if found else None
+        records = self._all(record, f"{rest} LIMIT 1", *values)
+        return records[0] if records else None
 
     def _open(self) -> sqlite3.Connection | None:
         """Return the connection, opened again if the file appeared, vanished or was replaced."""

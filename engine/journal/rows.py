@@ -68,13 +68,13 @@ def fetch(
 ) -> list[Record]:
     """Run the query of `select` and return its records."""
     decoders = _decoders(record)
-    found = []
+    records = []
     for row in connection.execute(select(record, rest), tuple(values)):
         fields = dict(row)
         for name, decode in decoders.items():
             fields[name] = decode(fields[name])
-        found.append(msgspec.convert(fields, record))
-    return found
+        records.append(msgspec.convert(fields, record))
+    return records
 
 
 def insert(record: msgspec.Struct, *, verb: str = "INSERT", without: str = "") -> str:
@@ -134,11 +134,11 @@ def _clipped(value: object) -> object:
 @functools.cache
 def _decoders(record: type[msgspec.Struct]) -> Mapping[str, Callable[[typing.Any], object]]:
     """Return how to decode the columns that SQLite does not return as their field's type."""
-    found: dict[str, Callable[[typing.Any], object]] = {}
+    decoders: dict[str, Callable[[typing.Any], object]] = {}
     for field in msgspec.structs.fields(record):
         if field.type is bool:
-            found[field.name] = bool
+            decoders[field.name] = bool
         elif typing.get_origin(field.type) in (tuple, dict) or (
                 isinstance(field.type, type) and issubclass(field.type, msgspec.Struct)):
-            found[field.name] = json.loads
-    return found
+            decoders[field.name] = json.loads
+    return decoders

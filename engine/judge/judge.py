@@ -105,7 +105,7 @@ def needs_split(verdict: Verdict) -> bool:
     significant gain over all classes, and a split is the only way to keep what it brings. The
     split decisions in recorded journals were made with this threshold.
     """
-    clean = verdict.correct and not any(found.severity == "reject" for found in verdict.audit)
+    clean = verdict.correct and not any(finding.severity == "reject" for finding in verdict.audit)
     return clean and {"faster", "slower"} <= {row.outcome for row in verdict.rows}
 
 

@@ -161,7 +161,7 @@ class Manifest(_Part, frozen=True, kw_only=True):
     execution_mode: Literal["repo", "workspace"] = "repo"
     """Work on a clone of the project, or on a copy of the files that the kernel needs."""
     extract: tuple[str, ...] = ()
-    """Globs of further files for such a copy, beside the kernel's folder, tests and benchmarks."""
+    """Globs of further files for such a copy, besides the kernel's folder, tests and benchmarks."""
     kernel_source: str = ""
     test_command: str = ""
     """Runs on each candidate before it is timed."""

@@ -109,8 +109,8 @@ def _ranked(campaign: str, round: int,
 
 def _of_rows(target: Target, rows: Sequence[Row], reach: Roofline | None,
              knobs: Sequence[Knob]) -> list[TunableBottleneck]:
-    found = [_of_row(target, row, reach, knobs) for row in rows]
-    return sorted(found, key=lambda tunable: tunable.bottleneck.value or 0.0)
+    bottlenecks = [_of_row(target, row, reach, knobs) for row in rows]
+    return sorted(bottlenecks, key=lambda tunable: tunable.bottleneck.value or 0.0)
 
 
 def _of_row(target: Target, row: Row, reach: Roofline | None,

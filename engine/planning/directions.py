@@ -45,8 +45,8 @@ class SearchDirection(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def hypothesis(self) -> str:
-        found = self.tunable.bottleneck
-        return f"{' and '.join(self.knobs)} against {found.limiter}: {found.advice}"
+        bottleneck = self.tunable.bottleneck
+        return f"{' and '.join(self.knobs)} against {bottleneck.limiter}: {bottleneck.advice}"
 
 
 def new(bottlenecks: Sequence[TunableBottleneck], tried: TriedDirections,
@@ -60,13 +60,13 @@ def new(bottlenecks: Sequence[TunableBottleneck], tried: TriedDirections,
     ordered = sorted(bottlenecks, key=lambda tunable: tunable.bottleneck.limiter in COARSE) \
         if depth == "instructions" else list(bottlenecks)
     columns = [list(_directions(tunable, depth)) for tunable in ordered]
-    found: list[SearchDirection] = []
+    directions: list[SearchDirection] = []
     for row in range(max(map(len, columns), default=0)):
         for column in columns:
             if row < len(column) and (moved := frozenset(column[row].knobs)) not in seen:
                 seen.add(moved)
-                found.append(column[row])
-    return found
+                directions.append(column[row])
+    return directions
 
 
 def _directions(tunable: TunableBottleneck, depth: Depth) -> Iterator[SearchDirection]:

@@ -88,7 +88,7 @@ class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
 
     def scope(self, tunable: TunableBottleneck | None) -> str:
         """Return the class that work on a bottleneck is about, GLOBAL unless there are several."""
-        classes = {one.bottleneck.config_class for one in self.bottlenecks} - {""}
+        classes = {tunable.bottleneck.config_class for tunable in self.bottlenecks} - {""}
         own = "" if tunable is None or len(classes) < 2 else tunable.bottleneck.config_class
         return own or GLOBAL
 

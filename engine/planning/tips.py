@@ -62,27 +62,27 @@ def read(file: Path) -> tuple[tuple[str, ...], int]:
     return tuple(texts[-MOST:]), max(0, len(texts) - MOST)
 
 
-def append(file: Path, found: Sequence[Lesson], manifest: Manifest) -> list[Lesson]:
+def append(file: Path, candidates: Sequence[Lesson], manifest: Manifest) -> list[Lesson]:
     """Append the lessons that the file lacks and return them; several processes may do so at once.
 
     Raises OSError if the file cannot be written, or is locked for LOCK_S seconds.
     """
-    if not found:
+    if not candidates:
         return []
     file.parent.mkdir(parents=True, exist_ok=True)
     fd = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         _lock(fd, file)
         size = os.fstat(fd).st_size
-        before = _all(fd, size)
-        known = set(_MARK.findall(before.decode(errors="replace")))
-        new = [lesson for lesson in found if lesson.key not in known]
+        text_before = _all(fd, size)
+        known = set(_MARK.findall(text_before.decode(errors="replace")))
+        new = [lesson for lesson in candidates if lesson.key not in known]
         if not new:
             return []
         head = "" if size else HEAD.format(
             op=line(manifest.target_op), backend=line(manifest.target_backend),
             gpu=line(manifest.target_gpu))
-        torn = "\n" if size and not before.endswith(b"\n") else ""
+        torn = "\n" if size and not text_before.endswith(b"\n") else ""
         data = (head + torn + "".join(map(_markdown, new))).encode(errors="replace")
         if os.write(fd, data) < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))

@@ -40,8 +40,8 @@ def lines(view: JournalView, at: float, stop: StopRecord) -> Iterator[str]:
 
 def next_steps(view: JournalView, past: CampaignHistory, heading: str) -> Iterator[str]:
     """Yield a section on what to try next, if there is anything."""
-    if found := ideas(view, past):
-        yield from (heading, "", *numbered([line(idea) for idea in found]), "")
+    if texts := ideas(view, past):
+        yield from (heading, "", *numbered([line(idea) for idea in texts]), "")
 
 
 def ideas(view: JournalView, past: CampaignHistory) -> list[str]:
@@ -49,13 +49,14 @@ def ideas(view: JournalView, past: CampaignHistory) -> list[str]:
     last = past.attempts[-1].n if past.attempts else 1
     directions = [review.directions for n, review in view.reviews.items() if n <= last][-1:]
     tried = {candidate.hypothesis for candidate in past.candidates.values()}
-    found = [text for texts in directions for text in texts
+    steps = [text for texts in directions for text in texts
              if not any(text in hypothesis for hypothesis in tried)]
     rounds = [n for n in view.bottlenecks if n <= last and view.bottlenecks[n]]
-    found += [f"{own.limiter}{' in ' + own.config_class if own.config_class else ''}"
-              f"{_at(own.metric, own.value)}: "
-              f"{own.advice}" for n in rounds[-1:] for own in view.bottlenecks[n]]
-    return found[:NEXT_STEPS]
+    steps += [f"{bottleneck.limiter}"
+              f"{' in ' + bottleneck.config_class if bottleneck.config_class else ''}"
+              f"{_at(bottleneck.metric, bottleneck.value)}: {bottleneck.advice}"
+              for n in rounds[-1:] for bottleneck in view.bottlenecks[n]]
+    return steps[:NEXT_STEPS]
 
 
 def _at(metric: str, value: float | None) -> str:

@@ -72,8 +72,8 @@ def before(row: Row) -> float | None:
 
 def kernel(view: JournalView, n: int, verdict: Verdict) -> str:
     """Return the kernel that a verdict of round `n` is about: the profiler's, else the hottest."""
-    profiled = [found[1] for evidence in verdict.evidence
-                if evidence.kind == "kernels" and (found := _PROFILED.search(evidence.detail))]
+    profiled = [match[1] for evidence in verdict.evidence
+                if evidence.kind == "kernels" and (match := _PROFILED.search(evidence.detail))]
     nearest = sorted(view.bottlenecks, key=lambda number: (number > n, abs(number - n)))
     hottest = [bottleneck.kernel for number in nearest
                for bottleneck in view.bottlenecks[number] if bottleneck.kernel]

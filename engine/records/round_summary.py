@@ -116,16 +116,16 @@ def _changes(view: JournalView, round: Round) -> list[str]:
 
 
 def _results(view: JournalView, round: Round) -> Iterator[str]:
-    found = shown(view, round)
+    shown_verdict = shown(view, round)
     yield from ("## Results", "")
     yield f"- measured by: {line(view.measured_by)}"
     if view.commands.quick:
         yield f"- quick command: {line(view.commands.quick)}"
     yield f"- tested by: {line(view.commands.tested_by)}"
-    if found is None:
+    if shown_verdict is None:
         yield from ("- nothing was measured", "")
         return
-    row, verdict = found
+    row, verdict = shown_verdict
     name = "the baseline" if row is None else f"candidate {row.candidate[:12]}"
     yield f"- shown: {name}, on {line(verdict.device) or 'a device without a name'}"
     yield f"- correct: {_correct(verdict)}"

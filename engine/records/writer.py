@@ -58,13 +58,13 @@ class Records:
         trials_tsv.append(self.folder.results, rows)
 
     def verdict(self, round: int, judged: JudgedCandidate) -> None:
-        """Store a verdict beside its candidate."""
+        """Store a verdict in its candidate's folder."""
         folder = self._folder_of(round, judged.entry.candidate.slot)
         _write(folder / f"{judged.entry.id}.verdict.json",
                _indented(msgspec.json.encode(judged.verdict)))
 
     def worker_log(self, round: int, slot: str) -> None:
-        """Move the log of a slot's worker beside its candidates."""
+        """Move the log of a slot's worker into its candidates' folder."""
         path = self.folder.path / "scratch" / slot / LOG
         if path.is_file() and not path.is_symlink():
             shutil.move(path, self._folder_of(round, slot) / LOG)
@@ -109,11 +109,11 @@ class Records:
             if candidate.round <= self._settled:
                 continue
             patch = self.folder.path / candidate.patch_path
-            beside = self._folder_of(candidate.round, candidate.slot)
+            candidate_folder = self._folder_of(candidate.round, candidate.slot)
             if patch.is_file():
-                _write(beside / f"{candidate.id}.patch", patch.read_bytes())
+                _write(candidate_folder / f"{candidate.id}.patch", patch.read_bytes())
             if row := newest.get(candidate.id):
-                _write(beside / f"{candidate.id}.verdict.json", _indented(row.body))
+                _write(candidate_folder / f"{candidate.id}.verdict.json", _indented(row.body))
 
     def _snapshot(self, round: Round, past: CampaignHistory) -> None:
         """Store the best kernel after a round: all files that candidates may change."""

@@ -74,7 +74,7 @@ class GuardedGit(git.Git):
         self.update_environment(**ENVIRONMENT)
 
     def start(self, arguments: Sequence[str], env: Mapping[str, str]) -> git.Git.AutoInterrupt:
-        """Start one git command with pipes; whoever drops the result ends the process."""
+        """Start one git command with pipes; the process ends when the result is dropped."""
         return self.execute(["git", *arguments], istream=subprocess.PIPE, as_process=True, env=env,
                             start_new_session=True)  # ctrl-c must not tear a commit in half
 

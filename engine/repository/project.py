@@ -38,25 +38,25 @@ def find(path: Path) -> Project:
     here = path.resolve()
     if not here.is_dir():
         raise InputError("no such folder", where=str(path), fix="set `project:`")
-    found = locate(here)
-    if found is None:
+    location = locate(here)
+    if location is None:
         raise InputError("the project is not a git repository", where=str(path), fix=(
             "run `git init && git add -A && git commit -m start` there"))
-    if found.work_tree is not None and found.work_tree != here:
-        raise InputError(f"the folder lies inside the repository {found.work_tree}",
-                         where=str(here), fix=(f"set `project: {found.work_tree}`, or run "
+    if location.work_tree is not None and location.work_tree != here:
+        raise InputError(f"the folder lies inside the repository {location.work_tree}",
+                         where=str(here), fix=(f"set `project: {location.work_tree}`, or run "
                                                "`git init` in the folder"))
-    git = Git(found.git_dir)
+    git = Git(location.git_dir)
     head = git.find("HEAD^{commit}")
     if not head:
         raise InputError("the project has no commit yet", where=str(path),
                          fix="run `git add -A && git commit -m start` there")
     ref = git.line("rev-parse", "--symbolic-full-name", "HEAD")
     return Project(
-        path=here, git_dir=found.git_dir, head=head,
+        path=here, git_dir=location.git_dir, head=head,
         branch=ref.removeprefix(HEADS) if ref.startswith(HEADS) else "",
         object_format=git.line("rev-parse", "--show-object-format"),
-        dirty=() if found.work_tree is None else _dirty(git, here),
+        dirty=() if location.work_tree is None else _dirty(git, here),
     )
 
 

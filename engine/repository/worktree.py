@@ -40,7 +40,7 @@ _CONFIG = """\
 
 
 def create(clone: Clone, path: Path, commit: str) -> None:
-    """Check a commit out into a fresh worktree, replacing whatever is there."""
+    """Check a commit out into a fresh worktree, replacing what is there."""
     remove(path)
     commit = clone.resolve(commit)
     path.mkdir(parents=True)
@@ -60,7 +60,7 @@ def create(clone: Clone, path: Path, commit: str) -> None:
 
 
 def remove(path: Path) -> None:
-    """Delete a worktree in whatever state; links out of it are not followed."""
+    """Delete a worktree in any state; links out of it are not followed."""
     if not file_copy.remove(path):
         raise EnvironmentFault("the worktree cannot be deleted", where=str(path),
                                fix="delete it by hand")

@@ -30,7 +30,7 @@ COPIES_PER_DEVICE = 4
 
 INTERVAL_S = 5.0
 IDLE_FACTOR = 20
-"""A look at the disk is followed by a pause of at least so many times its duration."""
+"""A look at the disk is followed by a pause of at least this many times its duration."""
 
 log = logging.getLogger("kopt.engine")
 
@@ -78,7 +78,7 @@ def trim(folder: Path, keep: Collection[str]) -> int:
 
 def make_room(folder: Path, *, base_tree: str, slots: int, cards: int = 1,
               keep: Collection[str] = (), limit_bytes: int | None = None) -> str:
-    """Ensure that a round of so many slots fits; return a line if much was deleted for it.
+    """Ensure that a round of `slots` slots fits; return a line if much was deleted for it.
 
     `limit_bytes` is what the campaign's folder may take. Raises EnvironmentFault, in one line, if
     a round needs more room than there is.

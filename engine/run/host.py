@@ -32,11 +32,11 @@ def spawn(workspace: Path, campaign: str, *, decide_only: bool = False) -> int:
     """
     reader = Reader(workspace)
     try:
-        found = reader.campaign(campaign)
-        if found is None:
+        row = reader.campaign(campaign)
+        if row is None:
             raise EnvironmentFault(f"no campaign {campaign!r}", where=str(workspace))
         before = reader.lease(campaign)
-        log = Path(found.path) / "logs" / "host.log"
+        log = Path(row.path) / "logs" / "host.log"
         log_begin = log.stat().st_size if log.exists() else 0
         process = _start(workspace, campaign, log, decide_only)
         epoch = before.epoch if before is not None else 0

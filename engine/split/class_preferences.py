@@ -66,9 +66,9 @@ def groups(result: LoopResult, usable: Sequence[str], margin: float, *,
     least = math.log1p(margin)
     preferences = _preferences(result, least)
     points = {rows.name: points_of(result.columns, rows, usable) for rows in result.classes}
-    found: list[ClassGroup] = []
+    chosen_groups: list[ClassGroup] = []
     left = dict(preferences)
-    while left and len(found) < MOST_GROUPS:
+    while left and len(chosen_groups) < MOST_GROUPS:
         contender = max({id(chosen): chosen for chosen, _ in left.values()}.values(),
                         key=lambda contender: _total_gain(contender, left, least))
         served = [name for name in left if _serves(contender, name, left[name][1], least)]
@@ -76,16 +76,16 @@ def groups(result: LoopResult, usable: Sequence[str], margin: float, *,
         for columns in ([column for column in usable if column in first], list(usable)):
             group = group or _group(contender, served, preferences, result, points, columns, least)
         if group is not None:
-            found.append(group)
+            chosen_groups.append(group)
         served = list(group.classes) if group is not None else served
         left = {name: preference for name, preference in left.items() if name not in served}
-    if preferences and not found:
+    if preferences and not chosen_groups:
         names = ", ".join(plain(name, 60) for name in list(preferences)[:3])
         raise Refused(
             f"{names} would be faster with knobs of their own, and no condition on a parameter "
             "tells them from the others",
-            fix="give the function the column that does as a whole number, under the same name")
-    return tuple(found)
+            fix="add an integer parameter named like a column that differs between these classes")
+    return tuple(chosen_groups)
 
 
 def _preferences(result: LoopResult, least: float) -> dict[str, tuple[Contender, ClassGain]]:

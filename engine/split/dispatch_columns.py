@@ -33,7 +33,7 @@ def columns(language: Language, source: str, names: Iterable[str],
     if not candidates:
         return {}
     largest = max(candidates, key=lambda entry: len(entry.columns))
-    aliases = {found[1]: found[2] for found in _ALIAS.finditer(source)}
+    aliases = {match[1]: match[2] for match in _ALIAS.finditer(source)}
     folded = {_folded(name): name for name in largest.columns}
     argument_of = {name: aliases.get(name) or folded.get(_folded(name), "") for name in names}
     argument_of = {name: argument for name, argument in argument_of.items()

@@ -111,7 +111,7 @@ def copied(language: Language, text: str, copies: Sequence[Item], name_of: Mappi
 
 def _with_names(text: str, name_of: Mapping[str, str]) -> str:
     """Return a text with its names replaced, also in its comments."""
-    return re.sub(r"[A-Za-z_]\w*", lambda found: name_of.get(found[0], found[0]), text)
+    return re.sub(r"[A-Za-z_]\w*", lambda match: name_of.get(match[0], match[0]), text)
 
 
 def new_names(names: set[str], suffix: str) -> dict[str, str]:
@@ -128,7 +128,7 @@ def stem(name: str) -> str:
 
 def free_suffix(names: Iterable[str]) -> str:
     """Return the first of `_v1`, `_v2`, … that no name ends with."""
-    used = {found[0] for name in names if (found := _SUFFIX.search(name))}
+    used = {match[0] for name in names if (match := _SUFFIX.search(name))}
     return next(f"_v{number}" for number in count(1) if f"_v{number}" not in used)
 
 

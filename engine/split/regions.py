@@ -21,13 +21,13 @@ def corners(name: str) -> tuple[Point, ...]:
     """Return every combination of the ends of a class's ranges; ignore columns of text."""
     ranges: dict[str, tuple[int, ...]] = {}
     for word in name.split():
-        if found := _VALUE.fullmatch(word):
-            ranges[found["column"]] = (int(found["value"]),)
-        elif found := _RANGE.fullmatch(word):
-            low = -FAR if found["low"] is None else int(found["low"]) + 1
-            ranges[found["column"]] = (low, int(found["high"]))
-        elif found := _ABOVE.fullmatch(word):
-            ranges[found["column"]] = (int(found["low"]) + 1, FAR)
+        if match := _VALUE.fullmatch(word):
+            ranges[match["column"]] = (int(match["value"]),)
+        elif match := _RANGE.fullmatch(word):
+            low = -FAR if match["low"] is None else int(match["low"]) + 1
+            ranges[match["column"]] = (low, int(match["high"]))
+        elif match := _ABOVE.fullmatch(word):
+            ranges[match["column"]] = (int(match["low"]) + 1, FAR)
     return tuple(dict(zip(ranges, values, strict=True))
                  for values in itertools.product(*ranges.values())) if ranges else ()
 

@@ -1,6 +1,6 @@
 """Writes variants of a kernel that are specialised by their knobs, and the dispatch to them.
 
-A variant copies and renames whatever depends on the knobs that it sets, the knobs included, so that
+A variant copies and renames all that depends on the knobs that it sets, the knobs included, so that
 a later search can move each variant's own. Everything else is shared. The existing kernel stays as
 it is, as the default.
 """

@@ -46,7 +46,7 @@ def watched(clone: Clone, commit: str, edit: Sequence[str], frozen: Sequence[str
     """Return the files to break, none where nothing needs proof.
 
     kopt itself loads a kernel's own `source`, by its path and its hash; an installed package may
-    still shadow the files beside it.
+    still shadow the files next to it.
     """
     return tuple(path for path in editable(clone.files(commit), edit, frozen) if path != source)
 

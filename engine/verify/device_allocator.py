@@ -122,6 +122,6 @@ class DeviceAllocator:
                    f"{countdown(left_s)}: {reasons}"
 
     def wait(self, seconds: float) -> None:
-        """Wait until something changes, for so many seconds at most."""
+        """Wait until something changes, for at most `seconds`."""
         with self._changed:
             self._changed.wait(seconds)

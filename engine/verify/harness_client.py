@@ -149,7 +149,7 @@ def _wait_for_runners() -> Iterator[int]:
         yield theirs
     finally:
         os.close(theirs)
-        select.select([ours], [], [], RUNNERS_END_S)  # end of file: nobody writes to it
+        select.select([ours], [], [], RUNNERS_END_S)  # end of file: no process writes to it
         os.close(ours)
 
 

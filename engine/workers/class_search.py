@@ -1,4 +1,4 @@
-"""Finds the best configuration of each config class, and measures these beside the common best."""
+"""Finds each config class's best configuration and measures it against the common best."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def search_classes(task: Task, bench: WorkerBench, tick: Tick,
         if own is not None and own.best != common.best and own.best not in configs:
             configs.append(own.best)
     contenders = tuple(_contenders(common, configs, bench, target, tick, cancel))
-    sizes_of = {one.name: sizes(target, one) for one in target.classes}
+    sizes_of = {config_class.name: sizes(target, config_class) for config_class in target.classes}
     columns = [name for name in next(iter(sizes_of.values()))
                if all(name in own for own in sizes_of.values())]
     return replace(common, columns=tuple(columns), contenders=contenders, classes=tuple(
@@ -68,7 +68,7 @@ def search_classes(task: Task, bench: WorkerBench, tick: Tick,
 
 def _contenders(common: LoopResult, configs: list[Config], bench: WorkerBench, target: Target,
                 tick: Tick, cancel: threading.Event) -> Iterator[Contender]:
-    """Yield the classes' configurations, and the source's own, measured beside the common best."""
+    """Yield the classes' configurations, and the source's own, measured with the common best."""
     own = common.trials[0].config if common.trials else common.best
     if own != common.best and own not in configs and configs:
         configs = [own, *configs]

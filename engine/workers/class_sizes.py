@@ -48,11 +48,11 @@ def entry_parameters(language: Language, source: str, target: Target) -> dict[st
                   if name in names), None)
     if entry is None or len(entry.arguments) != len(target.args):
         return {}
-    found: dict[str, str] = {}
+    expression_of: dict[str, str] = {}
     for arg, name in zip(target.args, entry.arguments, strict=True):
         dimensions = {size: f"{name}.shape[{place}]" for place, size in enumerate(arg.shape or ())
                       if isinstance(size, str) and size.isidentifier()}
         for size, word in ({arg.name: name} if arg.kind == "scalar" else dimensions).items():
             if language.takes(entry, [word]):
-                found.setdefault(size, word)
-    return found
+                expression_of.setdefault(size, word)
+    return expression_of

@@ -71,17 +71,17 @@ def split_by_knobs(source: str, result: LoopResult, target: Target | CommandTarg
     Raises Refused where the source cannot be split, InputError where it cannot be parsed.
     """
     language = language_of(target)
-    found = knobs.find(source, language=language.knobs)
+    declared = knobs.find(source, language=language.knobs)
     parameter_of = class_sizes.dispatch_parameters(
         language, source, target, class_preferences.numeric_columns(result),
-        [knob.name for knob in found])
+        [knob.name for knob in declared])
     if not parameter_of:
         raise Refused("no exported function takes a column of the benchmark as a whole number",
                       fix="give a parameter the name of its column, or add the comment "
                           "kopt: column NAME is PARAMETER")
     first = row_classes.columns(target.configs) if isinstance(target, CommandTarget) else ()
     groups = class_preferences.groups(result, list(parameter_of), MARGIN, first=first)
-    return specialise.split(source, groups, parameter_of, start=knobs.current(found),
+    return specialise.split(source, groups, parameter_of, start=knobs.current(declared),
                             language=language), groups
 
 

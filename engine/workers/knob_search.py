@@ -106,9 +106,9 @@ def best_so_far(bench: WorkerBench, trials: Sequence[Trial]) -> LoopResult | Non
     if best is None:
         return None
     source = knobs.read(Path(bench.worktree) / bench.target.source)
-    found = knobs.find(source, language=bench.target.language)
+    declared = knobs.find(source, language=bench.target.language)
     return LoopResult(best=best.config, log_ratio=best.log_ratio, trials=tuple(trials),
-                      space_size=of_knobs(found, tuple(best.config)).size,
+                      space_size=of_knobs(declared, tuple(best.config)).size,
                       source=knobs.apply(source, best.config, language=bench.target.language))
 
 

@@ -19,7 +19,7 @@ Your last change is correct, but not all config classes gain from it: {reason}
 {classes}
 The files of that change are in {folder}{deleted}; {here}.
 
-Keep the old kernel as the default. Write the changed kernel beside it under a name of its own, and
+Keep the old kernel as the default. Write the changed kernel next to it under a name of its own, and
 have the entry point dispatch on {columns}, so that only the classes that gain take the changed
 kernel. All classes are measured again: those must be faster, the others as fast as before.
 
@@ -58,6 +58,6 @@ def _classes(names: Iterable[str], target: Target | CommandTarget) -> str:
 
 def _columns(request: SplitRequest, target: Target | CommandTarget) -> str:
     """Return what tells the classes apart: the columns, or sizes, that all of them have."""
-    found = regions.shared([point for name in (*request.faster, *request.slower, *request.others)
+    columns = regions.shared([point for name in (*request.faster, *request.slower, *request.others)
                             for point in class_sizes.points(name, target)])
-    return plain(", ".join(found), 300) or "what tells these classes apart"
+    return plain(", ".join(columns), 300) or "what tells these classes apart"

@@ -57,14 +57,14 @@ def find(target: Target) -> list[Template]:
 
 def _read(path: Path) -> Template:
     text = path.read_text()
-    found = _SIGNATURE.match(text)
-    if found is None:
+    signature = _SIGNATURE.match(text)
+    if signature is None:
         raise ValueError(f"{path} does not begin with `// kopt: template OP(ARGUMENTS)`")
     parameters = []
-    for word in found["args"].split(","):
+    for word in signature["args"].split(","):
         name, dtype, *role = word.split()
         parameters.append((name, dtype, role[0] if role else "input"))
-    return Template(name=path.name.removesuffix(".c.in"), op=found["op"],
+    return Template(name=path.name.removesuffix(".c.in"), op=signature["op"],
                     parameters=tuple(parameters), text=text)
 
 

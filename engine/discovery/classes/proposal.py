@@ -78,13 +78,13 @@ def propose_classes(target: CommandTarget, readings: Sequence[TableReading], sou
     BrokenIncumbent.
     """
     rows = read_rows(target, readings)
-    found = strata.find_strata(rows.columns, rows.costs, others=rows.others, shares=rows.shares,
-                               is_timed=rows.is_timed, configs=target.configs)
-    chosen = representative.choose_rows(found.classes, rows.columns, rows.costs)
-    shapes = representative.row_cells(found.keys, rows.columns, chosen.rows) \
-        if quick_table is None else representative.shapes_of_table(found.keys, quick_table)
+    best = strata.find_strata(rows.columns, rows.costs, others=rows.others, shares=rows.shares,
+                              is_timed=rows.is_timed, configs=target.configs)
+    chosen = representative.choose_rows(best.classes, rows.columns, rows.costs)
+    shapes = representative.row_cells(best.keys, rows.columns, chosen.rows) \
+        if quick_table is None else representative.shapes_of_table(best.keys, quick_table)
     return ClassProposal(
-        strata=found, chosen=chosen, shapes=representative.manifest_shapes(shapes),
+        strata=best, chosen=chosen, shapes=representative.manifest_shapes(shapes),
         quick=quick_script.make_script(target, shapes, source),
         is_measured=quick_table is not None)
 
@@ -136,7 +136,7 @@ def _other_costs(row_cost: RowCost,
                  classified: Sequence[TableColumn]) -> Iterator[tuple[float, ...]]:
     """Yield the costs of other implementations, of the kind of the metrics.
 
-    Further columns of the measured implementation, such as a rate beside its time, say nothing new.
+    Further columns of the measured implementation, such as a rate, add no information.
     """
     bases = {metric.base for metric in row_cost.metrics}
     own = {metric_columns.implementation_of(metric.name) for metric in row_cost.metrics}

@@ -160,8 +160,8 @@ def benchmark_file(benchmark: str, files: Sequence[str]) -> str:
 
 def _options(source: str, keys: Sequence[str]) -> dict[str, str]:
     """Return the option of each column; empty unless every column has one of its name."""
-    known = {_plain_name(flag): flag for found in _OPTION.findall(source)
-             for flag in _FLAG.findall(found)}
+    known = {_plain_name(flag): flag for flags in _OPTION.findall(source)
+             for flag in _FLAG.findall(flags)}
     options = {key: known[_plain_name(key)] for key in keys if _plain_name(key) in known}
     return options if len(options) == len(keys) else {}
 

@@ -33,10 +33,10 @@ class RowSignal:
 
 @dataclass(frozen=True, kw_only=True)
 class RowSize:
-    """A size of each row; rows with equal `beside` differ in nothing else."""
+    """A size of each row; rows with equal `other_cells` differ in nothing else."""
 
     numbers: tuple[float, ...]
-    beside: tuple[Hashable, ...]
+    other_cells: tuple[Hashable, ...]
     prior: float = 1.0
 
 
@@ -56,31 +56,31 @@ def unexplained(signal: RowSignal, classes: Sequence[int]) -> tuple[float, int]:
     if not signal.work:
         return _around_means(signal.values, classes)
     sums: dict[int, list[float]] = {}
-    for x, y, one in zip(signal.work, signal.values, classes, strict=True):
-        kept = sums.setdefault(one, [0.0] * 6)
-        kept[0] += 1
-        kept[1] += x
-        kept[2] += y
-        kept[3] += x * x
-        kept[4] += x * y
-        kept[5] += y * y
-    total, taken = 0.0, 0
+    for x, y, class_index in zip(signal.work, signal.values, classes, strict=True):
+        moments = sums.setdefault(class_index, [0.0] * 6)
+        moments[0] += 1
+        moments[1] += x
+        moments[2] += y
+        moments[3] += x * x
+        moments[4] += x * y
+        moments[5] += y * y
+    total, parameters = 0.0, 0
     for n, x, y, xx, xy, yy in sums.values():
         square, both = xx - x * x / n, xy - x * y / n
         own = n >= OWN_LAW and square > 1e-9
         slope = both / square if own else 1.0
         total += max(0.0, yy - y * y / n - slope * (2 * both - slope * square))
-        taken += 2
-    return total, taken
+        parameters += 2
+    return total, parameters
 
 
-def partition_score(found: Sequence[RowSignal], classes: Sequence[int]) -> float:
+def partition_score(signals: Sequence[RowSignal], classes: Sequence[int]) -> float:
     """Return the score of a partition; smaller is better.
 
     A parameter costs more if fewer rows are left to support it.
     """
     n, total = len(classes), 0.0
-    for signal in found:
+    for signal in signals:
         left, numbers = unexplained(signal, classes)
         penalty = n / max(1, n - numbers - 1)
         total += signal.weight * (n * math.log(left / n + FLOOR**2)
@@ -88,11 +88,11 @@ def partition_score(found: Sequence[RowSignal], classes: Sequence[int]) -> float
     return total
 
 
-def explained_share(found: Sequence[RowSignal], classes: Sequence[int]) -> float:
+def explained_share(signals: Sequence[RowSignal], classes: Sequence[int]) -> float:
     """Return the share of the differences between rows that a partition explains."""
     one_class = [0] * len(classes)
     shares, weights = 0.0, 0.0
-    for signal in found:
+    for signal in signals:
         whole = unexplained(signal, one_class)[0]
         if whole / len(classes) <= FLOOR**2 / 4:
             continue
@@ -104,11 +104,11 @@ def explained_share(found: Sequence[RowSignal], classes: Sequence[int]) -> float
 
 def _around_means(values: Sequence[float], classes: Sequence[int]) -> tuple[float, int]:
     sums: dict[int, list[float]] = {}
-    for value, one in zip(values, classes, strict=True):
-        kept = sums.setdefault(one, [0.0, 0.0, 0.0])
-        kept[0] += 1
-        kept[1] += value
-        kept[2] += value * value
+    for value, class_index in zip(values, classes, strict=True):
+        moments = sums.setdefault(class_index, [0.0, 0.0, 0.0])
+        moments[0] += 1
+        moments[1] += value
+        moments[2] += value * value
     left = sum(max(0.0, squares - total * total / n) for n, total, squares in sums.values())
     return left, len(sums)
 
@@ -127,7 +127,7 @@ def _work(logs: Sequence[float], sizes: Sequence[RowSize]) -> tuple[float, ...]:
     fitted: list[list[float]] = []
     priors = []
     for size, column in zip(sizes, columns, strict=True):
-        powers = list(_powers(logs, column, size.beside))
+        powers = list(_powers(logs, column, size.other_cells))
         if len(powers) < max(3, len(logs) // 8):
             fitted.append(column)
             priors.append(size.prior)
@@ -136,15 +136,15 @@ def _work(logs: Sequence[float], sizes: Sequence[RowSize]) -> tuple[float, ...]:
         work = [sum_ + power * value for sum_, value in zip(work, column, strict=True)]
     left = _centred([log - sum_ for log, sum_ in zip(logs, work, strict=True)])
     pull = PRIOR / len(logs)
-    matrix = [[math.fsum(a * b for a, b in zip(one, other, strict=True)) for other in fitted]
-              for one in fitted]
-    right = [math.fsum(a * b for a, b in zip(one, left, strict=True)) for one in fitted]
+    matrix = [[math.fsum(a * b for a, b in zip(column, other, strict=True)) for other in fitted]
+              for column in fitted]
+    right = [math.fsum(a * b for a, b in zip(column, left, strict=True)) for column in fitted]
     for at in range(len(fitted)):
         right[at] += pull * priors[at] * matrix[at][at]
         matrix[at][at] *= 1 + pull
     for power, column in zip(_solved(matrix, right), fitted, strict=True):
-        kept = min(max(power, 0.0), MOST_POWER)
-        work = [sum_ + kept * value for sum_, value in zip(work, column, strict=True)]
+        bounded = min(max(power, 0.0), MOST_POWER)
+        work = [sum_ + bounded * value for sum_, value in zip(work, column, strict=True)]
     return tuple(work)
 
 
@@ -154,10 +154,10 @@ def _centred(values: Sequence[float]) -> list[float]:
 
 
 def _powers(logs: Sequence[float], column: Sequence[float],
-            beside: Sequence[Hashable]) -> Iterator[float]:
+            other_cells: Sequence[Hashable]) -> Iterator[float]:
     """Yield the power of a size between neighbouring rows that differ only in it."""
     alike: dict[Hashable, list[tuple[float, float]]] = {}
-    for log, value, key in zip(logs, column, beside, strict=True):
+    for log, value, key in zip(logs, column, other_cells, strict=True):
         alike.setdefault(key, []).append((value, log))
     for rows in alike.values():
         for (value, log), (larger, after) in pairwise(sorted(rows)):

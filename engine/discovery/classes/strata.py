@@ -92,29 +92,29 @@ def find_strata(table: Sequence[TableColumn], costs: Sequence[float], *,
     is_significant = bool(chosen)
     if not chosen and len(costs) > FEW_ROWS:
         chosen = _common(features, signals, len(costs))
-    found = tuple(configs) or tuple(dict.fromkeys(feature.entry for feature in chosen))
-    if not found:
-        found = keys if keys and len(costs) <= FEW_ROWS else (row_classes.ALL,)
+    columns_of_classes = tuple(configs) or tuple(dict.fromkeys(feature.entry for feature in chosen))
+    if not columns_of_classes:
+        columns_of_classes = keys if keys and len(costs) <= FEW_ROWS else (row_classes.ALL,)
     rows = [tuple(column.cells[row] for column in table) for row in range(len(costs))]
-    grouped = row_classes.group_rows(found, [column.name for column in table], rows)
+    grouped = row_classes.group_rows(columns_of_classes, [column.name for column in table], rows)
     share = _explained(signals, grouped)
     if configs:
         why = (f"from the manifest: {', '.join(configs)}; explains {share:.0%} of "
                f"{_behaviour(signals)}")
     else:
-        why = _why(chosen, found, signals, len(costs), share, len(grouped))
+        why = _why(chosen, columns_of_classes, signals, len(costs), share, len(grouped))
         if chosen and not is_significant:
             why += "; too few rows to be significant, but kernels are commonly specialised by it"
-    return Strata(configs=found, classes=_strata(grouped, shares or costs), explained=share,
-                  why=why, keys=keys)
+    return Strata(configs=columns_of_classes, classes=_strata(grouped, shares or costs),
+                  explained=share, why=why, keys=keys)
 
 
 def _sizes(table: Sequence[TableColumn], is_timed: bool) -> Iterator[RowSize]:
     for size in table:
         if size.role == "size":
-            beside = [column.cells for column in table
+            other_cells = [column.cells for column in table
                       if column.role in ("path", "size") and column is not size]
-            yield RowSize(numbers=size.numbers, beside=tuple(zip(*beside, strict=True)) or
+            yield RowSize(numbers=size.numbers, other_cells=tuple(zip(*other_cells, strict=True)) or
                           ((),) * len(size.numbers), prior=float(
                               is_timed and bool(columns.name_words(size.name) & columns.SIZES)))
 

@@ -28,25 +28,25 @@ LATER = {"configs": "found by the baseline", "target_gpu": "the device's"}
 """Parameters that a campaign fills in at its start."""
 
 
-def infer_parameters(project: Path, given: Mapping[str, str]) -> Parameters:
+def infer_parameters(project: Path, overrides: Mapping[str, str]) -> Parameters:
     """Return all parameters in the order they are shown; `given` values override inferred ones."""
-    found = _benchmark(project, given.get("benchmark_command", ""))
-    script = found.script if found else ""
+    detected = _benchmark(project, overrides.get("benchmark_command", ""))
+    script = detected.script if detected else ""
     kernel = kernel_source.find_kernel(project, script) if script else \
         kernel_source.KernelSource(files=())
-    guessed = guess_columns(found.columns, hint=" ".join(kernel.files)) if found else \
+    guessed = guess_columns(detected.columns, hint=" ".join(kernel.files)) if detected else \
         GuessedColumns(check="", metrics=(), implementations=())
     of_script = f"by {script}" if script else ""
-    has_quick = found and found.has_quick_option and not given.get("benchmark_command")
-    quick_command = f"{found.command} --quick" if found and has_quick else ""
+    has_quick = detected and detected.has_quick_option and not overrides.get("benchmark_command")
+    quick_command = f"{detected.command} --quick" if detected and has_quick else ""
     rows: list[tuple[str, str, str]] = [
         ("target_op", benchmark.op_name(script, kernel.files, project), "by the names of files"),
         ("target_backend", kernel.language.upper(), ""),
         ("target_lang", kernel.language, ""),
         ("target_gpu", "", ""),
         ("edit", ", ".join(kernel.files), f"loaded {of_script}" if script else ""),
-        ("benchmark_command", found.command if found else "", "it writes a CSV"),
-        ("csv", found.csv if found else "", f"written {of_script}"),
+        ("benchmark_command", detected.command if detected else "", "it writes a CSV"),
+        ("csv", detected.csv if detected else "", f"written {of_script}"),
         ("check", guessed.check, "a column that says right or wrong"),
         ("metrics", ", ".join(guessed.metrics), _metric_origin(guessed)),
         ("configs", "", "found in the baseline"),
@@ -66,10 +66,10 @@ def infer_parameters(project: Path, given: Mapping[str, str]) -> Parameters:
         ("approval", "flagged", "default"),
         ("device", "cpu" if kernel.language == "c" else "auto", "by the language"),
     ]
-    known = dict(parameters.make_parameters(rows))
+    inferred = dict(parameters.make_parameters(rows))
     for name, origin in LATER.items():
-        known[name] = replace(known[name], origin=origin)
-    return with_given(known, given)
+        inferred[name] = replace(inferred[name], origin=origin)
+    return with_given(inferred, overrides)
 
 
 def _with_primary(known: Parameters) -> Parameters:
@@ -95,9 +95,9 @@ def _metric_origin(guessed: GuessedColumns) -> str:
     return f"of {measured}; the table also has {', '.join(others)}"
 
 
-def with_given(known: Parameters, given: Mapping[str, str]) -> Parameters:
+def with_given(known: Parameters, overrides: Mapping[str, str]) -> Parameters:
     """Return the parameters with values that a person gave. Raises InputError for unknown names."""
-    return _with_primary(parameters.with_given(known, given))
+    return _with_primary(parameters.with_given(known, overrides))
 
 
 def with_table(known: Parameters, table: ResultTable, hint: str) -> Parameters:
@@ -111,11 +111,11 @@ def with_table(known: Parameters, table: ResultTable, hint: str) -> Parameters:
         for name, parameter in known.items()})
 
 
-def with_classes(known: Parameters, found: ClassProposal) -> Parameters:
+def with_classes(known: Parameters, proposal: ClassProposal) -> Parameters:
     """Return the parameters with the config columns proposed from a run."""
     if known["configs"].origin == "given":
         return known
-    configs = Parameter(name="configs", value=", ".join(found.strata.configs),
+    configs = Parameter(name="configs", value=", ".join(proposal.strata.configs),
                         origin="found in the table of a run")
     return {**known, "configs": configs}
 

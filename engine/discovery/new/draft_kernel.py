@@ -1,4 +1,4 @@
-"""Draft a kernel target's manifest: the campaign's parameters beside those of its task file."""
+"""Draft a kernel target's manifest: the campaign's parameters and those of its task file."""
 
 from __future__ import annotations
 

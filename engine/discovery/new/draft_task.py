@@ -39,8 +39,8 @@ def draft(function: CFunction, source: Path, reference: str, shapes: Mapping[str
     task = Target(op=function.name, language="c", source=source.as_posix(), entry=function.name,
                   reference=reference, args=args, classes=tuple(map(parse_config_class, classes)))
     check(task)
-    for one in task.classes:
-        task.tensors(one)
+    for config_class in task.classes:
+        task.tensors(config_class)
     return task
 
 
@@ -68,7 +68,7 @@ def dump_task(task: Target) -> str:
         if field.name != "kind" and own != field.default:
             value[field.name] = to_builtins(own)
     value["args"] = [_brief(arg) for arg in task.args]
-    value["classes"] = [_brief(one) for one in task.classes]
+    value["classes"] = [_brief(config_class) for config_class in task.classes]
     return yaml_document.dump(value)
 
 

@@ -84,10 +84,10 @@ def op_name(script: str, files: Sequence[str], project: Path) -> str:
 
 def _likelihood(script: Benchmark) -> float:
     """Return a score above 0 for a script that seems to be a benchmark."""
-    found = words(script.script)
+    name_words = words(script.script)
     is_timed = any(columns.cost_unit(name) for name in script.columns)
-    return (2.0 * bool(found & BENCH) + 1.0 * bool(found & TEST) + 3.0 * is_timed
-            + bool(script.csv) if is_timed or found & (BENCH | TEST) else 0.0)
+    return (2.0 * bool(name_words & BENCH) + 1.0 * bool(name_words & TEST) + 3.0 * is_timed
+            + bool(script.csv) if is_timed or name_words & (BENCH | TEST) else 0.0)
 
 
 def _csv(tree: ast.AST) -> str:
@@ -100,10 +100,10 @@ def _csv(tree: ast.AST) -> str:
             node.func.id if isinstance(node.func, ast.Name) else ""
         arguments = [text for part in (*node.args, *(word.value for word in node.keywords))
                  for text in string_constants(part)]
-        found = [text for text in arguments if text.endswith(".csv")]
-        if found and (name == "to_csv" or (name == "open" and {"w", "wt"} & set(arguments))):
-            return found[0]
-        mentioned += found
+        csv_names = [text for text in arguments if text.endswith(".csv")]
+        if csv_names and (name == "to_csv" or (name == "open" and {"w", "wt"} & set(arguments))):
+            return csv_names[0]
+        mentioned += csv_names
     anywhere = [text for text in string_constants(tree) if text.endswith(".csv")]
     return next((text for text in (*mentioned, *anywhere) if _inside(text)), "")
 

@@ -30,7 +30,7 @@ RESULTS = frozenset(("err", "error", "errors", "check", "pass", "passed", "ok", 
 PASSING = frozenset(("time", "date", "timestamp", "at", "seed", "run", "host", "pid"))
 NUMBERS = frozenset(("index", "idx", "id", "row", "no", "nr", "case"))
 WIDE = 8.0
-"""Ratio of largest to smallest from which numbers are sizes, whatever their name."""
+"""Ratio of largest to smallest from which numbers are sizes under any name."""
 LEVELS = 12
 """Most values of a column that can each be a class."""
 UNIQUE = "different in every row"
@@ -88,25 +88,26 @@ def _text(name: str, cells: Sequence[str]) -> tuple[Role, str]:
 
 
 def _numeric(name: str, numbers: Sequence[float]) -> tuple[Role, str]:
-    found, named = sorted(set(numbers)), name_words(name)
-    whole = all(value.is_integer() for value in found)
-    if len(found) == 1:
+    distinct, words_of_name = sorted(set(numbers)), name_words(name)
+    whole = all(value.is_integer() for value in distinct)
+    if len(distinct) == 1:
         return "none", "the same in all rows"
     if cost_unit(name):
-        return ("cost" if found[0] > 0 else "none"), "a time or a rate"
-    if named & RESULTS:
+        return ("cost" if distinct[0] > 0 else "none"), "a time or a rate"
+    if words_of_name & RESULTS:
         return "none", "a result"
-    if named & PASSING:
+    if words_of_name & PASSING:
         return "none", "about the run, not the row"
-    if _counts(named, numbers):
+    if _counts(words_of_name, numbers):
         return "none", "the number of the row"
-    if not whole and len(found) > len(numbers) / 2 and len(numbers) > 3:
+    if not whole and len(distinct) > len(numbers) / 2 and len(numbers) > 3:
         return "none", "a result: fractions that hardly repeat"
-    wide = found[0] > 0 and found[-1] / found[0] >= WIDE
-    if wide and (len(found) > 3 or named & SIZES) and not (named & PATH and len(found) <= LEVELS):
+    wide = distinct[0] > 0 and distinct[-1] / distinct[0] >= WIDE
+    if wide and (len(distinct) > 3 or words_of_name & SIZES) \
+            and not (words_of_name & PATH and len(distinct) <= LEVELS):
         return "size", ""
-    if len(found) == len(numbers) > 3 and not named & PATH:
-        spread = found[0] > 0 and found[-1] / found[0] >= 2
+    if len(distinct) == len(numbers) > 3 and not words_of_name & PATH:
+        spread = distinct[0] > 0 and distinct[-1] / distinct[0] >= 2
         return ("size", "") if spread else ("none", UNIQUE)
     return "path", ""
 

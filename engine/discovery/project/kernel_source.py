@@ -137,13 +137,13 @@ def _build(project: Path, string_constants: Sequence[str]) -> str:
     library = PurePosixPath(libraries[0]).as_posix().removeprefix("./")
     build = re.compile(rf"((?:cc|gcc|clang|nvcc|hipcc) [^\n`#]*-o {re.escape(library)}[^\n`#]*)")
     for path in project_files(project):
-        found = build.search(read_source(path)) if path.suffix in DOCUMENTS else None
-        if found:
-            return found[1].strip().rstrip("'\".")
+        match = build.search(read_source(path)) if path.suffix in DOCUMENTS else None
+        if match:
+            return match[1].strip().rstrip("'\".")
     if (project / "Makefile").is_file():
         return "make"
-    beside = sorted((project / library).parent.glob("*.c"))
-    files = [path.relative_to(project).as_posix() for path in beside
+    sources = sorted((project / library).parent.glob("*.c"))
+    files = [path.relative_to(project).as_posix() for path in sources
              if not re.search(r"\bmain\s*\(", read_source(path))]
     return f"cc -O2 -shared -fPIC -o {library} {' '.join(files)} -lm" if files else ""
 

@@ -83,8 +83,8 @@ def _metrics(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _statistic(name_words: set[str]) -> int:
-    found = [at for at, word in enumerate(STATISTICS) if word in name_words]
-    return found[0] if found else -1
+    ranks = [at for at, word in enumerate(STATISTICS) if word in name_words]
+    return ranks[0] if ranks else -1
 
 
 def _is_positive(name: str, cells: Mapping[str, Sequence[str]] | None) -> bool:

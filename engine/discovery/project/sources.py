@@ -38,17 +38,17 @@ def task_files(project: Path) -> list[Path]:
 
 def kernel_sources(project: Path) -> list[Path]:
     """Return C sources that may contain the kernel; only those with knobs, if any has some."""
-    found = [
+    with_functions = [
         path
         for path in project_files(project)
         if path.suffix == ".c" and c_functions(read_source(path))
     ]
-    return [path for path in found if "kopt: knob" in read_source(path)] or found
+    return [path for path in with_functions if "kopt: knob" in read_source(path)] or with_functions
 
 
 def project_files(project: Path) -> list[Path]:
     """Return the project's files, shallow ones first, without build folders and hidden ones."""
-    found: list[Path] = []
+    files: list[Path] = []
     folders = [project]
     for _ in range(MAX_DEPTH):
         below: list[Path] = []
@@ -58,11 +58,11 @@ def project_files(project: Path) -> list[Path]:
                     if path.name not in SKIPPED and not path.name.startswith("."):
                         below.append(path)
                 elif path.is_file():
-                    found.append(path)
+                    files.append(path)
         folders = below
-        if len(found) > MAX_FILES:
+        if len(files) > MAX_FILES:
             break
-    return found
+    return files
 
 
 def read_source(path: Path) -> str:
@@ -75,27 +75,27 @@ def read_source(path: Path) -> str:
 
 def c_functions(source: str) -> list[CFunction]:
     """Return the non-static functions of a C source whose argument types are known."""
-    found: list[CFunction] = []
+    functions: list[CFunction] = []
     for match in _FUNCTION.finditer(_COMMENT.sub(" ", source)):
         head, name, parameters = match.groups()
         if "static" in head.split() or name == "main" or not head.strip():
             continue
         args = list(_arguments(parameters))
         if args and all(arg is not None for arg in args):
-            found.append(CFunction(name, tuple(arg for arg in args if arg is not None)))
-    return found
+            functions.append(CFunction(name, tuple(arg for arg in args if arg is not None)))
+    return functions
 
 
 def _arguments(parameters: str) -> Iterator[Arg | None]:
     for part in parameters.split(","):
         words = _QUALIFIERS.sub(" ", part)
-        found = re.fullmatch(r"\s*([\w ]+?)\s*(\**)\s*(\w+)\s*(\[\w*\])?\s*", words)
-        dtype = C_TYPES.get(" ".join(found[1].split())) if found else None
-        if found is None or dtype is None or len(found[2]) > 1:
+        match = re.fullmatch(r"\s*([\w ]+?)\s*(\**)\s*(\w+)\s*(\[\w*\])?\s*", words)
+        dtype = C_TYPES.get(" ".join(match[1].split())) if match else None
+        if match is None or dtype is None or len(match[2]) > 1:
             yield None
             continue
-        name = found[3]
-        if found[2] or found[4]:
+        name = match[3]
+        if match[2] or match[4]:
             is_written = not re.search(r"\bconst\b", part)
             yield Arg(name=name, dtype=dtype, shape=(), role="output" if is_written else None)
         else:

@@ -1,4 +1,4 @@
-"""A campaign's report as Markdown, made from the journal alone."""
+"""A campaign's report as Markdown, from the journal alone."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The parts of an HTML page, and the template that renders them.
 
-Jinja2 escapes whatever it renders, and control characters are removed before: no text from outside
-can become markup.
+Jinja2 escapes everything that it renders, and control characters are removed before: no text from
+outside can become markup.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class PageTable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PageSection(msgspec.Struct, frozen=True, kw_only=True):
-    """A heading and what stands below it, in the order of the fields."""
+    """A heading and the content below it, in the order of the fields."""
 
     heading: str = ""
     charts: Sequence[Chart] = ()

@@ -56,7 +56,7 @@ def history(view: JournalView) -> list[tuple[str, ...]]:
 
 def limits(view: JournalView) -> list[tuple[str, ...]]:
     """Return the bottlenecks of the newest round that has some."""
-    rounds = [found for _, found in sorted(view.bottlenecks.items()) if found]
-    return [(f"{own.kernel} {own.config_class}".strip(), own.limiter,
-             round_summary.value(own.metric, own.value), own.advice)
-            for own in (rounds[-1] if rounds else ())]
+    rounds = [bottlenecks for _, bottlenecks in sorted(view.bottlenecks.items()) if bottlenecks]
+    return [(f"{bottleneck.kernel} {bottleneck.config_class}".strip(), bottleneck.limiter,
+             round_summary.value(bottleneck.metric, bottleneck.value), bottleneck.advice)
+            for bottleneck in (rounds[-1] if rounds else ())]

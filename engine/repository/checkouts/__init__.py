@@ -1,4 +1,4 @@
-"""What a checkout has beside its commit's own files: submodules, LFS contents and built files.
+"""What a checkout has besides its commit's own files: submodules, LFS contents and built files.
 
 Face: checkout, lfs, submodules.
 """

@@ -94,11 +94,11 @@ class C:
         return re.match(r"\s*#[ \t]*include", item.text) is not None
 
 
-def _parsable_replacement(found: re.Match[str]) -> str:
+def _parsable_replacement(match: re.Match[str]) -> str:
     """Return a replacement that the grammar can parse, of the same length."""
-    if found["blank"]:
-        return found[0].removesuffix(found["blank"] + "\n") + "\n" + found["blank"]
-    return found[0] if found["define"] else re.sub(r"[^\n]", " ", found[0])
+    if match["blank"]:
+        return match[0].removesuffix(match["blank"] + "\n") + "\n" + match["blank"]
+    return match[0] if match["define"] else re.sub(r"[^\n]", " ", match[0])
 
 
 def _can_ignore_errors(source: str, node: Node) -> bool:
@@ -184,8 +184,8 @@ def _name_in(declarator: Node) -> Node | None:
                  if node.type in _NAMES), None)
 
 
-def _read_block(found: re.Match[str], at: int) -> DispatchBlock:
-    code = re.sub(r"\s+", " ", found["code"])
-    return dispatch.checked(found["entry"], found["table"], at, lambda kernel, condition: (
+def _read_block(match: re.Match[str], at: int) -> DispatchBlock:
+    code = re.sub(r"\s+", " ", match["code"])
+    return dispatch.checked(match["entry"], match["table"], at, lambda kernel, condition: (
         f"if ({condition}) " in code and f"{kernel}(" in code if condition is not None else
         f"else {kernel}(" in code or f"else return {kernel}(" in code))

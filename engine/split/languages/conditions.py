@@ -67,10 +67,10 @@ def find(inside: Sequence[Point], outside: Sequence[Point],
         return None
     comparisons = list(_comparisons(inside, columns))
     for count in range(1, MOST_COMPARISONS + 1):
-        found = [Condition(chosen) for chosen in combinations(comparisons, count)
+        separating = [Condition(chosen) for chosen in combinations(comparisons, count)
                  if not any(Condition(chosen).holds(point) for point in outside)]
-        if found:
-            return min(found, key=lambda condition: _cost(condition, outside))
+        if separating:
+            return min(separating, key=lambda condition: _cost(condition, outside))
     return None
 
 

@@ -52,11 +52,11 @@ def read(source: str, pattern: re.Pattern[str],
     Raises Refused where one was edited so that its table and its code differ.
     """
     parts, blocks, at, length = [], [], 0, 0
-    for found in pattern.finditer(source):
-        parts.append(source[at:found.start()])
-        length += found.start() - at
-        blocks.append(read_block(found, length))
-        at = found.end()
+    for match in pattern.finditer(source):
+        parts.append(source[at:match.start()])
+        length += match.start() - at
+        blocks.append(read_block(match, length))
+        at = match.end()
     return "".join([*parts, source[at:]]), tuple(blocks)
 
 

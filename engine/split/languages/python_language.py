@@ -38,8 +38,8 @@ class Python:
         return frozenset(python_names.WORD.findall(source))
 
     def takes(self, entry: EntryFunction, columns: Iterable[str]) -> bool:
-        return all((found := _ARGUMENT.fullmatch(column)) is not None
-                   and found[1] in entry.columns for column in columns)
+        return all((match := _ARGUMENT.fullmatch(column)) is not None
+                   and match[1] in entry.columns for column in columns)
 
     def read(self, source: str) -> tuple[str, tuple[DispatchBlock, ...]]:
         return dispatch.read(source, _BLOCK, _read_block)
@@ -62,15 +62,15 @@ class Python:
         return item.text.startswith(("import ", "from "))
 
 
-def _read_block(found: re.Match[str], at: int) -> DispatchBlock:
-    code = re.sub(r"\s+", " ", found["code"])
+def _read_block(match: re.Match[str], at: int) -> DispatchBlock:
+    code = re.sub(r"\s+", " ", match["code"])
 
     def calls(kernel: str, condition: Condition | None) -> bool:
         before = "" if condition is None else f"if {_code(condition)}:"
         return f"{before} return {kernel}(" in code
 
-    table = re.sub(r"^#", "", found["table"], flags=re.MULTILINE)
-    return dispatch.checked(found["entry"], table, at, calls)
+    table = re.sub(r"^#", "", match["table"], flags=re.MULTILINE)
+    return dispatch.checked(match["entry"], table, at, calls)
 
 
 def _code(condition: Condition) -> str:

@@ -1,6 +1,6 @@
 """What a Python module defines, and where it uses names of its own.
 
-A function's arguments and variables are not names of the module, whatever they are called.
+A function's arguments and variables are not names of the module, even if both are called alike.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def items(source: str) -> tuple[Item, ...]:
 
     Raises InputError for a source that is no Python.
     """
-    starts = [0, *(found.end() for found in re.finditer("\n", source)), len(source)]
+    starts = [0, *(statements.end() for statements in re.finditer("\n", source)), len(source)]
     lines: list[list[Node]] = []
     for node in parse("python", source).children:
         if node.type in ("comment", ";"):
@@ -41,11 +41,11 @@ def items(source: str) -> tuple[Item, ...]:
             lines[-1].append(node)
         else:
             lines.append([node])
-    found = [_item(source, starts[nodes[0].start_point.row],
+    statements = [_item(source, starts[nodes[0].start_point.row],
                    starts[_last_row(nodes[-1]) + 1], nodes) for nodes in lines]
-    used = {name for item in found for name in item.uses - item.defines}
+    used = {name for item in statements for name in item.uses - item.defines}
     return tuple(msgspec.structs.replace(
-        item, static=item.function in used or item.function.startswith("_")) for item in found)
+        item, static=item.function in used or item.function.startswith("_")) for item in statements)
 
 
 def renamed(text: str, name_of: Callable[[str], str]) -> str:
