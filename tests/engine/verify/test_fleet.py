@@ -50,7 +50,8 @@ def test_check_begun_before_a_loss_does_not_reopen_the_card() -> None:
     looking, go_on, stop = threading.Event(), threading.Event(), threading.Event()
     news: list[DeviceNotice] = []
 
-    def look(device: Device, *, just_left: bool, near: StrangerDetector | None) -> str:
+    def look(device: Device, *, just_left: bool,
+             stranger_detector: StrangerDetector | None) -> str:
         if threading.current_thread().name == "loop":
             looking.set()
             assert go_on.wait(30)
@@ -152,8 +153,10 @@ def test_work_failing_on_several_healthy_cards_is_suspect(
         work[0] += 1
         return lost(card)
 
-    def look(device: Device, *, just_left: bool, near: StrangerDetector | None) -> str:
-        return "process 7 computes there" if stranger and near is not None and work[0] == 3 else ""
+    def look(device: Device, *, just_left: bool,
+             stranger_detector: StrangerDetector | None) -> str:
+        taken = stranger and stranger_detector is not None and work[0] == 3
+        return "process 7 computes there" if taken else ""
 
     def wait(_: str) -> None:
         now[0] += 100.0

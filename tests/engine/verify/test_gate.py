@@ -263,7 +263,7 @@ def test_work_timed_while_a_stranger_ran_is_measured_again(
 
 def test_work_always_disturbed_by_a_stranger_is_given_up() -> None:
     hour = Hour(1, lambda _, __: "")
-    with pytest.raises(NoDeviceAvailable, match="last because of: timed beside process 7"):
+    with pytest.raises(NoDeviceAvailable, match="last cause: timed beside process 7"):
         hour.fleet.run("verdict", lambda _: "timed beside process 7", on_wait=hour.wait,
                        void_reason=str)
 
@@ -329,7 +329,7 @@ def test_work_that_loses_card_after_card_is_given_up() -> None:
     def work(card: FleetDevice) -> str:
         raise lost("NVML: GPU is lost")
 
-    with pytest.raises(NoDeviceAvailable, match=f"{MAX_LOSSES} times the card was lost"):
+    with pytest.raises(NoDeviceAvailable, match=f"lost the device {MAX_LOSSES} times"):
         hour.fleet.run("verdict", work, on_wait=hour.wait)
 
 
