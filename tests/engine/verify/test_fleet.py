@@ -163,7 +163,7 @@ def test_work_failing_on_several_healthy_cards_is_suspect(
 
     fleet = Fleet(cards(count), retry_s=600.0, limit_s=3600.0, tick_s=0.0,
                   look=look, clock=lambda: now[0])
-    with pytest.raises(NoDeviceAvailable, match="5 times the card was lost") as raised:
+    with pytest.raises(NoDeviceAvailable, match="lost the device 5 times") as raised:
         fleet.run("verdict", fails, on_wait=wait)
     assert type(raised.value) is kind
     assert not fleet.allocator.queue_length
