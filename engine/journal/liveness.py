@@ -14,7 +14,7 @@ from pathlib import Path
 from engine.journal.records import Lease
 
 STALE_S = 60.0
-"""An engine on another host counts as dead after so many seconds without a heartbeat."""
+"""An engine on another host counts as dead after this many seconds without a heartbeat."""
 
 
 def alive(lease: Lease, now: float | None = None) -> bool:
