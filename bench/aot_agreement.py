@@ -33,6 +33,7 @@ from harness import target
 from harness.compile import triton_aot
 from harness.compile.triton_aot import KernelResources
 from harness.search.space import knobs
+from harness.trial_fields import Value
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 ARCHS = ("sm_90", "gfx942")
@@ -50,7 +51,7 @@ not, persistent, flatten, split) in turn; elements at a time and for a thread. S
 are larger than any multiprocessor."""
 
 
-def configs() -> Iterator[tuple[str, str, dict[str, knobs.Value]]]:
+def configs() -> Iterator[tuple[str, str, dict[str, Value]]]:
     """Yield (example, class, knobs), the examples in turn."""
     names = ("DESCRIPTOR", "PERSISTENT", "FLATTEN", "SPLIT")
     for number, ((m, n, k, warps, stages), (block, each)) in enumerate(zip(TILES, ROWS,
@@ -63,12 +64,12 @@ def configs() -> Iterator[tuple[str, str, dict[str, knobs.Value]]]:
             "VARIANT": VARIANTS[number % len(VARIANTS)]}
 
 
-def source_of(example: str, config: dict[str, knobs.Value]) -> str:
+def source_of(example: str, config: dict[str, Value]) -> str:
     """Return the example with the knobs set."""
     return knobs.apply(knobs.read(EXAMPLES / example / "kernel.py"), config, language="triton")
 
 
-def compiled(example: str, config_class: str, config: dict[str, knobs.Value], folder: Path,
+def compiled(example: str, config_class: str, config: dict[str, Value], folder: Path,
              ) -> tuple[KernelResources, ...]:
     tree = folder / "tree"
     tree.mkdir()

@@ -36,13 +36,14 @@ from harness.formats.json_codec import to_builtins
 from harness.roofline import cost_model
 from harness.search.space import knobs
 from harness.target import Target
+from harness.trial_fields import Value
 
 GPU = machine.RESULTS / "h200-triton-2026-11-20.json"
 FIDELITY = machine.RESULTS / "fidelity-gpu-h200-2026-11-22.jsonl"
 PRODUCTS = ("matmul-2048", "matmul-4096")
 MEASURED = "fa67dea"
 """The last commit with the measured examples."""
-Config = dict[str, knobs.Value]
+Config = dict[str, Value]
 GOOD: dict[str, Config] = {
     "softmax_triton": {"BLOCK": 512, "NUM_WARPS": 2},
     "matmul_triton": {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8,

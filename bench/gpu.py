@@ -35,10 +35,11 @@ from harness.search.space import knobs
 from harness.search.trials.trials import SearchJob
 from harness.settings import Settings, Trees
 from harness.timing.plan import Plan
+from harness.trial_fields import Value
 from harness.verdict import Verdict
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-GOOD: dict[str, dict[str, knobs.Value]] = {
+GOOD: dict[str, dict[str, Value]] = {
     "softmax_triton": {"VARIANT": "whole", "BLOCK": 4096, "PER_THREAD": 16},
     "matmul_triton": {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8, "NUM_WARPS": 8,
                       "NUM_STAGES": 3},

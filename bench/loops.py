@@ -22,6 +22,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from harness.trial_fields import Value
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import machine
@@ -74,7 +76,7 @@ class Bench:
         else:
             self.against_copy(task, verdict)
 
-    def searched(self, name: str, task: Target) -> dict[str, knobs.Value]:
+    def searched(self, name: str, task: Target) -> dict[str, Value]:
         """Return the best configuration that a loop finds within the time limit."""
         began, cancel = time.monotonic(), threading.Event()
         seen: list[tuple[float, Trial]] = []

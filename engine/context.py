@@ -18,6 +18,7 @@ from engine.journal import lease as leases
 from engine.journal.read import Reader
 from engine.journal.records import Lease
 from engine.journal.write import Writer
+from engine.judge.recorded_values import verdict_of
 from engine.messages import SlotProgress
 from engine.verify import harness_client
 from engine.verify.fleet import Fleet
@@ -141,7 +142,7 @@ class EngineContext:
         """Return the recorded verdict on a candidate, None if there is none."""
         row = self.reader.verdict(self.setup.id, candidate, purpose=purpose,
                                   incumbent_tree=incumbent_tree, harness_version=HARNESS_VERSION)
-        return None if row is None else row.decode()
+        return None if row is None else verdict_of(row)
 
     def alpha(self) -> float:
         """Spend and return the error rate of the campaign's next verdict on a candidate."""

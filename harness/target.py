@@ -14,7 +14,8 @@ from harness.errors import InputError
 from harness.formats import yaml_document
 from harness.formats.expression import evaluate_expression, whole
 from harness.formats.json_codec import to_json
-from harness.formats.yaml_decode import decode, suggest
+from harness.formats.suggestion import suggest
+from harness.formats.yaml_decode import decode
 from harness.formats.yaml_document import Key
 
 Language = Literal["c", "python", "triton"]

@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from harness.trial_fields import LatencyKind
+
 HARNESS_VERSION = "1"
 
-LatencyKind = Literal["measured-gpu", "measured-cpu", "reported", "predicted"]
 ClassOutcome = Literal["faster", "tie", "slower", "broken", "unmeasured"]
 MEASURED: tuple[LatencyKind, ...] = ("measured-gpu", "measured-cpu")
 TRUST: dict[LatencyKind, int] = {"measured-gpu": 3, "measured-cpu": 2, "reported": 1,

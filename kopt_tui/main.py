@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness.errors import EnvironmentFault, InputError, KoptError
+from harness.formats.suggestion import suggest
 from kopt_tui.cli.parser import Parser, workspace_of
 
 VERBS = {
@@ -122,8 +123,6 @@ def _verb(words: Sequence[str]) -> str | None:
             takes_value = True
         elif not word.startswith("-"):
             if word not in VERBS:
-                from harness.formats.yaml_decode import suggest
-
                 raise InputError(f"unknown command {word!r}",
                                  fix=suggest(word, VERBS) or "see kopt --help")
             return word

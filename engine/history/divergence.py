@@ -9,6 +9,7 @@ import msgspec
 
 from engine.history.history import CampaignHistory
 from engine.judge import judge
+from engine.judge.recorded_values import verdict_of
 from harness.formats.text import plain
 from harness.verdict import ClassOutcome, Verdict
 
@@ -41,7 +42,7 @@ def of(past: CampaignHistory) -> tuple[DivergentCandidate, ...]:
                 or decision.actor != "engine" or decision.kind in ("ask", "keep") \
                 or candidate.id in divergent or len(divergent) == MOST:
             continue
-        if judge.needs_split(verdict := row.decode()):
+        if judge.needs_split(verdict := verdict_of(row)):
             divergent[candidate.id] = DivergentCandidate(
                 round=decision.round, hypothesis=candidate.hypothesis,
                 faster=_classes(verdict, "faster"), slower=_classes(verdict, "slower"))

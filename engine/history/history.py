@@ -15,6 +15,7 @@ from engine.history import change_summary
 from engine.journal.read import Reader
 from engine.journal.records import Candidate, DecisionRow, Round, RoundOutcome, VerdictRow
 from engine.judge import judge, stop_rules
+from engine.judge.recorded_values import verdict_of
 from engine.judge.stop_rules import RoundCounts
 from harness.timing.plan import Score
 from harness.verdict import Row, Verdict
@@ -164,7 +165,7 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
         if round.outcome != "regression" or not judged:
             return None
         decision, row = judged[0]
-        return _regression(self, round, decision, row.decode())
+        return _regression(self, round, decision, verdict_of(row))
 
     def judged(self, n: int) -> list[tuple[DecisionRow, VerdictRow]]:
         """Return the engine's decisions on a round's correct candidates, the fastest first.
@@ -174,7 +175,7 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
         rows = [(d, self.verdicts[d.verdict]) for d in self.decisions
                 if d.round == n and d.actor == "engine" and d.verdict in self.verdicts]
         correct = [(d, row) for d, row in rows if row.correct and (
-            d.kind != "reject" or judge.needs_split(row.decode()))]
+            d.kind != "reject" or judge.needs_split(verdict_of(row)))]
         return sorted(correct, key=lambda pair: pair[1].speedup or 0.0, reverse=True)
 
     def outcome(self, n: int, *, failed: bool = False) -> RoundOutcome:
@@ -186,7 +187,7 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
             return "keep"
         if judged := self.judged(n):
             decision, row = judged[0]
-            lost = decision.kind == "regression" or judge.regressed(row.decode(), self.margin)
+            lost = decision.kind == "regression" or judge.regressed(verdict_of(row), self.margin)
             return "regression" if lost else "tie"
         return "failed" if failed or self.fresh(n) else "tie"
 

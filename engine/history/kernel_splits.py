@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from engine.history.history import CampaignHistory
+from engine.judge.recorded_values import verdict_of
 from engine.split.languages.detect import language_by_name
 from engine.split.languages.dispatch import DispatchBlock
 from harness.errors import Refused
@@ -73,7 +74,7 @@ def of(past: CampaignHistory, kernel: Callable[[str], Mapping[str, bytes]]) -> S
 def _classes(past: CampaignHistory) -> list[str]:
     """Return the config classes that the baseline was measured on."""
     first = next((row for row in past.verdicts.values() if row.purpose == "baseline"), None)
-    return [] if first is None else [row.config_class for row in first.decode().rows]
+    return [] if first is None else [row.config_class for row in verdict_of(first).rows]
 
 
 def _of_commit(files: Mapping[str, bytes], classes: Sequence[str]) -> tuple[KernelSplit, ...]:

@@ -16,6 +16,7 @@ from engine.history import change_summary
 from engine.history.history import CampaignHistory
 from engine.journal.records import Candidate, DecisionRow
 from engine.judge.judge import describe_rows, describe_speedup
+from engine.judge.recorded_values import verdict_of
 from harness.formats import quantities
 from harness.formats.text import plain
 from harness.verdict import Transfer, Verdict
@@ -60,7 +61,7 @@ def _gains(past: CampaignHistory, keeps: Iterable[DecisionRow]) -> Iterator[Less
         row = past.verdicts.get(keep.verdict or 0)
         if candidate is None or row is None or not candidate.hypothesis:
             continue
-        verdict = row.decode()
+        verdict = verdict_of(row)
         if not _transfers(verdict.transfer):
             continue
         bottleneck = _ID.sub("", candidate.bottleneck)

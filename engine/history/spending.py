@@ -9,6 +9,7 @@ import msgspec
 
 from engine.history.history import CampaignHistory
 from engine.journal.records import Round, VerdictRow
+from engine.judge.recorded_values import verdict_of
 from engine.judge.stop_rules import NOTHING, BudgetUsed
 from engine.manifest.schema import BudgetSpec
 from engine.task import Task
@@ -107,7 +108,7 @@ def estimate_durations(verdicts: Mapping[int, VerdictRow], *,
     for id in sorted(verdicts, reverse=True):
         durations = newest.setdefault(_KIND.get(verdicts[id].purpose, "verdict"), [])
         if len(durations) < LAST:
-            durations.append(verdicts[id].decode().wall_s)
+            durations.append(verdict_of(verdicts[id]).wall_s)
     longest = {kind: max(durations) for kind, durations in newest.items()}
     baseline = longest.get("baseline", 0.0)
     verdict = longest.get("verdict", baseline)

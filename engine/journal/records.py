@@ -10,15 +10,14 @@ from typing import Literal
 import msgspec
 
 from engine.task import SlotKind, Task
-from harness.search.space.space import Config
-from harness.search.trials.trials import Correctness, Tag, Trial
-from harness.verdict import LatencyKind, Verdict
+from harness.trial_fields import Config, Correctness, LatencyKind, Tag
 
 CampaignState = Literal["new", "running", "paused", "waiting", "finished", "stopped", "failed"]
 CandidateState = Literal["captured", "verified", "waiting", "keeping", "kept", "closed"]
 DecisionKind = Literal["keep", "tie", "regression", "reject", "repair", "split", "ask", "runner-up"]
 RoundOutcome = Literal["keep", "tie", "regression", "failed", "baseline"]
 ControlVerb = Literal["approve", "reject", "pause", "resume", "stop"]
+
 
 def with_doubt(reason: str, doubt: str) -> str:
     """Return a reason and the doubt about the best as one text."""
@@ -161,17 +160,9 @@ class TrialRow(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     at: float
 
-    @property
-    def trial(self) -> Trial:
-        """The trial, as far as it is recorded."""
-        return Trial(number=self.number, config=self.config, tag=self.tag,
-                     correctness=self.correctness, latency_us=self.latency_us,
-                     latency_kind=self.latency_kind, pct_of_roofline=self.pct_of_roofline,
-                     candidate_id=self.candidate_id, kernel_id=self.kernel_id, reason=self.reason)
-
 
 class VerdictRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A recorded verdict; `body` holds the whole one as JSON, for `decode`."""
+    """A recorded verdict; `body` holds the whole one as JSON."""
 
     id: int
     campaign: str
@@ -187,20 +178,6 @@ class VerdictRow(msgspec.Struct, frozen=True, kw_only=True):
     high: float | None
     body: bytes
     at: float
-
-    def decode(self) -> Verdict:
-        """Return the whole verdict.
-
-        Raises msgspec.DecodeError if this version of kopt cannot read it.
-        """
-        return msgspec.json.decode(self.body, type=Verdict)
-
-    def decode_or_none(self) -> Verdict | None:
-        """Return the whole verdict, None if this version of kopt cannot read it."""
-        try:
-            return self.decode()
-        except (msgspec.DecodeError, ValueError):
-            return None
 
 
 class DecisionRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from harness.errors import InputError
 from harness.formats import quantities
 from harness.formats.text import plain
 from harness.search.space import knobs
-from harness.search.space.knobs import Value
+from harness.trial_fields import Value
 from harness.verdict import Verdict
 
 SUBJECT = 60

@@ -13,7 +13,7 @@ from engine.manifest.benchmark_target import command_target, end_to_end
 from engine.manifest.schema import CliSpec, Manifest
 from harness.benchmark.spec.validate import FieldFault, faults
 from harness.errors import InputError
-from harness.formats.yaml_decode import suggest
+from harness.formats.suggestion import suggest
 from harness.formats.yaml_document import Document, Key
 
 _KEYS_OF_COMMAND = {"command": "benchmark_command", "quick_command": "quick_command",

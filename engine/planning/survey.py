@@ -10,6 +10,7 @@ import msgspec
 
 from engine.campaign.setup import Setup
 from engine.context import EngineContext
+from engine.judge.recorded_values import verdict_of
 from engine.planning import bottlenecks
 from engine.planning.bottlenecks import TunableBottleneck
 from engine.planning.rewrite_routing import route
@@ -118,7 +119,7 @@ def _measured_best(context: EngineContext) -> Verdict:
     for purpose in ("headline", "baseline"):
         for row in context.reader.verdicts(context.setup.id):
             if row.purpose == purpose and row.correct and row.candidate in ("baseline", best):
-                return row.decode()
+                return verdict_of(row)
     return Verdict(valid=False, rejected_reason="not measured")
 
 

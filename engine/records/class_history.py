@@ -8,6 +8,7 @@ import msgspec
 
 from engine.history.history import CampaignHistory
 from engine.journal.records import DecisionRow, VerdictRow
+from engine.judge.recorded_values import verdict_of
 from engine.records import measured
 from harness.formats import quantities
 
@@ -91,10 +92,10 @@ def _step(n: int, commit: str, shown: VerdictRow, headline: VerdictRow | None,
           own: VerdictRow | None) -> ClassStep:
     is_baseline = shown.purpose == "baseline"
     against_best = {row.config_class: row.log_ratio
-                    for row in (() if own is None else own.decode().rows)}
+                    for row in (() if own is None else verdict_of(own).rows)}
     return ClassStep(at=shown.at, round=n, commit=commit, classes=tuple(ClassMeasurement(
         round=n, commit=commit, config_class=row.config_class, core=row.core,
         latency_us=row.latency_us, outcome="" if is_baseline else row.outcome,
         against_last_best=against_best.get(row.config_class),
         against_baseline=None if headline is None else 0.0 if is_baseline else row.log_ratio)
-        for row in shown.decode().rows))
+        for row in verdict_of(shown).rows))

@@ -8,6 +8,7 @@ import re
 from engine.history.campaign_view import JournalView
 from engine.history.history import CampaignHistory, Change
 from engine.journal.records import DecisionRow, Round, VerdictRow
+from engine.judge.recorded_values import verdict_of
 from engine.markdown import table
 from harness.formats import quantities
 from harness.timing.plan import Score
@@ -50,7 +51,7 @@ def recorded_speedup(row: VerdictRow | None) -> str:
 
 def alpha(row: VerdictRow | None) -> float | None:
     """Return the error rate of a verdict's interval."""
-    return None if row is None else row.decode().alpha
+    return None if row is None else verdict_of(row).alpha
 
 
 def of_headline(past: CampaignHistory) -> VerdictRow | None:
@@ -122,7 +123,7 @@ def of_best(past: CampaignHistory) -> Verdict | None:
         if row.correct and (row.purpose == "baseline" or (
                 row.purpose == "headline" and row.candidate == past.best[:12])):
             newest = row
-    return None if newest is None else newest.decode()
+    return None if newest is None else verdict_of(newest)
 
 
 def baseline(past: CampaignHistory) -> VerdictRow | None:
@@ -146,7 +147,7 @@ def metrics(past: CampaignHistory) -> str:
 
 def of_round(past: CampaignHistory, round: Round) -> list[tuple[DecisionRow, Verdict]]:
     """Return a round's decisions on candidates that have a verdict, in order."""
-    return [(decision, past.verdicts[decision.verdict].decode()) for decision in past.decisions
+    return [(decision, verdict_of(past.verdicts[decision.verdict])) for decision in past.decisions
             if decision.round == round.n and decision.verdict in past.verdicts
             and is_within(decision, round)]
 

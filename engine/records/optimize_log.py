@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from engine.history import change_summary
 from engine.history.campaign_view import JournalView, ProgramNotRun, TipsRead
 from engine.journal.records import Round, VerdictRow
+from engine.judge.recorded_values import verdict_of
 from engine.markdown import line
 from engine.records import final_report, measured, performance, round_summary, stop_summary
 from harness.formats.quantities import counted
@@ -76,7 +77,7 @@ def _baseline(view: JournalView) -> Iterator[str]:
     first = measured.baseline(view.history)
     if first is None:
         return
-    verdict = first.decode()
+    verdict = verdict_of(first)
     yield f"- commit: {view.history.base}"
     yield (f"- correct: {'yes' if verdict.correct else 'no'}, "
            f"{counted(len(verdict.rows), 'config class')}")
@@ -119,7 +120,7 @@ def _rollbacks(view: JournalView) -> Iterator[LogEntry]:
 
 def end_to_end(view: JournalView, row: VerdictRow) -> Iterator[str]:
     """Yield the section on runs of the whole program, baseline against best."""
-    verdict = row.decode()
+    verdict = verdict_of(row)
     yield from ("## End to end", "", f"- commit: {row.candidate}")
     if view.commands.end_to_end:
         yield f"- command: {line(view.commands.end_to_end)}"

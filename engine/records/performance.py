@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from engine.history.campaign_view import JournalView
 from engine.history.kernel_splits import SplitKernel
 from engine.journal.records import DecisionRow
+from engine.judge.recorded_values import verdict_of
 from engine.markdown import line, table
 from engine.records import measured, stop_summary
 from engine.task import GLOBAL
@@ -43,11 +44,11 @@ def _rows(view: JournalView) -> Iterator[tuple[str, ...]]:
     past = view.history
     first = measured.baseline(past)
     if first is not None:
-        yield _row(view, first.at, past.base, "baseline", "all", 1, first.decode(), "",
+        yield _row(view, first.at, past.base, "baseline", "all", 1, verdict_of(first), "",
                    "unmodified code")
     for keep in past.keeps:
         if keep.verdict in past.verdicts:
-            verdict = past.verdicts[keep.verdict].decode()
+            verdict = verdict_of(past.verdicts[keep.verdict])
             status = "rolled back" if keep.commit in past.undone else "keep"
             yield _row(view, keep.at, keep.commit, status, _scope(view, keep), keep.round, verdict,
                        measured.change(verdict), why(view, keep))
@@ -71,7 +72,7 @@ def _scope(view: JournalView, keep: DecisionRow) -> str:
 def _tables(view: JournalView) -> Iterator[str]:
     first = measured.baseline(view.history)
     if first is not None:
-        yield f"## Baseline by config class\n\n{measured.classes_of_baseline(first.decode())}"
+        yield f"## Baseline by config class\n\n{measured.classes_of_baseline(verdict_of(first))}"
     if best := measured.classes_of_best(view.history):
         yield f"## Best by config class\n\n{line(measured.metrics(view.history))}\n\n{best}"
     for keep in view.history.keeps:

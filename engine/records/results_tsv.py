@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from engine.history import history
 from engine.journal.read import Reader
 from engine.journal.records import Candidate, DecisionRow
+from engine.judge.recorded_values import trial_of, verdict_of
 from harness.search.trials import trials_tsv
 from harness.search.trials.trials import Trial
 from harness.verdict import Verdict
@@ -29,20 +30,20 @@ def page(reader: Reader, campaign: str, *, model: str, gpu: str) -> str:
     past = history.read(reader, campaign)
     trials: dict[tuple[str, ...], float] = {}
     for recorded in reader.trials(campaign):
-        row, = of_trials([recorded.trial], round=recorded.round, slot=recorded.slot, model=model,
-                         gpu=gpu)
+        row, = of_trials([trial_of(recorded)], round=recorded.round, slot=recorded.slot,
+                         model=model, gpu=gpu)
         trials.setdefault(row, recorded.at)
     rows = [(at, row) for row, at in trials.items()]
     for verdict in past.verdicts.values():
         if verdict.purpose in ("baseline", "headline", "headline-doubted", "e2e"):
             rows.append((verdict.at, _row(
                 f"{verdict.purpose}.{verdict.candidate[:12]}", verdict.purpose,
-                verdict.decode(), model, gpu, verdict.purpose)))
+                verdict_of(verdict), model, gpu, verdict.purpose)))
     for decision in past.decisions:
         if decision.verdict in past.verdicts:
             rows.append((decision.at, _decided(
                 decision, past.candidates.get(decision.candidate),
-                past.verdicts[decision.verdict].decode(), model, gpu)))
+                verdict_of(past.verdicts[decision.verdict]), model, gpu)))
     rows.sort(key=lambda entry: entry[0])
     return trials_tsv.HEAD + trials_tsv.text(row for _, row in rows)
 

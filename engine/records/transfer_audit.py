@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import msgspec
 
 from engine.history.history import CampaignHistory
+from engine.judge.recorded_values import verdict_of
 from engine.markdown import line, table
 from engine.records import measured
 from engine.records.transfer_check import TransferCheck, check
@@ -136,7 +137,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 def of(past: CampaignHistory) -> Audit:
     """Attribute the gain of the best commit to the kept changes."""
     kept = tuple(KeptRound(round=keep.round, commit=keep.commit,
-                           check=check(past.verdicts[keep.verdict].decode()))
+                           check=check(verdict_of(past.verdicts[keep.verdict])))
                  for keep in past.standing if keep.verdict in past.verdicts)
     row = measured.of_headline(past)
     if row is None or row.speedup is None:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from engine.history.history import CampaignHistory
+from engine.judge.recorded_values import verdict_of
 from harness.formats import quantities
 from harness.verdict import Row, Transfer, Verdict
 
@@ -80,9 +81,9 @@ def of_round(past: CampaignHistory, n: int) -> list[tuple[str, TransferCheck]]:
     judged = [(decision, past.verdicts[decision.verdict]) for decision in past.decisions
               if decision.round == n and decision.verdict in past.verdicts]
     kept = [pair for pair in judged if pair[0] in past.keeps]
-    audited = [pair for pair in judged if pair[1].decode().transfer is not None]
+    audited = [pair for pair in judged if verdict_of(pair[1]).transfer is not None]
     shown = kept or past.judged(n)[:1] or audited[:1]
-    return [(decision.candidate, check(row.decode())) for decision, row in shown]
+    return [(decision.candidate, check(verdict_of(row))) for decision, row in shown]
 
 
 def _estimate(found: Transfer, measured: float | None) -> tuple[float | None, str]:

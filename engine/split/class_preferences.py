@@ -11,8 +11,8 @@ from engine.split.languages import conditions
 from engine.split.languages.conditions import Condition, Point
 from harness.errors import Refused
 from harness.formats.text import plain
-from harness.search.space.space import Config
 from harness.search.trials.trials import ClassGain, ConfigRows, Contender, LoopResult
+from harness.trial_fields import Config
 
 MOST_GROUPS = 3
 """Specialised variants that one split adds."""

@@ -15,7 +15,7 @@ from engine.split.languages.syntax import Item
 from harness.errors import Refused
 from harness.formats.text import plain
 from harness.search.space import knobs
-from harness.search.space.space import Config
+from harness.trial_fields import Config
 
 _SUFFIX = re.compile(r"_(?:base|v[0-9]+)\Z")
 

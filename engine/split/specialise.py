@@ -29,7 +29,7 @@ from engine.split.pieces import (
 from harness.errors import Refused
 from harness.formats.text import plain
 from harness.search.space import knobs
-from harness.search.space.space import Config
+from harness.trial_fields import Config
 
 PLAIN_C = C()
 MOST_VARIANTS = 6

@@ -20,11 +20,11 @@ from harness.benchmark.spec.command_target import CommandTarget
 from harness.formats import file_copy
 from harness.requests import EvaluateRequest, Progress
 from harness.search.space import knobs
-from harness.search.space.space import Config
 from harness.search.trials.trials import ClassGain, ConfigRows, Contender, LoopResult
 from harness.settings import Settings, Trees
 from harness.target import Target
 from harness.timing.plan import Plan
+from harness.trial_fields import Config
 from harness.verdict import Verdict
 
 REPEATS = 5

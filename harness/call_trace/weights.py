@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from harness.errors import InputError
-from harness.formats.yaml_decode import suggest
+from harness.formats.suggestion import suggest
 from harness.target import Target
 
 NAMED = 3

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import UnionType
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from harness.errors import InputError
 from harness.formats.json_codec import convert
+from harness.formats.suggestion import suggest
 from harness.formats.yaml_document import Document, Key, kind
 
 T = TypeVar("T")
@@ -76,16 +76,6 @@ def _limit(text: str) -> str:
     for sign, words in _SIGNS.items():
         text = text.replace(sign, words)
     return text.rstrip()
-
-
-def suggest(name: str, known: Iterable[str], *, listed: bool = False) -> str:
-    """Return \"did you mean 'x'?\", or all names if they are few and not yet `listed`."""
-    names = list(known)
-    folded = {original.lower(): original for original in names}
-    close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
-    if close:
-        return f"did you mean {folded[close[0]]!r}?"
-    return "" if listed or len(names) > 12 else f"known: {', '.join(names)}"
 
 
 def _key(path: str) -> Key:

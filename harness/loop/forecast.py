@@ -19,11 +19,11 @@ from harness.devices.device import Device
 from harness.errors import InputError
 from harness.isolation import device_lock
 from harness.roofline.predictor import SourcePredictor, card_for
-from harness.search.space.space import Config
 from harness.search.trials.trials import SearchJob, Trial, latency_kind
 from harness.settings import Settings
 from harness.target import Target
 from harness.timing.plan import SCREEN
+from harness.trial_fields import Config
 
 SourceOf = Callable[[Config], str | None]
 """Returns the source with a configuration set, None for one that is refused."""

@@ -17,7 +17,7 @@ from harness.formats.text import plain
 from harness.isolation.zygote_client import Zygote
 from harness.loop.forecast import Forecast
 from harness.loop.screening import Screening
-from harness.search.space.space import Config, Observation, Space
+from harness.search.space.space import Observation, Space
 from harness.search.space.tunable_source import TunableSource
 from harness.search.strategy.ask_tell import AskTell, Strategy
 from harness.search.strategy.incumbent import Incumbent
@@ -28,6 +28,7 @@ from harness.search.trials.trials import TAGS, LoopResult, Screened, SearchJob, 
 from harness.settings import Settings
 from harness.target import Target
 from harness.timing.plan import SCREEN
+from harness.trial_fields import Config
 
 MOST_REASON = 400
 """Characters of the reason why the default failed."""

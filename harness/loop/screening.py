@@ -27,13 +27,13 @@ from harness.loop.screen_summary import ScreenSummary
 from harness.loop.trial_turns import TrialTurns, WrongResult
 from harness.roofline.predictor import SourcePredictor
 from harness.runners.session import Session
-from harness.search.space.space import Config
 from harness.search.space.tunable_source import TunableSource
 from harness.search.trials.trials import Screened, SearchJob
 from harness.settings import Settings
 from harness.target import Target
 from harness.timing.paired_blocks import TamperedTiming
 from harness.timing.plan import SCREEN
+from harness.trial_fields import Config
 
 MOST_EXPECTED = 100
 """Compiled sources that are kept for later trials."""

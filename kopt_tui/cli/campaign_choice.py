@@ -10,7 +10,7 @@ from engine.journal.liveness import alive
 from engine.journal.read import Reader
 from engine.journal.records import Campaign
 from harness.errors import InputError, Refused
-from harness.formats.yaml_decode import suggest
+from harness.formats.suggestion import suggest
 from kopt_tui.cli.parser import workspace_of
 
 

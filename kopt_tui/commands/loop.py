@@ -22,9 +22,9 @@ from harness.errors import Cancelled, InputError
 from harness.formats import quantities
 from harness.formats.quantities import counted
 from harness.requests import LoopRequest, Progress
-from harness.search.space.knobs import Value
 from harness.search.trials.trials import MOST_TRIALS, LoopResult, SearchJob, Trial
 from harness.timing.plan import Plan
+from harness.trial_fields import Value
 from harness.verdict import Verdict
 from kopt_tui.cli.json_output import print_json
 from kopt_tui.cli.parser import Commands, add_json, add_predict, workspace_of

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from harness.formats.quantities import counted
-from harness.search.space.knobs import Value
 from harness.target import ConfigClass
-from harness.verdict import LatencyKind
+from harness.trial_fields import LatencyKind, Value
 from kopt_tui.cli.json_output import print_json
 from kopt_tui.cli.parser import Commands, add_json
 from kopt_tui.cli.text_table import print_table

@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from engine.journal.records import VerdictRow
+from engine.judge.recorded_values import verdict_or_none
 from harness.formats.text import plain
 from harness.verdict import Verdict
 from kopt_tui.snapshot import phrases
@@ -38,7 +39,7 @@ class SnapshotCache:
     def verdict(self, row: VerdictRow) -> Verdict | None:
         """Return a recorded verdict with harmless texts, None if it cannot be read."""
         def decode() -> Verdict | None:
-            verdict = row.decode_or_none()
+            verdict = verdict_or_none(row)
             return None if verdict is None else harmless(verdict)
         return self.once(("verdict", row.campaign, str(row.id)), decode)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from engine.journal.read import Reader
 from engine.journal.records import Candidate
+from engine.judge.recorded_values import verdict_or_none
 from harness.errors import InputError
 from kopt_tui.snapshot.cache import SnapshotCache, harmless, harmless_lines
 from kopt_tui.snapshot.snapshot import CandidateView, JudgedVerdict, WaitingRow
@@ -49,7 +50,7 @@ def whole_view(reader: Reader, candidate: Candidate) -> CandidateView:
     return CandidateView(
         campaign=candidate.campaign, candidate=candidate,
         verdicts=tuple(JudgedVerdict(verdict.id, verdict.purpose, verdict.at,
-                                     verdict.incumbent_tree, verdict.decode_or_none())
+                                     verdict.incumbent_tree, verdict_or_none(verdict))
                        for verdict in verdicts),
         decisions=tuple(decision for decision in reader.decisions(candidate.campaign)
                         if decision.candidate == candidate.id))

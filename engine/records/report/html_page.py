@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from engine.history.campaign_view import JournalView
 from engine.journal.records import DecisionRow
+from engine.judge.recorded_values import verdict_of
 from engine.records import (
     class_history,
     final_report,
@@ -83,7 +84,7 @@ def _kept(view: JournalView) -> PageSection:
 
 def _keep(view: JournalView, keep: DecisionRow) -> tuple[str, ...]:
     row = view.history.verdicts.get(keep.verdict or 0)
-    times = ("", "") if row is None else measured.latencies(row.decode(), view.history.score)
+    times = ("", "") if row is None else measured.latencies(verdict_of(row), view.history.score)
     undone = "rolled back: " if keep.commit in view.history.undone else ""
     return (str(keep.round), keep.commit[:12], measured.recorded_speedup(row), *times,
             undone + performance.why(view, keep), keep.actor)
@@ -110,7 +111,7 @@ def _class(row: Row) -> tuple[str, ...]:
 
 def _end_to_end(view: JournalView) -> Iterator[PageSection]:
     for row in view.end_to_end[-1:]:
-        verdict = row.decode()
+        verdict = verdict_of(row)
         yield PageSection(heading="End to end", tables=[
             PageTable(rows=[
                 ("commit", row.candidate), ("command", view.commands.end_to_end),

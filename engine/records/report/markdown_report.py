@@ -10,6 +10,7 @@ from engine.campaign import handover
 from engine.history.campaign_view import JournalView
 from engine.history.history import CampaignHistory
 from engine.journal.records import Campaign
+from engine.judge.recorded_values import verdict_or_none
 from engine.records import class_history, final_report, measured, optimize_log, transfer_audit
 from engine.records.report import report_rows
 from harness.formats import quantities
@@ -102,7 +103,7 @@ def _classes(past: CampaignHistory) -> Iterator[str]:
     kept = [past.verdicts[keep.verdict] for keep in past.decisions if keep.kind == "keep"
             and keep.verdict in past.verdicts and keep.commit not in past.undone]
     chosen = newest or (kept[-1] if kept else None)
-    verdict = chosen.decode_or_none() if chosen is not None else None
+    verdict = verdict_or_none(chosen) if chosen is not None else None
     if verdict is None or not verdict.rows:
         return
     against = "the baseline" if newest else "what was best before it"

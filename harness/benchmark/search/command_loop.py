@@ -24,12 +24,12 @@ from harness.benchmark.search.round_robin import RoundRobin
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.devices.device import Device
 from harness.errors import Cancelled, DeviceFault, InputError
-from harness.search.space.space import Config
 from harness.search.space.tunable_source import TunableSource
 from harness.search.strategy.ask_tell import AskTell, Strategy
 from harness.search.strategy.incumbent import Incumbent
 from harness.search.trials.trials import TAGS, Contender, LoopResult, SearchJob, Trial
 from harness.settings import Settings
+from harness.trial_fields import Config
 
 MARGIN = 0.01
 """Gain over the best trial so far from which a trial becomes the best."""

@@ -12,10 +12,10 @@ from harness.benchmark.runs.run_pairs import RunPair
 from harness.benchmark.runs.workdir import WorkingCopy
 from harness.benchmark.search.knob_runs import KnobRuns
 from harness.benchmark.spec.command_target import BenchmarkMode
-from harness.search.space.space import Config
 from harness.search.trials.trials import ClassGain, Contender, Trial
 from harness.timing import stats
 from harness.timing.outcome import SURE
+from harness.trial_fields import Config
 
 MOST_CONTENDERS = 4
 """Contenders besides the default."""

@@ -11,9 +11,9 @@ from harness.benchmark.runs.command_session import BenchmarkSession
 from harness.benchmark.runs.result_table import BenchmarkFault, TableReading
 from harness.benchmark.runs.run_pairs import BrokenIncumbent, RunPair, Series
 from harness.benchmark.runs.workdir import WorkingCopy
-from harness.search.space.space import Config
 from harness.search.space.tunable_source import TunableSource
-from harness.search.trials.trials import ConfigRows, Correctness
+from harness.search.trials.trials import ConfigRows
+from harness.trial_fields import Config, Correctness
 
 MOST_CLASSES = 64
 """Config classes that are told apart; the others count in the whole table only."""

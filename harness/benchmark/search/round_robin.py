@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 
-from harness.search.space.space import Config
 from harness.search.strategy.ask_tell import Strategy
+from harness.trial_fields import Config
 
 FIRST_FOR_ALL = 12
 """Proposals for the whole table before classes have turns; all strategies learn from them."""

@@ -11,7 +11,8 @@ from harness.search.bayesian import acquisition
 from harness.search.bayesian.config_table import ConfigTable
 from harness.search.bayesian.gaussian_process import Array
 from harness.search.bayesian.surrogate import LEAST_OBSERVATIONS, Surrogate
-from harness.search.space.space import Config, Observation, Space
+from harness.search.space.space import Observation, Space
+from harness.trial_fields import Config
 
 DESIGNED = 10
 """Configurations tried before the model is used: far apart, so that each adds information."""

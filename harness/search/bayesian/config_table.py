@@ -10,8 +10,8 @@ import numpy as np
 from harness.search.bayesian.encoding import Encoding
 from harness.search.bayesian.gaussian_process import Array, Points
 from harness.search.space.constraints import Requirement, parse
-from harness.search.space.knobs import Value
-from harness.search.space.space import Config, Space
+from harness.search.space.space import Space
+from harness.trial_fields import Config, Value
 
 ENUMERATED = 400_000
 """Combinations up to which every legal configuration is listed."""

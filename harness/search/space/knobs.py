@@ -26,8 +26,8 @@ from harness.errors import InputError
 from harness.formats.text import plain
 from harness.search.space import constraints, triton_autotune
 from harness.search.space.constraints import Requirement
+from harness.trial_fields import Value
 
-Value = int | float | str
 MAX_CHOICES = 256
 MAX_WORD = 64
 MAX_NOTE = 200

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from harness.errors import InputError
 from harness.search.space.constraints import Requirement
-from harness.search.space.knobs import Knob, Value
-
-Config = dict[str, Value]
+from harness.search.space.knobs import Knob
+from harness.trial_fields import Config, Value
 
 
 @dataclass(frozen=True, kw_only=True)

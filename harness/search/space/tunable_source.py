@@ -9,8 +9,9 @@ from pathlib import Path
 
 from harness.search.space import knobs
 from harness.search.space.constraints import Requirement
-from harness.search.space.knobs import CheckedConfig, Knob, Value
+from harness.search.space.knobs import CheckedConfig, Knob
 from harness.search.space.space import Space, of_knobs
+from harness.trial_fields import Value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from harness.formats.json_codec import to_json
-from harness.search.space.space import Config, Space
+from harness.search.space.space import Space
 from harness.search.trials.trials import Trial
+from harness.trial_fields import Config
 
 PATIENCE = 1000
 """After this many known configurations in a row, a strategy counts as exhausted."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from harness.search.space.space import Config
 from harness.search.strategy.ask_tell import Strategy
+from harness.trial_fields import Config
 
 Expect = Callable[[Sequence[Config]], Sequence[float]]
 """Returns the predicted latencies (us) of configurations, infinity for those that cannot run."""

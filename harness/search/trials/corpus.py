@@ -16,11 +16,12 @@ from pathlib import Path
 from harness.devices.device import Device
 from harness.formats import jsonl
 from harness.formats.json_codec import ConvertError, from_json, to_json
-from harness.search.space.knobs import Knob, Value
-from harness.search.space.space import Config, Observation, Space
-from harness.search.trials.trials import Correctness, Trial
+from harness.search.space.knobs import Knob
+from harness.search.space.space import Observation, Space
+from harness.search.trials.trials import Trial
 from harness.target import Target
-from harness.verdict import HARNESS_VERSION, LatencyKind
+from harness.trial_fields import Config, Correctness, LatencyKind, Value
+from harness.verdict import HARNESS_VERSION
 
 FILE = "corpus.jsonl"
 """The file's name in a workspace."""

@@ -5,17 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from harness.devices.device import Device
 from harness.errors import InputError
-from harness.search.space.space import Config
-from harness.verdict import LatencyKind
+from harness.trial_fields import Config, Correctness, LatencyKind, Tag
 
-Correctness = Literal["PASS", "FAIL", "REJECTED"]
-"""Right on every class; wrong, crashed or hung; refused before it could run."""
-Tag = Literal["kept", "tried", "revert", "rejected"]
-"""The new best; right but no better; wrong; refused."""
 TAGS: Mapping[Correctness, Tag] = {"PASS": "tried", "FAIL": "revert", "REJECTED": "rejected"}
 """The tag of a trial that is not kept."""
 MOST_TRIALS = 100_000

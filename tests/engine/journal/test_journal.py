@@ -11,6 +11,7 @@ from engine.journal import lease
 from engine.journal.read import Reader
 from engine.journal.records import Bottleneck, Control
 from engine.journal.write import Writer, request
+from engine.judge.recorded_values import trial_of
 from engine.task import Task
 from harness.errors import InputError
 from harness.search.trials.trials import Trial
@@ -105,7 +106,7 @@ def test_trials_and_tasks_are_read_back(writer: Writer, tmp_path: Path) -> None:
     first, second = reader.candidates("rms")
     assert (first.scope, first.left_out, first.cut) == ("tall", "a.bin (binary)", "late")
     assert (second.scope, second.form_of) == ("tall", "c1")
-    assert [row.trial for row in reader.trials("rms")] == [trial, trial]
+    assert [trial_of(row) for row in reader.trials("rms")] == [trial, trial]
     assert payload_of(reader, "trials") == {"round": 1, "count": 2}
 
 

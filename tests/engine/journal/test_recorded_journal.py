@@ -18,6 +18,7 @@ from engine.journal import typed_columns
 from engine.journal.migrations import SCHEMA_VERSION
 from engine.journal.read import Reader
 from engine.journal.records import Slot
+from engine.judge.recorded_values import verdict_of
 from engine.planning import stagnation
 from engine.planning.directions import TriedDirections
 from engine.records import results_tsv
@@ -89,7 +90,7 @@ def test_migrated_rows_keep_their_values(reader: Reader) -> None:
     assert [c.id for c in reader.candidates(ID, states=("kept",))] == EXPECTED["kept"]
     assert [[v.id, v.candidate, v.purpose, v.valid, v.correct, v.speedup, v.low, v.high]
             for v in reversed(reader.verdicts(ID))] == EXPECTED["verdicts"]
-    assert all(row.decode().speedup == row.speedup for row in reader.verdicts(ID))
+    assert all(verdict_of(row).speedup == row.speedup for row in reader.verdicts(ID))
     assert [[d.candidate, d.kind, d.reason]
             for d in reversed(reader.decisions(ID))] == EXPECTED["decisions"]
     assert [round.outcome for round in reader.rounds(ID)] == EXPECTED["outcomes"]

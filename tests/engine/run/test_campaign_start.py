@@ -9,6 +9,7 @@ import pytest
 
 from engine.campaign import baseline_cache
 from engine.campaign import setup as campaigns
+from engine.judge.recorded_values import verdict_of
 from engine.repository.campaign_repo import BEST_FILE
 from engine.verify import canary
 from harness.benchmark.verdict.canary_check import SHOWN
@@ -38,7 +39,7 @@ def hand_in(setup: campaigns.Setup, cost: float) -> None:
 
 def canaries(setup: campaigns.Setup) -> list[Verdict]:
     with reading(setup) as reader:
-        return [row.decode() for row in reader.verdicts(setup.id)
+        return [verdict_of(row) for row in reader.verdicts(setup.id)
                 if row.purpose == canary.PURPOSE]
 
 

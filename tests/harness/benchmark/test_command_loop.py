@@ -18,9 +18,9 @@ from harness.benchmark.spec.command_target import CommandTarget
 from harness.devices import inventory
 from harness.errors import InputError
 from harness.requests import Progress, ReportedLoopRequest
-from harness.search.space.space import Config
 from harness.search.trials.trials import ClassGain, LoopResult, SearchJob, Trial
 from harness.settings import Settings
+from harness.trial_fields import Config
 from tests.support import split_case
 from tests.support.split_case import TARGET, project
 

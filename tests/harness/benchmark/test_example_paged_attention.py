@@ -25,7 +25,7 @@ from harness.benchmark.spec.validate import check
 from harness.call_trace import weights_csv
 from harness.formats import yaml_document
 from harness.search.space import knobs
-from harness.search.space.knobs import Value
+from harness.trial_fields import Value
 from tests.support import campaigns, repos
 from tests.support.command_line import answer, kopt
 from tests.support.paths import ROOT

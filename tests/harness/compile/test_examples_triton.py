@@ -16,9 +16,9 @@ from harness.devices import inventory
 from harness.evaluate.evaluate import evaluate
 from harness.isolation import guard
 from harness.search.space import knobs
-from harness.search.space.knobs import Value
 from harness.settings import Settings, Trees
 from harness.target import Target, load
+from harness.trial_fields import Value
 from tests.support.kernel_case import tree
 from tests.support.paths import EXAMPLES
 

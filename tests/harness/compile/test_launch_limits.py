@@ -13,6 +13,7 @@ from harness.compile.triton_aot import KernelResources
 from harness.devices import architectures as archs
 from harness.search.space import knobs
 from harness.target import Target, load
+from harness.trial_fields import Value
 from tests.support import shared_zygotes
 from tests.support.kernel_case import DOUBLE, target, tree
 from tests.support.paths import EXAMPLES
@@ -85,7 +86,7 @@ def test_unknown_resources_are_no_reason(fields: dict[str, Any]) -> None:
     assert launch_limits.of_all([resources(arch="sm_42", shared_bytes=393_216)]) == ()
 
 
-def matmul(**sizes: knobs.Value) -> str:
+def matmul(**sizes: Value) -> str:
     return knobs.apply(knobs.read(EXAMPLES / "matmul_triton" / "kernel.py"), sizes,
                        language="triton")
 
@@ -96,7 +97,7 @@ def refusals(of: Target, folder: Path, max_configs: int = 64) -> tuple[str, ...]
                                                    max_configs=max_configs))
 
 
-BIG: dict[str, knobs.Value] = {"BLOCK_M": 256, "BLOCK_N": 256, "BLOCK_K": 128, "NUM_WARPS": 8,
+BIG: dict[str, Value] = {"BLOCK_M": 256, "BLOCK_N": 256, "BLOCK_K": 128, "NUM_WARPS": 8,
                                "NUM_STAGES": 3}
 
 

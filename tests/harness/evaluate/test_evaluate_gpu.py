@@ -22,11 +22,12 @@ from harness.search.trials.trials import SearchJob
 from harness.settings import Settings, Trees
 from harness.target import Arg, ConfigClass, Target, load
 from harness.timing.plan import Plan
+from harness.trial_fields import Value
 from tests.support.kernel_case import DOUBLE, HEAD, judge, target, tree
 from tests.support.paths import EXAMPLES
 
 pytestmark = pytest.mark.gpu
-TUNED: dict[str, knobs.Value] = {"VARIANT": "whole", "BLOCK": 4096, "PER_THREAD": 16}
+TUNED: dict[str, Value] = {"VARIANT": "whole", "BLOCK": 4096, "PER_THREAD": 16}
 QUICK = Plan(looks=(4, 6), alpha=0.05)
 
 
@@ -39,7 +40,7 @@ def big(**fields: object) -> Target:
                            ConfigClass(name="odd", shape={"n": 999_999})), **fields)
 
 
-def softmax(folder: Path, config: dict[str, knobs.Value], comment: str = "") -> Trees:
+def softmax(folder: Path, config: dict[str, Value], comment: str = "") -> Trees:
     example = EXAMPLES / "softmax_triton"
     source = knobs.read(example / "kernel.py")
     changed = knobs.apply(source, config, language="triton") + comment

@@ -17,7 +17,8 @@ from engine.workers.protocol import WorkerBench
 from harness.devices.device import Device
 from harness.devices.monitoring.tenants import StrangerDetector
 from harness.isolation.zygote_client import WarmStart
-from harness.search.trials.trials import Correctness, LoopResult, Tag, Trial
+from harness.search.trials.trials import LoopResult, Trial
+from harness.trial_fields import Correctness, Tag
 
 TAGS: dict[Correctness, Tag] = {"PASS": "tried", "FAIL": "revert", "REJECTED": "rejected"}
 

@@ -18,7 +18,8 @@ from harness.errors import InputError
 from harness.roofline import ceilings, cost_model
 from harness.roofline.cost_model import Prediction, predict, rank
 from harness.target import Arg, ConfigClass, Target, load
-from harness.verdict import TRUST, LatencyKind, Verdict
+from harness.trial_fields import LatencyKind
+from harness.verdict import TRUST, Verdict
 from tests.support import shared_zygotes
 from tests.support.paths import EXAMPLES
 

@@ -24,12 +24,12 @@ from harness.loop.loop import key, loop
 from harness.requests import EvaluateRequest, LoopRequest
 from harness.roofline import ceilings
 from harness.roofline.predictor import SourcePrediction, card_for, predict_tree, with_predictions
-from harness.search.space.space import Config
 from harness.search.strategy.predicted_order import PredictedOrder
 from harness.search.trials import corpus
 from harness.search.trials.trials import LoopResult, SearchJob, Trial
 from harness.settings import Settings
 from harness.target import ConfigClass, Target
+from harness.trial_fields import Config
 from harness.verdict import Row, Verdict
 from kopt_tui.main import main
 from tests.support import shared_zygotes

@@ -13,6 +13,7 @@ from harness.errors import InputError
 from harness.search.bayesian.bayesian_search import BayesianSearch
 from harness.search.space import knobs
 from harness.search.space.space import of_knobs
+from harness.trial_fields import Value
 from tests.support.paths import EXAMPLES
 
 READS = [
@@ -62,8 +63,8 @@ REFUSED = [
 
 @pytest.mark.parametrize(("language", "source", "name", "value", "choices"), READS,
                          ids=range(len(READS)))
-def test_declaration_is_read(language: str, source: str, name: str, value: knobs.Value,
-                             choices: tuple[knobs.Value, ...]) -> None:
+def test_declaration_is_read(language: str, source: str, name: str, value: Value,
+                             choices: tuple[Value, ...]) -> None:
     (knob,) = knobs.find(source, language=language)
     assert (knob.name, knob.value, knob.choices) == (name, value, choices)
     assert type(knob.value) is type(value)
@@ -246,16 +247,16 @@ FILLER = st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_si
 ENDS = st.sampled_from(["\n", "\r\n"])
 
 
-def spell(value: knobs.Value) -> str:
+def spell(value: Value) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 @st.composite
-def sources(draw: st.DrawFn) -> tuple[str, dict[str, knobs.Value], dict[int, str]]:
+def sources(draw: st.DrawFn) -> tuple[str, dict[str, Value], dict[int, str]]:
     """Draw a C source with knobs among other lines, a configuration, and the other lines."""
     lines: list[str] = []
     other: dict[int, str] = {}
-    config: dict[str, knobs.Value] = {}
+    config: dict[str, Value] = {}
     for name in draw(st.lists(NAMES, min_size=1, max_size=4, unique=True)):
         for text in draw(st.lists(FILLER, max_size=3)):
             other[len(lines)] = text + draw(ENDS)
@@ -273,7 +274,7 @@ def sources(draw: st.DrawFn) -> tuple[str, dict[str, knobs.Value], dict[int, str
 
 @given(sources())
 def test_set_values_are_found_and_nothing_else_changes(
-        drawn: tuple[str, dict[str, knobs.Value], dict[int, str]]) -> None:
+        drawn: tuple[str, dict[str, Value], dict[int, str]]) -> None:
     source, config, other = drawn
     before = knobs.current(knobs.find(source, language="c"))
     changed = knobs.apply(source, config, language="c")
@@ -298,7 +299,7 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
 
 
 @given(st.dictionaries(NAMES, CHOICES, min_size=1, max_size=3), st.integers(0, 99))
-def test_search_asks_every_point_once(choices: dict[str, list[knobs.Value]], seed: int) -> None:
+def test_search_asks_every_point_once(choices: dict[str, list[Value]], seed: int) -> None:
     found = tuple(knobs.Knob(name=name, line=1, value=values[0], choices=tuple(values))
                   for name, values in choices.items())
     space = of_knobs(found)
