@@ -47,7 +47,8 @@ class ReportedRequest:
 class ReportedLoopRequest:
     """A search over the knobs of a command target's source; `job.reference` is the baseline's tree.
 
-    With `repeats` the possible winners of each class run that many times more, beside the best.
+    With `repeats` the possible winners of each class run that many times more, alternating with
+    the best.
     """
 
     TAG = "reported-loop"

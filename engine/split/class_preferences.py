@@ -93,12 +93,12 @@ def _preferences(result: LoopResult, least: float) -> dict[str, tuple[Contender,
     default = _default(result)
     preferences = {}
     for rows in result.classes:
-        config, showing = result.best_in(rows.name)
+        config, preferred = result.best_in(rows.name)
         default_gain = 0.0 if default is None else _gain(default, rows.name)
-        if showing.sure > 0 and showing.gain > least and showing.gain - default_gain > least:
+        if preferred.sure > 0 and preferred.gain > least and preferred.gain - default_gain > least:
             contender = next(contender for contender in result.contenders
                              if contender.config == config)
-            preferences[rows.name] = contender, showing
+            preferences[rows.name] = contender, preferred
     return preferences
 
 
@@ -109,8 +109,8 @@ def _default(result: LoopResult) -> Contender | None:
 
 
 def _gain(contender: Contender, name: str) -> float:
-    showing = contender.showing(name)
-    return -math.inf if showing is None else showing.gain
+    own = contender.gain_in(name)
+    return -math.inf if own is None else own.gain
 
 
 def _total_gain(contender: Contender, left: Mapping[str, tuple[Contender, ClassGain]],
@@ -121,7 +121,7 @@ def _total_gain(contender: Contender, left: Mapping[str, tuple[Contender, ClassG
 
 def _serves(contender: Contender, name: str, preferred: ClassGain, least: float) -> bool:
     """Return whether a contender is as good for a class as its preferred one, within the noise."""
-    own = contender.showing(name)
+    own = contender.gain_in(name)
     if own is None or own.sure <= 0 or own.gain <= least:
         return False
     noise = 2 * math.hypot(own.stderr or 0.0, preferred.stderr or 0.0)

@@ -81,7 +81,7 @@ def _contenders(common: LoopResult, configs: list[Config], bench: WorkerBench, t
         verdict = _verdict(bench, target, Trees(candidate=tree, incumbent=incumbent,
                                                 reference=bench.baseline), tick, cancel)
         if verdict.correct:
-            yield Contender(config=config, showings=tuple(
+            yield Contender(config=config, gains=tuple(
                 ClassGain(config_class=row.config_class, gain=row.log_ratio, stderr=row.stderr,
                           pairs=row.pairs) for row in verdict.rows if row.log_ratio is not None))
 

@@ -190,7 +190,7 @@ class _Dependencies:
         data = self.tree.read(path, 8192) or b""
         if "__pycache__" in path.split("/")[:-1]:
             unchecked = len(data) >= 8 and int.from_bytes(data[4:8], "little") == _PYC_UNCHECKED
-            return "compiled code that stands in for its source" if unchecked else ""
+            return "compiled code in place of its source" if unchecked else ""
         if os.path.splitext(path)[1].lower() in BINARY or _SHARED.search(path):
             return "a binary or downloaded file"
         if path == self.target.source or path.endswith(PYTHON_SUFFIXES + C_SUFFIXES):
@@ -213,7 +213,7 @@ def _module(tree: Tree, path: str) -> Module | None:
 
 
 def _imports(module: Module) -> Iterator[tuple[ast.AST, str]]:
-    """Yield every module that is imported by an absolute name, in whatever way."""
+    """Yield every module that is imported by an absolute name, by any mechanism."""
     for node in module.nodes:
         if isinstance(node, ast.Import):
             yield from ((node, alias.name) for alias in node.names)

@@ -172,6 +172,6 @@ def _shadows(target: Target, changes: Changes) -> list[Sighting]:
                     and path not in changes.baseline.files:
                 sightings.append(Sighting(
                     rule="patched", severity="reject", file=path,
-                    what="stands in the place of a library's module"))
+                    what="replaces a library's module"))
                 break
     return sightings

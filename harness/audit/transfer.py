@@ -8,7 +8,7 @@ only:
 - W1 a cache of weights, keyed by identity, version and shape: real, but worth at most what
   preparing a weight costs in a step
 - W2 a cache of one activation, gradient or scale; W3 a memo over the other inputs as a whole: no
-  gain outside the benchmark, whatever else is in the key
+  gain outside the benchmark, even if the key has other parts
 
 The proof is a trace over steps with fresh activations and updated weights: no hits on anything
 else, and weight hits in at least half of the steps. Grouped operations must not assume the sizes of

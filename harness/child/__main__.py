@@ -1,7 +1,7 @@
-"""Starts one of the programs beside it: `python -I __main__.py PROGRAM DESCRIPTOR`.
+"""Starts one of the programs in this package: `python -I __main__.py PROGRAM DESCRIPTOR`.
 
 The modules here form a package under a name that no project has: a kernel's own `watch` or
-`inputs` is its own, and theirs never stands in for ours. Standard library only.
+`inputs` is its own, and theirs never replaces ours. Standard library only.
 """
 
 from __future__ import annotations

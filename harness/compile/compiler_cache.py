@@ -46,7 +46,7 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def private(env: Mapping[str, str], home: Path) -> dict[str, str]:
-    """Return an environment in which no cache is shared, whatever it contained before."""
+    """Return an environment in which no cache is shared, replacing earlier settings."""
     return {**env, **environment(home)}
 
 

@@ -3,7 +3,7 @@
 One compilation yields both the entries of Triton's cache and the resources that the kernels need.
 It is done by `harness.compile.triton_aot`, whose process runs the configuration's own host code.
 Each configuration therefore has a folder of its own, which no other process may write to, and
-`give` copies from it into the home of runners of the same configuration. Nobody else reads it, so
+`give` copies from it into the home of runners of the same configuration. Nothing else reads it, so
 that no candidate finds files planted by another. The shared part, C modules made from Triton's own
 text and a list of types, is built by a process that loads no candidate.
 

@@ -184,7 +184,7 @@ def bottlenecks_of(resources: Sequence[KernelResources], rows: Sequence[Row] = (
                    ) -> tuple[KernelLimit, ...]:
     """Return the limits of the kernels, the most important first.
 
-    A limit of an autotuned kernel counts only if every config has it. `rows` are the verdict's: a
+    A limit of an autotuned kernel counts only if all configs reach it. `rows` are the verdict's: a
     class near its roofline is left out, the one furthest from it comes first.
     """
     reached = {row.config_class: row.pct_of_roofline for row in rows

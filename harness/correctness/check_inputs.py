@@ -14,7 +14,7 @@ def plan_inputs(classes: Sequence[str], kinds: Sequence[str],
                 start: int) -> dict[str, tuple[str, ...]]:
     """Return the distributions of each class; the first of `kinds` (normal) is in every class.
 
-    The others are dealt out in turn, from a secret `start`, until each was used once and every
+    The others are dealt out cyclically, from a secret `start`, until each was used once and every
     class has at least LEAST.
     """
     if not kinds:

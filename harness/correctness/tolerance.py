@@ -52,7 +52,7 @@ def rounding(dtype: str) -> float:
 
 
 def margin(dtype: str, precision: str | None) -> float:
-    """Return the error that is allowed beyond the last rounding, whatever the baseline's is."""
+    """Return the error that is allowed beyond the last rounding, for any error of the baseline."""
     computed = "tf32" if dtype == "float32" and precision == "tf32" else dtype
     return ROUNDINGS.get(computed, 1) * ROUNDOFF.get(computed, 0.0)
 
@@ -108,7 +108,7 @@ class Tolerance:
         return judged is not None and judged.right
 
     def floor_of(self, case: Case, output: int) -> float:
-        """Return the allowed error of an output, whatever the baseline's is."""
+        """Return the allowed error of an output, for any error of the baseline."""
         return self._floors(case, output + 1)[output]
 
     def _floors(self, case: Case, count: int) -> list[float]:

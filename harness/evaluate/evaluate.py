@@ -45,7 +45,7 @@ def evaluate(target: Target, trees: Trees, device: Device, settings: Settings, *
              zygote: Zygote | None = None) -> Verdict:
     """Judge a candidate against the incumbent; a running zygote makes it faster.
 
-    Returns a Verdict whatever the candidate does. Raises OracleError when the reference fails,
+    Returns a Verdict for any candidate. Raises OracleError when the reference fails,
     EnvironmentFault when the machine fails, InputError for what cannot be predicted, and Cancelled.
     """
     return Evaluation(target, trees, device, settings, progress, cancel, zygote).run()

@@ -86,7 +86,7 @@ class Measurement:
             incumbent = sides["incumbent"]
             if error.peer == incumbent.name:
                 self._require_incumbent_runs(incumbent, owned, plan, cases)
-                raise CandidateFailed("failed while timed: beside it the incumbent "
+                raise CandidateFailed("failed while timed: the incumbent, timed with it, "
                              f"{error.what}") from None
             raise CandidateFailed(f"failed while timed: {error.what}") from None
         finally:  # another process on the card may also explain a failure

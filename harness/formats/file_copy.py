@@ -1,7 +1,7 @@
 """Copy folders so that writes to a copy never change the original.
 
 Blocks are cloned if the file system can do that, and otherwise bytes are copied. Hard links are not
-used: writing through one of them would change all others, whatever their permissions.
+used: writing through one of them would change all others, even read-only ones.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def copy_file(source: Path, target: Path) -> bool:
 
 
 def remove(path: Path) -> bool:
-    """Delete a folder, whatever a candidate made of it, and nothing outside; return if it is gone.
+    """Delete a folder that a candidate may have changed, and nothing outside; return if it is gone.
 
     Python's rmtree recurses for each level, and a candidate may nest folders without limit.
     """
@@ -130,7 +130,7 @@ def walk(folder: Path, enter: PathFilter = always) -> Iterator[tuple[os.DirEntry
 
 
 def _inside(name: str, link: str) -> bool:
-    """Tell whether a link at a relative path points inside the copied folder."""
+    """Return whether a link at a relative path points inside the copied folder."""
     if os.path.isabs(link):
         return False
     return not os.path.normpath(os.path.join(os.path.dirname(name), link)).startswith("..")

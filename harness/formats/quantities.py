@@ -67,7 +67,7 @@ def latency(microseconds: float | None) -> str:
 
 
 def latency_us(microseconds: float | None) -> str:
-    """Return a latency in microseconds whatever its size, for columns and diffs: `91.840 us`."""
+    """Return a latency in microseconds at any size, for columns and diffs: `91.840 us`."""
     return "" if microseconds is None else f"{microseconds:.3f} us"
 
 

@@ -146,7 +146,7 @@ class _LockWait:
         self._pause = self.cancel or threading.Event()
 
     def pause(self, fd: int) -> None:
-        """Wait a moment for whoever holds the file. Raises EnvironmentFault, Cancelled."""
+        """Wait a moment for the process that holds the file. Raises EnvironmentFault, Cancelled."""
         stem = Path(self.name).stem
         waited = time.monotonic() - self.start
         if self.on_wait is not None and waited > 0.5:

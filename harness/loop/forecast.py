@@ -73,7 +73,7 @@ class Forecast:
         return [math.inf if latency is None else latency for latency in latencies]
 
     def replayed(self, earlier: Sequence[Trial]) -> list[Trial]:
-        """Return recorded trials as a search is told of them, and remember their predictions."""
+        """Return recorded trials with the scores for a search, and remember their predictions."""
         for trial in earlier:
             source = self._source_of(trial.config)
             if trial.latency_kind == "predicted" and trial.latency_us and source is not None:
@@ -81,7 +81,7 @@ class Forecast:
         return [self.scored(trial) for trial in earlier]
 
     def scored(self, trial: Trial) -> Trial:
-        """Return a trial as a search is told of it: a prediction as a ratio to the first one."""
+        """Return a trial with its score for a search: a prediction as a ratio to the first one."""
         if trial.latency_kind != "predicted" or trial.latency_us is None:
             return trial
         self._start_us = self._start_us or trial.latency_us

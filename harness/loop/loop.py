@@ -42,7 +42,7 @@ def loop(target: Target, job: SearchJob, device: Device, settings: Settings, *,
 
     `on_trial` receives every new trial. With `job.record`, a loop that was ended at any moment
     resumes. When no configuration works, the best is still the default, and a note says so. Raises
-    InputError when the source has no knobs, does not compile or does not run as it stands, and
+    InputError when the source has no knobs, does not compile or does not run with the default, and
     Refused while another process runs the same loop.
 
     With `settings.predict`, configurations that the card cannot launch are rejected, and those that

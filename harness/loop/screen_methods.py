@@ -1,4 +1,4 @@
-"""The two ways to screen one configuration: in turns in one process, or as a pair of processes."""
+"""Two ways to screen a configuration: alternating in one process, or as a pair of processes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def require_launchable(ahead: Precompiler, key: str) -> None:
 
 
 class TurnScreening:
-    """Screens precompiled kernels in turns with the start, in one process on one card."""
+    """Screens precompiled kernels in alternation with the start, in one process on one card."""
 
     def __init__(self, turns: TrialTurns, ahead: Precompiler, start_key: str,
                  summary: ScreenSummary) -> None:

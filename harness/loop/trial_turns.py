@@ -1,4 +1,4 @@
-"""Screen a loop's trials on a card: one process, each trial timed in turns with the start.
+"""Screen a loop's trials on a card: one process, each trial timed in alternation with the start.
 
 Separate processes would cost each trial a context and copies of all inputs, which takes longer than
 the whole screening. Configurations of one source therefore share a process (`trial_process`) and
@@ -76,7 +76,7 @@ class TrialTurns:
 
     @contextmanager
     def trial(self, source: bytes, key: str) -> Iterator[RunningTrial]:
-        """Yield a trial of a source; whatever it raises, the next trial finds a working process.
+        """Yield a trial of a source; after any error in it, the next trial finds a working process.
 
         Raises PeerError and PeerDied when the trial fails, BuildError, and the faults of a machine:
         a trial that fails with its process is blamed only if the start runs in another process.

@@ -1,6 +1,6 @@
 """The rates that an idle card reaches: measured once, cached for this machine.
 
-They are the roofline and evidence, not the floor: a card under a power cap or beside other work
+They are the roofline and evidence, not the floor: a card under a power cap or with other work
 reaches less than it could, so latencies are withheld by the published peaks of `ceilings` alone.
 They are measured under the device's lock in a guarded child; a failure there costs nothing else.
 """

@@ -1,7 +1,7 @@
 """The order in which the kopt processes of a host create GPU contexts.
 
 The driver creates one context after another for the whole host. Contexts that nothing waits for
-yet are created while nobody needs one urgently, and only a few at a time over all kopt processes.
+yet are created while none is needed urgently, and only a few at a time over all kopt processes.
 Otherwise a verdict on one card would wait for contexts that another card needs later. The order is
 advisory: patient waiters proceed after a timeout, urgent ones at once.
 """
@@ -73,7 +73,7 @@ def _turn(needed: threading.Event, deadline: float) -> int | None:
 
 
 def _open(name: str) -> int | None:
-    """Open a file of the lock directory; None if that fails, and then nobody waits."""
+    """Open a file of the lock directory; None if that fails; then no process waits."""
     try:
         return device_lock.open_file(name)[0]
     except KoptError:

@@ -1,4 +1,4 @@
-"""Compile and profile both sides beside the check, class by class, in processes never timed.
+"""Compile and profile both sides during the check, class by class, in processes never timed.
 
 A context and a profiler that attaches to it cost more than the profiling itself. All classes of a
 side therefore share one process, which starts before there is anything to profile.

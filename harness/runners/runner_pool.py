@@ -152,7 +152,7 @@ class RunnerPool:
     def create_contexts(self, lock: DeviceLock, kernel: Kernel | None = None) -> None:
         """Make the waiting runners' contexts on the card, now that its lock is held.
 
-        This happens beside the check of the candidate, so that no measurement waits for it. With
+        This happens during the check of the candidate, so that no measurement waits for it. With
         a `kernel`, only its next runner makes its context, at once: the driver makes one context
         after another, and the check waits for that one.
         """
@@ -184,7 +184,7 @@ class RunnerPool:
             waiting.clear()
 
     def profile(self, kernel: Kernel, lock: DeviceLock, case: Case) -> None:
-        """Compile and profile a kernel for a case beside the check, in a separate process."""
+        """Compile and profile a kernel for a case during the check, in a separate process."""
         self._profiling.add(kernel.name, case, partial(self.starter.start, kernel, lock, None),
                             partial(load, kernel))
 

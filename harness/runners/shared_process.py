@@ -49,12 +49,12 @@ class SharedRunner(Peer):
             self.kill()
 
     def kill(self) -> None:
-        """Leave; end the process without waiting if nobody is left."""
+        """Leave; end the process without waiting if no runner is left."""
         if self._shared.leave(self):
             self._peer.kill()
 
     def close(self) -> ProcessOutcome:
-        """Leave; wait for the end of the process if nobody is left."""
+        """Leave; wait for the end of the process if no runner is left."""
         self._shared.leave(self)
         return ProcessOutcome(ended="exit", returncode=0) if self._shared.runners else \
             self._peer.close()

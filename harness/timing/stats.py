@@ -129,7 +129,7 @@ def _t_within(t: float, degrees: int) -> float:
 def alpha_per_look(alpha: float, looks: int = len(LOOKS)) -> float:
     """Return the error rate of each look: equal shares of the verdict's.
 
-    By the union bound, the probability that any look errs is at most `alpha`, whatever their
+    By the union bound, the probability that any look errs is at most `alpha`, for any
     dependence (Lan and DeMets, Biometrika 70, 1983, with the bound in place of the joint
     distribution).
     """

@@ -124,7 +124,7 @@ def _assembly(source: CSource) -> Iterator[Sighting]:
 
 
 def _pasting(source: CSource) -> Iterator[Sighting]:
-    """Where tokens are pasted, tell whether two words of the source spell a watched name."""
+    """Return whether pasted tokens can spell a watched name from two words of the source."""
     pastes = [t for t in source.tokens if t.text == "##" and t.directive and t.kind == "mark"]
     if not pastes:
         return

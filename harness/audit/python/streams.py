@@ -46,7 +46,7 @@ class Streams:
 
     def _branches(self, node: ast.AST) -> set[tuple[ast.AST, str]]:
         """Return the parts of compound statements around a node within its function: each may be
-        left out. What stands below `finally` is not.
+        left out. Statements below `finally` are not.
         """
         statements: set[tuple[ast.AST, str]] = set()
         function = self._function(node)

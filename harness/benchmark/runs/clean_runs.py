@@ -86,7 +86,7 @@ class CleanRuns:
 
     def _comes_with_candidate(self, is_disturbed: dict[str, bool],
                               alone: Callable[[], object] | None) -> bool:
-        """Tell whether the candidate's runs were disturbed, and none of the incumbent's."""
+        """Return whether the candidate's runs were disturbed, and none of the incumbent's."""
         if "" in is_disturbed or is_disturbed.get(BASE):
             return False
         if BASE in is_disturbed:

@@ -74,7 +74,7 @@ class CommandSession:
             yield held
 
     def run_untimed(self, copy: WorkingCopy, command: str) -> None:
-        """Run a command beside others on a CPU, with the card to itself on a GPU."""
+        """Run a command in parallel with others on a CPU, with the card to itself on a GPU."""
         if self.is_cpu:
             copy.run(command, yields=device_lock.turnstile())
             return
@@ -173,7 +173,7 @@ class BenchmarkSession(CommandSession):
             f"candidates are not confined: inside namespaces the benchmark {fault.what}")
 
     def runner(self, copies: Mapping[str, WorkingCopy]) -> BenchmarkRunner:
-        """Return what runs the benchmark of some copies in turn."""
+        """Return a runner of the benchmark for these copies."""
         return BenchmarkRunner(
             target=self.target, row_cost=self.row_cost, copies=copies, reader=self.reader,
             lock=self.lock, progress=self.progress, clean_runs=self.clean_runs)

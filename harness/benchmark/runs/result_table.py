@@ -25,7 +25,7 @@ FaultKind = Literal[
 TABLE_LIMITS = {"bytes": 4 << 20, "rows": 4096, "columns": 256, "cell": 500}
 """Limits of a benchmark's file."""
 LEAST_VALUE, MOST_VALUE = 1e-12, 1e18
-"""Limits of a metric, whatever its unit."""
+"""Limits of a metric in any unit."""
 MOST_NAMED = 3
 """Rows that a message names at most."""
 

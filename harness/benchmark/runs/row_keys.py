@@ -55,7 +55,7 @@ def _are_distinct(table: ResultTable, columns: Sequence[str]) -> bool:
 
 
 def _is_measured(name: str) -> bool:
-    """Tell whether a name has a unit; `time_s` has one, `filter_s` is rather a dimension."""
+    """Return whether a name has a unit; `time_s` has one, `filter_s` is rather a dimension."""
     unit = metric_units.unit_in(name)
     return bool(unit) and (unit.casefold() != "s" or metric_units.direction_in(name) == "lower")
 

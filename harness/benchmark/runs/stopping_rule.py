@@ -43,7 +43,7 @@ def estimates(series: Series, plan: Plan) -> tuple[Estimate, list[Estimate]]:
 
 
 def is_enough(series: Series, plan: Plan) -> bool:
-    """Tell whether more pairs would hardly change the verdict, or one class has clearly lost."""
+    """Return whether more pairs would hardly change the verdict, or one class has clearly lost."""
     overall, classes = estimates(series, plan)
     if any(estimate.at(SURE / 5)[1] < -5 * math.log1p(plan.tolerance) for estimate in classes):
         return True
@@ -52,7 +52,7 @@ def is_enough(series: Series, plan: Plan) -> bool:
 
 
 def needs_full_benchmark(series: Series, plan: Plan) -> bool:
-    """Tell whether a result of the quick command needs the full one.
+    """Return whether a result of the quick command needs the full one.
 
     Every possible gain does, as rows outside the quick command may lose. Without a gain over all of
     its rows and in any class, the quick command decides alone.
@@ -67,7 +67,7 @@ def needs_full_benchmark(series: Series, plan: Plan) -> bool:
 
 
 def needs_repetition(series: Series, plan: Plan) -> bool:
-    """Tell whether some gain is significant and so small that it must be measured again."""
+    """Return whether some gain is significant and so small that it must be measured again."""
     overall, classes = estimates(series, plan)
     return any(_is_small_gain(estimate) for estimate in (overall, *classes))
 

@@ -29,7 +29,7 @@ class TimeBudget:
             self.is_full = self.is_full or not self.holds(0)
 
     def holds(self, runs: int) -> bool:
-        """Tell whether this many more runs of the longest kind fit; if not, the budget is full."""
+        """Return whether so many more of the longest runs fit; if not, the budget is full."""
         fits = self.until is None or self._clock() + runs * self.longest_s < self.until
         self.is_full = self.is_full or not fits
         return fits

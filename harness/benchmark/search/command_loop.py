@@ -2,7 +2,7 @@
 
 Each trial is one run of the default, which is the tree as it is, and one of a copy with the knobs
 set, built anew. At the end the configurations that may be best in some config class run again,
-beside the best of the whole table. Those that a quick command confirms run by the full one as well:
+paired with the best of the whole table. Those that a quick command confirms run by the full one:
 there a class has more rows, which may prefer another configuration.
 """
 
@@ -44,7 +44,7 @@ def sweep(target: CommandTarget, job: SearchJob, device: Device, settings: Setti
     """Search the knobs of `target.source` in `job.tree`; if cancelled, return the trials so far.
 
     With `repeats` the possible winners of each class run that many times more. Raises InputError if
-    the source has no knobs or the benchmark does not work as it stands.
+    the source has no knobs or the benchmark fails with the default.
     """
     job.check()
     if repeats and repeats < LEAST_REPEATS:
@@ -144,7 +144,7 @@ class CommandLoop:
             self._has_default_failed = True  # a short fault of the machine loses no earlier trial
             runs.session.notes.append(
                 f"the default failed at trial {len(self.trials)}: {fault.what}")
-            return TrialResult(correctness="FAIL", reason="the default failed beside it")
+            return TrialResult(correctness="FAIL", reason="the default failed in its pair")
 
     def _trial(self, config: Config, result: TrialResult, wall_s: float) -> Trial:
         trial = Trial(

@@ -47,14 +47,14 @@ def choose_contenders(trials: Sequence[Trial], best: Trial, classes: Sequence[st
 def screened_contenders(chosen: Sequence[Trial], best: Trial,
                         classes: Sequence[str]) -> tuple[Contender, ...]:
     """Return contenders with the one gain per class that the search measured."""
-    return tuple(Contender(config=trial.config, showings=tuple(
+    return tuple(Contender(config=trial.config, gains=tuple(
         ClassGain(config_class=name, gain=trial.by_class[name] - best.by_class[name])
         for name in classes)) for trial in chosen)
 
 
 def measured_contenders(runs: KnobRuns, default: Config, best: Trial, chosen: Sequence[Trial],
                         repeats: int) -> tuple[Contender, ...]:
-    """Run contenders in turn with the best, and those that gain by the full command too."""
+    """Run contenders alternating with the best, and those that gain by the full command too."""
     def copy_of(trial: Trial, name: str) -> WorkingCopy:
         return runs.default_copy if trial.config == default else \
             runs.configured_copy(name, trial.config)
@@ -68,8 +68,8 @@ def measured_contenders(runs: KnobRuns, default: Config, best: Trial, chosen: Se
             configs[name] = trial.config
     readings = repeat_runs(runs, copies, runs.mode, repeats)
     contenders = compare_contenders(runs, readings, configs)
-    winners = [one.config for one in contenders
-               if any(showing.sure > 0 for showing in one.showings)]
+    winners = [contender.config for contender in contenders
+               if any(gain.sure > 0 for gain in contender.gains)]
     full = runs.target.full
     if runs.mode == full or not winners:
         return contenders
@@ -85,14 +85,14 @@ def measured_contenders(runs: KnobRuns, default: Config, best: Trial, chosen: Se
 
 def repeat_runs(runs: KnobRuns, copies: Mapping[str, WorkingCopy], mode: BenchmarkMode,
                 repeats: int) -> dict[str, list[TableReading]]:
-    """Run all copies in turn, `repeats` times; one that fails is left out with a note."""
+    """Run all copies alternating, `repeats` times; leave out one that fails, with a note."""
     session = runs.session
     runner: BenchmarkRunner = session.runner(copies)
     readings: dict[str, list[TableReading]] = {name: [] for name in copies}
-    for turn in range(repeats):
-        session.progress("timing", f"contenders, round {turn + 1} of {repeats}", turn / repeats)
+    for repeat in range(repeats):
+        session.progress("timing", f"contenders, round {repeat + 1} of {repeats}", repeat / repeats)
         with session.lock() as held:
-            for name in list(readings) if turn % 2 else list(readings)[::-1]:
+            for name in list(readings) if repeat % 2 else list(readings)[::-1]:
                 try:
                     reading = session.clean_runs(partial(runner.run, name, mode, held))
                     if reading.failed:
@@ -106,7 +106,7 @@ def repeat_runs(runs: KnobRuns, copies: Mapping[str, WorkingCopy], mode: Benchma
 
 def compare_contenders(runs: KnobRuns, readings: Mapping[str, Sequence[TableReading]],
                        configs: Mapping[str, Config]) -> tuple[Contender, ...]:
-    """Compare contenders with the best by runs in turn, in the classes known now.
+    """Compare contenders with the best by alternating runs, in the classes known now.
 
     A contender whose rows differ from the best's is left out.
     """
@@ -117,15 +117,16 @@ def compare_contenders(runs: KnobRuns, readings: Mapping[str, Sequence[TableRead
         pairs = [RunPair(incumbent=best, candidate=own)
                  for best, own in zip(readings[BEST], readings[name], strict=True)]
         try:
-            ratios = {one.name: one.log_ratios for one in runs.match_pairs(*pairs).classes}
+            ratios = {entry.name: entry.log_ratios for entry in runs.match_pairs(*pairs).classes}
         except BenchmarkFault:
             continue
-        contenders.append(Contender(config=config, showings=tuple(
-            _showing(one.name, ratios[one.name]) for one in runs.classes if one.name in ratios)))
+        contenders.append(Contender(config=config, gains=tuple(
+            _class_gain(entry.name, ratios[entry.name])
+            for entry in runs.classes if entry.name in ratios)))
     return tuple(contenders)
 
 
-def _showing(config_class: str, ratios: Sequence[float]) -> ClassGain:
+def _class_gain(config_class: str, ratios: Sequence[float]) -> ClassGain:
     value = stats.estimate(ratios, SURE)
     return ClassGain(config_class=config_class, gain=value.mean, stderr=value.stderr,
                      pairs=value.pairs)

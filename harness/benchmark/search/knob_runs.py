@@ -16,7 +16,7 @@ from harness.search.trials.trials import ConfigRows
 from harness.trial_fields import Config, Correctness
 
 MOST_CLASSES = 64
-"""Config classes that are told apart; the others count in the whole table only."""
+"""Most config classes that are scored; the others count in the whole table only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class TrialResult:
 
 
 class KnobRuns:
-    """Builds and runs configurations of one source in a tree, each beside the default."""
+    """Builds and runs configurations of one source in a tree, each paired with the default."""
 
     def __init__(self, session: BenchmarkSession, source: TunableSource, tree: str) -> None:
         self.session, self.source, self.tree = session, source, tree
@@ -44,7 +44,7 @@ class KnobRuns:
         self._first: RunPair | None = None
 
     def run_default(self) -> TrialResult:
-        """Run the default beside itself, which shows its rows and the noise.
+        """Run the default paired with itself, which shows its rows and the noise.
 
         Raises BrokenIncumbent if the default fails.
         """
@@ -115,11 +115,12 @@ class KnobRuns:
         readings = runner.run_in_turn(ORDER if number % 2 else ORDER[::-1], self.mode)
         return RunPair(incumbent=readings["incumbent"], candidate=readings["candidate"])
 
-    def _result(self, series: Series, reading: TableReading, place: int) -> TrialResult:
+    def _result(self, series: Series, reading: TableReading,
+                side_index: int) -> TrialResult:
         """Return the result of one pair of a series."""
-        known = {one.name for one in self.classes}
+        known = {entry.name for entry in self.classes}
         return TrialResult(
-            correctness="PASS", log_ratio=series.overall[place],
+            correctness="PASS", log_ratio=series.overall[side_index],
             latency_us=run_pairs.table_cost(self.target, self.session.row_cost, series, reading),
-            by_class={one.name: one.log_ratios[place] for one in series.classes
-                      if one.name in known})
+            by_class={entry.name: entry.log_ratios[side_index] for entry in series.classes
+                      if entry.name in known})

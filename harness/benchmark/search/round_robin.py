@@ -1,4 +1,4 @@
-"""Let several strategies propose in turn: one for the whole table, others for some classes."""
+"""Alternate between strategies: one for the whole table, others for some classes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIRST_FOR_ALL = 12
 class RoundRobin:
     """Alternates between the strategy of the whole table and those of the classes.
 
-    Each trial is told to every strategy, with the score of its own table or class.
+    Every strategy receives each trial, with the score of its own table or class.
     """
 
     def __init__(self, make: Callable[[], Strategy]) -> None:

@@ -28,7 +28,7 @@ class CheckRule:
     number: float | None = None
 
     def passes(self, cell: str) -> bool:
-        """Tell whether a cell passes; an empty cell and NaN never do."""
+        """Return whether a cell passes; an empty cell and NaN never do."""
         value = number(cell)
         if not cell.strip() or (value is not None and math.isnan(value)):
             return False

@@ -1,7 +1,7 @@
 """Turn metrics of any unit and direction into costs: a time as it is, a rate as time per unit.
 
 Costs are microseconds where the unit is known. The logarithm of the incumbent's cost over the
-candidate's is above zero where the candidate is better, whatever the column counts.
+candidate's is above zero where the candidate is better, for every unit of the column.
 """
 
 from __future__ import annotations

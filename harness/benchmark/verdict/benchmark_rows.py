@@ -57,7 +57,7 @@ def verdict_of(results: ModeResults) -> Verdict:
 
 
 def incorrect_verdict(failure: IncorrectCandidate) -> Verdict:
-    """Return the verdict on a candidate with a failing row: its score is 0, whatever others gain.
+    """Return the verdict on a candidate with a failing row: its score is 0 even if others gain.
     """
     row = Row(config_class=plain(failure.name, MOST_CHARACTERS), correct=False, outcome="broken",
               note=failure.complaint)
@@ -99,7 +99,7 @@ def _evidence(results: ModeResults) -> Iterator[Evidence]:
         f"{results.series.rows} rows; a run takes {seconds['incumbent']:.3g} s of the incumbent, "
         f"{seconds['candidate']:.3g} s of the candidate by kopt's own clock"))
     yield Evidence(kind="columns", detail=(
-        f"rows are told apart by {', '.join(results.series.config.columns) or 'nothing'}"))
+        f"rows are distinguished by {', '.join(results.series.config.columns) or 'nothing'}"))
 
 
 def _score(results: ModeResults, mean: float) -> Evidence:

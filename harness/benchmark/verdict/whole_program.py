@@ -193,5 +193,5 @@ class EndToEndRuns:
             valid=True, correct=True, rows=(row,), latency_us=latency_us, latency_kind="reported",
             speedup=math.exp(value.mean), speedup_low=None if low is None else math.exp(low),
             speedup_high=None if high is None else math.exp(high),
-            notes=(f"{runs} whole run{'s' if has_interval else ''} of each side in turn, by "
+            notes=(f"{runs} whole run{'s' if has_interval else ''} of each side, alternating, by "
                    f"{what}{fewer}",))

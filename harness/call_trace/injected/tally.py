@@ -40,7 +40,7 @@ class Tally:
         self._slots: dict[int, dict[Any, int]] = {}
         self._views: list[memoryview] = []
         self._used = FIRST
-        self._told: set[tuple[str, str]] = set()
+        self._written: set[tuple[str, str]] = set()
         self._lock = RLock()
         self._path = ""
 
@@ -49,7 +49,7 @@ class Tally:
         self._parameters = parameters
         if not self._path:
             self._open()
-        self._tell("loaded", parameters=parameters)
+        self._write("loaded", parameters=parameters)
 
     def add(self, key: Any) -> None:
         """Count one call."""
@@ -70,7 +70,7 @@ class Tally:
         with self._lock:
             if not self._path:  # a fork
                 self._open()
-                self._tell("loaded", parameters=self._parameters)
+                self._write("loaded", parameters=self._parameters)
         return {None: UNREAD}
 
     def _slot(self, key: Any) -> int:
@@ -82,7 +82,7 @@ class Tally:
             try:
                 if slot * 8 // ROOM >= len(self._views):
                     self._map(len(self._views))
-                self._tell("shape", slot=slot, cells=key)
+                self._write("shape", slot=slot, cells=key)
             except Exception as error:
                 self.note(error)
                 return UNREAD
@@ -115,20 +115,20 @@ class Tally:
 
     def _once(self, kind: str, text: str) -> None:
         try:
-            alike = sum(one == kind for one, _ in self._told)
-            if (kind, text) in self._told or alike >= MOST_NOTES:
+            same_kind = sum(other == kind for other, _ in self._written)
+            if (kind, text) in self._written or same_kind >= MOST_NOTES:
                 return
-            self._told.add((kind, text))
+            self._written.add((kind, text))
             if not self._path:
                 self._open()
-            self._tell(kind, text=text)
+            self._write(kind, text=text)
         except Exception:  # the disk is full or the folder is gone
             return
 
-    def _tell(self, kind: str, **told: Any) -> None:
+    def _write(self, kind: str, **fields: Any) -> None:
         file = os.open(self._path + ".lines", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC,
                        0o600)
         try:
-            os.write(file, line({"type": kind, **told}))
+            os.write(file, line({"type": kind, **fields}))
         finally:
             os.close(file)

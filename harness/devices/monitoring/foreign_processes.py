@@ -17,7 +17,7 @@ from harness.isolation import process_tree, zygote_client
 FIRST_NAMESPACE = 0xEFFFFFFC
 """Inode of Linux's first pid namespace. In any other one, a driver hides the pids outside."""
 UNNAMED = 0
-"""Stands for a foreign process that has no pid in this namespace."""
+"""The pid recorded for a foreign process without a pid in this namespace."""
 NOT_LISTED = "the driver does not list the card's processes"
 BY_NUMBER = "none of our pids is listed: foreign processes are found by number, not by pid"
 HIDDEN = "processes outside this container may not be listed"

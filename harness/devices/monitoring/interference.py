@@ -33,7 +33,7 @@ ENDING_S = 0.5
 class InterferenceMonitor:
     """Voids blocks under a slowdown, or during which a foreign process appeared on the card.
 
-    Processes that were there before void nothing, since both sides are measured beside them: they
+    Processes that were there before void nothing, since they affect both sides alike: they
     are `residents`. `strangers` are the residents that no kopt started, given a detector for each
     watch's card; the engine's gate decides whether to accept them. A slowdown in a smaller share
     of the samples than `share` voids nothing.
@@ -92,7 +92,7 @@ class InterferenceMonitor:
         if self.strangers:
             pids = ", ".join(map(str, sorted(self.strangers)))
             yield Evidence(kind=STRANGER,
-                           detail=f"timed beside process {pids}, which no kopt started")
+                           detail=f"timed while process {pids} ran, which no kopt started")
 
 
 def require_usable(device: Device) -> SharingMode:

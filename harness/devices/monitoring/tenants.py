@@ -85,7 +85,7 @@ class StrangerDetector:
         self._proven = False
 
     def strangers(self, listed: Iterable[int]) -> set[int]:
-        """Return the listed pids that no kopt started; empty if they cannot be told apart."""
+        """Return the listed pids that no kopt started; empty if they cannot be distinguished."""
         listed_pids = set(listed) - {foreign_processes.UNNAMED}
         users = registered_pids(self._device)
         if users is None or not listed_pids:
@@ -100,7 +100,7 @@ class StrangerDetector:
 
 
 def _lock_shared(name: str) -> int:
-    """Open and lock a file of users; empty it if nobody else holds it."""
+    """Open and lock a file of users; empty it if no other process holds it."""
     for _ in range(TRIES):  # `is_in_use` of another process holds the file for an instant
         fd, path = device_lock.open_file(name)
         try:

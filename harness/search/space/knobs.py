@@ -52,7 +52,7 @@ class Knob:
     reserved: bool = False
 
     def choice(self, value: object) -> Value | None:
-        """Return the choice equal to a value, None if there is none; 1 may stand for 1.0."""
+        """Return the choice equal to a value, None if there is none; 1 equals 1.0."""
         for choice in self.choices:
             if value == choice and (type(value) is type(choice)
                                     or (type(value) is int and type(choice) is float)):
@@ -95,7 +95,7 @@ def _shown(value: object) -> str:
 
 def check(knobs: Sequence[Knob], config: Mapping[str, object],
           required: Sequence[Requirement] = ()) -> CheckedConfig:
-    """Compare a configuration with knobs and requirements; never raises, whatever its values are.
+    """Compare a configuration with knobs and requirements; never raises, for any values.
 
     A knob that it does not name has its value in the source.
     """

@@ -16,7 +16,7 @@ PATIENCE = 1000
 
 
 class Strategy(Protocol):
-    """Proposes configurations. It must ask for the same again when it is told the same results."""
+    """Proposes configurations. Deterministic: the same results lead to the same proposals."""
 
     def ask(self) -> Config | None: ...
 
@@ -37,14 +37,14 @@ class AskTell:
         self._seen: set[bytes] = set()
         self._has_begun = False
         self._pending: list[Trial] = []
-        """Results that the strategy is told as soon as it has been asked for the first time."""
+        """Results to pass to the strategy after its first proposal."""
 
     def replay(self, trials: Iterable[Trial],
                cancelled: Callable[[], bool] = lambda: False) -> None:
-        """Bring the strategy to where it was: ask and tell it the same, in the same order.
+        """Restore the strategy's state by the same calls in the same order.
 
-        A strategy that now asks for something else is only told the rest of the trials; the
-        configuration that it asked for is tried later.
+        If the strategy now proposes another configuration, it only receives the results of the
+        remaining trials; its proposal is tried later.
         """
         has_diverged = False
         for trial in trials:

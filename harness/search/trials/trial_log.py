@@ -133,7 +133,7 @@ def _read(path: Path) -> tuple[TrialLogHead | None, tuple[Trial, ...], int]:
 
 
 def _lock(folder: Path) -> int:
-    """Lock the folder and return the lock's descriptor. Raises Refused while another has it."""
+    """Lock the folder and return the lock's descriptor. Raises Refused if another has it."""
     fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     until = time.monotonic() + LET_GO_S
     while True:

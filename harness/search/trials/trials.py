@@ -36,7 +36,7 @@ class Screened:
 class Trial:
     """One tried configuration. Building one that breaks an honesty rule raises ValueError.
 
-    `log_ratio` is ln(latency of the start / its own), both measured in turns; `latency_us` and
+    `log_ratio` is ln(latency of the start / its own), both measured alternately; `latency_us` and
     `roofline_us` are weighted geometric means over the config classes. `candidate_id` identifies
     the source with the configuration set, `kernel_id` the kernel with any configuration.
     """
@@ -70,7 +70,7 @@ class Trial:
         if self.log_ratio is not None and self.latency_kind == "predicted":
             raise ValueError("only what was measured has a ratio")
         if self.kept and (not self.correct or self.withheld):
-            raise ValueError("only a correct trial whose latency stands is kept")
+            raise ValueError("only a correct trial with a valid latency is kept")
         if self.kept and self.latency_kind == "predicted":
             raise ValueError("nothing is kept on a prediction")
 
@@ -100,7 +100,7 @@ class ConfigRows:
 class ClassGain:
     """A configuration's gain in one class: ln(latency of the common best / its own).
 
-    `stderr` is over `pairs` fresh runs beside the common best; None for a screening value.
+    `stderr` is over `pairs` fresh runs paired with the common best; None for a screening value.
     """
 
     config_class: str
@@ -119,11 +119,11 @@ class Contender:
     """A configuration that may beat the common best in some class, with its gain in each class."""
 
     config: Config
-    showings: tuple[ClassGain, ...]
+    gains: tuple[ClassGain, ...]
 
-    def showing(self, config_class: str) -> ClassGain | None:
+    def gain_in(self, config_class: str) -> ClassGain | None:
         """Return its gain in a class, None where it was not measured."""
-        return next((each for each in self.showings if each.config_class == config_class), None)
+        return next((each for each in self.gains if each.config_class == config_class), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,8 +148,8 @@ class LoopResult:
 
     def best_in(self, config_class: str) -> tuple[Config, ClassGain]:
         """Return the best configuration of a class, and its gain over the common best there."""
-        gains = [(each.config, showing) for each in self.contenders
-                 if (showing := each.showing(config_class)) is not None and showing.gain > 0]
+        gains = [(each.config, class_gain) for each in self.contenders
+                 if (class_gain := each.gain_in(config_class)) is not None and class_gain.gain > 0]
         return max(gains, key=lambda pair: pair[1].gain,
                    default=(self.best, ClassGain(config_class=config_class, gain=0.0, stderr=0.0)))
 

@@ -81,7 +81,7 @@ def result(best: dict[str, int], stderr: float | None = 0.001,
         trials=(Trial(number=0, config=dict(OWN), correctness="PASS", tag="tried"),),
         classes=tuple(ConfigRows(name=name, cells=((str(size), "c"), (f"{size}.0", "c")))
                       for name, size in SIZES.items()),
-        contenders=tuple(Contender(config=dict(configs[name]), showings=tuple(
+        contenders=tuple(Contender(config=dict(configs[name]), gains=tuple(
             ClassGain(config_class=config_class, gain=gain, stderr=stderr, pairs=5)
             for config_class, gain in gains.items())) for name, gains in contenders.items()))
 

@@ -158,7 +158,7 @@ def test_incumbent_that_crashes_only_with_a_candidate_is_the_candidates_fault(
         'FILE *ran = fopen("ran", "r"); if (!ran) { fclose(fopen("ran", "w")); abort(); }'
         "fclose(ran);" + RIGHT, "#include <stdio.h>")
     verdict = judge(tmp_path, FAST, incumbent=crashing_once)
-    assert verdict.rejected_reason == ("failed while timed: beside it the incumbent crashed "
+    assert verdict.rejected_reason == ("failed while timed: the incumbent, timed with it, crashed "
                                        "(SIGABRT)"), verdict
 
 
