@@ -48,7 +48,7 @@ def _headline(row: Campaign, past: CampaignHistory) -> Iterator[str]:
     else:
         alpha = measured.alpha(measured.of_headline(past))
         gain = quantities.speedup(row.speedup, row.speedup_low, row.speedup_high, alpha)
-        yield f"**{gain}** as fast as where it began, measured best against baseline."
+        yield f"**{gain}** as fast as the baseline; the best was measured against it directly."
     yield ""
 
 

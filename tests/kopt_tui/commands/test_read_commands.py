@@ -154,7 +154,7 @@ def test_follow_ends_with_the_engine(workspace: Path) -> None:
 def test_report_states_what_was_kept_and_why(workspace: Path, tmp_path: Path) -> None:
     report = kopt("report", workspace=workspace).stdout
     assert harmless(report)
-    assert "**2.50x [2.40, 2.60]** as fast as where it began" in report
+    assert "**2.50x [2.40, 2.60]** as fast as the baseline" in report
     assert "faster in every class; decided by judge" in report
     assert "1 keep, 1 tie, 1 reject, 1 ask" in report
     assert "| tall (core) | faster | 25 | 10 | 2.50x [2.40, 2.60] |" in report

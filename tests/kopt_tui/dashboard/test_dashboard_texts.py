@@ -17,7 +17,7 @@ from tests.support.dashboard_journal import CAMPAIGN, HOSTILE, PATCH
 REPORT = """\
 # rmsnorm on a card
 
-**2.10x [2.05, 2.15]** as fast as where it began, measured best against baseline over and over.
+**2.10x [2.05, 2.15]** as fast as the baseline; the best was measured against it directly twice.
 
 - round 2, `7635ad4b`: a known good form of the op, which is a rather long thing to say here
   It attacks b2.1.
@@ -43,7 +43,7 @@ def test_markdown_fits_and_loses_no_word(width: int) -> None:
     lines = plain(markdown_lines(REPORT, width))
     assert all(cell_len(line) <= width for line in lines)
     text = " ".join(" ".join(lines).split())
-    for part in ("rmsnorm on a card", "2.10x [2.05, 2.15] as fast as where it began",
+    for part in ("rmsnorm on a card", "2.10x [2.05, 2.15] as fast as the baseline",
                  "• round 2, 7635ad4b: a known good form", "It attacks b2.1.", "tall_one",
                  "odd | even"):
         assert part in text
