@@ -52,8 +52,8 @@ def all_modules() -> list[Any]:
 
 def posed(problem: Problem, *, args: tuple[Arg, ...] | None = None, **fields: Any) -> Problem:
     """Return a problem with other arguments or settings of its target."""
-    given = {} if args is None else {"args": args}
-    return replace(problem, target=replace(problem.target, **given, **fields))
+    inputs = {} if args is None else {"args": args}
+    return replace(problem, target=replace(problem.target, **inputs, **fields))
 
 
 def texts(problem: Problem, *, incumbent: str, reference: str) -> Problem:
@@ -80,8 +80,8 @@ def of_the_text(honest: Honest, folder: Path) -> list[Finding]:
 
 def alarms(honest: Honest, findings: Sequence[Finding]) -> list[Finding]:
     """Return the findings that an honest candidate must not have."""
-    return [one for one in findings if one.severity == "reject"
-            or (one.severity == "flag" and one.rule not in honest.told)]
+    return [finding for finding in findings if finding.severity == "reject"
+            or (finding.severity == "flag" and finding.rule not in honest.told)]
 
 
 __all__ = ["ASTERISK", "Honest", "problems"]

@@ -16,7 +16,7 @@ from tests.honest.case import Honest
 pytestmark = pytest.mark.slow
 
 MODULES = case.all_modules()
-ALL = [(one.__name__.rpartition(".")[2], one.HONEST) for one in MODULES]
+ALL = [(module.__name__.rpartition(".")[2], module.HONEST) for module in MODULES]
 TEXTS = [pytest.param(one, id=name) for name, one in ALL]
 HERE = [pytest.param(one, id=name, marks=[pytest.mark.gpu] if one.gpu else [])
         for name, one in ALL]

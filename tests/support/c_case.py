@@ -43,7 +43,7 @@ def kernel(body: str, before: str = "") -> str:
 
 def target(**fields: Any) -> Target:
     """Return a target that doubles a vector of `n` numbers."""
-    given: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "op": "twice", "language": "c", "source": "twice.c", "entry": "twice",
         "reference": "reference.py:twice", "build": ("-O2",),
         "args": (Arg(name="x", dtype="float32", shape=("n",)),
@@ -51,7 +51,7 @@ def target(**fields: Any) -> Target:
                  Arg(name="n", dtype="int64", value="n")),
         "classes": (ConfigClass(name="even", shape={"n": 8192}),
                     ConfigClass(name="odd", shape={"n": 1021}, weight=2.0))}
-    made = Target(**(given | fields))
+    made = Target(**(defaults | fields))
     check(made)
     return made
 
@@ -64,19 +64,19 @@ def tree(folder: Path, source: str, reference: str = REFERENCE) -> str:
 
 
 def judge(folder: Path, source: str, *, incumbent: str = SLOW, reference: str = REFERENCE,
-          wanted: Target | None = None, **settings: Any) -> Verdict:
+          task: Target | None = None, **settings: Any) -> Verdict:
     """Evaluate a candidate's source against the incumbent's."""
     base = tree(folder / "incumbent", incumbent, reference)
     return evaluate(
-        wanted or target(),
+        task or target(),
         Trees(candidate=tree(folder / "candidate", source), incumbent=base, reference=base),
         inventory.find("cpu"), settled(folder, **settings))
 
 
 def settled(folder: Path, **settings: Any) -> Settings:
-    given: dict[str, Any] = {"scratch": str(folder / "scratch"), "plan": QUICK, "wall_s": 10.0,
-                             "static_audit": False}
-    return Settings(**(given | settings))
+    defaults: dict[str, Any] = {"scratch": str(folder / "scratch"), "plan": QUICK, "wall_s": 10.0,
+                                "static_audit": False}
+    return Settings(**(defaults | settings))
 
 
 class Bench:
@@ -85,10 +85,10 @@ class Bench:
     They are `judge`'s verdicts, but that no new oracle is started for each.
     """
 
-    def __init__(self, folder: Path, wanted: Target) -> None:
-        self.folder, self.wanted = folder, wanted
+    def __init__(self, folder: Path, task: Target) -> None:
+        self.folder, self.wanted = folder, task
         self.base = tree(folder / "incumbent", SLOW)
-        with Session(wanted, inventory.find("cpu"), settled(folder), None) as session:
+        with Session(task, inventory.find("cpu"), settled(folder), None) as session:
             self.incumbent = session.make(Path(self.base), "incumbent")
             self.oracle = session.oracle(Path(self.base), None)
         self._count = 0

@@ -107,13 +107,13 @@ def running(setup: campaigns.Setup) -> Iterator[Engine]:
         assert not engine.is_alive(), "the engine did not stop"
 
 
-def until(found: Callable[[], T], limit_s: float = 200.0, what: str = "") -> T:
+def until(condition: Callable[[], T], limit_s: float = 200.0, what: str = "") -> T:
     """Poll until something is found; fails after `limit_s`."""
     deadline = time.monotonic() + limit_s
     while True:
-        if value := found():
+        if value := condition():
             return value
-        assert time.monotonic() < deadline, f"not within {limit_s:g} s: {what or found}"
+        assert time.monotonic() < deadline, f"not within {limit_s:g} s: {what or condition}"
         time.sleep(0.02)
 
 
@@ -128,9 +128,9 @@ def reading(setup: campaigns.Setup) -> Iterator[Reader]:
 
 def campaign(setup: campaigns.Setup) -> Campaign:
     with reading(setup) as reader:
-        found = reader.campaign(setup.id)
-    assert found is not None
-    return found
+        record = reader.campaign(setup.id)
+    assert record is not None
+    return record
 
 
 def candidates(setup: campaigns.Setup, *states: Any) -> list[Candidate]:
@@ -161,11 +161,11 @@ def consistent(setup: campaigns.Setup) -> list[str]:
     kept = candidates(setup, "kept")
     repo, branch = setup.repo, f"refs/heads/optimize/{setup.id}"
     commits = repo.log(repo.best, repo.base)
-    assert sorted(commits) == sorted(one.commit for one in kept)
+    assert sorted(commits) == sorted(candidate.commit for candidate in kept)
     assert campaign(setup).best_commit == repo.best
-    told = [repo.message(commit) for commit in commits]
+    messages = [repo.message(commit) for commit in commits]
     for one in kept:
-        assert sum(one.id in message for message in told) == 1
+        assert sum(one.id in message for message in messages) == 1
     user = repo.project
     if commits:
         assert repos.git(user, "rev-parse", branch) == repo.best
@@ -175,7 +175,7 @@ def consistent(setup: campaigns.Setup) -> list[str]:
 
 def processes(folder: Path) -> list[str]:
     """Return the command lines of all processes that have to do with a folder."""
-    found = []
+    arguments = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
@@ -187,8 +187,8 @@ def processes(folder: Path) -> list[str]:
             continue  # it has ended
         text = words + b"\0" + place.encode() + b"\0" + environment
         if str(folder).encode() in text:
-            found.append(words.replace(b"\0", b" ").decode(errors="replace"))
-    return found
+            arguments.append(words.replace(b"\0", b" ").decode(errors="replace"))
+    return arguments
 
 
 def kopt(*words: str, workspace: Path, **env: str) -> subprocess.Popen[str]:

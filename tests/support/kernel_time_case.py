@@ -106,4 +106,4 @@ def cupti(folder: Path) -> Path:
 
 def launched(*kernels: tuple[str, int, int] | tuple[str, int, int, int]) -> str:
     """Return what kernels.txt says: names, launches, ns of each, blocks (8 if it is not said)."""
-    return "".join("\t".join(map(str, (*one, 8)[:4])) + "\n" for one in kernels)
+    return "".join("\t".join(map(str, (*kernel, 8)[:4])) + "\n" for kernel in kernels)

@@ -55,11 +55,11 @@ def structured(rng: Rng, document: Any) -> Any:
 
 def _holders(value: Any) -> list[Any]:
     """Return every mapping and every list inside, but for those that are empty and its own."""
-    found = [value] if isinstance(value, dict | list) and value else []
-    for one in value.values() if isinstance(value, dict) else \
+    holders = [value] if isinstance(value, dict | list) and value else []
+    for part in value.values() if isinstance(value, dict) else \
             value if isinstance(value, list) else ():
-        found += _holders(one)
-    return found[:200] or [{"": None}]
+        holders += _holders(part)
+    return holders[:200] or [{"": None}]
 
 
 def _change_mapping(rng: Rng, holder: dict[Any, Any]) -> None:
@@ -103,31 +103,31 @@ def text(rng: Rng, document: bytes) -> bytes:
     return changed
 
 
-def _at(rng: Rng, given: bytes) -> int:
-    return rng.randrange(len(given) + 1)
+def _at(rng: Rng, original: bytes) -> int:
+    return rng.randrange(len(original) + 1)
 
 
-def _cut(rng: Rng, given: bytes) -> bytes:
-    return given[:_at(rng, given)]
+def _cut(rng: Rng, original: bytes) -> bytes:
+    return original[:_at(rng, original)]
 
 
-def _out(rng: Rng, given: bytes) -> bytes:
-    at = _at(rng, given)
-    return given[:at] + given[at + rng.choice((1, 2, 9, 40)):]
+def _out(rng: Rng, original: bytes) -> bytes:
+    at = _at(rng, original)
+    return original[:at] + original[at + rng.choice((1, 2, 9, 40)):]
 
 
-def _scrap(rng: Rng, given: bytes) -> bytes:
-    at = _at(rng, given)
-    return given[:at] + rng.choice(SCRAPS) + given[at:]
+def _scrap(rng: Rng, original: bytes) -> bytes:
+    at = _at(rng, original)
+    return original[:at] + rng.choice(SCRAPS) + original[at:]
 
 
-def _byte(rng: Rng, given: bytes) -> bytes:
-    at = _at(rng, given)
-    return given[:at] + bytes([rng.randrange(256)]) + given[at + 1:]
+def _byte(rng: Rng, original: bytes) -> bytes:
+    at = _at(rng, original)
+    return original[:at] + bytes([rng.randrange(256)]) + original[at + 1:]
 
 
-def _lines(rng: Rng, given: bytes) -> bytes:
-    lines = given.split(b"\n")
+def _lines(rng: Rng, original: bytes) -> bytes:
+    lines = original.split(b"\n")
     at, to = rng.randrange(len(lines)), rng.randrange(len(lines))
     kind = rng.randrange(4)
     if kind == 0:
@@ -141,12 +141,12 @@ def _lines(rng: Rng, given: bytes) -> bytes:
     return b"\n".join(lines)
 
 
-def _whole(rng: Rng, given: bytes) -> bytes:
+def _whole(rng: Rng, original: bytes) -> bytes:
     return rng.choice((
-        b"", b" ", b"\n\n", b"null", b"[]", b"{}", b"3", b'"x"', given * 2, given * 60,
-        given.decode("latin-1").encode("utf-16"), b"\xef\xbb\xbf" + given,
-        given.replace(b"\n", b"\r\n"), given.replace(b"\n", b"\r"), given[::-1],
-        given.replace(b" ", b"\t"), given.replace(b":", b""), b"[" + given, b"x" * 140_000,
+        b"", b" ", b"\n\n", b"null", b"[]", b"{}", b"3", b'"x"', original * 2, original * 60,
+        original.decode("latin-1").encode("utf-16"), b"\xef\xbb\xbf" + original,
+        original.replace(b"\n", b"\r\n"), original.replace(b"\n", b"\r"), original[::-1],
+        original.replace(b" ", b"\t"), original.replace(b":", b""), b"[" + original, b"x" * 140_000,
         b"x: " + b"y" * 100_000, b"k: 1\n" * 20_000, b"\x7fELF" + bytes(range(256)),
         rng.randbytes(300)))
 

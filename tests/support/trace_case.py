@@ -62,8 +62,8 @@ def trace(manifest: Path, *words: str, python: tuple[str, ...] = (), program: st
 def counted(manifest: Path, *words: str, **env: str) -> dict[tuple[str, ...], int]:
     """Return the calls of each shape, which the written file has too."""
     found = answer(trace(manifest, "--json", *words, **env))
-    calls = {tuple(one["shape"].values()): one["calls"] for one in found["shapes"]}
+    calls = {tuple(shape["shape"].values()): shape["calls"] for shape in found["shapes"]}
     read = weights_csv.parse(Path(found["file"]).read_bytes(), "it")
     assert list(read.columns) == found["columns"]
-    assert {one.cells: one.calls for one in read.shapes} == calls
+    assert {shape.cells: shape.calls for shape in read.shapes} == calls
     return calls

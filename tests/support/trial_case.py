@@ -18,14 +18,14 @@ SPACE = Space(choices={"A": (1, 2, 4, 8), "B": (0.5, 0.25), "C": ("off", "on")},
 def trial(gain: float | None, config: Config | None = None, *, number: int = 0,
           **fields: Any) -> Trial:
     """Return a trial that is faster than the start by a factor; None: it failed."""
-    given: dict[str, Any] = {"number": number, "config": {**SPACE.default, **(config or {})},
-                             "correctness": "PASS", "tag": "tried"}
+    defaults: dict[str, Any] = {"number": number, "config": {**SPACE.default, **(config or {})},
+                                "correctness": "PASS", "tag": "tried"}
     if gain is None:
-        given |= {"correctness": "FAIL", "tag": "revert", "reason": "wrong"}
+        defaults |= {"correctness": "FAIL", "tag": "revert", "reason": "wrong"}
     else:
-        given |= {"log_ratio": math.log(gain), "latency_us": 10 / gain,
-                  "latency_kind": "measured-cpu"}
-    return Trial(**(given | fields))
+        defaults |= {"log_ratio": math.log(gain), "latency_us": 10 / gain,
+                     "latency_kind": "measured-cpu"}
+    return Trial(**(defaults | fields))
 
 
 def tried(walk: AskTell, budget: int, first: int = 0) -> list[Trial]:

@@ -64,7 +64,7 @@ def task(tmp_path: Path) -> Target:
 def test_class_weight_is_calls_of_its_shapes(lines: tuple[str, ...], of: tuple[float, ...],
                                              notes: int, tmp_path: Path) -> None:
     found, message = weights.weighted(task(tmp_path), weights_of(*lines))
-    assert tuple(one.weight for one in found.classes) == of and len(message) == notes
+    assert tuple(row_class.weight for row_class in found.classes) == of and len(message) == notes
     assert found.classes[0].shape == {"n": 100, "k": 1}
 
 
@@ -112,7 +112,7 @@ def test_bad_weights_prevent_campaign_start(text: str | None, message: str, tmp_
         with pytest.raises(InputError) as caught:
             begin()
         assert message in str(caught.value)
-    assert not [one for one in (tmp_path / "w").glob("*") if one.is_dir()]
+    assert not [path for path in (tmp_path / "w").glob("*") if path.is_dir()]
 
 
 @pytest.mark.parametrize(("named", "message"), [
@@ -145,7 +145,7 @@ def test_campaign_keeps_its_initial_weights(tmp_path: Path) -> None:
     setup = campaigns.campaigns.create(tmp_path / "w", path)
     with campaigns.reading(setup) as reader:
         [event] = reader.events_of(setup.id, "weights")
-        message = b" ".join(one.payload for one in reader.events_of(setup.id, "warning"))
+        message = b" ".join(event.payload for event in reader.events_of(setup.id, "warning"))
     assert event.ref == weights_of("n,calls", "3000,9", "7,1", "").sha256
     assert b"do not name 1 of 2 rows" in message and b"10.0% of the calls, not measured" in message
     (tmp_path / "calls.csv").write_text("n,calls\n300,1000\n")
@@ -165,13 +165,16 @@ def test_campaign_keeps_its_initial_weights(tmp_path: Path) -> None:
 def test_single_verdict_reads_current_weights(tmp_path: Path) -> None:
     path = kernel(tmp_path, "n,calls\n3000,9\n")
     with OneShot(path) as direct:
-        assert [one.weight for one in direct.target.classes] == [9.0, 9.0]
+        assert [row_class.weight for row_class in direct.target.classes] == [9.0, 9.0]
         [note] = direct.notes
         direct.candidate(OneShotCandidate(config={"NO": 1}))
         assert direct.notes == [note, "no knob 'NO': ignored"]
     (tmp_path / "calls.csv").write_text("n,calls\n3000,9\n300,1\n")
     with OneShot(path) as direct:
-        assert [one.weight for one in direct.target.classes] == [1.0, 9.0] and not direct.notes
+        assert [row_class.weight for row_class in direct.target.classes] == [
+            1.0,
+            9.0,
+        ] and not direct.notes
 
 
 @pytest.mark.slow

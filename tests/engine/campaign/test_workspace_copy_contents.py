@@ -155,7 +155,7 @@ def test_other_files_of_patch_are_refused_or_dropped(setup: Setup, name: str,
         [left] = applied.patch.dropped
         assert (left.path, f"left out: {left.reason}") == (name, outcome)
     else:
-        assert (name, outcome) in [(one.path, one.detail) for one in broken]
+        assert (name, outcome) in [(problem.path, problem.detail) for problem in broken]
 
 
 @pytest.mark.slow
@@ -185,7 +185,9 @@ def test_missing_contents_of_copy_are_reported(tmp_path: Path) -> None:
     [modules, stored] = made.repo.missing
     assert "from every checkout: third_party/outer (run" in modules
     assert "from every checkout: data/w.bin (run" in stored
-    assert all(any(line[:60].encode() in one for one in payloads) for line in (modules, stored))
+    assert all(
+        any(line[:60].encode() in payload for payload in payloads) for line in (modules, stored)
+    )
 
 
 def test_submodule_of_copy_is_found_by_name(tmp_path: Path) -> None:

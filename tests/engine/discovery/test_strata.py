@@ -25,15 +25,17 @@ from tests.support.strata_case import Row
 RECORDED = DATA / "strata" / "conv_two_cards.csv"
 
 
-def strata_of(rows: list[dict[str, object]], costs: list[float], **given: object) -> strata.Strata:
-    return strata.find_strata(case.looked(rows), costs, **given)  # type: ignore[arg-type]
+def strata_of(
+    rows: list[dict[str, object]], costs: list[float], **options: object
+) -> strata.Strata:
+    return strata.find_strata(case.looked(rows), costs, **options)  # type: ignore[arg-type]
 
 
 def test_classes_are_columns_that_choose_a_path() -> None:
     """`block_size=1024, mtp=1` is one class; what only makes the work larger makes none."""
     result = strata_of(*case.table(case.decode))
     assert result.configs == ("block_size <= 64", "mtp")
-    assert [one.name for one in result.classes] == [
+    assert [row_class.name for row_class in result.classes] == [
         "block_size<=64 mtp=1", "block_size<=64 mtp=2", "block_size<=64 mtp=4",
         "block_size>64 mtp=1", "block_size>64 mtp=2", "block_size>64 mtp=4"]
     assert result.explained > 0.95
@@ -67,7 +69,9 @@ def test_size_is_cut_where_its_law_breaks(cost: object, configs: tuple[str, ...]
 def test_one_law_for_all_rows_gives_one_class() -> None:
     result = strata_of(*case.table(case.work))
     assert result.configs == ("*",)
-    assert [(one.name, len(one.rows), one.core) for one in result.classes] == [("all", 144, True)]
+    assert [
+        (row_class.name, len(row_class.rows), row_class.core) for row_class in result.classes
+    ] == [("all", 144, True)]
     assert "no column explains" in result.why and "all rows are one class" in result.why
 
 
@@ -122,8 +126,8 @@ def test_path_columns_differ_from_sizes(name: str, cells: list[str],
 
 
 def test_single_row_and_column_are_tables() -> None:
-    one = strata_of([{"m": 64}], [2.0])
-    assert (one.configs, one.classes[0].name, one.classes[0].core) == (("*",), "all", True)
+    single = strata_of([{"m": 64}], [2.0])
+    assert (single.configs, single.classes[0].name, single.classes[0].core) == (("*",), "all", True)
     column = strata_of([{"m": m} for m in (64, 64, 128, 128)], [1.0, 1.0, 9.0, 9.0])
     assert column.configs == ("m",)
     assert [kept.name for kept in column.classes] == ["m=64", "m=128"]
@@ -143,9 +147,12 @@ def test_row_order_changes_nothing() -> None:
     random.Random(5).shuffle(order)
     again = strata_of([rows[at] for at in order], [costs[at] for at in order])
     assert again.configs == first.configs and again.why == first.why
-    assert {one.name: sorted(order[row] for row in one.rows) for one in again.classes} == \
-        {one.name: sorted(one.rows) for one in first.classes}
-    assert again.core == tuple(one.name for one in again.classes if one.name in first.core)
+    assert {
+        row_class.name: sorted(order[row] for row in row_class.rows) for row_class in again.classes
+    } == {row_class.name: sorted(row_class.rows) for row_class in first.classes}
+    assert again.core == tuple(
+        row_class.name for row_class in again.classes if row_class.name in first.core
+    )
 
 
 @pytest.mark.parametrize(("power", "noise", "least", "most_wrong"), [
@@ -163,9 +170,11 @@ def test_many_columns_of_few_rows_give_few_classes(
             for at in range(14)]
         costs = [case.number(row, "mtp") ** power * drawn.lognormvariate(0, noise) for row in rows]
         results.append(strata_of(rows, costs))
-    assert sum(one.configs == ("mtp",) for one in results) >= least
-    assert sum("knob" in " ".join(one.configs) for one in results) <= most_wrong
-    assert any("too few rows to be significant" in one.why for one in results) == (noise > 0.2)
+    assert sum(result.configs == ("mtp",) for result in results) >= least
+    assert sum("knob" in " ".join(result.configs) for result in results) <= most_wrong
+    assert any("too few rows to be significant" in result.why for result in results) == (
+        noise > 0.2
+    )
 
 
 def test_noise_alone_makes_no_classes() -> None:
@@ -174,9 +183,9 @@ def test_noise_alone_makes_no_classes() -> None:
 
 
 def test_thousands_of_rows_are_explained_by_few_columns() -> None:
-    given = {**case.DECODE, "heads_kv": (1, 2, 4, 8), "layout": ("a", "b", "c"),
-             "tokens": (1, 16, 256)}
-    rows, costs = case.table(case.decode, given)
+    columns_of_table = {**case.DECODE, "heads_kv": (1, 2, 4, 8), "layout": ("a", "b", "c"),
+                        "tokens": (1, 16, 256)}
+    rows, costs = case.table(case.decode, columns_of_table)
     assert len(rows) == 5184
     result = strata_of(rows[:4096], costs[:4096])
     assert {row_classes.columns((entry,))[0] for entry in result.configs} == {"block_size", "mtp"}
@@ -235,7 +244,7 @@ def test_several_runs_are_one_table_of_medians() -> None:
     turned = TableReading(table=ResultTable(columns=names, rows=runs[1].table.rows[::-1]),
                      costs=runs[1].costs[::-1])
     seen = proposal.read_rows(TARGET, [runs[0], turned, runs[2]])
-    assert seen.costs == (2.0, 9.0) and [one.role for one in seen.columns] == ["path", "none"]
+    assert seen.costs == (2.0, 9.0) and [column.role for column in seen.columns] == ["path", "none"]
 
 
 def test_own_columns_are_no_other_implementation() -> None:
@@ -290,8 +299,10 @@ def test_verdict_has_the_proposed_classes() -> None:
             target, RowCost(target), [run_pairs.RunPair(incumbent=run, candidate=run)]
         )
         proposed = proposal.propose_classes(target, [run]).strata.classes
-        assert [one.name for one in made.classes] == [one.name for one in proposed]
-    assert [one.name for one in made.classes] == ["mtp=1 context<=1024"]
+        assert [row_class.name for row_class in made.classes] == [
+            row_class.name for row_class in proposed
+        ]
+    assert [row_class.name for row_class in made.classes] == ["mtp=1 context<=1024"]
 
 
 CELLS = st.sampled_from(["0", "1", "2", "16", "1024", "-3", "0.5", "1e9", "auto", "", "nan",
@@ -312,12 +323,12 @@ def test_any_table_gets_classes(data: st.DataObject) -> None:
                                min_size=n, max_size=n))
     result = strata.find_strata(looked, costs)
     assert result == strata.find_strata(looked, costs)
-    assert sorted(row for one in result.classes for row in one.rows) == list(range(n))
-    assert 0 <= result.explained <= 1 and any(one.core for one in result.classes)
+    assert sorted(row for row_class in result.classes for row in row_class.rows) == list(range(n))
+    assert 0 <= result.explained <= 1 and any(row_class.core for row_class in result.classes)
     assert len(result.classes) <= max(strata.MOST_CLASSES, strata.FEW_ROWS)
-    assert sum(one.share for one in result.classes) == pytest.approx(1)
+    assert sum(row_class.share for row_class in result.classes) == pytest.approx(1)
     chosen = representative.choose_rows(result.classes, looked, costs)
     assert set(chosen.rows) <= set(range(n)) and chosen.rows == tuple(sorted(set(chosen.rows)))
-    assert all(set(one.rows) & set(chosen.rows) for one in result.classes)
+    assert all(set(row_class.rows) & set(chosen.rows) for row_class in result.classes)
     if chosen.skewed is not None:
         assert chosen.skewed in chosen.rows

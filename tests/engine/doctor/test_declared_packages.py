@@ -48,7 +48,7 @@ def test_doctor_finds_every_missing_dependency(module: str, tmp_path: Path) -> N
     assert done.returncode == 3, done.stdout + done.stderr
     missing = {check["name"]: check for check in json.loads(done.stdout)["checks"]
                if check["status"] == "missing"}
-    package = next(one for one in declared_packages.declared() if one.module == module)
+    package = next(package for package in declared_packages.declared() if package.module == module)
     check = missing.pop(package.name)
     assert check["found"] == "is not installed"
     assert f"pip install '{package.name}{package.specifier}'" in check["fix"]
@@ -65,7 +65,7 @@ def test_doctor_finds_a_dependency_that_is_installed_but_broken(tmp_path: Path) 
 
 def test_missing_dashboard_package_is_only_a_note(tmp_path: Path) -> None:
     done = kopt("doctor", "--json", workspace=tmp_path, PYTHONPATH=without("textual", tmp_path))
-    check = {one["name"]: one for one in answer(done)["checks"]}["dashboard"]
+    check = {check["name"]: check for check in answer(done)["checks"]}["dashboard"]
     assert check["status"] == "note" and "textual is not installed" in check["found"]
 
 
@@ -82,7 +82,9 @@ def test_verb_names_the_missing_package_in_one_line(
     if done.returncode == 0:  # a verb that does not need the package works without it
         assert (words, module) == (("gpus",), "numpy")
         return
-    package = next(one for one in declared_packages.declared() if one.module == module).name
+    package = next(
+        package for package in declared_packages.declared() if package.module == module
+    ).name
     assert done.returncode == 3
     assert error_text(done).startswith(f"the package {package} is not installed (")
     assert "pip install" in error_text(done)

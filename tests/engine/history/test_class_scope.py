@@ -26,25 +26,28 @@ from tests.support.records_case import KEPT
 
 
 def tunable(rank: int, config_class: str, *names: str) -> TunableBottleneck:
-    found = one_tunable(rank, *names)
-    return msgspec.structs.replace(found, bottleneck=msgspec.structs.replace(
-        found.bottleneck, config_class=config_class))
+    bottleneck = one_tunable(rank, *names)
+    return msgspec.structs.replace(bottleneck, bottleneck=msgspec.structs.replace(
+        bottleneck.bottleneck, config_class=config_class))
 
 
 def scopes(**fields: Any) -> dict[str, str]:
-    found = (tunable(1, "tall", "A", "B"), tunable(2, "odd", "C"), tunable(3, "", "A"))
-    return {task.slot: task.scope for task in plan(plan_inputs(**{"bottlenecks": found, **fields}))}
+    bottlenecks = (tunable(1, "tall", "A", "B"), tunable(2, "odd", "C"), tunable(3, "", "A"))
+    return {
+        task.slot: task.scope
+        for task in plan(plan_inputs(**{"bottlenecks": bottlenecks, **fields}))
+    }
 
 
 def test_slot_has_the_class_of_its_bottleneck_as_scope() -> None:
-    found = scopes(slots=8, round=3)
-    assert [found[f"planned-{n}"] for n in (1, 2, 3, 4)] == ["tall", "odd", GLOBAL, "tall"]
+    planned = scopes(slots=8, round=3)
+    assert [planned[f"planned-{n}"] for n in (1, 2, 3, 4)] == ["tall", "odd", GLOBAL, "tall"]
 
 
 def test_work_on_every_class_is_global() -> None:
     """All knobs together, a template, a handed-in patch, the search for a split."""
-    found = scopes(slots=4, templates=("blocked",), inbox=(Path("/in/a.patch"),), may_split=True)
-    assert {found[slot] for slot in ("fixed", "rewrite-blocked", "inbox-1", "split")} == {GLOBAL}
+    planned = scopes(slots=4, templates=("blocked",), inbox=(Path("/in/a.patch"),), may_split=True)
+    assert {planned[slot] for slot in ("fixed", "rewrite-blocked", "inbox-1", "split")} == {GLOBAL}
     assert any(task.backend == "split" for task in plan(plan_inputs(may_split=True)))
 
 
@@ -52,8 +55,8 @@ def test_agents_have_the_class_of_their_bottleneck_as_scope() -> None:
     agents = PoolSpec(
         mode="planned", backends=("cli",), cli=(AGENT, CliSpec(name="b", command="b"))
     )
-    found = scopes(slots=3, pool=agents)
-    assert found == {"planned-1": "tall", "planned-2": "odd", "fixed": "tall"}
+    planned = scopes(slots=3, pool=agents)
+    assert planned == {"planned-1": "tall", "planned-2": "odd", "fixed": "tall"}
     assert set(scopes(pool=agents, bottlenecks=()).values()) == {GLOBAL}
 
 
@@ -62,14 +65,14 @@ def test_everything_is_global_if_there_is_one_class() -> None:
     assert set(scopes(bottlenecks=one_class).values()) == {GLOBAL}
 
 
-@pytest.mark.parametrize(("found", "scope"), [
+@pytest.mark.parametrize(("slot_scopes", "scope"), [
     ((), GLOBAL), (("tall",), "tall"), (("tall", "tall"), "tall"), (("tall", "odd"), GLOBAL),
     (("tall", GLOBAL), GLOBAL), ((GLOBAL,), GLOBAL)])
-def test_round_has_one_class_as_scope_only_if_all_its_slots_have(found: tuple[str, ...],
-                                                            scope: str) -> None:
+def test_round_has_one_class_as_scope_only_if_all_its_slots_have(slot_scopes: tuple[str, ...],
+                                                                 scope: str) -> None:
     assert scope_of([Task(slot=f"s{n}", kind="planned", backend="cli", hypothesis="h", seed=0,
-                          bottleneck="b", trials=0, scope=one)
-                     for n, one in enumerate(found)]) == scope
+                          bottleneck="b", trials=0, scope=slot_scope)
+                     for n, slot_scope in enumerate(slot_scopes)]) == scope
 
 
 def test_interrupted_round_keeps_its_scope(tmp_path: Path) -> None:
@@ -92,8 +95,8 @@ def test_campaign_records_a_round_that_attacks_one_class(tmp_path: Path) -> None
     assert first.scope == GLOBAL and second.scope in ("small", "large")
     assert [slot.scope for slot in slots] == [second.scope]
     assert f"in {second.scope}" in slots[0].bottleneck
-    told = (setup.folder.round(2) / "summary.md").read_text()
-    assert f"- scope: {second.scope}\n" in told and "; scope: " not in told
+    summary_text = (setup.folder.round(2) / "summary.md").read_text()
+    assert f"- scope: {second.scope}\n" in summary_text and "; scope: " not in summary_text
 
 
 # The files for people
@@ -141,9 +144,9 @@ def test_other_form_of_a_candidate_has_its_scope(tmp_path: Path) -> None:
 
 def test_kept_split_names_its_classes(tmp_path: Path) -> None:
     made, _ = kept(tmp_path, SPLIT.encode())
-    told = "- kept for: block_size >= 1024 && mtp == 1 (block_size=1024,mtp=1), in kkkkkkkkkkkk\n"
-    assert told in (made.folder.round(2) / "summary.md").read_text()
-    assert told in made.folder.log.read_text()
+    line = "- kept for: block_size >= 1024 && mtp == 1 (block_size=1024,mtp=1), in kkkkkkkkkkkk\n"
+    assert line in (made.folder.round(2) / "summary.md").read_text()
+    assert line in made.folder.log.read_text()
 
 
 def test_files_are_the_same_when_written_again(tmp_path: Path) -> None:

@@ -32,7 +32,9 @@ def test_brief_lists_a_candidate_once_and_only_the_newest() -> None:
     past = HistoryBuilder().round("regression", *again)
     past.candidates = {name: msgspec.structs.replace(one, id="c1", base_commit="b0")
                        for name, one in past.candidates.items()}
-    past.decisions = [msgspec.structs.replace(one, candidate="c1") for one in past.decisions]
+    past.decisions = [
+        msgspec.structs.replace(decision, candidate="c1") for decision in past.decisions
+    ]
     assert len(divergence.of(past.history)) == 1
     text = brief_of(*[(("reject", 0.8, mixed(0.8)),)] * 9)
     assert text.count("\n- ") == divergence.MOST and "round 10: " in text

@@ -128,7 +128,7 @@ def test_ideas_of_the_recorded_schema_are_those_of_reviews() -> None:
 def test_history_and_the_interrupted_round_are_the_same(reader: Reader) -> None:
     past = history.read(reader, ID)
     assert (past.best, past.tally.without_gain) == (EXPECTED["best"], EXPECTED["without_gain"])
-    assert [one.candidate for one in past.recent()] == EXPECTED["regressions"]
+    assert [trial.candidate for trial in past.recent()] == EXPECTED["regressions"]
     progress = round_resume.progress_of(reader, ID, 6)
     assert {"through": sorted(progress.first_attempt_done), "undecided": sorted(progress.undecided),
             "again": [candidate.id for candidate in progress.again]} == EXPECTED["resume"]

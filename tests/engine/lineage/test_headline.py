@@ -62,7 +62,7 @@ def killed(setup: Setup, step: str) -> int:
 
 
 def warnings(setup: Setup) -> list[str]:
-    return [one["message"] for one in events(setup, "warning")]
+    return [event["message"] for event in events(setup, "warning")]
 
 
 @pytest.mark.slow

@@ -257,8 +257,8 @@ def test_slot_of_recovered_keep_ends_as_kept(tmp_path: Path, kills: int) -> None
     assert run(setup).error is None
     verified = {state["candidate"]: state["reason"] for state in events(setup, "candidate.state")
                 if state["state"] == "verified"}
-    forms = {one["of"]: one["candidate"] for one in events(setup, "candidate.captured")
-             if "of" in one}
+    forms = {event["of"]: event["candidate"] for event in events(setup, "candidate.captured")
+             if "of" in event}
     done = campaigns.candidates(setup, "kept")
     with reading(setup) as reader:
         slots = reader.slots(setup.id, 2)
@@ -272,7 +272,7 @@ def test_slot_of_recovered_keep_ends_as_kept(tmp_path: Path, kills: int) -> None
 def test_keep_after_campaign_end_is_accepted_too(tmp_path: Path) -> None:
     setup = create(tmp_path, "A", approval="review")
     assert run(setup).error is None
-    [waiting] = [one for one in campaigns.candidates(setup, "waiting")]
+    [waiting] = [candidate for candidate in campaigns.candidates(setup, "waiting")]
     request(setup.workspace, setup.id, "approve", by="eve", candidate=waiting.id)
     assert run(setup, decide_only=True).error is None
     assert checked_best(setup) == setup.repo.base

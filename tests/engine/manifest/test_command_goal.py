@@ -65,7 +65,7 @@ def manifest(**fields: Any) -> Manifest:
     return parse(yaml_document.dump({**benchmark_case.MANIFEST, "target": spec, **fields}), "m")
 
 
-@pytest.mark.parametrize(("fields", "told"), [
+@pytest.mark.parametrize(("fields", "expected"), [
     ({"performance_target": "60% of peak"}, ("performance_target",)),
     ({"performance_target": "> 500 TFLOPS"}, ("performance_target",)),
     ({"performance_target": "> 500 TFLOPS", "metrics": ["us", "TFLOPS"]}, ()),
@@ -81,8 +81,8 @@ def manifest(**fields: Any) -> Manifest:
       "quick_command": "python bench.py --quick"}, ()),
 ])
 def test_ignored_fields_of_a_benchmark_are_listed(fields: dict[str, Any],
-                                                  told: tuple[str, ...]) -> None:
-    assert ignored_fields(manifest(**fields)) == told
+                                                  expected: tuple[str, ...]) -> None:
+    assert ignored_fields(manifest(**fields)) == expected
 
 
 def test_primary_metric_of_a_kernel_is_ignored() -> None:
@@ -97,10 +97,10 @@ def test_only_primary_metrics_enter_the_score(tmp_path: Path) -> None:
     found = benchmark_case.judge(tmp_path, benchmark_case.kernel(50.0, more), wanted=wanted)
     assert 1.9 < (found.speedup or 0.0) < 2.1, found
     assert found.notes[0] == "latency_us is fwd_us, as the benchmark reports it"
-    told = [one.detail for one in found.evidence if one.kind == "metric"]
-    assert [line.split(" ", 1)[1] for line in told] == [
+    details = [entry.detail for entry in found.evidence if entry.kind == "metric"]
+    assert [line.split(" ", 1)[1] for line in details] == [
         "us by fwd_us", "us by bwd_us, which is shown only"]
-    assert [(one.metric, one.scored) for one in found.costs] == [
+    assert [(cost.metric, cost.scored) for cost in found.costs] == [
         ("fwd_us", True), ("bwd_us", False)]
     assert round(found.costs[1].value / (found.latency_us or 1.0), 1) == 6.0
     assert "bwd_us is " in found.rows[0].note and "% worse" in found.rows[0].note

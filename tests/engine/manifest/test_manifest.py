@@ -258,11 +258,11 @@ def test_manifest_round_trips_through_text(manifest: Manifest) -> None:
     assert msgspec.json.decode(msgspec.json.encode(manifest), type=Manifest) == manifest
 
 
-@pytest.mark.parametrize(("text", "told"), [
+@pytest.mark.parametrize(("text", "ignored"), [
     ("", ()),
     ("test_command: pytest\nsetup_command: make\n", ("setup_command",)),
     ("git_branch: mine\ngit_commit: false\n", ("git_branch",)),
     ("git_branch: optimize/x\nformat_command: black .\n", ()),
 ])
-def test_ignored_fields_of_a_kernel_are_listed(text: str, told: tuple[str, ...]) -> None:
-    assert ignored_fields(parse(f"target_op: x\n{text}", "manifest.yaml")) == told
+def test_ignored_fields_of_a_kernel_are_listed(text: str, ignored: tuple[str, ...]) -> None:
+    assert ignored_fields(parse(f"target_op: x\n{text}", "manifest.yaml")) == ignored

@@ -68,9 +68,9 @@ def followed(ideas: Sequence[AimedIdea], *places: BottleneckPlace) -> TriedDirec
 
 def reviewed(tried: TriedDirections = NOTHING,
              places: Sequence[BottleneckPlace] = PLACES) -> tuple[AimedIdea, ...]:
-    found = stagnation.review(2, tried, places)
-    assert found is not None
-    return found.ideas
+    review = stagnation.review(2, tried, places)
+    assert review is not None
+    return review.ideas
 
 
 def test_idea_that_a_slot_followed_is_not_new() -> None:
@@ -84,10 +84,10 @@ def test_idea_that_a_slot_followed_is_not_new() -> None:
 def test_known_ideas_are_aimed_at_other_bottlenecks_when_new_ones_run_out(left: int) -> None:
     first = reviewed()
     tried = followed(first[left:], PLACES[0])
-    found = reviewed(tried)
-    assert len(found) == max(left, DIRECTIONS) == len(set(found))
-    assert found[:left] == first[:left]
-    assert all(idea.place == PLACES[1] for idea in found[left:])
+    ideas = reviewed(tried)
+    assert len(ideas) == max(left, DIRECTIONS) == len(set(ideas))
+    assert ideas[:left] == first[:left]
+    assert all(idea.place == PLACES[1] for idea in ideas[left:])
 
 
 def test_repeated_idea_is_marked() -> None:
@@ -121,14 +121,18 @@ def test_agents_work_on_the_bottleneck_that_their_idea_is_aimed_at() -> None:
             idea.idea.key, "not vectorised", "tall")
 
 
-@pytest.mark.parametrize(("found", "count"), [((), 3), (("x",), 3), (("x", "y", "z", "w"), 4)])
-def test_review_names_at_least_three_directions(found: tuple[str, ...], count: int) -> None:
-    named = stagnation.named(found, reviewed()[:4])
-    assert len(named) == count and named[:len(found)] == found and len(set(named)) == count
+@pytest.mark.parametrize(("ideas", "count"), [((), 3), (("x",), 3), (("x", "y", "z", "w"), 4)])
+def test_review_names_at_least_three_directions(ideas: tuple[str, ...], count: int) -> None:
+    named = stagnation.named(ideas, reviewed()[:4])
+    assert (
+        len(named) == count
+        and named[: len(ideas)] == ideas
+        and len(set(named)) == count
+    )
 
 
-def moved(found: list[SearchDirection]) -> list[str]:
-    return ["".join(one.knobs) for one in found]
+def moved(directions_found: list[SearchDirection]) -> list[str]:
+    return ["".join(direction.knobs) for direction in directions_found]
 
 
 def test_directions_alternate_between_bottlenecks_without_repeats() -> None:
@@ -141,8 +145,8 @@ def test_compilers_bottlenecks_come_first_at_the_level_of_instructions() -> None
 
 
 def test_all_knobs_move_first_at_the_state_of_the_art() -> None:
-    found = moved(directions.new(BOTTLENECKS, NOTHING, "state of the art"))
-    assert found[:3] == ["ABCD", "C", "AB"]
+    ideas = moved(directions.new(BOTTLENECKS, NOTHING, "state of the art"))
+    assert ideas[:3] == ["ABCD", "C", "AB"]
 
 
 @given(st.permutations(NAMES).flatmap(lambda names: st.integers(1, 4).map(lambda n: names[:n])),

@@ -90,8 +90,8 @@ def test_lesson_stays_on_its_line(text: str, tmp_path: Path) -> None:
     """Agents' words are data: they add no lesson, no mark of another lesson, no comment."""
     file = tips.path(tmp_path, MANIFEST)
     tips.append(file, [lesson(1, text), lesson(2)], MANIFEST)
-    found, _ = tips.read(file)
-    assert len(found) == 2 and found[1].endswith("lesson 2")
+    tips_found, _ = tips.read(file)
+    assert len(tips_found) == 2 and tips_found[1].endswith("lesson 2")
     assert "\x1b" not in file.read_text() and "](http" not in file.read_text()
     assert tips.append(file, [lesson(9)], MANIFEST) == [lesson(9)]
 
@@ -129,11 +129,11 @@ def test_campaign_reads_tips_once_before_its_baseline(tmp_path: Path) -> None:
     file = tips.path(tmp_path, MANIFEST)
     tips.append(file, [lesson(n) for n in range(40)], MANIFEST)
     tips.read_before_baseline(here)
-    found = tips.known(here.reader, "rms")
-    assert len(found) == tips.MOST and found[-1].endswith("lesson 39")
+    tips_found = tips.known(here.reader, "rms")
+    assert len(tips_found) == tips.MOST and tips_found[-1].endswith("lesson 39")
     tips.append(file, [lesson(99)], MANIFEST)
     tips.read_before_baseline(here)
-    assert tips.known(here.reader, "rms") == found
+    assert tips.known(here.reader, "rms") == tips_found
     event, = here.reader.events_of("rms", "tips.read")
     assert b'"left_out":10' in event.payload
     assert b"historical_experience/gfx950/gemm_fp8/triton/tips.md" in event.payload
@@ -155,8 +155,8 @@ def test_unreadable_tips_cost_only_a_warning(
     tips.path(tmp_path, MANIFEST).mkdir(parents=True)
     tips.read_before_baseline(here)
     tips.learn(here)
-    found = [event.payload for event in here.reader.events_of("rms", "warning")]
-    assert [b"not read" in found[0], b"not written" in found[1]] == [True, True]
+    warnings = [event.payload for event in here.reader.events_of("rms", "warning")]
+    assert [b"not read" in warnings[0], b"not written" in warnings[1]] == [True, True]
     made.write_all(here.reader)
 
 
@@ -231,9 +231,9 @@ def test_gain_of_the_benchmark_alone_is_no_lesson(transfer: Transfer | None, tau
     made, writer = case.begin(tmp_path)
     writer.start_round(samples.round_(2))
     case.keep(writer, made.folder, 2, "c1", KEPT, transfer=transfer)
-    found = learned(made, tmp_path)
-    assert bool(found) == taught
-    assert ("bounded" in "".join(found)) == (transfer is W1)
+    lessons_learned = learned(made, tmp_path)
+    assert bool(lessons_learned) == taught
+    assert ("bounded" in "".join(lessons_learned)) == (transfer is W1)
 
 
 NEXT = "e" * 40
@@ -304,9 +304,9 @@ def test_repeated_class_of_rejects_is_a_lesson(reasons: list[str], taught: str |
         writer.start_round(samples.round_(n))
         case.reject(writer, made.folder, n, f"r{n}", reason,
                     is_fault=reason == "could not be judged: busy")
-    found = learned(made, tmp_path)
-    assert len(found) == (taught is not None)
-    assert taught is None or found[0].startswith(taught)
+    lessons_learned = learned(made, tmp_path)
+    assert len(lessons_learned) == (taught is not None)
+    assert taught is None or lessons_learned[0].startswith(taught)
 
 
 def test_round_summary_names_its_lesson(tmp_path: Path) -> None:

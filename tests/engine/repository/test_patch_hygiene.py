@@ -111,7 +111,7 @@ def test_new_file_in_tracked_folder_is_kept(tmp_path: Path) -> None:
     (tree / "kernel.py").write_text("import kv_cache.fast\n")
     patch = repo.capture(tree, repo.best, ("**/*.py",)).patch
     assert [file.path for file in patch.files] == ["kernel.py", "kv_cache/fast.py"]
-    assert [one.path for one in patch.dropped] == ["my_cache/junk.py"]
+    assert [dropped_file.path for dropped_file in patch.dropped] == ["my_cache/junk.py"]
     handed_in = repo.take(repo.best, patch.data, ("**/*.py",))
     assert [file.path for file in handed_in.patch.files] == ["kernel.py", "kv_cache/fast.py"]
 

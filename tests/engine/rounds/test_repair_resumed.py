@@ -27,7 +27,7 @@ def attempts(setup: Setup) -> list[int]:
     """Return the attempt number of each candidate."""
     with campaigns.reading(setup) as reader:
         tasks = [
-            reader.task(setup.id, one.id) for one in reader.candidates(setup.id)
+            reader.task(setup.id, candidate.id) for candidate in reader.candidates(setup.id)
         ]
     return [task.repair.attempt if task.repair else 0 for task in tasks if task is not None]
 
@@ -39,7 +39,7 @@ def test_killed_repair_resumes_as_the_same_attempt(tmp_path: Path) -> None:
     setup = create(tmp_path, "--hold", str(hold))
     running = start_engine(setup)
     campaigns.until(lambda: len(decisions(setup)) == 2 and campaigns.slots(setup)["fixed"][0] ==
-                    "working" and any("mending_agent" in one for one in
+                    "working" and any("mending_agent" in process for process in
                                       campaigns.processes(setup.workspace)))
     kill(setup, running)
     before = decisions(setup)

@@ -66,8 +66,8 @@ def test_only_an_agent_is_asked_to_split() -> None:
                                   split=False) is None
 
 
-def prompt_of(folder: Path, wanted: SplitRequest, target: Any = split_case.TARGET,
-          repair: RepairRequest | None = None) -> tuple[str, Path]:
+def prompt_of(folder: Path, request: SplitRequest, target: Any = split_case.TARGET,
+              repair: RepairRequest | None = None) -> tuple[str, Path]:
     """Return an agent's prompt, and the folder of the change to split."""
     bench = msgspec.structs.replace(split_case.bench(folder), target=target)
     tree = split_case.project(folder / "candidate", total_c=KERNEL.replace("TILE 32", "TILE 256"))
@@ -75,7 +75,8 @@ def prompt_of(folder: Path, wanted: SplitRequest, target: Any = split_case.TARGE
     (tree / "src/wide.h").write_text("wide")
     command = f"{sys.executable} -c 'print(open(\"{{prompt}}\").read())'"
     task = msgspec.structs.replace(
-        TASK, option="agent", repair=repair, split=msgspec.structs.replace(wanted, tree=str(tree)))
+        TASK, option="agent", repair=repair, split=msgspec.structs.replace(request, tree=str(tree))
+    )
     report = CliWorker([CliSpec(name="agent", command=command)]).work(
         task, bench, lambda *_: None, threading.Event())
     assert report.ok, report
@@ -142,12 +143,12 @@ def create(root: Path, agent: Path, *backends: str, rounds: int = 1) -> Setup:
 @pytest.mark.parametrize(("backends", "count"), [((), 1), (("split",), 2)])
 def test_agents_split_is_kept_and_kills_leave_no_trace(tmp_path: Path, backends: tuple[str, ...],
                                                     count: int) -> None:
-    found = {}
+    records = {}
     for name, kills in (("undisturbed", 0), ("killed", count)):
         setup = create(tmp_path / name, tmp_path / "agent.py", *backends)
         for _ in range(kills):
-            with pytest.MonkeyPatch.context() as given:
-                given.setenv("KOPT_FAILPOINT", "second-try.begun")
+            with pytest.MonkeyPatch.context() as environment:
+                environment.setenv("KOPT_FAILPOINT", "second-try.begun")
                 assert killed_campaign.host(setup).wait(120) == -signal.SIGKILL
         assert killed_campaign.host(setup).wait(120) == 0
         made = decisions(setup)
@@ -155,8 +156,8 @@ def test_agents_split_is_kept_and_kills_leave_no_trace(tmp_path: Path, backends:
         assert made[count - 1][1].endswith("its agent is asked to split it")
         if count == 2:
             assert "not split: " in made[1][1]
-        found[name] = killed_campaign.records(setup)
-    assert found["killed"] == found["undisturbed"]
+        records[name] = killed_campaign.records(setup)
+    assert records["killed"] == records["undisturbed"]
 
 
 @pytest.mark.slow

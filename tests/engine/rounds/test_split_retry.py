@@ -75,7 +75,7 @@ def test_source_that_is_no_variant_is_refused(name: str) -> None:
         merged(old, new)
 
 
-@pytest.mark.parametrize(("name", "wanted"), [
+@pytest.mark.parametrize(("name", "expected"), [
     ("context=4096", ({"context": 4096},)),
     ("context=4096 heads=3 dtype=fp16", ({"context": 4096, "heads": 3},)),
     ("context=4096.0", ({"context": 4096},)), ("a=-1", ({"a": -1},)), ("a=0.5", ()),
@@ -84,8 +84,8 @@ def test_source_that_is_no_variant_is_refused(name: str) -> None:
     ("context>1024", ({"context": 1025}, {"context": regions.FAR})),
     ("mtp=4 context>1024", ({"mtp": 4, "context": 1025}, {"mtp": 4, "context": regions.FAR})),
     ("small", ()), ("all", ()), ("", ())])
-def test_class_name_selects_its_rows(name: str, wanted: tuple[dict[str, int], ...]) -> None:
-    assert regions.corners(name) == wanted
+def test_class_name_selects_its_rows(name: str, expected: tuple[dict[str, int], ...]) -> None:
+    assert regions.corners(name) == expected
 
 
 EXPECTED_CONDITIONS = {
@@ -104,37 +104,37 @@ EXPECTED_CONDITIONS = {
 
 @pytest.mark.parametrize("name", EXPECTED_CONDITIONS)
 def test_condition_is_derived_from_class_names(name: str) -> None:
-    faster, slower, others, wanted = EXPECTED_CONDITIONS[name]
-    given = SplitRequest(candidate="c1", tree="", faster=faster, slower=slower, others=others)
-    _, condition = split_by_candidate(OLD, WIDE, given, split_case.TARGET)
-    assert str(condition) == wanted
+    faster, slower, others, expected = EXPECTED_CONDITIONS[name]
+    request = SplitRequest(candidate="c1", tree="", faster=faster, slower=slower, others=others)
+    _, condition = split_by_candidate(OLD, WIDE, request, split_case.TARGET)
+    assert str(condition) == expected
 
 
 def test_indistinguishable_classes_are_not_split() -> None:
-    given = SplitRequest(candidate="c1", tree="", faster=("tall",), slower=("wide",))
+    request = SplitRequest(candidate="c1", tree="", faster=("tall",), slower=("wide",))
     with pytest.raises(Refused, match="no condition on a parameter tells tall from wide"):
-        split_by_candidate(OLD, WIDE, given, split_case.TARGET)
+        split_by_candidate(OLD, WIDE, request, split_case.TARGET)
 
 
 def test_kernel_classes_are_distinguished_by_sizes() -> None:
     old = kernel_split_case.KERNEL
-    given = SplitRequest(candidate="c1", tree="", faster=("large",), slower=("small",))
-    text, condition = split_by_candidate(old, old.replace("TILE 64", "TILE 4096"), given,
+    request = SplitRequest(candidate="c1", tree="", faster=("large",), slower=("small",))
+    text, condition = split_by_candidate(old, old.replace("TILE 64", "TILE 4096"), request,
                                          kernel_split_case.TARGET)
     assert str(condition) == "n >= 40000" and len(C().read(text)[1]) == 1
 
 
 def test_worker_writes_split_without_search(tmp_path: Path) -> None:
-    given = split_case.bench(tmp_path)
+    bench = split_case.bench(tmp_path)
     tree = split_case.project(tmp_path / "candidate", total_c=WIDE)
     task = Task(slot="p", kind="planned", backend="split", hypothesis="", bottleneck="", seed=1,
                 trials=0, split=SplitRequest(
                     candidate="c1", tree=str(tree), faster=("context=1024",),
                     slower=("context=8",)))
-    report = SplitWorker().work(task, given, lambda *_: None, threading.Event())
+    report = SplitWorker().work(task, bench, lambda *_: None, threading.Event())
     assert report.ok and report.summary == \
         "candidate c1 where context >= 1024, the old kernel elsewhere"
-    assert (Path(given.worktree) / "total.c").read_text() == merged(OLD, WIDE)
+    assert (Path(bench.worktree) / "total.c").read_text() == merged(OLD, WIDE)
 
 
 AGAIN = {
@@ -149,9 +149,9 @@ AGAIN = {
 
 @pytest.mark.parametrize("name", AGAIN)
 def test_divergent_candidate_is_given_to_split(name: str) -> None:
-    task, found, paths, wanted = AGAIN[name]
-    again = split_retry.next_split(task, entry(*paths), Path("/t"), found, "total.c")
-    assert (again is not None) == wanted
+    task, candidate_verdict, paths, expected = AGAIN[name]
+    again = split_retry.next_split(task, entry(*paths), Path("/t"), candidate_verdict, "total.c")
+    assert (again is not None) == expected
     if again is not None:
         assert again.split == SplitRequest(candidate="c1", tree="/t", faster=("a",), slower=("b",),
                                       others=("c",), changed=("total.c",))
@@ -159,5 +159,5 @@ def test_divergent_candidate_is_given_to_split(name: str) -> None:
         mended = msgspec.structs.replace(task, repair=RepairRequest(
             attempt=1, of=3, candidate="c0", tree="/wrong", changed=("total.c",), deleted=(),
             complaint="it was wrong"))  # a repair's task does not reach the split
-        assert split_retry.next_split(mended, entry(*paths), Path("/t"), found, "total.c") == again
-        assert split_retry.next_split(again, entry(*paths), Path("/t"), found, "total.c") is None
+        assert split_retry.next_split(mended, entry(*paths), Path("/t"), candidate_verdict, "total.c") == again
+        assert split_retry.next_split(again, entry(*paths), Path("/t"), candidate_verdict, "total.c") is None

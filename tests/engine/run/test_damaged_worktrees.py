@@ -49,8 +49,8 @@ def test_gain_survives_damaged_worktrees_and_locks(tmp_path: Path, company: str,
     assert (setup.folder.path / BEST_FILE).read_text() == f"{kept.commit}\n"
     assert repos.git(user, "rev-parse", f"optimize/{setup.id}") == kept.commit
     assert mine(user) == before
-    told = campaigns.slots(setup)
-    assert {stage for stage, _ in told.values()} == stages, told
+    slots = campaigns.slots(setup)
+    assert {stage for stage, _ in slots.values()} == stages, slots
 
 
 @pytest.mark.slow

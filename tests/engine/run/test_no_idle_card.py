@@ -53,7 +53,7 @@ def test_work_in_flight_is_finished_and_judged(
     assert found.state == "verified" and found.slot != "fixed"
     assert campaigns.run(setup).error is None
     assert campaigns.campaign(setup).state == "finished"
-    assert found.id in {one.id for one in campaigns.candidates(setup, "kept")}
+    assert found.id in {candidate.id for candidate in campaigns.candidates(setup, "kept")}
     stages = {slot: stage for slot, (stage, _) in campaigns.slots(setup).items()}
     assert stages[found.slot] == "kept" and stages["fixed"] not in ("queued", "waiting")
     campaigns.consistent(setup)
@@ -68,7 +68,7 @@ def test_next_engine_judges_what_no_card_was_left_for(
         assert campaigns.run(setup).error is None
     assert campaigns.campaign(setup).reason == NONE
     undecided = campaigns.candidates(setup)
-    assert undecided and {one.state for one in undecided} == {"captured"}
+    assert undecided and {candidate.state for candidate in undecided} == {"captured"}
     assert campaigns.slots(setup)["fixed"][0] not in RUNNING_STAGES  # it has ended too
     assert campaigns.run(setup).error is None
     assert campaigns.campaign(setup).state == "finished"

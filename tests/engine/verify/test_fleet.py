@@ -120,9 +120,9 @@ def test_longest_waiting_verdict_gets_the_next_card() -> None:
 def test_candidate_that_loses_every_card_is_rejected(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel is so hot that every card it runs on slows down."""
-    monkeypatch.setitem(inventory._READERS, "nvidia", lambda asked: [
-        DeviceState(device=one.id, at=0.0, utilization_pct=0.0, memory_used=0,
-                    memory_total=1 << 37, processes=()) for one in asked])
+    monkeypatch.setitem(inventory._READERS, "nvidia", lambda requests: [
+        DeviceState(device=request.id, at=0.0, utilization_pct=0.0, memory_used=0,
+                    memory_total=1 << 37, processes=()) for request in requests])
     monkeypatch.setattr(context, "_fleet", lambda _, messages: Fleet(
         cards(2), retry_s=0.1, limit_s=60.0, news=messages.put, tick_s=0.01))
     real = harness_client.evaluate

@@ -107,14 +107,14 @@ class Hour:
     """A fleet whose cards are idle by a table, with a clock that advances while waiting."""
 
     def __init__(self, count: int, busy: Callable[[str, float], str], step_s: float = 10.0,
-                 **given: float) -> None:
+                 **limits: float) -> None:
         self.now, self.step_s, self.told = 0.0, step_s, list[str]()
         self.news: list[DeviceNotice] = []
         self.looks: list[tuple[str, float]] = []
         self.beside: list[bool] = []
         """Tell whether a check was of a card that kopts already use."""
         self.fleet = Fleet([(card(i), WarmStart(None)) for i in range(count)],
-                           **{"retry_s": 600.0, "limit_s": 3600.0, **given},
+                           **{"retry_s": 600.0, "limit_s": 3600.0, **limits},
                            news=self.news.append, look=self._look, clock=lambda: self.now,
                            tick_s=0.0)
         self._busy = busy
@@ -357,17 +357,17 @@ def test_error_during_check_releases_the_card() -> None:
 
 def test_each_card_of_a_joined_device_is_checked() -> None:
     pair = join_cards([card(0), card(1)])
-    asked: dict[str, bool] = {}
+    has_detector: dict[str, bool] = {}
 
-    def look(one: Device, *, just_left: bool,
+    def look(device: Device, *, just_left: bool,
              stranger_detector: StrangerDetector | None) -> str:
-        asked[one.id] = stranger_detector is not None
+        has_detector[device.id] = stranger_detector is not None
         return ""
 
     fleet = Fleet([(pair, WarmStart(None))], retry_s=1.0, limit_s=1.0, look=look)
     with tenants.registered(pair.lock_names[0]), fleet.occupy("verdict"):
         pass
-    assert asked == {one.id: one.lock_name == pair.lock_names[0] for one in pair.cards}
+    assert has_detector == {card.id: card.lock_name == pair.lock_names[0] for card in pair.cards}
 
 
 def test_card_joins_a_device_once() -> None:
@@ -408,20 +408,20 @@ def test_verdicts_of_many_threads_never_share_a_card() -> None:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert not clash and not any(one.users.total() for one in hour.fleet.cards)
+    assert not clash and not any(card.users.total() for card in hour.fleet.cards)
 
 
 def test_joined_device_is_idle_when_each_card_is() -> None:
     pair = join_cards([card(0), card(1)])
     busy = {"cuda:0": IDLE, "cuda:1": replace(IDLE, processes=(DeviceProcess(pid=9),))}
-    asked: list[str] = []
+    checked_ids: list[str] = []
 
     def state(one: Device) -> DeviceState:
-        asked.append(one.id)
+        checked_ids.append(one.id)
         return busy[one.id]
 
     assert "process 9" in gate.look(pair, pause=lambda _: None, state=state)
-    assert asked == ["cuda:0", "cuda:1"] * 3
+    assert checked_ids == ["cuda:0", "cuda:1"] * 3
     busy["cuda:1"] = IDLE
     assert gate.look(pair, pause=lambda _: None, state=state) == ""
 
@@ -462,23 +462,28 @@ def test_real_verdict_comes_from_the_other_device_after_a_loss(tmp_path: Path) -
     gone = Device(id="cuda:7", kind="nvidia", name="gone", uuid="GPU-gone", arch="sm_90")
     setup = replace(setup, devices=(gone, *setup.devices))
     messages: queue.Queue[object] = queue.Queue()
-    fleet = Fleet([(one, WarmStart(None)) for one in setup.devices], retry_s=600.0, limit_s=3600.0,
-                  news=messages.put, look=lambda *_, **__: "")  # the card is lost after the gate
+    fleet = Fleet(
+        [(device, WarmStart(None)) for device in setup.devices],
+        retry_s=600.0,
+        limit_s=3600.0,
+        news=messages.put,
+        look=lambda *_, **__: "",
+    )  # the card is lost after the gate
     verifier = Verifier(setup, messages, fleet)
     tree = setup.repo.tree_of(setup.repo.base)
     try:
         verifier.submit(VerdictRequest(purpose="baseline", candidate="baseline", slot="baseline",
                             candidate_tree=tree, incumbent_tree=tree, alpha=0.2,
                             always_time=True))
-        told: list[object] = []
-        while not told or not isinstance(told[-1], VerdictResult):
-            told.append(messages.get(timeout=200))
+        notices: list[object] = []
+        while not notices or not isinstance(notices[-1], VerdictResult):
+            notices.append(messages.get(timeout=200))
     finally:
         verifier.stop()
         fleet.close()
-    assert isinstance(told[-1], VerdictResult) and told[-1].verdict is not None
-    assert told[-1].verdict.correct
-    assert [one.device for one in told if isinstance(one, DeviceNotice)] == ["cuda:7"]
+    assert isinstance(notices[-1], VerdictResult) and notices[-1].verdict is not None
+    assert notices[-1].verdict.correct
+    assert [notice.device for notice in notices if isinstance(notice, DeviceNotice)] == ["cuda:7"]
 
 
 def test_campaign_phase_shows_what_it_waits_for(tmp_path: Path) -> None:
@@ -521,4 +526,4 @@ def test_cancelled_work_gives_no_answer(tmp_path: Path) -> None:
 
 def test_manifest_may_name_several_devices(tmp_path: Path) -> None:
     setup = campaigns.create(tmp_path, gpu={"device": "cpu, cpu,cuda:99"})
-    assert [one.id for one in setup.devices] == ["cpu"]
+    assert [device.id for device in setup.devices] == ["cpu"]

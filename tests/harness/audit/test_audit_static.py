@@ -343,9 +343,9 @@ HONEST_C = {
 }
 
 
-def worst(found: list[Finding]) -> str:
+def worst(findings: list[Finding]) -> str:
     order = ("reject", "flag", "note", "")
-    return min((f.severity for f in found), key=order.index, default="")
+    return min((f.severity for f in findings), key=order.index, default="")
 
 
 def audit(folder: Path, language: str, source: str) -> list[Finding]:
@@ -356,28 +356,28 @@ def audit(folder: Path, language: str, source: str) -> list[Finding]:
 @pytest.mark.parametrize("name", HOSTILE_PYTHON)
 def test_hostile_python_is_reported(tmp_path: Path, name: str) -> None:
     source, rule, severity = HOSTILE_PYTHON[name]
-    found = audit(tmp_path, "triton", source)
-    assert (rule, severity) in {(f.rule, f.severity) for f in found}, found
-    assert all("kernel.py" in f.detail for f in found)
+    findings = audit(tmp_path, "triton", source)
+    assert (rule, severity) in {(f.rule, f.severity) for f in findings}, findings
+    assert all("kernel.py" in f.detail for f in findings)
 
 
 @pytest.mark.parametrize("name", HOSTILE_C)
 def test_hostile_c_is_reported(tmp_path: Path, name: str) -> None:
     source, rule, severity = HOSTILE_C[name]
-    found = audit(tmp_path, "c", source)
-    assert (rule, severity) in {(f.rule, f.severity) for f in found}, found
+    findings = audit(tmp_path, "c", source)
+    assert (rule, severity) in {(f.rule, f.severity) for f in findings}, findings
 
 
 @pytest.mark.parametrize("name", HONEST_PYTHON)
 def test_honest_python_raises_no_finding(tmp_path: Path, name: str) -> None:
-    found = audit(tmp_path, "triton", HONEST_PYTHON[name])
-    assert worst(found) in ("", "note"), found
+    findings = audit(tmp_path, "triton", HONEST_PYTHON[name])
+    assert worst(findings) in ("", "note"), findings
 
 
 @pytest.mark.parametrize("name", HONEST_C)
 def test_honest_c_raises_no_finding(tmp_path: Path, name: str) -> None:
-    found = audit(tmp_path, "c", HONEST_C[name])
-    assert worst(found) in ("", "note"), found
+    findings = audit(tmp_path, "c", HONEST_C[name])
+    assert worst(findings) in ("", "note"), findings
 
 
 @pytest.mark.parametrize("name", [n for n in HOSTILE_PYTHON if n != "no Python"])
@@ -396,8 +396,8 @@ def test_moved_code_is_not_new(tmp_path: Path) -> None:
 def test_second_use_of_a_pattern_is_new(tmp_path: Path) -> None:
     old = {"kernel.py": triton(head="import time\nt = time.time()")}
     new = {"kernel.py": triton("u = time.time()", "import time\nt = time.time()")}
-    found = static(target(), *trees(tmp_path, new, old))
-    assert [f.rule for f in found] == ["timing"] and "u = time.time()" in found[0].detail
+    findings = static(target(), *trees(tmp_path, new, old))
+    assert [f.rule for f in findings] == ["timing"] and "u = time.time()" in findings[0].detail
 
 
 def test_helper_file_is_audited(tmp_path: Path) -> None:
@@ -411,13 +411,13 @@ def test_helper_file_is_audited(tmp_path: Path) -> None:
 def test_module_that_shadows_torch_is_rejected(tmp_path: Path) -> None:
     for path, expected in (("torch.py", True), ("sitecustomize.py", True),
                            ("torch/__init__.py", True), ("mine/time.py", False)):
-        found = static(target(), *trees(tmp_path / path.replace("/", "_"), {path: "x = 1\n"}))
-        assert (("patched", "reject") in {(f.rule, f.severity) for f in found}) is expected
+        findings = static(target(), *trees(tmp_path / path.replace("/", "_"), {path: "x = 1\n"}))
+        assert (("patched", "reject") in {(f.rule, f.severity) for f in findings}) is expected
 
 
 def test_python_target_may_call_libraries(tmp_path: Path) -> None:
-    found = audit(tmp_path, "python", triton("y = torch.matmul(x, weight) @ x"))
-    assert found == []
+    findings = audit(tmp_path, "python", triton("y = torch.matmul(x, weight) @ x"))
+    assert findings == []
 
 
 def test_finding_details_are_plain_and_short(tmp_path: Path) -> None:
@@ -430,41 +430,41 @@ def test_deep_and_long_sources_never_raise(tmp_path: Path) -> None:
     for index, text in enumerate(("x = " + "(" * 150 + ")" * 150, "x = " + "-" * 50_000 + "1",
                                   "x = " + "+".join("a" * 1 for _ in range(3000)),
                                   "x = a" + ".b" * 5000, "#" * (3 << 20))):
-        found = audit(tmp_path / str(index), "triton", triton(head=text))
-        assert worst(found) in ("", "flag")
+        findings = audit(tmp_path / str(index), "triton", triton(head=text))
+        assert worst(findings) in ("", "flag")
     for language, text in (("triton", "#" * (3 << 20)), ("c", "/*" + "x" * (3 << 20) + "*/")):
-        found = audit(tmp_path / language, language, text)
-        assert "too large" in found[0].detail
+        findings = audit(tmp_path / language, language, text)
+        assert "too large" in findings[0].detail
 
 
 def test_links_and_pipes_in_the_tree_are_not_opened(tmp_path: Path) -> None:
     candidate, baseline = trees(tmp_path, {})
     os.mkfifo(candidate / "pipe.py")
     (candidate / "link.py").symlink_to("/etc/passwd")
-    found = static(target(), candidate, baseline)
-    assert {f.severity for f in found} == {"flag"} and len(found) == 1
-    assert "link.py" in found[0].detail and "pipe.py" in found[0].detail
+    findings = static(target(), candidate, baseline)
+    assert {f.severity for f in findings} == {"flag"} and len(findings) == 1
+    assert "link.py" in findings[0].detail and "pipe.py" in findings[0].detail
 
 
-def configured(folder: Path, wanted: Target) -> str | None:
+def configured(folder: Path, task: Target) -> str | None:
     """Return an example's source with every knob on its last choice."""
-    text = (folder / wanted.source).read_text()
-    config = {k.name: k.choices[-1] for k in knobs.find(text, language=wanted.language)}
-    return knobs.apply(text, config, language=wanted.language) if config else None
+    text = (folder / task.source).read_text()
+    config = {k.name: k.choices[-1] for k in knobs.find(text, language=task.language)}
+    return knobs.apply(text, config, language=task.language) if config else None
 
 
 @pytest.mark.parametrize("name", sorted(p.parent.name for p in EXAMPLES.glob("*/task.yaml")))
 @pytest.mark.parametrize("changed", [False, True], ids=["itself", "knobs"])
 def test_examples_raise_no_finding(tmp_path: Path, name: str, changed: bool) -> None:
-    wanted = load(EXAMPLES / name / "task.yaml")
+    task = load(EXAMPLES / name / "task.yaml")
     files = {p.name: p.read_bytes() for p in (EXAMPLES / name).iterdir() if p.is_file()}
-    source = configured(EXAMPLES / name, wanted)
+    source = configured(EXAMPLES / name, task)
     assert source is not None
-    new = {wanted.source: source} if changed else {}
+    new = {task.source: source} if changed else {}
     candidate, baseline = trees(tmp_path, new, files)
-    assert static(wanted, candidate, baseline) == []
-    assert new_dependencies(wanted, candidate, baseline) == []
-    audited = transfer(wanted, candidate, baseline)
+    assert static(task, candidate, baseline) == []
+    assert new_dependencies(task, candidate, baseline) == []
+    audited = transfer(task, candidate, baseline)
     assert audited.decision == "ACCEPT-as-real" and audited.finding() is None
 
 

@@ -35,7 +35,7 @@ HOISTED = (("(float)((x[r * cols + i] - mean) / sqrt(variance + EPS))",
 
 
 def fault(verdict: Verdict) -> str:
-    return next(one.detail for one in verdict.evidence if one.kind == "benchmark-fault")
+    return next(entry.detail for entry in verdict.evidence if entry.kind == "benchmark-fault")
 
 
 def test_faster_candidate_is_faster_in_every_row_and_flagged(tmp_path: Path) -> None:
@@ -66,7 +66,9 @@ def test_failing_row_makes_the_score_0(tmp_path: Path) -> None:
     assert "m=256" in (verdict.rejected_reason or "")
     assert (verdict.rejected_reason or "").endswith(": err is '3', expected == 0")
     assert [(row.outcome, row.correct) for row in verdict.rows] == [("broken", False)]
-    assert any(one.kind == "score" and one.detail.startswith("0:") for one in verdict.evidence)
+    assert any(
+        entry.kind == "score" and entry.detail.startswith("0:") for entry in verdict.evidence
+    )
 
 
 SPOILED = {
@@ -100,10 +102,10 @@ QUICKLY = ("exit", "missing-file", "nan", "changed-rows")
 @pytest.mark.parametrize("kind", [
     pytest.param(kind, marks=() if kind in QUICKLY else pytest.mark.slow) for kind in SPOILED])
 def test_each_run_failure_has_its_kind(kind: str, tmp_path: Path) -> None:
-    code, told = SPOILED[kind]
+    code, message = SPOILED[kind]
     verdict = judge(tmp_path, kernel(50.0, code + "\n"))
     assert not verdict.valid and not verdict.correct and verdict.latency_us is None
-    assert told in (verdict.rejected_reason or ""), verdict
+    assert message in (verdict.rejected_reason or ""), verdict
     assert fault(verdict) == kind and "\n" not in (verdict.rejected_reason or "")
 
 
@@ -181,7 +183,7 @@ def test_quick_gain_is_judged_by_the_full_command(cost: float, tmp_path: Path) -
 @pytest.mark.slow
 def test_gain_under_2_percent_runs_three_more_pairs(tmp_path: Path) -> None:
     verdict = judge(tmp_path, kernel(98.6), plan=Plan(looks=(3, 4, 6), alpha=0.2, margin=0.005))
-    counted = next(one.detail for one in verdict.evidence if one.kind == "runs")
+    counted = next(entry.detail for entry in verdict.evidence if entry.kind == "runs")
     said = [row.note for row in verdict.rows if "measured again" in row.note]
     assert said and int(counted.split()[0]) >= 6, verdict
 
@@ -255,9 +257,9 @@ def test_verbs_without_knobs_refuse_in_one_line(verb: str, tmp_path: Path) -> No
 
 def test_broken_benchmark_is_bad_input(tmp_path: Path) -> None:
     manifest = benchmark_case.project(tmp_path / "p", benchmark_command="python none.py")
-    code, told = evaluated(manifest)
+    code, message = evaluated(manifest)
     assert code == 2
-    assert told["error"]["what"].startswith(  # type: ignore[index]
+    assert message["error"]["what"].startswith(  # type: ignore[index]
         "the incumbent's own benchmark: exited with 2: ")
 
 
@@ -330,10 +332,10 @@ def test_run_killed_once_is_repeated(command: str, tmp_path: Path) -> None:
     verdict = judge(tmp_path, kernel(50.0, dies), incumbent=kernel(100.0, dies),
                     wanted=target(command=command))
     assert verdict.correct and verdict.speedup == pytest.approx(2.0, rel=0.02)
-    told = [note for note in verdict.notes if "was killed" in note]
-    assert [note.partition(" was ")[0] for note in told] == [
+    message = [note for note in verdict.notes if "was killed" in note]
+    assert [note.partition(" was ")[0] for note in message] == [
         "a run of the incumbent", "a run of the candidate"]
-    assert all(note.endswith(" and repeated") for note in told)
+    assert all(note.endswith(" and repeated") for note in message)
 
 
 def test_run_killed_twice_is_rejected(tmp_path: Path) -> None:

@@ -67,12 +67,12 @@ def test_values_become_costs_in_microseconds(metric: Metric, value: float,
         cost / 2 if resolve(metric).is_rate else 2 * cost)
 
 
-@pytest.mark.parametrize(("metric", "told"), [
+@pytest.mark.parametrize(("metric", "message"), [
     (Metric(name="t", unit="us", direction="higher"), "less us is better, not higher"),
     (Metric(name="f", unit="TFLOPS", direction="lower"), "more TFLOPS is better, not lower"),
     (Metric(name="f", unit="furlongs"), "the unit 'furlongs' does not say which direction")])
-def test_contradicting_unit_and_direction_are_refused(metric: Metric, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_contradicting_unit_and_direction_are_refused(metric: Metric, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         resolve(metric)
 
 
@@ -147,11 +147,11 @@ BAD_TARGETS = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "key", "told"), BAD_TARGETS)
+@pytest.mark.parametrize(("fields", "key", "message"), BAD_TARGETS)
 def test_invalid_target_is_refused(fields: dict[str, Any], key: tuple[str | int, ...],
-                                   told: str) -> None:
-    found = next(iter(faults(replace(TARGET, **fields))))
-    assert found[0] == key and told in found[1]
+                                   message: str) -> None:
+    fault = next(iter(faults(replace(TARGET, **fields))))
+    assert fault[0] == key and message in fault[1]
 
 
 @pytest.mark.parametrize(("command", "variables", "argv"), [
@@ -178,12 +178,12 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "lines", "more", "told"), FAULTS)
+@pytest.mark.parametrize(("kind", "lines", "more", "message"), FAULTS)
 def test_each_table_fault_has_kind_and_line(kind: str, lines: tuple[str, ...],
-                                            more: dict[str, Any], told: str) -> None:
+                                            more: dict[str, Any], message: str) -> None:
     with pytest.raises(BenchmarkFault) as caught:
         reading_of(*lines, **more)
-    assert (caught.value.kind, caught.value.what) == (kind, told)
+    assert (caught.value.kind, caught.value.what) == (kind, message)
 
 
 def test_file_without_header_is_empty() -> None:
@@ -195,29 +195,29 @@ def test_file_without_header_is_empty() -> None:
 
 
 def test_times_of_failing_rows_are_ignored() -> None:
-    found = reading_of("1,2,3,0,4,5", "2,2,3,1,nan,0", "3,2,3,nan,4,5")
-    assert [(one.row, one.what) for one in found.failed] == [
+    reading = reading_of("1,2,3,0,4,5", "2,2,3,1,nan,0", "3,2,3,nan,4,5")
+    assert [(failure.row, failure.what) for failure in reading.failed] == [
         (1, "err is '1', expected == 0"), (2, "err is 'nan', expected == 0")]
 
 
 def test_steady_columns_are_config_columns() -> None:
-    found = series(pair(run(1, A, B, C), run(2, C, A, B)), pair(run(3, B, C, A), run(4, A, B, C)))
-    assert found.config == row_keys.ConfigColumns(columns=("m", "n"))
-    assert [one.name for one in found.classes] == ["m=1 n=1", "m=1 n=2", "m=2 n=2"]
-    assert found.overall == (0.0, 0.0) and found.rows == 3
+    result = series(pair(run(1, A, B, C), run(2, C, A, B)), pair(run(3, B, C, A), run(4, A, B, C)))
+    assert result.config == row_keys.ConfigColumns(columns=("m", "n"))
+    assert [row_class.name for row_class in result.classes] == ["m=1 n=1", "m=1 n=2", "m=2 n=2"]
+    assert result.overall == (0.0, 0.0) and result.rows == 3
 
 
 def test_rows_are_matched_by_configuration() -> None:
     slow = "2,2,{},0,20,40"
-    found = series(
+    result = series(
         pair(run(1, A, B, C), run(2, slow, B, A)),
         pair(run(3, C, B, A), run(4, B, slow, A)),
     )
-    assert [one.log_ratios for one in found.classes] == [(0, 0), (0, 0), pytest.approx(
+    assert [row_class.log_ratios for row_class in result.classes] == [(0, 0), (0, 0), pytest.approx(
         (math.log(2),) * 2)]
-    assert found.classes[2].candidate_us == pytest.approx(60)
-    assert found.classes[2].incumbent_us == pytest.approx(120)
-    assert found.overall == pytest.approx((math.log(2) / 3,) * 2)
+    assert result.classes[2].candidate_us == pytest.approx(60)
+    assert result.classes[2].incumbent_us == pytest.approx(120)
+    assert result.overall == pytest.approx((math.log(2) / 3,) * 2)
 
 
 def test_constant_column_is_checked_but_not_named() -> None:
@@ -225,18 +225,21 @@ def test_constant_column_is_checked_but_not_named() -> None:
     head = "m,dtype,err,fwd_us,bwd_us"
     ours = reading_of("1,fp16,0,1,1", "2,fp16,0,1,1", head=head, benchmark=benchmark)
     theirs = reading_of("1,fp8,0,1,1", "2,fp8,0,1,1", head=head, benchmark=benchmark)
-    assert [one.name for one in series(RunPair(incumbent=ours, candidate=ours)).classes] == [
-        "m=1", "m=2"]
+    assert [
+        row_class.name for row_class in series(RunPair(incumbent=ours, candidate=ours)).classes
+    ] == ["m=1", "m=2"]
     message = "missing: m=1 dtype=fp16, m=2 dtype=fp16; new: m=1 dtype=fp8"
     with pytest.raises(BenchmarkFault, match=message):
         series(RunPair(incumbent=ours, candidate=theirs))
 
 
 def test_single_row_is_named_by_all_columns() -> None:
-    found = series(pair(run(1, A), run(2, A)), pair(run(3, A), run(4, A)))
-    assert [one.name for one in found.classes] == ["m=1 n=1"]
+    result = series(pair(run(1, A), run(2, A)), pair(run(3, A), run(4, A)))
+    assert [row_class.name for row_class in result.classes] == ["m=1 n=1"]
     bare = reading_of("0,1,1", head="err,fwd_us,bwd_us")
-    assert [one.name for one in series(RunPair(incumbent=bare, candidate=bare)).classes] == ["all"]
+    assert [
+        row_class.name for row_class in series(RunPair(incumbent=bare, candidate=bare)).classes
+    ] == ["all"]
 
 
 CHANGED = [
@@ -249,12 +252,12 @@ CHANGED = [
 ]
 
 
-@pytest.mark.parametrize(("ours", "theirs", "kind", "told"), CHANGED)
+@pytest.mark.parametrize(("ours", "theirs", "kind", "message"), CHANGED)
 def test_changed_rows_are_the_candidates_fault(
-        ours: tuple[str, ...], theirs: tuple[str, ...], kind: str, told: str) -> None:
+        ours: tuple[str, ...], theirs: tuple[str, ...], kind: str, message: str) -> None:
     with pytest.raises(BenchmarkFault) as caught:
         series(pair(run(1, *ours), run(2, *theirs)), pair(run(3, *ours), run(4, *theirs)))
-    assert (caught.value.kind, caught.value.what) == (kind, told)
+    assert (caught.value.kind, caught.value.what) == (kind, message)
 
 
 @pytest.mark.parametrize("runs", [((A, A), (A, A)), ((A, B), (A, B, C)),
@@ -262,16 +265,16 @@ def test_changed_rows_are_the_candidates_fault(
 def test_changing_incumbent_rows_raise_broken_incumbent(
         runs: tuple[tuple[str, ...], ...]) -> None:
     with pytest.raises(BrokenIncumbent, match="the incumbent's own benchmark: "):
-        series(*(pair(run(n, *one), run(9 + n, A, B)) for n, one in enumerate(runs)))
+        series(*(pair(run(n, *rows), run(9 + n, A, B)) for n, rows in enumerate(runs)))
 
 
 def test_column_unsteady_for_the_candidate_is_left_out() -> None:
     def at(temperature: int) -> TableReading:
         return reading_of(f"1,1,{temperature},0,1,1", f"1,2,{temperature},0,1,1")
 
-    found = series(RunPair(incumbent=at(45), candidate=at(45)), RunPair(incumbent=at(45),
-                                                                           candidate=at(46)))
-    assert found.config == row_keys.ConfigColumns(columns=("m", "n"), unsteady=("at",))
+    result = series(RunPair(incumbent=at(45), candidate=at(45)), RunPair(incumbent=at(45),
+                                                                         candidate=at(46)))
+    assert result.config == row_keys.ConfigColumns(columns=("m", "n"), unsteady=("at",))
 
 
 def test_candidate_cannot_change_config_columns() -> None:
@@ -281,8 +284,8 @@ def test_candidate_cannot_change_config_columns() -> None:
 
 def test_ignored_column_is_no_config_column() -> None:
     benchmark = target(ignore=("at",))
-    found = series(pair(run(1, A, B), run(2, A, B), benchmark), benchmark=benchmark)
-    assert found.config.columns == ("m", "n")
+    result = series(pair(run(1, A, B), run(2, A, B), benchmark), benchmark=benchmark)
+    assert result.config.columns == ("m", "n")
 
 
 def test_missing_config_column_is_reported() -> None:
@@ -298,12 +301,15 @@ def test_missing_config_column_is_reported() -> None:
 def test_classes_weigh_their_number_of_rows() -> None:
     benchmark = target(configs=("m",))
     half = "1,2,{},0,10,20"
-    found = series(
+    result = series(
         *(pair(run(n, A, B, C), run(9 + n, A, half, C), benchmark) for n in range(2)),
         benchmark=benchmark,
     )
-    assert [(one.name, one.rows) for one in found.classes] == [("m=1", 2), ("m=2", 1)]
-    assert found.classes[0].log_ratios == pytest.approx((math.log(2) / 2,) * 2)
+    assert [(row_class.name, row_class.rows) for row_class in result.classes] == [
+        ("m=1", 2),
+        ("m=2", 1),
+    ]
+    assert result.classes[0].log_ratios == pytest.approx((math.log(2) / 2,) * 2)
 
 
 @pytest.mark.parametrize(("scoring", "speedup"), [("geometric", 2 ** (1 / 3)),
@@ -312,7 +318,7 @@ def test_scoring_is_geometric_or_total(scoring: Any, speedup: float) -> None:
     benchmark = target(scoring=scoring)
     half = "2,2,{},0,20,40"
     pairs = [pair(run(n, A, B, C), run(9 + n, A, B, half), benchmark) for n in range(3)]
-    found = series(*pairs, benchmark=benchmark)
+    result = series(*pairs, benchmark=benchmark)
     verdict = benchmark_rows.verdict_of(
         benchmark_rows.ModeResults(
             target=benchmark,
@@ -320,7 +326,7 @@ def test_scoring_is_geometric_or_total(scoring: Any, speedup: float) -> None:
             plan=Plan(),
             mode=benchmark.full,
             pairs=pairs,
-            series=found,
+            series=result,
         )
     )
     assert verdict.speedup == pytest.approx(speedup) and verdict.latency_kind == "reported"
@@ -360,10 +366,10 @@ def test_gain_under_2_percent_needs_a_repetition(
 
 
 def test_worse_metric_is_named_with_a_gain() -> None:
-    one = replace(classes(0.2, 0.201, 0.199), by_metric={
+    row_class = replace(classes(0.2, 0.201, 0.199), by_metric={
         "fwd_us": tuple(math.log1p(g) for g in (0.4, 0.401, 0.399)),
         "bwd_us": tuple(math.log1p(g) for g in (-0.1, -0.101, -0.099))})
-    assert stopping_rule.class_outcome(one, Plan(looks=(3,), alpha=0.05), None) == (
+    assert stopping_rule.class_outcome(row_class, Plan(looks=(3,), alpha=0.05), None) == (
         "faster", "bwd_us is 11.1% worse")
 
 
@@ -429,9 +435,9 @@ def test_reader_runs_in_its_own_process(tmp_path: Path) -> None:
     reader = CsvReader(tmp_path / "reader")
     path = tmp_path / "b.csv"
     path.write_text("Unnamed: 0,m,us\n0,\x1b[31m1,2\n")
-    found = reader.read(path, "b.csv")
-    assert (found.columns, found.rows) == (("m", "us"), (("1", "2"),))
-    assert len(found.sha256) == 64
+    table = reader.read(path, "b.csv")
+    assert (table.columns, table.rows) == (("m", "us"), (("1", "2"),))
+    assert len(table.sha256) == 64
     path.write_bytes(b"m\xff")
     with pytest.raises(BenchmarkFault, match=r"b\.csv is no UTF-8 text"):
         reader.read(path, "b.csv")
@@ -534,6 +540,6 @@ def test_files_named_by_commands_are_frozen(fields: dict[str, Any], kept: tuple[
 
 
 def test_request_round_trips_through_json() -> None:
-    asked = ReportedRequest(target=TARGET, device="cpu", settings=Settings(scratch="/tmp/x"),
-                            trees=Trees(candidate="a", incumbent="b", reference="b"))
-    assert from_json(to_json(asked), Request) == asked
+    request = ReportedRequest(target=TARGET, device="cpu", settings=Settings(scratch="/tmp/x"),
+                              trees=Trees(candidate="a", incumbent="b", reference="b"))
+    assert from_json(to_json(request), Request) == request

@@ -80,8 +80,8 @@ def test_foreign_process_voids_its_pair(
     verdict = judge(tmp_path, kernel(80.0))
     assert verdict.valid and {row.pairs for row in verdict.rows} == {3}, verdict
     assert card.left == times - 2 * (3 + voided)  # both runs of every pair were asked about
-    told = [one.detail for one in verdict.evidence if one.kind == "voided"]
-    assert told == ([f"{voided} for {STRANGER}"] if times else [])
+    voided_details = [entry.detail for entry in verdict.evidence if entry.kind == "voided"]
+    assert voided_details == ([f"{voided} for {STRANGER}"] if times else [])
 
 
 def test_disturbed_failing_run_is_repeated(
@@ -111,7 +111,7 @@ def test_disturbed_program_runs_are_repeated(
         Settings(scratch=str(tmp_path / "scratch")),
     )
     assert verdict.valid and card.left == -6, verdict
-    assert [one.detail for one in verdict.evidence] == [f"2 for {STRANGER}"]
+    assert [entry.detail for entry in verdict.evidence] == [f"2 for {STRANGER}"]
 
 
 class Beside(Disturbed):
@@ -134,7 +134,7 @@ def test_failure_while_a_stranger_runs_reports_the_stranger(
                     programs(tmp_path / "whole", candidate=fails, incumbent=""),
                     inventory.find("cpu"), Settings(scratch=str(tmp_path / "scratch")))):
         assert not verdict.valid or not verdict.correct, verdict
-        assert "timed beside process 7" in [one.detail for one in verdict.evidence], verdict
+        assert "timed beside process 7" in [entry.detail for entry in verdict.evidence], verdict
 
 
 HEATS = """

@@ -45,33 +45,33 @@ def test_each_trial_is_paired_with_the_default(tmp_path: Path) -> None:
     tree = project(tmp_path / "tree")
     trials: list[Trial] = []
     stages: list[Progress] = []
-    found = harness_client.loop(ReportedLoopRequest(
+    result = harness_client.loop(ReportedLoopRequest(
         target=TARGET, device="cpu", repeats=3, settings=Settings(scratch=str(tmp_path / "s")),
         job=SearchJob(tree=str(tree), reference="", budget=9, seed=1, only=("TILE",))),
         on_trial=trials.append, progress=stages.append)
-    assert found is not None and list(found.trials) == trials
+    assert result is not None and list(result.trials) == trials
     first, *others = trials
     assert first.config == {"TILE": 32} and first.correct and abs(first.log_ratio or 1) < 0.01
     assert sorted(trial.config["TILE"] for trial in others) == [4, 256]
-    assert [trial.number for trial in trials] == [0, 1, 2] and found.space_size == 3
+    assert [trial.number for trial in trials] == [0, 1, 2] and result.space_size == 3
     by_tile = {trial.config["TILE"]: trial for trial in trials}
     assert by_tile[256].by_class == pytest.approx({
         "context=8": -1.735, "context=16": -1.735, "context=1024": 0.345, "context=4096": 0.345},
         abs=0.01)
     assert all(trial.latency_kind == "reported" and trial.candidate_id for trial in trials)
-    assert found.best == {"TILE": 32} and found.source == split_case.KERNEL
-    assert found.columns == ("context", "heads", "impl")
-    names = [one.name for one in found.classes]
+    assert result.best == {"TILE": 32} and result.source == split_case.KERNEL
+    assert result.columns == ("context", "heads", "impl")
+    names = [row_class.name for row_class in result.classes]
     assert names[:2] == ["context=4096", "context=1024"]  # the others cost the same
     assert sorted(names[2:]) == ["context=16", "context=8"]
-    assert found.classes[0].cells == (("4096", "1", "tiled"), ("4096", "3", "tiled"))
-    best = {one.name: found.best_in(one.name) for one in found.classes}
+    assert result.classes[0].cells == (("4096", "1", "tiled"), ("4096", "3", "tiled"))
+    best = {row_class.name: result.best_in(row_class.name) for row_class in result.classes}
     assert {name: config["TILE"] for name, (config, _) in best.items()} == {
         "context=8": 4, "context=16": 32, "context=1024": 256, "context=4096": 256}
     assert best["context=8"][1].pairs == 3 and best["context=8"][1].gain == pytest.approx(
         0.182, abs=0.01)
     assert best["context=8"][1].sure > 0.15
-    assert {"timing", "building"} <= {one.stage for one in stages}
+    assert {"timing", "building"} <= {stage.stage for stage in stages}
     assert not list((tmp_path / "s" / "reported").glob("*"))
     assert (tree / "total.c").read_text() == split_case.KERNEL and not (tree / "bench.csv").exists()
 
@@ -79,24 +79,24 @@ def test_each_trial_is_paired_with_the_default(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_failing_configurations_are_trials(tmp_path: Path) -> None:
     kernel = split_case.KERNEL.replace("i < count ? x[i] : 0", "i < count - (TILE == 4) ? x[i] : 0")
-    found = searched(tmp_path, total_c=kernel.replace(
+    result = searched(tmp_path, total_c=kernel.replace(
         "#define MASK", "#if TILE == 256\n#error no room\n#endif\n#define MASK"))
-    told = {trial.config["TILE"]: (trial.correctness, trial.tag) for trial in found.trials}
-    assert told == {32: ("PASS", "kept"), 4: ("FAIL", "revert"), 256: ("REJECTED", "rejected")}
-    reasons = {trial.config["TILE"]: trial.reason for trial in found.trials}
+    outcomes = {trial.config["TILE"]: (trial.correctness, trial.tag) for trial in result.trials}
+    assert outcomes == {32: ("PASS", "kept"), 4: ("FAIL", "revert"), 256: ("REJECTED", "rejected")}
+    reasons = {trial.config["TILE"]: trial.reason for trial in result.trials}
     assert reasons[4] == "err is '1', expected == 0" and "does not build" in reasons[256]
-    assert found.best == {"TILE": 32} and found.contenders == ()
+    assert result.best == {"TILE": 32} and result.contenders == ()
 
 
 @pytest.mark.slow
 def test_search_runs_the_quick_command(tmp_path: Path) -> None:
     target = replace(TARGET, quick_command="python bench.py --quick")
     kernel = split_case.KERNEL.replace("TILE 32", "TILE 4")
-    found = searched(tmp_path, target=target, only=(), total_c=kernel)
-    assert {one.name for one in found.classes} == {"context=8", "context=1024"}
-    assert found.best == {"TILE": 32, "START": 16} and "TILE 32 " in found.source
-    assert found.log_ratio == pytest.approx(0.51, abs=0.01)
-    screened = found.best_in("context=1024")[1]
+    result = searched(tmp_path, target=target, only=(), total_c=kernel)
+    assert {row_class.name for row_class in result.classes} == {"context=8", "context=1024"}
+    assert result.best == {"TILE": 32, "START": 16} and "TILE 32 " in result.source
+    assert result.log_ratio == pytest.approx(0.51, abs=0.01)
+    screened = result.best_in("context=1024")[1]
     assert screened.pairs == 1 and screened.stderr is None and screened.sure < 0
 
 
@@ -106,12 +106,12 @@ def test_class_winners_run_the_full_command(tmp_path: Path) -> None:
         if "--quick" in sys.argv and (context, heads) not in ((8, 1), (1024, 3)): continue
         x = [""", 1)
     target = replace(TARGET, quick_command="python bench.py --quick", configs=("heads",))
-    found = searched(tmp_path, target=target, repeats=3, bench_py=bench)
-    gains = {trial.config["TILE"]: trial.by_class for trial in found.trials}
+    result = searched(tmp_path, target=target, repeats=3, bench_py=bench)
+    gains = {trial.config["TILE"]: trial.by_class for trial in result.trials}
     assert gains[4]["heads=1"] > 0.15 and gains[256]["heads=3"] > 0.3
-    assert {one.config["TILE"] for one in found.contenders} == {4, 256}
-    assert {one.name: len(one.cells) for one in found.classes} == {"heads=1": 4, "heads=3": 4}
-    assert [found.best_in(name) for name in ("heads=1", "heads=3")] == [
+    assert {contender.config["TILE"] for contender in result.contenders} == {4, 256}
+    assert {row_class.name: len(row_class.cells) for row_class in result.classes} == {"heads=1": 4, "heads=3": 4}
+    assert [result.best_in(name) for name in ("heads=1", "heads=3")] == [
         ({"TILE": 32}, ClassGain(config_class=name, gain=0.0, stderr=0.0))
         for name in ("heads=1", "heads=3")]
 
@@ -129,15 +129,15 @@ if "TILE 32" in open("total.c").read():
     if len(done.read_text()) in {fails_at}: sys.exit(7)
 """
     bench = split_case.BENCH.replace("library = ", f"{runs}library = ", 1)
-    found = searched(tmp_path, bench_py=bench)
-    assert len(found.trials) == trials and found.best == {"TILE": 32}
-    assert any("exited with 7" in note for note in found.notes), found.notes
+    result = searched(tmp_path, bench_py=bench)
+    assert len(result.trials) == trials and result.best == {"TILE": 32}
+    assert any("exited with 7" in note for note in result.notes), result.notes
 
 
 def test_cancelled_search_returns_its_trials(tmp_path: Path) -> None:
     ended = threading.Event()
-    found = searched(tmp_path, cancel=ended, on_trial=lambda trial: ended.set(), repeats=3)
-    assert len(found.trials) == 1 and found.best == {"TILE": 32} and found.contenders == ()
+    result = searched(tmp_path, cancel=ended, on_trial=lambda trial: ended.set(), repeats=3)
+    assert len(result.trials) == 1 and result.best == {"TILE": 32} and result.contenders == ()
 
 
 REFUSED = {
@@ -159,9 +159,9 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_invalid_search_is_refused(name: str, tmp_path: Path) -> None:
-    files, given, words = REFUSED[name]
+    files, args, words = REFUSED[name]
     with pytest.raises(InputError, match=words):
-        searched(tmp_path, **files, **given)
+        searched(tmp_path, **files, **args)
 
 
 def test_linked_source_is_refused(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_classes_get_turns_and_all_strategies_learn() -> None:
         assert config is not None
         rota.tell(config, 0.1 * number, {"a": 1.0, "b": 2.0})
     whole, a, b = made
-    assert [one.asked for one in made] == [FIRST_FOR_ALL + 4, 2, 2]
+    assert [strategy.asked for strategy in made] == [FIRST_FOR_ALL + 4, 2, 2]
     assert [told for told, _ in whole.told] == [told for told, _ in a.told]
     assert {score for _, score in a.told} == {1.0} and {score for _, score in b.told} == {2.0}
 
@@ -239,8 +239,8 @@ CHOSEN = {
 
 @pytest.mark.parametrize("name", CHOSEN)
 def test_finalists_are_default_and_class_leaders(name: str) -> None:
-    trials, best, wanted = CHOSEN[name]
-    found = finals.choose_contenders(trials, trials[best], ["a", "b"])
-    assert [one.number for one in found] == wanted
-    shown = finals.screened_contenders(found, trials[best], ["a", "b"])
-    assert [one.config["T"] for one in shown] == wanted
+    trials, best, expected = CHOSEN[name]
+    contenders = finals.choose_contenders(trials, trials[best], ["a", "b"])
+    assert [contender.number for contender in contenders] == expected
+    shown = finals.screened_contenders(contenders, trials[best], ["a", "b"])
+    assert [contender.config["T"] for contender in shown] == expected

@@ -55,7 +55,7 @@ def flagged(verdict: Verdict) -> str:
 def test_gain_shown_by_kernel_time_is_confirmed(tmp_path: Path) -> None:
     verdict = judged(tmp_path, case.launched(("norm", 500, 22_000), ("flush", 500, 20_100)))
     assert verdict.valid and not verdict.audit and (verdict.speedup or 0) > 1.3
-    assert next(one.detail for one in verdict.evidence if one.kind == "kernel-time") == (
+    assert next(entry.detail for entry in verdict.evidence if entry.kind == "kernel-time") == (
         "GPU kernel time went from 30 us to 22 us a call (500 launches of norm, then 500 launches "
         "of norm), of the whole run from 25 ms to 21.05 ms, by CUPTI; 1 unchanged kernels "
         "do not count")
@@ -68,7 +68,7 @@ def test_gain_contradicted_by_kernel_time_is_flagged(tmp_path: Path) -> None:
     assert (found.rule, found.severity, found.detail) == (
         "kernel-time", "flag",
         "GPU kernel time speaks against 1.43x: it went from 30 us to 36 us a call")
-    assert any(one.kind == "kernel-time" for one in verdict.evidence) and verdict.wall_s > 0
+    assert any(entry.kind == "kernel-time" for entry in verdict.evidence) and verdict.wall_s > 0
 
 
 @pytest.mark.slow

@@ -76,8 +76,8 @@ def test_quick_benchmark_writes_a_row_per_class(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     with (folder / target.csv).open(newline="") as file:
         rows = list(csv.DictReader(file))
-    wanted = check_rule.parse(target.check.rule)
-    assert all(wanted.passes(row[target.check.column]) for row in rows)
+    rule = check_rule.parse(target.check.rule)
+    assert all(rule.passes(row[target.check.column]) for row in rows)
     assert {(row["mtp"], row["context"]) for row in rows} == {
         (mtp, context) for mtp in "148" for context in ("256", "2048")}
     assert {row["skew"] for row in rows} == {"0", "1"}
@@ -107,15 +107,15 @@ def test_benchmark_runs_the_shapes_in_the_environment(folder: Path) -> None:
 def test_traced_calls_become_weights(folder: Path) -> None:
     """As README has it: the columns of the benchmark are arguments of a function."""
     build(folder, SOURCE)
-    found = answer(kopt("trace", str(folder / "manifest.yaml"), "--json", "--of",
+    trace = answer(kopt("trace", str(folder / "manifest.yaml"), "--json", "--of",
                         "attention.py:paged_attention", "--", sys.executable, "generate.py",
                         cwd=folder))
-    assert {(one["shape"]["mtp"], one["shape"]["context"]): one["calls"]
-            for one in found["shapes"]} == {("4", "2048"): 76, ("1", "256"): 28}
-    assert found["columns"] == ["mtp", "context"] and not found["notes"]
-    assert found["weights"] == "calls.csv"
+    assert {(shape["shape"]["mtp"], shape["shape"]["context"]): shape["calls"]
+            for shape in trace["shapes"]} == {("4", "2048"): 76, ("1", "256"): 28}
+    assert trace["columns"] == ["mtp", "context"] and not trace["notes"]
+    assert trace["weights"] == "calls.csv"
     read = weights_csv.parse((folder / "calls.csv").read_bytes(), "calls.csv")
-    assert [one.cells for one in read.shapes] == [("4", "2048"), ("1", "256")]
+    assert [shape.cells for shape in read.shapes] == [("4", "2048"), ("1", "256")]
 
 
 def test_only_the_kernel_is_editable(folder: Path) -> None:
@@ -132,8 +132,8 @@ def test_only_the_kernel_is_editable(folder: Path) -> None:
     pytest.param({"ROWS": 1, "LANES": 32, "ONLINE": 1, "TILE": 256}, marks=pytest.mark.slow),
 ], ids=str)
 def test_every_knob_choice_is_correct(folder: Path, config: dict[str, Value]) -> None:
-    found = knobs.find(SOURCE, language="c")
-    checked = knobs.check(found, config, knobs.requirements(SOURCE, found))
+    declared = knobs.find(SOURCE, language="c")
+    checked = knobs.check(declared, config, knobs.requirements(SOURCE, declared))
     assert not checked.faults and not checked.dropped
     build(folder, knobs.apply(SOURCE, config, language="c"))
     done = run(folder, "test_attention.py")
@@ -168,22 +168,22 @@ def test_git_and_worker_apply_patches_alike(folder: Path, tmp_path: Path) -> Non
     project = repos.project(tmp_path / "project", {"attention.c": SOURCE})
     for name in PATCHES:
         repos.git(project, "apply", str(EXAMPLE / "patches" / f"{name}.patch"))
-        stepped_to, said = stepped(folder, SOURCE, PAGED_STEP=name)
+        stepped_to, output = stepped(folder, SOURCE, PAGED_STEP=name)
         assert (project / "attention.c").read_text() == stepped_to != SOURCE
-        assert said == f"took {name}"
+        assert output == f"took {name}"
         repos.git(project, "checkout", "-q", ".")
 
 
 def test_worker_continues_from_the_current_source(folder: Path) -> None:
-    wrong, said = stepped(folder, SOURCE, "# Make it faster\n")
-    assert said == f"took {WRONG}"
-    right, said = stepped(folder, wrong, "## Repair, attempt 1 of 3\n")
-    assert said == f"took {RIGHT}" and right == stepped(folder, SOURCE, PAGED_STEP=RIGHT)[0]
+    wrong, output = stepped(folder, SOURCE, "# Make it faster\n")
+    assert output == f"took {WRONG}"
+    right, output = stepped(folder, wrong, "## Repair, attempt 1 of 3\n")
+    assert output == f"took {RIGHT}" and right == stepped(folder, SOURCE, PAGED_STEP=RIGHT)[0]
     steps = (*SLOWER, f"{SLOWER[0]}+{SLOWER[2]}", f"{SLOWER[1]}+{SLOWER[2]}", SLOWER[0])
     for source in (right, SOURCE, knobs.apply(right, {"ROWS": 4, "LANES": 16}, language="c")):
         taken = [stepped(folder, source, f"- This is round {n} of the campaign.\n")
                  for n in range(3, 9)]
-        assert [said for _, said in taken] == [f"took {name}" for name in steps]
+        assert [output for _, output in taken] == [f"took {name}" for name in steps]
         assert len({changed for changed, _ in taken}) == len(taken) - 1
 
 
@@ -208,15 +208,17 @@ def campaign_on(root: Path, **fields: Any) -> Path:
 @pytest.mark.timeout(900)
 def test_each_patch_gets_its_verdict(tmp_path: Path) -> None:
     path = campaign_on(tmp_path / "p", budget={"pairs": 3})
-    found = {}
+    verdicts = {}
     for name in (WRONG, RIGHT):
         done = subprocess.run([sys.executable, "-m", "kopt_tui.main", "evaluate", str(path),
                                "--json", "--patch", str(EXAMPLE / "patches" / f"{name}.patch")],
                               capture_output=True, timeout=400, check=False, cwd=ROOT)
-        found[name] = json.loads(done.stdout)
-    assert "tests fail" in found[WRONG]["rejected_reason"] and not found[WRONG]["rows"]
-    assert found[RIGHT]["valid"] and found[RIGHT]["correct"] and found[RIGHT]["speedup"] > 1.1
-    assert len(found[RIGHT]["rows"]) == 6
+        verdicts[name] = json.loads(done.stdout)
+    assert "tests fail" in verdicts[WRONG]["rejected_reason"] and not verdicts[WRONG]["rows"]
+    assert (
+        verdicts[RIGHT]["valid"] and verdicts[RIGHT]["correct"] and verdicts[RIGHT]["speedup"] > 1.1
+    )
+    assert len(verdicts[RIGHT]["rows"]) == 6
 
 
 @pytest.mark.slow
@@ -237,21 +239,23 @@ def went_as_promised(setup: Setup) -> None:
     ended = campaigns.campaign(setup)
     assert (ended.state, ended.reason) == ("finished", "2 consecutive measured regressions")
     assert (ended.speedup or 0) > 1.1
-    slot_of = {one.id: one.slot for one in campaigns.candidates(setup)}
+    slot_of = {candidate.id: candidate.slot for candidate in campaigns.candidates(setup)}
     with campaigns.reading(setup) as reader:
-        made = [(one.kind, slot_of[one.candidate]) for one in reader.decisions(setup.id)]
-        rounds = [one.outcome for one in reader.rounds(setup.id)]
+        made = [
+            (decision.kind, slot_of[decision.candidate]) for decision in reader.decisions(setup.id)
+        ]
+        rounds = [round.outcome for round in reader.rounds(setup.id)]
         [end_to_end] = reader.events_of(setup.id, "e2e")
-        rows = [row for one in reader.verdicts(setup.id) if one.purpose == "verify"
-                for row in one.decode().rows]
+        rows = [row for verdict in reader.verdicts(setup.id) if verdict.purpose == "verify"
+                for row in verdict.decode().rows]
     assert ("repair", "planned-1") in made
     assert rounds[:2] == ["baseline", "keep"] and rounds[-2:] == ["regression"] * 2
     assert json.loads(end_to_end.payload)["message"].startswith("end to end ")
     told = (setup.folder.path / "performance.md").read_text()
     assert "Stop Summary" in told and "consecutive measured regressions" in told
-    kept = [one.hypothesis for one in campaigns.candidates(setup, "kept")]
-    split = any(one.startswith("a specialised kernel where ")
-                or one.endswith("where it gains alone") for one in kept)
+    kept = [candidate.hypothesis for candidate in campaigns.candidates(setup, "kept")]
+    split = any(hypothesis.startswith("a specialised kernel where ")
+                or hypothesis.endswith("where it gains alone") for hypothesis in kept)
     noise = median(row.stderr * math.sqrt(row.pairs) for row in rows if row.stderr is not None)
     assert split, f"no split was kept of {kept}; two runs of the same differ by {noise:.0%} here"
     _, (block, *_) = C().read(

@@ -101,10 +101,10 @@ TARGET = CommandTarget(op="double", command="python3 bench.py", csv="bench.csv",
 
 
 def card() -> Device:
-    found = [d for d in inventory.inventory() if d.kind == "nvidia" and not d.unusable]
-    if not found:
+    cards = [d for d in inventory.inventory() if d.kind == "nvidia" and not d.unusable]
+    if not cards:
         pytest.skip("kernel time is asked of NVIDIA's cards alone")
-    return found[0]
+    return cards[0]
 
 
 def tree(folder: Path, kernel: str, bench: str) -> str:
@@ -125,12 +125,17 @@ def judged(folder: Path, candidate: str, bench: str, **fields: Any) -> Verdict:
 
 def verdict_text(verdict: Verdict) -> str:
     """Return what helps to understand a verdict that is not as expected."""
-    return "\n".join([
-        f"valid {verdict.valid}, reason {verdict.rejected_reason}, speedup {verdict.speedup}",
-        *(f"row: {row}" for row in verdict.rows), *(f"audit: {one}" for one in verdict.audit),
-        *(f"evidence: {one.kind}: {one.detail}" for one in verdict.evidence),
-        *(f"note: {one}" for one in verdict.notes), f"card: {card()}",
-        *(f"CUPTI: {path}" for path in kernel_time.cupti_libraries())])
+    return "\n".join(
+        [
+            f"valid {verdict.valid}, reason {verdict.rejected_reason}, speedup {verdict.speedup}",
+            *(f"row: {row}" for row in verdict.rows),
+            *(f"audit: {finding}" for finding in verdict.audit),
+            *(f"evidence: {entry.kind}: {entry.detail}" for entry in verdict.evidence),
+            *(f"note: {note}" for note in verdict.notes),
+            f"card: {card()}",
+            *(f"CUPTI: {path}" for path in kernel_time.cupti_libraries()),
+        ]
+    )
 
 
 @pytest.mark.parametrize("confined", [False, True])
@@ -179,9 +184,9 @@ def test_self_profiling_benchmark_still_works(tmp_path: Path) -> None:
 
 def test_baseline_reports_its_kernels(tmp_path: Path) -> None:
     verdict = judged(tmp_path, KERNEL, "events", always_time=True)
-    [ours] = [one for one in verdict.kernels if one.name == "double_kernel"]
+    [ours] = [kernel for kernel in verdict.kernels if kernel.name == "double_kernel"]
     assert ours.launches == 2 * (WARM + TIMED) and ours.share > 0.3, verdict_text(verdict)
-    assert sum(one.share for one in verdict.kernels) <= 1 + 1e-9
+    assert sum(kernel.share for kernel in verdict.kernels) <= 1 + 1e-9
     reported = sum(row.latency_us or 0.0 for row in verdict.rows) / 2
     assert ours.mean_us == pytest.approx(reported, rel=0.3), verdict_text(verdict)
 
@@ -190,16 +195,16 @@ def test_baseline_reports_its_kernels(tmp_path: Path) -> None:
 def test_real_gain_is_confirmed(bench: str, tmp_path: Path) -> None:
     verdict = judged(tmp_path, FASTER, bench)
     assert verdict.valid and (verdict.speedup or 0) > 1.2, verdict_text(verdict)
-    assert not any(one.detail.startswith(UNCONFIRMED.detail) for one in verdict.audit), \
+    assert not any(finding.detail.startswith(UNCONFIRMED.detail) for finding in verdict.audit), \
         verdict_text(verdict)
-    assert any(one.kind == "kernel-time" for one in verdict.evidence), verdict_text(verdict)
+    assert any(entry.kind == "kernel-time" for entry in verdict.evidence), verdict_text(verdict)
     print(verdict_text(verdict))
 
 
 @pytest.mark.parametrize("bench", TIMERS)
 def test_forged_gain_of_a_slower_kernel_is_flagged(bench: str, tmp_path: Path) -> None:
     verdict = judged(tmp_path, SLOWER + FORGED, bench)
-    assert verdict.valid and any(one.rule == "kernel-time" for one in verdict.audit), \
+    assert verdict.valid and any(finding.rule == "kernel-time" for finding in verdict.audit), \
         verdict_text(verdict)
     print(verdict_text(verdict))
 
@@ -208,6 +213,6 @@ def test_forged_gain_of_a_slower_kernel_is_flagged(bench: str, tmp_path: Path) -
 def test_forged_gain_of_the_same_kernel_is_flagged(bench: str, tmp_path: Path) -> None:
     verdict = judged(tmp_path, KERNEL + FORGED, bench)
     assert verdict.valid and (verdict.speedup or 0) > 1.5, verdict_text(verdict)
-    assert any(one.detail.startswith(UNCONFIRMED.detail) and "kernel time" in one.detail
-               for one in verdict.audit), verdict_text(verdict)
+    assert any(finding.detail.startswith(UNCONFIRMED.detail) and "kernel time" in finding.detail
+               for finding in verdict.audit), verdict_text(verdict)
     print(verdict_text(verdict))

@@ -32,47 +32,49 @@ def baseline(folder: Path, more: str = "", device: Device = FAKE_CARD) -> Verdic
 
 
 def trace(verdict: Verdict) -> list[str]:
-    return [one.detail for one in verdict.evidence if one.kind == "trace"]
+    return [entry.detail for entry in verdict.evidence if entry.kind == "trace"]
 
 
 def test_baseline_reports_its_kernels(tmp_path: Path) -> None:
-    found = baseline(tmp_path)
-    assert [(one.name, one.launches, one.mean_us) for one in found.kernels] == [
+    judged = baseline(tmp_path)
+    assert [(kernel.name, kernel.launches, kernel.mean_us) for kernel in judged.kernels] == [
         ("norm", 500, 30.0), ("flush", 500, 20.0)]
-    assert [one.share for one in found.kernels] == [pytest.approx(0.6), pytest.approx(0.4)]
-    assert trace(found) == ["GPU time of a run goes to norm 60% (500 launches of 30 us), "
-                            "flush 40% (500 launches of 20 us), by CUPTI"]
+    assert [kernel.share for kernel in judged.kernels] == [pytest.approx(0.6), pytest.approx(0.4)]
+    assert trace(judged) == ["GPU time of a run goes to norm 60% (500 launches of 30 us), "
+                             "flush 40% (500 launches of 20 us), by CUPTI"]
 
 
 def test_confirmed_gain_lists_the_candidates_kernels(tmp_path: Path) -> None:
     after = case.launched(("norm", 500, 20_000), ("flush", 500, 20_100))
-    found = judge(
+    judged = judge(
         tmp_path,
         kernel_source(70.0, after),
         incumbent=kernel_source(100.0, KERNELS_BEFORE),
         files={"bench.py": BENCH + DRIVER},
         device=FAKE_CARD,
     )
-    assert [one.name for one in found.kernels] == ["flush", "norm"] and len(trace(found)) == 1
+    assert [kernel.name for kernel in judged.kernels] == ["flush", "norm"] and len(
+        trace(judged)
+    ) == 1
 
 
 def test_failed_trace_keeps_the_baseline_verdict(tmp_path: Path) -> None:
-    found = baseline(tmp_path, f"{TRACED}raise SystemExit('seen')\n")
-    assert found.valid and found.correct and found.latency_us and not found.kernels
-    assert trace(found) == ["no trace of the kernels: the candidate: exited with 1: seen"]
+    judged = baseline(tmp_path, f"{TRACED}raise SystemExit('seen')\n")
+    assert judged.valid and judged.correct and judged.latency_us and not judged.kernels
+    assert trace(judged) == ["no trace of the kernels: the candidate: exited with 1: seen"]
 
 
 def test_cpu_verdict_has_no_trace(tmp_path: Path) -> None:
-    found = baseline(tmp_path, device=inventory.find("cpu"))
-    assert found.valid and not found.kernels and not trace(found)
+    judged = baseline(tmp_path, device=inventory.find("cpu"))
+    assert judged.valid and not judged.kernels and not trace(judged)
 
 
 def test_longest_kernels_are_listed_first() -> None:
     profile = {f"k{n}": KernelLaunches(launches=2, total_ns=n * 1000, least_ns=1, blocks=2)
                for n in range(1, 12)}
-    found = cupti.kernel_shares(profile)
-    assert [one.name for one in found] == [f"k{n}" for n in range(11, 3, -1)]
-    assert found[0].share == pytest.approx(11 / 66) and found[0].mean_us == 5.5
+    shares = cupti.kernel_shares(profile)
+    assert [share.name for share in shares] == [f"k{n}" for n in range(11, 3, -1)]
+    assert shares[0].share == pytest.approx(11 / 66) and shares[0].mean_us == 5.5
 
 
 def test_own_kernels_are_the_first_bottlenecks() -> None:
@@ -83,10 +85,15 @@ def test_own_kernels_are_the_first_bottlenecks() -> None:
                       for name, share in (("flush", 0.5), ("gemm", 0.3), ("", 0.1), ("copy", 0.06),
                                           ("tail", 0.04))))
     source = "def gemm(x): ...\ndef copy(x): ...\ndef tail(x): ...\n"
-    found = [lead.bottleneck for lead in bottlenecks.of_shares("c", 2, TARGET, (), best, source)]
-    assert [(one.id, one.limiter, one.config_class, round(one.value or 0)) for one in found] == [
-        ("b2.1", "time in gemm", "", 30), ("b2.2", "time in copy", "", 6),
-        ("b2.3", "share of the time", "b", 75), ("b2.4", "share of the time", "a", 25)]
+    leads = [lead.bottleneck for lead in bottlenecks.of_shares("c", 2, TARGET, (), best, source)]
+    assert [
+        (lead.id, lead.limiter, lead.config_class, round(lead.value or 0)) for lead in leads
+    ] == [
+        ("b2.1", "time in gemm", "", 30),
+        ("b2.2", "time in copy", "", 6),
+        ("b2.3", "share of the time", "b", 75),
+        ("b2.4", "share of the time", "a", 25),
+    ]
 
 
 @pytest.mark.parametrize(("kernel", "expected"), [

@@ -61,9 +61,9 @@ def test_manifest_error_shows_how_to_give_a_direction() -> None:
     target = {**MANIFEST["target"], "metrics": ["value"]}
     with pytest.raises(InputError) as caught:
         parse(yaml_document.dump({**MANIFEST, "target": target}), "m")
-    told = str(caught.value)
-    assert "target.metrics[0]: 'value': the name says no unit and no direction" in told
-    assert "{name: value, direction: lower}" in told and "\n" not in told
+    message = str(caught.value)
+    assert "target.metrics[0]: 'value': the name says no unit and no direction" in message
+    assert "{name: value, direction: lower}" in message and "\n" not in message
     said = {**target, "metrics": [{"name": "value", "direction": "lower"}]}
     assert parse(yaml_document.dump({**MANIFEST, "target": said}), "m").target.metrics
 

@@ -61,7 +61,7 @@ QUICK = [
 ]
 
 
-@pytest.mark.parametrize(("rows", "left"), [one[1:] for one in QUICK], ids=[q[0] for q in QUICK])
+@pytest.mark.parametrize(("rows", "left"), [case[1:] for case in QUICK], ids=[q[0] for q in QUICK])
 def test_quick_command_decides_only_without_gain(rows: tuple[Gains, ...],
                                                  left: bool) -> None:
     assert stopping_rule.needs_full_benchmark(built(*rows), PLAN) is left

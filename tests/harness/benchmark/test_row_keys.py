@@ -22,25 +22,25 @@ def named(*configs: str) -> CommandTarget:
                          metrics=(Metric(name="us"),), configs=configs)
 
 
-def read(head: str, *lines: str, wanted: CommandTarget = US_TARGET) -> TableReading:
+def read(head: str, *lines: str, target: CommandTarget = US_TARGET) -> TableReading:
     made = ResultTable(columns=tuple(head.split(",")),
                  rows=tuple(tuple(line.split(",")) for line in lines))
-    return result_table.judge_table(made, wanted, RowCost(wanted), csv="b.csv")
+    return result_table.judge_table(made, target, RowCost(target), csv="b.csv")
 
 
 def pairs(head: str, incumbent: tuple[str, ...], candidate: tuple[str, ...],
-          wanted: CommandTarget = US_TARGET) -> list[RunPair]:
-    return [RunPair(incumbent=read(head, *incumbent, wanted=wanted),
-                 candidate=read(head, *candidate, wanted=wanted))] * 3
+          target: CommandTarget = US_TARGET) -> list[RunPair]:
+    return [RunPair(incumbent=read(head, *incumbent, target=target),
+                 candidate=read(head, *candidate, target=target))] * 3
 
 
 @pytest.mark.parametrize("column", ["gbps", "GB/s", "tflops", "bw_GB_s", "rows_per_s", "ref_ms",
                                     "tokens/s", "ref_time_s"])
 def test_measured_columns_are_no_config_columns(column: str) -> None:
-    found = run_pairs.match_pairs(US_TARGET, RowCost(US_TARGET), pairs(
+    series = run_pairs.match_pairs(US_TARGET, RowCost(US_TARGET), pairs(
         f"m,{column},err,us", ("1,10,0,8", "2,10,0,16"), ("1,20,0,4", "2,20,0,8")))
-    assert found.config == row_keys.ConfigColumns(columns=("m",))
-    assert found.overall == pytest.approx((math.log(2),) * 3)
+    assert series.config == row_keys.ConfigColumns(columns=("m",))
+    assert series.overall == pytest.approx((math.log(2),) * 3)
 
 
 def test_missing_measured_column_is_no_fault() -> None:
@@ -49,23 +49,23 @@ def test_missing_measured_column_is_no_fault() -> None:
 
 
 def test_named_column_is_a_config_column() -> None:
-    wanted = named("budget_ms")
+    target = named("budget_ms")
     lines = ("1,5,0,8", "1,9,0,16")
-    found = run_pairs.match_pairs(
-        wanted, RowCost(wanted), pairs("m,budget_ms,err,us", lines, lines, wanted)
+    series = run_pairs.match_pairs(
+        target, RowCost(target), pairs("m,budget_ms,err,us", lines, lines, target)
     )
-    assert [one.name for one in found.classes] == ["budget_ms=5", "budget_ms=9"]
+    assert [row_class.name for row_class in series.classes] == ["budget_ms=5", "budget_ms=9"]
     with pytest.raises(BenchmarkFault, match="missing: m=1 budget_ms=9; new: m=1 budget_ms=7"):
-        run_pairs.match_pairs(wanted, RowCost(wanted), pairs(
-            "m,budget_ms,err,us", lines, (lines[0], "1,7,0,16"), wanted))
+        run_pairs.match_pairs(target, RowCost(target), pairs(
+            "m,budget_ms,err,us", lines, (lines[0], "1,7,0,16"), target))
 
 
 def test_dimension_named_s_is_a_config_column() -> None:
     lines = ("1,3,0,8", "1,5,0,16")
-    found = run_pairs.match_pairs(
+    series = run_pairs.match_pairs(
         US_TARGET, RowCost(US_TARGET), pairs("filter_r,filter_s,err,us", lines, lines)
     )
-    assert [one.name for one in found.classes] == ["filter_s=3", "filter_s=5"]
+    assert [row_class.name for row_class in series.classes] == ["filter_s=3", "filter_s=5"]
 
 
 def test_equal_rows_error_names_target_configs() -> None:

@@ -63,11 +63,11 @@ def test_row_includes_the_unscored_time() -> None:
     of = target(classes=(ConfigClass(name="small", shape={"n": 1024}),))
     both = replace(timed("small", 0.1, 4), other_ratios=(0.05, 0.06, 0.05, 0.06),
                    other_us=30.0, incumbent_other_us=33.0)
-    for timing, told in ((both, (30.0, 33.0)), (timed("small", 0.1, 4), (None, None))):
+    for timing, expected in ((both, (30.0, 33.0)), (timed("small", 0.1, 4), (None, None))):
         seen = EvaluationResults(target=of, plan=Plan(alpha=0.05), errors={"small": RIGHT},
                     timings={"small": timing}, ceilings=None, on_cpu=False, same=False)
         ((row,), _) = verdict_rows.rows(seen)
-        assert (row.other_us, row.incumbent_other_us) == told
+        assert (row.other_us, row.incumbent_other_us) == expected
         assert (row.latency_us, row.incumbent_us) == (10.0, pytest.approx(11.0))
 
 

@@ -103,7 +103,7 @@ def test_little_time_means_fewer_runs(tmp_path: Path) -> None:
 def test_no_time_for_one_pair_is_reported(tmp_path: Path, left_s: float,
                                           seconds: float) -> None:
     verdict = program(tmp_path, left_s, seconds)
-    assert [one.kind for one in verdict.evidence] == [LEFT_OUT] and verdict.wall_s < left_s + 2
+    assert [entry.kind for entry in verdict.evidence] == [LEFT_OUT] and verdict.wall_s < left_s + 2
     assert (verdict.rejected_reason or "").startswith(f"not run: {left_s:.0f} s are left, one run "
                                                       "takes about ")
 

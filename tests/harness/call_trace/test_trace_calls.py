@@ -46,8 +46,8 @@ PROGRAMS: list[tuple[str, str, dict[tuple[str, ...], int]]] = [
 ]
 
 
-@pytest.mark.parametrize(("program", "calls"), [one[1:] for one in PROGRAMS],
-                         ids=[one[0] for one in PROGRAMS])
+@pytest.mark.parametrize(("program", "calls"), [case[1:] for case in PROGRAMS],
+                         ids=[case[0] for case in PROGRAMS])
 def test_calls_are_counted_per_shape(program: str, calls: dict[tuple[str, ...], int],
                                     tmp_path: Path) -> None:
     assert counted(project(tmp_path / "p", program=START + program)) == calls
@@ -109,15 +109,15 @@ def notes(manifest: Path) -> str:
 
 
 def test_unusual_calls_are_reported(tmp_path: Path) -> None:
-    said = notes(project(tmp_path / "p", program=START + TWO + (
+    notes_text = notes(project(tmp_path / "p", program=START + TWO + (
         "class Bad:\n    @property\n    def shape(self): raise RuntimeError('not \\x1b[1mnow')\n"
         "scale(A(2, 3, 1), A(2, 3)); scale(None, A(2, 3)); scale(3, A(2, 3))\n"
         "scale(A(2, 3), A(2, 9)); scale(Bad(), Bad())\n")))
-    assert "1 call in which n differs between x and out: counted with x's value" in said
-    assert "1 call not counted: x has the shape [2, 3, 1], not [m, n]" in said
-    assert "1 call not counted: x is no array, not [m, n]" in said
-    assert "1 call not counted: unreadable arguments" in said
-    assert "RuntimeError: not now" in said
+    assert "1 call in which n differs between x and out: counted with x's value" in notes_text
+    assert "1 call not counted: x has the shape [2, 3, 1], not [m, n]" in notes_text
+    assert "1 call not counted: x is no array, not [m, n]" in notes_text
+    assert "1 call not counted: unreadable arguments" in notes_text
+    assert "RuntimeError: not now" in notes_text
 
 
 def test_hidden_dimensions_are_left_out(tmp_path: Path) -> None:
@@ -153,8 +153,8 @@ def test_any_text_survives_the_file() -> None:
         CallCount(cells={"a": text, "b": float(n)}, calls=1) for n, text in enumerate(odd))))
     data, _ = shapes.render(table)
     read = weights_csv.parse(data, "it")
-    assert [one.cells for one in read.shapes] == [cells for cells, _ in table.rows]
-    assert ("64", "8") in [one.cells for one in read.shapes]
+    assert [shape.cells for shape in read.shapes] == [cells for cells, _ in table.rows]
+    assert ("64", "8") in [shape.cells for shape in read.shapes]
 
 
 # the score
@@ -164,14 +164,17 @@ def test_verdict_uses_counted_weights(tmp_path: Path) -> None:
                        target={"kind": "kernel", "task": "task.yaml", "weights": "shapes.csv"})
     assert answer(trace(manifest, "--json", "--output", "shapes.csv"))["weights"] == "shapes.csv"
     with OneShot(manifest) as direct:
-        assert [one.weight for one in direct.target.classes] == [3.0, 1.0] and not direct.notes
+        assert [row_class.weight for row_class in direct.target.classes] == [
+            3.0,
+            1.0,
+        ] and not direct.notes
 
 
 def test_shapes_without_a_class_are_reported(tmp_path: Path) -> None:
-    found = answer(trace(project(tmp_path / "p", program=START + "scale(A(9, 9), A(9, 9))"),
-                         "--json"))
-    assert found["shapes"][0]["classes"] == [] and found["weights"] == ""
-    assert "no shape belongs to a class of the manifest" in found["notes"][-1]
+    traced = answer(trace(project(tmp_path / "p", program=START + "scale(A(9, 9), A(9, 9))"),
+                          "--json"))
+    assert traced["shapes"][0]["classes"] == [] and traced["weights"] == ""
+    assert "no shape belongs to a class of the manifest" in traced["notes"][-1]
 
 
 RUN = "\n\ndef run(m, n, data=None):\n    return m * n\n"
@@ -194,16 +197,16 @@ def test_benchmark_score_is_weighted_by_calls(tmp_path: Path) -> None:
 
     def speedup() -> float:
         done = kopt("evaluate", str(manifest), "--patch", str(patch), "--json")
-        found: float = answer(done)["speedup"]
-        return found
+        speedup: float = answer(done)["speedup"]
+        return speedup
 
     assert speedup() == pytest.approx(2 ** 0.25, rel=1e-2)
     assert error_text(trace(manifest, program="serve.py")).startswith(
         "--of: a command target does not say which function to count (--of FILE.py:FUNCTION")
-    found = answer(trace(manifest, "--json", "--of", "kernel.py:run", program="serve.py"))
-    assert found["columns"] == ["m", "n"] and found["shapes"][0]["share"] == 0.7
-    assert found["notes"] == ["no number or text in all calls: data, not in the file"]
-    weighed = {**fields, "target": {**fields["target"], "weights": found["weights"]}}
+    traced = answer(trace(manifest, "--json", "--of", "kernel.py:run", program="serve.py"))
+    assert traced["columns"] == ["m", "n"] and traced["shapes"][0]["share"] == 0.7
+    assert traced["notes"] == ["no number or text in all calls: data, not in the file"]
+    weighed = {**fields, "target": {**fields["target"], "weights": traced["weights"]}}
     manifest.write_text(yaml_document.dump(weighed))
     assert speedup() == pytest.approx(2 ** 0.7, rel=1e-2)
 
@@ -214,7 +217,7 @@ def test_only_declared_columns_are_counted(tmp_path: Path) -> None:
     (path.parent / "program.py").write_text(
         "from helper import run\nrun(1, 2, 0.5); run(1, 3, 0.5); run(m=2, n=2)\n")
     (path.parent / "helper.py").write_text("def run(m, n, eps=1e-6):\n    pass\n")
-    found = answer(trace(path, "--json", "--of", "helper:run", program="program.py"))
-    assert [(one["shape"], one["calls"]) for one in found["shapes"]] == [({"m": "1"}, 2),
-                                                                         ({"m": "2"}, 1)]
-    assert found["notes"] == ["no such argument in all calls: batch, not in the file"]
+    traced = answer(trace(path, "--json", "--of", "helper:run", program="program.py"))
+    assert [(shape["shape"], shape["calls"]) for shape in traced["shapes"]] == [({"m": "1"}, 2),
+                                                                                ({"m": "2"}, 1)]
+    assert traced["notes"] == ["no such argument in all calls: batch, not in the file"]

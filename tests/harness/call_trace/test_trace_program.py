@@ -47,7 +47,7 @@ NEVER = [
 ]
 
 
-@pytest.mark.parametrize(("program", "python", "says"), NEVER, ids=[one[2] for one in NEVER])
+@pytest.mark.parametrize(("program", "python", "says"), NEVER, ids=[case[2] for case in NEVER])
 def test_program_without_calls_is_reported(program: str, python: tuple[str, ...], says: str,
                                                  tmp_path: Path) -> None:
     manifest = project(tmp_path / "p", program=program)

@@ -51,18 +51,18 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "told"), FAULTS, ids=[told[:40] for _, told in FAULTS])
-def test_malformed_weights_are_refused_in_one_line(text: str, told: str) -> None:
+@pytest.mark.parametrize(("text", "message"), FAULTS, ids=[message[:40] for _, message in FAULTS])
+def test_malformed_weights_are_refused_in_one_line(text: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         weights_csv.parse(text.encode(), "calls.csv")
-    assert str(caught.value).startswith(told) and "\n" not in str(caught.value)
+    assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
 
 
 def test_sums_stay_finite_at_the_limits() -> None:
     rows = [f"{n},{weights_csv.MOST_CALLS}" for n in range(weights_csv.LIMITS["rows"])]
-    found = weights.spread(weights_of("m,calls", *rows), ("m",), (("0",), ("absent",)))
+    shares = weights.spread(weights_of("m,calls", *rows), ("m",), (("0",), ("absent",)))
     assert "100.0% of the calls, not measured" in " ".join(
-        found.notes(weights_of("m,calls", *rows), ("a", "b"))
+        shares.notes(weights_of("m,calls", *rows), ("a", "b"))
     )
     least = weights.spread(
         weights_of("m,calls", f"1,{weights_csv.LEAST_CALLS}"), ("m",), (("1",),) * 9
@@ -76,10 +76,10 @@ def test_weights_file_that_is_not_utf8_is_reported() -> None:
 
 
 def test_weights_file_may_have_index_bom_and_spaces() -> None:
-    found = weights_csv.parse("\ufeff,m , dtype,calls\n0, 64,fp16, 3\n1,128,fp8,1.5e1\n".encode(),
+    parsed = weights_csv.parse("\ufeff,m , dtype,calls\n0, 64,fp16, 3\n1,128,fp8,1.5e1\n".encode(),
                                "calls.csv")
-    assert found.columns == ("m", "dtype")
-    assert [(one.cells, one.calls) for one in found.shapes] == [
+    assert parsed.columns == ("m", "dtype")
+    assert [(shape.cells, shape.calls) for shape in parsed.shapes] == [
         (("64", "fp16"), 3.0), (("128", "fp8"), 15.0)]
 
 
@@ -98,14 +98,14 @@ SPREADS: list[tuple[tuple[str, ...], tuple[float, ...], tuple[int, ...], int]] =
 def test_unnamed_rows_get_the_smallest_weight(
         lines: tuple[str, ...], of: tuple[float, ...], unnamed: tuple[int, ...],
         absent: int) -> None:
-    found = weights.spread(weights_of(*lines), ("m", "d"), KEYS)
-    assert found.of == of and found.unnamed == unnamed and len(found.absent) == absent
-    assert found.names_none is (len(unnamed) == 4)
+    shares = weights.spread(weights_of(*lines), ("m", "d"), KEYS)
+    assert shares.of == of and shares.unnamed == unnamed and len(shares.absent) == absent
+    assert shares.names_none is (len(unnamed) == 4)
 
 
 def test_large_integers_stay_distinct() -> None:
-    found = weights_of("seed,calls", "9007199254740993,1", "9007199254740992,2")
-    assert weights.spread(found, ("seed",), [("9007199254740992",)]).of == (2.0,)
+    seeds = weights_of("seed,calls", "9007199254740993,1", "9007199254740992,2")
+    assert weights.spread(seeds, ("seed",), [("9007199254740992",)]).of == (2.0,)
 
 
 # the score of a benchmark's rows: A costs 30, B 60, C 120, and the candidate halves C
@@ -126,15 +126,15 @@ SCORES: list[tuple[str, tuple[str, ...], float, float]] = [
 
 def judged(benchmark: CommandTarget, *, better: str = HALF) -> tuple[run_pairs.Series, Verdict]:
     pairs = [pair(run(n, A, B, C), run(9 + n, A, B, better), benchmark) for n in range(3)]
-    found = series(*pairs, benchmark=benchmark)
-    return found, benchmark_rows.verdict_of(
+    pairs_series = series(*pairs, benchmark=benchmark)
+    return pairs_series, benchmark_rows.verdict_of(
         benchmark_rows.ModeResults(
             target=benchmark,
             row_cost=RowCost(benchmark),
             plan=Plan(),
             mode=benchmark.full,
             pairs=pairs,
-            series=found,
+            series=pairs_series,
         )
     )
 
@@ -146,20 +146,20 @@ def test_score_is_weighted_by_calls(scoring: Any, lines: tuple[str, ...], speedu
     benchmark = target(
         scoring=scoring, configs=configs, weights=weights_of(*lines) if lines else None
     )
-    found, verdict = judged(benchmark)
+    matched, verdict = judged(benchmark)
     assert verdict.speedup == pytest.approx(speedup)
     assert verdict.latency_us == pytest.approx(latency)
-    assert sum(row.weight for row in verdict.rows) == pytest.approx(sum(found.shares.of))
+    assert sum(row.weight for row in verdict.rows) == pytest.approx(sum(matched.shares.of))
     turned = pair(run(1, A, B, C), run(2, HALF, A, B), benchmark).candidate
-    assert run_pairs.table_cost(benchmark, RowCost(benchmark), found, turned) == pytest.approx(
+    assert run_pairs.table_cost(benchmark, RowCost(benchmark), matched, turned) == pytest.approx(
         latency
     )
 
 
 def test_class_weight_is_the_sum_of_its_rows() -> None:
-    found, verdict = judged(target(configs=("n",), weights=weights_of(*CALLS)))
+    matched, verdict = judged(target(configs=("n",), weights=weights_of(*CALLS)))
     assert {row.config_class: row.weight for row in verdict.rows} == {"n=1": 1.0, "n=2": 7.0}
-    assert found.classes[1].log_ratios == pytest.approx((5 / 7 * math.log(2),) * 3)
+    assert matched.classes[1].log_ratios == pytest.approx((5 / 7 * math.log(2),) * 3)
     assert [e.detail for e in verdict.evidence if e.kind == "score"] == [
         "1.542 (geometric mean of 3 rows, by calls)"]
     assert verdict.notes == ()
@@ -177,12 +177,12 @@ def test_weights_without_matching_row_are_refused_by_full_benchmark() -> None:
     benchmark = target(
         quick_command="python bench.py --quick", weights=weights_of("m,calls", "7,1")
     )
-    found, verdict = judged(benchmark)
+    matched, verdict = judged(benchmark)
     assert benchmark.quick is not None
-    run_pairs.expect_weights_apply(benchmark, found, benchmark.quick)
+    run_pairs.expect_weights_apply(benchmark, matched, benchmark.quick)
     assert verdict.speedup == pytest.approx(2 ** (1 / 3)) and verdict.notes == ()
     with pytest.raises(InputError) as caught:
-        run_pairs.expect_weights_apply(benchmark, found, benchmark.full)
+        run_pairs.expect_weights_apply(benchmark, matched, benchmark.full)
     assert str(caught.value) == (
         "target.weights: the weights name no row of the benchmark: they have shapes like m=7, but "
         "its are such as m=1 n=1 (trace the shapes that are measured)")

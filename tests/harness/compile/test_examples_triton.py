@@ -77,8 +77,8 @@ VARIANTS: dict[str, dict[str, Config]] = {"matmul_triton": MATMUL, "softmax_trit
 def source(example: str, config: Config) -> str:
     """Return the example with knobs set that meet its requirements."""
     text = knobs.read(EXAMPLES / example / "kernel.py")
-    found = knobs.find(text, language="triton")
-    checked = knobs.check(found, config, knobs.requirements(text, found))
+    declared = knobs.find(text, language="triton")
+    checked = knobs.check(declared, config, knobs.requirements(text, declared))
     assert not checked.faults and not checked.dropped
     return knobs.apply(text, config, language="triton")
 
@@ -150,58 +150,66 @@ def compiled(example: str, config: Config, folder: Path, *classes: str,
              ) -> tuple[Target, tuple[KernelResources, ...]]:
     task = load(EXAMPLES / example / "task.yaml")
     task = replace(task, classes=tuple(c for c in task.classes if c.name in classes))
-    found = triton_aot.inspect(task, Path(tree(folder / "tree", source(example, config))), "sm_90",
-                        folder / "scratch")
-    assert [one.config_class for one in found] == list(classes)
-    assert launch_limits.of_all(found) == () and not any(one.error or one.spills for one in found)
-    return task, found
+    resources = triton_aot.inspect(
+        task, Path(tree(folder / "tree", source(example, config))), "sm_90", folder / "scratch"
+    )
+    assert [kernel.config_class for kernel in resources] == list(classes)
+    assert launch_limits.of_all(resources) == () and not any(
+        kernel.error or kernel.spills for kernel in resources
+    )
+    return task, resources
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MATMUL)
 def test_products_run_on_warp_group_instructions(tmp_path: Path, name: str) -> None:
-    _, [one] = compiled("matmul_triton", {**GOOD, **MATMUL[name]}, tmp_path, "square")
-    assert one.matrix == "wgmma"
-    assert (one.kernel == "descriptor_kernel") == ("descriptor" in name or "all" in name)
+    _, [kernel] = compiled("matmul_triton", {**GOOD, **MATMUL[name]}, tmp_path, "square")
+    assert kernel.matrix == "wgmma"
+    assert (kernel.kernel == "descriptor_kernel") == ("descriptor" in name or "all" in name)
     tiles = 4096 // 128 * (4096 // 256)
-    assert one.programs == (132 if "persistent" in name or "all" in name else tiles)
+    assert kernel.programs == (132 if "persistent" in name or "all" in name else tiles)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SOFTMAX)
 def test_rows_are_read_in_wide_loads(tmp_path: Path, name: str) -> None:
     sizes: Config = {"BLOCK": 4096, "PER_THREAD": 16}
-    task, found = compiled("softmax_triton", {**sizes, **SOFTMAX[name]}, tmp_path, "tall", "widest")
-    assert {one.load_bytes for one in found} == {16}
+    task, resources = compiled(
+        "softmax_triton", {**sizes, **SOFTMAX[name]}, tmp_path, "tall", "widest"
+    )
+    assert {kernel.load_bytes for kernel in resources} == {16}
     if name in ("whole", "persistent"):
-        assert [one.threads for one in found] == [256, 1024]
+        assert [kernel.threads for kernel in resources] == [256, 1024]
     if name == "persistent":
-        assert found[1].shared_bytes > 32768 * 2  # the next row, while one is worked on
+        assert resources[1].shared_bytes > 32768 * 2  # the next row, while one is worked on
     if name in ("half narrow", "narrow"):
-        assert (found[1].threads, found[1].registers <= 128) == (256, True)  # room for two rows
+        assert (resources[1].threads, resources[1].registers <= 128) == (
+            256,
+            True,
+        )  # room for two rows
     assert len(task.classes) == 2
 
 
 @pytest.mark.slow
 def test_queries_of_a_group_are_multiplied_on_matrix_units(tmp_path: Path) -> None:
     sizes: Config = {"GROUPED": 1, "TILE": 64, "NUM_STAGES": 2}
-    _, [one] = compiled("paged_attention_triton", sizes, tmp_path / "one", "single")
-    assert (one.kernel, one.matrix, one.programs) == ("decode_kernel", "mma", 8)
+    _, [kernel] = compiled("paged_attention_triton", sizes, tmp_path / "one", "single")
+    assert (kernel.kernel, kernel.matrix, kernel.programs) == ("decode_kernel", "mma", 8)
     task = load(EXAMPLES / "paged_attention_triton" / "task.yaml")
     task = replace(task, classes=tuple(c for c in task.classes if c.name == "single"))
     text = source("paged_attention_triton", {**sizes, "SPLITS": 16})
-    found = triton_aot.inspect(
+    resources = triton_aot.inspect(
         task, Path(tree(tmp_path / "parts", text)), "sm_90", tmp_path / "scratch"
     )
-    assert [(one.kernel, one.programs) for one in found] == [
+    assert [(kernel.kernel, kernel.programs) for kernel in resources] == [
         ("decode_kernel", 8 * 16), ("combine_kernel", 32)]
 
 
 def test_configurations_that_do_not_fit_a_card_are_excluded() -> None:
     text = knobs.read(EXAMPLES / "matmul_triton" / "kernel.py")
-    found = knobs.find(text, language="triton")
-    required = knobs.requirements(text, found)
+    declared = knobs.find(text, language="triton")
+    required = knobs.requirements(text, declared)
     for change in ({"NUM_STAGES": 5}, {"BLOCK_M": 256}, {"NUM_WARPS": 4}, {"FLATTEN": 1},
                    {"SPLIT": 1}):
-        assert knobs.check(found, {**GOOD, **change}, required).faults, change
-    assert not knobs.check(found, {**GOOD, "NUM_STAGES": 4}, required).faults
+        assert knobs.check(declared, {**GOOD, **change}, required).faults, change
+    assert not knobs.check(declared, {**GOOD, "NUM_STAGES": 4}, required).faults

@@ -31,14 +31,16 @@ def inspect(folder: Path, source: str, *names: str, of: Target | None = None,
 
 def test_all_architectures_are_compiled_at_once(tmp_path: Path) -> None:
     names = ("sm_80", "sm_90", "sm_100", "sm_120", "gfx90a", "gfx942", "gfx950")
-    found = inspect(tmp_path, DOUBLE, *names)
-    assert [one.arch for one in found] == list(names)
-    for one in found:
-        assert one.kernel == "double_kernel" and one.config_class == "odd" and not one.error
-        assert one.threads == (128 if one.arch.startswith("sm") else 256)
-        assert one.registers and one.spills == 0 and one.fits
-        assert one.programs == 6 and one.occupancy == 1.0
-        assert one.load_bytes == 4
+    compiled = inspect(tmp_path, DOUBLE, *names)
+    assert [kernel.arch for kernel in compiled] == list(names)
+    for kernel in compiled:
+        assert (
+            kernel.kernel == "double_kernel" and kernel.config_class == "odd" and not kernel.error
+        )
+        assert kernel.threads == (128 if kernel.arch.startswith("sm") else 256)
+        assert kernel.registers and kernel.spills == 0 and kernel.fits
+        assert kernel.programs == 6 and kernel.occupancy == 1.0
+        assert kernel.load_bytes == 4
 
 
 @pytest.mark.parametrize("name", ["matmul_triton", "softmax_triton"])
@@ -46,40 +48,55 @@ def test_examples_compile_for_every_architecture(tmp_path: Path, name: str) -> N
     task = load(EXAMPLES / name / "task.yaml")
     task = replace(task, classes=tuple(c for c in task.classes if c.name == "square"))
     names = ["sm_80", "sm_100", "sm_120", "gfx90a", "gfx950"]
-    found = shared_zygotes.inspect(task, EXAMPLES / name, names, tmp_path, max_configs=1)
-    assert [one.arch for one in found] == names
-    for one in found:
-        assert not one.error and one.fits and one.registers
-        assert one.spills is not None and one.spills <= 8  # ptxas spills a word on sm_120
-        assert one.occupancy and one.grid and one.programs == one.grid[0] and one.sections
-        loops = [part for part in one.sections if part.loop and part.load_bytes]
-        rest = one.sections[-1]
+    compiled = shared_zygotes.inspect(task, EXAMPLES / name, names, tmp_path, max_configs=1)
+    assert [kernel.arch for kernel in compiled] == names
+    for kernel in compiled:
+        assert not kernel.error and kernel.fits and kernel.registers
+        assert kernel.spills is not None and kernel.spills <= 8  # ptxas spills a word on sm_120
+        assert (
+            kernel.occupancy
+            and kernel.grid
+            and kernel.programs == kernel.grid[0]
+            and kernel.sections
+        )
+        loops = [part for part in kernel.sections if part.loop and part.load_bytes]
+        rest = kernel.sections[-1]
         assert not rest.loop and rest.instructions > 0
         if name == "softmax_triton":
-            assert not one.matrix and loops and not any(part.flops for part in one.sections)
+            assert not kernel.matrix and loops and not any(part.flops for part in kernel.sections)
         else:
-            assert one.matrix == ("mfma" if one.arch.startswith("gfx") else one.matrix) != ""
+            assert (
+                kernel.matrix == ("mfma" if kernel.arch.startswith("gfx") else kernel.matrix) != ""
+            )
             [turn] = loops
-            assert turn.load_bytes * one.threads == 2 * 2 * 32**2
+            assert turn.load_bytes * kernel.threads == 2 * 2 * 32**2
             assert turn.flops in (2 * 32**3, 4 * 2 * 32**3)  # AMD's four waves do it all, each
 
 
 def test_every_class_and_config_is_compiled(tmp_path: Path) -> None:
     example = EXAMPLES / "matmul_triton"
     task = load(example / "task.yaml")
-    found = shared_zygotes.inspect(task, example, "sm_90", tmp_path)
-    assert [one.config_class for one in found] == ["square", "large", "wide", "skinny", "odd"]
-    assert {one.matrix for one in found} == {"mma"}
-    assert {one.load_bytes for one in found if one.config_class == "odd"} == {2}  # not aligned
-    limiters = {limit.limiter for limit in triton_aot.bottlenecks_of(found)}
+    compiled = shared_zygotes.inspect(task, example, "sm_90", tmp_path)
+    assert [kernel.config_class for kernel in compiled] == [
+        "square",
+        "large",
+        "wide",
+        "skinny",
+        "odd",
+    ]
+    assert {kernel.matrix for kernel in compiled} == {"mma"}
+    assert {kernel.load_bytes for kernel in compiled if kernel.config_class == "odd"} == {
+        2
+    }  # not aligned
+    limiters = {limit.limiter for limit in triton_aot.bottlenecks_of(compiled)}
     assert "matrix instructions" in limiters and "narrow loads" in limiters
 
     source = knobs.apply(knobs.read(example / "kernel.py"),
                          {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64}, language="triton")
     big = inspect(tmp_path, source, of=Target(**{**{
         f: getattr(task, f) for f in task.__dataclass_fields__}, "classes": task.classes[:1]}))
-    assert {one.matrix for one in big} == {"wgmma"}
-    assert all(one.shared_bytes > 60_000 and (one.occupancy or 1) < 0.5 for one in big)
+    assert {kernel.matrix for kernel in big} == {"wgmma"}
+    assert all(kernel.shared_bytes > 60_000 and (kernel.occupancy or 1) < 0.5 for kernel in big)
 
 
 def test_too_much_shared_memory_is_reported(tmp_path: Path) -> None:
@@ -88,12 +105,12 @@ def test_too_much_shared_memory_is_reported(tmp_path: Path) -> None:
     source = knobs.apply(source, {"BLOCK_M": 256, "BLOCK_N": 256, "BLOCK_K": 128, "NUM_WARPS": 8,
                                   "NUM_STAGES": 3}, language="triton")
     classes = tuple(c for c in task.classes if c.name == "square")
-    found = inspect(tmp_path, source, of=Target(**{**{
+    compiled = inspect(tmp_path, source, of=Target(**{**{
         f: getattr(task, f) for f in task.__dataclass_fields__}, "classes": classes}))
-    assert found[0].shared_bytes > 232_448 and not found[0].fits
-    first = triton_aot.bottlenecks_of(found)[0]
+    assert compiled[0].shared_bytes > 232_448 and not compiled[0].fits
+    first = triton_aot.bottlenecks_of(compiled)[0]
     assert first.limiter == "shared memory" and "232448" in first.detail
-    assert first.value == found[0].shared_bytes and first.config_class == "square"
+    assert first.value == compiled[0].shared_bytes and first.config_class == "square"
 
 
 def test_spills_are_reported(tmp_path: Path) -> None:
@@ -101,9 +118,9 @@ def test_spills_are_reported(tmp_path: Path) -> None:
                                                   "maxnreg=32)\n").replace(
         "    tl.store(out + at, 2 * tl.load(x + at, mask=at < n)",
         "    v = tl.load(x + at, mask=at < n)\n    tl.store(out + at, v * tl.sum(tl.exp(v))")
-    found = inspect(tmp_path, source)
-    assert (found[0].spills or 0) > 0
-    assert triton_aot.bottlenecks_of(found)[0].limiter == "register spills"
+    compiled = inspect(tmp_path, source)
+    assert (compiled[0].spills or 0) > 0
+    assert triton_aot.bottlenecks_of(compiled)[0].limiter == "register spills"
 
 
 FAULTS = {
@@ -123,9 +140,9 @@ def test_uncompilable_target_states_why(tmp_path: Path, name: str) -> None:
 
 
 def test_compile_error_is_reported_by_class(tmp_path: Path) -> None:
-    found = inspect(tmp_path, DOUBLE.replace("2 * tl.load", "no_such_name * tl.load"))
-    assert "no_such_name" in found[0].error
-    assert triton_aot.bottlenecks_of(found)[0].limiter == "does not compile"
+    compiled = inspect(tmp_path, DOUBLE.replace("2 * tl.load", "no_such_name * tl.load"))
+    assert "no_such_name" in compiled[0].error
+    assert triton_aot.bottlenecks_of(compiled)[0].limiter == "does not compile"
     with pytest.raises(InputError, match="sm_42"):
         triton_aot.inspect(target(), tmp_path, "sm_42", tmp_path)
 
@@ -261,12 +278,16 @@ def test_peaks_match_the_data_sheets(name: str, dtype: str, loose: bool,
 
 
 def test_every_card_has_an_architecture_and_a_unique_name() -> None:
-    assert len({one.name for one in datasheets.CARDS}) == len(datasheets.CARDS) >= 25
-    for one in datasheets.CARDS:
-        known = architectures.find(one.arch)
-        assert known is not None and one.source and datasheets.find_by_short_name(one.name) is one
-        assert one.multiprocessors <= known.multiprocessors or one.arch == "gfx90a"
-        assert one.bf16 >= one.fp32 * 0.9 and one.cache_gb_per_s > one.gb_per_s
+    assert len({sheet.name for sheet in datasheets.CARDS}) == len(datasheets.CARDS) >= 25
+    for sheet in datasheets.CARDS:
+        known = architectures.find(sheet.arch)
+        assert (
+            known is not None
+            and sheet.source
+            and datasheets.find_by_short_name(sheet.name) is sheet
+        )
+        assert sheet.multiprocessors <= known.multiprocessors or sheet.arch == "gfx90a"
+        assert sheet.bf16 >= sheet.fp32 * 0.9 and sheet.cache_gb_per_s > sheet.gb_per_s
     assert datasheets.find_by_short_name("RTX 4090") is datasheets.find("NVIDIA GeForce RTX 4090")
     assert datasheets.find_by_short_name("H100_PCIe") is datasheets.find("NVIDIA H100 PCIe")
     assert datasheets.find_by_short_name("t4") is None and datasheets.find_by_short_name("") is None

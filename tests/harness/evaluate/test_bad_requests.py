@@ -83,51 +83,51 @@ def mutated(rng: random.Random, document: Any,
 def test_bad_manifest_is_a_json_error_and_exit_2(entry: Entry) -> None:
     path = entry.manifest.with_name("mutated.yaml")
 
-    def one(rng: random.Random) -> int:
+    def exit_code_of_case(rng: random.Random) -> int:
         path.write_bytes(mutated(rng, MANIFEST))
-        code, told = entry.run(str(path))
+        code, answer = entry.run(str(path))
         if code == 1:
-            assert told["error"]["where"] == "target.kind"  # understood, and cannot be run yet
+            assert answer["error"]["where"] == "target.kind"  # understood, and cannot be run yet
         if code == 3:
             assert "device" in path.read_text()  # one that this machine does not have
         return code
 
-    codes = cases("manifest", one)
+    codes = cases("manifest", exit_code_of_case)
     assert codes[2] > 200 and codes[0] > 40 and set(codes) <= {0, 1, 2, 3}, codes
 
 
 def test_bad_task_is_a_json_error_and_exit_2(entry: Entry) -> None:
-    def one(rng: random.Random) -> int:
+    def exit_code_of_case(rng: random.Random) -> int:
         entry.task = mutated(rng, TASK)
         return entry.run(str(entry.manifest))[0]
 
     try:
-        codes = cases("task", one)
+        codes = cases("task", exit_code_of_case)
     finally:
         entry.task = None
     assert codes[2] > 150 and codes[0] > 20 and set(codes) == {0, 2}, codes
 
 
 def test_bad_configuration_is_a_verdict_or_exit_2(entry: Entry) -> None:
-    def one(rng: random.Random) -> int:
-        given = mutated(rng, CONFIG, mutations.as_json).decode(errors="surrogateescape")
-        code, told = entry.run(str(entry.manifest), f"--config={given}")
+    def exit_code_of_case(rng: random.Random) -> int:
+        config = mutated(rng, CONFIG, mutations.as_json).decode(errors="surrogateescape")
+        code, answer = entry.run(str(entry.manifest), f"--config={config}")
         if code == 2:
-            assert told["error"]["what"].startswith("--config: ")
+            assert answer["error"]["what"].startswith("--config: ")
         return code
 
-    codes = cases("config", one)
+    codes = cases("config", exit_code_of_case)
     assert set(codes) == {0, 1, 2} and min(codes.values()) > 4, codes
 
 
 def test_bad_patch_is_a_verdict_and_exit_1(entry: Entry) -> None:
     path = entry.folder / "mutated.patch"
 
-    def one(rng: random.Random) -> int:
+    def exit_code_of_case(rng: random.Random) -> int:
         path.write_bytes(mutations.text(rng, PATCH.encode()))
         return entry.run(str(entry.manifest), "--patch", str(path))[0]
 
-    codes = cases("patch", one)
+    codes = cases("patch", exit_code_of_case)
     assert set(codes) == {0, 1} and codes[1] > 10, codes
 
 
@@ -139,13 +139,19 @@ def test_bad_request_is_an_error_line_and_exit_2(
                             valid=True, correct=True))
     entry.run(str(entry.manifest))
     valid = json.loads(to_json(requests[0]))
-    monkeypatch.setattr(answering, "evaluate", lambda target, *_, **__: [
-        target.tensors(one) for one in target.classes] and Verdict(valid=True, correct=True))
+    monkeypatch.setattr(
+        answering,
+        "evaluate",
+        lambda target, *_, **__: (
+            [target.tensors(exit_code_of_case) for exit_code_of_case in target.classes]
+            and Verdict(valid=True, correct=True)
+        ),
+    )
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     path = entry.folder / "request.json"
     monkeypatch.setattr(sys, "argv", ["harness", str(path)])
 
-    def one(rng: random.Random) -> int:
+    def exit_code_of_case(rng: random.Random) -> int:
         path.write_bytes(mutated(rng, valid, mutations.as_json))
         raw = io.BytesIO()
         with redirect_stdout(io.TextIOWrapper(raw, write_through=True)) as out:
@@ -156,7 +162,7 @@ def test_bad_request_is_an_error_line_and_exit_2(
         assert not code or lines[0]["exit_code"] == code
         return code
 
-    codes = cases("request", one)
+    codes = cases("request", exit_code_of_case)
     assert set(codes) <= {0, 2, 3} and codes[2] > 30, codes
 
 

@@ -60,7 +60,7 @@ def test_faster_kernel_is_measured_as_faster(tmp_path: Path) -> None:
     assert faster >= {"tall", "square", "wide", "widest"}, verdict
     for row in verdict.rows:  # odd takes less than a launch, which may take longer than it gains
         assert row.outcome == "faster" or "less kernel time, but" in row.note, row
-    assert all("graphs of" in one.detail for one in verdict.evidence if one.kind == "launch")
+    assert all("graphs of" in entry.detail for entry in verdict.evidence if entry.kind == "launch")
     assert verdict.floor_us is None or verdict.floor_us < (verdict.latency_us or 0.0)
 
 
@@ -113,7 +113,7 @@ def test_uncapturable_calls_are_launched_one_by_one(tmp_path: Path) -> None:
     source = DOUBLE + "    torch.cuda.synchronize()\n"
     verdict = judge(tmp_path, source, of=big(), device=card().id, plan=QUICK)
     assert verdict.correct and verdict.latency_us, verdict
-    assert any("one by one" in one.detail for one in verdict.evidence)
+    assert any("one by one" in entry.detail for entry in verdict.evidence)
 
 
 def test_returned_tensors_are_measured(tmp_path: Path) -> None:
@@ -189,10 +189,10 @@ def test_verdict_reports_caches_clocks_and_timer_accuracy(tmp_path: Path) -> Non
         verdict = judge(tmp_path / cache, DOUBLE + "# other\n", of=of, device=card().id,
                         plan=replace(QUICK, cache=cache))
         assert verdict.valid and verdict.correct, verdict
-        told = {one.kind: one.detail for one in verdict.evidence}
-        assert words in told["launch"]
-        assert "MHz" in told["clocks"] and "within" in told["clock"]
-        assert "candidate double_kernel" in told["kernels"]
+        evidence = {entry.kind: entry.detail for entry in verdict.evidence}
+        assert words in evidence["launch"]
+        assert "MHz" in evidence["clocks"] and "within" in evidence["clock"]
+        assert "candidate double_kernel" in evidence["kernels"]
         print(cache, verdict.latency_us, verdict.evidence)
 
 
@@ -202,8 +202,10 @@ def test_incumbent_is_profiled_once_for_many_candidates(tmp_path: Path) -> None:
         verdict = judge(tmp_path / words[-20:], f"{DOUBLE}# {words}\n", of=of, device=card().id,
                         plan=QUICK, scratch=str(tmp_path / "scratch"))
         assert verdict.valid and verdict.correct, verdict
-        told = {one.kind: one.detail for one in verdict.evidence}
-        assert "candidate double_kernel" in told["kernels"] and words in told["kernels"], told
+        evidence = {entry.kind: entry.detail for entry in verdict.evidence}
+        assert "candidate double_kernel" in evidence["kernels"] and words in evidence["kernels"], (
+            evidence
+        )
 
 
 def test_results_cached_by_content_are_caught(tmp_path: Path) -> None:
@@ -222,7 +224,7 @@ def double(x):
     verdict = judge(tmp_path, memo, honest, of=of, device=card().id, plan=QUICK)
     assert not verdict.valid, verdict
     # a look at the contents before each block is time that our clock sees, and its own does not
-    assert {one.rule for one in verdict.audit} & {"memo", "after-timing", "clock"}, verdict
+    assert {finding.rule for finding in verdict.audit} & {"memo", "after-timing", "clock"}, verdict
 
 
 def test_card_for_one_process_runs_both_kernels_in_it(tmp_path: Path,

@@ -125,9 +125,9 @@ BAD = [
 def test_bad_task_error_names_the_line(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         read(tmp_path, text)
-    told = str(caught.value).removeprefix(f"{tmp_path}/")
-    assert told.startswith(message), told
-    assert "\n" not in told and caught.value.exit_code == 2
+    first_line = str(caught.value).removeprefix(f"{tmp_path}/")
+    assert first_line.startswith(message), first_line
+    assert "\n" not in first_line and caught.value.exit_code == 2
 
 
 def test_unreadable_task_file_is_refused(tmp_path: Path) -> None:

@@ -141,9 +141,9 @@ def test_loop_resumes_from_its_record(tmp_path: Path) -> None:
     assert whole.best == {"MODE": 1}
     for name in ("record/results.tsv", "record/trials.jsonl"):
         assert len((tmp_path / name).read_text().splitlines()) == 5
-    told = corpus.read(tmp_path / "corpus.jsonl").records
-    assert [(one.config, one.latency_us, one.reason) for one in told] == [
-        (one.config, one.latency_us, one.reason) for one in whole.trials]
+    records = corpus.read(tmp_path / "corpus.jsonl").records
+    assert [(record.config, record.latency_us, record.reason) for record in records] == [
+        (trial.config, trial.latency_us, trial.reason) for trial in whole.trials]
 
     fresh = recorded(tmp_path, budget=1, fresh=True)
     assert fresh.earlier == 0 and fresh.trials[0].at >= whole.trials[0].at

@@ -66,7 +66,7 @@ def test_loop_whose_card_died_is_repeated_on_another(ends: list[Correctness]) ->
     result = loops.run()
     assert loops.ran == ["cuda:0", "cuda:1"]
     assert result is not None and [trial.correctness for trial in result.trials] == ["PASS"]
-    assert [one.device for one in loops.news] == ["cuda:0"]
+    assert [notice.device for notice in loops.news] == ["cuda:0"]
     assert "GPU is lost" in loops.news[0].text
 
 

@@ -41,8 +41,11 @@ def walks(seed: int, guided: bool) -> tuple[AskTell, AskTell]:
     """Return a lazy and an eager search of one strategy; predictions have ties and infinities."""
     def strategy() -> Strategy:
         made = BayesianSearch(SPACE, seed)
-        return PredictedOrder(made, lambda configs: [float(str(one["A"])) for one in configs]) \
-            if guided else made
+        return (
+            PredictedOrder(made, lambda configs: [float(str(config["A"])) for config in configs])
+            if guided
+            else made
+        )
 
     return AskTell(strategy(), SPACE), Eager(strategy(), SPACE)
 
@@ -81,7 +84,7 @@ def test_default_comes_before_the_strategy_is_asked() -> None:
     slow = Slow(SPACE)
     walk = AskTell(slow, SPACE)
     assert walk.next() == SPACE.default and slow.calls == []
-    assert [one["A"] for one in walk.planned()] == [8, 4]  # the default is under way
+    assert [trial["A"] for trial in walk.planned()] == [8, 4]  # the default is under way
     walk.tell(Trial(number=0, config=dict(SPACE.default), correctness="FAIL", tag="revert"))
     assert (walk.next() or {})["A"] == 8 and slow.calls == ["ask", "tell 2"]
     assert (walk.next() or {})["A"] == 4 and walk.next() is None
@@ -107,11 +110,11 @@ def test_command_reports_that_nothing_worked(tmp_path: Path) -> None:
     manifest = campaigns.project(tmp_path / "p", kernel=campaigns.KERNEL.replace(
         "2.0f;", "3.0f;"))
     done = kopt("loop", str(manifest), "--budget", "4", "--json", workspace=tmp_path / "w")
-    told = json.loads(done.stdout)
+    reported = json.loads(done.stdout)
     assert done.returncode == 1, done.stderr
-    assert told["trials"][0]["correctness"] == "FAIL" and told["best"]["PASSES"] == 16
-    reason = told["trials"][0]["reason"]
-    assert f"no configuration worked; the default: {reason}" in told["notes"]
+    assert reported["trials"][0]["correctness"] == "FAIL" and reported["best"]["PASSES"] == 16
+    reason = reported["trials"][0]["reason"]
+    assert f"no configuration worked; the default: {reason}" in reported["notes"]
     assert f"the default: {reason}" in done.stderr
 
 

@@ -47,9 +47,9 @@ def resources(**fields: Any) -> KernelResources:
 
 def latency(target: Target, kernel: KernelResources, card: CardModel = H200, *,
             cold: bool = True) -> float:
-    found = predict(target, target.classes[0], [kernel], card, cold=cold)
-    assert found is not None
-    return found.latency_us
+    predicted = predict(target, target.classes[0], [kernel], card, cold=cold)
+    assert predicted is not None
+    return predicted.latency_us
 
 
 KERNELS = st.builds(
@@ -69,11 +69,13 @@ NAMES = st.sampled_from(sorted(CARDS))
 def test_prediction_is_not_below_the_physical_floor(
         kernel: KernelResources, name: str, flops: int, moved: int, cold: bool) -> None:
     card, target = CARDS[name], task(flops=flops, moved=moved)
-    found = predict(target, target.classes[0], [replace(kernel, arch=card.arch)], card, cold=cold)
-    assert found is not None and found.latency_kind == "predicted"
+    predicted = predict(
+        target, target.classes[0], [replace(kernel, arch=card.arch)], card, cold=cold
+    )
+    assert predicted is not None and predicted.latency_kind == "predicted"
     floor = ceilings.floor_us(ceilings.of_card(card, target), target, target.classes[0])
-    assert found.latency_us >= found.floor_us == floor
-    assert found.latency_us >= cost_model.cost_terms.LAUNCH_US
+    assert predicted.latency_us >= predicted.floor_us == floor
+    assert predicted.latency_us >= cost_model.cost_terms.LAUNCH_US
 
 
 @given(KERNELS, NAMES, AMOUNTS, AMOUNTS, st.integers(1, 10**12), st.booleans())
@@ -127,11 +129,11 @@ def test_unlaunchable_candidate_has_no_prediction_and_is_ranked_last() -> None:
     big = resources(shared_bytes=393_216)
     assert predict(target, target.classes[0], [big], H200) is None
     assert predict(target, target.classes[0], [], H200) is None
-    found = rank(target, {"big": [big], "spills": [resources(spills=999)], "none": [],
-                          "good": [resources()]}, H200)
-    assert [one.key for one in found] == ["good", "spills", "none", "big"]
-    assert found[-1].latency_us is None and "393216" in found[-1].reasons[0]
-    assert all(a.latency_us <= b.latency_us for a, b in pairwise(found[:2])
+    predicted = rank(target, {"big": [big], "spills": [resources(spills=999)], "none": [],
+                              "good": [resources()]}, H200)
+    assert [prediction.key for prediction in predicted] == ["good", "spills", "none", "big"]
+    assert predicted[-1].latency_us is None and "393216" in predicted[-1].reasons[0]
+    assert all(a.latency_us <= b.latency_us for a, b in pairwise(predicted[:2])
                if a.latency_us and b.latency_us)
     with pytest.raises(InputError, match="sm_90"):
         predict(target, target.classes[0], [resources()], CARDS["mi300x"])
@@ -163,14 +165,14 @@ def test_example_is_predicted_for_absent_cards(tmp_path: Path) -> None:
     example = EXAMPLES / "softmax_triton"
     target = load(example / "task.yaml")
     chosen = [CARDS[name] for name in ("h200", "l4", "mi300x")]
-    found = shared_zygotes.inspect(
+    predicted = shared_zygotes.inspect(
         target, example, sorted({card.arch for card in chosen}), tmp_path
     )
     times = {}
     for card in chosen:
-        mine = [one for one in found if one.arch == card.arch]
-        assert all(sum(part.loop and part.load_bytes > 0 for part in one.sections) == 3
-                   for one in mine if one.arch.startswith("sm"))
+        mine = [prediction for prediction in predicted if prediction.arch == card.arch]
+        assert all(sum(part.loop and part.load_bytes > 0 for part in prediction.sections) == 3
+                   for prediction in mine if prediction.arch.startswith("sm"))
         [best] = rank(target, {0: mine}, card)
         assert len(best.predictions) == 5 and best.latency_us is not None
         times[card.name] = best.latency_us

@@ -133,7 +133,7 @@ def test_rates_that_are_not_positive_and_finite_are_refused() -> None:
 def test_verdict_measures_its_card_once(tmp_path: Path,
                                                       monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    card = next(one for one in inventory.inventory() if one.kind != "cpu" and not one.unusable)
+    card = next(card for card in inventory.inventory() if card.kind != "cpu" and not card.unusable)
     of = target(classes=(ConfigClass(name="big", shape={"n": 1 << 26}),))
     quick = Plan(looks=(2,), alpha=0.05)
     first = judge(tmp_path / "first", DOUBLE + "# other\n", of=of, device=card.id, plan=quick)
@@ -177,7 +177,7 @@ def test_listing_shows_cached_peaks_and_measures_nothing(
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     listed = answer(kopt("gpus", "--json"))["devices"]
-    assert all(one["ceilings"] is None for one in listed) and not list(tmp_path.iterdir())
+    assert all(card["ceilings"] is None for card in listed) and not list(tmp_path.iterdir())
     path = measured_peaks._path(inventory.find("cpu"))
     path.parent.mkdir(parents=True)
     path.write_bytes(to_json(H200))

@@ -178,7 +178,7 @@ def test_requirement_has_pythons_meaning(text: str, choices: list[int]) -> None:
     """For each configuration alone and for all together; what Python cannot compute is not met,
     also where it would not have come to that.
     """
-    one = constraints.parse(text, NAMES)
+    requirement = constraints.parse(text, NAMES)
     made = Space(choices={name: tuple(choices) for name in NAMES}, requires=(text,),
                  default={name: choices[0] for name in NAMES})
     listed = ConfigTable(made, numpy.random.default_rng(0))
@@ -186,7 +186,7 @@ def test_requirement_has_pythons_meaning(text: str, choices: list[int]) -> None:
     for key in itertools.product(choices, repeat=3):
         names = dict(zip(NAMES, key, strict=True))
         expected = computable(text, names) and bool(eval(text, {}, names))
-        assert one.met(names) == expected == (key in legal)
+        assert requirement.met(names) == expected == (key in legal)
 
 
 ODD_ONES = [
@@ -203,9 +203,9 @@ ODD_ONES = [
 @pytest.mark.parametrize(("text", "choices"), ODD_ONES, ids=range(len(ODD_ONES)))
 def test_odd_requirements_hold_alike_for_single_and_batch_checks(
         text: str, choices: dict[str, tuple[Value, ...]]) -> None:
-    one = constraints.parse(text, tuple(choices))
+    requirement = constraints.parse(text, tuple(choices))
     made = [dict(zip(choices, key, strict=True)) for key in itertools.product(*choices.values())]
-    legal = [config for config in made if one.met(config)]
+    legal = [config for config in made if requirement.met(config)]
     assert 0 < len(legal) < len(made)
     search = Space(choices=choices, default=legal[0], requires=(text,))
     configs = ask_all(BayesianSearch(search, 0), random.Random(0))
@@ -215,9 +215,9 @@ def test_odd_requirements_hold_alike_for_single_and_batch_checks(
 @pytest.mark.parametrize("text", [
     "'x' * 999999999999 != A", "A * W != 1", "'%999999999d' % A != 'x'", "W + W == 'aa'"])
 def test_arithmetic_on_words_is_refused(text: str) -> None:
-    one = constraints.parse(text, ("A", "W"))
+    requirement = constraints.parse(text, ("A", "W"))
     before = time.process_time()
-    assert not one.met({"A": 10**12, "W": "a"})
+    assert not requirement.met({"A": 10**12, "W": "a"})
     assert time.process_time() - before < 1.0
 
 
@@ -385,8 +385,12 @@ def test_advice_works_in_a_space_too_large_to_list() -> None:
     made = Space(choices=choices, default={name: 0 for name in choices})
     rng = random.Random(0)
     configs = [chosen(made, rng) for _ in range(60)]
-    seen = tuple(Observation(source="other", config=one,
-                             latency_us=1e3 + sum(map(float, one.values()))) for one in configs)
+    seen = tuple(
+        Observation(
+            source="other", config=config, latency_us=1e3 + sum(map(float, config.values()))
+        )
+        for config in configs
+    )
     search = BayesianSearch(made, 0, seen)
     assert search.advised
     for config in ask_all(search, rng, 40):
@@ -396,8 +400,8 @@ def test_advice_works_in_a_space_too_large_to_list() -> None:
 @pytest.mark.parametrize("latency_us", [0.0, -1.0, math.inf, math.nan, 5e-324, 1e308])
 def test_forged_latency_is_ignored_as_advice(latency_us: float) -> None:
     made = space(4, 4)
-    one = Observation(source="other", config={"K0": 1, "K1": 2}, latency_us=latency_us)
-    search = BayesianSearch(made, 0, (*recorded_observations(made, 0, 1.0), one))
+    forged = Observation(source="other", config={"K0": 1, "K1": 2}, latency_us=latency_us)
+    search = BayesianSearch(made, 0, (*recorded_observations(made, 0, 1.0), forged))
     assert len(ask_all(search, random.Random(0))) == 16
 
 
@@ -405,5 +409,7 @@ def test_advice_outside_the_space_or_too_sparse_is_ignored() -> None:
     made = space(4, 4)
     few = recorded_observations(made, 0, 1.0)[:5]
     assert not BayesianSearch(made, 0, few).advised
-    failed = tuple(replace(one, latency_us=None) for one in recorded_observations(made, 0, 1.0))
+    failed = tuple(
+        replace(observation, latency_us=None) for observation in recorded_observations(made, 0, 1.0)
+    )
     assert not BayesianSearch(made, 0, failed).advised

@@ -53,14 +53,18 @@ def test_written_records_are_read_back(tmp_path_factory: pytest.TempPathFactory,
 def test_record_names_device_kernel_and_classes(tmp_path: Path) -> None:
     path = tmp_path / "corpus.jsonl"
     corpus.append(path, record(kept=True))
-    told = json.loads(path.read_text())
-    assert told["config"] == {"A": 4, "B": 0.5, "C": "off"}
-    assert told["knobs"] == {"A": [1, 2, 4], "B": [0.5, 0.25], "C": ["off", "on"]}
-    assert told["classes"][0] == {"name": "even", "shape": {"n": 8192},
-                                  "dtypes": ["float32", "float32", "int64"]}
-    assert told["device"] == inventory.find("cpu").name and told["arch"]
-    assert (told["latency_us"], told["latency_kind"], told["kept"]) == (5.0, "measured-cpu", True)
-    assert told["at"].endswith("Z") and told["harness_version"] and told["schema"] == 1
+    recorded = json.loads(path.read_text())
+    assert recorded["config"] == {"A": 4, "B": 0.5, "C": "off"}
+    assert recorded["knobs"] == {"A": [1, 2, 4], "B": [0.5, 0.25], "C": ["off", "on"]}
+    assert recorded["classes"][0] == {"name": "even", "shape": {"n": 8192},
+                                      "dtypes": ["float32", "float32", "int64"]}
+    assert recorded["device"] == inventory.find("cpu").name and recorded["arch"]
+    assert (recorded["latency_us"], recorded["latency_kind"], recorded["kept"]) == (
+        5.0,
+        "measured-cpu",
+        True,
+    )
+    assert recorded["at"].endswith("Z") and recorded["harness_version"] and recorded["schema"] == 1
 
 
 @given(st.lists(st.binary(max_size=60) | st.sampled_from(
@@ -75,8 +79,8 @@ def test_no_content_makes_reading_fail(tmp_path_factory: pytest.TempPathFactory,
     corpus.append(path, record(op="after"))
     reading = corpus.read(path)
     assert reading.records[-1] == record(op="after")
-    assert reading.skipped >= sum(b"}" not in line for one in garbage
-                                  for line in one.split(b"\n") if line)
+    assert reading.skipped >= sum(b"}" not in line for text in garbage
+                                  for line in text.split(b"\n") if line)
 
 
 def test_missing_corpus_is_empty_and_reading_stops_at_the_offset(tmp_path: Path) -> None:
@@ -104,7 +108,7 @@ def test_advice_is_limited_to_this_space() -> None:
     records = (record(), record(None), record(device="H200"), record(config={"A": 3}),
                record(config={"B": 0.5}), record(config={"A": 4, "B": 0.25, "C": "off"}))
     seen = corpus.history(records, space, {"B": 0.5, "C": "off"})
-    assert [one.latency_us for one in seen] == [5.0, None, 5.0]
+    assert [record.latency_us for record in seen] == [5.0, None, 5.0]
     assert seen[0] == Observation(source=record().source, config={"A": 4}, latency_us=5.0)
     assert seen[0].source == seen[1].source != seen[2].source
 

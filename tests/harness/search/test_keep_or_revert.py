@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import candidates
 from hypothesis import strategies as st
 
 from harness.search.bayesian.bayesian_search import BayesianSearch
@@ -63,7 +63,7 @@ def test_best_trial_is_correct_measured_and_faster_or_simpler(trials: tuple[Tria
 def test_fewer_knobs_then_smaller_values_are_simpler() -> None:
     order = [{}, {"A": 1}, {"C": "on"}, {"A": 4}, {"A": 8}, {"A": 1, "B": 0.25},
              {"A": 8, "B": 0.25, "C": "on"}]
-    ranks = [simplicity(SPACE, {**SPACE.default, **one}) for one in order]
+    ranks = [simplicity(SPACE, {**SPACE.default, **trial}) for trial in order]
     assert [away for away, _ in ranks] == [0, 1, 1, 1, 1, 2, 3]
     assert ranks[1] < ranks[3] < ranks[4] and ranks[0] == min(ranks)
 
@@ -78,7 +78,7 @@ def test_dishonest_trial_cannot_be_built(fields: dict[str, Any]) -> None:
         trial(1.0, **fields)
 
 
-@given(st.integers(0, 10**6), st.integers(0, 16), st.integers(0, 16))
+@candidates(st.integers(0, 10**6), st.integers(0, 16), st.integers(0, 16))
 def test_resumed_search_continues_as_if_never_ended(seed: int, killed_after: int,
                                                     budget: int) -> None:
     whole = tried(AskTell(BayesianSearch(SPACE, seed), SPACE), budget)
@@ -88,7 +88,7 @@ def test_resumed_search_continues_as_if_never_ended(seed: int, killed_after: int
     assert first + tried(again, budget - len(first), len(first)) == whole
 
 
-@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 16))
+@candidates(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 16))
 def test_changed_strategy_loses_and_repeats_nothing(seed: int, other: int, done: int) -> None:
     first = tried(AskTell(BayesianSearch(SPACE, seed), SPACE), done)
     again = AskTell(BayesianSearch(SPACE, other), SPACE)

@@ -97,28 +97,28 @@ RESERVED = """#define A 1  // kopt: knob A in [1, 2] reserved: for later
 
 
 def test_reserved_knob_is_documented_and_fixed() -> None:
-    found = knobs.find(RESERVED, language="c")
-    assert [(knob.name, knob.reserved, knob.note) for knob in found] == [
+    declared = knobs.find(RESERVED, language="c")
+    assert [(knob.name, knob.reserved, knob.note) for knob in declared] == [
         ("A", True, "for later"), ("B", False, "is not reserved"), ("C", True, "")]
-    assert of_knobs(found).choices == {"B": (1, 2)}
+    assert of_knobs(declared).choices == {"B": (1, 2)}
     assert knobs.apply(RESERVED, {"A": 1, "B": 1}, language="c") == RESERVED.replace("B 2", "B 1")
     with pytest.raises(InputError, match="'A' is reserved: it stays 1"):
         knobs.apply(RESERVED, {"A": 2}, language="c")
     for only in (["A"], ["A", "B"]):
         with pytest.raises(InputError, match="'A' is reserved: it cannot be searched"):
-            of_knobs(found, only)
+            of_knobs(declared, only)
     with pytest.raises(InputError, match="'A' is reserved"):
-        of_knobs(found[:1])
+        of_knobs(declared[:1])
 
 
 def test_checking_a_configuration_never_raises() -> None:
-    found = knobs.find(RESERVED, language="c")
-    checked = knobs.check(found, {"A": 1, "B": 1, "C": 0.5, "NEW\x1b": 3})
+    declared = knobs.find(RESERVED, language="c")
+    checked = knobs.check(declared, {"A": 1, "B": 1, "C": 0.5, "NEW\x1b": 3})
     assert checked == knobs.CheckedConfig(config={"A": 1, "B": 1, "C": 0.5}, dropped=("NEW",))
-    wrong = knobs.check(found, {"A": 2, "B": True, "C": "0.5"})
+    wrong = knobs.check(declared, {"A": 2, "B": True, "C": "0.5"})
     assert wrong.config == {"A": 2} and [fault.split("'")[1] for fault in wrong.faults] == [
         "A", "B", "C"]
-    assert knobs.check(found, {"C": object()}).faults
+    assert knobs.check(declared, {"C": object()}).faults
     as_float = knobs.find("#define C 1.0  // kopt: knob C in [1.0, 2.0]", language="c")
     assert knobs.check(as_float, {"C": 2}).config == {"C": 2.0}
     assert knobs.apply("#define C 1.0  // kopt: knob C in [1.0, 2.0]", {"C": 2},
@@ -210,15 +210,15 @@ x(); // kopt: require M != 8 or N > 8
 
 
 def test_requirements_are_read_from_the_source() -> None:
-    found = knobs.find(REQUIRED, language="c")
-    required = knobs.requirements(REQUIRED, found)
-    assert [one.text for one in required] == ["M * N <= 64", "M != 8 or N > 8"]
-    assert knobs.check(found, {"M": 4}, required).faults == ()
-    assert knobs.check(found, {"M": 16}, required).faults == (
+    declared = knobs.find(REQUIRED, language="c")
+    required = knobs.requirements(REQUIRED, declared)
+    assert [requirement.text for requirement in required] == ["M * N <= 64", "M != 8 or N > 8"]
+    assert knobs.check(declared, {"M": 4}, required).faults == ()
+    assert knobs.check(declared, {"M": 16}, required).faults == (
         "does not meet the requirement M * N <= 64",)
-    assert knobs.check(found, {"M": 8}, required).faults == (
+    assert knobs.check(declared, {"M": 8}, required).faults == (
         "does not meet the requirement M != 8 or N > 8",)
-    space = of_knobs(found, (), required)
+    space = of_knobs(declared, (), required)
     assert space.requires == ("M * 8 <= 64", "M != 8 or 8 > 8")
     search = BayesianSearch(space, 0)
     assert search.ask() == {"M": 4} and search.ask() is None
@@ -292,21 +292,21 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
         for source in (text, f"#define A 1 // kopt: knob {text}",
                        f"A = 1 # kopt: knob A in [{text}"):
             try:
-                found = knobs.find(source, language=language)
+                declared = knobs.find(source, language=language)
             except InputError:
                 continue
-            assert knobs.apply(source, knobs.current(found), language=language) is not None
+            assert knobs.apply(source, knobs.current(declared), language=language) is not None
 
 
 @given(st.dictionaries(NAMES, CHOICES, min_size=1, max_size=3), st.integers(0, 99))
 def test_search_asks_every_point_once(choices: dict[str, list[Value]], seed: int) -> None:
-    found = tuple(knobs.Knob(name=name, line=1, value=values[0], choices=tuple(values))
+    declared = tuple(knobs.Knob(name=name, line=1, value=values[0], choices=tuple(values))
                   for name, values in choices.items())
-    space = of_knobs(found)
+    space = of_knobs(declared)
     strategy = BayesianSearch(space, seed)
-    asked = []
-    while (config := strategy.ask()) is not None and len(asked) < 60:
-        asked.append(space.key(config))
-        strategy.tell(config, None if len(asked) % 3 else float(len(asked)))
-    assert asked[0] == space.key(space.default)
-    assert len(set(asked)) == len(asked) == min(space.size, 60)
+    keys = []
+    while (config := strategy.ask()) is not None and len(keys) < 60:
+        keys.append(space.key(config))
+        strategy.tell(config, None if len(keys) % 3 else float(len(keys)))
+    assert keys[0] == space.key(space.default)
+    assert len(set(keys)) == len(keys) == min(space.size, 60)

@@ -87,7 +87,7 @@ def test_workspace_comes_from_flag_then_variable_then_folder(tmp_path: Path) -> 
                  kopt("--workspace", str(tmp_path / "workspace"), "status", "--json"),
                  kopt("status", "--json", KOPT_WORKSPACE=str(tmp_path / "workspace")),
                  kopt("status", "--json", cwd=tmp_path)):
-        assert [one["campaign"]["id"] for one in answer(done)["campaigns"]] == [NAME]
+        assert [campaign["campaign"]["id"] for campaign in answer(done)["campaigns"]] == [NAME]
 
 
 def test_closed_pipe_is_not_an_error(tmp_path: Path) -> None:

@@ -40,16 +40,16 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr("engine.verify.gate.SETTLE_S", 0.0)
     monkeypatch.setattr("harness.devices.inventory._known", {})
     monkeypatch.setitem(inventory._LISTERS, "nvidia", lambda: Listing(CARDS))
-    asked: list[str] = []
+    used_devices: list[str] = []
 
     def evaluate(request: EvaluateRequest, **_: object) -> Verdict:
-        asked.append(request.device)
-        assert all(tenants.is_in_use(one.lock_name) for one in CARDS if one.id == request.device)
+        used_devices.append(request.device)
+        assert all(tenants.is_in_use(card.lock_name) for card in CARDS if card.id == request.device)
         evidence = (Evidence(kind=COMPANY, detail="process 9 was there"),)
-        return Verdict(valid=True, correct=True, evidence=evidence[:len(asked) > 1])
+        return Verdict(valid=True, correct=True, evidence=evidence[:len(used_devices) > 1])
 
     def loop(request: LoopRequest, **_: object) -> LoopResult:
-        asked.append(request.device)
+        used_devices.append(request.device)
         return LoopResult(best={}, source="", log_ratio=None, trials=(), space_size=2)
 
     monkeypatch.setattr(harness_client, "evaluate", evaluate)
@@ -58,17 +58,17 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     def make(*busy: str, readings: float = float("inf")) -> list[str]:
         left = readings
 
-        def read(wanted: list[Device]) -> list[DeviceState]:
+        def read(devices: list[Device]) -> list[DeviceState]:
             nonlocal left
             left -= 1
             there = (DeviceProcess(pid=41, name="train"),)
-            return [DeviceState(device=one.id, at=0.0, utilization_pct=0.0, memory_used=0,
+            return [DeviceState(device=device.id, at=0.0, utilization_pct=0.0, memory_used=0,
                                 memory_total=141 << 30,
-                                processes=there if one.id in busy and left >= 0 else ())
-                    for one in wanted]
+                                processes=there if device.id in busy and left >= 0 else ())
+                    for device in devices]
 
         monkeypatch.setitem(inventory._READERS, "nvidia", read)
-        return asked
+        return used_devices
 
     return make
 
@@ -80,38 +80,38 @@ def manifest(root: Path, **gpu: Any) -> Path:
 @pytest.mark.parametrize("verb", ["evaluate", "loop"])
 def test_no_idle_card_is_one_line_without_a_run(verb: str, machine: Machine, tmp_path: Path,
                                              capsys: pytest.CaptureFixture[str]) -> None:
-    asked = machine("cuda:0", "cuda:1")
+    used_devices = machine("cuda:0", "cuda:1")
     path = manifest(tmp_path, device="cuda:0")
     code = main([verb, str(path), "--workspace", str(tmp_path / "w")])
-    told = capsys.readouterr()
-    assert (code, asked, told.out) == (3, [], "")
-    assert "cuda:0 not used: process 41 (train) computes there" in told.err
-    last = told.err.splitlines()[-1]
+    printed = capsys.readouterr()
+    assert (code, used_devices, printed.out) == (3, [], "")
+    assert "cuda:0 not used: process 41 (train) computes there" in printed.err
+    last = printed.err.splitlines()[-1]
     assert "no idle GPU for" in last and "process 41 (train)" in last and "resume" not in last
 
 
 def test_stdout_stays_json_during_a_wait(machine: Machine, tmp_path: Path,
                                                capsys: pytest.CaptureFixture[str]) -> None:
-    asked = machine("cuda:0", readings=6)
+    used_devices = machine("cuda:0", readings=6)
     path = manifest(tmp_path, device="cuda:0", limit_s=60.0)
     assert main(["evaluate", str(path), "--json"]) == 0
-    told = capsys.readouterr()
-    assert asked == ["cuda:0"] and json.loads(told.out)["correct"]
-    assert [line.split(";")[0] for line in told.err.splitlines()] == [
+    printed = capsys.readouterr()
+    assert used_devices == ["cuda:0"] and json.loads(printed.out)["correct"]
+    assert [line.split(";")[0] for line in printed.err.splitlines()] == [
         "kopt: cuda:0 not used: process 41 (train) computes there",
         "kopt: cuda:0 idle again: back in the pool"]
 
 
 def test_idle_card_is_used_and_a_named_one_waited_for(
         machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = machine("cuda:0", readings=40)
+    used_devices = machine("cuda:0", readings=40)
     both = manifest(tmp_path, device="cuda:0,cuda:1", limit_s=60.0)
     assert main(["evaluate", str(both), "--json"]) == 0
-    assert asked == ["cuda:1"]
+    assert used_devices == ["cuda:1"]
     (tmp_path / "q").mkdir()
-    one = manifest(tmp_path / "q", device="cuda:0", limit_s=60.0)
-    assert main(["evaluate", str(one), "--json"]) == 0
-    assert asked == ["cuda:1", "cuda:0"]
+    path = manifest(tmp_path / "q", device="cuda:0", limit_s=60.0)
+    assert main(["evaluate", str(path), "--json"]) == 0
+    assert used_devices == ["cuda:1", "cuda:0"]
     assert json.loads(capsys.readouterr().out.split("\n", 1)[1] or "null") is not None
 
 
@@ -135,10 +135,10 @@ def test_note_on_a_foreign_process_states_the_remedy() -> None:
 
 def test_loop_and_its_verdict_each_wait_for_a_card(machine: Machine, tmp_path: Path,
                                                capsys: pytest.CaptureFixture[str]) -> None:
-    asked = machine("cuda:1", readings=1e9)
+    used_devices = machine("cuda:1", readings=1e9)
     path = manifest(tmp_path, device="cuda:1,cuda:0")
     assert main(["loop", str(path), "--json", "--workspace", str(tmp_path / "w")]) == 0
-    assert asked == ["cuda:0", "cuda:0"]
+    assert used_devices == ["cuda:0", "cuda:0"]
     verdict = json.loads(capsys.readouterr().out)["verdict"]
     assert verdict["correct"] and verdict["notes"] == ["process 9 was there"]
 
@@ -146,7 +146,7 @@ def test_loop_and_its_verdict_each_wait_for_a_card(machine: Machine, tmp_path: P
 @pytest.mark.parametrize("verb", ["evaluate", "loop"])
 def test_ctrl_c_ends_the_wait(verb: str, machine: Machine, tmp_path: Path,
                               capsys: pytest.CaptureFixture[str]) -> None:
-    asked = machine("cuda:0")
+    used_devices = machine("cuda:0")
     path = manifest(tmp_path, device="cuda:0", retry_s=600.0, limit_s=3600.0)
     before, began = signal.getsignal(signal.SIGINT), time.monotonic()
     ended = threading.Event()
@@ -162,7 +162,7 @@ def test_ctrl_c_ends_the_wait(verb: str, machine: Machine, tmp_path: Path,
     finally:
         ended.set()
         thread.join()
-    assert (code, asked) == (130, []) and time.monotonic() - began < 60
+    assert (code, used_devices) == (130, []) and time.monotonic() - began < 60
     assert signal.getsignal(signal.SIGINT) == before
     assert "cuda:0 not used" in capsys.readouterr().err
 
@@ -170,7 +170,7 @@ def test_ctrl_c_ends_the_wait(verb: str, machine: Machine, tmp_path: Path,
 def test_cpu_needs_no_wait(machine: Machine, tmp_path: Path,
                                           monkeypatch: pytest.MonkeyPatch,
                                           capsys: pytest.CaptureFixture[str]) -> None:
-    asked = machine("cuda:0", "cuda:1")
+    used_devices = machine("cuda:0", "cuda:1")
     monkeypatch.setattr("engine.verify.gate.look", lambda *_, **__: pytest.fail("was looked at"))
     assert main(["evaluate", str(manifest(tmp_path, device="cpu")), "--json"]) == 0
-    assert asked == ["cpu"] and capsys.readouterr().err == ""
+    assert used_devices == ["cpu"] and capsys.readouterr().err == ""

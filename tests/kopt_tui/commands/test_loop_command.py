@@ -115,8 +115,8 @@ class Started:
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ})
 
     def trials(self) -> list[dict[str, Any]]:
-        found = list(self.workspace.glob("loops/*/trials.jsonl"))
-        text = found[0].read_text() if found else ""
+        records = list(self.workspace.glob("loops/*/trials.jsonl"))
+        text = records[0].read_text() if records else ""
         return [json.loads(line) for line in text.split("\n")[1:-1] if line.endswith("}")]
 
     def ended_by(self, number: int, trials: int) -> tuple[int, str, str]:
@@ -144,15 +144,15 @@ def test_killed_loop_continues_with_its_trials(manifest: Path, tmp_path: Path) -
     after = done["trials"]
     assert (code, after) == (130, again.trials()) and after[:len(before)] == before
     assert f"continuing after {len(before)} recorded trial" in err and "1 torn line left out" in err
-    assert [one["number"] for one in after] == list(range(len(after)))
-    assert len({one["config"]["PASSES"] for one in after}) == len(after) >= len(before) + 2
+    assert [trial["number"] for trial in after] == list(range(len(after)))
+    assert len({trial["config"]["PASSES"] for trial in after}) == len(after) >= len(before) + 2
     assert after[0]["config"] == {"PASSES": 16} and after[0]["tag"] == "kept"
     rows = (record / "results.tsv").read_text().splitlines()[1:]
     assert sorted(int(row.split("\t")[0]) for row in rows) == list(range(len(after)))
     assert (record / "results.tsv") == Path(done["results_tsv"])
     corpus = [json.loads(line) for line in (tmp_path / "corpus.jsonl").read_text().splitlines()]
-    assert {one["candidate_id"] for one in corpus} >= {one["candidate_id"] for one in after}
-    assert done["best"] == [one for one in after if one["tag"] == "kept"][-1]["config"]
+    assert {trial["candidate_id"] for trial in corpus} >= {trial["candidate_id"] for trial in after}
+    assert done["best"] == [trial for trial in after if trial["tag"] == "kept"][-1]["config"]
 
 
 @pytest.mark.slow
@@ -178,7 +178,9 @@ def test_loop_ends_with_a_verdict_on_the_best(manifest: Path, tmp_path: Path) ->
     done = json.loads(out)
     assert process.returncode == 0 and done["verdict"]["correct"] and not done["stopped"], err
     assert done["verdict"]["latency_kind"] == "measured-cpu" and len(done["trials"]) == 2
-    assert done["best"] == [one for one in done["trials"] if one["tag"] == "kept"][-1]["config"]
+    assert (
+        done["best"] == [trial for trial in done["trials"] if trial["tag"] == "kept"][-1]["config"]
+    )
     assert Path(done["results_tsv"]).is_file() and done["results_tsv"] in err
 
 

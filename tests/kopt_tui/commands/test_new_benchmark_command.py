@@ -73,7 +73,7 @@ def test_parameters_are_inferred_and_written_without_questions(project: Path) ->
 def test_one_run_of_the_benchmark_finds_the_classes(project: Path) -> None:
     value = answer(kopt("new", "--project", str(project), "--yes", "--run", "--json",
                         "--device", "cpu"))
-    assert [one["name"] for one in value["classes"]] == [
+    assert [row_class["name"] for row_class in value["classes"]] == [
         "block_size=16 mtp=1", "block_size=16 mtp=2", "block_size=1024 mtp=1",
         "block_size=1024 mtp=2"]
     assert value["why"].startswith("block_size (") and "mtp (" in value["why"]

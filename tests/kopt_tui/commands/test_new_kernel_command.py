@@ -82,7 +82,7 @@ def test_task_is_drafted_from_a_signature(project: Path) -> None:
     drafted, original = target.load(project / "task.yaml"), target.load(EXAMPLE / "task.yaml")
     assert drafted.args == original.args
     assert (drafted.entry, drafted.reference) == ("rmsnorm", "reference.py:rmsnorm")
-    assert [one.name for one in drafted.classes] == ["tall", "wide"]
+    assert [row_class.name for row_class in drafted.classes] == ["tall", "wide"]
 
 
 @pytest.mark.parametrize(

@@ -122,11 +122,11 @@ def test_events_are_printed_as_lines_or_json(workspace: Path) -> None:
     assert harmless(lines) and "campaign created" in lines and "decision" in lines
     printed = kopt("events", "-n", "0", "--json", workspace=workspace).stdout
     events = [json.loads(line) for line in printed.splitlines()]
-    assert [one["seq"] for one in events] == sorted(one["seq"] for one in events)
-    assert all(isinstance(one["payload"], dict) for one in events)
+    assert [event["seq"] for event in events] == sorted(event["seq"] for event in events)
+    assert all(isinstance(event["payload"], dict) for event in events)
     last = [json.loads(line)["seq"] for line in
             kopt("events", "-n", "2", "--json", workspace=workspace).stdout.splitlines()]
-    assert last == [one["seq"] for one in events[-2:]]
+    assert last == [event["seq"] for event in events[-2:]]
     after = kopt("events", "--after", str(last[0]), "--json", workspace=workspace).stdout
     assert json.loads(after)["seq"] == last[1]
     kinds = kopt("events", "--kind", "decision", "-n", "0", "--json", workspace=workspace).stdout

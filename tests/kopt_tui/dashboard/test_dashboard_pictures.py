@@ -33,21 +33,21 @@ def workspace(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("size", "campaign", "keys", "wanted"), [
+@pytest.mark.parametrize(("size", "campaign", "keys", "texts"), [
     ((80, 24), "", [], ["engine process 4121", "▁▄█"]),
     ((80, 24), CAMPAIGN, [], ["LANES in 4..32", "✓2"]),
     ((200, 50), CAMPAIGN, [], ["LANES in 4..32", "✓2", "1.89x", "AMD EPYC", "mask the last"]),
     ((80, 24), CAMPAIGN, ["a"], ["Let it wait"]),
 ], ids=["campaigns", "campaign", "campaign-wide", "approve"])
 def test_screen_matches_its_snapshot(workspace: Path, snap_compare: Compare, size: tuple[int, int],
-                                     campaign: str, keys: list[str], wanted: list[str]) -> None:
+                                     campaign: str, keys: list[str], texts: list[str]) -> None:
     async def settled(pilot: Pilot[None]) -> None:
         await until(pilot, "rmsnorm_c_cpu_20261120")
         await until(pilot, lambda: pilot.app.snapshot.view)  # type: ignore[attr-defined]
         for key in keys:
             await until(pilot, "waits for you")
             await pilot.press(key)
-        for text in wanted:
+        for text in texts:
             await until(pilot, text)
         await pilot.pause()
 
