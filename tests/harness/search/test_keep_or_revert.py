@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import candidates
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.search.bayesian.bayesian_search import BayesianSearch
@@ -78,7 +78,7 @@ def test_dishonest_trial_cannot_be_built(fields: dict[str, Any]) -> None:
         trial(1.0, **fields)
 
 
-@candidates(st.integers(0, 10**6), st.integers(0, 16), st.integers(0, 16))
+@given(st.integers(0, 10**6), st.integers(0, 16), st.integers(0, 16))
 def test_resumed_search_continues_as_if_never_ended(seed: int, killed_after: int,
                                                     budget: int) -> None:
     whole = tried(AskTell(BayesianSearch(SPACE, seed), SPACE), budget)
@@ -88,7 +88,7 @@ def test_resumed_search_continues_as_if_never_ended(seed: int, killed_after: int
     assert first + tried(again, budget - len(first), len(first)) == whole
 
 
-@candidates(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 16))
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 16))
 def test_changed_strategy_loses_and_repeats_nothing(seed: int, other: int, done: int) -> None:
     first = tried(AskTell(BayesianSearch(SPACE, seed), SPACE), done)
     again = AskTell(BayesianSearch(SPACE, other), SPACE)
