@@ -159,5 +159,11 @@ def test_divergent_candidate_is_given_to_split(name: str) -> None:
         mended = msgspec.structs.replace(task, repair=RepairRequest(
             attempt=1, of=3, candidate="c0", tree="/wrong", changed=("total.c",), deleted=(),
             complaint="it was wrong"))  # a repair's task does not reach the split
-        assert split_retry.next_split(mended, entry(*paths), Path("/t"), candidate_verdict, "total.c") == again
-        assert split_retry.next_split(again, entry(*paths), Path("/t"), candidate_verdict, "total.c") is None
+        assert (
+            split_retry.next_split(mended, entry(*paths), Path("/t"), candidate_verdict, "total.c")
+            == again
+        )
+        assert (
+            split_retry.next_split(again, entry(*paths), Path("/t"), candidate_verdict, "total.c")
+            is None
+        )

@@ -110,7 +110,10 @@ def test_class_winners_run_the_full_command(tmp_path: Path) -> None:
     gains = {trial.config["TILE"]: trial.by_class for trial in result.trials}
     assert gains[4]["heads=1"] > 0.15 and gains[256]["heads=3"] > 0.3
     assert {contender.config["TILE"] for contender in result.contenders} == {4, 256}
-    assert {row_class.name: len(row_class.cells) for row_class in result.classes} == {"heads=1": 4, "heads=3": 4}
+    assert {row_class.name: len(row_class.cells) for row_class in result.classes} == {
+        "heads=1": 4,
+        "heads=3": 4,
+    }
     assert [result.best_in(name) for name in ("heads=1", "heads=3")] == [
         ({"TILE": 32}, ClassGain(config_class=name, gain=0.0, stderr=0.0))
         for name in ("heads=1", "heads=3")]
