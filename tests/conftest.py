@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(name, "1")  # as harness.search.bayesian has it, before a test has numpy
+    os.environ.setdefault(name, "1")  # as harness.search.bayesian, before numpy is imported
 
 try:
     import hypothesis
@@ -25,7 +25,7 @@ else:
     hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 cards = os.environ.get("KOPT_TEST_CARDS", "").split(",")
-"""Which cards the workers of a test run share: as in "0,1", one each in turn."""
+"""Cards for the workers of a test run, e.g. "0,1": workers take them round-robin."""
 if any(cards):
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     os.environ["CUDA_VISIBLE_DEVICES"] = cards[worker % len(cards)]

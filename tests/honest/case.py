@@ -1,4 +1,4 @@
-"""What the honest candidates share: each uses a trick that an exploit could be taken for."""
+"""Parts shared by honest candidates: each uses a technique that resembles an exploit."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from tests.exploits import case, problems
 from tests.exploits.problems import Problem
 
 ASTERISK = frozenset({"cache-key", "over-fit"})
-"""What a cache of weights is told of, by rule 11: W1 is allowed, and says so."""
+"""Findings that a cache of weights may have (rule 11): bucket W1 is accepted with an asterisk."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Honest:
     """A candidate that does all of its work; `like` says which exploits it resembles.
 
-    `told` are the rules of findings that it may have, of severity flag at most.
+    `allowed` are the rules of the findings that it may have, with severity flag at most.
     """
 
     title: str
     source: str
     problem: Problem
     like: tuple[int, ...] = ()
-    told: Set[str] = frozenset()
+    allowed: Set[str] = frozenset()
     alarm: str = ""
-    """The rule of an alarm that is false and known, or "incorrect" of a verdict that is: what
-    tells of it fails once it is mended.
+    """The rule of a known false alarm, or "incorrect" for a known wrong verdict.
+
+    The test expects it, and fails once it is fixed.
     """
     gpu: bool = False
     settings: dict[str, Any] = field(default_factory=dict)
@@ -71,17 +72,18 @@ def verdict_on(honest: Honest, folder: Path, device: str = "cpu") -> Verdict:
 
 
 def of_the_text(honest: Honest, folder: Path) -> list[Finding]:
-    """Return what the audit of its text alone finds."""
+    """Return the findings of the static audit."""
     problem = honest.problem
-    found, _ = audit(problem.target, Path(case.tree(folder / "candidate", problem, honest.source)),
-                     Path(case.tree(folder / "baseline", problem, problem.incumbent)))
-    return found
+    findings, _ = audit(
+        problem.target, Path(case.tree(folder / "candidate", problem, honest.source)),
+        Path(case.tree(folder / "baseline", problem, problem.incumbent)))
+    return findings
 
 
 def alarms(honest: Honest, findings: Sequence[Finding]) -> list[Finding]:
     """Return the findings that an honest candidate must not have."""
     return [finding for finding in findings if finding.severity == "reject"
-            or (finding.severity == "flag" and finding.rule not in honest.told)]
+            or (finding.severity == "flag" and finding.rule not in honest.allowed)]
 
 
 __all__ = ["ASTERISK", "Honest", "problems"]

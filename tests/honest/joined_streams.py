@@ -1,6 +1,6 @@
-"""Honest: two streams, which wait for the caller's and are waited for.
+"""Honest: two side streams wait for the caller's stream, which then waits for both.
 
-Whatever is done on a side stream is done when the caller's stream says so.
+All work on the side streams is complete before the caller's stream continues.
 """
 
 from tests.honest.case import Honest, problems

@@ -19,5 +19,5 @@ return torch.relu(torch.nn.functional.linear(x, kept[2]))
 kept = None
 """)
 X, W = problems.MIX.target.args
-HONEST = Honest(title="a weight's layout is kept", source=SOURCE, told=ASTERISK, like=(23, 24),
+HONEST = Honest(title="a weight's layout is kept", source=SOURCE, allowed=ASTERISK, like=(23, 24),
                 problem=case.posed(problems.MIX, args=(X, replace(W, weight=True))))

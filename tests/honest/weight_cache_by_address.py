@@ -21,5 +21,5 @@ kept = {}
 """)
 X, W = problems.MIX.target.args
 HONEST = Honest(title="a weight's layout is kept by its identity, version and shape",
-                source=SOURCE, told=ASTERISK, like=(23, 24),
+                source=SOURCE, allowed=ASTERISK, like=(23, 24),
                 problem=case.posed(problems.MIX, args=(X, replace(W, weight=True))))

@@ -15,7 +15,7 @@ COMMANDS = ("bash", "cat", "cksum", "dirname", "grep", "tail")
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """A folder that looks like a clone, beside a PATH with no more than the basic commands."""
+    """Return a folder that looks like a clone, next to a PATH that has only basic commands."""
     folder = tmp_path / "clone"
     (folder / ".ci").mkdir(parents=True)
     for name in (".ci/setup", "pyproject.toml", "constraints.txt"):

@@ -73,14 +73,14 @@ def create(root: Path, **create_with_patch: Any) -> campaigns.Setup:
 
 
 def create_with_patch(root: Path, **fields: Any) -> campaigns.Setup:
-    """Make a campaign as `create` does, of one faster kernel that was handed in; none is sought."""
+    """Make a campaign whose only candidate is one submitted patch with a faster kernel."""
     setup = create(root, **{"pool": {"slots": 1, "backends": ["inbox"]}, **fields})
     hand_in(setup)
     return setup
 
 
 def hand_in(setup: campaigns.Setup, text: str = FASTER, name: str = "given") -> None:
-    """Put the patch that makes the kernel's source say `text` into the inbox."""
+    """Put a patch into the inbox that replaces the kernel's computation by `text`."""
     (setup.folder.inbox / f"{name}.patch").write_bytes(patch(setup, text))
 
 
@@ -108,7 +108,7 @@ def running(setup: campaigns.Setup) -> Iterator[Engine]:
 
 
 def until(condition: Callable[[], T], limit_s: float = 200.0, what: str = "") -> T:
-    """Poll until something is found; fails after `limit_s`."""
+    """Poll until `condition` returns a true value and return it; fail after `limit_s`."""
     deadline = time.monotonic() + limit_s
     while True:
         if value := condition():
@@ -200,6 +200,6 @@ def kopt(*words: str, workspace: Path, **env: str) -> subprocess.Popen[str]:
 
 
 def ended(process: subprocess.Popen[str], limit_s: float = 200.0) -> tuple[int, str, str]:
-    """Wait for a command; returns its exit code and what it said on both streams."""
+    """Wait for a command; return its exit code, stdout and stderr."""
     out, err = process.communicate(timeout=limit_s)
     return process.returncode, out, err

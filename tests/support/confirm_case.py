@@ -15,7 +15,7 @@ with open("kernels.txt", "w") as file:
 if path := os.environ.get("CUDA_INJECTION64_PATH"):
     ctypes.CDLL(path).InitializeInjection()
 """
-"""What CUDA's driver does as it starts."""
+"""Loads the injected library, as CUDA's driver does when it starts."""
 KERNELS_BEFORE = case.launched(("norm", 500, 30_000), ("flush", 500, 20_000))
 TRACED = "import os\nif 'CUDA_INJECTION64_PATH' in os.environ:\n    "
 

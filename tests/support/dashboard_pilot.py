@@ -29,7 +29,7 @@ class FixedSampler(Sampler):
 
 def open_app(workspace: Path, *, campaign: str = "", readonly: bool = False,
              engine: object = None) -> Dashboard:
-    """Return the app on a workspace, with a clock that stands still."""
+    """Return the app on a workspace, with a fixed clock."""
     app: Dashboard
 
     def post(snapshot: Snapshot) -> None:

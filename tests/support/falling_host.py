@@ -13,26 +13,27 @@ from harness.verdict import Verdict
 
 CANDIDATE = "D = 50.0"
 FACTOR = 0.6
-"""Of what is measured of them against the baseline."""
+"""Measured speedup over the baseline is multiplied by this factor."""
 
 
 def falling(times: int = 1000, *, sure: bool = True) -> Callable[[EngineContext, VerdictRequest],
             Verdict]:
-    """Return what makes verdicts in the place of `EngineContext.verdict`; they fall so many times,
-    if not for `sure` within an interval that reaches as far up as ever.
+    """Return a replacement for `EngineContext.verdict` that lowers the first `times` headlines.
+
+    If not `sure`, the interval keeps its upper end, so that the loss is not significant.
     """
-    make, seen = EngineContext.verdict, list[VerdictRequest]()
+    judge, lowered = EngineContext.verdict, list[VerdictRequest]()
 
     def verdict(self: EngineContext, job: VerdictRequest) -> Verdict:
-        found = make(self, job)
+        measured = judge(self, job)
         text = self.setup.repo.read(job.candidate_tree, "kernel.py").decode()
-        if job.purpose != "headline" or CANDIDATE not in text or len(seen) >= times:
-            return found
-        seen.append(job)
-        low, middle, high = (FACTOR * (one or 1.0) for one in (
-            found.speedup_low, found.speedup, found.speedup_high))
-        return replace(found, speedup_low=low, speedup=middle,
-                       speedup_high=high if sure else found.speedup_high)
+        if job.purpose != "headline" or CANDIDATE not in text or len(lowered) >= times:
+            return measured
+        lowered.append(job)
+        low, middle, high = (FACTOR * (speedup or 1.0) for speedup in (
+            measured.speedup_low, measured.speedup, measured.speedup_high))
+        return replace(measured, speedup_low=low, speedup=middle,
+                       speedup_high=high if sure else measured.speedup_high)
 
     return verdict
 

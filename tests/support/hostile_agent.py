@@ -48,7 +48,7 @@ def deletes() -> None:
 
 
 def plants() -> None:
-    """Leave git settings and hooks that would run a command in whoever runs git here."""
+    """Leave git settings and hooks that would run a command in any process that runs git here."""
     mark = f"touch {sys.argv[3]}"
     shutil.rmtree(".git")
     subprocess.run(["git", "init", "-q", "."], check=True)

@@ -58,9 +58,9 @@ def tree(folder: Path, source: str, reference: str = REFERENCE) -> str:
 
 
 class Bench:
-    """An oracle with one case of a target, against which many sources are run once each.
+    """An oracle for one case of a target that checks many sources.
 
-    It stands for the checking half of an evaluation, without a new oracle for every source.
+    It is the checking half of an evaluation, without a new oracle for every source.
     """
 
     def __init__(self, folder: Path, of: Target) -> None:

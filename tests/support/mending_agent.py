@@ -1,6 +1,6 @@
 """An agent whose kernel is wrong, then does not compile, then is right.
 
-It leaves a header in a cache folder, and must be told that this was left out.
+It leaves a header in a cache folder; the next prompt must say that the header was left out.
 
 With `--hold FILE` its second repair waits until that file is gone.
 """
@@ -27,7 +27,7 @@ def main() -> None:
     Path("my_cache/fast.h").write_text("// left out\n")
     assert not attempt or "my_cache/fast.h (cache folder)" in PROMPT, PROMPT
     text = SOURCE.read_text()
-    if attempt:  # the last change lies here
+    if attempt:  # the tree has the previous change
         assert "PASSES 1 " in text and ("--never" in sys.argv or FORMS[attempt - 1] in text), text
     else:
         text = text.replace("PASSES 16 ", "PASSES 1 ")

@@ -51,7 +51,7 @@ def commit(path: Path, files: dict[str, str], message: str = "start") -> str:
 
 
 def submodule(path: Path, other: Path, place: str, *more: str) -> None:
-    """Commit another project as a submodule of one, checked out with what it holds in turn."""
+    """Commit another project as a submodule, checked out with its own submodules."""
     local = ("-c", "protocol.file.allow=always")
     git(path, *local, "submodule", "--quiet", "add", *more, str(other), place)
     git(path, "commit", "-q", "-m", place)

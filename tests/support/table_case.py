@@ -14,7 +14,7 @@ A, B, C = "1,1,{},0,10,20", "1,2,{},0,20,40", "2,2,{},0,40,80"
 
 
 def table_of(*lines: str, head: str = "m,n,at,err,fwd_us,bwd_us") -> ResultTable:
-    """Return a table of lines as a CSV has them."""
+    """Return the table with these CSV lines."""
     return ResultTable(columns=tuple(head.split(",")), rows=tuple(tuple(line.split(","))
                                                             for line in lines))
 

@@ -17,7 +17,7 @@ SPACE = Space(choices={"A": (1, 2, 4, 8), "B": (0.5, 0.25), "C": ("off", "on")},
 
 def trial(gain: float | None, config: Config | None = None, *, number: int = 0,
           **fields: Any) -> Trial:
-    """Return a trial that is faster than the start by a factor; None: it failed."""
+    """Return a trial that is `gain` times as fast as the incumbent; None: it failed."""
     defaults: dict[str, Any] = {"number": number, "config": {**SPACE.default, **(config or {})},
                                 "correctness": "PASS", "tag": "tried"}
     if gain is None:

@@ -130,7 +130,7 @@ def test_unreadable_weights_file_is_one_line(named: str, message: str,
 
 @contextmanager
 def limited(more: int) -> Iterator[None]:
-    """Limit this process to so many more bytes of memory."""
+    """Let this process allocate at most that many more bytes of memory."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (now + more, before[1]))

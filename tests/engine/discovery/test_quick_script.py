@@ -1,4 +1,4 @@
-"""Representative shapes: which rows stand for classes, the quick script, the manifest's text."""
+"""Guards the rows chosen to represent classes, the quick script, and edits of the manifest."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_class_of_one_row_is_that_row() -> None:
     ("tokens_per_expert", ["8;8;8", "20;2;2", "8;8;8", "8;8;8"], 1),
 ])
 def test_grouped_work_always_has_a_skewed_row(column: str, cells: list[str], skewed: int) -> None:
-    """One expert that holds most of the tokens is in, whatever class it is of and however cheap."""
+    """A row where one expert holds most tokens is included, even if its class is cheap."""
     rows: list[dict[str, object]] = [{"m": 64 * (1 + at), column: cell}
                                      for at, cell in enumerate(cells)]
     looked = case.looked(rows)
@@ -328,7 +328,7 @@ def test_core_classes_are_core_in_a_verdict() -> None:
 
 
 def test_harness_runs_the_quick_script(tmp_path: Path) -> None:
-    """Confined to a copy of the project, from the campaign's folder beside it."""
+    """The harness is confined to a copy of the project; the script is in the campaign folder."""
     campaign, tree = tmp_path / "campaign", tmp_path / "project"
     campaign.mkdir(), tree.mkdir()
     (tree / "bench.py").write_text(BENCH.format(options=OPTIONS, restrict=BY_ARGUMENTS))

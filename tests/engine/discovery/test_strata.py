@@ -237,7 +237,7 @@ def reading(rows: list[tuple[str, ...]], names: tuple[str, ...]) -> TableReading
 
 
 def test_several_runs_are_one_table_of_medians() -> None:
-    """What changes from run to run is of no configuration; rows may come in any order."""
+    """Columns that change between runs are not part of a configuration; row order is irrelevant."""
     names = ("mtp", "at", "err", "us")
     runs = [reading([("1", f"{run}.5", "0", f"{1 + run}"), ("2", f"{run}.7", "0", "9")], names)
             for run in range(3)]
@@ -312,9 +312,7 @@ NAMES = ["block_size", "mtp", "context", "name", "us_other", "skew", "group_size
 
 @given(st.data())
 def test_any_table_gets_classes(data: st.DataObject) -> None:
-    """Whatever the cells: classes hold each row once, under the names that a verdict uses, and the
-    representative shapes are rows of the table.
-    """
+    """Classes hold each row once, under the names that a verdict uses; chosen shapes are rows."""
     n = data.draw(st.integers(1, 30))
     names = data.draw(st.lists(st.sampled_from(NAMES), unique=True))
     looked = [columns.classify_column(name, data.draw(st.lists(CELLS, min_size=n, max_size=n)))

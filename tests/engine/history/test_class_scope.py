@@ -1,5 +1,4 @@
-"""What a round is about: all config classes or one, as its slots were planned and as the files say.
-"""
+"""Guards the scope of slots, rounds and candidates: all config classes or one class."""
 
 from __future__ import annotations
 

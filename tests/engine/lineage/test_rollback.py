@@ -228,7 +228,7 @@ def test_best_without_verdict_is_not_accepted(tmp_path: Path,
         return describe_drop(then, latest)
 
     monkeypatch.setattr(headline, "describe_drop", listening)
-    assert run(setup, decide_only=True).error is None  # whatever it was started for
+    assert run(setup, decide_only=True).error is None  # even if it only decides requests
     after = campaign(setup)
     assert (after.speedup or 0.0) > before.speedup and set(compared) == {before.speedup}
     assert (after.state, after.reason, after.doubt) == ("finished", now.reason, "")

@@ -1,4 +1,4 @@
-"""Bottlenecks measure a class against the roofline, whatever an earlier verdict recorded."""
+"""Bottlenecks compare a class with the roofline and ignore what earlier verdicts recorded."""
 
 from __future__ import annotations
 

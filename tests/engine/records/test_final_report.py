@@ -138,7 +138,7 @@ def test_text_from_outside_never_becomes_markup(tmp_path: Path) -> None:
 
 @given(st.text(min_size=1), st.text(min_size=1))
 def test_any_text_is_rendered_as_text(text: str, other: str) -> None:
-    """Whatever a title, cell, item or paragraph contains, the page has the same elements."""
+    """Any text in a title, cell, item or paragraph leaves the page's elements unchanged."""
     def page(first: str, second: str) -> list[str]:
         chart = charts.speedups([SpeedupBar(name=first, value=1.5)], second)
         assert chart is not None

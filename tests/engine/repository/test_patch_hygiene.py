@@ -1,4 +1,4 @@
-"""By-products that a worker leaves beside its change never reach a verdict."""
+"""By-products that a worker leaves next to its change never reach a verdict."""
 
 from __future__ import annotations
 

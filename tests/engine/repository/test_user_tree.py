@@ -1,4 +1,4 @@
-"""A campaign never touches the user's working tree, whatever state it is in."""
+"""A campaign never touches the user's working tree, in any state of that tree."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A command campaign that `kill -9` interrupts ends with the records of an undisturbed one.
 
-The benchmark always reports the same for the same source, and the host's clock stands still.
+The benchmark always reports the same for the same source, and the host's clock is fixed.
 """
 
 from __future__ import annotations

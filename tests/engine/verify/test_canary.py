@@ -240,7 +240,7 @@ def test_only_editable_files_are_broken(tmp_path: Path) -> None:
 
 
 def test_kernel_source_needs_no_canary(tmp_path: Path) -> None:
-    """kopt itself loads it, by path and hash; a package may shadow only the files beside it."""
+    """kopt loads the kernel by path and hash; an installed package can shadow only other files."""
     repo = commit(tmp_path, {"kernel.py": "k\n", "lib/helper.py": "h\n"})
     def judged(tree: str) -> Verdict:
         raise AssertionError("nothing was to be judged")

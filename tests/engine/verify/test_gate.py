@@ -103,16 +103,16 @@ def test_cpu_is_never_busy() -> None:
     assert gate.look(inventory.find("cpu"), state=lambda _: pytest.fail("was asked")) == ""
 
 
-class Hour:
-    """A fleet whose cards are idle by a table, with a clock that advances while waiting."""
+class TimedFleet:
+    """A fleet whose cards are busy as `busy` returns; its clock advances while it waits."""
 
     def __init__(self, count: int, busy: Callable[[str, float], str], step_s: float = 10.0,
                  **limits: float) -> None:
-        self.now, self.step_s, self.told = 0.0, step_s, list[str]()
+        self.now, self.step_s, self.waits = 0.0, step_s, list[str]()
         self.news: list[DeviceNotice] = []
         self.looks: list[tuple[str, float]] = []
-        self.beside: list[bool] = []
-        """Tell whether a check was of a card that kopts already use."""
+        self.in_use: list[bool] = []
+        """Per check: whether other kopt processes already use the card."""
         self.fleet = Fleet([(card(i), WarmStart(None)) for i in range(count)],
                            **{"retry_s": 600.0, "limit_s": 3600.0, **limits},
                            news=self.news.append, look=self._look, clock=lambda: self.now,
@@ -122,54 +122,54 @@ class Hour:
     def _look(self, device: Device, *, just_left: bool,
               stranger_detector: StrangerDetector | None) -> str:
         self.looks.append((device.id, self.now))
-        self.beside.append(stranger_detector is not None)
+        self.in_use.append(stranger_detector is not None)
         return self._busy(device.id, self.now)
 
     def wait(self, text: str) -> None:
-        self.told.append(text)
+        self.waits.append(text)
         self.now += self.step_s
 
 
 def test_busy_card_is_checked_every_ten_minutes_for_an_hour() -> None:
-    hour = Hour(1, lambda _, __: "process 7 (train) computes there")
+    timed = TimedFleet(1, lambda _, __: "process 7 (train) computes there")
     with pytest.raises(NoDeviceAvailable,
                        match=r"no idle GPU for 60:00 min: cuda:0: process 7 \(train\)"):
-        hour.fleet.run("verdict", lambda _: "", on_wait=hour.wait)
-    assert [at for _, at in hour.looks] == [0, 600, 1200, 1800, 2400, 3000, 3600]
-    assert len(hour.news) == 1, "a card that stays busy gives one notice"
+        timed.fleet.run("verdict", lambda _: "", on_wait=timed.wait)
+    assert [at for _, at in timed.looks] == [0, 600, 1200, 1800, 2400, 3000, 3600]
+    assert len(timed.news) == 1, "a card that stays busy gives one notice"
 
 
 def test_wait_shows_a_countdown() -> None:
-    hour = Hour(1, lambda _, at: "" if at >= 600 else "50 % in use", step_s=1.0)
-    with hour.fleet.occupy("loop", on_wait=hour.wait):
-        assert hour.now == 600
-    assert hour.told[0] == ("no idle GPU, looks again in 10:00 min, gives up in 60:00 min: "
-                            "cuda:0: 50 % in use")
-    assert hour.told[75].startswith("no idle GPU, looks again in 8:45 min, gives up in 58:45 min")
-    assert [n.text for n in hour.news] == [
+    timed = TimedFleet(1, lambda _, at: "" if at >= 600 else "50 % in use", step_s=1.0)
+    with timed.fleet.occupy("loop", on_wait=timed.wait):
+        assert timed.now == 600
+    assert timed.waits[0] == ("no idle GPU, looks again in 10:00 min, gives up in 60:00 min: "
+                              "cuda:0: 50 % in use")
+    assert timed.waits[75].startswith("no idle GPU, looks again in 8:45 min, gives up in 58:45 min")
+    assert [n.text for n in timed.news] == [
         "not used: 50 % in use; checked again in 10:00 min", "idle again: back in the pool"]
 
 
 def test_waiting_limit_restarts_after_an_idle_card() -> None:
-    hour = Hour(1, lambda _, at: "" if 3000 <= at < 3601 else "50 % in use")
-    with hour.fleet.occupy("loop", on_wait=hour.wait):
+    timed = TimedFleet(1, lambda _, at: "" if 3000 <= at < 3601 else "50 % in use")
+    with timed.fleet.occupy("loop", on_wait=timed.wait):
         pass
-    hour.now = 4000.0
+    timed.now = 4000.0
     with pytest.raises(NoDeviceAvailable):
-        hour.fleet.run("loop", lambda _: "", on_wait=hour.wait)
-    assert hour.now == 7600
+        timed.fleet.run("loop", lambda _: "", on_wait=timed.wait)
+    assert timed.now == 7600
 
 
 def test_other_cards_take_the_work_of_a_busy_one() -> None:
-    hour = Hour(3, lambda device, _: "50 % in use" if device == "cuda:1" else "")
-    used = [hour.fleet.run("verdict", lambda one: one.device.id, on_wait=hour.wait)
+    timed = TimedFleet(3, lambda device, _: "50 % in use" if device == "cuda:1" else "")
+    used = [timed.fleet.run("verdict", lambda slot: slot.device.id, on_wait=timed.wait)
             for _ in range(4)]
-    assert "cuda:1" not in used and not hour.told
+    assert "cuda:1" not in used and not timed.waits
 
 
 def test_verdicts_have_a_card_each_and_loops_share_one() -> None:
-    hour = Hour(2, lambda _, __: "")
-    fleet = hour.fleet
+    timed = TimedFleet(2, lambda _, __: "")
+    fleet = timed.fleet
     with fleet.occupy("verdict") as first, fleet.occupy("verdict") as second:
         assert first is not second
         with pytest.raises(TimeoutError):
@@ -185,26 +185,28 @@ def _give_up(text: str) -> None:
 
 
 def test_card_in_use_is_checked_before_each_piece_of_work() -> None:
-    hour = Hour(1, lambda _, at: "process 7 (train) computes there" if 100 <= at < 900 else "")
-    with hour.fleet.occupy("loop"):
-        with hour.fleet.occupy("verdict"):
-            assert hour.beside == [False, True]
-        hour.now = 100.0
-        with hour.fleet.occupy("verdict", on_wait=hour.wait):
-            assert hour.now == 1300
-    assert "process 7 (train)" in hour.news[0].text and "back" in hour.news[1].text
+    timed = TimedFleet(
+        1, lambda _, at: "process 7 (train) computes there" if 100 <= at < 900 else ""
+    )
+    with timed.fleet.occupy("loop"):
+        with timed.fleet.occupy("verdict"):
+            assert timed.in_use == [False, True]
+        timed.now = 100.0
+        with timed.fleet.occupy("verdict", on_wait=timed.wait):
+            assert timed.now == 1300
+    assert "process 7 (train)" in timed.news[0].text and "back" in timed.news[1].text
 
 
 def test_another_kopt_is_no_stranger() -> None:
-    hour = Hour(1, lambda _, __: "")
-    name = hour.fleet.cards[0].device.lock_name
-    with tenants.registered(name), hour.fleet.occupy("verdict") as one:
-        assert hour.beside == [True] and one.device.id == "cuda:0"
+    timed = TimedFleet(1, lambda _, __: "")
+    name = timed.fleet.cards[0].device.lock_name
+    with tenants.registered(name), timed.fleet.occupy("verdict") as slot:
+        assert timed.in_use == [True] and slot.device.id == "cuda:0"
     assert not tenants.is_in_use(name)
-    hour = Hour(1, lambda _, __: "process 7 (python) computes there")
+    timed = TimedFleet(1, lambda _, __: "process 7 (python) computes there")
     with pytest.raises(NoDeviceAvailable):
-        hour.fleet.run("verdict", lambda _: "", on_wait=hour.wait)
-    assert not tenants.is_in_use(hour.fleet.cards[0].device.lock_name), \
+        timed.fleet.run("verdict", lambda _: "", on_wait=timed.wait)
+    assert not tenants.is_in_use(timed.fleet.cards[0].device.lock_name), \
         "a card that was not admitted has no tenant"
 
 
@@ -228,17 +230,17 @@ def test_only_stranger_or_fault_closes_a_card_in_use() -> None:
 
 
 def test_doubtful_answer_does_not_count_while_a_stranger_runs() -> None:
-    hour = Hour(2, lambda device, at: "process 7 (train) computes there"
-                if device == "cuda:0" and at else "")
+    timed = TimedFleet(2, lambda device, at: "process 7 (train) computes there"
+                       if device == "cuda:0" and at else "")
 
     def work(card: FleetDevice) -> str:
-        hour.now += 1.0
+        timed.now += 1.0
         return card.device.id
 
-    answer = hour.fleet.run("verdict", work, on_wait=hour.wait,
-                            needs_recheck=lambda found: found == "cuda:0")
-    assert answer == "cuda:1" and [notice.device for notice in hour.news] == ["cuda:0"]
-    assert hour.beside == [False, True, False]
+    answer = timed.fleet.run("verdict", work, on_wait=timed.wait,
+                            needs_recheck=lambda device_id: device_id == "cuda:0")
+    assert answer == "cuda:1" and [notice.device for notice in timed.news] == ["cuda:0"]
+    assert timed.in_use == [False, True, False]
 
 
 @pytest.mark.parametrize(("stays", "used", "news"), [
@@ -247,25 +249,25 @@ def test_doubtful_answer_does_not_count_while_a_stranger_runs() -> None:
 def test_work_timed_while_a_stranger_ran_is_measured_again(
         stays: bool, used: list[str], news: str) -> None:
     """Also if the stranger has left again when the card is checked."""
-    hour = Hour(2, lambda device, at: "process 7 (train) computes there"
-                if stays and device == "cuda:0" and at else "")
+    timed = TimedFleet(2, lambda device, at: "process 7 (train) computes there"
+                       if stays and device == "cuda:0" and at else "")
     tried: list[str] = []
 
     def work(card: FleetDevice) -> str:
-        hour.now += 1.0
+        timed.now += 1.0
         tried.append(card.device.id)
         return "timed beside process 7" if len(tried) == 1 else ""
 
-    assert hour.fleet.run("verdict", work, on_wait=hour.wait, void_reason=str) == ""
-    assert tried == used and [notice.device for notice in hour.news] == ["cuda:0"]
-    assert news in hour.news[0].text
+    assert timed.fleet.run("verdict", work, on_wait=timed.wait, void_reason=str) == ""
+    assert tried == used and [notice.device for notice in timed.news] == ["cuda:0"]
+    assert news in timed.news[0].text
 
 
 def test_work_always_disturbed_by_a_stranger_is_given_up() -> None:
-    hour = Hour(1, lambda _, __: "")
+    timed = TimedFleet(1, lambda _, __: "")
     with pytest.raises(NoDeviceAvailable, match="last cause: timed beside process 7"):
-        hour.fleet.run("verdict", lambda _: "timed beside process 7", on_wait=hour.wait,
-                       void_reason=str)
+        timed.fleet.run("verdict", lambda _: "timed beside process 7", on_wait=timed.wait,
+                        void_reason=str)
 
 
 def test_repeated_work_has_only_the_time_left() -> None:
@@ -282,12 +284,12 @@ def test_verdict_never_alone_on_its_card_needs_recheck() -> None:
     beside = replace(alone, evidence=(Evidence(kind=COMPANY, detail="process 7"),))
     unknown = replace(alone, evidence=(Evidence(kind="foreign", detail=NOT_LISTED),))
     wrong = replace(alone, correct=False)
-    assert [gate.needs_recheck(found) for found in (alone, beside, unknown, wrong,
-                                                    rejected("no"))] == [
+    assert [gate.needs_recheck(verdict) for verdict in (alone, beside, unknown, wrong,
+                                                        rejected("no"))] == [
         False, True, False, True, True]
     stranger = replace(beside, evidence=(*beside.evidence, Evidence(
         kind=STRANGER, detail="timed beside process 7, of no kopt")))
-    assert [gate.void_reason(one) for one in (alone, beside, stranger)] == [
+    assert [gate.void_reason(verdict) for verdict in (alone, beside, stranger)] == [
         "", "", "timed beside process 7, of no kopt"]
 
 
@@ -296,7 +298,7 @@ def lost(what: str = "cuda:0 is not there") -> HarnessFault:
 
 
 def test_work_of_a_lost_card_is_repeated_on_another() -> None:
-    hour = Hour(2, lambda _, __: "")
+    timed = TimedFleet(2, lambda _, __: "")
     tried: list[str] = []
 
     def work(card: FleetDevice) -> str:
@@ -305,32 +307,32 @@ def test_work_of_a_lost_card_is_repeated_on_another() -> None:
             raise lost()
         return "a verdict"
 
-    assert hour.fleet.run("verdict", work, on_wait=hour.wait) == "a verdict"
+    assert timed.fleet.run("verdict", work, on_wait=timed.wait) == "a verdict"
     assert tried == ["cuda:0", "cuda:1"]
-    assert [n.device for n in hour.news] == ["cuda:0"]
-    assert hour.fleet.run("verdict", work, on_wait=hour.wait) and tried[2:] == ["cuda:1"]
+    assert [n.device for n in timed.news] == ["cuda:0"]
+    assert timed.fleet.run("verdict", work, on_wait=timed.wait) and tried[2:] == ["cuda:1"]
 
 
 def test_fault_unrelated_to_cards_closes_none() -> None:
-    hour = Hour(2, lambda _, __: "")
+    timed = TimedFleet(2, lambda _, __: "")
 
     def work(card: FleetDevice) -> str:
         raise HarnessFault(ErrorLine(what="no space left"))
 
-    hour.fleet.cards[0].device = inventory.find("cpu")
+    timed.fleet.cards[0].device = inventory.find("cpu")
     with pytest.raises(HarnessFault, match="no space left"):
-        hour.fleet.run("verdict", work)
-    assert not hour.news
+        timed.fleet.run("verdict", work)
+    assert not timed.news
 
 
 def test_work_that_loses_card_after_card_is_given_up() -> None:
-    hour = Hour(1, lambda _, __: "", step_s=600.0)
+    timed = TimedFleet(1, lambda _, __: "", step_s=600.0)
 
     def work(card: FleetDevice) -> str:
         raise lost("NVML: GPU is lost")
 
     with pytest.raises(NoDeviceAvailable, match=f"lost the device {MAX_LOSSES} times"):
-        hour.fleet.run("verdict", work, on_wait=hour.wait)
+        timed.fleet.run("verdict", work, on_wait=timed.wait)
 
 
 def test_card_without_its_lock_is_closed_and_reopened() -> None:
@@ -341,18 +343,18 @@ def test_card_without_its_lock_is_closed_and_reopened() -> None:
             raise fault
         return ""
 
-    hour = Hour(1, busy)
-    with hour.fleet.occupy("verdict", on_wait=hour.wait) as one:
-        assert hour.now == 600 and one.device.id == "cuda:0"
-    assert "cannot open the device lock" in hour.news[0].text
+    timed = TimedFleet(1, busy)
+    with timed.fleet.occupy("verdict", on_wait=timed.wait) as slot:
+        assert timed.now == 600 and slot.device.id == "cuda:0"
+    assert "cannot open the device lock" in timed.news[0].text
 
 
 def test_error_during_check_releases_the_card() -> None:
-    hour = Hour(1, lambda _, at: "" if at else 1 // 0)  # type: ignore[arg-type, return-value]
+    timed = TimedFleet(1, lambda _, at: "" if at else 1 // 0)  # type: ignore[arg-type, return-value]
     with pytest.raises(ZeroDivisionError):
-        hour.fleet.run("verdict", lambda _: "")
-    hour.now = 1.0
-    assert hour.fleet.run("verdict", lambda _: "done") == "done"
+        timed.fleet.run("verdict", lambda _: "")
+    timed.now = 1.0
+    assert timed.fleet.run("verdict", lambda _: "done") == "done"
 
 
 def test_each_card_of_a_joined_device_is_checked() -> None:
@@ -377,18 +379,18 @@ def test_card_joins_a_device_once() -> None:
 
 
 def test_wait_for_a_card_ends_with_the_campaign() -> None:
-    hour, ended = Hour(1, lambda _, __: "50 % in use"), threading.Event()
+    timed, ended = TimedFleet(1, lambda _, __: "50 % in use"), threading.Event()
 
     def wait(text: str) -> None:
         ended.set()
 
     with pytest.raises(Cancelled):
-        hour.fleet.run("loop", lambda _: "", on_wait=wait, cancel=ended)
-    assert not hour.fleet.cards[0].users.total()
+        timed.fleet.run("loop", lambda _: "", on_wait=wait, cancel=ended)
+    assert not timed.fleet.cards[0].users.total()
 
 
 def test_verdicts_of_many_threads_never_share_a_card() -> None:
-    hour, inside = Hour(3, lambda _, __: ""), list[str]()
+    timed, inside = TimedFleet(3, lambda _, __: ""), list[str]()
     clash, guard = list[str](), threading.Lock()
 
     def work(card: FleetDevice) -> str:
@@ -401,14 +403,14 @@ def test_verdicts_of_many_threads_never_share_a_card() -> None:
 
     def many() -> None:
         for _ in range(50):
-            hour.fleet.run("verdict", work)
+            timed.fleet.run("verdict", work)
 
     threads = [threading.Thread(target=many) for _ in range(5)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert not clash and not any(card.users.total() for card in hour.fleet.cards)
+    assert not clash and not any(card.users.total() for card in timed.fleet.cards)
 
 
 def test_joined_device_is_idle_when_each_card_is() -> None:
@@ -416,9 +418,9 @@ def test_joined_device_is_idle_when_each_card_is() -> None:
     busy = {"cuda:0": IDLE, "cuda:1": replace(IDLE, processes=(DeviceProcess(pid=9),))}
     checked_ids: list[str] = []
 
-    def state(one: Device) -> DeviceState:
-        checked_ids.append(one.id)
-        return busy[one.id]
+    def state(device: Device) -> DeviceState:
+        checked_ids.append(device.id)
+        return busy[device.id]
 
     assert "process 9" in gate.look(pair, pause=lambda _: None, state=state)
     assert checked_ids == ["cuda:0", "cuda:1"] * 3

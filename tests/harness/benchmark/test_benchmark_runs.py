@@ -285,7 +285,7 @@ def test_c_example_gains_from_a_hoisted_root(tmp_path: Path) -> None:
 
 
 def test_build_cannot_change_frozen_files(tmp_path: Path) -> None:
-    """Benchmark and tests are frozen in working copies too, whatever a build does there."""
+    """Benchmark and tests stay frozen in working copies, even if a build changes them there."""
     forge = kernel(50.0) + "if __name__ == '__main__':\n    open({!r}, 'w').write('')\n"
     for number, path in enumerate(("bench.py", "check.py")):
         verdict = judge(tmp_path / str(number), forge.format(path),

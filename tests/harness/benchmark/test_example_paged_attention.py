@@ -105,7 +105,7 @@ def test_benchmark_runs_the_shapes_in_the_environment(folder: Path) -> None:
 
 
 def test_traced_calls_become_weights(folder: Path) -> None:
-    """As README has it: the columns of the benchmark are arguments of a function."""
+    """The command of the example's README: benchmark columns are arguments of a function."""
     build(folder, SOURCE)
     trace = answer(kopt("trace", str(folder / "manifest.yaml"), "--json", "--of",
                         "attention.py:paged_attention", "--", sys.executable, "generate.py",

@@ -1,4 +1,4 @@
-"""Which direction of a metric is better: its unit says it, the words of its name, or nobody."""
+"""The better direction of a metric follows from its unit or name; otherwise it must be given."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_program_failing_without_the_best_is_bad_input(tmp_path: Path) -> None:
 
 
 def program(folder: Path, left_s: float, seconds: float) -> Verdict:
-    """Judge a program of so many `seconds`, with `left_s` for all of its runs."""
+    """Judge a program that takes `seconds`, with `left_s` for all of its runs."""
     for side in ("candidate", "incumbent"):
         (folder / side).mkdir()
         (folder / side / "program.py").write_text(

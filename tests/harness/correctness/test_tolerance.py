@@ -1,4 +1,4 @@
-"""Other orders of summation are within tolerance; lower precision is not, whatever is declared."""
+"""Other summation orders are within tolerance; lower precision never is, even if declared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Foreign processes on a card are told from ours, for all the ways in which drivers list pids."""
+"""Foreign processes on a card are distinguished from ours for every way drivers list pids."""
 
 from __future__ import annotations
 

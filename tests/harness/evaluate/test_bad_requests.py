@@ -1,4 +1,4 @@
-"""`kopt evaluate --json` on bad input: one JSON document, the right exit code, soon.
+"""`kopt evaluate --json` answers bad input quickly, with one JSON document and the right code.
 
 A thousand mutations of a manifest, a task, a configuration and a request run through the
 command's own entry in this process, up to where a harness process would be started; some run
@@ -61,7 +61,7 @@ Codes = dict[int, int]
 
 
 def cases(kind: str, run: Callable[[random.Random], int]) -> Codes:
-    """Run all mutations of one kind; returns how often each exit code was given."""
+    """Run all mutations of one kind; return the count of each exit code."""
     codes: Codes = {}
     for number in range(COUNTS[kind]):
         try:

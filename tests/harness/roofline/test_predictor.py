@@ -207,7 +207,7 @@ def test_loop_without_a_predicted_card_predicts_nothing(tmp_path: Path) -> None:
 
 
 def test_trials_on_a_measuring_machine_are_recorded_for_its_device(tmp_path: Path) -> None:
-    """A search is told the measured ratio, never the predicted one."""
+    """A search learns from the measured ratio, never from the predicted one."""
     settings = Settings(scratch=str(tmp_path), predict="l4")
     job = SearchJob(tree=str(tmp_path), reference="")
     with pytest.raises(InputError, match=f"{CARD.name} measures here"):

@@ -34,8 +34,9 @@ Machine = Callable[..., list[str]]
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """Give the machine two cards, `busy` ones among them for so many readings; returns on which
-    devices the harness was asked to work.
+    """Simulate two cards, of which `busy` ones are busy for `readings` readings.
+
+    Returns the list of devices that the harness was then asked to use.
     """
     monkeypatch.setattr("engine.verify.gate.SETTLE_S", 0.0)
     monkeypatch.setattr("harness.devices.inventory._known", {})
