@@ -102,7 +102,9 @@ def _record(writer: Writer, folder: Folder, project: Project, manifest: Manifest
             id=identity, path=str(folder.path), op=manifest.target_op,
             backend=manifest.target_backend, lang=manifest.target_lang, gpu=manifest.target_gpu,
             device=device.name, project=str(project.path), base_commit=repo.base,
-            best_commit=repo.base, state="new", rounds_max=_last_round(manifest)))
+            best_commit=repo.base, state="new",
+            # round 1 is the baseline and not an iteration
+            rounds_max=None if manifest.max_iterations is None else manifest.max_iterations + 1))
         if source is not project:
             count = len(repo.files(repo.base))
             writer.event(identity, "extracted", project.head, files=count)
@@ -221,8 +223,3 @@ def _new_folder(workspace: Path, manifest: Manifest, task: Target | CommandTarge
             return Folder.create(workspace / name)
         number += 1
         name = f"{stem}-{number}"
-
-
-def _last_round(manifest: Manifest) -> int | None:
-    """Return the number of the last round; round 1 is the baseline and not an iteration."""
-    return None if manifest.max_iterations is None else manifest.max_iterations + 1

@@ -188,7 +188,8 @@ def read(reader: Reader, campaign: str, score: Score = "kernel",
     reviews = [_payload(event, StagnationRecord)
                for event in reader.events_of(campaign, "stagnation")]
     return JournalView(
-        row=row, history=past, utc_offset_s=_offset(reader, campaign),
+        row=row, history=past, utc_offset_s=next((created.utc_offset_s for _, created in _timed(
+            reader, campaign, "campaign.created", _Created)), None),
         commands=commands or CampaignCommands(), lessons=lessons.of(past),
         slots={r.n: reader.slots(campaign, r.n) for r in past.rounds},
         bottlenecks={r.n: reader.bottlenecks(campaign, r.n) for r in past.rounds},
@@ -196,11 +197,6 @@ def read(reader: Reader, campaign: str, score: Score = "kernel",
         stops=_timed(reader, campaign, "campaign.stop", StopRecord),
         tips=_timed(reader, campaign, "tips.read", TipsRead),
         not_run=_timed(reader, campaign, NOT_RUN, ProgramNotRun))
-
-
-def _offset(reader: Reader, campaign: str) -> int | None:
-    return next((_payload(event, _Created).utc_offset_s
-                 for event in reader.events_of(campaign, "campaign.created")), None)
 
 
 def _timed(reader: Reader, campaign: str, kind: str, into: type[T]) -> tuple[tuple[float, T], ...]:

@@ -19,7 +19,7 @@ from engine.judge.judge import describe_rows, describe_speedup
 from engine.judge.recorded_values import verdict_of
 from harness.formats import quantities
 from harness.formats.text import plain
-from harness.verdict import Transfer, Verdict
+from harness.verdict import Transfer
 
 REPEATS = 3
 """Rejects of one class that make a lesson."""
@@ -69,16 +69,13 @@ def _gains(past: CampaignHistory, keeps: Iterable[DecisionRow]) -> Iterator[Less
         bound = "; a cache of weights, so its gain is bounded" \
             if verdict.transfer and verdict.transfer.bucket == "W1" else ""
         classes = f"; {describe_rows(verdict.rows)}" if verdict.rows else ""
+        level = "" if verdict.speedup_low is None else quantities.alpha_level(verdict.alpha)
         lines = change_summary.quoted(past.folder, candidate) or \
             change_summary.knobs(past.folder, candidate)
         change = f"{lines} ({candidate.hypothesis})" if lines else candidate.hypothesis
         yield _lesson(keep, f"kept {_normalised(lines or candidate.hypothesis)}", (
-            f"helped: {change}{against}: {describe_speedup(verdict)}{_level(verdict)}{classes}"
+            f"helped: {change}{against}: {describe_speedup(verdict)}{level}{classes}"
             f"{bound}"))
-
-
-def _level(verdict: Verdict) -> str:
-    return quantities.alpha_level(verdict.alpha) if verdict.speedup_low is not None else ""
 
 
 def _transfers(transfer: Transfer | None) -> bool:

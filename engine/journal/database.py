@@ -131,7 +131,7 @@ def file_system(path: Path, mounts: str | None = None) -> str:
         fields = line.split(" ")
         if len(fields) < 3:
             continue
-        mount = Path(re.sub(r"\\([0-7]{3})", _character, fields[1]))
+        mount = Path(re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[1]))
         if (resolved == mount or mount in resolved.parents) and len(mount.parts) >= depth:
             depth, kind = len(mount.parts), fields[2]
     return kind
@@ -146,10 +146,6 @@ def faults(path: Path) -> Iterator[None]:
         if isinstance(error, sqlite3.ProgrammingError | sqlite3.IntegrityError):
             raise
         raise _fault(error, path) from error
-
-
-def _character(octal: re.Match[str]) -> str:
-    return chr(int(octal[1], 8))
 
 
 WRITABLE = "choose a writable folder with --workspace"

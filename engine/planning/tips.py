@@ -83,7 +83,9 @@ def append(file: Path, candidates: Sequence[Lesson], manifest: Manifest) -> list
             op=line(manifest.target_op), backend=line(manifest.target_backend),
             gpu=line(manifest.target_gpu))
         torn = "\n" if size and not text_before.endswith(b"\n") else ""
-        data = (head + torn + "".join(map(_markdown, new))).encode(errors="replace")
+        items = (f"- {stamp(lesson.at)}: {line(lesson.text)} <!-- kopt:{lesson.key} -->\n"
+                 for lesson in new)
+        data = (head + torn + "".join(items)).encode(errors="replace")
         if os.write(fd, data) < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))
         return new
@@ -157,10 +159,6 @@ def _lessons(text: str) -> Iterator[str]:
             current = []
         if stripped and not raw.startswith("#"):
             current.append(stripped.removeprefix("- ").removeprefix("* ") if starts else stripped)
-
-
-def _markdown(lesson: Lesson) -> str:
-    return f"- {stamp(lesson.at)}: {line(lesson.text)} <!-- kopt:{lesson.key} -->\n"
 
 
 def _folder(word: str) -> str:

@@ -8,14 +8,14 @@ recognising other tensors (W2, W3) not at all.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
 from engine.history.history import CampaignHistory
 from engine.judge.recorded_values import verdict_of
 from harness.formats import quantities
-from harness.verdict import Row, Transfer, Verdict
+from harness.verdict import Transfer, Verdict
 
 CALLS_PER_STEP = 2
 """A training step calls forward and backward; a trace counts the hits of each step."""
@@ -71,7 +71,9 @@ def check(verdict: Verdict) -> TransferCheck:
     real, why = (measured, "not audited; as measured") if audit is None else \
         _estimate(audit, measured)
     return TransferCheck(audit=audit, measured=measured, real=real, derivation=why,
-                 skewed=tuple(_skewed(verdict.rows)))
+                         skewed=tuple(f"class {row.config_class} {quantities.gain(row.log_ratio)}"
+                                      for row in verdict.rows
+                                      if "skew" in row.config_class.lower()))
 
 
 def of_round(past: CampaignHistory, n: int) -> list[tuple[str, TransferCheck]]:
@@ -115,8 +117,3 @@ def _hits(found: Transfer) -> str:
                        for name in ("weight_hits", "other_hits"))
     steps = len(found.hit_rates)
     return f"weights in {weights} of {steps} steps, anything else in {others} of {steps}"
-
-
-def _skewed(rows: Iterable[Row]) -> Iterator[str]:
-    return (f"class {row.config_class} {quantities.gain(row.log_ratio)}" for row in rows
-            if "skew" in row.config_class.lower())

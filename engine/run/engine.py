@@ -72,7 +72,8 @@ class Engine(threading.Thread):
         before: set[int] = set()
         while not self._stop_event.is_set():
             # requested while the last engine released its lease and still looked alive
-            undecided = _undecided(writer, self.campaign)
+            undecided = {control.id for control in writer.open_controls(self.campaign)
+                         if control.verb in ("approve", "reject")}
             if not undecided - before:
                 return  # what cannot be decided now waits for the next engine
             before = undecided
@@ -101,11 +102,6 @@ class Engine(threading.Thread):
                 leases.release(writer, lease)
             except KoptError as error:  # lost, or the disk is full: the first error counts
                 log.warning("the lease could not be released: %s", error)
-
-
-def _undecided(writer: Writer, campaign: str) -> set[int]:
-    return {control.id for control in writer.open_controls(campaign)
-            if control.verb in ("approve", "reject")}
 
 
 class _Log(logging.FileHandler):

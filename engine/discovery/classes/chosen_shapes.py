@@ -53,7 +53,7 @@ def write_classes(folder: Path, manifest_file: Path, proposal: ClassProposal) ->
     if old.representative_shapes is None and proposal.shapes and are_known:
         script = _write(folder / quick_script.NAME, proposal.quick.text)
         fields["representative_shapes"] = proposal.shapes
-        if proposal.quick.saves_time and not old.quick_command:
+        if proposal.quick.by != "filter" and not old.quick_command:
             fields["quick_command"] = quick_script.script_command(script)
     if fields:
         _write(manifest_file, manifest_edit.edit_manifest(text, **fields))

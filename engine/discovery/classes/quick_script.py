@@ -114,10 +114,6 @@ class QuickScript:
     by: Restriction
     why: str
 
-    @property
-    def saves_time(self) -> bool:
-        return self.by != "filter"
-
 
 def make_script(target: CommandTarget, shapes: Sequence[Mapping[str, str]],
                 source: str) -> QuickScript:

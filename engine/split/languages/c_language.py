@@ -154,17 +154,15 @@ def _entry(source: str, parameters: Node) -> EntryFunction | None:
             continue
         declarator = parameter.child_by_field_name("declarator")
         name = declarator and _name_in(declarator)
-        if declarator is None or name is None or "(" in _without_comments(source, parameter):
+        code = re.sub(_COMMENT, " ", source[parameter.start_byte:parameter.end_byte],
+                      flags=re.DOTALL)
+        if declarator is None or name is None or "(" in code:
             return None  # no name to pass it on by, or a pointer to a function
         arguments.append(source[name.start_byte:name.end_byte])
         type_words = source[parameter.start_byte:declarator.start_byte]
         if declarator == name and all(map(_WHOLE_NUMBER.fullmatch, type_words.split())):
             columns.append(arguments[-1])
     return EntryFunction(arguments=tuple(arguments), columns=tuple(columns)) if arguments else None
-
-
-def _without_comments(source: str, node: Node) -> str:
-    return re.sub(_COMMENT, " ", source[node.start_byte:node.end_byte], flags=re.DOTALL)
 
 
 def _defined(source: str, item: Node) -> Iterator[str]:
