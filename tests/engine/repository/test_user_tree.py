@@ -145,7 +145,8 @@ def test_locked_user_branch_is_reported_and_gain_kept(tmp_path: Path, name: str)
 
 
 @pytest.mark.parametrize(("state", "words"), [
-    (dirty, "changed but not committed"), (staged, "changed but not committed"), (rebasing, "a rebase is under"),
+    (dirty, "changed but not committed"), (staged, "changed but not committed"),
+    (rebasing, "a rebase is under"),
     (merging, "a merge is under way"), (merging_without_a_change, "a merge is under way"),
     (picking, "a cherry-pick is under way"), (bisecting, "a bisection is under way"),
     (detached, "no branch is checked out"), (locked("index.lock"), "another git command holds"),
