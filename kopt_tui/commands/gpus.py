@@ -27,9 +27,10 @@ def run(args: argparse.Namespace) -> int:
     states = inventory.states(devices)
     peaks = [measured_peaks.cached(device) for device in devices]
     if args.json:
-        print_json({"devices": [{"device": device, "state": state, "ceilings": found}
-                          for device, state, found in zip(devices, states, peaks, strict=True)],
-              "problems": problems})
+        print_json({"devices": [{"device": device, "state": state, "ceilings": ceilings}
+                                for device, state, ceilings
+                                in zip(devices, states, peaks, strict=True)],
+                    "problems": problems})
         return 0
     print_table(HEADERS, map(_row, devices, states, peaks), right="use temp power clock")
     for problem in problems:

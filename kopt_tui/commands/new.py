@@ -57,17 +57,17 @@ def run(args: argparse.Namespace) -> int:
     if path.exists() and not args.force:
         raise Refused("the manifest already exists", where=str(path), fix="--force overwrites it")
     if new_benchmark.is_for_benchmark(project, args):
-        made = new_benchmark.make(args, prompt, project, path)
-        _write(path, dump(made.manifest, brief=True))
-        new_benchmark.print_result(args, path, made, _obstacle(project))
+        new = new_benchmark.make(args, prompt, project, path)
+        _write(path, dump(new.manifest, brief=True))
+        new_benchmark.print_result(args, path, new, _obstacle(project))
         return 0
     task_file = _task_file(project, args, prompt)
     task = target.load(project / task_file)
     if not (project / task.source).is_file():
         raise InputError(f"its source {task.source!r} does not exist", where=str(task_file))
-    written, known = new_kernel.make(args, prompt, project, path, task_file, task)
-    _write(path, dump(written, brief=True))
-    _print_result(args, path, project, task, known)
+    manifest, parameters = new_kernel.make(args, prompt, project, path, task_file, task)
+    _write(path, dump(manifest, brief=True))
+    _print_result(args, path, project, task, parameters)
     return 0
 
 
@@ -77,8 +77,8 @@ def _task_file(project: Path, args: argparse.Namespace, prompt: Prompt) -> str:
 
     if args.task is not None and (project / args.task).exists():
         return str(args.task)
-    if args.task is None and (found := task_files(project)):
-        names = [file.relative_to(project).as_posix() for file in found]
+    if args.task is None and (files := task_files(project)):
+        names = [file.relative_to(project).as_posix() for file in files]
         return prompt.choice("the task file", "--task", names)
     name = args.task or "task.yaml"
     draft_task(project, project / name, args, prompt)
@@ -92,15 +92,16 @@ def _write(path: Path, text: str) -> None:
 
 
 def _print_result(args: argparse.Namespace, path: Path, project: Path, task: Target,
-                  known: Parameters) -> None:
+                  parameters: Parameters) -> None:
     """Print what was inferred, what still prevents a run, and what to do next."""
     source = (project / task.source).read_text(errors="replace")
     declared = knobs.find(source, language=task.language, where=task.source)
     warning = _obstacle(project)
     if args.json:
         print_json({"manifest": str(path), "op": task.op, "language": task.language,
-              "source": task.source, "classes": [entry.name for entry in task.classes],
-              "knobs": declared, "warning": warning, "parameters": parameter_list.as_json(known)})
+                    "source": task.source, "classes": [entry.name for entry in task.classes],
+                    "knobs": declared, "warning": warning,
+                    "parameters": parameter_list.as_json(parameters)})
         return
     settings = math.prod(len(knob.choices) for knob in declared)
     listed = ", ".join(f"{knob.name} ({len(knob.choices)})" for knob in declared[:8])

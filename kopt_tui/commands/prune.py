@@ -41,7 +41,8 @@ def run(args: argparse.Namespace) -> int:
     total = sum(bytes_ for _, bytes_ in folders)
     if args.json:
         print_json({"dry_run": args.dry_run, "bytes": total,
-              "removed": [{"path": str(folder), "bytes": bytes_} for folder, bytes_ in folders]})
+                    "removed": [{"path": str(folder), "bytes": bytes_}
+                                for folder, bytes_ in folders]})
         return 0
     for folder, bytes_ in folders:
         print(f"{'would remove' if args.dry_run else 'removed'} {folder} ({data_size(bytes_)})")

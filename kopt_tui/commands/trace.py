@@ -83,8 +83,8 @@ def run(args: argparse.Namespace) -> int:
     project = Path(manifest.project)
     traced_target = trace_target.choose(manifest, args.of)
     path = _writable(args.output or project / NAME)
-    with tempfile.TemporaryDirectory(prefix="kopt-", ignore_cleanup_errors=True) as made:
-        folder = Path(made).resolve()
+    with tempfile.TemporaryDirectory(prefix="kopt-", ignore_cleanup_errors=True) as name:
+        folder = Path(name).resolve()
         env = call_counts.prepare(folder, traced_target.function, os.environ)
         code = foreground.run(command, env, stdout=STDERR if args.json else None)
         counts = call_counts.gather(folder)
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
     if not table.rows:
         raise _nothing_counted(traced_target, counts, table, code)
     data, table = call_shapes.render(table)
-    traced = _traced(traced_target, table, weights_csv.parse(data, str(path)))
+    traced = _with_classes(traced_target, table, weights_csv.parse(data, str(path)))
     traced = msgspec.structs.replace(
         traced, file=str(path), processes=counts.processes, exit_code=code,
         weights=_relative(path, project) if traced.weights else "")
@@ -108,10 +108,9 @@ def run(args: argparse.Namespace) -> int:
     return 1 if code else 0
 
 
-def _traced(target: TraceTarget, table: ShapeTable, calls: Weights) -> TracedProgram:
+def _with_classes(target: TraceTarget, table: ShapeTable, calls: Weights) -> TracedProgram:
     """Return the counted shapes, with the manifest's classes that have them."""
-    notes, of_shape = list(table.notes), None
-    is_usable = True
+    notes, classes_by_shape, is_usable = list(table.notes), None, True
     if target.kernel is not None:
         classes = target.kernel.classes
         keys = [[str(entry.shape.get(name, "")) for name in table.columns] for entry in classes]
@@ -122,14 +121,15 @@ def _traced(target: TraceTarget, table: ShapeTable, calls: Weights) -> TracedPro
         if not is_usable:
             notes.append("no shape belongs to a class of the manifest, so it would refuse this "
                          "file: add classes with the shapes that are called")
-        of_shape = [tuple(name for name, key in zip(names, keys, strict=True)
-                          if folded(key) == cells) for cells, _ in table.rows]
+        classes_by_shape = [
+            tuple(name for name, key in zip(names, keys, strict=True) if folded(key) == cells)
+            for cells, _ in table.rows]
     return TracedProgram(
         file="", weights=NAME if is_usable else "", calls=table.calls, processes=0, exit_code=0,
         columns=table.columns, notes=tuple(notes), shapes=tuple(
             ShapeCalls(shape=dict(zip(table.columns, cells, strict=True)), calls=calls,
                        share=calls / table.calls,
-                       classes=None if of_shape is None else of_shape[place])
+                       classes=None if classes_by_shape is None else classes_by_shape[place])
             for place, (cells, calls) in enumerate(table.rows)))
 
 

@@ -1,4 +1,4 @@
-"""The dashboard's app: its modes, the state that screens share, and the way of a request."""
+"""The dashboard's app: its modes, the state that screens share, and how a request is sent."""
 
 from __future__ import annotations
 
@@ -122,8 +122,8 @@ class Dashboard(App[None]):
 
     def look_at(self, focus: Focus) -> None:
         """Tell the feed what the screen in front shows."""
-        asked = dict.fromkeys(request.campaign for request in self.open_requests.values())
-        self.feed.look_at(structs.replace(focus, asked=tuple(asked)))
+        requested = dict.fromkeys(request.campaign for request in self.open_requests.values())
+        self.feed.look_at(structs.replace(focus, requested=tuple(requested)))
 
     # Ways to a screen.
 

@@ -1,4 +1,4 @@
-"""The dialog before a request is sent: it names its object and rests on the safe answer.
+"""The dialog before a request is sent: it names its object and focuses the safe answer.
 
 Enter alone never sends anything: the focus must first be moved to the other answer.
 """

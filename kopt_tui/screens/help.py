@@ -28,9 +28,9 @@ class HelpPane(Pane):
 
     def matching(self) -> list[keys.Key]:
         """Return the keys that match the typed text, those of this screen first."""
-        wanted = self.filter.casefold()
+        typed = self.filter.casefold()
         matching = [key for key in keys.KEYS
-                    if wanted in f"{keys.named(key.keys)} {key.label} {key.help}".casefold()]
+                    if typed in f"{keys.named(key.keys)} {key.label} {key.help}".casefold()]
         return sorted(matching, key=lambda key: not self._here(key))
 
     def _here(self, key: keys.Key) -> bool:

@@ -58,8 +58,8 @@ def _why_decided(snapshot: Snapshot, request: ControlRequest) -> str:
         if row.campaign == request.campaign and row.candidate == request.candidate:
             changed = (row.base_commit != request.expected_base
                        or row.verdict != request.expected_verdict)
-            return "it was measured again meanwhile: look at it once more" if changed else ""
-    return "it was decided meanwhile and no longer waits"
+            return "it was measured again: check the new verdict first" if changed else ""
+    return "it was decided by another request and no longer waits"
 
 
 def _why_ended(snapshot: Snapshot, request: ControlRequest) -> str:

@@ -72,10 +72,10 @@ class Builder:
         seq = newest[-1].seq if newest else 0
         rows = self._campaigns.at(seq)
         row = next((row for row in rows if row.id == focus.campaign), None)
-        asked = dict.fromkeys((focus.campaign, *focus.asked) if row else focus.asked)
+        campaigns = dict.fromkeys((focus.campaign, *focus.requested) if row else focus.requested)
         return Snapshot(
             seq=seq, at=self._clock(), campaigns=rows, waiting=self._campaigns.waiting,
-            controls=tuple(harmless(control) for campaign in asked
+            controls=tuple(harmless(control) for campaign in campaigns
                            for control in self._reader.controls(campaign)[-CONTROLS:]),
             view=self._view(row) if row else None,
             candidate=self._candidate_at(seq, row.id, focus.candidate)

@@ -104,7 +104,7 @@ class Feed(threading.Thread):
         return any(row.engine.word == "alive" for row in self.latest.campaigns)
 
     def _publish(self, snapshot: Snapshot) -> None:
-        same = snapshot.same_picture(self.latest) and self.latest.at > 0
+        same = snapshot.looks_like(self.latest) and self.latest.at > 0
         self.latest = snapshot
         if not same:
             self._posted_at = time.monotonic()

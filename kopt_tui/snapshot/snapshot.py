@@ -186,7 +186,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     report: str = ""
     problem: str = ""
 
-    def same_picture(self, other: Snapshot | None) -> bool:
+    def looks_like(self, other: Snapshot | None) -> bool:
         """Return whether a screen would draw both snapshots alike."""
         return other is not None and self == msgspec.structs.replace(
             other, seq=self.seq, at=self.at)
@@ -218,10 +218,10 @@ class DeviceSnapshot(msgspec.Struct, frozen=True):
 class Focus(msgspec.Struct, frozen=True):
     """What the screen in front needs besides the table of campaigns.
 
-    `asked` names the campaigns with a request of this session that is not yet answered.
+    `requested` names the campaigns with a request of this session that is not yet answered.
     """
 
     campaign: str = ""
     candidate: str = ""
-    asked: tuple[str, ...] = ()
+    requested: tuple[str, ...] = ()
     report: bool = False

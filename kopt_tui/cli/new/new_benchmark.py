@@ -62,7 +62,7 @@ class NewManifest:
     """A manifest with its parameters, and the config classes if the benchmark was run."""
 
     manifest: Manifest
-    known: Parameters
+    parameters: Parameters
     classes: ClassProposal | None
 
 
@@ -72,14 +72,14 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
     Raises InputError naming the flag for what could not be inferred.
     """
     values = parameter_list.from_flags(args)
-    known = draft_command.infer_parameters(project, values)
+    parameters = draft_command.infer_parameters(project, values)
     to = sys.stderr if args.json or prompt.interactive else sys.stdout
-    parameter_list.show(known, to)
-    known = _confirm(known, values, prompt, project)
+    parameter_list.show(parameters, to)
+    parameters = _confirm(parameters, values, prompt, project)
     classes: ClassProposal | None = None
-    if _may_run(args, known, prompt):
+    if _may_run(args, parameters, prompt):
         try:
-            known, classes = _with_run(known, values, prompt, project)
+            parameters, classes = _with_run(parameters, values, prompt, project)
         except KoptError as error:
             if not prompt.interactive:
                 raise
@@ -87,18 +87,19 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
                   "measures its baseline", file=to)
         else:
             _print_classes(classes, to)
-            known = _confirm(known, values, prompt, project, ran=known)
-    manifest = draft_command.make_manifest(known, os.path.relpath(project, path.resolve().parent))
+            parameters = _confirm(parameters, values, prompt, project, ran=parameters)
+    manifest = draft_command.make_manifest(
+        parameters, os.path.relpath(project, path.resolve().parent))
     if args.backends:
         names = tuple(name.strip() for name in args.backends.split(","))
         manifest = msgspec.structs.replace(manifest, pool=PoolSpec(backends=names))
-    return NewManifest(manifest=manifest, known=known, classes=classes)
+    return NewManifest(manifest=manifest, parameters=parameters, classes=classes)
 
 
 def print_result(args: argparse.Namespace, path: Path, new: NewManifest, warning: str) -> None:
     """Print what was written and what to do next."""
     if args.json:
-        print_json({**_as_json(path, new.known, new.classes), "warning": warning})
+        print_json({**_as_json(path, new.parameters, new.classes), "warning": warning})
         return
     if warning:
         print(f"kopt: {warning}", file=sys.stderr)
@@ -108,65 +109,65 @@ def print_result(args: argparse.Namespace, path: Path, new: NewManifest, warning
     print(f"next: kopt run {path}")
 
 
-def _confirm(known: Parameters, values: dict[str, str], prompt: Prompt, project: Path,
+def _confirm(parameters: Parameters, values: dict[str, str], prompt: Prompt, project: Path,
              ran: Parameters | None = None) -> Parameters:
     """Return the parameters after the person's changes.
 
     A change infers the other parameters again, except for those that a run has shown.
     """
     return parameter_list.confirm(
-        known, values, prompt,
+        parameters, values, prompt,
         lambda trial: draft_command.with_given(ran, trial) if ran else
         draft_command.infer_parameters(project, trial), draft_command.missing_parameter)
 
 
-def _may_run(args: argparse.Namespace, known: Parameters, prompt: Prompt) -> bool:
+def _may_run(args: argparse.Namespace, parameters: Parameters, prompt: Prompt) -> bool:
     if args.run is not None or not prompt.interactive:
         return bool(args.run)
-    command = clean(known["benchmark_command"].value)
+    command = clean(parameters["benchmark_command"].value)
     answer = prompt.line(f"run {command} once, in a copy, to find the config classes? [Y/n] ")
     return answer.casefold() in ("", "y", "yes")
 
 
-def _with_run(known: Parameters, values: dict[str, str], prompt: Prompt,
+def _with_run(parameters: Parameters, values: dict[str, str], prompt: Prompt,
               project: Path) -> tuple[Parameters, ClassProposal]:
     """Run the benchmark; return the parameters completed from its table, and its classes."""
     from engine.discovery.classes import sample_runs
     from harness.benchmark.spec.command_target import BenchmarkMode
 
-    if not known["benchmark_command"].value or not known["csv"].value:
-        name = "csv" if known["benchmark_command"].value else "benchmark_command"
+    if not parameters["benchmark_command"].value or not parameters["csv"].value:
+        name = "csv" if parameters["benchmark_command"].value else "benchmark_command"
         raise InputError(f"{name} could not be inferred",
                          fix=f"use {draft_command.REQUIRED[name]}")
     print("running the benchmark", file=sys.stderr)
-    mode = BenchmarkMode(
-        name="full", command=known["benchmark_command"].value, csv=known["csv"].value
-    )
+    mode = BenchmarkMode(name="full", command=parameters["benchmark_command"].value,
+                         csv=parameters["csv"].value)
     table = sample_runs.run_once(
-        project, mode, setup=known["setup_command"].value, build=known["build_command"].value,
-        device=known["device"].value or "auto",
+        project, mode, setup=parameters["setup_command"].value,
+        build=parameters["build_command"].value, device=parameters["device"].value or "auto",
         on_wait=lambda text: print(clean(text), file=sys.stderr))
-    known = draft_command.with_table(known, table, known["edit"].value)
+    parameters = draft_command.with_table(parameters, table, parameters["edit"].value)
     while True:
         try:
-            classes = _classes(known, table, project)
-            return draft_command.with_classes(known, classes), classes
+            classes = _classes(parameters, table, project)
+            return draft_command.with_classes(parameters, classes), classes
         except KoptError as error:
             if not prompt.interactive:
                 raise
             print(clean(str(error)), file=sys.stderr)
-            parameter_list.show(known, sys.stderr)
-            before, known = known, _confirm(known, values, prompt, project, ran=known)
-            if known == before:
+            parameter_list.show(parameters, sys.stderr)
+            before = parameters
+            parameters = _confirm(parameters, values, prompt, project, ran=parameters)
+            if parameters == before:
                 raise
 
 
-def _classes(known: Parameters, table: ResultTable, project: Path) -> ClassProposal:
+def _classes(parameters: Parameters, table: ResultTable, project: Path) -> ClassProposal:
     from engine.discovery.classes import proposal, quick_script
     from harness.benchmark.runs import result_table as tables
     from harness.benchmark.spec.metric_units import RowCost
 
-    target = command_target(draft_command.make_manifest(known, str(project)))
+    target = command_target(draft_command.make_manifest(parameters, str(project)))
     try:
         reading = tables.judge_table(table, target, RowCost(target), csv=target.csv)
     except tables.BenchmarkFault as fault:
@@ -178,8 +179,7 @@ def _classes(known: Parameters, table: ResultTable, project: Path) -> ClassPropo
     files = [path.relative_to(project).as_posix() for path in sources.project_files(project)]
     script = quick_script.benchmark_file(target.command, files)
     return proposal.propose_classes(
-        target, [reading], sources.read_source(project / script) if script else ""
-    )
+        target, [reading], sources.read_source(project / script) if script else "")
 
 
 def _print_classes(classes: ClassProposal, to: TextIO) -> None:
@@ -191,11 +191,11 @@ def _print_classes(classes: ClassProposal, to: TextIO) -> None:
     print("\n".join(clean(line) for line in lines), file=to)
 
 
-def _as_json(path: Path, known: Parameters,
+def _as_json(path: Path, parameters: Parameters,
              proposal: ClassProposal | None) -> dict[str, object]:
     classes: Sequence[dict[str, object]] = [
         {"name": entry.name, "rows": len(entry.rows), "share": entry.share, "core": entry.core}
         for entry in proposal.strata.classes] if proposal else []
     return {"manifest": str(path), "classes": classes,
             "why": proposal.strata.why if proposal else "",
-            "parameters": parameter_list.as_json(known)}
+            "parameters": parameter_list.as_json(parameters)}

@@ -18,10 +18,11 @@ FLAGS = {"benchmark": "benchmark_command", "csv": "csv", "check": "check", "metr
 WIDTH = 60
 """The most characters of a value in the list; the manifest has the whole value."""
 
+
 def from_flags(args: argparse.Namespace) -> dict[str, str]:
     """Return the parameters that flags set. Raises InputError."""
     parameters = {name: str(value) for flag, name in FLAGS.items()
-             if (value := getattr(args, flag)) is not None}
+                  if (value := getattr(args, flag)) is not None}
     for text in args.set:
         name, equals, value = text.partition("=")
         if not (name and equals):

@@ -124,7 +124,7 @@ async def test_candidate_decided_meanwhile_cannot_be_approved(workspace: Path) -
         writer = engine_writer(workspace)
         writer.set_candidate_state(CAMPAIGN, WAITING, "closed", reason="rejected elsewhere")
         writer.close()
-        await until(pilot, "decided meanwhile")
+        await until(pilot, "decided by another request")
         await pilot.press("right", "enter")
         await until(pilot, lambda: not isinstance(app.screen, ConfirmScreen))
         assert controls(workspace) == []

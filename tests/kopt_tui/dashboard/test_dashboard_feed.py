@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from msgspec.json import encode
 
-from engine.journal import lease
+from engine.journal import liveness
 from engine.journal.read import Reader
 from engine.journal.records import Lease, VerdictRow
 from engine.journal.write import Writer
@@ -220,6 +220,6 @@ def test_dead_engine_is_noticed_without_a_write(
     journal.close()
     listener = FeedListener(workspace, Focus())
     assert listener.next().campaigns[0].engine.word == "alive"
-    monkeypatch.setattr(lease, "STALE_S", 0.0)
+    monkeypatch.setattr(liveness, "STALE_S", 0.0)
     assert listener.next().campaigns[0].status == "lost"
     listener.close()
