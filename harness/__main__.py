@@ -122,8 +122,8 @@ def main() -> int:
     except (KoptError, OSError) as raised:
         fault = os_fault(raised) if isinstance(raised, OSError) else raised
         write_line(ErrorLine(what=fault.what, where=fault.where, fix=fault.fix,
-                      exit_code=fault.exit_code, of_device=isinstance(fault, DeviceFault),
-                      may_pass=isinstance(fault, IncumbentFault)))
+                             exit_code=fault.exit_code, of_device=isinstance(fault, DeviceFault),
+                             may_pass=isinstance(fault, IncumbentFault)))
         return fault.exit_code
     write_line(last_line)
     return 0

@@ -93,19 +93,19 @@ class _Dependencies:
     @cached_property
     def _known_modules(self) -> frozenset[str]:
         """Top-level modules that some Python file of the baseline imports."""
-        modules = set()
-        for path in self.changes.baseline.files:
-            if path.endswith(PYTHON_SUFFIXES) and (m := _module(self.changes.baseline, path)):
-                modules |= {name.partition(".")[0] for _, name in _imports(m)}
-        return frozenset(modules)
+        return frozenset(name.partition(".")[0] for module in self._baseline_modules()
+                         for _, name in _imports(module))
 
     @cached_property
     def _known_libraries(self) -> frozenset[str]:
-        libraries: set[str] = set()
+        return frozenset(name for module in self._baseline_modules()
+                         for _, name in _libraries(module))
+
+    def _baseline_modules(self) -> Iterator[Module]:
         for path in self.changes.baseline.files:
-            if path.endswith(PYTHON_SUFFIXES) and (m := _module(self.changes.baseline, path)):
-                libraries |= {name for _, name in _libraries(m)}
-        return frozenset(libraries)
+            if path.endswith(PYTHON_SUFFIXES) \
+                    and (module := _module(self.changes.baseline, path)):
+                yield module
 
     @cached_property
     def _known_headers(self) -> frozenset[str]:

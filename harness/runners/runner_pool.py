@@ -119,11 +119,11 @@ class RunnerPool:
                     peers.append(self.starter.start(kernel, lock, yields))
                 if refill:
                     self.prestart(kernel, refill)
-            for place, warmup in enumerate(self._contexts.claim(peers)):
-                peer, kernel = peers[place], kernels[place]
+            for index, warmup in enumerate(self._contexts.claim(peers)):
+                peer, kernel = peers[index], kernels[index]
                 if warmup is not None and has_failed(warmup):
                     self.end([peer])
-                    peer = peers[place] = self.starter.start(kernel, lock, yields)
+                    peer = peers[index] = self.starter.start(kernel, lock, yields)
                     warmup = None
                 if warmup is None and not self._in_process:
                     self.starter.wake(peer, kernel)
@@ -170,11 +170,11 @@ class RunnerPool:
         peer.ask("context", device=kernel.place.device)
 
     def wait_contexts(self) -> None:
-        """Wait until all contexts are made: nothing else may run while something is timed."""
+        """Wait until all contexts exist: nothing else may run during a measurement."""
         self._contexts.finish()
 
     def end_waiting(self) -> None:
-        """End all that waits while the card's lock is held, so that none uses the card later."""
+        """End all waiting runners under the card's lock, so that none uses the card later."""
         self._profiling.end()
         self._contexts.abandon(self._end_waiting_runners)
 
@@ -194,7 +194,7 @@ class RunnerPool:
         return self._profiling.profiles
 
     def wait_profiles(self) -> None:
-        """Wait for all profiles, or end them: nothing else may run while something is timed."""
+        """Wait for all profiles, or end them: nothing else may run during a measurement."""
         self._profiling.finish()
 
     def end(self, peers: Iterable[Peer]) -> None:

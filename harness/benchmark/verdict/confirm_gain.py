@@ -49,11 +49,6 @@ class Confirm(Protocol):
         ...
 
 
-def confirm_nothing(device: Device, runner: BenchmarkRunner, results: ModeResults) -> Confirmation:
-    """Return that the gain is unconfirmed, which a person has to weigh."""
-    return Confirmation()
-
-
 def unconfirmed_because(reason: str) -> Finding:
     """Return why a gain on a GPU is not confirmed; only a person may then keep it."""
     return replace(UNCONFIRMED, rule=KERNEL_TIME, detail=f"{UNCONFIRMED.detail}: {reason}")
