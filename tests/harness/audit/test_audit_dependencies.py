@@ -65,7 +65,7 @@ NEW: dict[str, tuple[str, Files, Files, str]] = {
     "bytes under a text's name": ("triton", {"table.txt": b"ab\0cd"}, {}, "table.txt"),
     "changed binary": ("triton", {"w.npz": b"QQ"}, {"w.npz": b"PK"}, "w.npz"),
     "unchecked bytecode": ("triton", {"__pycache__/kernel.cpython-312.pyc":
-                                      b"\xcb\r\r\n\1\0\0\0" + b"h" * 16}, {}, "stands in"),
+                                      b"\xcb\r\r\n\1\0\0\0" + b"h" * 16}, {}, "in place of"),
 }
 SAME: dict[str, tuple[str, Files, Files]] = {
     "nothing changed": ("triton", {}, {}),
