@@ -89,7 +89,7 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def tally(self) -> RoundCounts:
         return stop_rules.tally(self.rounds, kept={d.round for d in self.keeps},
-                                asked={d.round for d in self.decisions if d.kind == "ask"})
+                                awaiting={d.round for d in self.decisions if d.kind == "ask"})
 
     @property
     def keeps(self) -> tuple[DecisionRow, ...]:
@@ -124,7 +124,7 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
     def accepted(self, commit: str) -> bool:
         """Return whether a standing commit, or one that was kept on top of it, was accepted."""
         line = [d.commit for d in self.standing]
-        upwards = {found[:12] for found in line[line.index(commit):]} if commit in line else set()
+        upwards = {later[:12] for later in line[line.index(commit):]} if commit in line else set()
         return any(row.purpose == "headline" and row.candidate in upwards and row.correct
                    for row in self.verdicts.values())
 
@@ -157,7 +157,8 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
         """Return the last RECENT of the regressions in a row that the campaign ends with."""
         streak = self.tally.consecutive_regressions
         last = self.attempts[-min(streak, RECENT):] if streak else ()
-        return tuple(found for found in map(self.regression, last) if found is not None)
+        regressions = map(self.regression, last)
+        return tuple(regression for regression in regressions if regression is not None)
 
     def regression(self, round: Round) -> Regression | None:
         """Return the summary of a round that was a regression, None for any other round."""

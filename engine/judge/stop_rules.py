@@ -34,11 +34,11 @@ NOTHING = BudgetUsed()
 
 
 def tally(rounds: Sequence[Round], *, kept: Collection[int] = (),
-          asked: Collection[int] = ()) -> RoundCounts:
+          awaiting: Collection[int] = ()) -> RoundCounts:
     """Count the rounds; only a measured regression extends that streak, anything else ends it.
 
     A candidate of the rounds in `kept` was kept, perhaps by a person after the round. A gain of the
-    rounds in `asked` waits for a person, so these do not count as rounds without a gain.
+    rounds in `awaiting` waits for a person, so these do not count as rounds without a gain.
     """
     regressions = without_gain = attempts = 0
     for round in sorted(rounds, key=lambda round: round.n):
@@ -47,7 +47,7 @@ def tally(rounds: Sequence[Round], *, kept: Collection[int] = (),
         attempts += 1
         gain = round.outcome == "keep" or round.n in kept
         regressions = regressions + 1 if round.outcome == "regression" and not gain else 0
-        without_gain = 0 if gain or round.n in asked else without_gain + 1
+        without_gain = 0 if gain or round.n in awaiting else without_gain + 1
     return RoundCounts(rounds=attempts, consecutive_regressions=regressions,
                        without_gain=without_gain)
 

@@ -137,9 +137,9 @@ def learn(context: EngineContext) -> None:
     setup = context.setup
     file = path(setup.workspace, setup.manifest)
     past = history.read(context.reader, setup.id, setup.manifest.decision.score)
-    found = lessons.of(past, accepted=True)
+    campaign_lessons = lessons.of(past, accepted=True)
     try:
-        new = append(file, found, setup.manifest)
+        new = append(file, campaign_lessons, setup.manifest)
     except OSError as error:
         _warn(context, f"a tip was not written: {error.strerror or error}")
         return

@@ -178,11 +178,11 @@ def _rollback(view: JournalView, round: Round) -> Iterator[str]:
     if decision(view, round) != "ROLLED BACK":
         return
     yield from ("## Rollback analysis", "")
-    found = shown(view, round)
-    if found is None or found[0] is None:
+    judged = shown(view, round)
+    if judged is None or judged[0] is None:
         yield from (f"- {line(round.summary)}", "")
         return
-    row, verdict = found[0], found[1]
+    row, verdict = judged[0], judged[1]
     candidate = view.history.candidates.get(row.candidate)
     if candidate is not None:
         yield f"- expected: {line(candidate.hypothesis)}"

@@ -88,11 +88,11 @@ def copied(language: Language, text: str, copies: Sequence[Item], name_of: Mappi
     `needed` are the names that the kernel uses: requirements of other variants are left out.
     """
     parts: list[str] = []
-    found = knobs.find(text, language=language.knobs)
-    declared = {knob.name for knob in found}
+    declarations = knobs.find(text, language=language.knobs)
+    declared = {knob.name for knob in declarations}
     own = {name for item in copies for name in item.defines & declared}
     stems = {stem(name) for name in needed}
-    for requirement in knobs.requirements(text, found):
+    for requirement in knobs.requirements(text, declarations):
         of_other_variants = {name for name in requirement.names - needed if stem(name) in stems}
         if requirement.names & own and not of_other_variants:
             parts.append(language.comment(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from engine.split.languages.conditions import Point
 
 FAR = 2**31 - 1
-"""Stands for the open end of a range."""
+"""The open end of a range."""
 _VALUE = re.compile(r"(?P<column>[^\s=<>]+)=(?P<value>-?\d+)(?:\.0*)?")
 _RANGE = re.compile(r"(?:(?P<low>-?\d+)(?:\.0*)?<)?(?P<column>[^\s=<>]+)<=(?P<high>-?\d+)(?:\.0*)?")
 _ABOVE = re.compile(r"(?P<column>[^\s=<>]+)>(?P<low>-?\d+)(?:\.0*)?")

@@ -46,8 +46,8 @@ def test_approved_keep_resets_like_any_other() -> None:
 
 
 def test_waiting_gain_is_no_rollback() -> None:
-    assert tally(rounds("baseline", "tie", "tie"), asked={3}).without_gain == 0
-    assert tally(rounds("baseline", "tie", "tie"), asked={2}).without_gain == 1
+    assert tally(rounds("baseline", "tie", "tie"), awaiting={3}).without_gain == 0
+    assert tally(rounds("baseline", "tie", "tie"), awaiting={2}).without_gain == 1
 
 
 outcome_lists = st.lists(st.sampled_from(["keep", "tie", "regression", "failed", None]),
