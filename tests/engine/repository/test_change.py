@@ -52,7 +52,7 @@ def test_file_below_dropped_path_is_refused(repo: CampaignRepo) -> None:
     (tree / "weights.bin").unlink()
     (tree / "weights.bin").mkdir()
     (tree / "weights.bin" / "part.c").write_text("int part;\n")
-    with pytest.raises(InputError, match=r"does not stand without 'weights\.bin'"):
+    with pytest.raises(InputError, match=r"the change is incomplete without 'weights\.bin'"):
         repo.capture(tree, repo.base)
 
 

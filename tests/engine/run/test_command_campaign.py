@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from engine.campaign import setup as campaigns
+from engine.judge.recorded_values import verdict_of
 from harness.benchmark.verdict import whole_program
 from harness.formats import yaml_document
 from tests.support import benchmark_case, repos
@@ -53,7 +54,7 @@ def test_gain_is_kept_and_slower_wrong_or_forbidden_changes_are_not(tmp_path: Pa
     assert states["submitted: outside.patch"][1] == "README.md is named by no edit glob"
     with reading(setup) as reader:
         kinds = {d.candidate: d.kind for d in reader.decisions(setup.id)}
-        verdicts = [v.decode() for v in reader.verdicts(setup.id)]
+        verdicts = [verdict_of(row) for row in reader.verdicts(setup.id)]
     by_name = {c.hypothesis: kinds[c.id] for c in candidates(setup)}
     assert by_name["submitted: slower.patch"] == "regression"
     assert by_name["submitted: wrong.patch"] == "reject"

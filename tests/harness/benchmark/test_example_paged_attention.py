@@ -18,6 +18,7 @@ import pytest
 from engine.campaign import setup as campaign
 from engine.campaign.setup import Setup
 from engine.discovery.classes import quick_script
+from engine.judge.recorded_values import verdict_of
 from engine.manifest import benchmark_target, load
 from engine.split.languages.c_language import C
 from harness.benchmark.spec import check_rule
@@ -247,7 +248,7 @@ def went_as_promised(setup: Setup) -> None:
         rounds = [round.outcome for round in reader.rounds(setup.id)]
         [end_to_end] = reader.events_of(setup.id, "e2e")
         rows = [row for verdict in reader.verdicts(setup.id) if verdict.purpose == "verify"
-                for row in verdict.decode().rows]
+                for row in verdict_of(verdict).rows]
     assert ("repair", "planned-1") in made
     assert rounds[:2] == ["baseline", "keep"] and rounds[-2:] == ["regression"] * 2
     assert json.loads(end_to_end.payload)["message"].startswith("end to end ")

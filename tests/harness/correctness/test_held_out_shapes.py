@@ -26,7 +26,7 @@ SMALL_STACK = ("if (n > 8192) *(volatile int *)0 = 1;\n"
         "as the baseline is wrong"])
 def test_failure_counts_only_where_the_baseline_is_right(source: str, incumbent: str, detail: str,
                                                 tmp_path: Path) -> None:
-    verdict = judge(tmp_path, source, incumbent=incumbent, wanted=ONE_CLASS,
+    verdict = judge(tmp_path, source, incumbent=incumbent, task=ONE_CLASS,
                     plan=replace(QUICK, looks=(2,)))
     assert verdict.valid and verdict.correct, verdict
     details = [finding.detail for finding in verdict.audit if finding.rule == "over-fit"]

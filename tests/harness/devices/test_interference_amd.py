@@ -95,7 +95,7 @@ def test_earlier_process_is_reported_and_voids_nothing(card: Callable[..., None]
     assert str(os.getppid()) in details[interference.COMPANY]
     assert details["clocks"] == "up to 10 W"
     assert details[interference.STRANGER] == (
-        f"timed beside process {os.getppid()}, which no kopt started")
+        f"timed while process {os.getppid()} ran, which no kopt started")
 
 
 OTHER_KOPT = """\

@@ -199,7 +199,7 @@ HANGS = {
 def test_every_hang_is_a_clean_verdict(tmp_path: Path) -> None:
     with ThreadPoolExecutor(len(HANGS)) as side_by_side:
         verdicts = side_by_side.map(lambda name: judge(
-            tmp_path / name, HANGS[name][0], wanted=ONE_CLASS, wall_s=3.0), HANGS)
+            tmp_path / name, HANGS[name][0], task=ONE_CLASS, wall_s=3.0), HANGS)
     for verdict, (_, reason) in zip(verdicts, HANGS.values(), strict=True):
         assert not verdict.valid and verdict.latency_us is None
         assert verdict.rejected_reason == reason
@@ -217,7 +217,7 @@ def test_compiler_message_is_one_clean_line(tmp_path: Path) -> None:
     reason = judge(tmp_path, source).rejected_reason or ""
     assert reason.startswith("does not compile: twice.c:")
     assert reason.isprintable() and len(reason) < 400
-    missing = judge(tmp_path / "m", FAST, wanted=target(source="gone.c"))
+    missing = judge(tmp_path / "m", FAST, task=target(source="gone.c"))
     assert missing.rejected_reason == "does not compile: gone.c: No such file or directory"
 
 
@@ -227,7 +227,7 @@ def test_endless_include_is_a_compile_error(tmp_path: Path) -> None:
 
 
 def test_incumbents_fault_is_not_blamed_on_the_candidate(tmp_path: Path) -> None:
-    verdict = judge(tmp_path, FAST, incumbent="broken", wanted=ONE_CLASS)
+    verdict = judge(tmp_path, FAST, incumbent="broken", task=ONE_CLASS)
     assert (verdict.rejected_reason or "").startswith("the incumbent does not compile")
 
 
@@ -312,7 +312,7 @@ def test_background_load_does_not_slow_the_incumbent(tmp_path: Path) -> None:
                "#include <pthread.h>\nstatic int started; static void *burn(void *p) "
                "{ for (;;) ; return p; }")
     wanted = target(classes=ONE_CLASS.classes, build=("-O2", "-pthread"))
-    verdict = judge(tmp_path, source, wanted=wanted, plan=CAREFUL)
+    verdict = judge(tmp_path, source, task=wanted, plan=CAREFUL)
     assert not verdict.valid or verdict.rows[0].outcome != "faster"
 
 
@@ -387,7 +387,7 @@ def test_impossibly_fast_kernel_is_rejected(tmp_path: Path,
     slow_machine = Ceilings(device="cpu", gflops=1e6, levels=(Level(1e9, 0.01),),
                             copy_gb_per_s=0.01, source="by hand")
     monkeypatch.setattr(ceilings, "of_cpu", lambda name, scratch: slow_machine)
-    verdict = judge(tmp_path, FAST, wanted=ONE_CLASS, plan=SHORT)
+    verdict = judge(tmp_path, FAST, task=ONE_CLASS, plan=SHORT)
     assert (verdict.latency_us, verdict.speedup) == (None, None)
     assert [f.rule for f in verdict.audit] == ["physical-floor"]
 
@@ -409,7 +409,7 @@ BAD_REFERENCES = {
 def test_broken_reference_is_the_tasks_fault(name: str, tmp_path: Path) -> None:
     reference, message = BAD_REFERENCES[name]
     with pytest.raises(OracleError, match=message) as caught:
-        judge(tmp_path, FAST, reference=reference, wanted=ONE_CLASS)
+        judge(tmp_path, FAST, reference=reference, task=ONE_CLASS)
     assert caught.value.exit_code == 2
     assert caught.value.where == "reference.py:twice"
     assert "\n" not in str(caught.value)
@@ -425,7 +425,7 @@ def test_check_that_a_trivial_answer_passes_is_flagged(name: str, tmp_path: Path
     value = {"zeros": "0", "constant": "3", "copied input": "x[i]"}[name]
     verdict = judge(tmp_path, c(f"for (int64_t i = 0; i < n; i++) out[i] = {value};"),
                     incumbent=c(f"for (int64_t i = n; i-- > 0;) out[i] = {value};"),
-                    reference=WEAK[name], wanted=ONE_CLASS, plan=SHORT)
+                    reference=WEAK[name], task=ONE_CLASS, plan=SHORT)
     assert verdict.correct, verdict
     flags = [f for f in verdict.audit if f.rule == "weak-check"]
     assert len(flags) == 1 and flags[0].severity == "flag" and name in flags[0].detail
@@ -437,7 +437,7 @@ def test_integers_and_inout_arguments_are_checked(tmp_path: Path) -> None:
         Arg(name="out", dtype="int32", shape=("n",), role="inout", low=-5, high=5),
         Arg(name="n", dtype="int64", value="n")), classes=ONE_CLASS.classes, flops="n")
     source = c("for (int64_t i = 0; i < n; i++) out[i] += 2 * x[i];").replace("float", "int32_t")
-    verdict = judge(tmp_path, source, wanted=counted, incumbent=source.replace("2 * x[i]",
+    verdict = judge(tmp_path, source, task=counted, incumbent=source.replace("2 * x[i]",
                                                                                "x[i] + x[i]"),
                     reference="def twice(x, out):\n    return out + 2 * x\n", plan=SHORT)
     assert verdict.valid and verdict.correct, verdict

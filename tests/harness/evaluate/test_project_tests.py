@@ -17,7 +17,7 @@ SHORT = replace(QUICK, looks=(2,))
 
 
 def test_candidate_that_passes_the_tests_is_timed(tmp_path: Path) -> None:
-    verdict = judge(tmp_path, FAST, wanted=ONE_CLASS, plan=SHORT, test_command=(
+    verdict = judge(tmp_path, FAST, task=ONE_CLASS, plan=SHORT, test_command=(
         "sh -c 'grep -q twice twice.c && touch built && test -w $HOME'"))
     assert verdict.correct and verdict.latency_us, verdict
     assert not (tmp_path / "candidate" / "built").exists()
@@ -58,7 +58,7 @@ def test_hanging_test_is_a_failure(bench: Bench, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.skipif(bool(guard.confinement_problem()), reason=guard.confinement_problem())
 def test_tests_cannot_change_the_tree(tmp_path: Path) -> None:
     target_file = tmp_path / "candidate" / "twice.c"
-    verdict = judge(tmp_path, FAST, wanted=ONE_CLASS, plan=SHORT,
+    verdict = judge(tmp_path, FAST, task=ONE_CLASS, plan=SHORT,
                     test_command=f"sh -c 'echo bad > {target_file} || true'")
     assert verdict.valid, verdict
     assert target_file.read_text() == FAST

@@ -105,6 +105,7 @@ def test_failed_measurement_yields_no_evidence_and_is_not_repeated_at_once(
 
 def test_evaluation_on_a_card_for_one_process_reads_peaks_only_from_the_cache(
         tmp_path: Path, held: DeviceLock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SharingMode, "prohibited", False)
     monkeypatch.setattr(SharingMode, "one_process", True)
     trees = Trees(candidate="", incumbent="", reference="")
     settings = Settings(scratch=str(tmp_path))

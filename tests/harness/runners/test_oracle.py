@@ -168,7 +168,7 @@ def test_verdict_covers_all_distributions_and_each_class_three() -> None:
 
 def test_inputs_that_the_reference_cannot_handle_are_skipped_with_a_note(tmp_path: Path) -> None:
     reference = "import numpy as np\ndef twice(x):\n    return 2 * x / (x.max() != x.min())\n"
-    verdict = judge(tmp_path, FAST, reference=reference, wanted=replace(
+    verdict = judge(tmp_path, FAST, reference=reference, task=replace(
         c_target(), classes=c_target().classes[:1]), plan=replace(QUICK, looks=(2,)))
     assert verdict.correct, verdict
     assert [note for note in verdict.notes if "no constant inputs" in note], verdict.notes
@@ -205,14 +205,14 @@ def test_check_that_a_trivial_answer_passes_is_flagged(name: str, tmp_path: Path
         assert relative is not None and (relative > 0.9 if name == "zeros" else relative < 7e-6)
     ramp = "for (int64_t i = 0; i < n; i++) out[i] = i;"
     if name == "the answer to other inputs":
-        verdict = judge(tmp_path / "v", kernel(ramp), wanted=of, incumbent=kernel(ramp),
+        verdict = judge(tmp_path / "v", kernel(ramp), task=of, incumbent=kernel(ramp),
                         reference=reference)
         weak = [f.detail for f in verdict.audit if f.rule == "weak-check"]
         assert verdict.correct and len(weak) == 1 and "the answer to other inputs" in weak[0]
 
 
 def test_trivial_answer_that_passes_on_some_inputs_is_not_flagged(tmp_path: Path) -> None:
-    verdict = judge(tmp_path, FAST, wanted=c_target(classes=SMALL), incumbent=FAST + "int x;")
+    verdict = judge(tmp_path, FAST, task=c_target(classes=SMALL), incumbent=FAST + "int x;")
     assert verdict.correct  # its inputs include zero rows and equal values
     assert not any(f.rule == "weak-check" for f in verdict.audit), verdict.audit
 

@@ -115,7 +115,7 @@ def test_process_ends_with_its_terminal(terminal: Terminal) -> None:
     pid = terminal.pid
     os.close(terminal.fd)
     deadline = time.monotonic() + 30
-    while liveness._started(pid) is not None:
+    while liveness.process_start(pid) is not None:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     terminal.fd = os.open(os.devnull, os.O_RDONLY)
