@@ -25,6 +25,7 @@ from engine.manifest import load
 from engine.manifest.schema import Manifest
 from engine.markdown import stamp
 from harness.errors import KoptError
+from harness.formats.quantities import counted
 from harness.timing.plan import Score
 
 T = TypeVar("T")
@@ -70,6 +71,11 @@ class TipsRead(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     lessons: tuple[str, ...] = ()
     left_out: int = 0
+
+    @property
+    def summary(self) -> str:
+        more = f"; {self.left_out} older ones were left out" if self.left_out else ""
+        return f"{self.path}: {counted(len(self.lessons), 'lesson')}{more}"
 
 
 class ProgramNotRun(msgspec.Struct, frozen=True, kw_only=True):

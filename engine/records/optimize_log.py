@@ -47,10 +47,7 @@ def _tips(view: JournalView) -> Iterator[LogEntry]:
 
 def tips_read(tips: TipsRead) -> Iterator[str]:
     """Yield the section on the lessons of earlier campaigns."""
-    count = len(tips.lessons)
-    more = f"; {tips.left_out} older ones were left out" if tips.left_out else ""
-    yield from ("## Tips read before the baseline", "")
-    yield f"- {line(tips.path)}: {count or 'no'} lesson{'' if count == 1 else 's'}{more}"
+    yield from ("## Tips read before the baseline", "", f"- {line(tips.summary)}")
     yield from (f"- {line(lesson)}" for lesson in tips.lessons)
 
 

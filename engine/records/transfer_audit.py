@@ -10,7 +10,7 @@ import msgspec
 
 from engine.history.history import CampaignHistory
 from engine.judge.recorded_values import verdict_of
-from engine.markdown import line, table
+from engine.markdown import line
 from engine.records import measured
 from engine.records.transfer_check import TransferCheck, check
 from harness.formats import quantities
@@ -19,7 +19,7 @@ INFLATION = 0.01
 """A headline that exceeds the believed gain by more than this is inflated."""
 EXACT = 1e-9
 NOT_ATTRIBUTED = "not attributed"
-HEAD = ("round", "commit", "bucket", "benchmark gain", "estimated real gain", "decision")
+NOTHING_KEPT = "Nothing was kept: there is nothing to audit."
 
 
 class KeptRound(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,19 +87,33 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
                          if kept.check.audit and kept.check.bucket.startswith(bucket)
                          and kept not in self.overfit)
 
+    def items(self) -> Iterator[str]:
+        """Yield each kept round in words."""
+        for kept in self.kept:
+            own = kept.check
+            yield f"round {kept.round}, {kept.commit[:12]}: " \
+                f"{'; '.join([own.bucket, *own.cache_keys])}; benchmark gain " \
+                f"{quantities.gain(own.measured)}; estimated real gain " \
+                f"{quantities.gain(own.real)}: {own.derivation}; {own.decision}"
+
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """What the gains sum up to, by name."""
+        return [("S_real (kernels: K1-K4)", self._sum_text(self.s_real)),
+                ("W_real (caches of weights, bounded: W1)", self._sum_text(self.w_real)),
+                ("R_real (over-fitted to the benchmark: W2, W3)", quantities.gain(0.0)),
+                ("real-training equivalent (S_real and W_real)", self._sum_text(self.believed)),
+                ("headline, best against baseline", quantities.gain(self.headline)),
+                ("inflation gap", self.inflation_verdict())]
+
     def lines(self, heading: str) -> Iterator[str]:
         """Yield the audit's section under a heading."""
         yield from (heading, "")
         if not self.kept:
-            yield from ("Nothing was kept: there is nothing to audit.", "")
+            yield from (NOTHING_KEPT, "")
             return
-        yield from table(HEAD, map(_row, self.kept)).split("\n")
-        yield f"- S_real (kernels: K1-K4): {self._sum_text(self.s_real)}"
-        yield f"- W_real (caches of weights, bounded: W1): {self._sum_text(self.w_real)}"
-        yield "- R_real (over-fitted to the benchmark: W2, W3): 1.00x (+0.0%)"
-        yield f"- real-training equivalent (S_real and W_real): {self._sum_text(self.believed)}"
-        yield f"- headline, best against baseline: {quantities.gain(self.headline)}"
-        yield f"- inflation gap: {self.inflation_verdict()}"
+        yield from (f"- {line(item)}" for item in self.items())
+        yield from (f"- {name}: {text}" for name, text in self.facts)
         yield from (f"- {advice}" for advice in self.advice())
         yield ""
 
@@ -145,9 +159,3 @@ def of(past: CampaignHistory) -> Audit:
     value, low, high = (None if bound is None else math.log(bound)
                         for bound in (row.speedup, row.low, row.high))
     return Audit(kept=kept, headline=value, low=low, high=high)
-
-
-def _row(kept: KeptRound) -> tuple[str, ...]:
-    return (f"round {kept.round}", kept.commit[:12], kept.check.bucket,
-            quantities.gain(kept.check.measured), quantities.gain(kept.check.real),
-            line(kept.check.decision))

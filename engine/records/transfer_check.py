@@ -38,6 +38,10 @@ class TransferCheck(msgspec.Struct, frozen=True, kw_only=True):
         return self.audit.bucket if self.audit else "not audited"
 
     @property
+    def cache_keys(self) -> tuple[str, ...]:
+        return self.audit.cache_keys if self.audit else ()
+
+    @property
     def decision(self) -> str:
         """The audit's decision; a gain without an audit is accepted with an asterisk."""
         return self.audit.decision if self.audit else "ACCEPT-with-asterisk"
@@ -49,7 +53,7 @@ class TransferCheck(msgspec.Struct, frozen=True, kw_only=True):
             yield "cache key, id audit, hit rate: unknown, since the audit could not tell or " \
                   "the verdict ended before it"
         else:
-            yield f"cache key: {'; '.join(self.audit.cache_keys) or 'none'}"
+            yield f"cache key: {'; '.join(self.cache_keys) or 'none'}"
             yield f"id audit: {self.audit.id_audit or 'not made'}"
             yield f"hit rate: {_hits(self.audit)}"
         assumed = "; ".join(self.audit.skew) if self.audit else ""

@@ -19,8 +19,7 @@ from engine.journal.records import Round, VerdictRow
 from engine.journal.write import Writer
 from engine.judge.candidate import JudgedCandidate
 from engine.records import optimize_log, performance, results_tsv, round_summary, trend
-from engine.records.report.html_page import html
-from engine.records.report.markdown_report import markdown
+from engine.records.report.campaign_report import html, markdown
 from engine.task import Task
 from engine.workers.protocol import LOG
 from harness.errors import InputError

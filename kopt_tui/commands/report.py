@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 from engine.history import campaign_view
-from engine.records.report.html_page import html
-from engine.records.report.markdown_report import markdown
+from engine.records.report.campaign_report import html, markdown
 from harness.errors import EnvironmentFault
 from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
 from kopt_tui.cli.json_output import print_json

@@ -127,7 +127,7 @@ class Builder:
     def _report(self, row: CampaignRow) -> str:
         """Return the campaign's report; it reads everything, so it is written once a round."""
         from engine.history.campaign_view import read_with_manifest  # loads what no screen needs
-        from engine.records.report.markdown_report import markdown
+        from engine.records.report.campaign_report import markdown
 
         def write() -> str:
             campaign = self._reader.campaign(row.id)

@@ -1,4 +1,4 @@
 """The final report of a campaign, as Markdown or as one HTML file.
 
-Face: html_page, markdown_report.
+Face: campaign_report.
 """

@@ -49,7 +49,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Label(msgspec.Struct, frozen=True, kw_only=True):
-    """A text; `title` is shown when the mouse is over it."""
+    """A text or a sign; `title` is shown when the mouse is over it."""
 
     x: float
     y: float
@@ -77,9 +77,8 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     height: float
     width: float = WIDTH
     lines: Sequence[Line] = ()
-    texts: Sequence[Label] = ()
     path: str = ""
-    signs: Sequence[Label] = ()
+    texts: Sequence[Label] = ()
     bars: Sequence[Bar] = ()
     intervals: Sequence[Line] = ()
 
@@ -103,17 +102,19 @@ def progress(points: Sequence[ProgressPoint]) -> Chart | None:
                      for index, point in enumerate(points))
     levels = list(_levels(low, high))
     every = max(1, math.ceil(len(points) / 20))
+    signs = ", ".join(f"{sign} {word}" for word, sign in SIGNS.items() if word != "baseline")
     return Chart(
-        label="Best speedup against the baseline, by round", height=PROGRESS_HEIGHT, path=steps,
+        label="Best speedup against the baseline, by round. The line is the best; a sign is what "
+              f"its round tried: {signs}", height=PROGRESS_HEIGHT, path=steps,
         lines=[Line(LEFT, WIDTH - RIGHT, y(level), y(level),
                     "one" if math.isclose(level, 1.0) else "level") for level in levels],
         texts=[*(Label(x=LEFT - 6, y=y(level) + 4, words=f"{level:.3g}x", anchor="end")
                  for level in levels),
                *(Label(x=x(point.round), y=PROGRESS_HEIGHT - BOTTOM + 18, words=str(point.round),
-                       anchor="middle") for point in points[::every])],
-        signs=[Label(x=x(point.round), y=y(value) + 4, words=SIGNS.get(point.outcome, "·"),
-                     style=point.outcome, title=point.title)
-               for point, value in zip(points, tries, strict=True) if value is not None])
+                       anchor="middle") for point in points[::every]),
+               *(Label(x=x(point.round), y=y(value) + 4, words=SIGNS.get(point.outcome, "·"),
+                       anchor="middle", style=f"sign {point.outcome}", title=point.title)
+                 for point, value in zip(points, tries, strict=True) if value is not None)])
 
 
 def speedups(values: Sequence[SpeedupBar], label: str) -> Chart | None:

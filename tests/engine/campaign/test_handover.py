@@ -11,7 +11,7 @@ from engine.history.campaign_view import read_with_manifest
 from engine.journal.read import Reader
 from engine.journal.records import Campaign
 from engine.journal.write import Writer
-from engine.records.report.markdown_report import markdown
+from engine.records.report.campaign_report import markdown
 from kopt_tui.cli import event_stream
 from tests.support import repos
 from tests.support.command_line import NAME
@@ -27,7 +27,7 @@ def final_output(workspace: Path, capsys: pytest.CaptureFixture[str]) -> str:
     assert event_stream.print_summary(reader, NAME) == 0
     found = row(reader)
     report = markdown(read_with_manifest(reader, found))
-    assert f"`{handover.command(found)}` takes the result over" in report
+    assert f"- merge command: `{handover.command(found)}`" in report
     reader.close()
     return capsys.readouterr().out
 

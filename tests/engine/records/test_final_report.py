@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from engine.history.campaign_view import read_with_manifest
 from engine.journal.read import Reader
 from engine.records.report import charts
+from engine.records.report.campaign_report import html
 from engine.records.report.charts import Chart, ProgressPoint, SpeedupBar
-from engine.records.report.html_page import html
 from engine.records.report.page import POLICY, Headline, PageSection, PageTable, render
 from engine.records.writer import Records
 from harness.verdict import Row
@@ -83,7 +83,7 @@ def test_page_loads_nothing_and_runs_nothing(records: Records) -> None:
 
 @pytest.mark.parametrize("words", [
     "1.54x", "[1.49, 1.59]", "unroll by 4 (against b1)", "Progress", "Config classes", "6.500 us",
-    "Real-training applicability audit", "S_real, kernels", "W_real", "R_real", "inflation gap",
+    "Real-training applicability audit", "S_real (kernels", "W_real", "R_real", "inflation gap",
     "What limits it now", "move less", "What to try next", "7 decisions", "idea | 8",
     "tiles of 64 spill", "python serve.py", "1.10x", "5 consecutive measured regressions",
     "ACCEPT-as-real", "rmsnorm on cpu"])
@@ -94,7 +94,7 @@ def test_report_page_shows_results_and_next_steps(words: str, records: Records) 
 @pytest.mark.parametrize("words", [
     "**1.54x [1.49, 1.59]**", "## Real-training applicability audit", "- S_real (kernels: K1-K4)",
     "- inflation gap: +2.7%", "## What to try next\n\n1. A", "## End to end",
-    "- tiles of 64 spill", "## Stop summary"])
+    "1. tiles of 64 spill", "## Stop summary"])
 def test_markdown_report_shows_results_and_next_steps(words: str, records: Records) -> None:
     assert words in records.folder.report.read_text()
 
@@ -142,7 +142,7 @@ def test_any_text_is_rendered_as_text(text: str, other: str) -> None:
     def page(first: str, second: str) -> list[str]:
         chart = charts.speedups([SpeedupBar(name=first, value=1.5)], second)
         assert chart is not None
-        section = PageSection(heading=first, charts=[chart], paragraphs=[second], style="note",
+        section = PageSection(heading=first, chart=chart, paragraphs=[second], style="note",
                           tables=[PageTable(head=("commit",), rows=[(first,)], summary=second),
                                   PageTable(rows=[(second, first)])], items=[first, second])
         html = render(first, Headline(words=second), [section])
@@ -190,7 +190,7 @@ def test_bars_stay_within_their_frame(values: list[tuple[str, float]]) -> None:
 def _expect_within_frame(chart: Chart | None) -> ET.Element:
     """Parse a figure as XML and check that nothing lies outside its frame."""
     assert chart is not None
-    page = render("a chart", Headline(), [PageSection(charts=[chart])])
+    page = render("a chart", Headline(), [PageSection(chart=chart)])
     svg = ET.fromstring(page[page.index("<svg"):page.index("</svg>") + len("</svg>")])
     _, _, width, height = (float(part) for part in svg.attrib["viewBox"].split())
     for element in svg.iter():

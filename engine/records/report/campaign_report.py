@@ -1,0 +1,245 @@
+"""A campaign's report from its journal alone, as one HTML file or as Markdown."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from engine.campaign import handover
+from engine.history.campaign_view import JournalView
+from engine.history.history import CampaignHistory
+from engine.journal.records import Campaign, DecisionRow
+from engine.judge.recorded_values import verdict_of
+from engine.records import (
+    class_history,
+    final_report,
+    measured,
+    optimize_log,
+    performance,
+    round_summary,
+    stop_summary,
+    transfer_audit,
+)
+from engine.records.report import charts
+from engine.records.report.charts import ProgressPoint, SpeedupBar
+from engine.records.report.page import Headline, PageSection, PageTable, render
+from engine.records.transfer_audit import Audit
+from harness.formats import quantities
+from harness.formats.quantities import counted
+from harness.verdict import Row
+
+TRIED = ("round", "slot", "candidate", "decision", "speedup", "hypothesis", "reason")
+LIMITS = ("where", "limiter", "value", "advice")
+CLASSES = ("class", "outcome", "before", "after", "gain", "% of roofline")
+
+
+def html(view: JournalView) -> str:
+    """Return the report as one HTML document with charts."""
+    return _render(view)
+
+
+def markdown(view: JournalView) -> str:
+    """Return the report as Markdown."""
+    return _render(view, markdown=True)
+
+
+def _render(view: JournalView, *, markdown: bool = False) -> str:
+    past = view.history
+    sections = [
+        PageSection(tables=[PageTable(rows=_facts(view))]), _progress(view), _kept(view),
+        _waiting(past), _tried(past), *_classes(past),
+        _table("History by config class", class_history.HEAD, _history(past)),
+        *_end_to_end(view), *_not_run(view), *_audit(transfer_audit.of(past)),
+        _table("What limits it now", LIMITS, _limits(view)),
+        PageSection(heading="What to try next", items=final_report.ideas(view, past)),
+        *(PageSection(heading="Tips read before the baseline", paragraphs=[tips.summary],
+                      items=tips.lessons) for _, tips in view.tips[:1] if tips.lessons),
+        _stop(view)]
+    row = view.row
+    return render(f"{row.op} on {row.device or row.gpu}", _headline(row, past), sections,
+                  markdown=markdown)
+
+
+def _headline(row: Campaign, past: CampaignHistory) -> Headline:
+    if row.best_commit == row.base_commit:
+        return Headline(words="No gain was kept: the kernel is as it was.")
+    if row.speedup is None:
+        return Headline(words="What was kept is not accepted: its gain against the baseline is not "
+                              "measured.")
+    return Headline(gain=quantities.ratio(row.speedup), interval=quantities.speedup(
+        row.speedup, row.speedup_low, row.speedup_high,
+        measured.alpha(measured.of_headline(past))))
+
+
+def _facts(view: JournalView) -> list[tuple[str, str]]:
+    """Return what identifies a campaign, by name."""
+    row = view.row
+    return [
+        ("campaign", row.id), ("state", f"{row.state}: {row.outcome}".rstrip(": ")),
+        ("target", f"{row.op} in {row.lang or row.backend}"),
+        ("device", f"{row.device} {row.gpu}".strip()), ("from commit", row.base_commit[:12]),
+        ("to commit", row.best_commit[:12]),
+        *(("rolled back", stop_summary.rollback_reason(rollback))
+          for rollback in view.history.rollbacks),
+        ("rounds", str(len(view.history.rounds))),
+        ("candidates", str(len(view.history.candidates))),
+        ("time", f"{view.stamp(row.created_at)} to {view.stamp(view.ended_at)}, "
+                 f"{(view.ended_at - row.created_at) / 60:.0f} min")]
+
+
+def _progress(view: JournalView) -> PageSection:
+    points: list[ProgressPoint] = []
+    for round in view.history.rounds:
+        if round.ended_at is None:
+            continue
+        shown = round_summary.shown(view, round)
+        tried = shown[1].speedup if shown and shown[0] is not None else None
+        own = "" if tried is None else \
+            f", its best try {quantities.ratio(tried)} against the best before it"
+        points.append(ProgressPoint(
+            round=round.n, outcome=round.outcome or "", tried=tried,
+            best=round.best_speedup or (points[-1].best if points else 1.0),
+            title=f"round {round.n}: {round.outcome}{own}"))
+    return PageSection(heading="Progress", chart=charts.progress(points))
+
+
+def _kept(view: JournalView) -> PageSection:
+    items = [_keep(view, keep) for keep in view.history.keeps]
+    return PageSection(heading="What was kept, and why", items=items,
+                       paragraphs=[] if items else ["Nothing."])
+
+
+def _keep(view: JournalView, keep: DecisionRow) -> str:
+    row = view.history.verdicts.get(keep.verdict or 0)
+    call, gpu = ("", "") if row is None else \
+        measured.latencies(verdict_of(row), view.history.score)
+    time = f", call time {call}" if call else f", GPU time {gpu}" if gpu else ""
+    undone = "rolled back: " if keep.commit in view.history.undone else ""
+    return f"round {keep.round}, {keep.commit[:12]}: {measured.recorded_speedup(row) or 'kept'}" \
+        f"{time}: {undone}{performance.why(view, keep)} ({keep.reason}; decided by {keep.actor})"
+
+
+def _waiting(past: CampaignHistory) -> PageSection:
+    newest = {row.candidate: row for row in past.verdicts.values()}
+    return PageSection(heading="What waits for you", items=[
+        f"{own.id[:12]} {measured.recorded_speedup(newest.get(own.id))} {own.hypothesis} "
+        f"({own.reason}): kopt approve {own.id[:12]}"
+        for own in past.candidates.values() if own.state == "waiting"])
+
+
+def _tried(past: CampaignHistory) -> PageSection:
+    """Return every decision, oldest first."""
+    rows = []
+    for decision in past.decisions:
+        candidate = past.candidates.get(decision.candidate)
+        rows.append((
+            str(decision.round), candidate.slot if candidate else "", decision.candidate[:12],
+            decision.kind, measured.recorded_speedup(past.verdicts.get(decision.verdict or 0)),
+            candidate.hypothesis if candidate else "", decision.reason))
+    counts = Counter(decision.kind for decision in past.decisions).most_common()
+    return PageSection(
+        heading="What was tried",
+        paragraphs=[", ".join(f"{n} {kind}" for kind, n in counts) or "Nothing was judged."],
+        tables=[PageTable(head=TRIED, rows=rows, summary=counted(len(rows), "decision"))])
+
+
+def _history(past: CampaignHistory) -> list[tuple[str, ...]]:
+    """Return each class's baseline and its time after every keep."""
+    return [(str(own.round),
+             own.commit[:12] + (" (rolled back)" if own.commit in past.undone else ""),
+             *class_history.cells(own)) for own in class_history.by_class(past)]
+
+
+def _limits(view: JournalView) -> list[tuple[str, ...]]:
+    """Return the bottlenecks of the newest round that has some."""
+    rounds = [bottlenecks for _, bottlenecks in sorted(view.bottlenecks.items()) if bottlenecks]
+    return [(f"{bottleneck.kernel} {bottleneck.config_class}".strip(), bottleneck.limiter,
+             round_summary.value(bottleneck.metric, bottleneck.value), bottleneck.advice)
+            for bottleneck in (rounds[-1] if rounds else ())]
+
+
+def _classes(past: CampaignHistory) -> Iterator[PageSection]:
+    """Yield the classes of the best against the baseline; before that is measured, of the newest
+    keep against the best before it.
+    """
+    headline = measured.of_headline(past)
+    kept = [past.verdicts[keep.verdict] for keep in past.standing if keep.verdict in past.verdicts]
+    if headline is None and not kept:
+        return
+    verdict = verdict_of(headline or kept[-1])
+    against = "the baseline" if headline else "what was best before it"
+    level = f", intervals{quantities.alpha_level(verdict.alpha)}" if verdict.alpha else ""
+    label = f"Speedup of the best commit against {against}, by config class{level}"
+    bars = [SpeedupBar(name=row.config_class, value=math.exp(row.log_ratio), low=_exp(row.low),
+                       high=_exp(row.high)) for row in verdict.rows if row.log_ratio is not None]
+    if verdict.rows:
+        yield PageSection(heading="Config classes", paragraphs=[f"{label}."], style="note",
+                          chart=charts.speedups(bars, label), tables=[
+            PageTable(head=CLASSES, rows=[_class(row) for row in verdict.rows])])
+
+
+def _class(row: Row) -> tuple[str, ...]:
+    return (measured.class_name(row), row.outcome, quantities.latency_us(measured.before(row)),
+            quantities.latency_us(row.latency_us),
+            quantities.speedup_of_log(row.log_ratio, row.low, row.high),
+            measured.roofline_share(row))
+
+
+def _end_to_end(view: JournalView) -> Iterator[PageSection]:
+    for row in view.end_to_end[-1:]:
+        verdict = verdict_of(row)
+        yield PageSection(heading="End to end", tables=[
+            PageTable(rows=[
+                ("commit", row.candidate), ("command", view.commands.end_to_end),
+                ("result", optimize_log.end_to_end_result(verdict)),
+                *(("note", note) for note in verdict.notes)]),
+            PageTable(head=CLASSES, rows=[_class(row) for row in verdict.rows])])
+
+
+def _not_run(view: JournalView) -> Iterator[PageSection]:
+    if (record := view.program_not_run) is not None:
+        yield PageSection(heading="End to end", tables=[PageTable(rows=[
+            ("commit", record.commit), ("command", view.commands.end_to_end),
+            ("result", record.message)])])
+
+
+def _audit(audit: Audit) -> Iterator[PageSection]:
+    heading = "Real-training applicability audit"
+    if not audit.kept:
+        yield PageSection(heading=heading, paragraphs=[transfer_audit.NOTHING_KEPT])
+        return
+    sums = [("S_real, kernels", audit.s_real), ("W_real, caches of weights", audit.w_real),
+            ("believed in real training", audit.believed)] if audit.attributed else []
+    if audit.headline is not None:
+        sums.append(("headline, as measured", audit.headline))
+    chart = charts.speedups([SpeedupBar(name=name, value=math.exp(value)) for name, value in sums],
+                            "What of the headline carries over to real training or serving")
+    yield PageSection(heading=heading, chart=chart, items=list(audit.items()), tables=[
+        PageTable(rows=audit.facts)])
+    yield PageSection(style="warning", paragraphs=list(audit.advice()))
+
+
+def _stop(view: JournalView) -> PageSection:
+    row, rows = view.row, []
+    for at, stop in view.stops[-1:]:
+        past = view.history.until(at)
+        rows = [("stopped", view.stamp(at)), ("because", stop.outcome), ("best commit", past.best),
+                ("best", measured.metrics(past)),
+                ("spent", f"{stop.wall_s:.0f} s, {counted(stop.trials, 'trial')}"),
+                ("waiting for a person", str(stop.waiting))]
+    if row.state in ("finished", "stopped", "failed", "waiting") \
+            and row.best_commit != row.base_commit:
+        rows.append(("merge command", handover.command(row)))
+    rounds = f" of {row.rounds_max}" if row.rounds_max else ""
+    reason = f": {row.outcome}" if row.outcome else ""
+    return PageSection(heading="Stop summary", tables=[PageTable(rows=rows)], paragraphs=[
+        f"The campaign is {row.state} after round {row.round}{rounds}{reason}."])
+
+
+def _table(heading: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> PageSection:
+    return PageSection(heading=heading, tables=[PageTable(head=head, rows=rows)])
+
+
+def _exp(value: float | None) -> float | None:
+    return None if value is None else math.exp(value)
