@@ -263,7 +263,7 @@ def _limit(kernel: KernelResources, limiter: str, metric: str, value: float | No
 def _arch(name: str) -> Arch:
     arch = archs.find(name)
     if arch is None:
-        known = ", ".join(each.name for each in archs.ARCHS)
+        known = ", ".join(each.name for each in archs.all_archs())
         raise InputError(f"no architecture {name!r}", fix=f"one of {known}")
     return arch
 

@@ -1,16 +1,17 @@
 """Per-architecture limits of a kernel (registers, shared memory, warps), and its occupancy.
 
-NVIDIA: CUDA C++ programming guide 13.0, technical specifications per compute capability; thread
-block clusters: 8 blocks are portable, 16 where a kernel opts in (Hopper tuning guide). AMD: CDNA 2,
-3 and 4 instruction set guides; launch limits from the HIP programming guide. Multiprocessor
-counts are those of the largest product.
+The limits and their sources are in `architectures.toml`.
 """
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
-REGISTERS = 65536
+from harness.formats.json_codec import convert
+
 PARTITIONS = 4
 RESERVED_SHARED = 1024
 """Bytes that CUDA reserves for each resident block, from compute capability 8.0 on."""
@@ -29,7 +30,7 @@ class Arch:
     warps: int
     blocks: int
     multiprocessors: int
-    registers: int = REGISTERS
+    registers: int = 65536
     threads_per_block: int = 1024
     registers_per_thread: int = 255
     register_unit: int = 256
@@ -51,35 +52,18 @@ class Occupancy:
     limiter: str
 
 
-def _nvidia(number: int, shared_kib: int, warps: int, blocks: int, multiprocessors: int,
-            near_kib: int, cluster: int = 1) -> Arch:
-    return Arch(name=f"sm_{number}", backend="cuda", number=str(number), warp=32,
-                shared_per_block=(shared_kib - 1) << 10, shared=shared_kib << 10, warps=warps,
-                blocks=blocks, multiprocessors=multiprocessors, cluster=cluster,
-                near=near_kib << 10)
-
-
-def _amd(number: str, shared_kib: int, multiprocessors: int, near_kib: int) -> Arch:
-    return Arch(name=number, backend="hip", number=number, warp=64, shared=shared_kib << 10,
-                shared_per_block=shared_kib << 10, warps=32, blocks=16,
-                multiprocessors=multiprocessors, registers=4 * 512 * 64, registers_per_thread=512,
-                register_unit=8 * 64, near=near_kib << 10, grid=(2**31 - 1,) * 3,
-                threads_x=2**32 - 1)
-
-
-ARCHS: tuple[Arch, ...] = (
-    _nvidia(80, 164, 64, 32, 108, 192), _nvidia(86, 100, 48, 16, 84, 128),
-    _nvidia(89, 100, 48, 24, 142, 128), _nvidia(90, 228, 64, 32, 132, 256, 16),
-    _nvidia(100, 228, 64, 32, 148, 256, 16), _nvidia(120, 100, 48, 24, 188, 128, 8),
-    _amd("gfx90a", 64, 104, 16), _amd("gfx942", 64, 304, 32), _amd("gfx950", 160, 256, 32),
-)
+@cache
+def all_archs() -> tuple[Arch, ...]:
+    """Return all known architectures, from `architectures.toml`."""
+    tables = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    return convert(tables["arch"], tuple[Arch, ...], strict=True)
 
 
 def find(name: str) -> Arch | None:
     """Return an architecture by a name such as "sm_90" or "gfx942:sramecc+:xnack-"."""
     base = name.partition(":")[0]
     base = base.removesuffix("a") if name.startswith("sm_") else base
-    return next((arch for arch in ARCHS if arch.name == base), None)
+    return next((arch for arch in all_archs() if arch.name == base), None)
 
 
 def resident_warps(arch: Arch, registers: int) -> int:

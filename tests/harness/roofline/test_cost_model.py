@@ -23,7 +23,7 @@ from harness.verdict import TRUST, Verdict
 from tests.support import shared_zygotes
 from tests.support.paths import EXAMPLES
 
-CARDS = {card.name: card for card in datasheets.CARDS}
+CARDS = {card.name: card for card in datasheets.cards()}
 H200 = CARDS["h200"]
 
 
