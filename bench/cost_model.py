@@ -33,7 +33,7 @@ from harness.compile import triton_aot
 from harness.compile.triton_aot import KernelResources
 from harness.devices import datasheets
 from harness.formats.json_codec import to_builtins
-from harness.roofline import cost_model
+from harness.roofline import cost_model, predictor
 from harness.search.space import knobs
 from harness.target import Target
 from harness.trial_fields import Value
@@ -117,7 +117,7 @@ def predicted(point: Point, task: Target, resources: tuple[KernelResources, ...]
     card = datasheets.find_by_short_name("h200")
     assert card is not None
     if point.config_class == "all":
-        return cost_model.rank(task, {0: resources}, card, cold=point.cold)[0]
+        return predictor.predict_source(task, resources, card, cold=point.cold)
     one = task.config_class(point.config_class)
     if point.example == "fidelity":
         product = point.config_class in PRODUCTS

@@ -15,9 +15,9 @@ order is more reliable than a latency, and a measurement more than both.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Literal, TypeVar
+from typing import Literal
 
 from harness.compile import launch_limits
 from harness.compile.triton_aot import KernelResources
@@ -27,11 +27,8 @@ from harness.errors import InputError
 from harness.roofline import ceilings, cost_terms, roofline
 from harness.roofline.cost_terms import LaunchWork
 from harness.target import ConfigClass, Target
-from harness.timing import stats
 
 SHARPNESS = 3.0
-
-K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,17 +44,6 @@ class Prediction:
     floor_us: float
     roofline_us: float
     limiter: str
-    latency_kind: Literal["predicted"] = field(default="predicted", init=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RankedCandidate(Generic[K]):
-    """One candidate's predicted latency, the weighted geometric mean over classes, or why not."""
-
-    key: K
-    latency_us: float | None
-    predictions: tuple[Prediction, ...] = ()
-    reasons: tuple[str, ...] = ()
     latency_kind: Literal["predicted"] = field(default="predicted", init=False)
 
 
@@ -94,31 +80,6 @@ def predict(target: Target, config_class: ConfigClass, resources: Sequence[Kerne
                       latency_us=max(total, floor), limiter=max(parts, key=lambda n: parts[n]),
                       roofline_us=roofline.of_card(card, target, cold=cold).point(
                           target, config_class).us)
-
-
-def rank(target: Target, candidates: Mapping[K, Sequence[KernelResources]], card: CardModel, *,
-         cold: bool = True) -> tuple[RankedCandidate[K], ...]:
-    """Return candidates in order of their predicted latency, those that cannot be launched last.
-
-    A candidate whose resources lack a class has no latency and comes before those that cannot run.
-    """
-    ranked = [_ranked(key, target, resources, card, cold)
-              for key, resources in candidates.items()]
-    return tuple(sorted(ranked, key=lambda each: (
-        bool(each.reasons), math.inf if each.latency_us is None else each.latency_us)))
-
-
-def _ranked(key: K, target: Target, resources: Sequence[KernelResources], card: CardModel,
-            cold: bool) -> RankedCandidate[K]:
-    if reasons := launch_limits.of_all(resources):
-        return RankedCandidate(key=key, latency_us=None, reasons=reasons)
-    predictions = [predict(target, each, resources, card, cold=cold) for each in target.classes]
-    known = tuple(each for each in predictions if each is not None)
-    if len(known) < len(predictions):
-        return RankedCandidate(key=key, latency_us=None, predictions=known)
-    mean = stats.weighted_mean([math.log(each.latency_us) for each in known],
-                               [each.weight for each in target.classes])
-    return RankedCandidate(key=key, latency_us=math.exp(mean), predictions=known)
 
 
 def _launches(resources: Sequence[KernelResources]) -> Iterable[list[KernelResources]]:

@@ -105,17 +105,19 @@ def predict_tree(target: Target, tree: Path, card: CardModel, place: Place, *, c
 def predict_source(target: Target, resources: Sequence[KernelResources], card: CardModel, *,
                    cold: bool) -> SourcePrediction:
     """Return the prediction for compiled kernels, over all classes of the target."""
-    [ranked] = cost_model.rank(target, {"": resources}, card, cold=cold)
-    if ranked.latency_us is None:
-        return SourcePrediction(
-            card=card.name, reasons=ranked.reasons, evidence=compiler_evidence(resources),
-            error="" if ranked.reasons else NOT_LAUNCHED)
+    evidence = compiler_evidence(resources)
+    if reasons := launch_limits.of_all(resources):
+        return SourcePrediction(card=card.name, reasons=reasons, evidence=evidence)
+    predictions = [prediction for each in target.classes if (
+        prediction := cost_model.predict(target, each, resources, card, cold=cold)) is not None]
+    if len(predictions) < len(target.classes):
+        return SourcePrediction(card=card.name, error=NOT_LAUNCHED, evidence=evidence)
     weights = [each.weight for each in target.classes]
     return SourcePrediction(
-        card=card.name, latency_us=ranked.latency_us,
-        floor_us=_mean([each.floor_us for each in ranked.predictions], weights),
-        roofline_us=_mean([each.roofline_us for each in ranked.predictions], weights),
-        predictions=ranked.predictions, evidence=compiler_evidence(resources))
+        card=card.name, latency_us=_mean([each.latency_us for each in predictions], weights),
+        floor_us=_mean([each.floor_us for each in predictions], weights),
+        roofline_us=_mean([each.roofline_us for each in predictions], weights),
+        predictions=tuple(predictions), evidence=evidence)
 
 
 def _mean(times_us: Sequence[float], weights: Sequence[float]) -> float | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ from harness.devices import datasheets
 from harness.devices.datasheets import CardModel
 from harness.errors import InputError
 from harness.roofline import ceilings, cost_model
-from harness.roofline.cost_model import Prediction, predict, rank
+from harness.roofline.cost_model import Prediction, predict
+from harness.roofline.predictor import predict_source
 from harness.target import Arg, ConfigClass, Target, load
 from harness.trial_fields import LatencyKind
 from harness.verdict import TRUST, Verdict
@@ -124,17 +124,18 @@ def test_best_autotune_config_counts_and_launches_add_up() -> None:
     assert twice is not None and both.latency_us < twice.latency_us < both.latency_us + 2.5
 
 
-def test_unlaunchable_candidate_has_no_prediction_and_is_ranked_last() -> None:
+def test_unlaunchable_candidate_has_no_prediction() -> None:
     target = task(1 << 26)
     big = resources(shared_bytes=393_216)
     assert predict(target, target.classes[0], [big], H200) is None
     assert predict(target, target.classes[0], [], H200) is None
-    predicted = rank(target, {"big": [big], "spills": [resources(spills=999)], "none": [],
-                              "good": [resources()]}, H200)
-    assert [prediction.key for prediction in predicted] == ["good", "spills", "none", "big"]
-    assert predicted[-1].latency_us is None and "393216" in predicted[-1].reasons[0]
-    assert all(a.latency_us <= b.latency_us for a, b in pairwise(predicted[:2])
-               if a.latency_us and b.latency_us)
+    refused = predict_source(target, [big], H200, cold=True)
+    assert refused.latency_us is None and "393216" in refused.reasons[0]
+    unknown = predict_source(target, [], H200, cold=True)
+    assert unknown.latency_us is None and unknown.error and not unknown.reasons
+    spills, good = (predict_source(target, [resources(spills=count)], H200, cold=True).latency_us
+                    for count in (999, 0))
+    assert spills is not None and good is not None and good < spills
     with pytest.raises(InputError, match="sm_90"):
         predict(target, target.classes[0], [resources()], CARDS["mi300x"])
 
@@ -173,7 +174,7 @@ def test_example_is_predicted_for_absent_cards(tmp_path: Path) -> None:
         mine = [prediction for prediction in predicted if prediction.arch == card.arch]
         assert all(sum(part.loop and part.load_bytes > 0 for part in prediction.sections) == 3
                    for prediction in mine if prediction.arch.startswith("sm"))
-        [best] = rank(target, {0: mine}, card)
+        best = predict_source(target, mine, card, cold=True)
         assert len(best.predictions) == 5 and best.latency_us is not None
         times[card.name] = best.latency_us
     assert times["l4"] > 2 * times["h200"] and times["mi300x"] < times["l4"]
