@@ -75,7 +75,8 @@ def compiled(example: str, config_class: str, config: dict[str, Value], folder: 
     tree.mkdir()
     (tree / "kernel.py").write_text(source_of(example, config))
     task = machine.only(target.load(EXAMPLES / example / "task.yaml"), config_class)
-    return triton_aot.inspect(task, tree, ARCHS, folder / "scratch")
+    return tuple(kernel for arch in ARCHS for kernel in
+                 triton_aot.inspect(task, tree, arch, folder / "scratch").resources)
 
 
 def left_behind(folder: Path, kernel: str, ending: str) -> Path:

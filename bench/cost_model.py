@@ -110,7 +110,7 @@ def compiled(example: str, config: Config) -> tuple[Target, tuple[KernelResource
             (tree / "kernel.py").write_text(source_of(example, config))
             (tree / "task.yaml").write_text(of_then(example, "task.yaml"))
             task = target.load(tree / "task.yaml")
-        return task, triton_aot.inspect(task, tree, "sm_90", Path(made) / "scratch")
+        return task, triton_aot.inspect(task, tree, "sm_90", Path(made) / "scratch").resources
 
 
 def predicted(point: Point, task: Target, resources: tuple[KernelResources, ...]) -> Any:

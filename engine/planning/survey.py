@@ -95,13 +95,13 @@ def _compiled(setup: Setup, target: Target, context: EngineContext, tree: Path,
     """Return the limits from compiling the best ahead of time; none if the compiler fails."""
     arch = triton_aot.DEFAULT_ARCH if setup.device.kind == "cpu" else setup.device.arch
     try:
-        resources = triton_aot.inspect(target, tree, arch or triton_aot.DEFAULT_ARCH,
-                                setup.folder.scratch("aot"), python=setup.manifest.python,
-                                env=setup.manifest.env)
+        inspection = triton_aot.inspect(target, tree, arch or triton_aot.DEFAULT_ARCH,
+                                        setup.folder.scratch("aot"), python=setup.manifest.python,
+                                        env=setup.manifest.env)
     except KoptError as error:
         context.writer.event(setup.id, "warning", "aot", message=str(error))
         return ()
-    return triton_aot.bottlenecks_of(resources, rows)
+    return triton_aot.bottlenecks_of(inspection.resources, rows)
 
 
 def verdict_of_best(context: EngineContext) -> Verdict | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from harness.compile import triton_aot
 from harness.compile.triton_aot import KernelResources
 from harness.devices import architectures as archs
 from harness.devices.architectures import Arch
@@ -21,34 +22,25 @@ def reasons(arch: Arch, kernel: KernelResources) -> tuple[str, ...]:
     """Return why a card of this architecture cannot launch the kernel, empty when it can."""
     if kernel.error:
         return (f"does not compile for {arch.name}: {kernel.error}",)
-    return (*_threads(arch, kernel), *_shared(arch, kernel), *_registers(arch, kernel),
-            *_grid(arch, kernel), *_cluster(arch, kernel))
+    return (*_block(arch, kernel), *_grid(arch, kernel))
 
 
-def _threads(arch: Arch, kernel: KernelResources) -> Iterable[str]:
-    if kernel.threads > arch.threads_per_block:
-        yield (f"{kernel.threads} threads a block, {arch.name} allows {arch.threads_per_block}: "
-               "fewer warps")
-    elif kernel.threads < 1 or kernel.threads % arch.warp:
-        yield f"{kernel.threads} threads a block are not a multiple of the warp size {arch.warp}"
-
-
-def _shared(arch: Arch, kernel: KernelResources) -> Iterable[str]:
+def _block(arch: Arch, kernel: KernelResources) -> Iterable[str]:
+    threads, registers = kernel.threads, kernel.registers
+    if threads > arch.threads_per_block:
+        yield f"{threads} threads a block, {arch.name} allows {arch.threads_per_block}: fewer warps"
+    elif threads < 1 or threads % arch.warp:
+        yield f"{threads} threads a block are not a multiple of the warp size {arch.warp}"
     if kernel.shared_bytes > arch.shared_per_block:
         yield (f"needs {kernel.shared_bytes} bytes of shared memory a block, {arch.name} gives at "
                f"most {arch.shared_per_block}: smaller tiles or fewer stages")
-
-
-def _registers(arch: Arch, kernel: KernelResources) -> Iterable[str]:
-    if kernel.registers is None:
+    if registers is None:
         return
-    if kernel.registers > arch.registers_per_thread:
-        yield (f"{kernel.registers} registers a thread, {arch.name} has "
-               f"{arch.registers_per_thread}")
-        return
-    warps, fit = -(-kernel.threads // arch.warp), archs.resident_warps(arch, kernel.registers)
-    if warps > fit:
-        yield (f"{kernel.registers} registers for each of {kernel.threads} threads: {arch.name}'s "
+    warps, fit = -(-threads // arch.warp), archs.resident_warps(arch, registers)
+    if registers > arch.registers_per_thread:
+        yield f"{registers} registers a thread, {arch.name} has {arch.registers_per_thread}"
+    elif warps > fit:
+        yield (f"{registers} registers for each of {threads} threads: {arch.name}'s "
                f"register file holds {fit} such warps, the block has {warps}")
 
 
@@ -62,9 +54,6 @@ def _grid(arch: Arch, kernel: KernelResources) -> Iterable[str]:
     if kernel.grid and along_x is not None and kernel.grid[0] * kernel.threads > along_x:
         yield (f"a grid of {kernel.grid[0]} blocks of {kernel.threads} threads along x, "
                f"{arch.name} allows {along_x} threads")
-
-
-def _cluster(arch: Arch, kernel: KernelResources) -> Iterable[str]:
     if kernel.blocks_per_cluster > arch.cluster:
         yield (f"clusters of {kernel.blocks_per_cluster} blocks, {arch.name} allows "
                + (f"{arch.cluster}" if arch.cluster > 1 else "none"))
@@ -77,11 +66,8 @@ def of_all(resources: Sequence[KernelResources]) -> tuple[str, ...]:
     is a reason. A config that does not compile here, was not tried, or whose failure the host
     function catches is not. Each reason names the kernel and its classes.
     """
-    groups: dict[tuple[str, str, str], list[KernelResources]] = {}
-    for each in resources:
-        groups.setdefault((each.arch, each.kernel, each.config_class), []).append(each)
     classes_of: dict[str, list[str]] = {}
-    for (name, kernel, config_class), group in groups.items():
+    for (name, kernel, config_class), group in triton_aot.by_kernel(resources).items():
         arch = archs.find(name)
         if arch is None or any(each.error or each.caught or each.configs_left for each in group):
             continue

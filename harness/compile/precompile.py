@@ -20,7 +20,6 @@ import hashlib
 import os
 import shutil
 import threading
-import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -53,7 +52,6 @@ class CompileResult:
     resources: tuple[KernelResources, ...] = ()
     reasons: tuple[str, ...] = ()
     error: str = ""
-    wall_s: float = 0.0
 
 
 class Precompiler:
@@ -145,7 +143,6 @@ class Precompiler:
         return self.scratch / key
 
     def _compile(self, key: str, source: str) -> CompileResult:
-        began = time.monotonic()
         if self._cancel.is_set():
             raise Cancelled("stopped")
         tree = self._folder(key) / "tree"
@@ -153,7 +150,7 @@ class Precompiler:
             shutil.copytree(self.tree, tree, symlinks=True, dirs_exist_ok=True,
                             ignore=shutil.ignore_patterns(".git"))
             (tree / self.target.source).write_bytes(source.encode(errors="surrogatepass"))
-            inspection = triton_aot.run_inspection(
+            inspection = triton_aot.inspect(
                 self.target, tree, self.arch, self._folder(key), python=self._python,
                 env=self._env, cached=True, nice=NICE, limits=self._limits, yields=self._yields,
                 zygote=self._zygote, cancel=self._cancel)
@@ -161,12 +158,11 @@ class Precompiler:
         except Cancelled:
             raise
         except (KoptError, OSError) as error:
-            return CompileResult(error=str(error), wall_s=time.monotonic() - began)
+            return CompileResult(error=str(error))
         finally:
             file_copy.remove(tree)
         return CompileResult(resources=inspection.resources,
-                             reasons=launch_limits.of_all(inspection.resources),
-                     wall_s=time.monotonic() - began)
+                             reasons=launch_limits.of_all(inspection.resources))
 
     def _build(self, signatures: tuple[tuple[str, ...], ...]) -> None:
         """Build the modules that launches with these argument types need, once each."""

@@ -23,6 +23,8 @@ from harness.verdict import Row
 
 AOT_LIMITS = Limits(wall_s=240.0, output_bytes=4 << 20, memory_bytes=8 << 30)
 DEFAULT_ARCH = "sm_90"
+MAX_CONFIGS = 64
+"""The most configs of an autotuned kernel that are compiled."""
 NARROW = 16
 """Bytes of the widest load of a thread."""
 NEAR_ROOFLINE = 90.0
@@ -109,42 +111,30 @@ class Inspection:
     signatures: tuple[tuple[str, ...], ...] = ()
 
 
-def inspect(target: Target, tree: Path, arch: str | Sequence[str], scratch: Path, *,
+def inspect(target: Target, tree: Path, arch: str, scratch: Path, *,
             python: str | None = None, env: Mapping[str, str] | None = None,
-            max_configs: int = 64, yields: Turnstile | None = None,
-            cancel: threading.Event | None = None) -> tuple[KernelResources, ...]:
-    """Compile every Triton kernel that the target launches, for each config class and architecture.
-
-    Compiles at most `max_configs` configs of an autotuned kernel. Raises InputError for an unknown
-    architecture, BuildError for a source that is not Python, and AotError when no class compiles.
-    """
-    return run_inspection(target, tree, arch, scratch, python=python, env=env,
-                          max_configs=max_configs, yields=yields, cancel=cancel).resources
-
-
-def run_inspection(target: Target, tree: Path, arch: str | Sequence[str], scratch: Path, *,
-                   python: str | None = None, env: Mapping[str, str] | None = None,
-                   max_configs: int = 64, cached: bool = False,
-                   nice: int = 0, limits: Limits = AOT_LIMITS, yields: Turnstile | None = None,
-                   zygote: Zygote | None = None,
-                   cancel: threading.Event | None = None) -> Inspection:
-    """Compile as `inspect` does, also returning argument types.
+            cached: bool = False, nice: int = 0, limits: Limits = AOT_LIMITS,
+            yields: Turnstile | None = None, zygote: Zygote | None = None,
+            cancel: threading.Event | None = None) -> Inspection:
+    """Compile every Triton kernel that the target launches, for each config class.
 
     Everything compiled is written to the cache of the scratch folder, `cache_in`; `cached` also
     reads it. A cached kernel comes without the assembler's report: its spills may be unknown.
+    Raises InputError for an unknown architecture, BuildError for a source that is not Python, and
+    AotError when no class compiles.
     """
-    targets = [_arch(name) for name in ([arch] if isinstance(arch, str) else arch)]
     place = Place(device="cpu", scratch=str(scratch), python=python, env=dict(env or {}))
+    compiled_for = _arch(arch)
     side = kernels.make(target, tree, "aot", place)
     side.home.mkdir(parents=True, exist_ok=True)
     resources: list[KernelResources] = []
-    signatures: list[tuple[str, ...]] = []
+    signatures: tuple[tuple[str, ...], ...] = ()
     failure = ""
     with peer(place, side.home, limits=limits, cached=cached, yields=yields, zygote=zygote,
               cancel=cancel) as compiler:
         try:
-            compiler.ask("load", **{**side.job(), "archs": targets, "max_configs": max_configs,
-                                    "nice": nice})
+            compiler.ask("load", **{**side.job(), "arch": compiled_for, "nice": nice,
+                                    "max_configs": MAX_CONFIGS})
             for config_class in target.classes:
                 try:
                     answer = compiler.ask("inspect", tensors=target.tensors(config_class))
@@ -152,14 +142,14 @@ def run_inspection(target: Target, tree: Path, arch: str | Sequence[str], scratc
                     failure = failure or f"class {config_class.name}: {error.what}"
                     continue
                 resources += [_resources(raw, config_class.name) for raw in answer["kernels"]]
-                signatures = list(convert(answer["signatures"], tuple[tuple[str, ...], ...]))
+                signatures = convert(answer["signatures"], tuple[tuple[str, ...], ...])
         except (PeerError, PeerDied) as error:
             failure = failure or error.what
         except (ConvertError, KeyError, TypeError) as error:
             failure = failure or f"the compiler process sent an invalid answer: {error}"
     if not resources:
         raise AotError(failure or "the target launches no Triton kernel", where=target.source)
-    return Inspection(resources=tuple(resources), signatures=tuple(signatures))
+    return Inspection(resources=tuple(resources), signatures=signatures)
 
 
 def cache_in(scratch: Path) -> Path:
@@ -180,6 +170,15 @@ def peer(place: Place, home: Path, *, limits: Limits = AOT_LIMITS, cached: bool 
                 confine=Confine(writable=(str(home),), cards=False))
 
 
+def by_kernel(resources: Sequence[KernelResources],
+              ) -> dict[tuple[str, str, str], list[KernelResources]]:
+    """Return the resources by architecture, kernel and class: the configs of one kernel."""
+    groups: dict[tuple[str, str, str], list[KernelResources]] = {}
+    for each in resources:
+        groups.setdefault((each.arch, each.kernel, each.config_class), []).append(each)
+    return groups
+
+
 def bottlenecks_of(resources: Sequence[KernelResources], rows: Sequence[Row] = (),
                    ) -> tuple[KernelLimit, ...]:
     """Return the limits of the kernels, the most important first.
@@ -189,11 +188,8 @@ def bottlenecks_of(resources: Sequence[KernelResources], rows: Sequence[Row] = (
     """
     reached = {row.config_class: row.pct_of_roofline for row in rows
                if row.pct_of_roofline is not None}
-    groups: dict[tuple[str, str, str], list[KernelResources]] = {}
-    for each in resources:
-        groups.setdefault((each.config_class, each.kernel, each.arch), []).append(each)
     limits: list[tuple[int, float, KernelLimit]] = []
-    for (config_class, _, _), group in groups.items():
+    for (_, _, config_class), group in by_kernel(resources).items():
         far = reached.get(config_class, 0.0)
         if far < NEAR_ROOFLINE:
             limits += [(rank, far, limit) for rank, limit in _of_group(group)]

@@ -94,7 +94,7 @@ def predict_tree(target: Target, tree: Path, card: CardModel, place: Place, *, c
     try:
         resources = triton_aot.inspect(
             target, tree, card.arch, Path(place.scratch) / "predict", python=place.python,
-            env=place.env, yields=yields, cancel=cancel)
+            env=place.env, yields=yields, cancel=cancel).resources
     except Cancelled:
         raise
     except (KoptError, OSError) as error:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import atexit
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from harness.compile import kernel, triton_aot
 from harness.compile.kernel import Place
-from harness.compile.triton_aot import KernelResources
+from harness.compile.triton_aot import Inspection, KernelResources
 from harness.devices import inventory
 from harness.isolation.zygote_client import Zygote, ZygoteKind
+from harness.target import Target
+
+_inspect = triton_aot.inspect  # tests replace it
 
 
 def zygote(language: str, device: str = "cpu",
@@ -35,9 +39,16 @@ def for_place(place: Place, language: str) -> Zygote | None:
     return None if kind is None else _kept(kind)
 
 
-def inspect(*given: Any, **fields: Any) -> tuple[KernelResources, ...]:
-    """Do what `aot.inspect` does, in a process that is forked."""
-    return triton_aot.run_inspection(*given, **fields, zygote=compiler()).resources
+def inspect(*given: Any, **fields: Any) -> Inspection:
+    """Do what `triton_aot.inspect` does, in a process that is forked."""
+    return _inspect(*given, **{"zygote": compiler()} | fields)
+
+
+def resources(target: Target, tree: Path, archs: Iterable[str], scratch: Path,
+              ) -> tuple[KernelResources, ...]:
+    """Return the resources of a target's kernels on several architectures."""
+    return tuple(kernel for arch in archs
+                 for kernel in inspect(target, tree, arch, scratch).resources)
 
 
 def _kept(kind: ZygoteKind) -> Zygote:

@@ -24,22 +24,21 @@ from .stubs import Signature, signature_of, stubs
 
 
 class Compiler:
-    """Replaces the GPU driver: describes the architecture, launches nothing."""
+    """Replaces the GPU driver: describes one device of an architecture, launches nothing."""
 
-    def __init__(self, archs: list[dict[str, Any]]) -> None:
+    def __init__(self, arch: dict[str, Any]) -> None:
         from triton.backends.compiler import GPUTarget
 
-        self.archs = archs
-        self.targets = [GPUTarget(a["backend"], int(a["number"]) if a["backend"] == "cuda"
-                                  else a["number"], a["warp"]) for a in archs]
-        self.current = 0
+        self.arch = arch
+        self.target = GPUTarget(arch["backend"], int(arch["number"]) if arch["backend"] == "cuda"
+                                else arch["number"], arch["warp"])
         self.utils = SimpleNamespace(get_device_properties=self.properties)
 
     def get_current_target(self) -> Any:
-        return self.targets[self.current]
+        return self.target
 
     def get_current_device(self) -> int:
-        return self.current
+        return 0
 
     def get_current_stream(self, device: int = 0) -> int:
         return 0
@@ -53,10 +52,8 @@ class Compiler:
         return torch.device("cpu")
 
     def properties(self, device: int = 0) -> dict[str, int]:
-        arch = self.archs[self.current]
-        return {"max_shared_mem": arch["shared_per_block"], "warpSize": arch["warp"],
-                "multiprocessor_count": arch["multiprocessors"],
-                "max_num_regs": 65536}
+        return {"max_shared_mem": self.arch["shared_per_block"], "warpSize": self.arch["warp"],
+                "multiprocessor_count": self.arch["multiprocessors"], "max_num_regs": 65536}
 
 
 class Inspector:
@@ -67,42 +64,39 @@ class Inspector:
 
         from ..run.load_python import import_file
 
-        self.compiler = Compiler(job["archs"])
+        self.arch = job["arch"]
         self.max_configs = job["max_configs"]
         self.records: list[dict[str, Any]] = []
-        self.known: dict[tuple[int, int], dict[str, Any]] = {}
+        self.known: dict[int, dict[str, Any]] = {}
         self.signatures: list[Signature] = []
         self.kept: list[Any] = []  # compiled kernels; alive, so that their ids stay unique
         self.config = ""
         self.unlaunchable = errors.OutOfResources  # Triton raises it when a launch fails
-        driver.set_active(self.compiler)
+        driver.set_active(Compiler(self.arch))
         self._plain = jit.JITFunction.run
         jit.JITFunction.run = lambda kernel, *a, **k: self._compile(kernel, a, k)
         autotuner.Autotuner.run = lambda tuner, *a, **k: self._tune(tuner, a, k)
         cuda: Any = torch.cuda
         cuda.get_device_properties = lambda *_: SimpleNamespace(
-            multi_processor_count=self.compiler.properties()["multiprocessor_count"],
-            shared_memory_per_block_optin=self.compiler.properties()["max_shared_mem"])
+            multi_processor_count=self.arch["multiprocessors"],
+            shared_memory_per_block_optin=self.arch["shared_per_block"])
         with open(job["artifact"], "rb") as file:
             if hashlib.sha256(file.read()).hexdigest() != job["sha256"]:
                 raise RuntimeError("the source file changed after it was hashed")
         self.function = getattr(import_file(job["artifact"], job["root"]), job["entry"])
 
     def inspect(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Call the host function once per architecture; return what its launches compiled to."""
+        """Call the host function; return what its launches compiled to."""
         import torch
 
         self.records = []
         arguments = [t["value"] if t["role"] == "scalar" else
                      torch.empty(t["shape"], dtype=getattr(torch, t["dtype"]))
                      for t in job["tensors"]]
-        for index in range(len(self.compiler.targets)):
-            self.compiler.current = index
-            before = len(self.records)
-            with contextlib.suppress(self.unlaunchable):
-                self.function(*arguments)
-                for record in self.records[before:]:  # the function caught a failing launch
-                    record["caught"] = record.pop("fails", False)
+        with contextlib.suppress(self.unlaunchable):
+            self.function(*arguments)
+            for record in self.records:  # the function caught a failing launch
+                record["caught"] = record.pop("fails", False)
         return {"kernels": self.records, "signatures": self.signatures}
 
     def _tune(self, tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -123,10 +117,9 @@ class Inspector:
         tuner.nargs = None
 
     def _compile(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        arch = self.compiler.archs[self.compiler.current]["name"]
         grid = self._grid(kernel, args, dict(kwargs))
-        record = {"kernel": kernel.__name__, "arch": arch, "config": self.config, "grid": grid,
-                  "programs": None if grid is None else math.prod(grid)}
+        record = {"kernel": kernel.__name__, "arch": self.arch["name"], "config": self.config,
+                  "grid": grid, "programs": None if grid is None else math.prod(grid)}
         report = io.StringIO()
         try:
             with contextlib.redirect_stdout(report):
@@ -134,21 +127,18 @@ class Inspector:
         except Exception as error:
             self.records.append(record | {"error": one_line(error)[:400]})
             return
-        key = (self.compiler.current, id(compiled))
+        key = id(compiled)
         if key not in self.known:
             self.kept.append(compiled)
             self.known[key] = resources(compiled, report.getvalue())
             signature = signature_of(compiled)
             if signature is not None and signature not in self.signatures:
                 self.signatures.append(signature)
-        self.records.append(record | self.known[key])
-        limits = self.compiler.archs[self.compiler.current]
-        usage = self.known[key]
-        if usage["shared_bytes"] > limits["shared_per_block"] \
-                or usage["threads"] > limits["threads_per_block"]:
+        usage, most_shared = self.known[key], self.arch["shared_per_block"]
+        self.records.append(record | usage)
+        if usage["shared_bytes"] > most_shared or usage["threads"] > self.arch["threads_per_block"]:
             self.records[-1]["fails"] = True
-            raise self.unlaunchable(usage["shared_bytes"], limits["shared_per_block"],
-                                    "shared memory")
+            raise self.unlaunchable(usage["shared_bytes"], most_shared, "shared memory")
 
     def _grid(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
               ) -> list[int] | None:
@@ -156,7 +146,7 @@ class Inspector:
         kwargs.pop("warmup", None)
         try:
             if callable(grid):
-                binder = kernel.device_caches[self.compiler.current][-1]
+                binder = kernel.device_caches[0][-1]
                 grid = grid(binder(*args, **kwargs)[0])
             return [int(size) for size in grid]
         except Exception:

@@ -152,7 +152,7 @@ def compiled(example: str, config: Config, folder: Path, *classes: str,
     task = replace(task, classes=tuple(c for c in task.classes if c.name in classes))
     resources = triton_aot.inspect(
         task, Path(tree(folder / "tree", source(example, config))), "sm_90", folder / "scratch"
-    )
+    ).resources
     assert [kernel.config_class for kernel in resources] == list(classes)
     assert launch_limits.of_all(resources) == () and not any(
         kernel.error or kernel.spills for kernel in resources
@@ -200,7 +200,7 @@ def test_queries_of_a_group_are_multiplied_on_matrix_units(tmp_path: Path) -> No
     text = source("paged_attention_triton", {**sizes, "SPLITS": 16})
     resources = triton_aot.inspect(
         task, Path(tree(tmp_path / "parts", text)), "sm_90", tmp_path / "scratch"
-    )
+    ).resources
     assert [(kernel.kernel, kernel.programs) for kernel in resources] == [
         ("decode_kernel", 8 * 16), ("combine_kernel", 32)]
 

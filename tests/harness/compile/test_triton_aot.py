@@ -24,12 +24,11 @@ from tests.support.paths import EXAMPLES
 
 def inspect(folder: Path, source: str, *names: str, of: Target | None = None,
             ) -> tuple[KernelResources, ...]:
-    return shared_zygotes.inspect(
-        of or target(), Path(tree(folder / "tree", source)), names or "sm_90", folder / "scratch"
-    )
+    return shared_zygotes.resources(of or target(), Path(tree(folder / "tree", source)),
+                                    names or ["sm_90"], folder / "scratch")
 
 
-def test_all_architectures_are_compiled_at_once(tmp_path: Path) -> None:
+def test_kernels_compile_for_every_architecture(tmp_path: Path) -> None:
     names = ("sm_80", "sm_90", "sm_100", "sm_120", "gfx90a", "gfx942", "gfx950")
     compiled = inspect(tmp_path, DOUBLE, *names)
     assert [kernel.arch for kernel in compiled] == list(names)
@@ -44,11 +43,13 @@ def test_all_architectures_are_compiled_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["matmul_triton", "softmax_triton"])
-def test_examples_compile_for_every_architecture(tmp_path: Path, name: str) -> None:
+def test_examples_compile_for_every_architecture(tmp_path: Path, name: str,
+                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triton_aot, "MAX_CONFIGS", 1)
     task = load(EXAMPLES / name / "task.yaml")
     task = replace(task, classes=tuple(c for c in task.classes if c.name == "square"))
     names = ["sm_80", "sm_100", "sm_120", "gfx90a", "gfx950"]
-    compiled = shared_zygotes.inspect(task, EXAMPLES / name, names, tmp_path, max_configs=1)
+    compiled = shared_zygotes.resources(task, EXAMPLES / name, names, tmp_path)
     assert [kernel.arch for kernel in compiled] == names
     for kernel in compiled:
         assert not kernel.error and kernel.fits and kernel.registers
@@ -76,7 +77,7 @@ def test_examples_compile_for_every_architecture(tmp_path: Path, name: str) -> N
 def test_every_class_and_config_is_compiled(tmp_path: Path) -> None:
     example = EXAMPLES / "matmul_triton"
     task = load(example / "task.yaml")
-    compiled = shared_zygotes.inspect(task, example, "sm_90", tmp_path)
+    compiled = shared_zygotes.resources(task, example, ["sm_90"], tmp_path)
     assert [kernel.config_class for kernel in compiled] == [
         "square",
         "large",
@@ -311,4 +312,4 @@ def test_class_in_the_cache_is_bounded_by_the_cache() -> None:
 def test_reference_is_not_run(tmp_path: Path) -> None:
     assert REFERENCE  # inspecting needs none: a tree with a broken one compiles all the same
     folder = Path(tree(tmp_path / "tree", DOUBLE, "raise SystemExit\n"))
-    assert triton_aot.inspect(target(), folder, "sm_90", tmp_path / "scratch")
+    assert triton_aot.inspect(target(), folder, "sm_90", tmp_path / "scratch").resources

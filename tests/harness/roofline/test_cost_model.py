@@ -166,9 +166,8 @@ def test_example_is_predicted_for_absent_cards(tmp_path: Path) -> None:
     example = EXAMPLES / "softmax_triton"
     target = load(example / "task.yaml")
     chosen = [CARDS[name] for name in ("h200", "l4", "mi300x")]
-    predicted = shared_zygotes.inspect(
-        target, example, sorted({card.arch for card in chosen}), tmp_path
-    )
+    predicted = shared_zygotes.resources(
+        target, example, sorted({card.arch for card in chosen}), tmp_path)
     times = {}
     for card in chosen:
         mine = [prediction for prediction in predicted if prediction.arch == card.arch]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.compile import triton_aot
-from harness.compile.triton_aot import KernelResources
+from harness.compile.triton_aot import Inspection, KernelResources
 from harness.roofline.predictor import MOST_COMPILED, compiler_evidence
 from harness.target import ConfigClass
 from harness.verdict import Evidence
@@ -71,7 +71,7 @@ def test_verdict_carries_the_evidence_of_its_prediction(
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
     calls: list[object] = []
 
-    def inspect(*args: object, **fields: object) -> tuple[KernelResources, ...]:
+    def inspect(*args: object, **fields: object) -> Inspection:
         calls.append(args)
         return shared_zygotes.inspect(*args, **fields)
 
