@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 GPU_TESTS ?= tests/harness/evaluate/test_evaluate_gpu.py tests/harness/devices/test_nvml.py \
-	tests/harness/devices/test_telemetry_nvidia.py tests/harness/correctness/test_runtime_audit.py \
+	tests/harness/devices/test_telemetry_sources.py tests/harness/correctness/test_runtime_audit.py \
 	tests/harness/roofline/test_measured_peaks.py \
 	tests/harness/benchmark/test_kernel_time_gpu.py tests/exploits tests/honest
 PYTEST_ARGS ?= -n auto --dist worksteal

@@ -11,7 +11,7 @@ shift
 mkdir -p "$out"
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
 python=${PYTHON:-python3}
-tests=${GPU_TESTS:-tests/harness/evaluate/test_evaluate_gpu.py tests/harness/devices/test_nvml.py tests/harness/devices/test_telemetry_nvidia.py
+tests=${GPU_TESTS:-tests/harness/evaluate/test_evaluate_gpu.py tests/harness/devices/test_nvml.py tests/harness/devices/test_telemetry_sources.py
   tests/harness/correctness/test_runtime_audit.py tests/harness/roofline/test_measured_peaks.py tests/exploits tests/honest}
 
 for part in "$@"; do

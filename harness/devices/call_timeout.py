@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -25,31 +26,22 @@ class _Call(Generic[T]):
     """One call in its thread."""
 
     def __init__(self, work: Callable[[], T]) -> None:
-        self._work, self._results, self._errors = work, list[T](), list[BaseException]()
         self.since, self._started = time.time(), time.monotonic()
-        self._thread = threading.Thread(target=self._run, name="kopt-bounded-call", daemon=True)
-        self._thread.start()
+        self.outcome: Future[T] = Future()
+        threading.Thread(target=self._run, args=(work,), name="kopt-bounded-call",
+                         daemon=True).start()
 
-    def _run(self) -> None:
+    def _run(self, work: Callable[[], T]) -> None:
         try:
-            self._results.append(self._work())
+            self.outcome.set_result(work())
         except BaseException as error:  # raised again in the caller's thread
-            self._errors.append(error)
-
-    @property
-    def is_running(self) -> bool:
-        return self._thread.is_alive()
+            self.outcome.set_exception(error)
 
     def wait(self, timeout_s: float) -> None:
         """Wait for the end. Raises CallTimeout `timeout_s` after the start of the call."""
-        self._thread.join(max(0.0, self._started + timeout_s - time.monotonic()))
-        if self.is_running:
+        wait([self.outcome], max(0.0, self._started + timeout_s - time.monotonic()))
+        if not self.outcome.done():
             raise CallTimeout(self.since)
-
-    def result(self) -> T:
-        if self._errors:
-            raise self._errors[0]
-        return self._results[0]
 
 
 class BoundedCaller(Generic[T]):
@@ -59,12 +51,8 @@ class BoundedCaller(Generic[T]):
         self._lock = threading.Lock()
         self._last: _Call[T] | None = None
 
-    def call(self, work: Callable[[], T], timeout_s: float) -> T:
-        """Return or raise what `work` does. Raises CallTimeout after `timeout_s`."""
-        return self.start(work, timeout_s)()
-
     def start(self, work: Callable[[], T], timeout_s: float) -> Callable[[], T]:
-        """Start a call and return the function that waits for its result.
+        """Start a call and return the function that waits for its result, or raises CallTimeout.
 
         Several calls overlap when all are started before the first wait. If another
         thread's call is running, that one is awaited and `work` is called after it: the running
@@ -72,20 +60,20 @@ class BoundedCaller(Generic[T]):
         """
         first = self._start(work)
 
-        def wait() -> T:
+        def result() -> T:
             call, is_own = first
             while not is_own:
                 call.wait(timeout_s)
                 call, is_own = self._start(work)
             call.wait(timeout_s)
-            return call.result()
+            return call.outcome.result()
 
-        return wait
+        return result
 
     def _start(self, work: Callable[[], T]) -> tuple[_Call[T], bool]:
         """Return the running call, and whether it calls this `work`."""
         with self._lock:
-            if self._last is not None and self._last.is_running:
+            if self._last is not None and not self._last.outcome.done():
                 return self._last, False
             self._last = _Call(work)
             return self._last, True

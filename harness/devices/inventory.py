@@ -46,7 +46,7 @@ def survey() -> tuple[list[Device], list[str]]:
     problems: list[str] = []
     for kind, lister in _LISTERS.items():
         try:
-            listing = _list_callers[kind].call(lister, LIST_S)
+            listing = _list_callers[kind].start(lister, LIST_S)()
         except CallTimeout as timeout:
             problems.append(f"{kind}: the driver gives {timeout}")
             continue

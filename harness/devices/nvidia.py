@@ -57,7 +57,7 @@ class NvmlReader:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             mig = self._has_mig(handle)
             card = self._device(handle, index, id, MIG_PARENT if mig else "")
-            places = self._ask(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) if mig else 0
+            places = self.ask(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) if mig else 0
         except nvml.NVMLError as error:
             return [self._lost(handle, index, id, error)]
         return [card, *(instance for place in range(places or 0)
@@ -67,7 +67,7 @@ class NvmlReader:
         """Read one device; unsupported fields are None. Raises NVMLError if the device is lost."""
         nvml, handle = self.nvml, self.nvml.nvmlDeviceGetHandleByUUID(device.uuid)
         used, total = self._memory(handle)
-        ask = self._ask
+        ask = self.ask
         power = ask(nvml.nvmlDeviceGetPowerUsage, handle)
         limit = ask(nvml.nvmlDeviceGetEnforcedPowerLimit, handle)
         rates = ask(nvml.nvmlDeviceGetUtilizationRates, handle)
@@ -83,8 +83,8 @@ class NvmlReader:
             compute_mode=COMPUTE_MODES.get(-1 if mode is None else mode, ""))
 
     def _device(self, handle: Any, index: int, id: str, unusable: str = "") -> Device:
-        capability = self._ask(self.nvml.nvmlDeviceGetCudaComputeCapability, handle)
-        mode = self._ask(self.nvml.nvmlDeviceGetComputeMode, handle)
+        capability = self.ask(self.nvml.nvmlDeviceGetCudaComputeCapability, handle)
+        mode = self.ask(self.nvml.nvmlDeviceGetComputeMode, handle)
         if mode == self.nvml.NVML_COMPUTEMODE_PROHIBITED:
             unusable = unusable or "its compute mode is PROHIBITED"
         exclusive = mode == self.nvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
@@ -97,14 +97,14 @@ class NvmlReader:
 
     def _nodes(self, handle: Any) -> tuple[str, ...]:
         """Return a card's device file; empty for a MIG instance, whose files NVML does not list."""
-        minor = self._ask(self.nvml.nvmlDeviceGetMinorNumber, handle)
+        minor = self.ask(self.nvml.nvmlDeviceGetMinorNumber, handle)
         return () if minor is None or self._has_mig(handle) else (f"nvidia{minor}",)
 
     def _instance(self, card: Any, index: int, place: int) -> Device | None:
         id = f"cuda:{index}:{place}"
         handle: Any = None
         try:
-            handle = self._ask(self.nvml.nvmlDeviceGetMigDeviceHandleByIndex, card, place)
+            handle = self.ask(self.nvml.nvmlDeviceGetMigDeviceHandleByIndex, card, place)
             return None if handle is None else self._device(handle, index, id)
         except self.nvml.NVMLError as error:
             return self._lost(handle, index, id, error)
@@ -118,29 +118,29 @@ class NvmlReader:
         return _unusable(id, index, _message(error), uuid)
 
     def _has_mig(self, handle: Any) -> bool:
-        modes = self._ask(self.nvml.nvmlDeviceGetMigMode, handle)
+        modes = self.ask(self.nvml.nvmlDeviceGetMigMode, handle)
         return modes is not None and modes[0] == self.nvml.NVML_DEVICE_MIG_ENABLE
 
     def _memory(self, handle: Any) -> tuple[int | None, int | None]:
         """Return (used, total) bytes; version 1 of the call counts reserved memory as used."""
-        memory = self._ask(self.nvml.nvmlDeviceGetMemoryInfo, handle, self.nvml.nvmlMemory_v2) or \
-            self._ask(self.nvml.nvmlDeviceGetMemoryInfo, handle)
+        memory = self.ask(self.nvml.nvmlDeviceGetMemoryInfo, handle, self.nvml.nvmlMemory_v2) or \
+            self.ask(self.nvml.nvmlDeviceGetMemoryInfo, handle)
         return (None, None) if memory is None else (memory.used, memory.total)
 
     def _processes(self, handle: Any) -> tuple[DeviceProcess, ...] | None:
-        running = self._ask(self.nvml.nvmlDeviceGetComputeRunningProcesses, handle)
+        running = self.ask(self.nvml.nvmlDeviceGetComputeRunningProcesses, handle)
         if running is None:
             return None
         return tuple(DeviceProcess(pid=process.pid, name=process_name(process.pid),
                                    memory_bytes=process.usedGpuMemory) for process in running)
 
     def _reasons(self, handle: Any) -> tuple[str, ...]:
-        mask = self._ask(self.nvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
+        mask = self.ask(self.nvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
         if mask is None:
-            mask = self._ask(self.nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle) or 0
+            mask = self.ask(self.nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle) or 0
         return tuple(name for bit, name in REASONS.items() if mask & bit)
 
-    def _ask(self, call: Callable[..., Any], *arguments: Any) -> Any:
+    def ask(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """Return a call's result, None if this device, driver or library does not support it."""
         try:
             return call(*arguments)

@@ -15,7 +15,7 @@ from harness.compile.kernel import Kernel
 from harness.correctness.check import CandidateFailed, CorrectnessCheck
 from harness.correctness.tolerance import Tolerance
 from harness.devices.device import Device
-from harness.devices.monitoring.telemetry_nvidia import ONE_PROCESS
+from harness.devices.monitoring.telemetry_sources import ONE_PROCESS
 from harness.evaluate import device_limits, project_tests, verdict_rows
 from harness.evaluate.candidate_audit import CandidateAudit
 from harness.evaluate.measure import Measurement

@@ -33,7 +33,7 @@ def readings(card: int, *, from_: tuple[str, ...] = ("nvml", "smi-xml", "smi-csv
 @contextmanager
 def watch(source: telemetry.SampleSource, *, interval_s: float = 60.0) -> Iterator[TelemetryWatch]:
     """Yield a watch after its first sample or failure; later, only blocks trigger samples."""
-    with TelemetryWatch(source, runners=lambda: 1, interval_s=interval_s) as watching:
+    with TelemetryWatch(source, runners=1, interval_s=interval_s) as watching:
         until(lambda: watching._tried_ns or isinstance(source, Hanging))
         yield watching
 

@@ -10,10 +10,9 @@ from pathlib import Path
 from time import perf_counter_ns
 
 from harness.devices.device import Device
-from harness.devices.monitoring import telemetry, telemetry_nvidia
+from harness.devices.monitoring import telemetry, telemetry_sources
 from harness.devices.monitoring.telemetry import CardHealth, TelemetryWatch
-from harness.devices.monitoring.telemetry_amd import SmiSource
-from harness.devices.monitoring.telemetry_nvidia import NvmlSource, SharingMode
+from harness.devices.monitoring.telemetry_sources import NvmlSource, SharingMode, SmiSource
 from harness.devices.monitoring.tenants import StrangerDetector
 from harness.errors import DeviceFault
 from harness.verdict import Evidence
@@ -97,7 +96,7 @@ class InterferenceMonitor:
 
 def require_usable(device: Device) -> SharingMode:
     """Return how processes may share a device. Raises DeviceFault if none may use it."""
-    modes = [telemetry_nvidia.sharing_mode(card) for card in device.cards]
+    modes = [telemetry_sources.sharing_mode(card) for card in device.cards]
     for mode in modes:
         if mode.prohibited:
             raise DeviceFault(mode.note, where=device.id,
@@ -124,8 +123,8 @@ def monitored(device: Device, *, runners: int = RUNNERS, share: float = 0.0,
 
 def _watch(card: Device, runners: int) -> TelemetryWatch:
     if card.kind == "nvidia":
-        return TelemetryWatch(NvmlSource(card.uuid), runners=lambda: runners)
-    return TelemetryWatch(SmiSource(card), runners=lambda: runners, interval_s=SMI_S, prompt=False)
+        return TelemetryWatch(NvmlSource(card.uuid), runners=runners)
+    return TelemetryWatch(SmiSource(card), runners=runners, interval_s=SMI_S, prompt=False)
 
 
 def _strangers(detector: StrangerDetector, foreign: Set[int]) -> Set[int]:

@@ -9,18 +9,13 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Protocol
 
 from harness.devices.device import SLOWDOWNS
-from harness.devices.monitoring.foreign_processes import (
-    UNNAMED,
-    CardProcesses,
-    ProcessClassifier,
-    own_processes,
-)
+from harness.devices.monitoring.tenants import CardProcesses, ProcessClassifier
 from harness.devices.nvidia import REASONS
 from harness.formats.text import plain
 from harness.verdict import Evidence
@@ -88,18 +83,6 @@ class CardHealth:
     unavailable: str = ""
     unavailable_foreign: str = ""
 
-    @property
-    def capped(self) -> bool:
-        """Whether the software power cap was active: the normal state under a large kernel."""
-        return self.capped_share > 0
-
-    @property
-    def voids(self) -> str:
-        """Why a block in this window is void; empty if it is valid."""
-        names = ["without a pid here" if pid == UNNAMED else str(pid) for pid in self.foreign]
-        foreign = [f"foreign process on the card: {', '.join(names)}"] if names else []
-        return "; ".join([*self.slowdown, *foreign])
-
 
 def slowdowns(reasons: int) -> tuple[str, ...]:
     """Return the names of those throttle reasons in a mask that void a measurement."""
@@ -116,15 +99,14 @@ def around(at: Sequence[int], begin_ns: int, end_ns: int) -> range:
 class TelemetryWatch:
     """Samples a card in a thread of its own while the `with` block lasts.
 
-    `ours` returns our pids, `runners` the largest number of them that may be on the card. With a
-    slow source (`prompt` False) a window does not wait for a sample; call `catch_up`.
+    At most `runners` of our processes are on the card. With a slow source (`prompt` False) a window
+    does not wait for a sample; call `catch_up`.
     """
 
-    def __init__(self, source: SampleSource, *, runners: Callable[[], int],
-                 ours: Callable[[], set[int]] = own_processes, interval_s: float = INTERVAL_S,
+    def __init__(self, source: SampleSource, *, runners: int, interval_s: float = INTERVAL_S,
                  prompt: bool = True) -> None:
         self._source, self._interval_s, self.prompt = source, interval_s, prompt
-        self._classifier = ProcessClassifier(ours, runners)
+        self._classifier = ProcessClassifier(runners)
         self._at: list[int] = []
         self._seen: list[tuple[Sample, CardProcesses]] = []
         self._failures, self._failure = 0, ""
@@ -232,7 +214,7 @@ def _readings(health: CardHealth) -> Iterable[str]:
             if temperature.low < temperature.high else f"{temperature.low} C"
     if health.power_w is not None:
         yield f"up to {health.power_w:.0f} W"
-    if health.capped:
+    if health.capped_share > 0:  # the normal state under a large kernel
         share = f"{100 * health.capped_share:.0f}" if health.capped_share >= 0.01 else "under 1"
         yield f"software power cap in {share} % of the samples"
 

@@ -1,8 +1,12 @@
-"""Which kopt processes use a card, and which processes on it belong to none of them.
+"""Which processes use a card: our own, those of other kopts, and those that no kopt started.
 
-A user of a card holds a shared `flock` on the card's file, which lists its pid and start time (a
-pid that is reused has another start time). The first user after a time without any empties the
-file.
+A kopt that uses a card holds a shared `flock` on the card's file, which lists its pid and start
+time (a pid that is reused has another start time). The first user after a time without any empties
+the file.
+
+A driver may list pids of this process namespace, pids of the host's, one pid for a whole sandbox,
+or 0. The pids identify processes only once one of ours has appeared among them. Until then a
+process counts as foreign only when more processes are listed than we run.
 """
 
 from __future__ import annotations
@@ -11,16 +15,23 @@ import contextlib
 import fcntl
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from harness.devices.monitoring import foreign_processes
 from harness.errors import EnvironmentFault
-from harness.isolation import device_lock, process_tree
+from harness.isolation import device_lock, process_tree, zygote_client
 
 TRIES = 50
 MOST_BYTES = 1 << 20
+FIRST_NAMESPACE = 0xEFFFFFFC
+"""Inode of Linux's first pid namespace. In any other one, a driver hides the pids outside."""
+UNNAMED = 0
+"""The pid recorded for a foreign process without a pid in this namespace."""
+NOT_LISTED = "the driver does not list the card's processes"
+BY_NUMBER = "none of our pids is listed: foreign processes are found by number, not by pid"
+HIDDEN = "processes outside this container may not be listed"
 
 
 @contextmanager
@@ -53,8 +64,7 @@ def is_in_use(device: str) -> bool:
 
 
 def registered_pids(device: str) -> set[int] | None:
-    """Return the pids of a device's users; None if one is of another pid namespace (a container).
-    """
+    """Return the pids of a device's users; None if one is in another pid namespace."""
     fd, _ = device_lock.open_file(f"{device}.tenants")
     try:
         lines = _lines(fd)
@@ -72,6 +82,16 @@ def registered_pids(device: str) -> set[int] | None:
     return pids
 
 
+def own_processes() -> set[int]:
+    """Return the pids of this process, its supervisors (also forked ones) and all below them."""
+    return _with_descendants({os.getpid(), *zygote_client.forked_pids()})
+
+
+def in_first_namespace() -> bool:
+    """Return whether this process sees the pids of the whole machine."""
+    return _namespace() == FIRST_NAMESPACE
+
+
 class StrangerDetector:
     """Finds the processes on one card that no kopt started.
 
@@ -79,24 +99,88 @@ class StrangerDetector:
     processes once one of these has been listed, or if this is the first pid namespace.
     """
 
-    def __init__(self, device: str,
-                 ours: Callable[[], set[int]] = foreign_processes.own_processes) -> None:
-        self._device, self._ours = device, ours
+    def __init__(self, device: str) -> None:
+        self._device = device
         self._proven = False
 
     def strangers(self, listed: Iterable[int]) -> set[int]:
         """Return the listed pids that no kopt started; empty if they cannot be distinguished."""
-        listed_pids = set(listed) - {foreign_processes.UNNAMED}
+        listed_pids = set(listed) - {UNNAMED}
         users = registered_pids(self._device)
         if users is None or not listed_pids:
             return set()
-        known = self._ours() | users | {below for pid in users
-                                        for below in process_tree.descendants(pid)}
-        first = foreign_processes.in_first_namespace()
+        known = own_processes() | _with_descendants(users)
+        first = in_first_namespace()
         self._proven = self._proven or bool(listed_pids & known)
         if not (self._proven or first):
             return set()
-        return {pid for pid in listed_pids - known if first or Path(f"/proc/{pid}").exists()}
+        return {pid for pid in listed_pids - known if first or _exists(pid)}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CardProcesses:
+    """The processes on a card at one moment; `nameless` counts pids unknown in this namespace.
+
+    `allowed` is the largest number of processes that can be ours. `listed` is False if the driver
+    lists none.
+    """
+
+    ours: frozenset[int] = frozenset()
+    others: frozenset[int] = frozenset()
+    nameless: int = 0
+    allowed: int = 0
+    listed: bool = True
+
+    def foreign(self, proven: bool) -> frozenset[int]:
+        """Return the foreign pids; `proven` says that listed pids are pids of this namespace."""
+        if proven:
+            has_unknown = len(self.ours) + self.nameless > self.allowed
+            return self.others | ({UNNAMED} if self.nameless and has_unknown else set())
+        total = len(self.ours) + len(self.others) + self.nameless
+        return frozenset({UNNAMED} if total > self.allowed else ())
+
+
+class ProcessClassifier:
+    """Divides listed pids into ours and others.
+
+    A process once known as ours stays ours until it is no longer listed: a killed runner leaves the
+    process tree before it leaves the list. At most `runners` of our processes are on the card.
+    """
+
+    def __init__(self, runners: int) -> None:
+        self._runners = runners
+        self._ours: set[int] = set()
+        self._others: set[int] = set()
+        self.proven = False
+
+    def classify(self, pids: tuple[int, ...] | None) -> CardProcesses:
+        """Return the listed processes by owner; None means that they cannot be listed."""
+        if pids is None:
+            return CardProcesses(listed=False)
+        listed = set(pids) - {UNNAMED}  # a driver may list a process once for each of its clients
+        self._ours &= listed
+        self._others &= listed
+        new = {pid for pid in listed - self._ours - self._others if _exists(pid)}
+        if new:
+            ours = new & own_processes()
+            self._ours |= ours
+            self._others |= {pid for pid in new - ours if _exists(pid)}
+        self.proven = self.proven or bool(self._ours)
+        nameless = len(listed - self._ours - self._others) + pids.count(UNNAMED)
+        return CardProcesses(ours=frozenset(self._ours), others=frozenset(self._others),
+                             nameless=nameless, allowed=self._runners)
+
+    def foreign(self, observations: Iterable[CardProcesses]) -> tuple[tuple[int, ...], str]:
+        """Return the foreign pids in these observations, and why some may be missing."""
+        seen = list(observations)
+        pids = {pid for processes in seen for pid in processes.foreign(self.proven)}
+        if not all(processes.listed for processes in seen):
+            doubt = NOT_LISTED
+        elif not self.proven:
+            doubt = BY_NUMBER
+        else:
+            doubt = "" if in_first_namespace() else HIDDEN
+        return tuple(sorted(pids)), doubt
 
 
 def _lock_shared(name: str) -> int:
@@ -140,3 +224,11 @@ def _namespace() -> int:
         return Path("/proc/self/ns/pid").stat().st_ino
     except OSError:
         return 0
+
+
+def _with_descendants(pids: set[int]) -> set[int]:
+    return pids | {below for pid in pids for below in process_tree.descendants(pid)}
+
+
+def _exists(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()

@@ -27,9 +27,8 @@ from engine.verify.verifier import VerdictRequest, VerdictResult, Verifier
 from harness.devices import inventory
 from harness.devices.device import Device, DeviceProcess, DeviceState, join_cards
 from harness.devices.monitoring import tenants
-from harness.devices.monitoring.foreign_processes import NOT_LISTED
 from harness.devices.monitoring.interference import COMPANY, STRANGER
-from harness.devices.monitoring.tenants import StrangerDetector
+from harness.devices.monitoring.tenants import NOT_LISTED, StrangerDetector
 from harness.errors import Cancelled, DeviceFault, EnvironmentFault, InputError
 from harness.isolation.zygote_client import WarmStart
 from harness.requests import ErrorLine

@@ -300,14 +300,14 @@ def test_hanging_call_is_abandoned_and_not_repeated() -> None:
 
     for _ in range(3):
         with pytest.raises(CallTimeout):
-            caller.call(hang, 0.05)
+            caller.start(hang, 0.05)()
     assert len(calls) == 1
     gate.set()
     assert until(lambda: "kopt-bounded-call" not in {
         thread.name for thread in threading.enumerate()})
-    assert caller.call(lambda: 2, 5) == 2
+    assert caller.start(lambda: 2, 5)() == 2
     with pytest.raises(ZeroDivisionError):
-        caller.call(lambda: 1 // 0, 5)
+        caller.start(lambda: 1 // 0, 5)()
 
 
 @pytest.mark.gpu

@@ -260,9 +260,9 @@ def test_late_caller_waits_no_longer_than_the_first() -> None:
     start = time.monotonic()
     for _ in range(3):
         with pytest.raises(CallTimeout) as again:
-            caller.call(lambda: True, 0.4)
+            caller.start(lambda: True, 0.4)()
         assert again.value.since == silence.value.since
     assert time.monotonic() - start < 0.3
     free.set()
     assert until(lambda: not driver_threads())
-    assert caller.call(lambda: True, 5)
+    assert caller.start(lambda: True, 5)()

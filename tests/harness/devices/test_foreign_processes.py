@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.devices.monitoring import foreign_processes
-from harness.devices.monitoring.foreign_processes import (
+from harness.devices.monitoring import tenants
+from harness.devices.monitoring.tenants import (
     BY_NUMBER,
     NOT_LISTED,
     ProcessClassifier,
@@ -36,7 +36,7 @@ def child() -> Iterator[int]:
 
 def test_foreign_processes_follow_from_driver_list(
         child: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foreign_processes, "in_first_namespace", lambda: True)
+    monkeypatch.setattr(tenants, "in_first_namespace", lambda: True)
     cases: list[tuple[str, list[tuple[int, ...] | None], int, tuple[int, ...], str]] = [
         ("nobody yet", [()], 2, (), BY_NUMBER),
         ("ours only", [(child,), (child, child)], 1, (), ""),
@@ -55,7 +55,7 @@ def test_foreign_processes_follow_from_driver_list(
         ("a list that comes and goes", [(child,), None], 2, (), NOT_LISTED),
     ]
     for name, lists, runners, expected, doubt in cases:
-        classifier = ProcessClassifier(own_processes, lambda runners=runners: runners)  # type: ignore[misc]
+        classifier = ProcessClassifier(runners)
         observations = [classifier.classify(pids) for pids in lists]
         assert classifier.foreign(observations) == (expected, doubt), name
 
@@ -64,7 +64,7 @@ def test_stranger_among_our_processes_is_always_found(child: int) -> None:
     others = (0, NOBODY, child)
     for count in range(len(others) + 1):
         for order in itertools.permutations((*others[:count], STRANGER, child)):
-            classifier = ProcessClassifier(own_processes, lambda: 9)
+            classifier = ProcessClassifier(9)
             foreign, _ = classifier.foreign([classifier.classify(order)])
             assert foreign == (STRANGER,)
 
@@ -73,7 +73,7 @@ def test_our_process_stays_ours_while_it_is_listed() -> None:
     code = ("import subprocess, sys, time; "
             "print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']).pid, "
             "flush=True); time.sleep(60)")
-    classifier = ProcessClassifier(own_processes, lambda: 1)
+    classifier = ProcessClassifier(1)
     with subprocess.Popen(python(code), stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         orphan = int(parent.stdout.readline())
@@ -92,10 +92,10 @@ def test_our_process_stays_ours_while_it_is_listed() -> None:
 
 
 def test_container_reports_that_processes_may_be_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    classifier = ProcessClassifier(own_processes, lambda: 1)
+    classifier = ProcessClassifier(1)
     observation = classifier.classify((os.getpid(),))
-    monkeypatch.setattr(foreign_processes, "FIRST_NAMESPACE", 1)
-    assert classifier.foreign([observation])[1] == foreign_processes.HIDDEN
+    monkeypatch.setattr(tenants, "FIRST_NAMESPACE", 1)
+    assert classifier.foreign([observation])[1] == tenants.HIDDEN
 
 
 def test_own_processes_include_supervisors_and_their_children(tmp_path: Path) -> None:

@@ -142,9 +142,9 @@ class Listed:
 def test_each_of_several_cards_has_its_own_registered_users() -> None:
     """Another kopt is registered on the second of two cards alone."""
     with other_kopt("gpu-second") as other_pid, \
-            TelemetryWatch(Listed(os.getpid()), runners=lambda: 9) as first, \
+            TelemetryWatch(Listed(os.getpid()), runners=9) as first, \
             TelemetryWatch(Listed(os.getpid(), other_pid, os.getppid()),
-                           runners=lambda: 9) as second:
+                           runners=9) as second:
         monitor = InterferenceMonitor(first, second, detectors=[
             StrangerDetector("gpu-first"), StrangerDetector("gpu-second")])
     assert (monitor.residents, monitor.strangers) == ({other_pid, os.getppid()}, {os.getppid()})
@@ -162,7 +162,7 @@ def test_ending_process_is_no_stranger() -> None:
                 dropped.wait()
                 return {dropped.pid}
 
-        with TelemetryWatch(Listed(os.getpid(), os.getppid()), runners=lambda: 9) as watch:
+        with TelemetryWatch(Listed(os.getpid(), os.getppid()), runners=9) as watch:
             monitor = InterferenceMonitor(watch, detectors=[Leaving("gpu-leaving")])
             assert monitor.strangers == set()
     assert requests == [{os.getpid(), os.getppid()}] * 2

@@ -11,7 +11,6 @@ from dataclasses import replace
 import pytest
 
 from harness.devices.monitoring import telemetry
-from harness.devices.monitoring.foreign_processes import BY_NUMBER
 from harness.devices.monitoring.telemetry import (
     CardHealth,
     ReadingRange,
@@ -19,6 +18,7 @@ from harness.devices.monitoring.telemetry import (
     evidence,
     slowdowns,
 )
+from harness.devices.monitoring.tenants import BY_NUMBER
 from tests.support.processes import until
 from tests.support.telemetry_case import Hanging, block, readings, watch
 
@@ -48,7 +48,6 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_only_hardware_and_thermal_throttle_reasons_void_a_block() -> None:
     for mask in range(1 << 11):
         assert slowdowns(mask) == tuple(word for bit, word in MASKS.items() if mask & bit)
-        assert CardHealth(slowdown=slowdowns(mask)).voids == "; ".join(slowdowns(mask))
 
 
 def test_window_includes_the_nearest_samples_before_and_after_it() -> None:
@@ -68,7 +67,7 @@ def test_software_power_cap_voids_no_block() -> None:
         for _ in range(2):
             watching.between(*block())
     seen = watching.over([(0, time.perf_counter_ns())])
-    assert seen.samples == 3 and seen.capped and not seen.voids
+    assert seen.samples == 3 and seen.capped_share and not seen.slowdown and not seen.foreign
     assert (seen.sm_mhz, seen.temperature_c) == (
         ReadingRange(1455, 1485, 1500), ReadingRange(55, 56, 56))
     assert evidence(replace(seen, capped_share=0.613))[0].detail == (
@@ -90,8 +89,8 @@ def test_slowdown_voids_only_the_blocks_next_to_it() -> None:
     fine = readings(1)[0]
     hot = replace(fine, reasons=fine.reasons | 0x40)
     with watch(Replay([fine, hot, fine, fine])) as watching:
-        reasons = [watching.between(*block()).voids for _ in range(3)]
-    assert reasons == ["hardware thermal slowdown"] * 2 + [""]
+        reasons = [watching.between(*block()).slowdown for _ in range(3)]
+    assert reasons == [("hardware thermal slowdown",)] * 2 + [()]
 
 
 def test_block_triggers_a_sample_before_the_interval_ends() -> None:
@@ -136,7 +135,7 @@ def test_failed_samples_are_counted_and_void_no_block(error: Exception,
                                                          message: str) -> None:
     with watch(Failing(error)) as watching:
         seen = watching.between(*block())
-    assert seen.samples == 0 and not seen.voids and seen.sm_mhz is None
+    assert seen.samples == 0 and not seen.slowdown and seen.sm_mhz is None
     assert seen.unavailable.startswith("2 of 2 ")
     assert seen.unavailable.endswith(f"samples failed: {message}")
     assert [line.kind for line in evidence(seen)] == ["clocks"]
@@ -151,7 +150,8 @@ def test_hanging_driver_delays_only_one_block(monkeypatch: pytest.MonkeyPatch) -
     with watch(source) as watching:
         healths = [watching.between(*block()) for _ in range(50)]
     assert time.monotonic() - began < 25 * telemetry.PATIENCE_S  # not one wait for each block
-    assert all("has not answered" in health.unavailable and not health.voids for health in healths)
+    assert all("has not answered" in health.unavailable and not health.slowdown
+               for health in healths)
     source.gate.set()
     assert until(lambda: not watching._thread.is_alive())
 
@@ -161,9 +161,8 @@ def test_foreign_process_voids_the_blocks_during_which_it_runs() -> None:
     fine = readings(1)[0]
     pids = [ours, ours, both, ours, ours]
     with watch(Replay([replace(fine, pids=listed) for listed in pids])) as watching:
-        reasons = [watching.between(*block()).voids for _ in range(4)]
-    foreign = f"foreign process on the card: {STRANGER}"
-    assert reasons == ["", foreign, foreign, ""]
+        foreign = [watching.between(*block()).foreign for _ in range(4)]
+    assert foreign == [(), (STRANGER,), (STRANGER,), ()]
 
 
 def test_evidence_counts_repeated_blocks_by_reason() -> None:
@@ -174,4 +173,3 @@ def test_evidence_counts_repeated_blocks_by_reason() -> None:
         ("voided", "3 blocks repeated: 1 for foreign process on the card: 7, "
                    "2 for hardware slowdown")]
     assert evidence(CardHealth(), {}) == ()
-    assert "without a pid here" in CardHealth(foreign=(0,)).voids

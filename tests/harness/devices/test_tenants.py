@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.devices.monitoring import foreign_processes, tenants
+from harness.devices.monitoring import tenants
 from harness.devices.monitoring.tenants import StrangerDetector
 from tests.support.processes import kill, owner, until
 
@@ -29,7 +29,7 @@ with tenants.registered("gpu-1"):
 @pytest.fixture(autouse=True)
 def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
-    monkeypatch.setattr(foreign_processes, "in_first_namespace", lambda: False)
+    monkeypatch.setattr(tenants, "in_first_namespace", lambda: False)
     return tmp_path / "locks"
 
 
@@ -94,7 +94,7 @@ def test_strangers_are_found_only_after_one_of_our_pids_was_listed(
         assert detector.strangers([os.getpid()]) == set()
         assert detector.strangers([STRANGER]) == {STRANGER}
         other = StrangerDetector("gpu-1")
-        monkeypatch.setattr(foreign_processes, "in_first_namespace", lambda: True)
+        monkeypatch.setattr(tenants, "in_first_namespace", lambda: True)
         assert other.strangers([STRANGER, UNUSED_PID]) == {STRANGER, UNUSED_PID}
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from harness.devices import inventory
 from harness.devices.device import Device
-from harness.devices.monitoring.telemetry_nvidia import ONE_PROCESS, SharingMode
+from harness.devices.monitoring.telemetry_sources import ONE_PROCESS, SharingMode
 from harness.evaluate.evaluate import evaluate
 from harness.isolation import device_lock, guard
 from harness.isolation.guard import Confine, Limits

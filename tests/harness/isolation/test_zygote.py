@@ -17,7 +17,7 @@ import pytest
 
 from engine.verify import harness_client
 from harness.compile.kernel import Place, kind_of
-from harness.devices.monitoring import foreign_processes
+from harness.devices.monitoring import tenants
 from harness.errors import EnvironmentFault
 from harness.formats.json_codec import to_json
 from harness.isolation import device_lock, process_tree
@@ -252,8 +252,8 @@ def test_forks_count_as_own_processes(zygote: Zygote, tmp_path: Path) -> None:
     with runner(zygote, tmp_path / "home") as peer:
         ready(peer)
         pid = peer._guarded.pid
-        assert {pid, *process_tree.descendants(pid)} <= foreign_processes.own_processes()
-    assert until(lambda: pid not in foreign_processes.own_processes())
+        assert {pid, *process_tree.descendants(pid)} <= tenants.own_processes()
+    assert until(lambda: pid not in tenants.own_processes())
 
 
 def test_forked_pids_do_not_wait_for_other_threads(zygote: Zygote, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from harness.compile.kernel import Place, kind_of
 from harness.devices import datasheets, inventory
 from harness.devices.device import Device
-from harness.devices.monitoring.telemetry_nvidia import SharingMode
+from harness.devices.monitoring.telemetry_sources import SharingMode
 from harness.evaluate import device_limits
 from harness.evaluate.evaluate import Evaluation
 from harness.formats.json_codec import ConvertError, from_json, to_json

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.devices import inventory
-from harness.devices.monitoring.telemetry_nvidia import ONE_PROCESS
+from harness.devices.monitoring.telemetry_sources import ONE_PROCESS
 from harness.evaluate.evaluate import evaluate
 from harness.isolation.guard import Limits
 from harness.isolation.rpc import Peer, PeerDied

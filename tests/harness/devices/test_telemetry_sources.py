@@ -13,7 +13,7 @@ import pytest
 from harness.devices import inventory
 from harness.devices.device import Device, DeviceState
 from harness.devices.monitoring import telemetry
-from harness.devices.monitoring.telemetry_nvidia import ONE_PROCESS, NvmlSource, sharing_mode
+from harness.devices.monitoring.telemetry_sources import ONE_PROCESS, NvmlSource, sharing_mode
 from harness.devices.nvidia import NvmlReader
 from tests.support.paths import ROOT
 from tests.support.telemetry_case import block, readings, watch
@@ -104,7 +104,7 @@ def test_mode_of_a_silent_card_is_the_listed_one(
 
 
 def test_nvml_is_loaded_with_the_first_sample() -> None:
-    code = ("import sys, harness.devices.monitoring.telemetry_nvidia as n; n.NvmlSource('GPU-0'); "
+    code = ("import sys, harness.devices.monitoring.telemetry_sources as n; n.NvmlSource('GPU-0'); "
             "print([name for name in sys.modules if 'pynvml' in name])")
     process = subprocess.run([sys.executable, "-c", code], cwd=ROOT,
                              capture_output=True, text=True, check=True, timeout=60)
