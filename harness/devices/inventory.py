@@ -101,30 +101,21 @@ def states(devices: Sequence[Device]) -> list[DeviceState]:
     """Return the state of each device, in order; all are read at the same time."""
     groups: dict[str, list[Device]] = {}
     for device in devices:
-        groups.setdefault(_read_group(device), []).append(device)
+        # each NVIDIA card (with its MIG instances) alone, so that one that hangs blocks no other;
+        # AMD's tools read all cards at once
+        name = f"nvidia {device.index}" if device.kind == "nvidia" else device.kind
+        groups.setdefault(name, []).append(device)
     readings = [_state_callers.setdefault(name, BoundedCaller()).start(
         partial(_READERS[group[0].kind], group), STATE_S) for name, group in groups.items()]
-    fresh = {state.device: state for group, reading in zip(groups.values(), readings, strict=True)
-             for state in _wait_for(reading, group)}
+    fresh: dict[str, DeviceState] = {}
+    for group, reading in zip(groups.values(), readings, strict=True):
+        try:
+            fresh |= {state.device: state for state in reading()}
+        except CallTimeout as timeout:
+            fresh |= {device.id: DeviceState(
+                device=device.id, at=time.time(), silent_since=timeout.since, problem=str(timeout))
+                for device in group}
     return [_merge_known(fresh[device.id]) for device in devices]
-
-
-def _read_group(device: Device) -> str:
-    """Return the name of the devices that are read in one call.
-
-    NVIDIA cards are read one by one (each with its MIG instances), so that a card that hangs
-    blocks no other. AMD's tools read all cards at once.
-    """
-    return f"nvidia {device.index}" if device.kind == "nvidia" else device.kind
-
-
-def _wait_for(reading: Callable[[], list[DeviceState]],
-              group: list[Device]) -> list[DeviceState]:
-    try:
-        return reading()
-    except CallTimeout as timeout:
-        return [DeviceState(device=device.id, at=time.time(), silent_since=timeout.since,
-                            problem=str(timeout)) for device in group]
 
 
 def _merge_known(fresh: DeviceState) -> DeviceState:
