@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
+from markupsafe import Markup
+
 from harness.formats.text import plain
 
 CELL, LINE = 300, 600
@@ -17,10 +19,10 @@ def stamp(at: float, utc_offset_s: int | None = None) -> str:
     return time.strftime("%Y-%m-%d %H:%M", moment)
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
     """Return a table that ends in a newline; it escapes every cell."""
     lines = ["| " + " | ".join(map(cell, cells)) + " |" for cells in (head, *rows)]
-    return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:], ""])
+    return Markup("\n".join([lines[0], "|" + "---|" * len(head), *lines[1:], ""]))
 
 
 def line(text: str, limit: int = LINE) -> str:
@@ -36,11 +38,3 @@ def unescaped(text: str) -> str:
 
 def cell(text: str) -> str:
     return line(text, CELL).replace("|", "/")
-
-
-def numbered(items: Sequence[str]) -> list[str]:
-    return [f"{number}. {item}" for number, item in enumerate(items, 1)]
-
-
-def cost(value: float) -> str:
-    return f", cost {value:g}" if value else ""

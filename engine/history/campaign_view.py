@@ -16,6 +16,7 @@ from engine.journal.read import Reader
 from engine.journal.records import (
     Bottleneck,
     Campaign,
+    DecisionRow,
     Event,
     Slot,
     VerdictRow,
@@ -155,6 +156,15 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
     def stamp(self, at: float) -> str:
         """Return a time as the campaign's files write it."""
         return stamp(at, self.utc_offset_s)
+
+    def why(self, keep: DecisionRow) -> str:
+        """Return a kept change's hypothesis, the bottleneck that it attacks, and who kept it."""
+        candidate = self.history.candidates.get(keep.candidate)
+        if candidate is None:
+            return keep.reason
+        bottleneck = f" (against {candidate.bottleneck})" if candidate.bottleneck else ""
+        by = "" if keep.actor == "engine" else f"; kept by {keep.actor}"
+        return f"{candidate.hypothesis}{bottleneck}{by}"
 
     @property
     def end_to_end(self) -> tuple[VerdictRow, ...]:

@@ -65,6 +65,10 @@ class Rollback(msgspec.Struct, frozen=True, kw_only=True):
     """The kept commits that were rolled back."""
     at: float = 0.0
 
+    @property
+    def summary(self) -> str:
+        return f"from {self.before[:12]}: {self.reason}; {self.destination}"
+
 
 class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
     """A campaign's rounds, candidates, verdicts and decisions, oldest first."""

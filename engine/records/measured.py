@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
 from engine.history.campaign_view import JournalView
-from engine.history.history import CampaignHistory, Change
+from engine.history.history import CampaignHistory, Change, Regression
 from engine.journal.records import DecisionRow, Round, VerdictRow
 from engine.judge.recorded_values import verdict_of
 from engine.markdown import table
@@ -17,6 +18,8 @@ from harness.verdict import Row, Verdict
 CLASSES = ("class", "result", "best", "candidate", "change", "% of roofline", "note")
 BASELINE = ("class", "correct", "latency", "% of roofline", "note")
 GAINS = ("class", "before", "best", "gain", "% of roofline")
+REGRESSIONS = ("attempt", "date", "BEST_COMMIT", "candidate", "hypothesis", "changed files",
+               "call time best -> candidate", "GPU time best -> candidate", "delta", "notes")
 _PROFILED = re.compile(r": candidate (\S.*?) \d[\d.]* us")
 
 
@@ -106,6 +109,15 @@ def classes_of_best(past: CampaignHistory) -> str:
         row.config_class, quantities.latency_us(before(row) or row.latency_us),
         quantities.latency_us(row.latency_us), quantities.gain(row.log_ratio), roofline_share(row))
         for row in verdict.rows))
+
+
+def regressions(view: JournalView, found: Sequence[Regression]) -> str:
+    """Return the table of regressions."""
+    return table(REGRESSIONS, [(
+        f"round {own.round}", view.stamp(own.at), own.baseline[:8], own.candidate[:8],
+        f"{own.hypothesis} (against {own.bottleneck})" if own.bottleneck else own.hypothesis,
+        ", ".join(own.files), times(own.wall_us), times(own.kernel_us), f"{own.change:+.1%}",
+        "; ".join(own.points)) for own in found])
 
 
 def class_name(row: Row) -> str:

@@ -10,7 +10,6 @@ import msgspec
 
 from engine.history.history import CampaignHistory
 from engine.judge.recorded_values import verdict_of
-from engine.markdown import line
 from engine.records import measured
 from engine.records.transfer_check import TransferCheck, check
 from harness.formats import quantities
@@ -19,7 +18,6 @@ INFLATION = 0.01
 """A headline that exceeds the believed gain by more than this is inflated."""
 EXACT = 1e-9
 NOT_ATTRIBUTED = "not attributed"
-NOTHING_KEPT = "Nothing was kept: there is nothing to audit."
 
 
 class KeptRound(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,17 +103,6 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
                 ("real-training equivalent (S_real and W_real)", self._sum_text(self.believed)),
                 ("headline, best against baseline", quantities.gain(self.headline)),
                 ("inflation gap", self.inflation_verdict())]
-
-    def lines(self, heading: str) -> Iterator[str]:
-        """Yield the audit's section under a heading."""
-        yield from (heading, "")
-        if not self.kept:
-            yield from (NOTHING_KEPT, "")
-            return
-        yield from (f"- {line(item)}" for item in self.items())
-        yield from (f"- {name}: {text}" for name, text in self.facts)
-        yield from (f"- {advice}" for advice in self.advice())
-        yield ""
 
     def inflation_verdict(self) -> str:
         """Return the inflation gap and whether the headline is inflated."""

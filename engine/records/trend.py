@@ -31,7 +31,8 @@ def page(view: JournalView) -> str:
         if step.round in ended:
             lines += _class_lines(step, ended[step.round])
     lines.sort(key=lambda trend_line: trend_line[:2])
-    return f"# {line(view.campaign)}\n\n" + table(HEAD, (cells for _, _, cells in lines))
+    rows = table(HEAD, (cells for _, _, cells in lines))
+    return f"# {line(view.campaign)}\n\n{rows}"
 
 
 def _class_lines(step: ClassStep, ended_at: float) -> Iterator[TrendLine]:

@@ -11,19 +11,10 @@ from engine.history.campaign_view import JournalView
 from engine.history.history import CampaignHistory
 from engine.journal.records import Campaign, DecisionRow
 from engine.judge.recorded_values import verdict_of
-from engine.records import (
-    class_history,
-    final_report,
-    measured,
-    optimize_log,
-    performance,
-    round_summary,
-    stop_summary,
-    transfer_audit,
-)
+from engine.records import class_history, measured, optimize_log, round_summary, transfer_audit
 from engine.records.report import charts
 from engine.records.report.charts import ProgressPoint, SpeedupBar
-from engine.records.report.page import Headline, PageSection, PageTable, render
+from engine.records.report.page import Headline, PageSection, PageTable, render_html, render_report
 from engine.records.transfer_audit import Audit
 from harness.formats import quantities
 from harness.formats.quantities import counted
@@ -36,32 +27,34 @@ CLASSES = ("class", "outcome", "before", "after", "gain", "% of roofline")
 
 def html(view: JournalView) -> str:
     """Return the report as one HTML document with charts."""
-    return _render(view)
+    return render_html(_title(view.row), _headline(view), _sections(view))
 
 
 def markdown(view: JournalView) -> str:
     """Return the report as Markdown."""
-    return _render(view, markdown=True)
+    return render_report(_title(view.row), _headline(view), _sections(view))
 
 
-def _render(view: JournalView, *, markdown: bool = False) -> str:
+def _title(row: Campaign) -> str:
+    return f"{row.op} on {row.device or row.gpu}"
+
+
+def _sections(view: JournalView) -> list[PageSection]:
     past = view.history
-    sections = [
+    return [
         PageSection(tables=[PageTable(rows=_facts(view))]), _progress(view), _kept(view),
         _waiting(past), _tried(past), *_classes(past),
         _table("History by config class", class_history.HEAD, _history(past)),
         *_end_to_end(view), *_not_run(view), *_audit(transfer_audit.of(past)),
         _table("What limits it now", LIMITS, _limits(view)),
-        PageSection(heading="What to try next", items=final_report.ideas(view, past)),
+        PageSection(heading="What to try next", items=optimize_log.ideas(view, past)),
         *(PageSection(heading="Tips read before the baseline", paragraphs=[tips.summary],
                       items=tips.lessons) for _, tips in view.tips[:1] if tips.lessons),
         _stop(view)]
+
+
+def _headline(view: JournalView) -> Headline:
     row = view.row
-    return render(f"{row.op} on {row.device or row.gpu}", _headline(row, past), sections,
-                  markdown=markdown)
-
-
-def _headline(row: Campaign, past: CampaignHistory) -> Headline:
     if row.best_commit == row.base_commit:
         return Headline(words="No gain was kept: the kernel is as it was.")
     if row.speedup is None:
@@ -69,7 +62,7 @@ def _headline(row: Campaign, past: CampaignHistory) -> Headline:
                               "measured.")
     return Headline(gain=quantities.ratio(row.speedup), interval=quantities.speedup(
         row.speedup, row.speedup_low, row.speedup_high,
-        measured.alpha(measured.of_headline(past))))
+        measured.alpha(measured.of_headline(view.history))))
 
 
 def _facts(view: JournalView) -> list[tuple[str, str]]:
@@ -80,7 +73,7 @@ def _facts(view: JournalView) -> list[tuple[str, str]]:
         ("target", f"{row.op} in {row.lang or row.backend}"),
         ("device", f"{row.device} {row.gpu}".strip()), ("from commit", row.base_commit[:12]),
         ("to commit", row.best_commit[:12]),
-        *(("rolled back", stop_summary.rollback_reason(rollback))
+        *(("rolled back", rollback.summary)
           for rollback in view.history.rollbacks),
         ("rounds", str(len(view.history.rounds))),
         ("candidates", str(len(view.history.candidates))),
@@ -117,7 +110,7 @@ def _keep(view: JournalView, keep: DecisionRow) -> str:
     time = f", call time {call}" if call else f", GPU time {gpu}" if gpu else ""
     undone = "rolled back: " if keep.commit in view.history.undone else ""
     return f"round {keep.round}, {keep.commit[:12]}: {measured.recorded_speedup(row) or 'kept'}" \
-        f"{time}: {undone}{performance.why(view, keep)} ({keep.reason}; decided by {keep.actor})"
+        f"{time}: {undone}{view.why(keep)} ({keep.reason}; decided by {keep.actor})"
 
 
 def _waiting(past: CampaignHistory) -> PageSection:
@@ -207,7 +200,8 @@ def _not_run(view: JournalView) -> Iterator[PageSection]:
 def _audit(audit: Audit) -> Iterator[PageSection]:
     heading = "Real-training applicability audit"
     if not audit.kept:
-        yield PageSection(heading=heading, paragraphs=[transfer_audit.NOTHING_KEPT])
+        yield PageSection(heading=heading,
+                          paragraphs=["Nothing was kept: there is nothing to audit."])
         return
     sums = [("S_real, kernels", audit.s_real), ("W_real, caches of weights", audit.w_real),
             ("believed in real training", audit.believed)] if audit.attributed else []

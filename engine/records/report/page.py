@@ -6,19 +6,15 @@ text from outside can become markup.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
+from markupsafe import Markup
 
 from engine.records.report.charts import Chart
+from engine.records.templates import environment, render_markdown
 from harness.formats.text import plain
-
-if TYPE_CHECKING:  # only a report loads it
-    from jinja2 import Template
 
 LONGEST, LONGEST_LINE = 2000, 600
 """Characters of one text on a page and in Markdown; the rest is cut."""
@@ -62,39 +58,27 @@ class PageSection(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.paragraphs or self.items or any(part.rows for part in self.tables))
 
 
-def render(title: str, headline: Headline, sections: Sequence[PageSection], *,
-           markdown: bool = False) -> str:
-    """Return a page as one HTML document that needs no other file, or as Markdown."""
-    shown = [section for section in sections
-             if section.has_text or (section.chart and not markdown)]
-    text = _template(markdown).render(title=title, headline=headline, sections=shown,
-                                      policy=POLICY)
-    return re.sub(r"\n{3,}", "\n\n", text.rstrip() + "\n") if markdown else text
+def render_html(title: str, headline: Headline, sections: Sequence[PageSection]) -> str:
+    """Return a page as one HTML document that needs no other file."""
+    shown = [section for section in sections if section.has_text or section.chart]
+    return environment(_html_text).get_template("page.html.jinja").render(
+        title=title, headline=headline, sections=shown, policy=POLICY)
 
 
-@functools.cache
-def _template(markdown: bool) -> Template:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
+def render_report(title: str, headline: Headline, sections: Sequence[PageSection]) -> str:
+    """Return a page as Markdown."""
+    shown = [section for section in sections if section.has_text]
+    return render_markdown("page", _markdown_text, {
+        "title": title, "headline": headline, "sections": shown, "code": _code})
 
-    def print_markdown(value: object) -> object:
-        if not isinstance(value, str) or isinstance(value, Markup):
-            return value
-        return Markup(MARKUP.sub(r"\\\1", " ".join(plain(value, LONGEST_LINE).split())))
 
-    def print_html(value: object) -> object:
-        """Return harmless text, and coordinates to 0.01."""
-        if isinstance(value, float):
-            return f"{value:.2f}".rstrip("0").rstrip(".")
-        return plain(value, LONGEST) if isinstance(value, str) and not isinstance(value, Markup) \
-            else value
+def _html_text(text: str) -> str:
+    return plain(text, LONGEST)
 
-    def code(text: str) -> Markup:
-        return Markup("`" + " ".join(plain(text).replace("`", "").split()) + "`")
 
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined,
-        finalize=print_markdown if markdown else print_html, trim_blocks=True, lstrip_blocks=True,
-        keep_trailing_newline=True)
-    environment.filters["code"] = code
-    return environment.get_template("page.md.jinja" if markdown else "page.html.jinja")
+def _markdown_text(text: str) -> Markup:
+    return Markup(MARKUP.sub(r"\\\1", " ".join(plain(text, LONGEST_LINE).split())))
+
+
+def _code(text: str) -> Markup:
+    return Markup("`" + " ".join(plain(text).replace("`", "").split()) + "`")

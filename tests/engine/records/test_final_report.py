@@ -16,7 +16,7 @@ from engine.journal.read import Reader
 from engine.records.report import charts
 from engine.records.report.campaign_report import html
 from engine.records.report.charts import Chart, ProgressPoint, SpeedupBar
-from engine.records.report.page import POLICY, Headline, PageSection, PageTable, render
+from engine.records.report.page import POLICY, Headline, PageSection, PageTable, render_html
 from engine.records.writer import Records
 from harness.verdict import Row
 from tests.support import records_case as case
@@ -145,14 +145,15 @@ def test_any_text_is_rendered_as_text(text: str, other: str) -> None:
         section = PageSection(heading=first, chart=chart, paragraphs=[second], style="note",
                           tables=[PageTable(head=("commit",), rows=[(first,)], summary=second),
                                   PageTable(rows=[(second, first)])], items=[first, second])
-        html = render(first, Headline(words=second), [section])
+        html = render_html(first, Headline(words=second), [section])
         return [name for name, _ in Page(html).tags]
 
     assert page(text, other) == page("a", "b")
 
 
 def test_markup_in_text_is_escaped() -> None:
-    html = render("<b>", Headline(gain="<i>", interval="'\""), [PageSection(items=["</ol>&amp;"])])
+    html = render_html("<b>", Headline(gain="<i>", interval="'\""),
+                       [PageSection(items=["</ol>&amp;"])])
     assert "<title>&lt;b&gt;</title>" in html and "<strong>&lt;i&gt;</strong>" in html
     assert "&#39;&#34;" in html and "<li>&lt;/ol&gt;&amp;amp;</li>" in html
 
@@ -160,7 +161,7 @@ def test_markup_in_text_is_escaped() -> None:
 def test_table_without_head_has_no_head() -> None:
     def page(*head: str) -> str:
         table = PageTable(head=head, rows=[("a", "b")])
-        return render("t", Headline(), [PageSection(tables=[table])])
+        return render_html("t", Headline(), [PageSection(tables=[table])])
 
     assert "<thead>" not in page() and "<thead>" in page("first", "second")
 
@@ -190,7 +191,7 @@ def test_bars_stay_within_their_frame(values: list[tuple[str, float]]) -> None:
 def _expect_within_frame(chart: Chart | None) -> ET.Element:
     """Parse a figure as XML and check that nothing lies outside its frame."""
     assert chart is not None
-    page = render("a chart", Headline(), [PageSection(chart=chart)])
+    page = render_html("a chart", Headline(), [PageSection(chart=chart)])
     svg = ET.fromstring(page[page.index("<svg"):page.index("</svg>") + len("</svg>")])
     _, _, width, height = (float(part) for part in svg.attrib["viewBox"].split())
     for element in svg.iter():
