@@ -24,7 +24,7 @@ from harness.target import Target
 from harness.verdict import Finding
 
 RULE = "new-dependency"
-ALLOWED = frozenset({"torch", "triton"})
+ALLOWED = frozenset({"torch", "triton", "numpy"})
 BINARY = words("""
     .so .a .o .obj .lo .dll .dylib .pyd .cubin .ptx .fatbin .hsaco .co .spv .bin .whl .egg .pt .pth
     .ckpt .safetensors .onnx .npz .npy .pkl .pickle .joblib .h5 .hdf5 .parquet .feather .arrow .zip

@@ -65,7 +65,7 @@ class AuditedTree:
         dotted = "" if reference == target.source else \
             reference.removesuffix(".py").replace("/", ".")
         self.context = Context(reference=dotted, function=target.reference_function,
-                               own=own_modules(target, tree))
+                               modules=own_modules(target, tree))
         for path in paths:
             data = tree.read(path)
             if data is not None and path.endswith(C_SUFFIXES):
@@ -121,13 +121,14 @@ class AuditedTree:
 
 
 def own_modules(target: Target, tree: Tree) -> frozenset[str]:
-    """Return the top-level modules that an import would find in the project."""
+    """Return the modules and packages that an import would find in the project."""
     modules = set()
     for folder in import_roots(target):
         prefix = f"{folder}/" if folder else ""
         for path in tree.files:
             if path.startswith(prefix) and path.endswith(PYTHON_SUFFIXES):
-                modules.add(path.removeprefix(prefix).partition("/")[0].partition(".")[0])
+                parts = path.removeprefix(prefix).partition(".")[0].split("/")
+                modules |= {".".join(parts[:end + 1]) for end in range(len(parts))}
     return frozenset(modules)
 
 

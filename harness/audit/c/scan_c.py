@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from harness.audit.c import static_initializers, watched_c_names
-from harness.audit.c.source import CSource
+from harness.audit.c.source import INCLUDES, CSource
 from harness.audit.findings.sighting import Sighting
-from harness.audit.findings.watched_name import AuditRule
+from harness.audit.findings.watched_name import AuditRule, watched_text
 from harness.formats.text import words
 
 _SYSCALL = re.compile(r"\bsyscall\b|\bsysenter\b|\bint\s*\$?0x80\b|\bsvc\b")
@@ -16,8 +17,16 @@ _CLOCK = re.compile(r"\brdtscp?\b|%(?:globaltimer|clock)|\bcntvct_el0\b|s_mem(?:
 _BYTES = re.compile(r"\.(?:byte|word|long|quad|inst|incbin)\b")
 _AT_START = re.compile(r"\.(?:(?:pre)?init_array|fini_array|ctors|dtors)\b|\.(?:init|fini)\"")
 _FETCH = re.compile(r"\bpip3?\s+install\b|\bcurl\b|\bwget\b|\bgit\s+clone\b")
-_MEMORY = re.compile(r"/proc/[^/\s]*/mem\b|/dev/k?mem\b")
-_SYSTEM = re.compile(r"/proc/[^\s]*|/dev/shm\b|/tmp/|/etc/|/home/|/sys/")
+_LABEL = re.compile(r"\s*\w+(?:@+[\w.]+)?\s*")
+_REFERS = re.compile(
+    r"\.(?:symver|set|equ|weakref|reloc|quad|long)\b|\w\s*=\s*[A-Za-z_]|\b(?:call[lq]?|jmp|blr?)\b")
+_WORD = re.compile(r"\b[A-Za-z_]\w*\b(?!\.)")
+"""A name in assembly; with a point after it, it is an instruction, as nanosleep.u32."""
+
+_OTHER_NAME = words("alias __alias__ weakref __weakref__ symver __symver__")
+_ASSEMBLY = words("asm __asm__ __asm")
+_KEYWORDS = words("return else case goto do sizeof typeof define")
+_AT_START_NAMES = words("init_array preinit_array fini_array ctors dtors")
 _JOINS = words("""
     cudaStreamWaitEvent cudaStreamSynchronize cudaDeviceSynchronize hipStreamWaitEvent
     hipStreamSynchronize hipDeviceSynchronize""")
@@ -27,7 +36,8 @@ _CODE_LIKE = re.compile(r"__global__|#\s*include|\basm\b|;\s*\}", re.ASCII)
 def scan(source: CSource, *, delegation: bool = True, depth: int = 0) -> list[Sighting]:
     """Return all sightings; `delegation` requires that the source itself does the work."""
     sightings = [s for s in _names(source) if delegation or s.rule != "delegation"]
-    sightings += [*_strings(source), *_assembly(source), *_pasting(source), *_stolen(source)]
+    sightings += [*_strings(source), *_assembly(source), *_other_names(source), *_pasting(source),
+                  *_stolen(source)]
     for form, name, line in source.includes():
         if form == "?":
             sightings.append(Sighting(rule="hidden-code", severity="flag", text=name, line=line,
@@ -52,6 +62,8 @@ def _names(source: CSource) -> Iterator[Sighting]:
             rule = None  # its own function; `_stolen` checks whether it replaces another
         if rule is None and token.text == "mmap" and not anonymous:
             rule = AuditRule("files", "flag", "maps a file into memory")
+        if token.text in _AT_START_NAMES and not source.follows(index, "("):
+            rule = AuditRule("hidden-code", "flag", "runs code when it is loaded")
         if token.text.strip("_") in ("constructor", "destructor", "ifunc") \
                 and _in_attribute(source, index) \
                 and not static_initializers.only_fills(source, index):
@@ -64,13 +76,31 @@ def _names(source: CSource) -> Iterator[Sighting]:
 
 
 def _is_taken(source: CSource, index: int) -> bool:
-    """Return whether a function's address is taken: `= fork;`, `&fork`, or a whole macro body."""
+    """Return whether a function is used without a call: `&fork`, `f(fork)`, `#define f fork`."""
     token = source.tokens[index]
     if token.directive:
         return source.tokens[index - 2].text == "define"
-    after = source.tokens[index + 1].text if index + 1 < len(source.tokens) else ";"
-    return source.before(index) == "=" and after in (";", ",") and token.text in (
-        "fork", "system", "popen", "socket", "open", "write", "clock")
+    return token.text in watched_c_names.CALLS and token.text not in _variables(source) \
+        and source.before(index) not in (".", "->")
+
+
+@lru_cache(maxsize=4)
+def _variables(source: CSource) -> set[str]:
+    """Return the names that the source declares as variables, parameters or members."""
+    names: set[str] = set()
+    for index, token in enumerate(source.tokens[1:], 1):
+        before = source.tokens[index - 1]
+        if before.text in ("*", "&") and index > 1:
+            before = source.tokens[index - 2]
+        if token.kind == "name" and source.follows(index, "="):
+            names.add(token.text)
+        elif token.kind == "name" and before.kind == "name" and before.text not in _KEYWORDS \
+                and not source.follows(index, "("):
+            names.add(token.text)
+            while source.follows(index, ",") and source.tokens[index + 2].kind == "name":
+                index += 2  # int open, time;
+                names.add(source.tokens[index].text)
+    return names
 
 
 def _in_attribute(source: CSource, index: int) -> bool:
@@ -88,15 +118,12 @@ def _in_attribute(source: CSource, index: int) -> bool:
 
 
 def _strings(source: CSource) -> Iterator[Sighting]:
-    for token in source.tokens:
+    for index, token in enumerate(source.tokens):
         if token.kind != "string":
             continue
-        if _MEMORY.search(token.text):
-            yield source.see(token, AuditRule("files", "reject", "names a process's memory"))
-        elif found := _SYSTEM.search(token.text):
-            yield source.see(
-                token, AuditRule("files", "flag", "names a system file"), found[0][:40]
-            )
+        included = token.directive and source.before(index) in INCLUDES
+        for rule, name in watched_text("" if included else token.text):
+            yield source.see(token, rule, name)
         if _AT_START.search(token.text):
             yield source.see(token, AuditRule("hidden-code", "flag", "runs code when it is loaded"))
         if _FETCH.search(token.text):
@@ -104,15 +131,23 @@ def _strings(source: CSource) -> Iterator[Sighting]:
 
 
 def _assembly(source: CSource) -> Iterator[Sighting]:
+    assembly = _ASSEMBLY | {name for name, body in source.macros.items()
+                            if any(t.text in _ASSEMBLY for t in body)}
     for index, token in enumerate(source.tokens):
-        if token.kind != "name" or token.text not in ("asm", "__asm__", "__asm"):
+        if token.kind != "name" or token.text not in assembly:
             continue
         start = index + 1
         while start < len(source.tokens) and source.tokens[start].text in (
                 "volatile", "__volatile__", "goto", "inline", "__volatile"):
             start += 1
         end = source.matching.get(start, min(len(source.tokens), start + 40))
-        code = " ".join(t.text for t in source.tokens[start:end])
+        first = index if token.text in source.macros else start
+        code = source.spelled([t for t in source.tokens[first:end]
+                               if t.directive == token.directive])
+        called = _LABEL.fullmatch(code) or _REFERS.search(code)
+        for word in _WORD.findall(code):
+            if (rule := watched_c_names.lookup(word, called=bool(called))) is not None:
+                yield source.see(token, rule, word)
         if _SYSCALL.search(code):
             yield source.see(
                 token, AuditRule("hidden-code", "reject", "calls the system in assembly")
@@ -123,21 +158,61 @@ def _assembly(source: CSource) -> Iterator[Sighting]:
             yield source.see(token, AuditRule("hidden-code", "flag", "raw bytes in assembly"))
 
 
+def _other_names(source: CSource) -> Iterator[Sighting]:
+    """Find watched functions that a pragma or an attribute gives another name."""
+    for index, token in enumerate(source.tokens):
+        if token.kind != "name":
+            continue
+        words: list[str] = []
+        if token.text == "pragma" and source.before(index) == "#":
+            words = [t.text for t in source.tokens[index + 1: index + 6]
+                     if t.directive == token.directive]
+        elif token.text == "_Pragma" or (token.text in _OTHER_NAME
+                                         and _in_attribute(source, index)):
+            end = source.matching.get(index + 1, index + 1)
+            words = _WORD.findall(source.spelled(source.tokens[index + 1:end]))
+            words = words if token.text == "_Pragma" else ["weak", *words]
+        for word in words[1:] if words[:1] in (["redefine_extname"], ["weak"]) else ():
+            if (rule := watched_c_names.lookup(word, called=True)) is not None:
+                yield source.see(token, rule, word)
+
+
 def _pasting(source: CSource) -> Iterator[Sighting]:
-    """Return whether pasted tokens can spell a watched name from two words of the source."""
+    """Find watched names that pasted tokens can spell from words of the source."""
     pastes = [t for t in source.tokens if t.text == "##" and t.directive and t.kind == "mark"]
     if not pastes:
         return
     words = {t.text for t in source.tokens if t.kind == "name"}
-    for name in (*watched_c_names.MENTIONS, *watched_c_names.CALLS):
-        if len(name) < 5 or name in words:
-            continue
-        cuts = [cut for cut in range(2, len(name) - 1)
-                if name[:cut] in words and name[cut:] in words]
-        if cuts:
+    near = _neighbours(source)
+    for name in (*watched_c_names.MENTIONS, *watched_c_names.CALLS, *_ASSEMBLY, "__attribute__"):
+        cuts = [(name[:cut], name[cut:]) for cut in range(1, len(name))]
+        if any(cut in near for cut in cuts) or (len(name) > 4 and name not in words and any(
+                len(a) > 1 and len(b) > 1 and a in words and b in words for a, b in cuts)):
             yield source.see(
                 pastes[0], AuditRule("hidden-code", "flag", "pastes a name together"), name
             )
+
+
+def _neighbours(source: CSource) -> set[tuple[str, str]]:
+    """Return the pairs that pasting can join: neighbouring arguments, and with a macro's word."""
+    pairs: set[tuple[str, str]] = set()
+    arguments: list[str] = []
+    for index, token in enumerate(source.tokens):
+        if token.kind == "name" and source.before(index) in ("(", ",") \
+                and (source.follows(index, ",") or source.follows(index, ")")):
+            joined = token.text
+            arguments.append(joined)
+            at = index
+            while source.follows(at, ",") and source.tokens[at + 2].kind == "name" \
+                    and at < index + 12:
+                at += 2
+                pairs.add((joined, source.tokens[at].text))
+                joined += source.tokens[at].text
+    for index, token in enumerate(source.tokens[1:-1], 1):
+        if token.text == "##" and token.kind == "mark":
+            before, after = source.tokens[index - 1].text, source.tokens[index + 1].text
+            pairs |= {(word, after) for word in arguments} | {(before, word) for word in arguments}
+    return pairs
 
 
 def _stolen(source: CSource) -> Iterator[Sighting]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from harness.audit.c.tokens import Token, tokens
@@ -11,6 +11,7 @@ from harness.audit.findings.tree_diff import MAX_SOURCE_BYTES
 from harness.audit.findings.watched_name import AuditRule
 from harness.formats.text import words
 
+INCLUDES = words("include include_next import embed")
 _CONTROL = words("if for while switch return sizeof else do case")
 
 
@@ -56,6 +57,29 @@ class CSource:
                 indices.setdefault(token.text, index)
         return indices
 
+    @cached_property
+    def macros(self) -> dict[str, list[Token]]:
+        """The tokens of each macro after its name, of all its definitions."""
+        bodies: dict[str, list[Token]] = {}
+        for index, token in enumerate(self.tokens[2:], 2):
+            if token.directive and self.tokens[index - 1].text == "define" \
+                    and self.tokens[index - 2].kind == "directive":
+                bodies.setdefault(token.text, []).extend(
+                    t for t in self.tokens[index + 1: index + 400]
+                    if t.directive == token.directive)
+        return bodies
+
+    def spelled(self, tokens: Sequence[Token], depth: int = 0) -> str:
+        """Return the text of an operand: strings, stringized words, and macros for them."""
+        parts = []
+        for token in tokens:
+            if token.kind == "name" and token.text in self.macros and depth < 4:
+                parts.append(self.spelled(self.macros[token.text], depth + 1))
+            elif token.kind == "string" or (not depth and (
+                    token.kind in ("name", "number") or token.text in (".", ":"))):
+                parts.append(token.text)
+        return "".join(parts)
+
     def follows(self, index: int, text: str) -> bool:
         return index + 1 < len(self.tokens) and self.tokens[index + 1].text == text \
             and self.tokens[index + 1].kind != "string"
@@ -75,8 +99,8 @@ class CSource:
     def includes(self) -> Iterator[tuple[str, str, int]]:
         """Yield (form, name, line): form `<` or `"`, or `?` where a macro gives the name."""
         for index, token in enumerate(self.tokens):
-            if token.kind != "directive" or index + 1 >= len(self.tokens) or self.tokens[
-                    index + 1].text not in ("include", "include_next", "import", "embed"):
+            if token.kind != "directive" or index + 1 >= len(self.tokens) \
+                    or self.tokens[index + 1].text not in INCLUDES:
                 continue
             rest = [t for t in self.tokens[index + 2: index + 60]
                     if t.directive == token.directive]

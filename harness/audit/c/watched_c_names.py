@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from harness.audit.findings.watched_name import AuditRule, table
 from harness.formats.text import words
 
@@ -26,7 +28,7 @@ MENTIONS = table(
         __malloc_hook cuModuleLoad cuModuleLoadData cuLibraryLoadData cuModuleGetFunction
         cudaMemPrefetchAsync cuCtxResetPersistingL2Cache cudaLimitPersistingL2CacheSize
         accessPolicyWindow cudaCtxResetPersistingL2Cache cudaDeviceSetLimit getauxval
-        program_invocation_name io_uring_setup"""),
+        program_invocation_name io_uring_setup environ dlinfo"""),
     (_EXEC, "mprotect PROT_EXEC"),
     (_TAMPER, """ptrace process_vm_readv process_vm_writev process_madvise kcmp
         __clear_cache __builtin___clear_cache"""),
@@ -34,6 +36,7 @@ MENTIONS = table(
         __builtin_frame_address __builtin_return_address __libc_stack_end"""),
     (_THREADS, """pthread_create thrd_create vfork posix_spawn posix_spawnp execve execvp execlp
         execl execv setitimer timer_create cudaLaunchHostFunc cudaStreamAddCallback
+        execvpe execle execveat fexecve forkpty pthread_kill tgkill sigqueue
         cuLaunchHostFunc pthread_atfork sched_setscheduler sched_setaffinity
         pthread_setaffinity_np jthread atexit on_exit __cxa_atexit"""),
     (_STREAM, """cudaStreamCreate cudaStreamCreateWithFlags cudaStreamCreateWithPriority
@@ -55,7 +58,7 @@ MENTIONS = table(
 CALLS = table(
     (_CODE, "signal getenv secure_getenv setenv putenv"),
     (_FRAMES, "backtrace"),
-    (_THREADS, "fork clone clone3 system popen raise kill alarm"),
+    (_THREADS, "fork clone clone3 system popen raise kill alarm daemon"),
     (_NETWORK, "socket connect"),
     (_FILES, "open write pipe dup"),
     (_CLOCK, "time clock times sleep select poll"),
@@ -88,12 +91,15 @@ MATHEMATICS = frozenset(
 """Functions that may fill a table when a library is loaded."""
 
 
+_PREFIX = re.compile(r"^(?:__builtin_|__libc_|_{1,2})")
+"""By which the C library and the compiler know their functions too, as `__libc_fork`."""
+
+
 def lookup(name: str, *, called: bool) -> AuditRule | None:
     """Return the rule for a C name, None if it is not watched."""
-    if (rule := MENTIONS.get(name)) is not None:
-        return rule
-    if called and (rule := CALLS.get(name)) is not None:
-        return rule
+    for known in (name, _PREFIX.sub("", name, count=1)):
+        if (rule := MENTIONS.get(known) or (CALLS.get(known) if called else None)) is not None:
+            return rule
     if name in BLAS_CALLS:
         return _BLAS
     return next((rule for prefix, rule in PREFIXES if name.startswith(prefix)), None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -17,6 +19,19 @@ class AuditRule:
     rule: str
     severity: Severity
     why: str
+
+
+_MEMORY = re.compile(r"/proc/[^/\s]*/mem\b|/dev/k?mem\b")
+_SYSTEM = re.compile(r"/proc/[^\s]*|/dev/shm\b|/tmp/|/etc/|/home/|/root/|/sys/|(?:^|/)\.\./")
+_INCLUDE = re.compile(r"#\s*include[^\n]*")
+
+
+def watched_text(text: str) -> Iterator[tuple[AuditRule, str]]:
+    """Yield (rule, name) for what a text of a source names: memory, files outside the project."""
+    if _MEMORY.search(text):
+        yield AuditRule("files", "reject", "names a process's memory"), ""
+    elif found := _SYSTEM.search(_INCLUDE.sub("", text)):
+        yield AuditRule("files", "flag", "names a file outside the project"), found[0][:40]
 
 
 def table(*groups: tuple[R, str]) -> dict[str, R]:

@@ -35,6 +35,8 @@ _METHODS = words("""
     matmul mm bmm addmm addmm_ baddbmm baddbmm_ einsum softmax log_softmax logsumexp layer_norm
     cumsum cumprod argsort topk scatter_add scatter_add_ index_add_ scaled_dot_product_attention
     addmv relu sigmoid tanh rsqrt""")
+_HEADS = frozenset({"torch", "torch.Tensor", "numpy", "torch.autograd", "torch._VF", "torch._refs",
+                    "torch._C._VariableFunctions", "torch._C.TensorBase", "torch._prims"})
 _LAUNCHES = frozenset({"run", "warmup", "replay", "launch"})
 
 
@@ -127,8 +129,7 @@ def _work(names: Iterable[str]) -> Iterator[str]:
         if name in _QUIET:
             continue
         if (below(name, _PREFIXES) and name not in _PREFIXES) \
-                or (head in ("torch", "torch.Tensor", "numpy", "torch.autograd")
-                    and last in _WORK) \
+                or (head in _HEADS and last in _WORK) \
                 or (head == "torch.nn" and last not in _MODULES_OF_NN and last[:1].isupper()) \
                 or name == "torch.compile":
             yield name

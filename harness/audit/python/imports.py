@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from harness.audit.findings.sighting import Sighting
 from harness.audit.findings.watched_name import AuditRule
@@ -20,8 +21,13 @@ class Context:
 
     reference: str = ""
     function: str = ""
-    own: frozenset[str] = frozenset()
-    """Top-level names of the project's own modules, as the kernel would import them."""
+    modules: frozenset[str] = frozenset()
+    """The project's own modules, as the kernel would import them, with their packages."""
+
+    @cached_property
+    def own(self) -> frozenset[str]:
+        """The top-level names of the project's own modules."""
+        return frozenset(name.partition(".")[0] for name in self.modules)
 
 
 class Imports:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import ast
 import builtins
+import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 
-DEPTH = 40
+from harness.audit.python.constants import DEPTH, HOLE, Constants
+
 ROUNDS = 4
-MAX_TEXT = 1 << 18
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _BUILTINS = frozenset(dir(builtins))
+_STANDARD = sys.stdlib_module_names
+_SAME = {"posix": "os", "nt": "os", "np": "numpy", "F": "torch.nn.functional", "_C": "torch._C",
+         "torch": "torch", "triton": "triton", "numpy": "numpy"}
+_SUBMODULES = ("torch.signal", "torch.ops.")
+"""Names of torch's own that are called like a watched module of the standard library."""
+
+_GETTERS = {"builtins.getattr", "inspect.getattr_static"}
 
 
 class UnreadableSource(Exception):
@@ -22,8 +30,9 @@ class UnreadableSource(Exception):
 class Module:
     """One parsed source. A name resolves to everything that it may be, regardless of order."""
 
-    def __init__(self, data: bytes, file: str) -> None:
-        self.file = file
+    def __init__(self, data: bytes, file: str, modules: Collection[str] = ()) -> None:
+        """Parse a source; `modules` are the dotted names of the project's own."""
+        self.file, self.modules = file, modules
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -37,9 +46,9 @@ class Module:
             for child in ast.iter_child_nodes(node):
                 self.parents[child] = node
                 self.nodes.append(child)
-        self._folded: dict[ast.AST, str | None] = {}
         self.aliases: dict[str, set[str]] = {}
         self.assigned: dict[str, list[ast.expr]] = {}
+        self.constants = Constants(self.assigned)
         self.stars: list[str] = []
         self._bind()
 
@@ -101,7 +110,7 @@ class Module:
         if isinstance(node, ast.Name):
             return self._name(node.id, node)
         if isinstance(node, ast.Attribute):
-            return frozenset(f"{base}.{node.attr}" for base in self.dotted(node.value, depth + 1))
+            return self.attribute(self.dotted(node.value, depth + 1), node.attr)
         if isinstance(node, ast.NamedExpr | ast.Starred):
             return self.dotted(node.value, depth + 1)
         if isinstance(node, ast.IfExp):
@@ -126,6 +135,17 @@ class Module:
             return frozenset()
         return frozenset(f"{star}.{name}" for star in self.stars)
 
+    def attribute(self, bases: Iterable[str], name: str) -> frozenset[str]:
+        """Return what an attribute may be: `os.sys.x` is `sys.x` too, as `os` imports `sys`."""
+        names = {f"{base}.{name}" for base in bases}
+        for base in bases:
+            last = base.rpartition(".")[2]
+            short = last.removeprefix("_") if base.partition(".")[0] in _STANDARD else last
+            module = _SAME.get(last) or (short if short in _STANDARD else None)
+            if module and base not in self.modules and not base.startswith(_SUBMODULES):
+                names.add(f"{module}.{name}")
+        return frozenset(names)
+
     def _looked_up(self, base: ast.expr, key: str | None, depth: int) -> frozenset[str]:
         if key is None:
             return frozenset()
@@ -136,23 +156,27 @@ class Module:
             elif name in ("builtins.globals()", "builtins.locals()"):
                 names |= self._name(key, self.tree)
             elif name.endswith(".__dict__"):
-                names.add(f"{name.removesuffix('.__dict__')}.{key}")
+                names |= self.attribute([name.removesuffix(".__dict__")], key)
             elif name == "builtins":
                 names.add(f"builtins.{key}")
         return frozenset(names)
 
     def _called(self, node: ast.Call, depth: int) -> frozenset[str]:
         names: set[str] = set()
+        first = node.args[0] if node.args else None
+        word = self.fold(first)
+        for of, attribute in self.gets(node, depth):
+            if path := self.fold(attribute):
+                bases = self.dotted(of, depth + 1)
+                for part in path.split("."):
+                    bases = self.attribute(bases, part)
+                names |= bases
         for name in self.dotted(node.func, depth + 1):
-            first = node.args[0] if node.args else None
-            word = self.fold(first)
             if name in ("builtins.__import__", "importlib.__import__") and word:
                 names.add(word.partition(".")[0])
-            elif name == "importlib.import_module" and word:
-                names.add(word)
-            elif name == "builtins.getattr" and first is not None and len(node.args) > 1 \
-                    and (attribute := self.fold(node.args[1])):
-                names.update(f"{base}.{attribute}" for base in self.dotted(first, depth + 1))
+            elif name in ("importlib.import_module", "pkgutil.resolve_name", "pydoc.locate") \
+                    and word:
+                names.add(word.replace(":", "."))
             elif name == "builtins.vars" and first is not None:
                 names.update(f"{base}.__dict__" for base in self.dotted(first, depth + 1))
             elif name in ("builtins.globals", "builtins.locals", "builtins.vars"):
@@ -162,55 +186,28 @@ class Module:
                 names |= self._looked_up(node.func.value, word, depth)
         return frozenset(names)
 
-    def fold(self, node: ast.AST | None, depth: int = 0) -> str | None:
+    def gets(self, node: ast.Call, depth: int = 0) -> Iterator[tuple[ast.expr, ast.expr]]:
+        """Yield (object, name) of the attributes that a call reads by a text."""
+        getter = node.func
+        method = isinstance(getter, ast.Attribute) and getter.attr == "__getattribute__"
+        if len(node.args) > 1 and (method or self.dotted(getter, depth + 1) & _GETTERS):
+            yield node.args[0], node.args[1]
+        elif isinstance(getter, ast.Attribute) and method and node.args:
+            yield getter.value, node.args[0]
+        elif isinstance(getter, ast.Call) and node.args and getter.args and self.dotted(
+                getter.func, depth + 1) & {"operator.attrgetter", "operator.methodcaller"}:
+            yield node.args[0], getter.args[0]
+
+    def pattern(self, node: ast.AST | None) -> str:
+        """Return the text that an expression evaluates to, HOLE for each part that is unknown."""
+        found = self.constants.value(node)
+        return found.decode("latin-1") if isinstance(found, bytes) \
+            else found if isinstance(found, str) else HOLE
+
+    def fold(self, node: ast.AST | None) -> str | None:
         """Return the text that an expression evaluates to, None if that needs running it."""
-        if node is None or depth > DEPTH:
-            return None
-        if node not in self._folded:
-            self._folded[node] = None  # stops at names defined by themselves
-            text = self._fold(node, depth)
-            self._folded[node] = None if text is not None and len(text) > MAX_TEXT else text
-        return self._folded[node]
-
-    def _fold(self, node: ast.AST, depth: int) -> str | None:
-        if isinstance(node, ast.Constant):
-            if isinstance(node.value, bytes):
-                return node.value.decode("latin-1")
-            return node.value if isinstance(node.value, str) else None
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-            left, right = self.fold(node.left, depth + 1), self.fold(node.right, depth + 1)
-            return None if left is None or right is None else left + right
-        if isinstance(node, ast.JoinedStr):
-            return self._concatenated([v.value if isinstance(v, ast.FormattedValue) else v
-                                       for v in node.values], depth)
-        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
-            text, step = self.fold(node.value, depth + 1), node.slice.step
-            backwards = isinstance(step, ast.UnaryOp) and isinstance(step.op, ast.USub)
-            return text[::-1] if text is not None and backwards else None
-        if isinstance(node, ast.Name):
-            values = self.assigned.get(node.id, [])
-            return self.fold(values[0], depth + 1) if len(values) == 1 else None
-        if isinstance(node, ast.Call):
-            return self._folded_call(node, depth)
-        return None
-
-    def _folded_call(self, node: ast.Call, depth: int) -> str | None:
-        function, argument = node.func, node.args[0] if node.args else None
-        if isinstance(function, ast.Attribute) and function.attr == "join" \
-                and self.fold(function.value, depth + 1) == "" \
-                and isinstance(argument, ast.List | ast.Tuple):
-            return self._concatenated(argument.elts, depth)
-        if isinstance(function, ast.Attribute) and function.attr in ("decode", "lower", "strip"):
-            return self.fold(function.value, depth + 1)
-        if isinstance(function, ast.Name) and function.id == "chr" \
-                and isinstance(argument, ast.Constant) and isinstance(argument.value, int) \
-                and 0 <= argument.value < 0x110000:
-            return chr(argument.value)
-        return None
-
-    def _concatenated(self, parts: list[ast.expr], depth: int) -> str | None:
-        texts = [self.fold(part, depth + 1) for part in parts]
-        return None if any(t is None for t in texts) else "".join(t for t in texts if t)
+        text = self.pattern(node)
+        return None if HOLE in text else text
 
     def _bind(self) -> None:
         pairs: list[tuple[str, ast.expr]] = []
@@ -230,7 +227,6 @@ class Module:
                 pairs += _assignments(node)
         for name, value in pairs:
             self.assigned.setdefault(name, []).append(value)
-        self._folded.clear()  # computed before the names were known
         for _ in range(ROUNDS):
             for name, value in pairs:
                 for found in self.dotted(value):

@@ -4,23 +4,40 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 
 from harness.audit.findings.sighting import Sighting
 from harness.audit.findings.tree_diff import MAX_SOURCE_BYTES
-from harness.audit.findings.watched_name import AuditRule
+from harness.audit.findings.watched_name import AuditRule, watched_text
 from harness.audit.python import watched_python_names as tables
+from harness.audit.python.constants import HOLE
 from harness.audit.python.imports import Context, Imports
 from harness.audit.python.names import Module, UnreadableSource
 from harness.audit.python.streams import Streams
 from harness.audit.python.watched_python_names import below, lookup
+from harness.formats.text import words
 from harness.verdict import Severity
 
 MAX_LOOKED = 200_000
 """Steps spent on following names in one source; beyond that, names count as unknown."""
 
-_MEMORY = re.compile(r"/proc/(?:self|thread-self|\d+|%[ds]|[^/\s]*)/mem\b|/dev/k?mem\b")
-_SYSTEM = re.compile(r"/proc/[^\s]*|/dev/shm\b|/sys/kernel\b")
+_INSIDE_FORMAT = re.compile(r"\{[^{}]*[.\[](\w+)")
+_WORDS = re.compile(r"\w+(?:\.\w+)*")
+_READERS = {"os.getenv", "os.environ.get", "os.environ.pop", "os.environ.__getitem__"}
+_FOLDERS = re.compile(r"HOME|TE?MP|PWD|^PATH$|XDG|CACHE_|KOPT|PYTHON|LD_|INJECTION")
+"""Environment variables that name folders of the runner, or what is loaded into it."""
+
+_HANDED_ON = {"builtins.getattr", "builtins.setattr", "builtins.delattr", "builtins.__import__"}
+_LOOKERS = words("""
+    builtins.getattr builtins.hasattr builtins.setattr builtins.delattr builtins.vars builtins.dir
+    builtins.type builtins.isinstance builtins.print inspect.getattr_static operator.attrgetter
+    operator.methodcaller importlib.reload""")
+"""What a module may be handed to, as the audit knows what these return."""
+
+_COMPUTED = AuditRule("hidden-code", "flag", "uses a computed name")
+_METHOD = AuditRule("patched", "flag", "replaces a method")
+_ENVIRONMENT = AuditRule("files", "flag", "reads the environment")
 _FETCH = re.compile(r"\bpip3?\b.*\binstall\b|\bcurl\b|\bwget\b|\bgit\s+clone\b"
                     r"|\b(?:conda|mamba|apt|apt-get|uv|npm)\b.*\b(?:install|add)\b", re.DOTALL)
 _CLOCKS = re.compile(r"%(?:globaltimer|clock)|\bs_memtime\b|\bs_memrealtime\b")
@@ -33,7 +50,7 @@ def scan(data: bytes, file: str, context: Context) -> tuple[Module | None, list[
         return None, [Sighting(rule="hidden-code", severity="flag", file=file,
                                what="too large to audit")]
     try:
-        module = Module(data, file)
+        module = Module(data, file, context.modules)
         return module, list(_Scan(module, context).all())
     except (UnreadableSource, RecursionError, MemoryError):
         return None, [Sighting(rule="hidden-code", severity="flag", file=file,
@@ -45,7 +62,7 @@ def texts(module: Module) -> Iterator[tuple[ast.AST, str]]:
     for node in module.nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes) \
                 and not isinstance(module.parents.get(node), ast.Expr):
-            yield node, module.fold(node) or ""
+            yield node, module.pattern(node)
 
 
 class _Scan(Imports):
@@ -66,6 +83,9 @@ class _Scan(Imports):
                 yield from self._subscript(node)
             elif isinstance(node, ast.ClassDef):
                 yield from self._class(node)
+            elif isinstance(node, ast.MatchClass):
+                yield from (self.see(node, rule, word) for word in node.kwd_attrs
+                            if (rule := tables.ATTRIBUTES.get(word)))
         for node, text in texts(self.module):
             yield from self._text(node, text)
 
@@ -80,24 +100,41 @@ class _Scan(Imports):
             module, _, last = name.rpartition(".")
             if self._is_reference(module) and last == self.context.function:
                 yield self.see(node, AuditRule("delegation", "reject", "imports the reference"))
-            if self._is_own(name) or (isinstance(node, ast.Name) and "." not in name):
+            if self._is_own(name):
                 continue
-            if (rule := lookup(name)) and not self._exempt(node, name):
+            if isinstance(node, ast.Name) and "." not in name:
+                if name in tables.MODULES and self._is_handed_on(node):
+                    yield self.see(node, AuditRule("frame-walk", "flag", "hands on a module"), name)
+            elif name in _HANDED_ON and self._is_handed_on(node):
+                yield self.see(node, _COMPUTED, name)
+            elif (rule := lookup(name)) and not self._exempt(node, name):
                 yield self.see(node, rule, name, severity=self._severity(node, name))
             elif below(name, tables.STREAMS):
                 yield self._stream(node, name)
-        if isinstance(node, ast.Attribute):
-            chain: ast.AST = node
-            while isinstance(chain, ast.Attribute):
-                if rule := tables.ATTRIBUTES.get(chain.attr):
-                    yield self.see(node, rule, chain.attr)
-                chain = chain.value
+        chain: ast.AST = node
+        while isinstance(chain, ast.Attribute):
+            if (rule := tables.ATTRIBUTES.get(chain.attr)) and not (
+                    chain is node and any(lookup(name) == rule for name in names)):
+                yield self.see(node, rule, chain.attr)
+            chain = chain.value
 
     def _exempt(self, node: ast.AST, name: str) -> bool:
         parent = self.module.parents.get(node)
         if name == "sys.exit" or name.startswith("signal.SIG"):
             return node in self.module.guarded
-        return name == "sys.modules" and isinstance(parent, ast.Subscript)
+        return name.startswith("sys.modules.") or (
+            name in ("sys.modules", "os.environ")
+            and isinstance(parent, ast.Subscript | ast.Compare))
+
+    def _is_handed_on(self, node: ast.AST) -> bool:
+        """Return whether a name is used as a value: neither called, nor only given another name."""
+        parent = self.module.parents.get(node)
+        if isinstance(parent, ast.Call):
+            getter = parent.func.func if isinstance(parent.func, ast.Call) else parent.func
+            return parent.func is not node and not self.module.dotted(getter) & _LOOKERS
+        return not (isinstance(parent, ast.NamedExpr | ast.Expr) or (
+            isinstance(parent, ast.Assign) and all(isinstance(t, ast.Name) for t in parent.targets)
+            and not isinstance(self.module.parents.get(parent), ast.ClassDef)))
 
     def _severity(self, node: ast.AST, name: str) -> Severity | None:
         """Return `reject` for code that is decoded first, which has no honest use."""
@@ -139,8 +176,20 @@ class _Scan(Imports):
         names = self.module.dotted(node)
         for name in sorted(names):
             yield from self._replaced(node, name)
-        if not names and node.attr in ("__class__", "__code__", "elapsed_time", "do_bench"):
-            yield self.see(node, AuditRule("patched", "flag", "replaces a method"), node.attr)
+        if not names and (node.attr in tables.METHODS or self._is_foreign_class(node.value)):
+            yield self.see(node, _METHOD, node.attr)
+
+    def _is_foreign_class(self, node: ast.AST) -> bool:
+        """Return whether an expression is the class, or the dictionary, of an unknown object."""
+        if isinstance(node, ast.Call) and len(node.args) == 1 \
+                and self.module.dotted(node.func) & {"builtins.type", "builtins.vars"}:
+            of: ast.AST = node.args[0]
+        elif isinstance(node, ast.Attribute) and node.attr in ("__class__", "__dict__"):
+            of = node.value
+        else:
+            return False
+        return not (isinstance(of, ast.Name) and of.id in ("self", "cls", *self.module.own)) \
+            and not self.module.dotted(node)
 
     def _replaced(self, node: ast.AST, name: str) -> Iterator[Sighting]:
         if self._is_own(name) or name.partition(".")[0] in self.module.own:
@@ -154,12 +203,25 @@ class _Scan(Imports):
             yield self.see(node, AuditRule("patched", "flag", "replaces a part of a library"), name)
 
     def _call(self, node: ast.Call) -> Iterator[Sighting]:
+        for name in sorted(self.module.dotted(node)):
+            if "." in name and (rule := lookup(name)) and not self._is_own(name) \
+                    and not self._exempt(node, name):
+                yield self.see(node, rule, name)
+        for of, attribute in self.module.gets(node):
+            yield from self._computed(node, of, attribute)
+        if isinstance(node.func, ast.Attribute) and node.func.attr in tables.WRITES \
+                and self._is_foreign_class(node.func.value):
+            yield self.see(node, _METHOD)
         for name in sorted(self.module.dotted(node.func)):
-            if name in ("builtins.setattr", "builtins.delattr") and node.args:
-                word = self.module.fold(node.args[1]) if len(node.args) > 1 else None
-                for base in sorted(self.module.dotted(node.args[0])):
-                    if not base.startswith("builtins."):
-                        yield from self._replaced(node, f"{base}.{word or '?'}")
+            if name in tables.SETTERS and len(node.args) > 1:
+                yield from self._set(node)
+            elif ".__dict__." in name and name.rpartition(".")[2] in tables.WRITES:
+                yield from self._replaced(node, f"{name.partition('.__dict__')[0]}.?")
+            elif name in ("operator.attrgetter", "operator.methodcaller"):
+                for attribute in node.args[:1 if name.endswith("caller") else None]:
+                    yield from self._computed(node, None, attribute)
+            elif name in _READERS and node.args:
+                yield from self._environment(node, node.args[0])
             elif name in ("builtins.__import__", "importlib.import_module"):
                 word = self.module.fold(node.args[0]) if node.args else None
                 if word is None:
@@ -170,8 +232,6 @@ class _Scan(Imports):
                     yield from self._module(node, word)
                     if (rule := lookup(word)) and rule.rule == "network":
                         yield self.see(node, rule, word)
-            elif name == "builtins.getattr" and len(node.args) > 1:
-                yield from self._getattr(node)
             elif name in ("sys.modules.get", "sys.modules.pop") and node.args:
                 yield from self._sys_module(node, node.args[0])
             elif name.startswith("sys.modules."):
@@ -189,20 +249,37 @@ class _Scan(Imports):
                  if isinstance(n, ast.Constant | ast.JoinedStr | ast.BinOp | ast.Name)]
         return " ".join(word for word in words if word)
 
-    def _getattr(self, node: ast.Call) -> Iterator[Sighting]:
-        base, word = node.args[0], self.module.fold(node.args[1])
-        called = isinstance(self.module.parents.get(node), ast.Call)
-        names = sorted(self.module.dotted(base))
-        if word is None:
-            if names and called:
-                yield self.see(node, AuditRule("hidden-code", "flag", "calls a computed name"),
-                               names[0])
+    def _set(self, node: ast.Call) -> Iterator[Sighting]:
+        of, word = node.args[0], self.module.fold(node.args[1])
+        names = [n for n in self.module.dotted(of) if not n.startswith("builtins.")]
+        for base in sorted(names):
+            yield from self._replaced(node, f"{base}.{word or '?'}")
+        if not names and (word in tables.METHODS or self._is_foreign_class(of)):
+            yield self.see(node, _METHOD, word or "")
+
+    def _computed(self, node: ast.Call, of: ast.AST | None, name: ast.AST) -> Iterator[Sighting]:
+        """Check an attribute that is named by a text: `getattr(of, name)`, `attrgetter(name)`."""
+        text = self.module.pattern(name)
+        if HOLE not in text:
+            for word in text.split("."):
+                if rule := tables.ATTRIBUTES.get(word):
+                    yield self.see(node, rule, word)
             return
-        if rule := tables.ATTRIBUTES.get(word):
-            yield self.see(node, rule, word)
-        for name in names:
-            if (rule := lookup(f"{name}.{word}")) and not self._is_own(name):
-                yield self.see(node, rule, f"{name}.{word}")
+        names = sorted(() if of is None else self.module.dotted(of))
+        called = isinstance(self.module.parents.get(node), ast.Call)
+        standard = any(n.partition(".")[0] in sys.stdlib_module_names for n in names)
+        if of is None or standard or (names and called):
+            yield self.see(node, _COMPUTED, names[0] if names else "")
+        elif not names and len(text) > 1:
+            spelled = re.compile(".*".join(map(re.escape, text.split(HOLE))), re.DOTALL)
+            if any(spelled.fullmatch(word) for word in tables.ATTRIBUTES
+                   if not word.startswith("get_")):
+                yield self.see(node, _COMPUTED)
+
+    def _environment(self, node: ast.AST, key: ast.AST) -> Iterator[Sighting]:
+        name = self.module.fold(key)
+        if name is None or _FOLDERS.search(name):
+            yield self.see(node, _ENVIRONMENT, name or "")
 
     def _subscript(self, node: ast.Subscript) -> Iterator[Sighting]:
         for name in sorted(self.module.dotted(node.value)):
@@ -211,18 +288,24 @@ class _Scan(Imports):
                     yield from self._sys_module(node, node.slice)
                 elif not _own_name(node.slice):
                     yield self.see(node, AuditRule("patched", "reject", "replaces a loaded module"))
-            elif name == "os.environ" and not isinstance(node.ctx, ast.Load):
-                yield self.see(node, AuditRule("global-flags", "flag", "sets the environment"))
+            elif name == "os.environ":
+                if isinstance(node.ctx, ast.Load):
+                    yield from self._environment(node, node.slice)
+                else:
+                    yield self.see(node, AuditRule("global-flags", "flag", "sets the environment"))
             elif name.endswith(".__dict__") and not isinstance(node.ctx, ast.Load):
                 word = self.module.fold(node.slice) or "?"
                 yield from self._replaced(node, f"{name.removesuffix('.__dict__')}.{word}")
             elif name in ("builtins.globals()", "builtins.locals()") \
                     and self.module.fold(node.slice) is None:
                 yield self.see(node, AuditRule("hidden-code", "flag", "looks up a computed name"))
-        if isinstance(node.ctx, ast.Load):
-            for name in sorted(self.module.dotted(node)):
-                if (rule := lookup(name)) and not self._is_own(name):
-                    yield self.see(node, rule, name)
+        if not isinstance(node.ctx, ast.Load):
+            if self._is_foreign_class(node.value):
+                yield self.see(node, _METHOD)
+            return
+        for name in sorted(self.module.dotted(node)):
+            if (rule := lookup(name)) and not self._is_own(name) and not self._exempt(node, name):
+                yield self.see(node, rule, name)
 
     def _sys_module(self, node: ast.AST, key: ast.expr) -> Iterator[Sighting]:
         if _own_name(key):
@@ -277,10 +360,13 @@ class _Scan(Imports):
         return seen
 
     def _text(self, node: ast.AST, text: str) -> Iterator[Sighting]:
-        if _MEMORY.search(text):
-            yield self.see(node, AuditRule("files", "reject", "names a process's memory"))
-        elif found := _SYSTEM.search(text):
-            yield self.see(node, AuditRule("files", "flag", "names a system file"), found[0][:40])
+        for rule, name in watched_text(text):
+            yield self.see(node, rule, name)
+        plain = _WORDS.fullmatch(text)
+        for word in text.split(".") if plain else _INSIDE_FORMAT.findall(text):
+            watched = tables.ATTRIBUTES.get(word)
+            if watched is not None and watched.rule == "frame-walk":
+                yield self.see(node, watched, word, severity="flag" if plain else None)
         if _CLOCKS.search(text) and "__global__" not in text:
             yield self.see(node, AuditRule("timing", "flag", "reads a clock in assembly"))
         if "kopt_kernel" in text or "kopt_reference" in text or text.startswith("KOPT_"):
