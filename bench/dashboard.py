@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from engine.journal.records import Candidate, DecisionRow, Event, VerdictRow  # noqa: E402
-from engine.journal.rows import insert, payload, values  # noqa: E402
+from engine.journal.rows import payload, store  # noqa: E402
 from tests.support.dashboard_journal import CAMPAIGN, Journal, make  # noqa: E402
 from tests.support.dashboard_terminal import Terminal, dashboard  # noqa: E402
 
@@ -84,11 +84,11 @@ def long_campaign(workspace: Path) -> None:
                             reason="does not compile", actor="judge", commit="", at=at),
             ]
             for row in rows:
-                db.execute(insert(row), values(row))
+                store(db, row)
             for kind in ("slot.start", "candidate.captured", "verdict", "decision", "slot.end"):
                 event = Event(seq=0, campaign=CAMPAIGN, at=at, kind=kind, ref=id,
                               payload=payload({"slot": "search", "candidate": id}))
-                db.execute(insert(event, without="seq"), values(event, without="seq"))
+                store(db, event, without="seq")
     journal.close()
 
 

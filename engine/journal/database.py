@@ -17,6 +17,8 @@ from harness.errors import EnvironmentFault, InputError, KoptError, Refused
 
 FILE = "kopt.db"
 BUSY_S = 10.0
+OPENING_S = 0.5
+"""How long a writer may take between creating the WAL and its index."""
 
 NETWORK_FILE_SYSTEMS = frozenset({
     "9p", "afs", "beegfs", "ceph", "cifs", "drvfs", "fuse.ceph", "fuse.glusterfs", "fuse.juicefs",
@@ -199,18 +201,12 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     try:
         version = schema_version(connection, path)
         if version == 0:
-            _run(connection, migrations.TABLES)
-            version = migrations.SCHEMA_VERSION
+            migrations.run_script(connection, migrations.TABLES)
         elif version < migrations.SCHEMA_VERSION:
             _refuse_beside_older_engine(connection, path)
-        while version < migrations.SCHEMA_VERSION:
-            migration = migrations.MIGRATIONS[version]
-            if callable(migration):
-                migration(connection)
-            else:
-                _run(connection, migration)
-            version += 1
-        connection.execute(f"PRAGMA user_version={version}")
+            for older in range(version, migrations.SCHEMA_VERSION):
+                migrations.MIGRATIONS[older](connection)
+        connection.execute(f"PRAGMA user_version={migrations.SCHEMA_VERSION}")
         connection.commit()
     except BaseException:
         connection.rollback()
@@ -228,24 +224,21 @@ def _refuse_beside_older_engine(connection: sqlite3.Connection, path: Path) -> N
                 fix="wait, or end that process: kopt resume continues the campaign")
 
 
-def _run(connection: sqlite3.Connection, script: str) -> None:
-    """Run a script inside the open transaction; `executescript` would commit it first."""
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            connection.execute(statement)
-            statement = ""
-
-
 def _read_only(path: Path) -> sqlite3.Connection:
-    """Open read-only, as an immutable file where the WAL's side files cannot be created."""
-    try:
-        return _connect_read_only(path, "mode=ro")
-    except sqlite3.OperationalError:
-        if _wal(path).exists():
-            raise
-        return _connect_read_only(path, "mode=ro&immutable=1")
+    """Open read-only, as an immutable file where the WAL's side files cannot be created.
+
+    They may appear meanwhile: a writer that opens the journal makes one after the other.
+    """
+    deadline = time.monotonic() + OPENING_S
+    while True:
+        try:
+            return _connect_read_only(path, "mode=ro")
+        except sqlite3.OperationalError:
+            if not _wal(path).exists():
+                return _connect_read_only(path, "mode=ro&immutable=1")
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
 
 
 def identity(path: Path) -> tuple[int, ...]:

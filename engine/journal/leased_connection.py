@@ -10,8 +10,8 @@ from pathlib import Path
 
 from engine.journal import database
 from engine.journal.database import OwnedConnection
-from engine.journal.records import Event, Lease
-from engine.journal.rows import Record, Value, fetch, insert, payload, storable, values
+from engine.journal.records import Event, Lease, Row
+from engine.journal.rows import Record, Value, fetch, payload, storable, store
 from harness.errors import Refused
 
 
@@ -68,13 +68,12 @@ class LeasedConnection:
 
     def lease(self, campaign: str) -> Lease | None:
         """Return the campaign's lease row; its pid is 0 after a release."""
-        with database.faults(self.path):
-            return self.one(Lease, "WHERE campaign = ?", campaign)
+        return self.one(Lease, "WHERE campaign = ?", campaign)
 
     def put_lease(self, lease: Lease) -> None:
         """Store a lease; `hold` says whether this connection writes under it."""
         with self.transaction() as connection:
-            connection.execute(insert(lease, verb="INSERT OR REPLACE"), values(lease))
+            store(connection, lease, verb="INSERT OR REPLACE")
 
     def hold(self, campaign: str, epoch: int | None) -> None:
         """Write the campaign under this epoch from now on; None gives the lease up."""
@@ -96,17 +95,29 @@ class LeasedConnection:
         """Append an event inside the open transaction and return its sequence number."""
         event = Event(seq=0, campaign=campaign, at=time.time(), kind=kind, ref=ref,
                       payload=payload(fields))
-        connection = self._connection.get()
-        number = row_id(connection.execute(insert(event, without="seq"),
-                                           values(event, without="seq")))
-        connection.execute("UPDATE campaigns SET updated_at = ? WHERE id = ?",
-                           (event.at, campaign))
+        number = self.add(event, numbered="seq")
+        self._connection.get().execute("UPDATE campaigns SET updated_at = ? WHERE id = ?",
+                                       (event.at, campaign))
         return number
+
+    def add(self, record: Row, *, numbered: str = "") -> int:
+        """Insert a record inside the open transaction; return its row's number.
+
+        SQLite gives that number to the column `numbered`.
+        """
+        cursor = store(self._connection.get(), record, without=numbered)
+        if cursor.lastrowid is None:
+            raise AssertionError("the statement inserted no row")
+        return cursor.lastrowid
+
+    def all(self, record: type[Record], where: str, *parameters: Value) -> list[Record]:
+        """Return the records that match `where`."""
+        with database.faults(self.path):
+            return fetch(self._connection.get(), record, where, parameters)
 
     def one(self, record: type[Record], where: str, *parameters: Value) -> Record | None:
         """Return the first record that matches `where`, None if there is none."""
-        records = fetch(self._connection.get(), record, f"{where} LIMIT 1", parameters)
-        return records[0] if records else None
+        return next(iter(self.all(record, f"{where} LIMIT 1", *parameters)), None)
 
     @staticmethod
     def update(connection: sqlite3.Connection, table: str, fields: Mapping[str, Value],
@@ -127,10 +138,3 @@ _BRACKETS: dict[bool, tuple[str, str, tuple[str, ...]]] = {
     False: ("BEGIN IMMEDIATE", "COMMIT", ("ROLLBACK",)),
     True: ("SAVEPOINT inner", "RELEASE inner", ("ROLLBACK TO inner", "RELEASE inner")),
 }
-
-
-def row_id(cursor: sqlite3.Cursor) -> int:
-    """Return the id that SQLite gave the row just inserted."""
-    if cursor.lastrowid is None:
-        raise AssertionError("the statement inserted no row")
-    return cursor.lastrowid

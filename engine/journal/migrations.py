@@ -1,91 +1,112 @@
-"""The journal's tables, and the migrations from one schema version to the next."""
+"""Migrations of the journal from one schema version to the next.
+
+Schema 3 recorded a candidate's task in pieces of 500 characters in its event, trials as cells of
+results.tsv, and the knobs and ideas of a slot only in the words of its hypothesis.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 import sqlite3
-from collections.abc import Callable
-
-from engine.journal import typed_columns
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 SCHEMA_VERSION = 4
+TABLES = "schema.sql"
+"""The script that makes the tables of a new journal."""
+_CELLS = 12
+"""Cells of a row of results.tsv."""
+_LATENCY_KINDS = ("measured-gpu", "measured-cpu", "reported", "predicted")
 
-TABLES = """
-CREATE TABLE campaigns (
-    id TEXT PRIMARY KEY, path TEXT NOT NULL, op TEXT NOT NULL, backend TEXT NOT NULL,
-    lang TEXT NOT NULL, gpu TEXT NOT NULL, device TEXT NOT NULL, project TEXT NOT NULL,
-    base_commit TEXT NOT NULL, best_commit TEXT NOT NULL, state TEXT NOT NULL,
-    phase TEXT NOT NULL DEFAULT '', reason TEXT NOT NULL DEFAULT '',
-    round INTEGER NOT NULL DEFAULT 0, rounds_max INTEGER,
-    speedup REAL, speedup_low REAL, speedup_high REAL,
-    created_at REAL NOT NULL, updated_at REAL NOT NULL, doubt TEXT NOT NULL DEFAULT ''
-);
-CREATE TABLE leases (
-    campaign TEXT PRIMARY KEY, host TEXT NOT NULL, pid INTEGER NOT NULL, started REAL NOT NULL,
-    epoch INTEGER NOT NULL, heartbeat REAL NOT NULL
-);
-CREATE TABLE rounds (
-    campaign TEXT NOT NULL, n INTEGER NOT NULL, scope TEXT NOT NULL, incumbent TEXT NOT NULL,
-    started_at REAL NOT NULL, ended_at REAL, outcome TEXT, summary TEXT NOT NULL DEFAULT '',
-    best_speedup REAL, spent_s REAL NOT NULL DEFAULT 0, trials INTEGER NOT NULL DEFAULT 0,
-    cost REAL NOT NULL DEFAULT 0, PRIMARY KEY (campaign, n)
-);
-CREATE TABLE slots (
-    campaign TEXT NOT NULL, round INTEGER NOT NULL, slot TEXT NOT NULL, kind TEXT NOT NULL,
-    backend TEXT NOT NULL, hypothesis TEXT NOT NULL, bottleneck TEXT NOT NULL,
-    device TEXT NOT NULL, stage TEXT NOT NULL, detail TEXT NOT NULL, progress REAL,
-    candidate TEXT NOT NULL, started_at REAL, updated_at REAL NOT NULL,
-    scope TEXT NOT NULL DEFAULT '', option TEXT NOT NULL DEFAULT '',
-    knobs TEXT NOT NULL DEFAULT '[]', idea TEXT NOT NULL DEFAULT '',
-    limiter TEXT NOT NULL DEFAULT '', config_class TEXT NOT NULL DEFAULT '',
-    PRIMARY KEY (campaign, round, slot)
-);
-CREATE TABLE candidates (
-    campaign TEXT NOT NULL, id TEXT NOT NULL, round INTEGER NOT NULL, slot TEXT NOT NULL,
-    base_commit TEXT NOT NULL, base_tree TEXT NOT NULL, patch_path TEXT NOT NULL,
-    patch_sha256 TEXT NOT NULL, hypothesis TEXT NOT NULL, bottleneck TEXT NOT NULL,
-    state TEXT NOT NULL, created_at REAL NOT NULL, "commit" TEXT NOT NULL DEFAULT '',
-    reason TEXT NOT NULL DEFAULT '', form_of TEXT NOT NULL DEFAULT '',
-    left_out TEXT NOT NULL DEFAULT '', cut TEXT NOT NULL DEFAULT '',
-    scope TEXT NOT NULL DEFAULT '', PRIMARY KEY (campaign, id)
-);
-""" + typed_columns.NEW_TABLES + """
-CREATE TABLE verdicts (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, campaign TEXT NOT NULL, candidate TEXT NOT NULL,
-    purpose TEXT NOT NULL, incumbent_tree TEXT NOT NULL, harness_version TEXT NOT NULL,
-    valid INTEGER NOT NULL, correct INTEGER NOT NULL, latency_us REAL, speedup REAL,
-    low REAL, high REAL, body BLOB NOT NULL, at REAL NOT NULL,
-    UNIQUE (campaign, candidate, purpose, incumbent_tree, harness_version)
-);
-CREATE TABLE decisions (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, campaign TEXT NOT NULL, candidate TEXT NOT NULL,
-    verdict INTEGER, round INTEGER NOT NULL, kind TEXT NOT NULL, reason TEXT NOT NULL,
-    actor TEXT NOT NULL, "commit" TEXT NOT NULL DEFAULT '', at REAL NOT NULL,
-    is_fault INTEGER NOT NULL DEFAULT 0
-);
-CREATE TABLE bottlenecks (
-    campaign TEXT NOT NULL, round INTEGER NOT NULL, rank INTEGER NOT NULL, id TEXT NOT NULL,
-    kernel TEXT NOT NULL, config_class TEXT NOT NULL, limiter TEXT NOT NULL,
-    metric TEXT NOT NULL, value REAL, detail TEXT NOT NULL, advice TEXT NOT NULL,
-    PRIMARY KEY (campaign, round, rank)
-);
-CREATE TABLE events (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT, campaign TEXT NOT NULL, at REAL NOT NULL,
-    kind TEXT NOT NULL, ref TEXT NOT NULL, payload BLOB NOT NULL
-);
-CREATE TABLE controls (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, campaign TEXT NOT NULL, verb TEXT NOT NULL,
-    candidate TEXT NOT NULL DEFAULT '', expected_base TEXT NOT NULL DEFAULT '',
-    expected_verdict INTEGER, by TEXT NOT NULL, at REAL NOT NULL, applied_at REAL,
-    outcome TEXT NOT NULL DEFAULT ''
-);
-CREATE INDEX events_campaign ON events (campaign, seq);
-CREATE INDEX candidates_state ON candidates (campaign, state);
-CREATE INDEX verdicts_campaign ON verdicts (campaign, id);
-CREATE INDEX decisions_campaign ON decisions (campaign, id);
-CREATE INDEX controls_open ON controls (campaign, id) WHERE applied_at IS NULL;
-"""
 
-MIGRATIONS: dict[int, str | Callable[[sqlite3.Connection], None]] = {
-    3: typed_columns.migrate,
-}
-"""The script or the function that migrates schema version N to N + 1, by N."""
+def run_script(connection: sqlite3.Connection, name: str) -> None:
+    """Run a script of this folder in the open transaction; `executescript` would commit it."""
+    statement = ""
+    for line in Path(__file__).with_name(name).read_text().splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            connection.execute(statement)
+            statement = ""
+
+
+def _from_3_to_4(connection: sqlite3.Connection) -> None:
+    """Turn what was recorded in texts and in cut-up JSON into typed columns."""
+    run_script(connection, "schema_3_to_4.sql")
+    _candidates(connection)
+    _trials(connection)
+
+
+MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {3: _from_3_to_4}
+"""What migrates schema version N to N + 1 inside the open transaction, by N."""
+
+
+def _candidates(connection: sqlite3.Connection) -> None:
+    scopes: dict[tuple[str, str], str] = {}
+    for seq, campaign, candidate, event in _events(connection, "candidate.captured"):
+        task = _task("".join(event.pop("task", ())))
+        form_of, scope = event.get("of", ""), task.get("scope", "")
+        if task:
+            connection.execute("INSERT OR IGNORE INTO tasks VALUES (?, ?, ?)",
+                               (campaign, candidate, json.dumps(task)))
+        scope = scopes[campaign, candidate] = scope or scopes.get((campaign, form_of), "")
+        connection.execute(
+            "UPDATE candidates SET form_of = ?, left_out = ?, cut = ?, scope = ?"
+            " WHERE campaign = ? AND id = ?",
+            (form_of, event.get("left_out", ""), event.get("cut", ""), scope, campaign, candidate))
+        _replace(connection, seq, event)
+
+
+def _task(text: str) -> dict[str, Any]:
+    """Return a task of schema 3 with its requests under their present names, {} if unreadable."""
+    try:
+        task: dict[str, Any] = json.loads(text)
+    except ValueError:
+        return {}
+    repair, split = task.pop("mend", None), task.pop("divide", None)
+    if split is not None and "told" in split:
+        split["reason"] = split.pop("told")
+    return {**task, "repair": repair, "split": split}
+
+
+def _trials(connection: sqlite3.Connection) -> None:
+    for seq, campaign, slot, event in _events(connection, "trials"):
+        at, = connection.execute("SELECT at FROM events WHERE seq = ?", (seq,)).fetchone()
+        rows = [cells for cells in event.pop("rows", ()) if len(cells) == _CELLS]
+        for cells in rows:
+            experiment, tag, _, _, _, _, correctness, latency, pct, source, kernel, words = cells
+            round, _, rest = experiment.partition(".")
+            config, kind, reason = _description(words)
+            if latency and not kind:  # the text was cut off before it
+                latency, reason = "", f"{latency} us; {reason}"
+            connection.execute(
+                "INSERT INTO trials VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (campaign, int(round), slot, int(rest.rpartition(".")[2]), config, tag,
+                 correctness, float(latency) if latency else None, kind or None,
+                 float(pct) if pct else None, source, kernel, reason, at))
+        _replace(connection, seq, {**event, "count": len(rows)})
+
+
+def _description(words: str) -> tuple[str, str, str]:
+    """Return a trial's configuration as JSON, its kind of latency and its reason."""
+    try:
+        config, end = json.JSONDecoder().raw_decode(words)
+    except ValueError:
+        return "{}", "", words
+    rest = words[end:].removeprefix("; ")
+    kind = next((kind for kind in _LATENCY_KINDS if re.match(rf"{kind}(; |$)", rest)), "")
+    return json.dumps(config), kind, rest.removeprefix(kind).removeprefix("; ") if kind else rest
+
+
+def _events(connection: sqlite3.Connection,
+            kind: str) -> Iterator[tuple[int, str, str, dict[str, Any]]]:
+    for seq, campaign, ref, payload in connection.execute(
+            "SELECT seq, campaign, ref, payload FROM events WHERE kind = ? ORDER BY seq",
+            (kind,)).fetchall():
+        yield seq, campaign, ref, json.loads(payload)
+
+
+def _replace(connection: sqlite3.Connection, seq: int, payload: dict[str, Any]) -> None:
+    text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
+    connection.execute("UPDATE events SET payload = ? WHERE seq = ?", (text.encode(), seq))

@@ -5,7 +5,7 @@ Times are seconds since the epoch. Texts from workers are data, never markup.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -24,9 +24,16 @@ def with_doubt(reason: str, doubt: str) -> str:
     return reason if doubt in reason else f"{reason}; {doubt}".removeprefix("; ")
 
 
-class Campaign(msgspec.Struct, frozen=True, kw_only=True):
+class Row(msgspec.Struct, frozen=True):
+    """A row of the table that its class names; its fields are the columns."""
+
+    TABLE: ClassVar[str]
+
+
+class Campaign(Row, frozen=True, kw_only=True):
     """One campaign, with its headline: the best measured against the baseline."""
 
+    TABLE = "campaigns"
     id: str
     path: str
     op: str
@@ -56,7 +63,8 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True):
         return with_doubt(self.reason, self.doubt)
 
 
-class Round(msgspec.Struct, frozen=True, kw_only=True):
+class Round(Row, frozen=True, kw_only=True):
+    TABLE = "rounds"
     campaign: str
     n: int
     scope: str
@@ -75,9 +83,10 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     """Declared cost of the attempts that it started, in the manifest's unit."""
 
 
-class Slot(msgspec.Struct, frozen=True, kw_only=True):
+class Slot(Row, frozen=True, kw_only=True):
     """A slot of a round; progress overwrites `stage`, `detail` and `progress`."""
 
+    TABLE = "slots"
     campaign: str
     round: int
     slot: str
@@ -106,9 +115,10 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     """The config class of that bottleneck."""
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+class Candidate(Row, frozen=True, kw_only=True):
     """A captured patch. `id` is a hash of base tree and patch; the patch is a stored file."""
 
+    TABLE = "candidates"
     campaign: str
     id: str
     round: int
@@ -133,17 +143,19 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """The config classes that its task is about, or GLOBAL; "" where no task is recorded."""
 
 
-class CandidateTask(msgspec.Struct, frozen=True, kw_only=True):
+class CandidateTask(Row, frozen=True, kw_only=True):
     """The task that a worker's candidate came of."""
 
+    TABLE = "tasks"
     campaign: str
     candidate: str
     task: Task
 
 
-class TrialRow(msgspec.Struct, frozen=True, kw_only=True):
+class TrialRow(Row, frozen=True, kw_only=True):
     """One trial of a slot's search: a screening value, never a verdict."""
 
+    TABLE = "trials"
     id: int
     campaign: str
     round: int
@@ -161,9 +173,10 @@ class TrialRow(msgspec.Struct, frozen=True, kw_only=True):
     at: float
 
 
-class VerdictRow(msgspec.Struct, frozen=True, kw_only=True):
+class VerdictRow(Row, frozen=True, kw_only=True):
     """A recorded verdict; `body` holds the whole one as JSON."""
 
+    TABLE = "verdicts"
     id: int
     campaign: str
     candidate: str
@@ -180,7 +193,8 @@ class VerdictRow(msgspec.Struct, frozen=True, kw_only=True):
     at: float
 
 
-class DecisionRow(msgspec.Struct, frozen=True, kw_only=True):
+class DecisionRow(Row, frozen=True, kw_only=True):
+    TABLE = "decisions"
     id: int
     campaign: str
     candidate: str
@@ -195,9 +209,10 @@ class DecisionRow(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a reject says something about the machine at that moment, not about the kernel."""
 
 
-class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
+class Bottleneck(Row, frozen=True, kw_only=True):
     """One limit of the incumbent: where it is, what limits it, and advice for relieving it."""
 
+    TABLE = "bottlenecks"
     campaign: str
     round: int
     rank: int
@@ -211,9 +226,10 @@ class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
     advice: str
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class Event(Row, frozen=True, kw_only=True):
     """One entry of the append-only log. `payload` is a small JSON object, `ref` its subject."""
 
+    TABLE = "events"
     seq: int
     campaign: str
     at: float
@@ -222,9 +238,10 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     payload: bytes
 
 
-class Control(msgspec.Struct, frozen=True, kw_only=True):
+class Control(Row, frozen=True, kw_only=True):
     """A person's request to a campaign's engine and, once applied, its outcome."""
 
+    TABLE = "controls"
     id: int
     campaign: str
     verb: ControlVerb
@@ -237,7 +254,8 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str = ""
 
 
-class Lease(msgspec.Struct, frozen=True, kw_only=True):
+class Lease(Row, frozen=True, kw_only=True):
+    TABLE = "leases"
     campaign: str
     host: str
     pid: int

@@ -14,62 +14,22 @@ from typing import TypeVar
 
 import msgspec
 
-from engine.journal.records import (
-    Bottleneck,
-    Campaign,
-    Candidate,
-    CandidateTask,
-    Control,
-    DecisionRow,
-    Event,
-    Lease,
-    Round,
-    Slot,
-    TrialRow,
-    VerdictRow,
-)
+from engine.journal.records import Row
 
-Record = TypeVar("Record", bound=msgspec.Struct)
-
-TABLE: dict[type[msgspec.Struct], str] = {
-    Campaign: "campaigns",
-    Lease: "leases",
-    Round: "rounds",
-    Slot: "slots",
-    Candidate: "candidates",
-    CandidateTask: "tasks",
-    TrialRow: "trials",
-    VerdictRow: "verdicts",
-    DecisionRow: "decisions",
-    Bottleneck: "bottlenecks",
-    Event: "events",
-    Control: "controls",
-}
-
+Record = TypeVar("Record", bound=Row)
 Value = str | int | float | bytes | None
 
 PAYLOAD_TEXT = 600
 """Longest text in an event's payload, characters; the row that it is about has the whole text."""
 
 
-def columns(record: type[msgspec.Struct]) -> str:
-    """Return the record's columns, quoted because `commit` is an SQL keyword."""
-    return ", ".join(f'"{name}"' for name in record.__struct_fields__)
-
-
-def select(record: type[msgspec.Struct], rest: str = "") -> str:
-    """Return the query for records of a type; `rest` starts at WHERE or ORDER BY."""
-    return f"SELECT {columns(record)} FROM {TABLE[record]} {rest}"
-
-
-def fetch(
-    connection: sqlite3.Connection, record: type[Record], rest: str = "",
-    values: Iterable[Value] = (),
-) -> list[Record]:
-    """Run the query of `select` and return its records."""
+def fetch(connection: sqlite3.Connection, record: type[Record], rest: str,
+          values: Iterable[Value] = ()) -> list[Record]:
+    """Return the records of a type that `rest` selects; it starts at WHERE or ORDER BY."""
+    columns = ", ".join(f'"{name}"' for name in record.__struct_fields__)  # `commit` is a keyword
     decoders = _decoders(record)
     records = []
-    for row in connection.execute(select(record, rest), tuple(values)):
+    for row in connection.execute(f"SELECT {columns} FROM {record.TABLE} {rest}", tuple(values)):
         fields = dict(row)
         for name, decode in decoders.items():
             fields[name] = decode(fields[name])
@@ -77,28 +37,26 @@ def fetch(
     return records
 
 
-def insert(record: msgspec.Struct, *, verb: str = "INSERT", without: str = "") -> str:
-    """Return the statement that stores a record; SQLite numbers the column named by `without`."""
+def store(connection: sqlite3.Connection, record: Row, *, verb: str = "INSERT",
+          without: str = "", conflict: str = "") -> sqlite3.Cursor:
+    """Insert a record. SQLite numbers the column named by `without`; `conflict` ends the statement.
+    """
     names = [name for name in record.__struct_fields__ if name != without]
-    listed = ", ".join(f'"{name}"' for name in names)
+    columns = ", ".join(f'"{name}"' for name in names)
     marks = ", ".join("?" * len(names))
-    return f"{verb} INTO {TABLE[type(record)]} ({listed}) VALUES ({marks})"
+    return connection.execute(
+        f"{verb} INTO {record.TABLE} ({columns}) VALUES ({marks}) {conflict}",
+        [storable(getattr(record, name)) for name in names])
 
 
-def upsert(record: msgspec.Struct, *key: str) -> str:
-    """Return the statement that stores a record, or updates the row with the same `key` in place.
+def on_conflict_update(record: type[Row], *key: str) -> str:
+    """Return the clause that updates the row with the same `key` in place.
 
     REPLACE would give the row a new rowid, and rows are listed in the order of their rowids.
     """
     changed = ", ".join(f'"{name}" = excluded."{name}"' for name in record.__struct_fields__
                         if name not in key)
-    return f"{insert(record)} ON CONFLICT ({', '.join(key)}) DO UPDATE SET {changed}"
-
-
-def values(record: msgspec.Struct, *, without: str = "") -> tuple[Value, ...]:
-    """Return the values that the statement of `insert` binds."""
-    names = (name for name in record.__struct_fields__ if name != without)
-    return tuple(storable(getattr(record, name)) for name in names)
+    return f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {changed}"
 
 
 def storable(value: object) -> Value:
@@ -132,7 +90,7 @@ def _clipped(value: object) -> object:
 
 
 @functools.cache
-def _decoders(record: type[msgspec.Struct]) -> Mapping[str, Callable[[typing.Any], object]]:
+def _decoders(record: type[Row]) -> Mapping[str, Callable[[typing.Any], object]]:
     """Return how to decode the columns that SQLite does not return as their field's type."""
     decoders: dict[str, Callable[[typing.Any], object]] = {}
     for field in msgspec.structs.fields(record):

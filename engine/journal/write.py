@@ -8,16 +8,25 @@ from pathlib import Path
 
 import msgspec
 
-from engine.journal import database
-from engine.journal.leased_connection import row_id
-from engine.journal.records import Campaign, Control, ControlVerb
-from engine.journal.rows import Value, fetch, insert, values
-from engine.journal.write_candidates import CandidateWriter
+from engine.journal.records import (
+    Campaign,
+    Candidate,
+    CandidateState,
+    CandidateTask,
+    Control,
+    ControlVerb,
+    DecisionKind,
+    DecisionRow,
+    VerdictRow,
+)
+from engine.journal.rows import Value, store
 from engine.journal.write_rounds import RoundWriter
+from engine.task import Task
 from harness.errors import InputError
+from harness.verdict import Verdict
 
 
-class Writer(RoundWriter, CandidateWriter):
+class Writer(RoundWriter):
     """Writes what an engine records: one method per change, each with its event."""
 
     def add_campaign(self, campaign: Campaign) -> None:
@@ -25,16 +34,15 @@ class Writer(RoundWriter, CandidateWriter):
         now = time.time()
         campaign = msgspec.structs.replace(
             campaign, created_at=campaign.created_at or now, updated_at=now)
-        with self.change(campaign.id) as connection:
+        with self.change(campaign.id):
             if self.one(Campaign, "WHERE id = ?", campaign.id):
                 raise InputError(f"campaign {campaign.id} exists already", where=str(self.path),
                                  fix="give the new campaign another name")
-            connection.execute(insert(campaign), values(campaign))
+            self.add(campaign)
             self.append(campaign.id, "campaign.created", campaign.id, {
                 "op": campaign.op, "backend": campaign.backend, "gpu": campaign.gpu,
                 "device": campaign.device, "base_commit": campaign.base_commit,
-                "utc_offset_s": time.localtime(campaign.created_at).tm_gmtoff,
-            })
+                "utc_offset_s": time.localtime(campaign.created_at).tm_gmtoff})
 
     def set_campaign(self, campaign: str, *, kind: str, payload: Mapping[str, object],
                      **fields: Value) -> None:
@@ -56,11 +64,104 @@ class Writer(RoundWriter, CandidateWriter):
         with self.change(campaign):
             return self.append(campaign, kind, ref, payload)
 
+    def add_candidate(self, candidate: Candidate, task: Task | None = None, *, form_of: str = "",
+                      left_out: str = "", cut: str = "") -> bool:
+        """Record a captured patch; return False if the campaign has the same candidate already.
+
+        A candidate comes from a worker's `task`, or is another form of the candidate `form_of`
+        and then has the scope of that one. `left_out` and `cut` are fields of Candidate.
+        """
+        campaign = candidate.campaign
+        with self.change(campaign) as connection:
+            origin = self._candidate(campaign, form_of)
+            scope = task.scope if task is not None else origin.scope if origin is not None else ""
+            candidate = msgspec.structs.replace(candidate, form_of=form_of, left_out=left_out,
+                                                cut=cut, scope=scope)
+            if not store(connection, candidate, conflict="ON CONFLICT DO NOTHING").rowcount:
+                return False
+            if task is not None:
+                self.add(CandidateTask(campaign=campaign, candidate=candidate.id, task=task))
+            origins = {"of": form_of, "left_out": left_out, "cut": cut}
+            self.append(campaign, "candidate.captured", candidate.id, {
+                "candidate": candidate.id, "slot": candidate.slot, "round": candidate.round,
+                "hypothesis": candidate.hypothesis, "bottleneck": candidate.bottleneck,
+                **{name: value for name, value in origins.items() if value}})
+            return True
+
+    def set_candidate_state(self, campaign: str, candidate: str, state: CandidateState, *,
+                            commit: str = "", reason: str = "") -> None:
+        """Change a candidate's state; empty texts leave the recorded ones as they are.
+
+        Raises ValueError if a kept candidate would become anything else.
+        """
+        texts = {name: value for name, value in (("commit", commit), ("reason", reason)) if value}
+        with self.change(campaign) as connection:
+            before = self._candidate(campaign, candidate)
+            if before is None:
+                raise LookupError(f"campaign {campaign} has no candidate {candidate}")
+            if before.state == "kept" and state != "kept":
+                raise ValueError(f"candidate {candidate} is kept and cannot become {state}")
+            self.update(connection, "candidates", {"state": state, **texts},
+                        {"campaign": campaign, "id": candidate})
+            self.append(campaign, "candidate.state", candidate, {
+                "candidate": candidate, "slot": before.slot, "state": state,
+                "before": before.state, "commit": commit, "reason": reason})
+
+    def keeping(self, campaign: str) -> list[Candidate]:
+        """Return the candidates whose keep was started and not finished."""
+        return self.all(Candidate, "WHERE campaign = ? AND state = 'keeping' ORDER BY rowid",
+                        campaign)
+
+    def add_verdict(self, campaign: str, candidate: str, verdict: Verdict, *,
+                    purpose: str) -> int:
+        """Record a verdict and return its id; a verdict that is recorded already keeps its id."""
+        row = VerdictRow(
+            id=0, campaign=campaign, candidate=candidate, purpose=purpose,
+            incumbent_tree=verdict.incumbent_tree, harness_version=verdict.harness_version,
+            valid=verdict.valid, correct=verdict.correct, latency_us=verdict.latency_us,
+            speedup=verdict.speedup, low=verdict.speedup_low, high=verdict.speedup_high,
+            body=msgspec.json.encode(verdict), at=time.time())
+        with self.change(campaign):
+            recorded = self.one(
+                VerdictRow, "WHERE campaign = ? AND candidate = ? AND purpose = ?"
+                " AND incumbent_tree = ? AND harness_version = ?",
+                campaign, candidate, purpose, row.incumbent_tree, row.harness_version)
+            if recorded is not None:
+                return recorded.id
+            number = self.add(row, numbered="id")
+            self.append(campaign, "verdict", candidate, {
+                "verdict": number, "candidate": candidate,
+                "slot": self._slot_of(campaign, candidate), "purpose": purpose,
+                "valid": row.valid, "correct": row.correct, "latency_us": row.latency_us,
+                "speedup": row.speedup, "low": row.low, "high": row.high,
+                "reason": verdict.rejected_reason or ""})
+            return number
+
+    def add_decision(self, campaign: str, candidate: str, kind: DecisionKind, reason: str, *,
+                     round: int, actor: str, verdict: int | None = None, commit: str = "",
+                     is_fault: bool = False) -> int:
+        """Record a decision on a candidate, its actor and its reason; return the decision's id."""
+        row = DecisionRow(id=0, campaign=campaign, candidate=candidate, verdict=verdict,
+                          round=round, kind=kind, reason=reason, actor=actor, commit=commit,
+                          at=time.time(), is_fault=is_fault)
+        with self.change(campaign):
+            number = self.add(row, numbered="id")
+            self.append(campaign, "decision", candidate, {
+                "decision": number, "candidate": candidate,
+                "slot": self._slot_of(campaign, candidate), "round": round, "kind": kind,
+                "reason": reason, "commit": commit, "actor": actor})
+            return number
+
+    def _candidate(self, campaign: str, identity: str) -> Candidate | None:
+        return self.one(Candidate, "WHERE campaign = ? AND id = ?", campaign, identity)
+
+    def _slot_of(self, campaign: str, candidate: str) -> str:
+        recorded = self._candidate(campaign, candidate)
+        return recorded.slot if recorded else ""
+
     def open_controls(self, campaign: str) -> list[Control]:
         """Return the requests that no engine has answered, oldest first."""
-        with database.faults(self.path):
-            return fetch(self._connection.get(), Control,
-                         "WHERE campaign = ? AND applied_at IS NULL ORDER BY id", (campaign,))
+        return self.all(Control, "WHERE campaign = ? AND applied_at IS NULL ORDER BY id", campaign)
 
     def finish_control(self, id: int, outcome: str) -> None:
         """Answer a request; a second answer to the same request is ignored."""
@@ -73,8 +174,7 @@ class Writer(RoundWriter, CandidateWriter):
                         {"applied_at": time.time(), "outcome": outcome}, {"id": id})
             self.append(control.campaign, "control.applied", control.candidate, {
                 "control": id, "verb": control.verb, "candidate": control.candidate,
-                "by": control.by, "outcome": outcome,
-            })
+                "by": control.by, "outcome": outcome})
 
 
 def request(workspace: Path, campaign: str, verb: ControlVerb, *, by: str, candidate: str = "",
@@ -89,15 +189,13 @@ def request(workspace: Path, campaign: str, verb: ControlVerb, *, by: str, candi
                       at=time.time())
     writer = Writer(workspace)
     try:
-        with writer.transaction() as connection:
+        with writer.transaction():
             if writer.one(Campaign, "WHERE id = ?", campaign) is None:
                 raise InputError(f"no campaign {campaign!r}", where=str(workspace),
                                  fix="`kopt status` lists them")
-            number = row_id(connection.execute(insert(control, without="id"),
-                                               values(control, without="id")))
+            number = writer.add(control, numbered="id")
             writer.append(campaign, "control.requested", candidate, {
-                "control": number, "verb": verb, "candidate": candidate, "by": by,
-            })
+                "control": number, "verb": verb, "candidate": candidate, "by": by})
             return number
     finally:
         writer.close()

@@ -9,7 +9,7 @@ import msgspec
 
 from engine.journal.leased_connection import LeasedConnection
 from engine.journal.records import Bottleneck, Round, RoundOutcome, Slot, TrialRow
-from engine.journal.rows import Value, insert, upsert, values
+from engine.journal.rows import Value, on_conflict_update, store
 from harness.search.trials.trials import Trial
 
 
@@ -23,7 +23,7 @@ class RoundWriter(LeasedConnection):
         with self.change(round.campaign) as connection:
             recorded = self.one(Round, "WHERE campaign = ? AND n = ?", round.campaign, round.n)
             if recorded is None:
-                connection.execute(insert(round), values(round))
+                self.add(round)
             else:
                 round = recorded
             self.update(connection, "campaigns", {"round": round.n}, {"id": round.campaign})
@@ -33,9 +33,8 @@ class RoundWriter(LeasedConnection):
 
     def end_round(self, campaign: str, n: int, *, outcome: RoundOutcome, summary: str = "",
                   best_speedup: float | None = None) -> None:
-        fields: dict[str, Value] = {
-            "outcome": outcome, "summary": summary, "best_speedup": best_speedup,
-        }
+        fields: dict[str, Value] = {"outcome": outcome, "summary": summary,
+                                    "best_speedup": best_speedup}
         with self.change(campaign) as connection:
             self.update(connection, "rounds", {"ended_at": time.time(), **fields},
                         {"campaign": campaign, "n": n})
@@ -59,7 +58,8 @@ class RoundWriter(LeasedConnection):
             with self.change(campaign) as connection:
                 for slot in (slot for slot in slots if slot.campaign == campaign):
                     row = msgspec.structs.replace(slot, updated_at=time.time())
-                    connection.execute(upsert(row, "campaign", "round", "slot"), values(row))
+                    store(connection, row,
+                          conflict=on_conflict_update(Slot, "campaign", "round", "slot"))
                     self.append(campaign, "slot.start", slot.slot, {
                         "slot": slot.slot, "round": slot.round, "kind": slot.kind,
                         "backend": slot.backend, "hypothesis": slot.hypothesis,
@@ -68,13 +68,10 @@ class RoundWriter(LeasedConnection):
 
     def tick_slot(self, campaign: str, round: int, slot: str, *, stage: str | None = None,
                   detail: str | None = None, progress: float | None = None,
-                  candidate: str | None = None, device: str | None = None,
-                  started_at: float | None = None) -> None:
+                  candidate: str | None = None) -> None:
         """Overwrite a slot's progress, without an event; None leaves a field as it is."""
-        fields: dict[str, Value] = {
-            "stage": stage, "detail": detail, "progress": progress, "candidate": candidate,
-            "device": device, "started_at": started_at,
-        }
+        fields: dict[str, Value] = {"stage": stage, "detail": detail, "progress": progress,
+                                    "candidate": candidate}
         changed = {name: value for name, value in fields.items() if value is not None}
         with self.change(campaign) as connection:
             self.update(connection, "slots", {**changed, "updated_at": time.time()},
@@ -88,23 +85,21 @@ class RoundWriter(LeasedConnection):
                            candidate=candidate or None)
             self.append(campaign, "slot.end", slot, {
                 "slot": slot, "round": round, "stage": stage, "detail": detail,
-                "candidate": candidate,
-            })
+                "candidate": candidate})
 
     def add_trials(self, campaign: str, round: int, slot: str, trials: Sequence[Trial]) -> None:
         """Record the trials of a slot's search, with one `trials` event that counts them."""
         if not trials:
             return
         now = time.time()
-        with self.change(campaign) as connection:
+        with self.change(campaign):
             for trial in trials:
-                row = TrialRow(
+                self.add(TrialRow(
                     id=0, campaign=campaign, round=round, slot=slot, number=trial.number,
                     config=trial.config, tag=trial.tag, correctness=trial.correctness,
                     latency_us=trial.latency_us, latency_kind=trial.latency_kind,
                     pct_of_roofline=trial.pct_of_roofline, candidate_id=trial.candidate_id,
-                    kernel_id=trial.kernel_id, reason=trial.reason, at=now)
-                connection.execute(insert(row, without="id"), values(row, without="id"))
+                    kernel_id=trial.kernel_id, reason=trial.reason, at=now), numbered="id")
             self.append(campaign, "trials", slot, {"round": round, "count": len(trials)})
 
     def put_bottlenecks(self, campaign: str, round: int,
@@ -114,7 +109,7 @@ class RoundWriter(LeasedConnection):
             connection.execute("DELETE FROM bottlenecks WHERE campaign = ? AND round = ?",
                                (campaign, round))
             for bottleneck in bottlenecks:
-                connection.execute(insert(bottleneck), values(bottleneck))
+                self.add(bottleneck)
             self.append(campaign, "bottlenecks", str(round), {
                 "round": round,
                 "top": [{"id": b.id, "kernel": b.kernel, "limiter": b.limiter,

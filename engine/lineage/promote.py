@@ -45,8 +45,7 @@ class Keeper:
 
     def record(self, entry: CandidateTree, verdict: Verdict, purpose: str) -> JudgedCandidate:
         """Record a verdict and rule on it."""
-        number = self.context.writer.add_verdict(self.setup.id, entry.id, verdict, purpose=purpose,
-                                                 slot=entry.candidate.slot)
+        number = self.context.writer.add_verdict(self.setup.id, entry.id, verdict, purpose=purpose)
         ruling = rule(verdict, self.policy, violations=entry.violations)
         return JudgedCandidate(entry=entry, verdict=verdict, verdict_id=number, ruling=ruling)
 
@@ -70,8 +69,7 @@ class Keeper:
         writer, campaign = self.context.writer, self.setup.id
         with writer.transaction():
             writer.add_decision(campaign, entry.id, kind, reason, round=self.context.round,
-                                actor=actor, verdict=verdict, slot=entry.candidate.slot,
-                                is_fault=is_fault)
+                                actor=actor, verdict=verdict, is_fault=is_fault)
             writer.set_candidate_state(campaign, entry.id, "closed", reason=reason)
         failpoint(f"decided.{kind}")
 
@@ -81,8 +79,7 @@ class Keeper:
         writer, campaign, entry = self.context.writer, self.setup.id, judged.entry
         with writer.transaction():
             writer.add_decision(campaign, entry.id, "ask", reason, round=self.context.round,
-                                actor="engine", verdict=judged.verdict_id,
-                                slot=entry.candidate.slot)
+                                actor="engine", verdict=judged.verdict_id)
             writer.set_candidate_state(campaign, entry.id, "waiting", reason=reason)
         failpoint("decided.ask")
 

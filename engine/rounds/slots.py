@@ -104,7 +104,7 @@ class RoundSlots:
         with self.context.writer.transaction():
             self.context.writer.add_decision(
                 self._campaign, candidate.id, "runner-up", reason, round=self.n, actor="engine",
-                verdict=judged.verdict_id, slot=candidate.slot)
+                verdict=judged.verdict_id)
             failpoint("decided.stands-back")
             self.end_of(candidate, "runner-up", reason)
 

@@ -66,8 +66,7 @@ class ControlHandler:
         writer, campaign = self.context.writer, self.context.setup.id
         with writer.transaction():
             writer.add_decision(campaign, candidate.id, "reject", f"rejected by {control.by}",
-                                round=self.context.round, actor=control.by,
-                                slot=candidate.slot)
+                                round=self.context.round, actor=control.by)
             writer.set_candidate_state(campaign, candidate.id, "closed",
                                        reason=f"rejected by {control.by}")
         return "rejected"

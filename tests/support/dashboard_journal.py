@@ -26,7 +26,7 @@ from engine.journal.records import (
     Slot,
     VerdictRow,
 )
-from engine.journal.rows import insert, payload, values
+from engine.journal.rows import payload, store
 from harness.verdict import Evidence, Finding, Row, Verdict
 
 NOW = 1_795_183_200.0  # 2026-11-20 14:00:00 UTC
@@ -124,7 +124,7 @@ class Journal:
         """Insert records; `numbered` is the column that SQLite numbers."""
         with self.db:
             for one in records:
-                self.db.execute(insert(one, without=numbered), values(one, without=numbered))
+                store(self.db, one, without=numbered)
 
     def event(self, campaign: str, at: float, kind: str, ref: str = "", /, **facts: object) -> None:
         self.put(Event(seq=0, campaign=campaign, at=at, kind=kind, ref=ref,

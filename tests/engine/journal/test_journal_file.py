@@ -38,15 +38,22 @@ def test_newer_schema_is_refused_in_one_line(writer: Writer, tmp_path: Path) -> 
         assert "\n" not in str(refusal.value)
 
 
+def adding(table: str, column: str) -> Callable[[sqlite3.Connection], None]:
+    """Return the migration that adds a column to a table."""
+    def migrate(connection: sqlite3.Connection) -> None:
+        connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} TEXT")
+
+    return migrate
+
+
 def test_older_schema_is_migrated_forward(
     writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer.close()
     version = migrations.SCHEMA_VERSION
     monkeypatch.setattr(migrations, "SCHEMA_VERSION", version + 2)
-    monkeypatch.setitem(migrations.MIGRATIONS, version, "ALTER TABLE rounds ADD COLUMN a TEXT;\n")
-    monkeypatch.setitem(migrations.MIGRATIONS, version + 1,
-                        "ALTER TABLE rounds ADD COLUMN b TEXT;\nCREATE INDEX i ON rounds (b);\n")
+    for older, column in ((version, "a"), (version + 1, "b")):
+        monkeypatch.setitem(migrations.MIGRATIONS, older, adding("rounds", column))
     assert [c.id for c in Reader(tmp_path).campaigns()] == ["rms"]
     connection = sqlite3.connect(tmp_path / "kopt.db")
     assert connection.execute("PRAGMA user_version").fetchone() == (version + 2,)
@@ -58,9 +65,9 @@ def test_failed_migration_changes_nothing(
 ) -> None:
     writer.close()
     version = migrations.SCHEMA_VERSION
-    monkeypatch.setattr(migrations, "SCHEMA_VERSION", version + 1)
-    monkeypatch.setitem(migrations.MIGRATIONS, version,
-                        "ALTER TABLE rounds ADD COLUMN a TEXT;\nALTER TABLE nope ADD b TEXT;\n")
+    monkeypatch.setattr(migrations, "SCHEMA_VERSION", version + 2)
+    monkeypatch.setitem(migrations.MIGRATIONS, version, adding("rounds", "a"))
+    monkeypatch.setitem(migrations.MIGRATIONS, version + 1, adding("nope", "b"))
     with pytest.raises(KoptError):
         Writer(tmp_path)
     connection = sqlite3.connect(tmp_path / "kopt.db")
@@ -208,6 +215,24 @@ def _read_older(workspace: Path) -> int:
         return 0 if "an older kopt wrote this journal" in fault.what \
             and "copy the workspace to a writable folder" in fault.fix else 3
     return 2
+
+
+def test_reader_opens_again_while_a_writer_creates_the_side_files(
+    writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer.close()
+    connect, failed = database._connect_read_only, list[str]()
+
+    def fail_once(path: Path, flags: str) -> sqlite3.Connection:
+        if not failed:
+            failed.append(flags)
+            Path(f"{path}-wal").touch()
+            raise sqlite3.OperationalError("unable to open database file")
+        return connect(path, flags)
+
+    monkeypatch.setattr(database, "_connect_read_only", fail_once)
+    assert [campaign.id for campaign in Reader(tmp_path).campaigns()] == ["rms"]
+    assert failed == ["mode=ro"]
 
 
 @pytest.mark.parametrize("stays_open", [True, False])
