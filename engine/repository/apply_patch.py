@@ -20,7 +20,7 @@ from engine.repository.clone import Clone
 from engine.repository.git import Git, GitFailed
 from engine.repository.patches.headers import quote, strip_prefix
 from engine.repository.patches.hygiene import refuse_conflicts, unsafe_path
-from engine.repository.patches.patch import Dropped, FilePatch, Patch
+from engine.repository.patches.patch import FilePatch, Patch
 from harness.errors import EnvironmentFault, InputError
 
 Rung = Literal["plain", "normalised", "sanitised", "3-way"]
@@ -89,7 +89,8 @@ def _ladder(patch: Patch, tree: set[str]) -> Iterator[tuple[Rung, Patch]]:
         yield "plain", patch
     normal = _normalised(patch, tree)
     yield "normalised", normal
-    fresh = _sanitised(normal, tree)
+    fresh = normal.without(
+        lambda file: "new file that exists" if file.is_new and file.new_path in tree else "")
     if len(fresh.files) < len(normal.files):
         yield "sanitised", fresh
     yield "3-way", fresh
@@ -163,12 +164,3 @@ def _with_names(file: FilePatch, old: str, new: str) -> str:
             if line.startswith(start):
                 lines[n] = header
     return "\n".join(lines)
-
-
-def _sanitised(patch: Patch, tree: set[str]) -> Patch:
-    """Drop sections that add a file which the tree has."""
-    existing = [file for file in patch.files if file.is_new and file.new_path in tree]
-    return msgspec.structs.replace(
-        patch, files=tuple(file for file in patch.files if file not in existing),
-        dropped=patch.dropped + tuple(Dropped(f.path, "new file that exists") for f in existing),
-    )

@@ -8,24 +8,38 @@ receives one branch, and nothing at all if the manifest says `git_commit: false`
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine.repository import stale_locks, worktree
+from engine.repository import worktree
 from engine.repository.apply_patch import Applied, apply
 from engine.repository.change import Change, cleaned
 from engine.repository.checkouts import checkout
 from engine.repository.clone import BASE_REF, Clone, make
-from engine.repository.git import GitFailed
-from engine.repository.patches.hygiene import without_binaries
+from engine.repository.git import NO_HOOKS, GitFailed
 from engine.repository.patches.patch import Patch, parse
 from engine.repository.project import Project, find
-from engine.repository.user_branch import UserBranch
-from harness.errors import InputError
+from harness.errors import EnvironmentFault, InputError
 
 BEST_FILE = "BEST_COMMIT"
 CANDIDATES = "refs/kopt/candidates"
 ROLLED_BACK = "refs/kopt/rolled-back"
+STALE_LOCK_S = 10.0
+"""Age at which a lock's owner counts as killed: no command of ours holds a lock that long."""
+STALE_INDEX_S = 3600.0
+
+_RECEIVE_PACK = (f"git {NO_HOOKS} -c receive.denyCurrentBranch=refuse -c receive.autogc=false "
+                 "receive-pack")
+_REASONS = {
+    "fetch first": "it has commits that are not the campaign's",
+    "non-fast-forward": "it has commits that are not the campaign's",
+    "stale info": "it has moved since the campaign last pushed to it",
+    "branch is currently checked out": "it is checked out there; switch to another branch",
+}
+"""Git's reasons for refusing a push, and ours."""
 
 
 class CampaignRepo(Clone):
@@ -44,8 +58,7 @@ class CampaignRepo(Clone):
         self.project = project.resolve()
         self.branch = f"optimize/{campaign}"
         self.ref = f"refs/heads/{self.branch}"
-        self._user_branch = UserBranch(self.git, self.project, published or self.branch) \
-            if publishes else None
+        self._published = (published or self.branch) if publishes else ""
         if not self.git_dir.is_dir():
             raise InputError("the campaign has no clone", where=str(self.git_dir),
                              fix="start it anew with `kopt new`")
@@ -101,7 +114,8 @@ class CampaignRepo(Clone):
         See `hygiene.clean`. Raises InputError if it is not a patch, does not apply, or nothing of
         it is left.
         """
-        applied = self.apply(base, without_binaries(parse(text)))
+        applied = self.apply(base, parse(text).without(  # binary sections may lack their contents
+            lambda file: "binary" if file.binary else ""))
         change = cleaned(self, applied, edit)
         if applied and not change:
             reasons = "; ".join(f"{left.path!r}: {left.reason}"
@@ -150,18 +164,44 @@ class CampaignRepo(Clone):
         unfinished.write_text(f"{self.best}\n")
         os.replace(unfinished, path)
 
-    def publish(self) -> str:
-        """Push the branch to the user's repository; returns the reason for a refusal, or ""."""
-        return "" if self._user_branch is None else self._user_branch.push(self.ref)
+    def publish(self, back_from: str = "") -> str:
+        """Create the user's branch or move it forward; returns the reason for a refusal, or "".
+
+        A branch that is checked out or has other commits stays as it is. It moves back only from
+        the commit `back_from`. The user's working tree, index and HEAD are never touched.
+        """
+        if not (name := self._published):
+            return ""
+        options = (f"--force-with-lease=refs/heads/{name}:{back_from}",) if back_from else ()
+        try:
+            self.git.run("push", "--porcelain", "--no-verify", "--no-signed", *options,
+                         f"--receive-pack={_RECEIVE_PACK}", str(self.project),
+                         f"{self.ref}:refs/heads/{name}")
+        except (GitFailed, EnvironmentFault) as error:
+            return f"{self.project} did not take branch {name}: {_refusal(error)}"
+        return ""
 
     def take_back(self, failed: str) -> str:
         """Move the user's branch back to the best from a commit that failed; else as `publish`."""
         self.git.run("update-ref", f"{ROLLED_BACK}/{failed}", failed)
-        return "" if self._user_branch is None else self._user_branch.push(self.ref, failed)
+        return self.publish(back_from=failed)
 
     def unlock(self) -> None:
-        """Clear what killed git commands left; only the campaign's engine may call this."""
-        stale_locks.clear(self.git_dir)
+        """Delete what killed git commands left: old indices, and locks once they are stale.
+
+        Waits at most STALE_LOCK_S. Only the campaign's engine may call this.
+        """
+        for index in (self.git_dir / "kopt").glob("index-*"):
+            if time.time() - index.stat().st_mtime > STALE_INDEX_S:
+                shutil.rmtree(index, ignore_errors=True)
+        deadline = time.monotonic() + STALE_LOCK_S
+        while locks := [path for path in self.git_dir.rglob("*.lock") if path.is_file()]:
+            for lock in locks:
+                if time.time() - lock.stat().st_mtime > STALE_LOCK_S:
+                    lock.unlink(missing_ok=True)
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.05)
 
     # worktrees and checkouts
 
@@ -192,3 +232,10 @@ class CampaignRepo(Clone):
     def remove_all(self) -> None:
         """Delete every slot's worktree, such as those of an engine that was killed."""
         worktree.remove(self.folder / "worktrees")
+
+
+def _refusal(error: GitFailed | EnvironmentFault) -> str:
+    """Return the receiving git's reason for refusing the branch."""
+    printed = error.printed.decode(errors="replace") if isinstance(error, GitFailed) else ""
+    reason = re.search(r"^!\t[^\t]*\t\[[a-z ]+\] \((.*)\)$", printed, re.MULTILINE)
+    return _REASONS.get(reason[1], reason[1]) if reason else error.what

@@ -50,8 +50,7 @@ class Clone:
     """A bare git directory. Its methods may be called from several threads."""
 
     def __init__(self, git_dir: Path, git: Git | None = None) -> None:
-        self.git_dir = git_dir
-        self.git = git or Git(git_dir)
+        self.git_dir, self.git = git_dir, git or Git(git_dir)
         self._entries: dict[str, dict[str, TreeEntry]] = {}
 
     def resolve(self, name: str) -> str:
@@ -100,12 +99,6 @@ class Clone:
             return self.git.run("cat-file", "blob", f"{self.tree_of(commit)}:{path}")
         except GitFailed as error:
             raise InputError(f"no file {path!r} in {commit[:12]}") from error
-
-    def message(self, commit: str) -> str:
-        return self.git.run("log", "-1", "--format=%B", commit).decode(errors="replace").strip()
-
-    def parents(self, commit: str) -> list[str]:
-        return self.git.line("rev-list", "--parents", "-n", "1", commit).split()[1:]
 
     def log(self, newest: str, oldest: str) -> list[str]:
         """Return the commits after `oldest` up to `newest`, oldest first."""

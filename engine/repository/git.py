@@ -122,15 +122,9 @@ def _failure(command: str, printed: bytes, complaints: bytes, place: Path | None
 def init(path: Path, *, object_format: str = "sha1", branch: str = "main",
          bare: bool = False) -> Git:
     """Make an empty repository from no template. Raises GitFailed or EnvironmentFault."""
-    guarded = _gitpython()
-    try:
-        guarded.GuardedRepo.init(
-            path, bare=bare, template="", quiet=True, object_format=object_format,
-            initial_branch=branch, expand_vars=False, allow_unsafe_options=True).close()
-    except guarded.git.GitCommandNotFound as error:
-        raise _not_installed() from error
-    except guarded.git.GitCommandError as error:
-        raise _failure("init", b"", error.stderr.encode(), path) from error
+    options = (f"--object-format={object_format}", f"--initial-branch={branch}",
+               *(("--bare",) if bare else ()))
+    Git(None).run("init", "--quiet", "--template=", *options, f"./{path.name}", cwd=path.parent)
     return Git(path if bare else path / ".git")
 
 

@@ -9,8 +9,6 @@ import msgspec
 from engine.repository.git import Git, init, locate
 from harness.errors import InputError
 
-HEADS = "refs/heads/"
-
 
 class Project(msgspec.Struct, frozen=True, kw_only=True):
     """A project's state. `dirty` lists tracked files that differ from `head`."""
@@ -18,8 +16,6 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     path: Path
     git_dir: Path
     head: str
-    branch: str
-    """The branch that is checked out, "" if none is."""
     object_format: str
     dirty: tuple[str, ...] = ()
 
@@ -51,13 +47,9 @@ def find(path: Path) -> Project:
     if not head:
         raise InputError("the project has no commit yet", where=str(path),
                          fix="run `git add -A && git commit -m start` there")
-    ref = git.line("rev-parse", "--symbolic-full-name", "HEAD")
-    return Project(
-        path=here, git_dir=location.git_dir, head=head,
-        branch=ref.removeprefix(HEADS) if ref.startswith(HEADS) else "",
-        object_format=git.line("rev-parse", "--show-object-format"),
-        dirty=() if location.work_tree is None else _dirty(git, here),
-    )
+    return Project(path=here, git_dir=location.git_dir, head=head,
+                   object_format=git.line("rev-parse", "--show-object-format"),
+                   dirty=() if location.work_tree is None else _dirty(git, here))
 
 
 def start_repository(path: Path, message: str) -> None:

@@ -163,7 +163,7 @@ def consistent(setup: campaigns.Setup) -> list[str]:
     commits = repo.log(repo.best, repo.base)
     assert sorted(commits) == sorted(candidate.commit for candidate in kept)
     assert campaign(setup).best_commit == repo.best
-    messages = [repo.message(commit) for commit in commits]
+    messages = [repos.message(repo.git_dir, commit) for commit in commits]
     for one in kept:
         assert sum(one.id in message for message in messages) == 1
     user = repo.project

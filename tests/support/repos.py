@@ -50,6 +50,10 @@ def commit(path: Path, files: dict[str, str], message: str = "start") -> str:
     return git(path, "rev-parse", "HEAD")
 
 
+def message(git_dir: Path, commit: str) -> str:
+    return git(git_dir, "log", "-1", "--format=%B", commit).strip()
+
+
 def submodule(path: Path, other: Path, place: str, *more: str) -> None:
     """Commit another project as a submodule, checked out with its own submodules."""
     local = ("-c", "protocol.file.allow=always")

@@ -52,8 +52,12 @@ def parse(blob: bytes) -> Pointer | None:
 
 def take_over(clone: Clone, commit: str, project: Path) -> list[str]:
     """Copy the contents of a commit's files into the clone; returns the files without any."""
+    home = locate(project)
+    stores = [] if home is None else [home.common_dir / "lfs" / "objects"]
     return [path for path, pointer in pointers(clone, commit).items()
-            if not _stored(clone, pointer, [*_sources(project, pointer), project / path])]
+            if not _stored(clone, pointer, [
+                *(store / pointer.sha256[:2] / pointer.sha256[2:4] / pointer.sha256
+                  for store in stores), project / path])]
 
 
 def fill(clone: Clone, commit: str, directory: Path) -> None:
@@ -90,12 +94,6 @@ def _stored(clone: Clone, pointer: Pointer, sources: list[Path]) -> bool:
 
 def _store(clone: Clone, pointer: Pointer) -> Path:
     return clone.git_dir / "lfs" / "objects" / pointer.sha256
-
-
-def _sources(project: Path, pointer: Pointer) -> list[Path]:
-    place, name = locate(project), pointer.sha256
-    return [] if place is None else [
-        place.common_dir / "lfs" / "objects" / name[:2] / name[2:4] / name]
 
 
 def _hash(path: Path) -> str:

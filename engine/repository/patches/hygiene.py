@@ -46,24 +46,7 @@ def clean(patch: Patch, edit: Sequence[str] = (), tracked: Collection[str] = ())
     globs, other new files outside of them are dropped too (notes, test scripts). `tracked` are the
     folders of the base commit; see `by_product_kind`.
     """
-    kept: list[FilePatch] = []
-    dropped = list(patch.dropped)
-    for file in patch.files:
-        reason = _unwanted(file, edit, tracked)
-        if reason:
-            dropped.append(Dropped(file.path, reason))
-        else:
-            kept.append(file)
-    return msgspec.structs.replace(patch, files=tuple(kept), dropped=tuple(dropped))
-
-
-def without_binaries(patch: Patch) -> Patch:
-    """Drop binary sections, which may lack their contents."""
-    binaries = tuple(Dropped(file.path, "binary") for file in patch.files if file.binary)
-    return msgspec.structs.replace(
-        patch, files=tuple(file for file in patch.files if not file.binary),
-        dropped=patch.dropped + binaries,
-    )
+    return patch.without(lambda file: _unwanted(file, edit, tracked))
 
 
 def _unwanted(file: FilePatch, edit: Sequence[str], tracked: Collection[str]) -> str:

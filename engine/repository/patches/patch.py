@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import msgspec
@@ -69,6 +69,13 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
 
     def __bool__(self) -> bool:
         return bool(self.files)
+
+    def without(self, reason: Callable[[FilePatch], str]) -> Patch:
+        """Drop the sections that have a reason for it, "" being none."""
+        reasons = [(file, reason(file)) for file in self.files]
+        dropped = tuple(Dropped(file.path, why) for file, why in reasons if why)
+        return msgspec.structs.replace(self, dropped=self.dropped + dropped,
+                                       files=tuple(file for file, why in reasons if not why))
 
 
 def candidate_id(base_tree: str, patch: Patch) -> str:

@@ -16,7 +16,7 @@ from engine.campaign.setup import Setup
 from engine.journal.records import Candidate
 from engine.journal.write import request
 from engine.run import host
-from tests.support import campaigns
+from tests.support import campaigns, repos
 from tests.support.paths import ROOT
 
 TWO_LOOPS = """\
@@ -133,7 +133,7 @@ def test_four_waiting_candidates_are_decided_after_the_end(tmp_path: Path) -> No
     assert campaigns.campaign(setup).state == "finished"
     assert len(campaigns.consistent(setup)) == 2
     assert campaigns.candidates(setup, "waiting", "keeping", "verified", "captured") == []
-    assert "by ann" not in setup.repo.message(setup.repo.best)
+    assert "by ann" not in repos.message(setup.repo.git_dir, setup.repo.best)
     assert campaigns.campaign(setup).speedup is not None
     assert setup.folder.performance.read_text().count("| keep |") == 2
 

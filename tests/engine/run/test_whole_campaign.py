@@ -46,7 +46,7 @@ def test_knob_is_written_back_and_commit_states_reason(
     setup, _ = ended
     first = campaigns.consistent(setup)[0]
     assert b"#define PASSES 1 " in setup.repo.read(first, "scale.c")
-    message = setup.repo.message(first)
+    message = repos.message(setup.repo.git_dir, first)
     for word in ("Why it is faster:", "What it changes: PASSES 16 -> 1",
                  "It attacks:", "Measured:", "Classes: small faster",
                  "Candidate:"):
