@@ -16,9 +16,8 @@ from pathlib import Path
 
 from engine.manifest.schema import CliSpec
 from engine.task import Task
-from engine.workers import split_prompt
+from engine.workers.agent_prompt import prompt_text
 from engine.workers.protocol import LOG, Report, Tick, WorkerBench
-from harness.benchmark.spec.command_target import CommandTarget
 from harness.compile import compiler_cache
 from harness.errors import Refused
 from harness.formats.text import plain
@@ -30,40 +29,6 @@ HIDDEN = dict.fromkeys(
     ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), "-1")
 """Hides all GPUs from CUDA and ROCm: kernels are timed on them, and an agent's own runs would
 disturb that.
-"""
-MAX_BRIEF = 8000
-PROMPT = """# Make a kernel faster
-
-{description}
-
-{round}- Edit only `{source}` (entry point `{entry}`, language {language}) in this folder.
-- It must still compute the same as `{reference}`, for every input of every shape below.
-- One hypothesis for this attempt: {hypothesis}
-- The bottleneck it attacks: {bottleneck}
-
-Shapes (config classes): {classes}
-
-{brief}When you finish, your changes to the files are measured against the current best. Numbers and
-claims that you report are ignored. You cannot change the benchmark, the reference or the task.
-"""
-REPAIR = """## Repair, attempt {repair.attempt} of {repair.of}
-
-This folder already holds your last change, which was rejected: {repair.complaint}
-
-Repair it, and keep its hypothesis.
-
-"""
-COMMAND_PROMPT = """# Make {op} faster
-
-{round}- Edit only {edit} in this folder.
-- Build command: {build}
-- Benchmark command: {command}
-  It writes {csv}; {check} must hold in every row, and {metrics} are the times.
-- One hypothesis for this attempt: {hypothesis}
-- The bottleneck it attacks: {bottleneck}
-
-{brief}When you finish, the whole command runs again, in alternation with the current best. Numbers
-and claims that you report are ignored. You cannot change the benchmark or its tests.
 """
 
 
@@ -118,31 +83,3 @@ def _fill(part: str, words: dict[str, str]) -> str:
     for name, value in words.items():
         part = part.replace("{" + name + "}", value)
     return part
-
-
-def prompt_text(task: Task, bench: WorkerBench) -> str:
-    """Return the prompt file for a task, as Markdown."""
-    target = bench.target
-    brief = f"{plain(task.brief, MAX_BRIEF).rstrip()}\n\n" if task.brief else ""
-    number = f"- This is round {task.round} of the campaign.\n" if task.round else ""
-    if task.repair is not None:
-        brief = REPAIR.format(repair=task.repair) + brief
-    if task.split is not None:
-        brief += split_prompt.prompt(task.split, target, Path(bench.scratch) / "home",
-                                     is_repair=task.repair is not None)
-    if isinstance(target, CommandTarget):
-        return COMMAND_PROMPT.format(
-            op=target.op, edit=", ".join(f"`{glob}`" for glob in bench.edit),
-            command=target.command, csv=target.csv, check=target.check.column, brief=brief,
-            round=number,
-            metrics=", ".join(metric.name for metric in target.metrics),
-            build=target.build_command or "nothing", hypothesis=plain(task.hypothesis),
-            bottleneck=plain(task.bottleneck) or "not known")
-    classes = "; ".join(
-        f"{own.name} ({', '.join(f'{size}={value}' for size, value in own.shape.items())})"
-        for own in target.classes)
-    return PROMPT.format(
-        description=target.description or f"The op is {target.op}.", source=target.source,
-        entry=target.entry, language=target.language, reference=target.reference,
-        hypothesis=plain(task.hypothesis), bottleneck=plain(task.bottleneck) or "not known",
-        classes=classes, brief=brief, round=number)

@@ -16,7 +16,7 @@ from engine.journal.write import Writer
 from engine.records import performance
 from engine.records.writer import Records
 from engine.task import Task
-from engine.workers.cli import PROMPT, prompt_text
+from engine.workers.agent_prompt import prompt_text
 from tests.support import records_case as case
 from tests.support import samples
 from tests.support.records_case import KEPT, contents, lose
@@ -185,11 +185,11 @@ def test_prompt_has_brief_and_round() -> None:
                              reference="r.py:r", classes=())
     task = Task(slot="fixed", kind="fixed", backend="cli", hypothesis="unroll", bottleneck="",
                 seed=0, trials=0, brief="## Stagnation: \x1b[31mreview")
-    bench = cast(Any, SimpleNamespace(target=target))
+    bench = cast(Any, SimpleNamespace(target=target, scratch="", edit=()))
     text = prompt_text(task, bench)
     assert "## Stagnation: review\n\nWhen you finish" in text
     assert "Shapes (config classes): \n\nWhen you finish" in prompt_text(
         msgspec.structs.replace(task, brief=""), bench)
-    assert "{brief}" in PROMPT and "This is round" not in text
+    assert "This is round" not in text
     numbered = prompt_text(msgspec.structs.replace(task, round=4), bench)
     assert "\n\n- This is round 4 of the campaign.\n- Edit only `s.c`" in numbered
