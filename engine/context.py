@@ -19,7 +19,7 @@ from engine.journal.read import Reader
 from engine.journal.records import Lease
 from engine.journal.write import Writer
 from engine.judge.recorded_values import verdict_of
-from engine.messages import SlotProgress
+from engine.task import SlotProgress
 from engine.verify import harness_client
 from engine.verify.fleet import Fleet
 from engine.verify.fleet_device import DeviceNotice

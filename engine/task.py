@@ -1,4 +1,4 @@
-"""A slot's task: what its worker is asked to do, and what it is asked to repair or to split."""
+"""A slot's task: what its worker is asked to do, and the message by which it reports progress."""
 
 from __future__ import annotations
 
@@ -78,3 +78,12 @@ def scope_of(tasks: Sequence[Task]) -> str:
     """Return the scope that all tasks share, GLOBAL if they differ."""
     scopes = {task.scope for task in tasks}
     return scopes.pop() if len(scopes) == 1 else GLOBAL
+
+
+class SlotProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """A slot's live stage; `done` is a share of 1."""
+
+    slot: str
+    stage: str
+    detail: str = ""
+    done: float | None = None

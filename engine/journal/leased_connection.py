@@ -10,7 +10,7 @@ from pathlib import Path
 
 from engine.journal import database
 from engine.journal.database import OwnedConnection
-from engine.journal.records import Event, Lease, Row
+from engine.journal.records import Event, JournalRow, Lease
 from engine.journal.rows import Record, Value, fetch, payload, storable, store
 from harness.errors import Refused
 
@@ -100,7 +100,7 @@ class LeasedConnection:
                                        (event.at, campaign))
         return number
 
-    def add(self, record: Row, *, numbered: str = "") -> int:
+    def add(self, record: JournalRow, *, numbered: str = "") -> int:
         """Insert a record inside the open transaction; return its row's number.
 
         SQLite gives that number to the column `numbered`.

@@ -24,13 +24,13 @@ def with_doubt(reason: str, doubt: str) -> str:
     return reason if doubt in reason else f"{reason}; {doubt}".removeprefix("; ")
 
 
-class Row(msgspec.Struct, frozen=True):
+class JournalRow(msgspec.Struct, frozen=True):
     """A row of the table that its class names; its fields are the columns."""
 
     TABLE: ClassVar[str]
 
 
-class Campaign(Row, frozen=True, kw_only=True):
+class Campaign(JournalRow, frozen=True, kw_only=True):
     """One campaign, with its headline: the best measured against the baseline."""
 
     TABLE = "campaigns"
@@ -63,7 +63,7 @@ class Campaign(Row, frozen=True, kw_only=True):
         return with_doubt(self.reason, self.doubt)
 
 
-class Round(Row, frozen=True, kw_only=True):
+class Round(JournalRow, frozen=True, kw_only=True):
     TABLE = "rounds"
     campaign: str
     n: int
@@ -83,7 +83,7 @@ class Round(Row, frozen=True, kw_only=True):
     """Declared cost of the attempts that it started, in the manifest's unit."""
 
 
-class Slot(Row, frozen=True, kw_only=True):
+class Slot(JournalRow, frozen=True, kw_only=True):
     """A slot of a round; progress overwrites `stage`, `detail` and `progress`."""
 
     TABLE = "slots"
@@ -115,7 +115,7 @@ class Slot(Row, frozen=True, kw_only=True):
     """The config class of that bottleneck."""
 
 
-class Candidate(Row, frozen=True, kw_only=True):
+class Candidate(JournalRow, frozen=True, kw_only=True):
     """A captured patch. `id` is a hash of base tree and patch; the patch is a stored file."""
 
     TABLE = "candidates"
@@ -143,7 +143,7 @@ class Candidate(Row, frozen=True, kw_only=True):
     """The config classes that its task is about, or GLOBAL; "" where no task is recorded."""
 
 
-class CandidateTask(Row, frozen=True, kw_only=True):
+class CandidateTask(JournalRow, frozen=True, kw_only=True):
     """The task that a worker's candidate came of."""
 
     TABLE = "tasks"
@@ -152,7 +152,7 @@ class CandidateTask(Row, frozen=True, kw_only=True):
     task: Task
 
 
-class TrialRow(Row, frozen=True, kw_only=True):
+class TrialRow(JournalRow, frozen=True, kw_only=True):
     """One trial of a slot's search: a screening value, never a verdict."""
 
     TABLE = "trials"
@@ -173,7 +173,7 @@ class TrialRow(Row, frozen=True, kw_only=True):
     at: float
 
 
-class VerdictRow(Row, frozen=True, kw_only=True):
+class VerdictRow(JournalRow, frozen=True, kw_only=True):
     """A recorded verdict; `body` holds the whole one as JSON."""
 
     TABLE = "verdicts"
@@ -193,7 +193,7 @@ class VerdictRow(Row, frozen=True, kw_only=True):
     at: float
 
 
-class DecisionRow(Row, frozen=True, kw_only=True):
+class DecisionRow(JournalRow, frozen=True, kw_only=True):
     TABLE = "decisions"
     id: int
     campaign: str
@@ -209,7 +209,7 @@ class DecisionRow(Row, frozen=True, kw_only=True):
     """Whether a reject says something about the machine at that moment, not about the kernel."""
 
 
-class Bottleneck(Row, frozen=True, kw_only=True):
+class Bottleneck(JournalRow, frozen=True, kw_only=True):
     """One limit of the incumbent: where it is, what limits it, and advice for relieving it."""
 
     TABLE = "bottlenecks"
@@ -226,7 +226,7 @@ class Bottleneck(Row, frozen=True, kw_only=True):
     advice: str
 
 
-class Event(Row, frozen=True, kw_only=True):
+class Event(JournalRow, frozen=True, kw_only=True):
     """One entry of the append-only log. `payload` is a small JSON object, `ref` its subject."""
 
     TABLE = "events"
@@ -238,7 +238,7 @@ class Event(Row, frozen=True, kw_only=True):
     payload: bytes
 
 
-class Control(Row, frozen=True, kw_only=True):
+class Control(JournalRow, frozen=True, kw_only=True):
     """A person's request to a campaign's engine and, once applied, its outcome."""
 
     TABLE = "controls"
@@ -254,7 +254,7 @@ class Control(Row, frozen=True, kw_only=True):
     outcome: str = ""
 
 
-class Lease(Row, frozen=True, kw_only=True):
+class Lease(JournalRow, frozen=True, kw_only=True):
     TABLE = "leases"
     campaign: str
     host: str

@@ -14,9 +14,9 @@ from typing import TypeVar
 
 import msgspec
 
-from engine.journal.records import Row
+from engine.journal.records import JournalRow
 
-Record = TypeVar("Record", bound=Row)
+Record = TypeVar("Record", bound=JournalRow)
 Value = str | int | float | bytes | None
 
 PAYLOAD_TEXT = 600
@@ -37,7 +37,7 @@ def fetch(connection: sqlite3.Connection, record: type[Record], rest: str,
     return records
 
 
-def store(connection: sqlite3.Connection, record: Row, *, verb: str = "INSERT",
+def store(connection: sqlite3.Connection, record: JournalRow, *, verb: str = "INSERT",
           without: str = "", conflict: str = "") -> sqlite3.Cursor:
     """Insert a record. SQLite numbers the column named by `without`; `conflict` ends the statement.
     """
@@ -49,7 +49,7 @@ def store(connection: sqlite3.Connection, record: Row, *, verb: str = "INSERT",
         [storable(getattr(record, name)) for name in names])
 
 
-def on_conflict_update(record: type[Row], *key: str) -> str:
+def on_conflict_update(record: type[JournalRow], *key: str) -> str:
     """Return the clause that updates the row with the same `key` in place.
 
     REPLACE would give the row a new rowid, and rows are listed in the order of their rowids.
@@ -90,7 +90,7 @@ def _clipped(value: object) -> object:
 
 
 @functools.cache
-def _decoders(record: type[Row]) -> Mapping[str, Callable[[typing.Any], object]]:
+def _decoders(record: type[JournalRow]) -> Mapping[str, Callable[[typing.Any], object]]:
     """Return how to decode the columns that SQLite does not return as their field's type."""
     decoders: dict[str, Callable[[typing.Any], object]] = {}
     for field in msgspec.structs.fields(record):

@@ -1,4 +1,4 @@
 """The line of kept commits: promote a winner, commit it, measure the headline, roll back.
 
-Face: commit, deferred, headline, promote, rollback.
+Face: commit, headline, promote, rollback.
 """

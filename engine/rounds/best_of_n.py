@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.failpoint import failpoint
 from engine.judge import candidate as candidates
 from engine.judge.candidate import JudgedCandidate
-from engine.rounds import verdicts
+from engine.rounds import judging
 from engine.rounds.active_round import ActiveRound
 from harness.errors import InputError, KoptError
 
@@ -67,7 +67,7 @@ def _retry_on_new_best(round: ActiveRound, judged: JudgedCandidate) -> JudgedCan
     try:
         again = round.keeper.judge(moved, "verify")
     except KoptError as fault:
-        verdicts.take_fault(round, moved, fault)
+        judging.take_fault(round, moved, fault)
         return None
     round.records.verdict(round.n, again)
     if again.is_gain:

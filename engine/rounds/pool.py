@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import shutil
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -18,11 +19,10 @@ import msgspec
 
 from engine.campaign import baseline_cache
 from engine.campaign.setup import Setup
-from engine.messages import SlotProgress
 from engine.repository.change import Change
-from engine.rounds import disk_space, repair
+from engine.rounds import disk_space
 from engine.rounds.disk_space import DiskWatch
-from engine.task import Task
+from engine.task import RepairRequest, SlotProgress, Task
 from engine.verify.fleet import Fleet
 from engine.verify.fleet_device import NoDeviceAvailable
 from engine.workers.protocol import Report, Worker, WorkerBench
@@ -124,7 +124,7 @@ class Pool:
         worktree = setup.repo.worktree(task.slot, base_commit)
         try:
             if task.repair is not None:
-                repair.restore(task.repair, worktree)
+                _restore(task.repair, worktree)
             scratch = setup.folder.fresh_scratch(task.slot)
             baseline_cache.seed(setup.folder.path, scratch / "home")  # for a cli worker
             bench = WorkerBench(target=setup.target, device=setup.device, fleet=self._fleet,
@@ -156,6 +156,15 @@ class Pool:
         if report.patch is None:
             return repo.capture(worktree, base_commit, self._setup.edit)
         return repo.take(base_commit, report.patch, self._setup.edit)
+
+
+def _restore(request: RepairRequest, worktree: Path) -> None:
+    """Write the changes of a candidate to repair into a fresh worktree."""
+    for path in request.deleted:
+        (worktree / path).unlink(missing_ok=True)
+    for path in request.changed:
+        (worktree / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(Path(request.tree) / path, worktree / path)
 
 
 def _failed(reason: str) -> Report:

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
+
 from engine.campaign.setup import Setup
 from engine.failpoint import failpoint
 from engine.history import round_resume
 from engine.journal.records import Candidate
 from engine.judge import candidate as candidates
-from engine.judge.candidate import JudgedCandidate
-from engine.rounds import repair, split_retry
+from engine.judge.candidate import CandidateTree, JudgedCandidate
+from engine.judge.judge import needs_split
+from engine.repository.patches.patch import Patch
 from engine.rounds.active_round import ActiveRound
-from engine.task import Task
+from engine.split.languages.detect import splits
+from engine.task import RepairRequest, SplitRequest, Task
 from harness.errors import InputError
+from harness.formats.text import plain
+from harness.verdict import Verdict
+
+ATTEMPTS = 3
+SPLIT, AGENT = "split", "cli"
+"""The backend that splits, and the one that can also repair: a search has shown its result to be
+correct already."""
+FAULTS = {"fault": ("build", "crash", "tests"),
+          "benchmark-fault": ("build", "exit", "crash", "timeout")}
+"""By kind of evidence, the faults of checks, benchmarks and tests that a repair may remove."""
 
 
 def begin(round: ActiveRound, judged: JudgedCandidate) -> bool:
@@ -89,7 +105,7 @@ def _judged_before(round: ActiveRound, candidate: Candidate) -> JudgedCandidate 
 def _is_repairable(round: ActiveRound, identity: str) -> bool:
     candidate = round.context.reader.candidate(identity, round.setup.id)
     verdict = round.context.recorded(identity, "verify", candidate.base_tree)
-    return verdict is not None and repair.is_repairable(verdict)
+    return verdict is not None and is_repairable(verdict)
 
 
 def _task_of(round: ActiveRound, judged: JudgedCandidate) -> Task | None:
@@ -101,15 +117,14 @@ def _next_task(round: ActiveRound, judged: JudgedCandidate, tries: int) -> Task 
     task, setup, entry = _task_of(round, judged), round.setup, judged.entry
     if task is None:
         return None
-    if repair.is_repairable(judged.verdict):
+    if is_repairable(judged.verdict):
         left_out = round_resume.recorded(round.context.reader, entry.candidate).left_out
-        if repaired := repair.next_repair(task, entry, setup.tree(entry.tree), judged.ruling.reason,
-                                    left_out, tries):
+        if repaired := next_repair(task, entry, setup.tree(entry.tree), judged.ruling.reason,
+                                   left_out, tries):
             return repaired
-    return split_retry.next_split(
-        task, entry, setup.tree(entry.tree), judged.verdict, setup.target.source,
-        complaint=judged.ruling.reason, tries=tries,
-        split=split_retry.BACKEND in setup.manifest.pool.backends)
+    return next_split(task, entry, setup.tree(entry.tree), judged.verdict, setup.target.source,
+                      complaint=judged.ruling.reason, tries=tries,
+                      split=SPLIT in setup.manifest.pool.backends)
 
 
 def _is_affordable(round: ActiveRound, task: Task) -> bool:
@@ -128,5 +143,71 @@ def _hand_back(round: ActiveRound, judged: JudgedCandidate, task: Task) -> bool:
 def _describe(task: Task) -> str:
     if task.repair is not None:
         return f"repair {task.repair.attempt} of {task.repair.of}"
-    return "retried for the classes that gain" if task.backend == split_retry.BACKEND else \
+    return "retried for the classes that gain" if task.backend == SPLIT else \
         "its agent is asked to split it"
+
+
+def is_repairable(verdict: Verdict) -> bool:
+    """Return whether an honest mistake explains the verdict: wrong results, a failed build or test.
+    """
+    if verdict.valid:
+        return not verdict.correct
+    return any(fact.detail in FAULTS.get(fact.kind, ()) for fact in verdict.evidence)
+
+
+def next_repair(task: Task, entry: CandidateTree, tree: Path, complaint: str,
+          left_out: str = "", tries: int = 0) -> Task | None:
+    """Return the task of repairing a candidate whose files are in `tree`.
+
+    None after the last attempt, or if its worker cannot repair. The complaint also names the files
+    that were `left_out` of the change, a likely cause, and how many `tries` at this very candidate
+    produced nothing.
+    """
+    attempt = 1 + tries + (0 if task.repair is None else task.repair.attempt)
+    if attempt > ATTEMPTS or task.backend != AGENT:
+        return None
+    missing = f". Left out of your change, and not in this folder: {left_out}" if left_out else ""
+    failed = f". Earlier attempts to repair it that produced nothing: {tries}" if tries else ""
+    return msgspec.structs.replace(task, repair=RepairRequest(
+        attempt=attempt, of=ATTEMPTS, candidate=entry.id, tree=str(tree),
+        changed=changed(entry.patch), deleted=deleted(entry.patch),
+        complaint=plain(complaint, 1000) + missing + failed))
+
+
+def changed(patch: Patch) -> tuple[str, ...]:
+    """Return the files that a patch changes or creates."""
+    return tuple(file.path for file in patch.files if not file.is_deleted)
+
+
+def deleted(patch: Patch) -> tuple[str, ...]:
+    """Return the files that a patch removes, those it renames among them."""
+    return tuple(file.old_path for file in patch.files if file.old_path and
+                 (file.is_deleted or file.old_path != file.path))
+
+
+def next_split(task: Task, entry: CandidateTree, tree: Path, verdict: Verdict, source: str, *,
+               split: bool = True, tries: int = 0, complaint: str = "") -> Task | None:
+    """Return the task of splitting a candidate whose files are in `tree`, or None.
+
+    The backend `split` goes first, if the manifest has it (`split`) and the candidate changes the
+    file `source` alone, then the candidate's own agent; `tries` of them have been used up. None
+    also if the classes do not diverge, or if the candidate is a split itself.
+    """
+    if task.split is not None or task.backend == SPLIT or not needs_split(verdict):
+        return None
+    by_kopt = split and [file.path for file in entry.patch.files] == [source] and splits(source)
+    backends = ([SPLIT] if by_kopt else []) + ([AGENT] if task.backend == AGENT else [])
+    if tries >= len(backends):
+        return None
+    by_outcome: dict[str, list[str]] = {"faster": [], "slower": [], "tie": []}
+    for row in verdict.rows:
+        by_outcome.setdefault(row.outcome, []).append(row.config_class)
+    request = SplitRequest(
+        candidate=entry.id, tree=str(tree), faster=tuple(by_outcome["faster"]),
+        slower=tuple(by_outcome["slower"]), others=tuple(by_outcome["tie"]),
+        changed=changed(entry.patch), deleted=deleted(entry.patch),
+        reason=plain(complaint, 1000))
+    return msgspec.structs.replace(
+        task, backend=backends[tries], trials=0, repair=None, split=request,
+        hypothesis=f"{task.hypothesis}; where it gains alone",
+        scope=" and ".join(by_outcome["faster"]))

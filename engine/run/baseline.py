@@ -7,10 +7,9 @@ import time
 from engine.context import EngineContext
 from engine.discovery.classes import class_baseline
 from engine.journal.records import Round
-from engine.messages import SlotProgress
 from engine.planning import survey, tips
 from engine.run.running_campaign import RunningCampaign
-from engine.task import GLOBAL
+from engine.task import GLOBAL, SlotProgress
 from engine.verify import canary
 from engine.verify.verifier import VerdictRequest
 from harness.errors import InputError

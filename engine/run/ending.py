@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from engine.journal.records import CampaignState
-from engine.lineage import deferred, rollback
+from engine.lineage import promote, rollback
 from engine.planning import tips
 from engine.run import acceptance, end_to_end
 from engine.run.running_campaign import RunningCampaign
@@ -20,7 +20,7 @@ def finish(campaign: RunningCampaign, reason: str) -> None:
     acceptance.apply_approvals(campaign)
     accepted = acceptance.accept_best(campaign)
     tips.learn(campaign.context)
-    deferred.ask_next(campaign.keeper)
+    promote.ask_next(campaign.keeper)
     _run_end_to_end(campaign)
     if accepted:
         reason = accepted if accepted.startswith(reason) else f"{reason}; {accepted}"
@@ -51,7 +51,7 @@ def decide(campaign: RunningCampaign) -> None:
     tips.learn(context)
     state, is_over = before.state, before.state in ("waiting", "finished")
     if is_over:
-        deferred.ask_next(campaign.keeper)
+        promote.ask_next(campaign.keeper)
         _run_end_to_end(campaign)
         state = "waiting" if campaign.waiting_count() else "finished"
     if (is_over or state in ("stopped", "failed")) and \

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from engine.verify import gate
-from engine.verify.device_allocator import DeviceAllocator
 from engine.verify.fleet_device import (
+    DeviceAllocator,
     DeviceNotice,
     DeviceUse,
     FailsOnHealthyDevices,

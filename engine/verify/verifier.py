@@ -14,8 +14,8 @@ from engine.campaign import baseline_cache
 from engine.campaign.setup import Setup
 from engine.manifest import benchmark_target
 from engine.manifest.schema import Manifest
-from engine.messages import SlotProgress
 from engine.repository import worktree
+from engine.task import SlotProgress
 from engine.verify import canary, gate, harness_client
 from engine.verify.fleet import Fleet
 from engine.verify.fleet_device import FleetDevice

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.history import history
-from engine.rounds import repair
+from engine.rounds import retries
 from harness.verdict import Evidence, Row, Verdict, rejected
 from tests.support import campaigns
 from tests.support.repair_case import create, decisions
@@ -70,4 +70,4 @@ def faulty(kind: str, detail: str) -> Verdict:
     (Verdict(valid=True, correct=True, rows=(RIGHT,)), False)])
 def test_wrong_or_broken_is_repairable_and_cheating_is_not(
         verdict: Verdict, mendable: bool) -> None:
-    assert repair.is_repairable(verdict) is mendable
+    assert retries.is_repairable(verdict) is mendable

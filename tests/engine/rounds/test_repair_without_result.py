@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine.campaign.setup import Setup
-from engine.rounds import repair
+from engine.rounds import retries
 from tests.support import campaigns
 from tests.support.divergent_candidate import TASK, entry
 from tests.support.repair_case import decisions, same_when_killed, start_engine
@@ -108,11 +108,11 @@ def test_records_are_those_of_an_undisturbed_run(tmp_path: Path) -> None:
 
 
 def test_complaint_counts_attempts_without_result() -> None:
-    first = repair.next_repair(TASK, entry("total.c"), Path("/t"), "wrong")
-    third = repair.next_repair(TASK, entry("total.c"), Path("/t"), "wrong", tries=2)
+    first = retries.next_repair(TASK, entry("total.c"), Path("/t"), "wrong")
+    third = retries.next_repair(TASK, entry("total.c"), Path("/t"), "wrong", tries=2)
     assert first is not None and third is not None and first.repair is not None
     assert (first.repair.attempt, first.repair.complaint) == (1, "wrong")
     assert third.repair is not None and third.repair.attempt == 3
     assert third.repair.complaint == "wrong. Earlier attempts to repair it that produced nothing: 2"
-    assert repair.next_repair(TASK, entry("total.c"), Path("/t"), "wrong", tries=3) is None
-    assert repair.next_repair(first, entry("total.c"), Path("/t"), "wrong", tries=2) is None
+    assert retries.next_repair(TASK, entry("total.c"), Path("/t"), "wrong", tries=3) is None
+    assert retries.next_repair(first, entry("total.c"), Path("/t"), "wrong", tries=2) is None

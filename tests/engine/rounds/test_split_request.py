@@ -14,7 +14,7 @@ import pytest
 
 from engine.campaign.setup import Setup
 from engine.manifest.schema import CliSpec
-from engine.rounds import split_retry
+from engine.rounds import retries
 from engine.task import RepairRequest, SplitRequest
 from engine.workers.cli import CliWorker
 from engine.workers.protocol import LOG
@@ -44,7 +44,7 @@ REQUEST = SplitRequest(
 ])
 def test_split_backend_goes_first_and_then_the_agent(paths: list[str], split: bool,
                                                    backends: list[str]) -> None:
-    tried = [split_retry.next_split(TASK, entry(*paths), Path("/t"), DIVERGED, "total.c",
+    tried = [retries.next_split(TASK, entry(*paths), Path("/t"), DIVERGED, "total.c",
                                     split=split, tries=tries, complaint="needs a split")
              for tries in range(3)]
     assert [task.backend for task in tried if task is not None] == backends
@@ -52,17 +52,17 @@ def test_split_backend_goes_first_and_then_the_agent(paths: list[str], split: bo
     assert last is not None and last.split is not None and last.slot == TASK.slot
     assert last.split.faster == ("a",) and last.split.reason == "needs a split"
     assert last.split.changed == tuple(paths) and last.option == TASK.option
-    assert split_retry.next_split(last, entry(*paths), Path("/t"), DIVERGED, "total.c") is None
+    assert retries.next_split(last, entry(*paths), Path("/t"), DIVERGED, "total.c") is None
 
 
 def test_rejected_candidate_is_not_split() -> None:
     cheat = replace(DIVERGED, audit=(Finding(rule="audit", severity="reject", detail="sleeps"),))
-    assert split_retry.next_split(TASK, entry("total.c"), Path("/t"), cheat, "total.c") is None
+    assert retries.next_split(TASK, entry("total.c"), Path("/t"), cheat, "total.c") is None
 
 
 def test_only_an_agent_is_asked_to_split() -> None:
     search = msgspec.structs.replace(TASK, backend="search")
-    assert split_retry.next_split(search, entry("total.c"), Path("/t"), DIVERGED, "total.c",
+    assert retries.next_split(search, entry("total.c"), Path("/t"), DIVERGED, "total.c",
                                   split=False) is None
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine.rounds import split_retry
+from engine.rounds import retries
 from engine.split import regions
 from engine.split.languages import conditions
 from engine.split.languages.c_language import C
@@ -150,7 +150,7 @@ AGAIN = {
 @pytest.mark.parametrize("name", AGAIN)
 def test_divergent_candidate_is_given_to_split(name: str) -> None:
     task, candidate_verdict, paths, expected = AGAIN[name]
-    again = split_retry.next_split(task, entry(*paths), Path("/t"), candidate_verdict, "total.c")
+    again = retries.next_split(task, entry(*paths), Path("/t"), candidate_verdict, "total.c")
     assert (again is not None) == expected
     if again is not None:
         assert again.split == SplitRequest(candidate="c1", tree="/t", faster=("a",), slower=("b",),
@@ -160,10 +160,10 @@ def test_divergent_candidate_is_given_to_split(name: str) -> None:
             attempt=1, of=3, candidate="c0", tree="/wrong", changed=("total.c",), deleted=(),
             complaint="it was wrong"))  # a repair's task does not reach the split
         assert (
-            split_retry.next_split(mended, entry(*paths), Path("/t"), candidate_verdict, "total.c")
+            retries.next_split(mended, entry(*paths), Path("/t"), candidate_verdict, "total.c")
             == again
         )
         assert (
-            split_retry.next_split(again, entry(*paths), Path("/t"), candidate_verdict, "total.c")
+            retries.next_split(again, entry(*paths), Path("/t"), candidate_verdict, "total.c")
             is None
         )

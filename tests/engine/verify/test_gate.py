@@ -18,7 +18,7 @@ from engine.campaign import device_choice
 from engine.context import CampaignStopped, EngineContext
 from engine.journal import lease
 from engine.journal.write import Writer
-from engine.messages import SlotProgress
+from engine.task import SlotProgress
 from engine.verify import gate
 from engine.verify.fleet import MAX_LOSSES, Fleet
 from engine.verify.fleet_device import DeviceNotice, FleetDevice, NoDeviceAvailable
