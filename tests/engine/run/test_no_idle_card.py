@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.campaign.setup import Setup
-from engine.rounds.opening import RUNNING_STAGES
+from engine.rounds.round import RUNNING_STAGES
 from engine.verify.fleet import Fleet
 from engine.verify.fleet_device import NoDeviceAvailable
 from tests.support import campaigns
