@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 import shutil
+import subprocess
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,12 @@ from harness.target import Target
 BUILD_LIMITS = Limits(wall_s=60.0, output_bytes=1 << 20, memory_bytes=4 << 30,
                       file_bytes=256 << 20)
 COMPILERS = ("cc", "gcc", "clang")
+ALIGNMENT = ("-falign-functions=64", "-falign-loops=64", "-falign-jumps=64")
+"""Start code at cache lines, so that equal loops take equal time wherever they lie in a library.
+
+Not -falign-labels: it pads paths that fall through, and widened the spread (bench/c_alignment.py).
+"""
+PROBE_S = 20.0
 _ERROR = re.compile(r"\berror: |undefined reference|: cannot find |^kopt: ")
 
 
@@ -45,18 +53,37 @@ def compiler() -> str:
                            "gcc)")
 
 
+@functools.cache
+def alignment_flags(path: str) -> tuple[str, ...]:
+    """Return the flags of ALIGNMENT that a compiler accepts without a warning; probed once."""
+    return tuple(flag for flag in ALIGNMENT if _accepts(path, flag))
+
+
+def _accepts(path: str, flag: str) -> bool:
+    try:
+        done = subprocess.run(
+            [path, "-Werror", flag, "-x", "c", "-S", "-o", "/dev/null", "/dev/null"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            timeout=PROBE_S, env=guard.clean_env(), check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
 def build(target: Target, tree: Path, out: Path, *, yields: Turnstile | None = None,
           cancel: threading.Event | None = None) -> BuiltLibrary:
     """Compile the target's source in `tree` to the library `out`.
 
     The compiler runs inside `tree` with a relative path, so that equal sources give equal bytes.
-    Raises BuildError with the first error line.
+    Code is aligned to cache lines unless the target's own flags say otherwise. Raises BuildError
+    with the first error line.
     """
     if not (tree / target.source).is_file():
         raise BuildError(f"{target.source} does not exist")
     out.parent.mkdir(parents=True, exist_ok=True)
-    argv = [compiler(), *target.build, "-shared", "-fPIC", "-o", str(out), target.source,
-            "-lm"]
+    path = compiler()
+    argv = [path, *alignment_flags(path), *target.build, "-shared", "-fPIC", "-o", str(out),
+            target.source, "-lm"]
     outcome = guard.run(argv, cwd=tree, env=guard.clean_env(home=out.parent), limits=BUILD_LIMITS,
                         confine=Confine(writable=(str(out.parent),), cards=False), yields=yields,
                         cancel=cancel)

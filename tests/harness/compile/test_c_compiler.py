@@ -1,0 +1,106 @@
+"""C libraries are built so that where a loop lies does not change its time."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.compile import c_compiler
+from harness.target import Target
+from tests.support import c_case
+from tests.support.c_case import RIGHT, kernel
+
+LINE = 64
+
+
+def pads(count: int) -> str:
+    return "".join(f"int pad{i}(int x) {{ return x * {i + 3} + (x >> {i + 1}); }}\n"
+                   for i in range(count))
+
+
+def built(folder: Path, source: str, target: Target) -> ctypes.CDLL:
+    tree = folder / str(len(list(folder.iterdir())))
+    tree.mkdir()
+    (tree / target.source).write_text(source)
+    return ctypes.CDLL(c_compiler.build(target, tree, tree / "out" / "kernel.so").path)
+
+
+def address(library: ctypes.CDLL, name: str = "twice") -> int:
+    return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+
+
+@pytest.fixture
+def fresh_probe() -> Iterator[None]:
+    c_compiler.alignment_flags.cache_clear()
+    yield
+    c_compiler.alignment_flags.cache_clear()
+
+
+@pytest.mark.parametrize("level", ["-O2", "-O3", "-O1"])
+def test_a_function_starts_at_a_cache_line_whatever_lies_in_front(level: str, tmp_path: Path,
+                                                                  ) -> None:
+    target = c_case.target(build=(level,))
+    libraries = [built(tmp_path, kernel(RIGHT, before=pads(count)), target)
+                 for count in range(5)]
+    assert [address(library) % LINE for library in libraries] == [0] * 5
+    code = {ctypes.string_at(address(library), LINE) for library in libraries}
+    assert len(code) == 1
+
+
+def test_a_loop_starts_at_a_cache_line_whatever_statement_precedes_it(tmp_path: Path) -> None:
+    inside = "for (int64_t i = 0; i < n; i++) { __asm__ volatile(\"loop%=: .globl loop_head\\n" \
+        "loop_head:\" ::: \"memory\"); out[i] = 2 * x[i]; }\n"
+    offsets = set()
+    for before in ("", "if (n == 12345) out[0] = 1;", "if (n < 0) { out[0] = x[1]; return; }"):
+        library = built(tmp_path, kernel(f"{before}\n{inside}"), c_case.target())
+        offsets.add(address(library, "loop_head") % LINE)
+    assert offsets == {0}
+
+
+def test_the_flags_of_the_target_have_the_last_word(tmp_path: Path) -> None:
+    target = c_case.target(build=("-O2", "-falign-functions=32", "-falign-loops=16"))
+    libraries = [built(tmp_path, kernel(RIGHT, before=pads(count)), target)
+                 for count in range(1, 6)]
+    assert any(address(library) % LINE for library in libraries)
+
+
+@pytest.mark.usefixtures("fresh_probe")
+def test_a_flag_that_the_compiler_does_not_know_is_left_out(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    picky = tmp_path / "cc"
+    picky.write_text('#!/bin/sh\nfor a in "$@"; do case "$a" in -falign-jumps*) exit 1;; esac; '
+                     'done\nexec gcc "$@"\n')
+    picky.chmod(0o755)
+    monkeypatch.setattr(c_compiler, "compiler", lambda: str(picky))
+    assert c_compiler.alignment_flags(str(picky)) == ("-falign-functions=64", "-falign-loops=64")
+    (tmp_path / "trees").mkdir()
+    assert address(built(tmp_path / "trees", c_case.FAST, c_case.target())) % LINE == 0
+
+
+def test_what_the_compiler_accepts_is_asked_once(tmp_path: Path) -> None:
+    counter = tmp_path / "count"
+    counting = tmp_path / "cc"
+    counting.write_text(f'#!/bin/sh\necho >> {counter}\nexec gcc "$@"\n')
+    counting.chmod(0o755)
+    first = c_compiler.alignment_flags(str(counting))
+    assert c_compiler.alignment_flags(str(counting)) == first
+    assert len(counter.read_text().splitlines()) == len(c_compiler.ALIGNMENT)
+
+
+def test_a_missing_compiler_accepts_no_flag() -> None:
+    assert c_compiler.alignment_flags("/no/such/compiler") == ()
+
+
+def test_the_build_of_equal_sources_gives_equal_bytes(tmp_path: Path) -> None:
+    target = replace(c_case.target(), build=("-O2",))
+    made = []
+    for name in "ab":
+        tree = tmp_path / name
+        tree.mkdir()
+        (tree / target.source).write_text(c_case.FAST)
+        made.append(c_compiler.build(target, tree, tree / "out" / "kernel.so").sha256)
+    assert made[0] == made[1]
