@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -14,19 +15,6 @@ from harness.formats.text import plain
 DIRECTIONS = 3
 """A review names at least this many directions."""
 
-_DEPTHS: dict[int, Depth] = {2: "review", 3: "instructions", 4: "state of the art"}
-"""The depth of a review by the number of rounds in a row without a gain before it."""
-_WIDTH: dict[Depth, int] = {"review": 2, "instructions": 2, "state of the art": 4}
-_DEMANDS: dict[Depth, str] = {
-    "review": "Read the last versions and the failed attempts, look at the bottlenecks again, and "
-              "change direction: no small variation of what did not help.",
-    "instructions": "Work at the level of instructions: read the machine code of the hot loops, "
-                    "their waits and stalls, register use and vector widths.",
-    "state of the art": "Compare with the best known implementations of this op on this hardware: "
-                        "what do they do differently? Start from their form if it is better.",
-}
-
-
 class Idea(msgspec.Struct, frozen=True):
     """A direction in words, for agents and people. The journal records its key."""
 
@@ -34,31 +22,19 @@ class Idea(msgspec.Struct, frozen=True):
     text: str
 
 
-_IDEAS: dict[Depth, tuple[Idea, ...]] = {
-    "review": (
-        Idea("blocking", "block the loops differently, so that data read twice stays in cache"),
-        Idea("layout", "change the layout or the order of access, so that memory is read in long "
-                       "contiguous runs"),
-        Idea("prefetch", "load data ahead of the arithmetic that needs it"),
-        Idea("less-work", "do less work: fuse what follows, skip what is not needed"),
-        Idea("work-split", "split the work differently over threads, blocks or processing units")),
-    "instructions": (
-        Idea("wide-instructions", "use wider loads, stores and vector or matrix instructions"),
-        Idea("registers", "use fewer registers, so that more is in flight, or give each thread "
-                          "more work"),
-        Idea("latency-hiding", "put independent instructions between a load and its wait, and "
-                               "around barriers"),
-        Idea("inner-loop", "remove address computations, conversions and branches from the "
-                           "innermost loop"),
-        Idea("accumulators", "use several accumulators at once, as many as the unit's latency "
-                             "allows")),
-    "state of the art": (
-        Idea("vendor-form", "use the form that the vendor's own library has for this op"),
-        Idea("published-form", "use the fastest published kernel for this op, with its schedule"),
-        Idea("algorithm", "use another algorithm that moves or computes less"),
-        Idea("class-kernels", "write a kernel for each config class, behind a dispatch"),
-        Idea("rewrite", "rewrite the whole op from scratch for this card's newest instructions")),
-}
+class _Level(msgspec.Struct, frozen=True):
+    """What a review demands after some rounds in a row without a gain."""
+
+    depth: Depth
+    rounds_without_gain: int
+    width: int
+    demands: str
+    ideas: dict[str, str]
+
+
+_LEVELS = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(),
+                              type=dict[str, tuple[_Level, ...]])["level"]
+"""The levels of reviews, the mildest first."""
 
 
 class BottleneckPlace(msgspec.Struct, frozen=True):
@@ -112,11 +88,11 @@ def review(rounds_without_gain: int, tried: TriedDirections = NOTHING,
     If fewer than DIRECTIONS ideas are new, tried ones are aimed at other `places`, and after that
     repeated.
     """
-    if rounds_without_gain < min(_DEPTHS):
+    levels = [own for own in _LEVELS if own.rounds_without_gain <= rounds_without_gain]
+    if not levels:
         return None
-    depth = _DEPTHS[min(rounds_without_gain, max(_DEPTHS))]
-    depths = list(_DEPTHS.values())
-    ideas = [idea for level in depths[:depths.index(depth) + 1][::-1] for idea in _IDEAS[level]]
+    level = levels[-1]
+    ideas = [Idea(*idea) for own in reversed(levels) for idea in own.ideas.items()]
     tried_keys = {key for key, *_ in tried.ideas}
     new = [AimedIdea(idea=idea) for idea in ideas if idea.key not in tried_keys]
     tried_ideas = [idea for idea in ideas if idea.key in tried_keys]
@@ -125,8 +101,8 @@ def review(rounds_without_gain: int, tried: TriedDirections = NOTHING,
                   if (idea.key, place.limiter, place.config_class) not in tried.ideas]
     repeats = [AimedIdea(idea=idea, is_repeat=True) for idea in tried_ideas]
     return StagnationReview(
-        depth=depth, rounds_without_gain=rounds_without_gain, demands=_DEMANDS[depth],
-        width=_WIDTH[depth],
+        depth=level.depth, rounds_without_gain=rounds_without_gain, demands=level.demands,
+        width=level.width,
         ideas=(*new, *[*aimed_anew, *repeats][:max(0, DIRECTIONS - len(new))]))
 
 

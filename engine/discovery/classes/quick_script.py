@@ -14,6 +14,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from string import Template
 from typing import Literal
 
 from harness.benchmark.spec.command_line import words
@@ -25,85 +26,8 @@ VARIABLE = "KOPT_SHAPES"
 _OPTION = re.compile(r"add_argument\(\s*((?:[\"'][-\w]+[\"']\s*,?\s*)+)")
 _FLAG = re.compile(r"[\"'](--[-\w]+)[\"']")
 
-_TEMPLATE = '''\
-"""Runs the benchmark for representative shapes only: `python quick_test_bench.py` in the project.
-
-Made by kopt. It writes CSV as the whole benchmark does, with the rows of SHAPES only; with all rows
-if SHAPES is empty.
-"""
-
-import csv
-import json
-import os
-import subprocess
-import sys
-
-COMMAND = {command}
-VARIABLES = {variables}
-CSV = {csv}
-SHOWN = {shown}
-OPTIONS = {options}
-SHAPES = {shapes}
-
-
-def benchmark(arguments, shapes):
-    """Run it and return the header and rows that it wrote."""
-    if os.path.lexists(CSV):
-        os.unlink(CSV)
-    chosen = {{{variable!r}: json.dumps(shapes)}} if shapes else {{}}
-    done = subprocess.run([*COMMAND, *arguments], env={{**os.environ, **VARIABLES, **chosen}})
-    if done.returncode:
-        sys.exit(done.returncode if done.returncode > 0 else 1)
-    if not os.path.isfile(CSV):
-        sys.exit(f"the benchmark wrote no {{CSV}}")
-    with open(CSV, newline="", encoding="utf-8-sig") as file:
-        lines = [line for line in csv.reader(file, skipinitialspace=True) if any(line)]
-    if not lines:
-        sys.exit(f"{{CSV}} is empty")
-    header = [name.strip() for name in lines[0]]
-    return header, [[cell.strip() for cell in line] for line in lines[1:]]
-
-
-def same(cell, value):
-    try:
-        return float(cell) == float(value)
-    except ValueError:
-        return cell == value
-
-
-def of_shape(header, rows, shape):
-    """Return the rows of one shape; end the script if there is none."""
-    for name in shape:
-        if name not in header:
-            sys.exit(f"{{CSV}} has no column {{name}}")
-    places = {{name: header.index(name) for name in shape}}
-    found = [row for row in rows if all(same(row[places[name]], shape[name]) for name in shape)]
-    if not found:
-        sys.exit(f"{{CSV}} has no row for {{shape}}")
-    return found
-
-
-def measured():
-    if OPTIONS and SHAPES:
-        header, kept = [], []
-        for shape in SHAPES:
-            arguments = [word for name in OPTIONS for word in (OPTIONS[name], shape[name])]
-            header, rows = benchmark(arguments, [shape])
-            kept += of_shape(header, rows, shape)
-        return header, kept
-    header, rows = benchmark([], SHAPES)
-    if not SHAPES:
-        return header, rows
-    return header, [row for shape in SHAPES for row in of_shape(header, rows, shape)]
-
-
-header, rows = measured()
-with open(CSV, "w", newline="", encoding="utf-8") as file:
-    csv.writer(file).writerows([header, *rows])
-for row in rows:
-    cells = dict(zip(header, row))
-    print(" ".join(f"{{name}}={{cells[name]}}" for name in cells if not SHOWN or name in SHOWN))
-'''
+_TEMPLATE = Template(
+    Path(__file__).with_name(f"{NAME}.template").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,11 +46,12 @@ def make_script(target: CommandTarget, shapes: Sequence[Mapping[str, str]],
     options = _options(source, keys)
     by: Restriction = "environment" if VARIABLE in source else "arguments" if options else "filter"
     variables, argv = words(target.command)
-    text = _TEMPLATE.format(
-        command=_literal(argv), variables=_literal(variables), csv=_literal(target.csv),
-        shown=_literal([*keys, target.check.column, *(metric.name for metric in target.metrics)]),
-        options=_literal(options if by == "arguments" else {}), variable=VARIABLE,
-        shapes=_shape_list([dict(shape) for shape in shapes]))
+    shape_list = "".join(f"    {json.dumps(dict(shape))},\n" for shape in shapes)
+    text = _TEMPLATE.substitute(
+        command=json.dumps(argv), variables=json.dumps(variables), csv=json.dumps(target.csv),
+        shown=json.dumps([*keys, target.check.column, *(own.name for own in target.metrics)]),
+        options=json.dumps(options if by == "arguments" else {}), variable=repr(VARIABLE),
+        shapes=f"[\n{shape_list}]" if shapes else "[]")
     return QuickScript(text=text, by=by, why={
         "arguments": f"run once per shape with {' '.join(options.values())}",
         "environment": f"restricted by {VARIABLE}",
@@ -164,14 +89,3 @@ def _options(source: str, keys: Sequence[str]) -> dict[str, str]:
 
 def _plain_name(name: str) -> str:
     return re.sub(r"[\W_]+", "", name).casefold()
-
-
-def _literal(value: object) -> str:
-    return json.dumps(value)
-
-
-def _shape_list(shapes: Sequence[Mapping[str, str]]) -> str:
-    if not shapes:
-        return "[]"
-    lines = "".join(f"    {json.dumps(shape)},\n" for shape in shapes)
-    return f"[\n{lines}]"

@@ -53,10 +53,9 @@ def row_signals(costs: Sequence[float], sizes: Sequence[RowSize],
 
 def unexplained(signal: RowSignal, classes: Sequence[int]) -> tuple[float, int]:
     """Return the sum of squares that a partition leaves, and its number of parameters."""
-    if not signal.work:
-        return _around_means(signal.values, classes)
     sums: dict[int, list[float]] = {}
-    for x, y, class_index in zip(signal.work, signal.values, classes, strict=True):
+    work = signal.work or (0.0,) * len(classes)
+    for x, y, class_index in zip(work, signal.values, classes, strict=True):
         moments = sums.setdefault(class_index, [0.0] * 6)
         moments[0] += 1
         moments[1] += x
@@ -64,14 +63,13 @@ def unexplained(signal: RowSignal, classes: Sequence[int]) -> tuple[float, int]:
         moments[3] += x * x
         moments[4] += x * y
         moments[5] += y * y
-    total, parameters = 0.0, 0
+    total = 0.0
     for n, x, y, xx, xy, yy in sums.values():
         square, both = xx - x * x / n, xy - x * y / n
         own = n >= OWN_LAW and square > 1e-9
         slope = both / square if own else 1.0
         total += max(0.0, yy - y * y / n - slope * (2 * both - slope * square))
-        parameters += 2
-    return total, parameters
+    return total, len(sums) * (2 if signal.work else 1)
 
 
 def partition_score(signals: Sequence[RowSignal], classes: Sequence[int]) -> float:
@@ -102,17 +100,6 @@ def explained_share(signals: Sequence[RowSignal], classes: Sequence[int]) -> flo
     return shares / weights if weights else 0.0
 
 
-def _around_means(values: Sequence[float], classes: Sequence[int]) -> tuple[float, int]:
-    sums: dict[int, list[float]] = {}
-    for value, class_index in zip(values, classes, strict=True):
-        moments = sums.setdefault(class_index, [0.0, 0.0, 0.0])
-        moments[0] += 1
-        moments[1] += value
-        moments[2] += value * value
-    left = sum(max(0.0, squares - total * total / n) for n, total, squares in sums.values())
-    return left, len(sums)
-
-
 def _work(logs: Sequence[float], sizes: Sequence[RowSize]) -> tuple[float, ...]:
     """Return each row's combined size: the product of its sizes to the powers that fit all costs.
 
@@ -122,35 +109,27 @@ def _work(logs: Sequence[float], sizes: Sequence[RowSize]) -> tuple[float, ...]:
     """
     if not sizes:
         return ()
-    columns = [_centred([math.log(number) for number in size.numbers]) for size in sizes]
-    work = [0.0] * len(logs)
-    fitted: list[list[float]] = []
-    priors = []
-    for size, column in zip(sizes, columns, strict=True):
-        powers = list(_powers(logs, column, size.other_cells))
+    import numpy as np  # loads slowly, and only a baseline needs it
+
+    work = np.zeros(len(logs))
+    fitted, priors = [], []
+    for size in sizes:
+        column = np.log(size.numbers)
+        column -= column.mean()
+        powers = list(_powers(logs, column.tolist(), size.other_cells))
         if len(powers) < max(3, len(logs) // 8):
             fitted.append(column)
             priors.append(size.prior)
-            continue
-        power = median(powers)
-        work = [sum_ + power * value for sum_, value in zip(work, column, strict=True)]
-    left = _centred([log - sum_ for log, sum_ in zip(logs, work, strict=True)])
-    pull = PRIOR / len(logs)
-    matrix = [[math.fsum(a * b for a, b in zip(column, other, strict=True)) for other in fitted]
-              for column in fitted]
-    right = [math.fsum(a * b for a, b in zip(column, left, strict=True)) for column in fitted]
-    for at in range(len(fitted)):
-        right[at] += pull * priors[at] * matrix[at][at]
-        matrix[at][at] *= 1 + pull
-    for power, column in zip(_solved(matrix, right), fitted, strict=True):
-        bounded = min(max(power, 0.0), MOST_POWER)
-        work = [sum_ + bounded * value for sum_, value in zip(work, column, strict=True)]
-    return tuple(work)
-
-
-def _centred(values: Sequence[float]) -> list[float]:
-    mean = math.fsum(values) / len(values)
-    return [value - mean for value in values]
+        else:
+            work += median(powers) * column
+    if fitted:
+        columns = np.array(fitted)
+        left = np.array(logs) - work
+        products = columns @ columns.T
+        pull = np.diag(np.diag(products)) * PRIOR / len(logs)
+        fit = np.linalg.lstsq(products + pull, columns @ (left - left.mean()) + pull @ priors)[0]
+        work += np.clip(fit, 0.0, MOST_POWER) @ columns
+    return tuple(work.tolist())
 
 
 def _powers(logs: Sequence[float], column: Sequence[float],
@@ -163,22 +142,3 @@ def _powers(logs: Sequence[float], column: Sequence[float],
         for (value, log), (larger, after) in pairwise(sorted(rows)):
             if larger > value:
                 yield (after - log) / (larger - value)
-
-
-def _solved(matrix: Sequence[Sequence[float]], right: Sequence[float]) -> list[float]:
-    """Solve the normal equations; a column that depends on others gets power 0."""
-    size = len(right)
-    rows = [[*line, value] for line, value in zip(matrix, right, strict=True)]
-    least = 1e-9 * max((matrix[at][at] for at in range(size)), default=1.0)
-    free = []
-    for at in range(size):
-        pivot = rows[at][at]
-        if pivot <= least:
-            free.append(at)
-            continue
-        for below in range(size):
-            if below != at and rows[below][at]:
-                share = rows[below][at] / pivot
-                rows[below] = [value - share * above for value, above in
-                               zip(rows[below], rows[at], strict=True)]
-    return [0.0 if at in free else rows[at][size] / rows[at][at] for at in range(size)]
