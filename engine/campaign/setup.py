@@ -21,9 +21,9 @@ from engine.globs import matches
 from engine.journal.read import Reader
 from engine.journal.records import Campaign
 from engine.journal.write import Writer
-from engine.manifest import benchmark_target, env_overrides, load
+from engine.manifest import benchmark_target, load
 from engine.manifest import schema as manifests
-from engine.manifest.ignored_fields import ignored_fields
+from engine.manifest.rules import ignored_fields
 from engine.manifest.schema import Manifest
 from engine.repository import project as projects
 from engine.repository.campaign_repo import CampaignRepo
@@ -189,7 +189,7 @@ def _filled(manifest: Manifest, task: Target | CommandTarget, cards: Sequence[De
             identity: str) -> Manifest:
     """Return the manifest with inferred values filled in, as the campaign's record."""
     return msgspec.structs.replace(
-        manifest, pool=env_overrides.apply_environment(manifest.pool, os.environ),
+        manifest, pool=load.apply_environment(manifest.pool, os.environ),
         target_backend=manifest.target_backend or _backend(task),
         target_lang=manifest.target_lang or task.language,
         target_gpu=manifest.target_gpu or device_word(cards[0]),

@@ -1,4 +1,4 @@
 """The manifest: its fields, the rules between them, and what it means to the harness.
 
-Face: benchmark_target, env_overrides, goal, ignored_fields, load, schema.
+Face: benchmark_target, goal, load, rules, schema.
 """

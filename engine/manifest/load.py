@@ -1,17 +1,26 @@
-"""Read a manifest from YAML, and write one back."""
+"""Read a manifest from YAML, with overrides from the environment, and write one back."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from engine.manifest.rules import check_rules
-from engine.manifest.schema import Manifest
+from engine.manifest.schema import Manifest, PoolSpec
+from harness.errors import InputError
 from harness.formats import yaml_document
 from harness.formats.yaml_decode import decode
 from harness.formats.yaml_document import Document
+
+POOL_VARIABLES = {
+    "KOPT_POOL_MODE": "mode", "KOPT_SKIP_PROFILE": "skip_profile",
+    "KOPT_SELFTEST_ITERATIONS": "selftest_iterations",
+    "KOPT_MIN_PARALLEL_WORKERS": "min_workers", "KOPT_WORKERS_PER_GPU": "workers_per_gpu"}
+"""The pool's field of each variable; an empty variable overrides nothing."""
+_SWITCH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
 
 def load(path: Path) -> Manifest:
@@ -32,6 +41,22 @@ def dump(manifest: Manifest, *, brief: bool = False) -> str:
     if brief:
         value = _without(value, msgspec.to_builtins(Manifest(target_op="-")))
     return yaml_document.dump(value)
+
+
+def apply_environment(pool: PoolSpec, environ: Mapping[str, str]) -> PoolSpec:
+    """Return the pool with the environment's settings. Raises InputError naming the variable."""
+    for variable, field in POOL_VARIABLES.items():
+        if not (text := environ.get(variable, "").strip()):
+            continue
+        value: Any = _SWITCH.get(text.lower(), text) if field == "skip_profile" else \
+            int(text) if text.isdecimal() else text
+        fields = {name: getattr(pool, name) for name in pool.__struct_fields__} | {field: value}
+        try:
+            pool = msgspec.convert(msgspec.to_builtins(fields), PoolSpec)
+        except msgspec.ValidationError as error:
+            raise InputError(f"{text!r} is no {field}: {str(error).partition(' - ')[0]}",
+                             where=variable, fix="unset it, or see pool in the manifest") from None
+    return pool
 
 
 def schema() -> dict[str, Any]:

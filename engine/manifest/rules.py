@@ -1,4 +1,7 @@
-"""Check what a manifest's types cannot express: globs, commands, names, related fields."""
+"""Check what a manifest's types cannot express: globs, commands, names, related fields.
+
+Also list the fields that a campaign does not act on, so that its start can report them.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,15 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import PurePosixPath
 
-from engine.manifest.benchmark_target import command_target, end_to_end
-from engine.manifest.schema import CliSpec, Manifest
+from engine.manifest import goal
+from engine.manifest.benchmark_target import command_target, end_to_end, primary_metrics
+from engine.manifest.schema import CliSpec, Manifest, publishes_commits
+from harness.benchmark.spec.command_target import CommandTarget
 from harness.benchmark.spec.validate import FieldFault, faults
 from harness.errors import InputError
 from harness.formats.suggestion import suggest
 from harness.formats.yaml_document import Document, Key
+from harness.target import Target
 
 _KEYS_OF_COMMAND = {"command": "benchmark_command", "quick_command": "quick_command",
                     "setup_command": "setup_command", "build_command": "build_command"}
@@ -23,6 +29,9 @@ _KEYS_OF_PROGRAM = {"command": "e2e_command", "metric": "e2e_metric",
                     "build_command": "build_command"}
 """The manifest's key of each field of the harness's targets; other fields are in `target`."""
 BACKENDS = ("search", "split", "rewrite-template", "inbox", "cli")
+COMMAND_FIELDS = ("target_shapes", "representative_shapes", "setup_command", "build_command",
+                  "benchmark_command", "quick_command")
+"""Fields of command targets only: a kernel's task file has the shapes, and the harness builds."""
 PLACEHOLDERS = ("prompt", "worktree", "python")
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -37,6 +46,26 @@ def check_rules(manifest: Manifest, document: Document) -> None:
     for rule in rules:
         for key, what, fix in rule(manifest):
             raise InputError(what, where=document.at(key), fix=fix)
+
+
+def ignored_fields(manifest: Manifest,
+                   task: Target | CommandTarget | None = None) -> tuple[str, ...]:
+    """Return the fields that are set and have no effect."""
+    default, is_command = Manifest(target_op="-"), manifest.target.kind == "command"
+    task = command_target(manifest) if is_command and task is None else task
+    unused = list(() if is_command else COMMAND_FIELDS)
+    if is_command and not (manifest.quick_command
+                           and manifest.representative_shapes == manifest.target_shapes):
+        unused.append("target_shapes")
+    if not (is_command and primary_metrics(manifest)):
+        unused.append("primary_metric")
+    if not publishes_commits(manifest) and manifest.git_branch != "none" \
+            and not manifest.git_branch.startswith("optimize/"):
+        unused.append("git_branch")
+    target = goal.parse_goal(manifest.performance_target or "")
+    if target is None or (task is not None and not goal.is_checkable(target, task)):
+        unused.append("performance_target")
+    return tuple(name for name in unused if getattr(manifest, name) != getattr(default, name))
 
 
 def _names(manifest: Manifest) -> Iterator[FieldFault]:

@@ -30,9 +30,8 @@ class TunableBottleneck(msgspec.Struct, frozen=True, kw_only=True):
     knobs: tuple[str, ...] = ()
 
 
-def of_c(campaign: str, round: int, target: Target, source: str, knobs: Sequence[Knob],
-         rows: Sequence[Row], reach: Roofline | None, remarks: Sequence[Remark],
-         ) -> list[TunableBottleneck]:
+def of_c(target: Target, source: str, knobs: Sequence[Knob], rows: Sequence[Row],
+         reach: Roofline | None, remarks: Sequence[Remark]) -> list[TunableBottleneck]:
     """Return the bottlenecks of a C kernel, the heaviest first.
 
     A class's share of the roofline says how much can be gained and whether memory or arithmetic
@@ -42,54 +41,45 @@ def of_c(campaign: str, round: int, target: Target, source: str, knobs: Sequence
     loops = [_of_remark(target, remark, source, knobs, widest) for remark in remarks
              if not remark.is_nest and (remark.vector_bytes == 0
                                         or remark.vector_bytes < max(widest, 32))]
-    return _ranked(campaign, round, loops + _of_rows(target, rows, reach, knobs))
+    return loops + of_rows(target, knobs, rows, reach)
 
 
-def of_triton(campaign: str, round: int, target: Target, knobs: Sequence[Knob],
-              rows: Sequence[Row], reach: Roofline | None, limits: Sequence[KernelLimit],
-              ) -> list[TunableBottleneck]:
+def of_triton(target: Target, knobs: Sequence[Knob], rows: Sequence[Row], reach: Roofline | None,
+              limits: Sequence[KernelLimit]) -> list[TunableBottleneck]:
     """Return the limits from ahead-of-time compilation of a Triton kernel, then measured ones."""
-    names = tuple(knob.name for knob in knobs)
-    compiled = [TunableBottleneck(bottleneck=msgspec.structs.replace(
-        _bottleneck(target, limit.limiter, limit.config_class, limit.metric, limit.value,
-                    limit.detail, limit.advice), kernel=limit.kernel), knobs=names)
-        for limit in limits]
+    compiled = [_tunable(limit.kernel, limit.limiter, limit.config_class, limit.metric, limit.value,
+                         limit.detail, limit.advice, knobs) for limit in limits]
     timed = [row for row in rows if row.latency_us is not None]
-    return _ranked(campaign, round, compiled + _of_rows(target, timed, reach, knobs))
+    return compiled + of_rows(target, knobs, timed, reach)
 
 
-def of_rows(campaign: str, round: int, target: Target, knobs: Sequence[Knob],
-            rows: Sequence[Row], reach: Roofline | None) -> list[TunableBottleneck]:
+def of_rows(target: Target, knobs: Sequence[Knob], rows: Sequence[Row],
+            reach: Roofline | None) -> list[TunableBottleneck]:
     """Return the bottlenecks that follow from measured classes alone, the slowest first."""
-    return _ranked(campaign, round, _of_rows(target, rows, reach, knobs))
+    bottlenecks = [_of_row(target, row, reach, knobs) for row in rows]
+    return sorted(bottlenecks, key=lambda tunable: tunable.bottleneck.value or 0.0)
 
 
-def of_shares(campaign: str, round: int, target: CommandTarget, knobs: Sequence[Knob],
-              best: Verdict, source: str) -> list[TunableBottleneck]:
+def of_shares(target: CommandTarget, knobs: Sequence[Knob], best: Verdict,
+              source: str) -> list[TunableBottleneck]:
     """Return the source's kernels with the most GPU time of a benchmark, then its classes by time.
 
     A run also has kernels that are not the source's: they fill buffers, flush a cache, or are the
     reference.
     """
-    rows, names = best.rows, tuple(knob.name for knob in knobs)
-    kernels = [TunableBottleneck(bottleneck=Bottleneck(
-        campaign="", round=0, rank=0, id="", kernel=kernel.name, config_class="",
-        limiter=f"time in {kernel.name}", metric="% of the run's GPU time",
-        value=100 * kernel.share,
-        detail=f"{kernel.launches} launches of {kernel.mean_us:.4g} us in a run, by CUPTI",
-        advice="reduce this kernel's time first"), knobs=names)
+    kernels = [_tunable(
+        kernel.name, f"time in {kernel.name}", "", "% of the run's GPU time", 100 * kernel.share,
+        f"{kernel.launches} launches of {kernel.mean_us:.4g} us in a run, by CUPTI",
+        "reduce this kernel's time first", knobs)
         for kernel in best.kernels
         if kernel.share >= SHARE and is_in(source, kernel.name)][:KERNELS]
-    total_us = sum(row.latency_us or 0.0 for row in rows)
-    classes = [TunableBottleneck(bottleneck=Bottleneck(
-        campaign="", round=0, rank=0, id="", kernel=target.op, config_class=row.config_class,
-        limiter="share of the time", metric="% of the benchmark",
-        value=100 * row.latency_us / total_us,
-        detail=f"{row.latency_us:.4g} us of {total_us:.4g} us, as the benchmark reports it",
-        advice="reduce this class's time first"), knobs=names)
-        for row in rows if row.latency_us]
-    classes.sort(key=lambda tunable: -(tunable.bottleneck.value or 0))
-    return _ranked(campaign, round, kernels + classes)
+    total_us = sum(row.latency_us or 0.0 for row in best.rows)
+    classes = [_tunable(
+        target.op, "share of the time", row.config_class, "% of the benchmark",
+        100 * row.latency_us / total_us,
+        f"{row.latency_us:.4g} us of {total_us:.4g} us, as the benchmark reports it",
+        "reduce this class's time first", knobs) for row in best.rows if row.latency_us]
+    return kernels + sorted(classes, key=lambda tunable: -(tunable.bottleneck.value or 0))
 
 
 def is_in(source: str, kernel: str) -> bool:
@@ -100,17 +90,12 @@ def is_in(source: str, kernel: str) -> bool:
         len(word) > 3 and f"{len(word)}{word}" in kernel for word in words))
 
 
-def _ranked(campaign: str, round: int,
-            bottlenecks: Sequence[TunableBottleneck]) -> list[TunableBottleneck]:
-    return [msgspec.structs.replace(tunable, bottleneck=msgspec.structs.replace(
+def ranked(campaign: str, round: int,
+           bottlenecks: Sequence[TunableBottleneck]) -> tuple[TunableBottleneck, ...]:
+    """Return the bottlenecks of a round with their ranks and ids, in their order."""
+    return tuple(msgspec.structs.replace(tunable, bottleneck=msgspec.structs.replace(
         tunable.bottleneck, campaign=campaign, round=round, rank=rank, id=f"b{round}.{rank}"))
-        for rank, tunable in enumerate(bottlenecks, 1)]
-
-
-def _of_rows(target: Target, rows: Sequence[Row], reach: Roofline | None,
-             knobs: Sequence[Knob]) -> list[TunableBottleneck]:
-    bottlenecks = [_of_row(target, row, reach, knobs) for row in rows]
-    return sorted(bottlenecks, key=lambda tunable: tunable.bottleneck.value or 0.0)
+        for rank, tunable in enumerate(bottlenecks, 1))
 
 
 def _of_row(target: Target, row: Row, reach: Roofline | None,
@@ -126,10 +111,8 @@ def _of_row(target: Target, row: Row, reach: Roofline | None,
                       f"at {point.rate_text}")
     advice = ("move less data, in longer runs, and overlap the transfers" if limiter == "memory"
               else "keep more independent multiply-adds in flight")
-    return TunableBottleneck(
-        bottleneck=_bottleneck(target, limiter, row.config_class, "% of roofline", share, detail,
-                               advice),
-        knobs=tuple(knob.name for knob in knobs))
+    return _tunable(target.entry, limiter, row.config_class, "% of roofline", share, detail, advice,
+                    knobs)
 
 
 def _of_remark(target: Target, remark: Remark, source: str, knobs: Sequence[Knob],
@@ -137,7 +120,7 @@ def _of_remark(target: Target, remark: Remark, source: str, knobs: Sequence[Knob
     lines = source.splitlines()
     text = lines[remark.line - 1].strip() if remark.line <= len(lines) else ""
     near = "\n".join(lines[max(0, remark.line - 2): remark.line + REACH])
-    names = tuple(knob.name for knob in knobs if re.search(rf"\b{knob.name}\b", near))
+    close = [knob for knob in knobs if re.search(rf"\b{knob.name}\b", near)]
     if remark.vector_bytes:
         limiter = "narrow vectors"
         detail = f"line {remark.line}: {remark.vector_bytes}-byte vectors: {text}"
@@ -146,13 +129,13 @@ def _of_remark(target: Target, remark: Remark, source: str, knobs: Sequence[Knob
         limiter = "not vectorised"
         detail = f"line {remark.line}: {remark.why or 'no reason given'}: {text}"
         advice = "break the dependency or the branch that stops the vectoriser"
-    return TunableBottleneck(bottleneck=_bottleneck(
-        target, limiter, "", "vector bytes", float(remark.vector_bytes), detail, advice),
-        knobs=names)
+    return _tunable(target.entry, limiter, "", "vector bytes", float(remark.vector_bytes), detail,
+                    advice, close)
 
 
-def _bottleneck(target: Target, limiter: str, config_class: str, metric: str,
-                value: float | None, detail: str, advice: str) -> Bottleneck:
-    return Bottleneck(campaign="", round=0, rank=0, id="", kernel=target.entry,
-                      config_class=config_class, limiter=limiter, metric=metric, value=value,
-                      detail=detail, advice=advice)
+def _tunable(kernel: str, limiter: str, config_class: str, metric: str, value: float | None,
+             detail: str, advice: str, knobs: Sequence[Knob]) -> TunableBottleneck:
+    bottleneck = Bottleneck(campaign="", round=0, rank=0, id="", kernel=kernel,
+                            config_class=config_class, limiter=limiter, metric=metric, value=value,
+                            detail=detail, advice=advice)
+    return TunableBottleneck(bottleneck=bottleneck, knobs=tuple(knob.name for knob in knobs))

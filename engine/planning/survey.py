@@ -59,35 +59,31 @@ def of_best(context: EngineContext, round: int, *, again: bool = False) -> Surve
     except InputError as error:
         context.writer.event(setup.id, "warning", setup.target.source, message=str(error))
         knobs, unread = (), str(error)
-    bottlenecks = _bottlenecks(context, tree, source, knobs, round)
+    found = bottlenecks.ranked(setup.id, round, _bottlenecks(context, tree, source, knobs))
     if not context.reader.bottlenecks(setup.id, round):  # else an interrupted round recorded them
-        context.writer.put_bottlenecks(setup.id, round, [tunable.bottleneck
-                                                             for tunable in bottlenecks])
-    return Survey(knobs=knobs, bottlenecks=tuple(bottlenecks), templates=_templates(context, again),
+        context.writer.put_bottlenecks(setup.id, round, [tunable.bottleneck for tunable in found])
+    return Survey(knobs=knobs, bottlenecks=found, templates=_templates(context, again),
                   inbox=tuple(inbox.waiting(setup.folder.inbox)),
                   classes=len(_measured_best(context).rows), unread=unread)
 
 
-def _bottlenecks(context: EngineContext, tree: Path, source: str, knobs: tuple[Knob, ...],
-                 round: int) -> list[TunableBottleneck]:
+def _bottlenecks(context: EngineContext, tree: Path, source: str,
+                 knobs: tuple[Knob, ...]) -> list[TunableBottleneck]:
     setup, target, best = context.setup, context.setup.target, _measured_best(context)
     rows = best.rows
     if isinstance(target, CommandTarget):
-        return bottlenecks.of_shares(setup.id, round, target, knobs, best, source)
+        return bottlenecks.of_shares(target, knobs, best, source)
     if setup.manifest.pool.skip_profile:
-        return bottlenecks.of_rows(setup.id, round, target, knobs, rows, None)
+        return bottlenecks.of_rows(target, knobs, rows, None)
+    reach = _roofline(setup, target)
     if target.language == "c":
-        scratch = setup.folder.scratch("remarks")
-        remarks = vectorization_remarks.of_source(
-            target, tree, scratch, yields=device_lock.turnstile()
-        )
-        return bottlenecks.of_c(setup.id, round, target, source, knobs, rows,
-                                _roofline(setup, target), remarks)
+        remarks = vectorization_remarks.of_source(target, tree, setup.folder.scratch("remarks"),
+                                                  yields=device_lock.turnstile())
+        return bottlenecks.of_c(target, source, knobs, rows, reach, remarks)
     if target.language == "triton":
-        return bottlenecks.of_triton(setup.id, round, target, knobs, rows,
-                                     _roofline(setup, target),
+        return bottlenecks.of_triton(target, knobs, rows, reach,
                                      _compiled(setup, target, context, tree, rows))
-    return bottlenecks.of_rows(setup.id, round, target, knobs, rows, _roofline(setup, target))
+    return bottlenecks.of_rows(target, knobs, rows, reach)
 
 
 def _compiled(setup: Setup, target: Target, context: EngineContext, tree: Path,

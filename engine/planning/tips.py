@@ -70,27 +70,22 @@ def append(file: Path, candidates: Sequence[Lesson], manifest: Manifest) -> list
     if not candidates:
         return []
     file.parent.mkdir(parents=True, exist_ok=True)
-    fd = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        _lock(fd, file)
-        size = os.fstat(fd).st_size
-        text_before = _all(fd, size)
+    with file.open("a+b") as stream:
+        _lock(stream.fileno(), file)
+        stream.seek(0)
+        text_before = stream.read()
         known = set(_MARK.findall(text_before.decode(errors="replace")))
         new = [lesson for lesson in candidates if lesson.key not in known]
-        if not new:
-            return []
-        head = "" if size else HEAD.format(
-            op=line(manifest.target_op), backend=line(manifest.target_backend),
-            gpu=line(manifest.target_gpu))
-        torn = "\n" if size and not text_before.endswith(b"\n") else ""
-        items = (f"- {stamp(lesson.at)}: {line(lesson.text)} <!-- kopt:{lesson.key} -->\n"
-                 for lesson in new)
-        data = (head + torn + "".join(items)).encode(errors="replace")
-        if os.write(fd, data) < len(data):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))
-        return new
-    finally:
-        os.close(fd)
+        if new and not text_before:
+            stream.write(HEAD.format(
+                op=line(manifest.target_op), backend=line(manifest.target_backend),
+                gpu=line(manifest.target_gpu)).encode(errors="replace"))
+        elif new and not text_before.endswith(b"\n"):
+            stream.write(b"\n")
+        for lesson in new:
+            item = f"- {stamp(lesson.at)}: {line(lesson.text)} <!-- kopt:{lesson.key} -->\n"
+            stream.write(item.encode(errors="replace"))
+    return new
 
 
 def read_before_baseline(context: EngineContext) -> None:
@@ -168,14 +163,6 @@ def _folder(word: str) -> str:
 
 def _name(setup: Setup, file: Path) -> str:
     return str(file.relative_to(setup.workspace))
-
-
-def _all(fd: int, size: int) -> bytes:
-    parts, at = [], 0
-    while at < size and (part := os.pread(fd, size - at, at)):
-        parts.append(part)
-        at += len(part)
-    return b"".join(parts)
 
 
 def _lock(fd: int, file: Path) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from engine.manifest import goal
 from engine.manifest.benchmark_target import command_target
-from engine.manifest.ignored_fields import ignored_fields
 from engine.manifest.load import parse
+from engine.manifest.rules import ignored_fields
 from engine.manifest.schema import Manifest
 from harness.benchmark.spec.command_target import CommandTarget, Metric
 from harness.formats import yaml_document

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.campaign.setup import open_campaign
-from engine.manifest.env_overrides import POOL_VARIABLES, apply_environment
+from engine.manifest.load import POOL_VARIABLES, apply_environment
 from engine.manifest.schema import PoolSpec
 from harness.errors import InputError
 from tests.support import campaigns

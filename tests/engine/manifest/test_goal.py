@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.manifest import goal
-from engine.manifest.ignored_fields import ignored_fields
+from engine.manifest.rules import ignored_fields
 from engine.manifest.schema import Manifest
 from harness.target import Arg, ConfigClass, Target
 from harness.verdict import Row, Verdict

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.manifest.benchmark_target import check_runnable
-from engine.manifest.ignored_fields import ignored_fields
 from engine.manifest.load import dump, load, parse, schema
+from engine.manifest.rules import ignored_fields
 from engine.manifest.schema import (
     BudgetSpec,
     CliSpec,

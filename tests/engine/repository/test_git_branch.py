@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from engine.campaign.setup import Setup, open_campaign
-from engine.manifest.ignored_fields import ignored_fields
 from engine.manifest.load import parse
+from engine.manifest.rules import ignored_fields
 from tests.support import campaigns, repos
 
 

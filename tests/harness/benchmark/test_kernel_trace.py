@@ -85,7 +85,8 @@ def test_own_kernels_are_the_first_bottlenecks() -> None:
                       for name, share in (("flush", 0.5), ("gemm", 0.3), ("", 0.1), ("copy", 0.06),
                                           ("tail", 0.04))))
     source = "def gemm(x): ...\ndef copy(x): ...\ndef tail(x): ...\n"
-    leads = [lead.bottleneck for lead in bottlenecks.of_shares("c", 2, TARGET, (), best, source)]
+    found = bottlenecks.ranked("c", 2, bottlenecks.of_shares(TARGET, (), best, source))
+    leads = [lead.bottleneck for lead in found]
     assert [
         (lead.id, lead.limiter, lead.config_class, round(lead.value or 0)) for lead in leads
     ] == [
