@@ -11,11 +11,11 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from harness.errors import EnvironmentFault, InputError, KoptError
 from harness.formats.suggestion import suggest
-from kopt_tui.cli.parser import Parser, workspace_of
+from kopt_tui import __version__
+from kopt_tui.cli.parser import Parser, add_workspace, workspace_of
 
 VERBS = {
     "demo": "run a short campaign on an example, from start to end",
@@ -44,6 +44,8 @@ VERBS = {
     "doctor": "check that this machine has what kopt needs",
     "manifest": "check a manifest, or print the schema of manifests",
 }
+MODULES = dict.fromkeys(("approve", "reject", "pause", "resume", "stop"), "control")
+"""Verbs that share a module; the others have one of their own name."""
 RUNS_A_PROGRAM = ("trace",)
 """Verbs with the command line of another program after `--`."""
 
@@ -56,20 +58,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _run(words, command)
         sys.stdout.flush()
         return code
-    except KoptError as error:
-        return _report(error, as_json="--json" in words)
     except BrokenPipeError:
         # The reader has closed the pipe; flushing the rest must not raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
         return 130
-    except ImportError as error:
-        return _report(_missing_package(error), as_json="--json" in words)
-    except OSError as error:
-        what = error.strerror or str(error)
-        return _report(EnvironmentFault(what, where=str(error.filename or "")),
-                       as_json="--json" in words)
+    except (KoptError, ImportError, OSError) as error:
+        return _report(_for_a_person(error), as_json="--json" in words)
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
@@ -94,21 +90,33 @@ def _complete_streams() -> None:
 
 
 def _run(words: list[str], command: list[str]) -> int:
+    parser = Parser(prog="kopt", description="Makes GPU kernels faster in campaigns that run by "
+                    "themselves. Without a command, opens the dashboard.")
+    parser.add_argument("--version", action="version", version=f"kopt {__version__}")
+    parser.add_argument("--readonly", action="store_true",
+                        help="open a dashboard that sends no requests")
+    parser.add_argument("--campaign", metavar="ID", default=None,
+                        help="open the dashboard on this campaign")
+    add_workspace(parser, default=None)
     verb = _verb(words)
-    parser = _parser()
     if verb is None:
         if any(word in ("-h", "--help") for word in words):
-            _add_verbs(parser)
+            commands = parser.add_subparsers(metavar="COMMAND", title="commands")
+            for name, purpose in VERBS.items():
+                commands.add_parser(name, help=purpose)
         args = parser.parse_args(words)
-        return _dashboard(args)
-    module = importlib.import_module(f"kopt_tui.commands.{verb}")
+        from kopt_tui.dashboard import launch
+
+        return launch.main(workspace_of(args), readonly=args.readonly, campaign=args.campaign)
+    module = importlib.import_module(f"kopt_tui.commands.{MODULES.get(verb, verb)}")
     commands = parser.add_subparsers(prog="kopt", parser_class=Parser)
-    module.add(commands)
-    commands.choices[verb].description = VERBS[verb]
-    _add_workspace(commands.choices[verb], default=argparse.SUPPRESS)
+    own_parser = commands.add_parser(verb, description=VERBS[verb])
+    own_parser.set_defaults(verb=verb)
+    module.add(own_parser)
+    add_workspace(own_parser, default=argparse.SUPPRESS)
     args, unknown = parser.parse_known_args(words, argparse.Namespace(command=command))
     if unknown:
-        commands.choices[verb].error(f"unrecognized arguments: {' '.join(unknown)}")
+        own_parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     code: int = module.run(args)
     return code
 
@@ -129,43 +137,12 @@ def _verb(words: Sequence[str]) -> str | None:
     return None
 
 
-def _parser() -> Parser:
-    parser = Parser(prog="kopt", description="Makes GPU kernels faster in campaigns that run by "
-                    "themselves. Without a command, opens the dashboard.")
-    parser.add_argument("--version", action="version", version=f"kopt {_version()}")
-    parser.add_argument("--readonly", action="store_true",
-                        help="open a dashboard that sends no requests")
-    parser.add_argument("--campaign", metavar="ID", default=None,
-                        help="open the dashboard on this campaign")
-    _add_workspace(parser, default=None)
-    return parser
-
-
-def _add_workspace(parser: argparse.ArgumentParser, default: Any) -> None:
-    parser.add_argument("--workspace", metavar="DIR", default=default,
-                        help="folder of the campaigns (default: KOPT_WORKSPACE, else ./workspace)")
-
-
-def _add_verbs(parser: argparse.ArgumentParser) -> None:
-    commands = parser.add_subparsers(metavar="COMMAND", title="commands")
-    for verb, help in VERBS.items():
-        commands.add_parser(verb, help=help)
-
-
-def _version() -> str:
-    from kopt_tui import __version__
-
-    return __version__
-
-
-def _dashboard(args: argparse.Namespace) -> int:
-    from kopt_tui.dashboard import launch
-
-    return launch.main(workspace_of(args), readonly=args.readonly, campaign=args.campaign)
-
-
-def _missing_package(error: ImportError) -> KoptError:
-    """Return a fault that names the missing or broken package; raises an error of kopt itself."""
+def _for_a_person(error: KoptError | ImportError | OSError) -> KoptError:
+    """Return what a person can act on; raises an ImportError that is a fault of kopt itself."""
+    if isinstance(error, KoptError):
+        return error
+    if isinstance(error, OSError):
+        return EnvironmentFault(error.strerror or str(error), where=str(error.filename or ""))
     from engine.doctor import declared_packages
 
     package = declared_packages.culprit(error)

@@ -72,12 +72,14 @@ class Reader:
         """Return the round's slots in the order of its plan."""
         return self._all(Slot, "WHERE campaign = ? AND round = ? ORDER BY rowid", campaign, round)
 
-    def candidates(self, campaign: str, *, states: Collection[str] = ()) -> list[Candidate]:
-        """Return the campaign's candidates, oldest first; `states` filters by state."""
-        marks = ", ".join("?" * len(states))
-        states_only = f"AND state IN ({marks})" if states else ""
-        order = "ORDER BY created_at, rowid"
-        return self._all(Candidate, f"WHERE campaign = ? {states_only} {order}", campaign, *states)
+    def candidates(self, campaign: str, *, states: Collection[str] = (),
+                   ids: Collection[str] | None = None) -> list[Candidate]:
+        """Return the campaign's candidates, oldest first; `states` and `ids` select some."""
+        only = f"AND state IN ({_marks(states)})" if states else ""
+        if ids is not None:
+            only += f" AND id IN ({_marks(ids)})"
+        return self._all(Candidate, f"WHERE campaign = ? {only} ORDER BY created_at, rowid",
+                         campaign, *states, *(ids or ()))
 
     def candidate(self, id_prefix: str, campaign: str | None = None) -> Candidate:
         """Return the candidate whose id starts so; raises InputError for none or several."""
@@ -109,11 +111,7 @@ class Reader:
     def verdicts(self, campaign: str, *, candidate: str = "",
                  limit: int | None = None) -> list[VerdictRow]:
         """Return verdicts, newest first; `candidate` filters by candidate."""
-        candidate_only = "AND candidate = ?" if candidate else ""
-        parameters = (campaign, candidate) if candidate else (campaign,)
-        order = "ORDER BY id DESC LIMIT ?"
-        return self._all(VerdictRow, f"WHERE campaign = ? {candidate_only} {order}",
-                         *parameters, _limit(limit))
+        return self._of_candidate(VerdictRow, campaign, candidate, limit)
 
     def verdict(self, campaign: str, candidate: str, *, purpose: str, incumbent_tree: str,
                 harness_version: str) -> VerdictRow | None:
@@ -125,10 +123,10 @@ class Reader:
             campaign, candidate, purpose, incumbent_tree, harness_version,
         )
 
-    def decisions(self, campaign: str, *, limit: int | None = None) -> list[DecisionRow]:
-        """Return decisions, newest first."""
-        return self._all(DecisionRow, "WHERE campaign = ? ORDER BY id DESC LIMIT ?",
-                         campaign, _limit(limit))
+    def decisions(self, campaign: str, *, candidate: str = "",
+                  limit: int | None = None) -> list[DecisionRow]:
+        """Return decisions, newest first; `candidate` filters by candidate."""
+        return self._of_candidate(DecisionRow, campaign, candidate, limit)
 
     def bottlenecks(self, campaign: str, round: int | None = None) -> list[Bottleneck]:
         """Return a round's bottlenecks by rank, by default those of the newest round with some."""
@@ -188,6 +186,14 @@ class Reader:
         records = self._all(record, f"{rest} LIMIT 1", *values)
         return records[0] if records else None
 
+    def _of_candidate(self, record: type[Record], campaign: str, candidate: str,
+                      limit: int | None) -> list[Record]:
+        """Return the newest rows of a campaign, or of one of its candidates."""
+        candidate_only = "AND candidate = ?" if candidate else ""
+        parameters = (campaign, candidate) if candidate else (campaign,)
+        return self._all(record, f"WHERE campaign = ? {candidate_only} ORDER BY id DESC LIMIT ?",
+                         *parameters, -1 if limit is None else limit)
+
     def _open(self) -> sqlite3.Connection | None:
         """Return the connection, opened again if the file appeared, vanished or was replaced."""
         identity = database.identity(self.path)
@@ -203,8 +209,8 @@ class Reader:
         return connection
 
 
-def _limit(limit: int | None) -> int:
-    return -1 if limit is None else limit
+def _marks(values: Collection[str]) -> str:
+    return ", ".join("?" * len(values))
 
 
 def _of(campaign: str | None) -> tuple[str, Iterable[str]]:

@@ -1,5 +1,5 @@
 """What the verbs of the `kopt` command share: parser, prompts, tables, JSON output.
 
-Face: campaign_choice, event_stream, gpu_gate, json_output, parser, prompt, request, text_table,
-trace_target, user_repository, verdict_text.
+Face: campaign_choice, event_stream, gpu_gate, output, parser, prompt, trace_target,
+user_repository, verdict_text.
 """

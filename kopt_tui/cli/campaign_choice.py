@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 
 from engine.journal.liveness import alive
 from engine.journal.read import Reader
@@ -14,14 +13,9 @@ from harness.formats.suggestion import suggest
 from kopt_tui.cli.parser import workspace_of
 
 
-@contextmanager
-def open_journal(args: argparse.Namespace) -> Iterator[Reader]:
+def open_journal(args: argparse.Namespace) -> closing[Reader]:
     """Open the workspace's journal for reading."""
-    reader = Reader(workspace_of(args))
-    try:
-        yield reader
-    finally:
-        reader.close()
+    return closing(Reader(workspace_of(args)))
 
 
 def choose_campaign(reader: Reader, name: str | None) -> Campaign:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
+
+import msgspec
 
 from engine.campaign import handover
 from engine.history import history
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Event
 from harness.errors import KoptError
-from harness.formats import quantities
 from kopt_tui.cli.campaign_choice import is_live
-from kopt_tui.cli.json_output import print_json
+from kopt_tui.cli.output import print_json
 from kopt_tui.cli.user_repository import UserRepository
 from kopt_tui.snapshot import phrases
 
@@ -25,44 +27,55 @@ SUCCESSFUL = ("finished", "waiting")
 
 
 class EventPrinter:
-    """Prints events as lines of text or of JSON; `kinds` selects some, empty means all."""
+    """Prints the events of one campaign, or of all, as lines of text or of JSON.
 
-    def __init__(self, *, kinds: list[str], as_json: bool, shows_campaign: bool) -> None:
-        self.kinds, self.as_json, self.shows_campaign = kinds, as_json, shows_campaign
+    `kinds` selects some kinds, empty means all.
+    """
 
-    def print(self, events: Iterable[Event]) -> None:
+    def __init__(self, reader: Reader, campaign: str | None, *, kinds: Sequence[str] = (),
+                 as_json: bool = False) -> None:
+        self._reader, self._campaign = reader, campaign
+        self._kinds, self._as_json = kinds, as_json
+        self.last_seq = 0
+
+    def print_last(self, count: int) -> None:
+        """Print the newest events."""
+        self._print(self._reader.last_events(self._campaign, count))
+
+    def follow(self, is_running: Callable[[], bool]) -> None:
+        """Print newer events until nothing runs that could add some."""
+        while True:
+            goes_on = is_running()
+            self.print_newer()
+            if not goes_on:
+                return
+            time.sleep(POLL_S)
+
+    def print_newer(self) -> None:
+        """Print the events after the last printed one."""
+        while events := self._reader.events(campaign=self._campaign, after=self.last_seq,
+                                            limit=BATCH):
+            self._print(events)
+
+    def _print(self, events: Sequence[Event]) -> None:
         for event in events:
-            if self.kinds and event.kind not in self.kinds:
+            self.last_seq = event.seq
+            if self._kinds and event.kind not in self._kinds:
                 continue
-            if self.as_json:
-                print_json({"seq": event.seq, "campaign": event.campaign, "at": event.at,
-                            "kind": event.kind, "ref": event.ref,
-                            "payload": phrases.facts(event)})
+            if self._as_json:
+                print_json({**msgspec.structs.asdict(event), "payload": phrases.facts(event)})
             else:
-                owner = f"{phrases.clean(event.campaign)}  " if self.shows_campaign else ""
+                owner = "" if self._campaign else f"{phrases.clean(event.campaign)}  "
                 print(f"{phrases.stamp(event.at)}  {owner}{phrases.event(event)}")
         sys.stdout.flush()
 
 
 def follow(workspace: Path, campaign: str, *, engine: threading.Thread | None = None) -> int:
     """Print events until the engine ends; return 0 if the campaign ended successfully."""
-    printer = EventPrinter(kinds=[], as_json=False, shows_campaign=False)
-    reader = Reader(workspace)
-    try:
-        last_seq = 0
-        while True:
-            is_running = engine.is_alive() if engine is not None else is_live(reader, campaign)
-            events = reader.events(campaign=campaign, after=last_seq, limit=BATCH)
-            printer.print(events)
-            if events:
-                last_seq = events[-1].seq
-            elif not is_running:
-                break
-            else:
-                time.sleep(POLL_S)
+    with closing(Reader(workspace)) as reader:
+        EventPrinter(reader, campaign).follow(
+            engine.is_alive if engine is not None else lambda: is_live(reader, campaign))
         return print_summary(reader, campaign)
-    finally:
-        reader.close()
 
 
 def print_summary(reader: Reader, name: str) -> int:
@@ -74,9 +87,8 @@ def print_summary(reader: Reader, name: str) -> int:
     waiting = reader.candidates(name, states=("waiting",))
     print(f"\n{campaign.id}: {campaign.state}, {phrases.clean(campaign.outcome)}")
     if campaign.speedup is not None:
-        gain = quantities.speedup(campaign.speedup, campaign.speedup_low, campaign.speedup_high)
-        print(f"best against baseline: {gain}, measured again after the last keep; "
-              f"{result_place(campaign)}")
+        print(f"best against baseline: {phrases.headline(campaign)}, measured again after the "
+              f"last keep; {result_place(campaign)}")
     undone = {commit for rollback in history.rollbacks(reader, name)
               for commit in rollback.undone}
     for candidate in kept:

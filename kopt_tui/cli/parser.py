@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import NoReturn, TypeAlias
+from typing import NoReturn
 
 from harness.errors import InputError
 
@@ -17,13 +17,15 @@ class Parser(argparse.ArgumentParser):
         raise InputError(message, fix=f"see {self.prog} --help")
 
 
-Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
-
-
 def add_campaign(parser: argparse.ArgumentParser) -> None:
     """Add the optional CAMPAIGN argument."""
     parser.add_argument("campaign", metavar="CAMPAIGN", nargs="?", default=None,
                         help="its name or the start of it (default: the newest campaign)")
+
+
+def add_manifest(parser: argparse.ArgumentParser) -> None:
+    """Add the MANIFEST argument."""
+    parser.add_argument("manifest", metavar="MANIFEST", type=Path, help="a manifest file")
 
 
 def add_predict(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +38,12 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add --json."""
     parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_workspace(parser: argparse.ArgumentParser, default: str | None) -> None:
+    """Add --workspace."""
+    parser.add_argument("--workspace", metavar="DIR", default=default,
+                        help="folder of the campaigns (default: KOPT_WORKSPACE, else ./workspace)")
 
 
 def workspace_of(args: argparse.Namespace) -> Path:

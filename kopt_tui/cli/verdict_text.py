@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.verdict import COMPILED, Verdict
-from kopt_tui.cli.text_table import print_table
+from kopt_tui.cli.output import print_table
 from kopt_tui.snapshot import phrases, verdict_words
 
 COLUMNS = {"class": "class", "outcome": "outcome", "latency": "latency", "incumbent": "incumbent",

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 
 from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
-from kopt_tui.cli.parser import Commands, add_campaign, workspace_of
+from kopt_tui.cli.parser import add_campaign, workspace_of
 
 
-def add(sub: Commands) -> None:
-    parser = sub.add_parser("attach")
+def add(parser: argparse.ArgumentParser) -> None:
     add_campaign(parser)
     parser.add_argument("--readonly", action="store_true", help="send no requests")
 

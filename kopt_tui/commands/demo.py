@@ -13,15 +13,14 @@ from pathlib import Path
 
 from engine.manifest import load
 from harness.errors import EnvironmentFault, InputError
-from kopt_tui.cli.parser import Commands, workspace_of
+from kopt_tui.cli.parser import workspace_of
 from kopt_tui.commands.run import here
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 ON_CPU, ON_GPU = "matmul_c", "softmax_triton"
 
 
-def add(sub: Commands) -> None:
-    parser = sub.add_parser("demo")
+def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--example", metavar="NAME", default=None,
                         help="an example's name (default: one that fits this machine)")
     parser.add_argument("--plain", action="store_true",

@@ -11,11 +11,9 @@ from engine.journal.records import Campaign, Candidate
 from harness.errors import EnvironmentFault
 from harness.formats.text import plain
 from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
-from kopt_tui.cli.parser import Commands
 
 
-def add(sub: Commands) -> None:
-    parser = sub.add_parser("diff")
+def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("candidate", metavar="CANDIDATE", help="its id or the start of it")
     parser.add_argument("--raw", action="store_true",
                         help="print the exact bytes, including control characters")

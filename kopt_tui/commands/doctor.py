@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 
 from engine.doctor import machine, surroundings, tools
-from kopt_tui.cli.json_output import print_json
-from kopt_tui.cli.parser import Commands, add_json, workspace_of
+from kopt_tui.cli.output import print_json
+from kopt_tui.cli.parser import add_json, workspace_of
 from kopt_tui.snapshot.phrases import clean
 
 SIGNS = {"ok": "✓", "note": "·", "warn": "!", "missing": "✗"}
 
 
-def add(sub: Commands) -> None:
-    add_json(sub.add_parser("doctor"))
+def add(parser: argparse.ArgumentParser) -> None:
+    add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -13,17 +13,16 @@ import msgspec
 from harness.errors import InputError
 from harness.requests import Progress
 from harness.verdict import Verdict
-from kopt_tui.cli.json_output import print_json
-from kopt_tui.cli.parser import Commands, add_json, add_predict
+from kopt_tui.cli.output import print_json
+from kopt_tui.cli.parser import add_json, add_manifest, add_predict
 from kopt_tui.cli.verdict_text import exit_code, print_verdict
 from kopt_tui.snapshot import phrases
 
 ALPHA = 0.001
 
 
-def add(sub: Commands) -> None:
-    parser = sub.add_parser("evaluate")
-    parser.add_argument("manifest", metavar="MANIFEST", type=Path, help="a manifest file")
+def add(parser: argparse.ArgumentParser) -> None:
+    add_manifest(parser)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--patch", metavar="FILE", help="a unified diff; - for standard input")
     which.add_argument("--config", metavar="JSON", help='knobs to set, such as {"TILE": 32}')

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import time
 
-from engine.journal.read import Reader
 from kopt_tui.cli.campaign_choice import choose_campaign, is_live, open_journal
-from kopt_tui.cli.event_stream import BATCH, POLL_S, EventPrinter
-from kopt_tui.cli.parser import Commands, add_campaign, add_json
+from kopt_tui.cli.event_stream import EventPrinter
+from kopt_tui.cli.parser import add_campaign, add_json
 
 
-def add(sub: Commands) -> None:
-    parser = sub.add_parser("events")
+def add(parser: argparse.ArgumentParser) -> None:
     add_campaign(parser)
     parser.add_argument("--follow", "-f", action="store_true",
                         help="print new events too; of one campaign until its engine has ended")
@@ -28,31 +25,10 @@ def add(sub: Commands) -> None:
 def run(args: argparse.Namespace) -> int:
     with open_journal(args) as reader:
         only = choose_campaign(reader, args.campaign).id if args.campaign else None
-        printer = EventPrinter(kinds=args.kind, as_json=args.json, shows_campaign=only is None)
-        seq = _print_first(reader, only, args, printer)
-        seq = _print_newer(reader, only, seq, printer)
-        while args.follow and (only is None or is_live(reader, only)):
-            time.sleep(POLL_S)
-            seq = _print_newer(reader, only, seq, printer)
+        printer = EventPrinter(reader, only, kinds=args.kind, as_json=args.json)
+        if args.after is not None:
+            printer.last_seq = args.after
+        elif args.lines > 0:
+            printer.print_last(args.lines)
+        printer.follow(lambda: args.follow and (only is None or is_live(reader, only)))
     return 0
-
-
-def _print_first(reader: Reader, only: str | None, args: argparse.Namespace,
-                 printer: EventPrinter) -> int:
-    """Print the last events and return the number after which newer ones start."""
-    if args.after is not None:
-        return int(args.after)
-    if args.lines <= 0:
-        return 0
-    last = reader.last_events(only, args.lines)
-    printer.print(last)
-    return last[-1].seq if last else 0
-
-
-def _print_newer(reader: Reader, only: str | None, seq: int, printer: EventPrinter) -> int:
-    while events := reader.events(campaign=only, after=seq, limit=BATCH):
-        printer.print(events)
-        seq = events[-1].seq
-    return seq
-
-

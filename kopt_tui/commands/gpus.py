@@ -11,15 +11,14 @@ from harness.formats.quantities import GIB
 from harness.formats.text import plain
 from harness.roofline import measured_peaks
 from harness.roofline.measured_peaks import GpuCeilings
-from kopt_tui.cli.json_output import print_json
-from kopt_tui.cli.parser import Commands, add_json
-from kopt_tui.cli.text_table import print_table
+from kopt_tui.cli.output import print_json, print_table
+from kopt_tui.cli.parser import add_json
 
 HEADERS = ("id", "name", "arch", "use", "memory", "temp", "power", "clock", "processes", "note")
 
 
-def add(sub: Commands) -> None:
-    add_json(sub.add_parser("gpus"))
+def add(parser: argparse.ArgumentParser) -> None:
+    add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -12,15 +12,14 @@ from engine.journal.records import Campaign
 from harness.errors import InputError
 from harness.formats.text import plain
 from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
-from kopt_tui.cli.parser import Commands, add_campaign
+from kopt_tui.cli.parser import add_campaign
 
 DEFAULT = ("optimize.md", "engine.log", "host.log")
 TAIL_BYTES = 1 << 20
 POLL_S = 0.3
 
 
-def add(sub: Commands) -> None:
-    parser = sub.add_parser("logs")
+def add(parser: argparse.ArgumentParser) -> None:
     add_campaign(parser)
     parser.add_argument("--file", metavar="NAME", default=None,
                         help=f"a file of the logs folder (default {' or '.join(DEFAULT)})")

@@ -26,8 +26,8 @@ from harness.search.trials.trials import MOST_TRIALS, LoopResult, SearchJob, Tri
 from harness.timing.plan import Plan
 from harness.trial_fields import Value
 from harness.verdict import Verdict
-from kopt_tui.cli.json_output import print_json
-from kopt_tui.cli.parser import Commands, add_json, add_predict, workspace_of
+from kopt_tui.cli.output import print_json
+from kopt_tui.cli.parser import add_json, add_manifest, add_predict, workspace_of
 from kopt_tui.cli.verdict_text import exit_code, print_verdict
 from kopt_tui.commands import evaluate
 from kopt_tui.snapshot import phrases
@@ -58,9 +58,8 @@ class LoopAnswer(msgspec.Struct, frozen=True, kw_only=True):
     stopped: bool = False
 
 
-def add(sub: Commands) -> None:
-    parser = sub.add_parser("loop")
-    parser.add_argument("manifest", metavar="MANIFEST", type=Path, help="a manifest file")
+def add(parser: argparse.ArgumentParser) -> None:
+    add_manifest(parser)
     parser.add_argument("--budget", metavar="N", type=int, default=24,
                         help="how many configurations to try (default 24)")
     parser.add_argument("--seed", metavar="N", type=int, default=0,

@@ -8,12 +8,11 @@ from pathlib import Path
 from engine.manifest.benchmark_target import check_runnable
 from engine.manifest.load import dump, load, schema
 from harness.errors import InputError
-from kopt_tui.cli.json_output import print_json
-from kopt_tui.cli.parser import Commands, add_json
+from kopt_tui.cli.output import print_json
+from kopt_tui.cli.parser import add_json
 
 
-def add(sub: Commands) -> None:
-    parser = sub.add_parser("manifest")
+def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("manifest", metavar="MANIFEST", nargs="?", type=Path,
                         help="the manifest file to check")
     parser.add_argument("--schema", action="store_true", help="print the JSON schema of manifests")

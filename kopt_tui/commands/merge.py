@@ -13,14 +13,12 @@ from engine.journal.records import Campaign
 from engine.repository.clone import Clone
 from harness.errors import InputError, Refused
 from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
-from kopt_tui.cli.parser import Commands, add_campaign
+from kopt_tui.cli.parser import add_campaign
 from kopt_tui.cli.user_repository import UserRepository
-from kopt_tui.commands.status import best
 from kopt_tui.snapshot import phrases
 
 
-def add(sub: Commands) -> None:
-    parser = sub.add_parser("merge")
+def add(parser: argparse.ArgumentParser) -> None:
     add_campaign(parser)
     parser.add_argument("--as", dest="form", choices=("branch", "squash", "patch"),
                         default=None, help="merge the branch with its commits (default), "
@@ -72,7 +70,7 @@ def _message(reader: Reader, chosen: Campaign) -> str:
     past = history.read(reader, chosen.id)
     kept = [decision for decision in past.decisions
             if decision.kind == "keep" and decision.commit not in past.undone]
-    gain = "" if chosen.speedup is None else best(chosen)
+    gain = phrases.headline(chosen)
     title = f"Make {phrases.clean(chosen.op, 40)} faster" + (f": {gain}" if gain else "")
     lines = [f"- {phrases.clean(decision.reason, 200)} ({decision.commit[:12]})"
              for decision in kept]

@@ -16,16 +16,15 @@ from harness.errors import InputError, KoptError, Refused
 from harness.formats.quantities import counted
 from harness.search.space import knobs
 from harness.target import Target
-from kopt_tui.cli.json_output import print_json
 from kopt_tui.cli.new import new_benchmark, new_kernel, parameter_list
 from kopt_tui.cli.new.task_prompts import add_task_flags, draft_task
-from kopt_tui.cli.parser import Commands, add_json
+from kopt_tui.cli.output import print_json
+from kopt_tui.cli.parser import add_json
 from kopt_tui.cli.prompt import Prompt
 from kopt_tui.snapshot.phrases import clean
 
 
-def add(sub: Commands) -> None:
-    parser = sub.add_parser("new")
+def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("manifest", metavar="MANIFEST", nargs="?", type=Path, default=None,
                         help="where to write it (default: manifest.yaml in the project)")
     parser.add_argument("--project", metavar="DIR", type=Path, default=None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,9 +11,8 @@ import msgspec
 from harness.formats.quantities import counted
 from harness.target import ConfigClass
 from harness.trial_fields import LatencyKind, Value
-from kopt_tui.cli.json_output import print_json
-from kopt_tui.cli.parser import Commands, add_json
-from kopt_tui.cli.text_table import print_table
+from kopt_tui.cli.output import print_json, print_table
+from kopt_tui.cli.parser import add_json, add_manifest
 
 if TYPE_CHECKING:  # for start-up time
     from engine.run.one_shot import OneShot
@@ -56,9 +54,8 @@ class SearchProposal(msgspec.Struct, frozen=True, kw_only=True):
     edit_surface: str
 
 
-def add(sub: Commands) -> None:
-    parser = sub.add_parser("propose")
-    parser.add_argument("manifest", metavar="MANIFEST", type=Path, help="a manifest file")
+def add(parser: argparse.ArgumentParser) -> None:
+    add_manifest(parser)
     add_json(parser)
 
 

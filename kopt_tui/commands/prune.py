@@ -10,14 +10,13 @@ from engine.rounds import disk_space
 from harness.errors import Refused
 from harness.formats.quantities import counted, data_size
 from kopt_tui.cli.campaign_choice import choose_campaign, is_live, open_journal
-from kopt_tui.cli.json_output import print_json
-from kopt_tui.cli.parser import Commands, add_json
+from kopt_tui.cli.output import print_json
+from kopt_tui.cli.parser import add_json
 
 ENDED = ("finished", "stopped", "failed")
 
 
-def add(sub: Commands) -> None:
-    parser = sub.add_parser("prune")
+def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("campaigns", metavar="CAMPAIGN", nargs="*",
                         help="only these campaigns (default: all that have ended)")
     parser.add_argument("--dry-run", action="store_true", help="only print what would be deleted")

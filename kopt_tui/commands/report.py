@@ -10,12 +10,11 @@ from engine.history import campaign_view
 from engine.records.report.campaign_report import html, markdown
 from harness.errors import EnvironmentFault
 from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
-from kopt_tui.cli.json_output import print_json
-from kopt_tui.cli.parser import Commands, add_campaign, add_json
+from kopt_tui.cli.output import print_json
+from kopt_tui.cli.parser import add_campaign, add_json
 
 
-def add(sub: Commands) -> None:
-    parser = sub.add_parser("report")
+def add(parser: argparse.ArgumentParser) -> None:
     add_campaign(parser)
     parser.add_argument("--output", "-o", metavar="FILE", type=Path, default=None,
                         help="write the report to this file (default: standard output)")

@@ -8,11 +8,10 @@ from pathlib import Path
 
 from harness.errors import Refused
 from kopt_tui.cli.event_stream import follow
-from kopt_tui.cli.parser import Commands, workspace_of
+from kopt_tui.cli.parser import workspace_of
 
 
-def add(sub: Commands) -> None:
-    parser = sub.add_parser("run")
+def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("manifest", metavar="MANIFEST",
                         help="a manifest file, or the name of a campaign to continue")
     parser.add_argument("--here", action="store_true",

@@ -12,18 +12,15 @@ from engine.records import class_history
 from harness.errors import InputError
 from harness.formats import quantities
 from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
-from kopt_tui.cli.json_output import print_json
-from kopt_tui.cli.parser import Commands, add_json
-from kopt_tui.cli.text_table import Cell, print_facts, print_table
+from kopt_tui.cli.output import Cell, print_facts, print_json, print_table
+from kopt_tui.cli.parser import add_json
 from kopt_tui.cli.verdict_text import print_verdict
-from kopt_tui.commands.status import best
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.candidate_view import whole_view
 from kopt_tui.snapshot.snapshot import CandidateView
 
 
-def add(sub: Commands) -> None:
-    parser = sub.add_parser("show")
+def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="CAMPAIGN|CANDIDATE", nargs="?", default=None,
                         help="a name or the start of one (default: the newest campaign)")
     add_json(parser)
@@ -68,11 +65,11 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
     state = f"{phrases.signed(campaign.state)} {campaign.outcome or campaign.phase}"
     print_facts([
         ("campaign", name), ("target", f"{campaign.op} in {campaign.lang or campaign.backend}"),
-        ("state", state.strip()), ("best", best(campaign)),
+        ("state", state.strip()), ("best", phrases.best(campaign)),
         ("device", campaign.device or campaign.gpu), ("project", campaign.project),
         ("folder", campaign.path), ("base", campaign.base_commit[:12]),
         ("best at", campaign.best_commit[:12]),
-        ("round", phrases.rounds(campaign.round, campaign.rounds_max)),
+        ("round", phrases.rounds(campaign)),
         ("started", phrases.stamp(campaign.created_at)),
         ("last", phrases.stamp(campaign.updated_at))])
     _print_section("rounds", ("round", "scope", "outcome", "best", "summary"), (

@@ -4,33 +4,18 @@ from __future__ import annotations
 
 import argparse
 
-import msgspec
-
-from engine.journal.liveness import host_name
-from engine.journal.read import Reader
 from engine.journal.records import Campaign
-from kopt_tui.cli.campaign_choice import choose_campaign, is_live, open_journal
-from kopt_tui.cli.json_output import print_json
-from kopt_tui.cli.parser import Commands, add_campaign, add_json, workspace_of
-from kopt_tui.cli.text_table import print_table
+from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
+from kopt_tui.cli.output import print_json, print_table
+from kopt_tui.cli.parser import add_campaign, add_json, workspace_of
 from kopt_tui.snapshot import phrases
-from kopt_tui.snapshot.campaign_rows import speedup
+from kopt_tui.snapshot.campaign_rows import engine_state
 
 HEADERS = ("campaign", "state", "round", "best", "waiting", "device", "last activity", "")
 ACTIVE = ("running", "paused")
 
 
-class CampaignStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A campaign, how many of its candidates wait for approval, and who runs it now."""
-
-    campaign: Campaign
-    waiting: int
-    live: bool
-    engine: str = ""
-
-
-def add(sub: Commands) -> None:
-    parser = sub.add_parser("status")
+def add(parser: argparse.ArgumentParser) -> None:
     add_campaign(parser)
     add_json(parser)
 
@@ -40,37 +25,27 @@ def run(args: argparse.Namespace) -> int:
         chosen = [choose_campaign(reader, args.campaign)] if args.campaign else \
             reader.campaigns()
         counts = reader.waiting_counts()
-        statuses = [_status(reader, campaign, counts.get(campaign.id, 0)) for campaign in chosen]
+        engines = [engine_state(reader, campaign.id) for campaign in chosen]
     if args.json:
-        print_json({"workspace": str(workspace_of(args).absolute()), "campaigns": statuses})
-        return 0
-    if not statuses:
+        print_json({"workspace": str(workspace_of(args).absolute()), "campaigns": [
+            {"campaign": campaign, "waiting": counts.get(campaign.id, 0),
+             "live": engine.word == "alive",
+             "engine": f"{engine.host} {engine.pid}" if engine.word == "alive" else ""}
+            for campaign, engine in zip(chosen, engines, strict=True)]})
+    elif chosen:
+        print_table(HEADERS, (_row(campaign, counts.get(campaign.id, 0), engine.word == "alive")
+                              for campaign, engine in zip(chosen, engines, strict=True)),
+                    right="round waiting")
+    else:
         print(f"no campaign in {workspace_of(args)} yet: kopt demo runs one")
-        return 0
-    print_table(HEADERS, map(_row, statuses), right="round waiting")
     return 0
 
 
-def best(campaign: Campaign) -> str:
-    """Return a campaign's headline such as `2.31x [2.25, 2.37]`, empty before the first keep."""
-    headline = speedup(campaign.speedup, campaign.speedup_low, campaign.speedup_high)
-    return phrases.best(headline, campaign.best_commit, campaign.base_commit)
-
-
-def _status(reader: Reader, campaign: Campaign, waiting: int) -> CampaignStatus:
-    lease = reader.lease(campaign.id)
-    live = is_live(reader, campaign.id)
-    engine = f"{host_name(lease)} {lease.pid}" if live and lease else ""
-    return CampaignStatus(campaign=campaign, waiting=waiting, live=live, engine=engine)
-
-
-def _row(status: CampaignStatus) -> tuple[str, ...]:
-    campaign = status.campaign
-    if campaign.state in ACTIVE and not status.live:
+def _row(campaign: Campaign, waiting: int, live: bool) -> tuple[str, ...]:
+    if campaign.state in ACTIVE and not live:
         note = "its engine is gone: kopt resume continues the campaign"
     else:
-        note = campaign.outcome or (campaign.phase if status.live else "")
-    return (campaign.id, phrases.signed(campaign.state),
-            phrases.rounds(campaign.round, campaign.rounds_max), best(campaign),
-            str(status.waiting or ""), campaign.device or campaign.gpu,
+        note = campaign.outcome or (campaign.phase if live else "")
+    return (campaign.id, phrases.signed(campaign.state), phrases.rounds(campaign),
+            phrases.best(campaign), str(waiting or ""), campaign.device or campaign.gpu,
             phrases.stamp(campaign.updated_at), note)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from harness.errors import InputError, Refused
 from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
-from kopt_tui.cli.json_output import print_json
-from kopt_tui.cli.parser import Commands, add_json
+from kopt_tui.cli.output import print_json
+from kopt_tui.cli.parser import add_campaign, add_json
 from kopt_tui.snapshot.phrases import clean
 
 MAX_BYTES = 4 << 20
@@ -21,11 +21,9 @@ ENDED = ("finished", "stopped", "failed")
 _DIFF = re.compile(rb"^(diff --git |--- .*\n\+\+\+ )", re.MULTILINE)
 
 
-def add(sub: Commands) -> None:
-    parser = sub.add_parser("submit")
+def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("patch", metavar="PATCH", help="a file with a diff, - for standard input")
-    parser.add_argument("campaign", metavar="CAMPAIGN", nargs="?", default=None,
-                        help="its name or the start of it (default: the newest campaign)")
+    add_campaign(parser)
     parser.add_argument("--hypothesis", metavar="TEXT", default="",
                         help="why the patch should be faster, in one line")
     add_json(parser)

@@ -21,9 +21,8 @@ from harness.call_trace.weights import Weights, folded
 from harness.errors import InputError, KoptError, Refused
 from harness.formats.quantities import counted, percent
 from kopt_tui.cli import trace_target
-from kopt_tui.cli.json_output import print_json
-from kopt_tui.cli.parser import Commands, add_json
-from kopt_tui.cli.text_table import print_table
+from kopt_tui.cli.output import print_json, print_table
+from kopt_tui.cli.parser import add_json, add_manifest
 from kopt_tui.cli.trace_target import TraceTarget
 from kopt_tui.snapshot.phrases import clean
 
@@ -60,13 +59,12 @@ class TracedProgram(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
 
 
-def add(sub: Commands) -> None:
-    parser = sub.add_parser(
-        "trace", usage="kopt trace MANIFEST [--of PLACE:FUNCTION] [--output FILE] [--json] "
-        "[--workspace DIR] -- COMMAND ARG...",
-        epilog="Not counted: calls inside torch.compile, replays of CUDA graphs, and programs "
-        "that start Python with -I, -E or -S.")
-    parser.add_argument("manifest", metavar="MANIFEST", type=Path, help="a manifest file")
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.usage = ("kopt trace MANIFEST [--of PLACE:FUNCTION] [--output FILE] [--json] "
+                    "[--workspace DIR] -- COMMAND ARG...")
+    parser.epilog = ("Not counted: calls inside torch.compile, replays of CUDA graphs, and "
+                     "programs that start Python with -I, -E or -S.")
+    add_manifest(parser)
     parser.add_argument("--of", metavar="PLACE:FUNCTION", default="",
                         help="the function to count, in a file of the project or in a module "
                         "(default: the kernel's entry)")

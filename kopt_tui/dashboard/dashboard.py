@@ -16,10 +16,8 @@ from textual.screen import Screen
 from harness.errors import KoptError
 from kopt_tui import control
 from kopt_tui.control import ControlRequest, EngineThread
-from kopt_tui.dashboard.app_messages import DevicesArrived, RequestSent, SnapshotArrived
-from kopt_tui.screens.base import KoptScreen, bindings
+from kopt_tui.screens.base import KoptScreen, ShowsSnapshots, bindings
 from kopt_tui.screens.campaigns import CAMPAIGNS_CSS, CampaignsScreen
-from kopt_tui.screens.dashboard_app import ShowsSnapshots
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.device_sampler import Sampler
 from kopt_tui.snapshot.feed import Feed
@@ -66,7 +64,7 @@ class Dashboard(App[None]):
         self.readonly = readonly
         self.engine = engine
         self.campaign = campaign
-        self.snapshot = Snapshot()
+        self.snapshot = self._delivered = Snapshot()
         self.devices = DeviceSnapshot()
         self.feed = feed or Feed(workspace, self.deliver, focus=Focus(campaign))
         self.sampler = sampler or Sampler(self.deliver_devices)
@@ -101,22 +99,26 @@ class Dashboard(App[None]):
 
     def deliver(self, snapshot: Snapshot) -> None:
         """Hand over a snapshot; the feed's thread calls this."""
-        self.post_message(SnapshotArrived(snapshot))
+        self._delivered = snapshot
+        self.call_later(self._show_delivered)
 
     def deliver_devices(self, devices: DeviceSnapshot) -> None:
         """Hand over devices; the sampler's thread calls this."""
-        self.post_message(DevicesArrived(devices))
+        self.call_later(self._show_devices, devices)
 
-    def on_snapshot_arrived(self, message: SnapshotArrived) -> None:
-        self.snapshot = message.snapshot
+    def _show_delivered(self) -> None:
+        """Show the newest snapshot; older ones that were not yet shown are skipped."""
+        if self.snapshot is self._delivered:
+            return
+        self.snapshot = self._delivered
         if not self.campaign and self.snapshot.campaigns:
             self.campaign = self.snapshot.campaigns[0].id
         if isinstance(self.front, ShowsSnapshots):
             self.front.show(self.snapshot)
         self._report_answers()
 
-    def on_devices_arrived(self, message: DevicesArrived) -> None:
-        self.devices = message.devices
+    def _show_devices(self, devices: DeviceSnapshot) -> None:
+        self.devices = devices
         if isinstance(self.front, KoptScreen):
             self.front.draw_devices(self.devices)
 
@@ -170,39 +172,37 @@ class Dashboard(App[None]):
 
     def confirm(self, request: ControlRequest, waiting: WaitingRow | None = None) -> None:
         """Send a request after the person has confirmed it."""
-        from kopt_tui.screens import questions
-        from kopt_tui.screens.confirm import ConfirmScreen
+        from kopt_tui.screens import confirm
 
         row = self.snapshot.row(request.campaign)
         if waiting is not None:
-            question = questions.about_candidate(request, waiting)
+            question = confirm.about_candidate(request, waiting)
         elif row is not None:
-            question = questions.about_campaign(request, row)
+            question = confirm.about_campaign(request, row)
         else:
             return
-        self.push_screen(ConfirmScreen(question), lambda yes: self._send(request) if yes else None)
+        self.push_screen(confirm.ConfirmScreen(question),
+                         lambda yes: self._send(request) if yes else None)
 
     def _send(self, request: ControlRequest) -> None:
         def write() -> None:
             try:
                 number = control.send(self.workspace, request)
-                self.post_message(RequestSent(request, number, ""))
             except (KoptError, OSError) as error:
-                self.post_message(RequestSent(request, 0, str(error)))
+                failure = phrases.clean(str(error), 200)
+                self.call_later(self.say, f"✗ {_name(request)} failed: {failure}", "bad")
+            else:
+                self.call_later(self._sent, request, number)
         self.say(f"· recording the request to {request.verb}")
         self.run_worker(write, thread=True, group="requests")
 
-    def on_request_sent(self, message: RequestSent) -> None:
-        request, name = message.request, _name(message.request)
-        if message.failure:
-            self.say(f"✗ {name} failed: {phrases.clean(message.failure, 200)}", "bad")
-            return
-        self.open_requests[message.number] = request
+    def _sent(self, request: ControlRequest, number: int) -> None:
+        self.open_requests[number] = request
         row = self.snapshot.row(request.campaign)
         unanswered = (row is not None and row.engine.word != "alive"
                       and request.verb not in control.WITHOUT_ENGINE)
-        self.say(f"· {name} is recorded; " + ("no engine runs to carry it out" if unanswered else
-                                              "waiting for the engine"), "info")
+        self.say(f"· {_name(request)} is recorded; " + (
+            "no engine runs to carry it out" if unanswered else "waiting for the engine"), "info")
         if isinstance(self.front, KoptScreen):
             self.front.refocus_feed()
 
@@ -225,10 +225,10 @@ class Dashboard(App[None]):
         if self.engine is None or not self.engine.is_alive():
             self.exit()
             return
-        from kopt_tui.screens.confirm import ConfirmScreen
-        from kopt_tui.screens.questions import about_leaving
+        from kopt_tui.screens.confirm import ConfirmScreen, about_leaving
 
-        running = ", ".join(row.id for row in self.snapshot.campaigns if row.state == "running")
+        running = ", ".join(row.id for row in self.snapshot.campaigns
+                            if row.campaign.state == "running")
         self.push_screen(ConfirmScreen(about_leaving(running)),
                          lambda yes: self._stop_engine() if yes else None)
 

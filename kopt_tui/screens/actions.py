@@ -32,8 +32,9 @@ class CandidateActions(KoptScreen):
                             "! no candidate waits for approval here", "warn")
             return
         self.dashboard.confirm(ControlRequest(
-            campaign=waiting.campaign, verb=verb, candidate=waiting.candidate,
-            expected_base=waiting.base_commit, expected_verdict=waiting.verdict), waiting)
+            campaign=waiting.candidate.campaign, verb=verb, candidate=waiting.candidate.id,
+            expected_base=waiting.candidate.base_commit,
+            expected_verdict=waiting.verdict), waiting)
 
 
 class CampaignActions(KoptScreen):
@@ -45,7 +46,7 @@ class CampaignActions(KoptScreen):
 
     def action_pause(self) -> None:
         row = self.chosen_campaign()
-        self._request(row, "resume" if row and row.state == "paused" else "pause")
+        self._request(row, "resume" if row and row.campaign.state == "paused" else "pause")
 
     def action_stop(self) -> None:
         self._request(self.chosen_campaign(), "stop")
@@ -53,7 +54,8 @@ class CampaignActions(KoptScreen):
     def _request(self, row: CampaignRow | None, verb: Literal["pause", "resume", "stop"]) -> None:
         if row is None or self.dashboard.refuses(verb):
             return
-        if row.state not in ("running", "paused"):
-            self.keybar.say(f"! {row.id} is {row.state}: nothing to {verb}", "warn")
+        state = row.campaign.state
+        if state not in ("running", "paused"):
+            self.keybar.say(f"! {row.id} is {state}: nothing to {verb}", "warn")
         else:
             self.dashboard.confirm(ControlRequest(campaign=row.id, verb=verb))

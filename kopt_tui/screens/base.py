@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, cast
+from typing import Any, ClassVar, Protocol, TypeAlias, cast, runtime_checkable
 
 from textual import events
 from textual.app import ComposeResult
@@ -11,12 +11,43 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widget import Widget
 
-from kopt_tui.screens.dashboard_app import DashboardApp
+from kopt_tui.control import ControlRequest
 from kopt_tui.screens.pane_layout import WIDE, PaneLayout
-from kopt_tui.snapshot.snapshot import DeviceSnapshot, Focus, Snapshot
+from kopt_tui.snapshot.device_sampler import Sampler
+from kopt_tui.snapshot.snapshot import DeviceSnapshot, Focus, Snapshot, WaitingRow
 from kopt_tui.widgets import keys
 from kopt_tui.widgets.bars import KeyBar, TopBar
 from kopt_tui.widgets.pane import Pane
+
+Body: TypeAlias = Iterable[Widget]
+
+
+class DashboardApp(Protocol):
+    """The app as its screens see it; `dashboard.Dashboard` implements it."""
+
+    campaign: str
+    snapshot: Snapshot
+    devices: DeviceSnapshot
+    sampler: Sampler
+    readonly: bool
+
+    @property
+    def session(self) -> str: ...
+    @property
+    def current_mode(self) -> str: ...
+    def switch_mode(self, mode: str) -> object: ...
+    def look_at(self, focus: Focus) -> None: ...
+    def open_campaign(self, campaign: str) -> None: ...
+    def open_candidate(self, campaign: str, candidate: str) -> None: ...
+    def refuses(self, verb: str) -> bool: ...
+    def confirm(self, request: ControlRequest, waiting: WaitingRow | None = None) -> None: ...
+
+
+@runtime_checkable
+class ShowsSnapshots(Protocol):
+    """A screen or dialog that follows the journal while it is in front."""
+
+    def show(self, snapshot: Snapshot) -> None: ...
 
 
 def bindings(scope: keys.Scope) -> list[BindingType]:
@@ -29,7 +60,11 @@ class KoptScreen(Screen[None]):
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012
     SCOPE: ClassVar[keys.Scope]
-    MODE: ClassVar[str] = ""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        if "SCOPE" in cls.__dict__:
+            cls.BINDINGS = bindings(cls.SCOPE)
+        super().__init_subclass__(**options)
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +72,7 @@ class KoptScreen(Screen[None]):
 
     # What each screen defines.
 
-    def body(self) -> Iterable[Widget]:
+    def body(self) -> Body:
         """Return the widgets between the bars."""
         raise NotImplementedError
 
@@ -56,6 +91,12 @@ class KoptScreen(Screen[None]):
     def draw_devices(self, devices: DeviceSnapshot) -> None:
         """Show the devices of this machine."""
 
+    def action_open(self) -> None:
+        """Open what is under the cursor."""
+
+    def on_list_pane_opened(self) -> None:
+        self.action_open()
+
     # Frame.
 
     @property
@@ -73,7 +114,8 @@ class KoptScreen(Screen[None]):
         return self.pane_layout.focused
 
     def compose(self) -> ComposeResult:
-        yield TopBar(self.MODE or self.dashboard.current_mode, self.dashboard.session)
+        mode = self.SCOPE if self.SCOPE in self.app.MODES else self.dashboard.current_mode
+        yield TopBar(mode, self.dashboard.session)
         yield from self.body()
         yield KeyBar(keys.hints(self.SCOPE, readonly=self.dashboard.readonly))
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar
-
 from textual.containers import Container
-from textual.widget import Widget
 
 from kopt_tui.screens.actions import CampaignActions, CandidateActions
-from kopt_tui.screens.base import bindings
+from kopt_tui.screens.base import Body
 from kopt_tui.snapshot.snapshot import CampaignRow, DeviceSnapshot, Snapshot, WaitingRow
 from kopt_tui.widgets.about_pane import HeadPane
 from kopt_tui.widgets.bottleneck_pane import BottleneckPane
 from kopt_tui.widgets.chart_pane import ChartPane
 from kopt_tui.widgets.classes_pane import ClassesPane
 from kopt_tui.widgets.device_pane import DevicePane
-from kopt_tui.widgets.keys import Scope
 from kopt_tui.widgets.log_pane import LogPane
 from kopt_tui.widgets.pane import Column
 from kopt_tui.widgets.slots_pane import SlotsPane
@@ -29,9 +24,7 @@ WITHOUT_CANDIDATE = ("baseline", "headline", "e2e")
 class CampaignScreen(CampaignActions, CandidateActions):
     """Slots and verdicts; beside or below them classes, bottlenecks, chart, log and device."""
 
-    SCOPE: ClassVar[Scope] = "campaign"
-    MODE = "campaign"
-    BINDINGS = bindings(SCOPE)
+    SCOPE = "campaign"
     CSS = """
     CampaignScreen #panes { layout: vertical; height: 1fr; }
     CampaignScreen SlotsPane { height: auto; max-height: 45%; min-height: 3; }
@@ -48,7 +41,7 @@ class CampaignScreen(CampaignActions, CandidateActions):
     }
     """
 
-    def body(self) -> Iterable[Widget]:
+    def body(self) -> Body:
         self.head = HeadPane()
         self.slots, self.stream = SlotsPane(), StreamPane()
         self.chart, self.classes_pane = ChartPane(), ClassesPane()
@@ -65,25 +58,25 @@ class CampaignScreen(CampaignActions, CandidateActions):
         view = snapshot.view
         if view is None or view.row.id != self.dashboard.campaign:
             return
-        self.head.set_head(view.row, self._waiting(snapshot))
+        self.head.set_content((view.row, self._waiting(snapshot)))
         self.slots.set_items(view.slots)
         self.stream.set_items(view.verdicts)
-        self.chart.set_points(view.chart)
-        if view.classes != self.classes_pane.table:
-            self.classes_pane.set_table(view.classes)
+        self.chart.set_content(view.chart)
+        if view.classes != self.classes_pane.content:
+            self.classes_pane.set_content(view.classes)
             self.classes_pane.refresh(layout=True)
-        self.bottlenecks.set_bottlenecks(view.bottlenecks)
-        self.log_pane.set_events(view.log)
+        self.bottlenecks.set_content(view.bottlenecks)
+        self.log_pane.set_content(view.log)
         self.draw_devices(self.dashboard.devices)
 
     def draw_devices(self, devices: DeviceSnapshot) -> None:
         row = self.chosen_campaign()
-        self.device.set_devices(devices, row.device if row else "")
+        self.device.set_content((devices, row.device if row else ""))
 
     def shows_devices(self, snapshot: Snapshot) -> bool:
         view = snapshot.view
         return self.device.display and view is not None and (
-            view.row.engine.word == "alive" or not self.device.devices.devices)
+            view.row.engine.word == "alive" or not self.device.content[0].devices)
 
     def action_open(self) -> None:
         name = self._candidate_under_cursor()
@@ -92,9 +85,6 @@ class CampaignScreen(CampaignActions, CandidateActions):
         else:
             self.keybar.say("this line has no candidate to open")
 
-    def on_list_pane_opened(self) -> None:
-        self.action_open()
-
     def chosen_campaign(self) -> CampaignRow | None:
         return self.dashboard.snapshot.row(self.dashboard.campaign)
 
@@ -102,9 +92,9 @@ class CampaignScreen(CampaignActions, CandidateActions):
         """Return the candidate under the cursor if it waits, else the only one that does."""
         waiting = self._waiting(self.dashboard.snapshot)
         name = self._candidate_under_cursor()
-        chosen = next((row for row in waiting if row.candidate == name), None)
+        chosen = next((row for row in waiting if row.candidate.id == name), None)
         if chosen is None and len(waiting) == 1:
-            return waiting[0].candidate, waiting[0]
+            return waiting[0].candidate.id, waiting[0]
         return name, chosen
 
     def _candidate_under_cursor(self) -> str:
@@ -115,4 +105,4 @@ class CampaignScreen(CampaignActions, CandidateActions):
 
     def _waiting(self, snapshot: Snapshot) -> tuple[WaitingRow, ...]:
         return tuple(row for row in snapshot.waiting
-                     if row.campaign == self.dashboard.campaign)
+                     if row.candidate.campaign == self.dashboard.campaign)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar
-
 from textual.containers import Horizontal
-from textual.widget import Widget
 
 from kopt_tui.screens.actions import CampaignActions
-from kopt_tui.screens.base import bindings
+from kopt_tui.screens.base import Body
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import CampaignRow, Focus, Snapshot
 from kopt_tui.widgets.about_pane import AboutPane
 from kopt_tui.widgets.chart_pane import ChartPane
-from kopt_tui.widgets.keys import Scope
 from kopt_tui.widgets.list_pane import ListPane
 from kopt_tui.widgets.pane import fit
 from kopt_tui.widgets.tones import Line
@@ -57,12 +52,12 @@ class CampaignTable(ListPane[CampaignRow]):
         texts = {
             "state": phrases.signed(item.status),
             "campaign": item.id,
-            "target": f"{item.target} {item.lang}",
+            "target": item.target,
             "device": item.device,
-            "round": phrases.rounds(item.round, item.rounds_max),
-            "best": phrases.speedup(item.best),
+            "round": phrases.rounds(item.campaign),
+            "best": phrases.headline(item.campaign),
             "asks": f"{item.waiting} ?" if item.waiting else "",
-            "last": phrases.moment(item.updated_at, self.now),
+            "last": phrases.moment(item.campaign.updated_at, self.now),
             "trend": phrases.spark(item.trend, min(20, sizes["trend"])),
         }
         tones = {"state": phrases.tone(item.status), "best": "bold", "asks": "accent bold",
@@ -74,11 +69,9 @@ class CampaignTable(ListPane[CampaignRow]):
 class CampaignsScreen(CampaignActions):
     """The table and, below it, the campaign under the cursor."""
 
-    SCOPE: ClassVar[Scope] = "campaigns"
-    MODE = "campaigns"
-    BINDINGS = bindings(SCOPE)
+    SCOPE = "campaigns"
 
-    def body(self) -> Iterable[Widget]:
+    def body(self) -> Body:
         self.table = CampaignTable()
         self.about = AboutPane()
         self.chart = ChartPane()
@@ -92,19 +85,16 @@ class CampaignsScreen(CampaignActions):
         self.table.set_items(snapshot.campaigns)
         view = snapshot.view
         row = self.table.current
-        self.about.set_row(row)
-        self.chart.set_points(view.chart if view and row and view.row.id == row.id else ())
+        self.about.set_content(row)
+        self.chart.set_content(view.chart if view and row and view.row.id == row.id else ())
 
     def focus_of_feed(self) -> Focus:
         row = self.table.current if self.is_mounted else None
         return Focus(campaign=row.id if row else self.dashboard.campaign)
 
     def on_list_pane_moved(self) -> None:
-        self.about.set_row(self.table.current)
+        self.about.set_content(self.table.current)
         self.refocus_feed()
-
-    def on_list_pane_opened(self) -> None:
-        self.action_open()
 
     def action_open(self) -> None:
         row = self.table.current

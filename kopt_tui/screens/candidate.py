@@ -2,41 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar
-
 from textual.containers import Container
-from textual.message import Message
-from textual.widget import Widget
 
 from kopt_tui.screens.actions import CandidateActions
-from kopt_tui.screens.base import bindings
+from kopt_tui.screens.base import Body
 from kopt_tui.snapshot.snapshot import Focus, Snapshot, WaitingRow
 from kopt_tui.widgets.candidate_pane import CandidatePane
-from kopt_tui.widgets.keys import Scope
 from kopt_tui.widgets.pane import Column
 from kopt_tui.widgets.patch_pane import PatchPane, patch_lines
-from kopt_tui.widgets.tones import Line
 
 
 class CandidateScreen(CandidateActions):
     """Facts beside the patch, or above it on a narrow terminal."""
 
-    SCOPE: ClassVar[Scope] = "candidate"
-    BINDINGS = bindings(SCOPE)
+    SCOPE = "candidate"
     CSS = """
     CandidateScreen #panes { layout: vertical; height: 1fr; }
     CandidateScreen.-wide #panes { layout: horizontal; }
     CandidateScreen.-wide #side { margin: 0 0 0 2; }
     """
-
-    class Highlighted(Message):
-        """A thread has highlighted the patch."""
-
-        def __init__(self, code: list[Line], note: str) -> None:
-            super().__init__()
-            self.code = code
-            self.note = note
 
     def __init__(self, campaign: str, candidate: str) -> None:
         super().__init__()
@@ -44,7 +28,7 @@ class CandidateScreen(CandidateActions):
         self.candidate = candidate
         self._patch: tuple[str, str] | None = None
 
-    def body(self) -> Iterable[Widget]:
+    def body(self) -> Body:
         self.facts, self.patch = CandidatePane(), PatchPane()
         return [Container(Column(self.facts), Column(self.patch, id="side"), id="panes")]
 
@@ -57,18 +41,15 @@ class CandidateScreen(CandidateActions):
             return
         if view.candidate is not None and not view.candidate.id.startswith(self.candidate):
             return
-        self.facts.set_view(view)
+        self.facts.set_content(view)
         if (view.patch, view.patch_note) != self._patch:
             self._patch = view.patch, view.patch_note
-            self.patch.set_code(patch_lines(view.patch, highlighted=False), view.patch_note)
+            self.patch.set_content((patch_lines(view.patch, highlighted=False), view.patch_note))
             self.run_worker(self._highlight, thread=True, exclusive=True)
 
     def _highlight(self) -> None:
         patch, note = self._patch or ("", "")
-        self.post_message(self.Highlighted(patch_lines(patch, highlighted=True), note))
-
-    def on_candidate_screen_highlighted(self, message: Highlighted) -> None:
-        self.patch.set_code(message.code, message.note)
+        self.call_later(self.patch.set_content, (patch_lines(patch, highlighted=True), note))
 
     def chosen_candidate(self) -> tuple[str, WaitingRow | None]:
         view = self.dashboard.snapshot.candidate

@@ -14,9 +14,17 @@ from textual.binding import Binding
 from textual.containers import Container
 from textual.screen import ModalScreen
 
-from kopt_tui.snapshot.snapshot import Snapshot
+from kopt_tui.control import ControlRequest
+from kopt_tui.snapshot import phrases
+from kopt_tui.snapshot.snapshot import CampaignRow, Snapshot, WaitingRow
 from kopt_tui.widgets.pane import Pane
 from kopt_tui.widgets.tones import Line, Span
+
+EFFECTS = {
+    "pause": "the campaign pauses as soon as this round ends; resume starts the next round",
+    "resume": "the next round starts",
+    "stop": "the campaign ends after the current step; everything recorded is kept",
+}
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,3 +112,59 @@ class ConfirmScreen(ModalScreen[bool]):
 
     def action_answer(self, entered: bool) -> None:
         self.dismiss(entered and self.question_pane.acts and not self.question_pane.expired)
+
+
+def about_candidate(request: ControlRequest, waiting: WaitingRow) -> Question:
+    """Return the question before an approval or a rejection."""
+    name = phrases.short(request.candidate, 12)
+    facts = (
+        ("candidate", request.candidate), ("campaign", request.campaign),
+        ("claim", waiting.candidate.hypothesis), ("measured", waiting.speedup or "nothing"),
+        ("waits since", f"{phrases.clock(waiting.since)}: {waiting.why}"),
+        ("on base", phrases.short(waiting.candidate.base_commit, 12)),
+    )
+    verb = "Approve" if request.verb == "approve" else "Reject"
+    return Question(
+        title=f"{verb} candidate {name}?", facts=tuple((key, text) for key, text in facts if text),
+        safe="Let it wait", act=f"{verb} {name}",
+        expired=lambda snapshot: _why_decided(snapshot, request),
+    )
+
+
+def about_campaign(request: ControlRequest, row: CampaignRow) -> Question:
+    """Return the question before a campaign is paused, resumed or stopped."""
+    verb = request.verb.capitalize()
+    return Question(
+        title=f"{verb} campaign {row.id}?",
+        facts=(("campaign", row.id), ("state", f"{row.status}, round {row.campaign.round}"),
+               ("effect", EFFECTS.get(request.verb, ""))),
+        safe="Leave it as it is", act=f"{verb} it",
+        expired=lambda snapshot: _why_ended(snapshot, request),
+    )
+
+
+def about_leaving(campaigns: str) -> Question:
+    """Return the question before leaving a dashboard whose process runs the engine."""
+    return Question(
+        title="Quit and stop the campaign?",
+        facts=(("running", campaigns or "the engine of this process"),
+               ("effect", "the engine runs inside this process and stops with it; `kopt run` "
+                          "resumes the campaign, and nothing recorded is lost")),
+        safe="Stay", act="Stop it and quit")
+
+
+def _why_decided(snapshot: Snapshot, request: ControlRequest) -> str:
+    for row in snapshot.waiting:
+        candidate = row.candidate
+        if candidate.campaign == request.campaign and candidate.id == request.candidate:
+            changed = (candidate.base_commit != request.expected_base
+                       or row.verdict != request.expected_verdict)
+            return "it was measured again: check the new verdict first" if changed else ""
+    return "it was decided by another request and no longer waits"
+
+
+def _why_ended(snapshot: Snapshot, request: ControlRequest) -> str:
+    row = snapshot.row(request.campaign)
+    if row is None or row.campaign.state not in ("running", "paused"):
+        return f"the campaign is {row.campaign.state if row else 'gone'} now"
+    return ""

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar
-
-from textual.widget import Widget
-
 from kopt_tui.screens.actions import CandidateActions
-from kopt_tui.screens.base import bindings
+from kopt_tui.screens.base import Body
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import Focus, Snapshot, WaitingRow
 from kopt_tui.widgets.candidate_pane import CandidatePane
-from kopt_tui.widgets.keys import Scope
 from kopt_tui.widgets.list_pane import ListPane
 from kopt_tui.widgets.pane import fit
 from kopt_tui.widgets.tones import Line
@@ -25,26 +19,25 @@ class WaitingTable(ListPane[WaitingRow]):
     EMPTY = "no candidate waits for approval"
 
     def key(self, item: WaitingRow) -> str:
-        return f"{item.campaign}/{item.candidate}"
+        return f"{item.candidate.campaign}/{item.candidate.id}"
 
     def row(self, item: WaitingRow, width: int) -> Line:
+        candidate = item.candidate
         campaign = 32 if width >= 110 else 20
-        return ((f"{fit(phrases.short(item.candidate), 8)} ", "bold"),
-                (f"{fit(phrases.speedup(item.speedup), 18)} ", "plain"),
-                (f"{fit(item.campaign, campaign)} ", "plain"),
-                (f"{fit(f'round {item.round} {item.slot}', 12)} ", "dim"),
-                (item.why or item.hypothesis, "accent"))
+        return ((f"{fit(phrases.short(candidate.id), 8)} ", "bold"),
+                (f"{fit(item.speedup, 18)} ", "plain"),
+                (f"{fit(candidate.campaign, campaign)} ", "plain"),
+                (f"{fit(f'round {candidate.round} {candidate.slot}', 12)} ", "dim"),
+                (item.why or candidate.hypothesis, "accent"))
 
 
 class ReviewScreen(CandidateActions):
     """The list, and the facts of the candidate under the cursor."""
 
-    SCOPE: ClassVar[Scope] = "review"
-    MODE = "review"
-    BINDINGS = bindings(SCOPE)
+    SCOPE = "review"
     CSS = "ReviewScreen WaitingTable { height: auto; min-height: 3; max-height: 40%; }"
 
-    def body(self) -> Iterable[Widget]:
+    def body(self) -> Body:
         self.table, self.facts = WaitingTable(), CandidatePane()
         return [self.table, self.facts]
 
@@ -52,26 +45,23 @@ class ReviewScreen(CandidateActions):
         self.table.set_items(snapshot.waiting)
         view, row = snapshot.candidate, self.table.current
         self.facts.display = row is not None
-        if view and row and view.candidate and view.candidate.id == row.candidate:
-            self.facts.set_view(view)
+        if view and row and view.candidate and view.candidate.id == row.candidate.id:
+            self.facts.set_content(view)
         elif row is not None:
             self.refocus_feed()
 
     def focus_of_feed(self) -> Focus:
         row = self.table.current if self.is_mounted else None
-        return Focus(row.campaign, row.candidate) if row else Focus(self.dashboard.campaign)
+        return Focus(row.candidate.campaign, row.candidate.id) if row else super().focus_of_feed()
 
     def on_list_pane_moved(self) -> None:
         self.refocus_feed()
 
-    def on_list_pane_opened(self) -> None:
-        self.action_open()
-
     def action_open(self) -> None:
         row = self.table.current
         if row is not None:
-            self.dashboard.open_candidate(row.campaign, row.candidate)
+            self.dashboard.open_candidate(row.candidate.campaign, row.candidate.id)
 
     def chosen_candidate(self) -> tuple[str, WaitingRow | None]:
         row = self.table.current
-        return (row.candidate, row) if row else ("", None)
+        return (row.candidate.id, row) if row else ("", None)

@@ -6,41 +6,35 @@ import hashlib
 from pathlib import Path
 
 from engine.journal.read import Reader
-from engine.journal.records import Candidate
+from engine.journal.records import Candidate, VerdictRow
 from engine.judge.recorded_values import verdict_or_none
 from harness.errors import InputError
-from kopt_tui.snapshot.cache import SnapshotCache, harmless, harmless_lines
+from harness.verdict import Verdict
+from kopt_tui.snapshot.harmless import harmless, harmless_lines, harmless_verdict
 from kopt_tui.snapshot.snapshot import CandidateView, JudgedVerdict, WaitingRow
 
 PATCH_BYTES = 512 * 1024
 VERDICTS = 20
-RECENT = 500
 
 
-def candidate_view(reader: Reader, cache: SnapshotCache, workspace: Path, campaign: str,
-                   candidate: str, waiting: tuple[WaitingRow, ...]) -> CandidateView:
+def candidate_view(reader: Reader, workspace: Path, campaign: str, candidate: str,
+                   waiting: tuple[WaitingRow, ...]) -> CandidateView:
     """Return the view that the dashboard draws, of a candidate named by the start of its id."""
     try:
         row = reader.candidate(candidate, campaign)
     except InputError as error:
         return CandidateView(campaign=campaign, candidate=None, missing=str(error))
-    patch, note = cache.once(("patch", row.patch_sha256, row.patch_path),
-                             lambda: _patch(reader, workspace, row))
-    decisions = [decision for decision in reader.decisions(campaign, limit=RECENT)
-                 if decision.candidate == row.id]
-    if not decisions:
-        decisions = cache.once(("history", campaign, row.id, row.state), lambda: [
-            decision for decision in reader.decisions(campaign) if decision.candidate == row.id])
+    patch, note = _patch(reader, workspace, row)
+    verdicts = reader.verdicts(campaign, candidate=row.id, limit=VERDICTS)
+    decisions = reader.decisions(campaign, candidate=row.id)
     return CandidateView(
         campaign=campaign, candidate=harmless(row), patch=patch, patch_note=note,
-        verdicts=tuple(JudgedVerdict(verdict.id, verdict.purpose, verdict.at,
-                                     verdict.incumbent_tree, cache.verdict(verdict))
-                       for verdict in reader.verdicts(campaign, candidate=row.id, limit=VERDICTS)),
+        verdicts=tuple(_judged(verdict, harmless_verdict(verdict)) for verdict in verdicts),
         decisions=tuple(map(harmless, decisions)),
         controls=tuple(harmless(control) for control in reader.controls(campaign)
                        if control.candidate == row.id),
-        waiting=next((entry for entry in waiting
-                      if entry.candidate == row.id and entry.campaign == campaign), None),
+        waiting=next((entry for entry in waiting if entry.candidate.id == row.id
+                      and entry.candidate.campaign == campaign), None),
     )
 
 
@@ -49,11 +43,12 @@ def whole_view(reader: Reader, candidate: Candidate) -> CandidateView:
     verdicts = reader.verdicts(candidate.campaign, candidate=candidate.id)
     return CandidateView(
         campaign=candidate.campaign, candidate=candidate,
-        verdicts=tuple(JudgedVerdict(verdict.id, verdict.purpose, verdict.at,
-                                     verdict.incumbent_tree, verdict_or_none(verdict))
-                       for verdict in verdicts),
-        decisions=tuple(decision for decision in reader.decisions(candidate.campaign)
-                        if decision.candidate == candidate.id))
+        verdicts=tuple(_judged(verdict, verdict_or_none(verdict)) for verdict in verdicts),
+        decisions=tuple(reader.decisions(candidate.campaign, candidate=candidate.id)))
+
+
+def _judged(row: VerdictRow, verdict: Verdict | None) -> JudgedVerdict:
+    return JudgedVerdict(row.id, row.purpose, row.at, row.incumbent_tree, verdict)
 
 
 def _patch(reader: Reader, workspace: Path, candidate: Candidate) -> tuple[str, str]:

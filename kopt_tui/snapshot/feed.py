@@ -91,7 +91,7 @@ class Feed(threading.Thread):
                 due = moved or self._due(snapshot, now)
                 if due:
                     self._publish(snapshot)
-                if builder.incomplete or not due:
+                if not due:
                     version = -1  # build again at the next poll
             self._wake.wait(POLL_S)
             self._wake.clear()

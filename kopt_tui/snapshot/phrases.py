@@ -14,10 +14,9 @@ import msgspec
 
 from harness.formats import quantities
 from harness.formats.text import plain
-from kopt_tui.snapshot.snapshot import Speedup
 
 if TYPE_CHECKING:  # for start-up time, see `snapshot`
-    from engine.journal.records import Event
+    from engine.journal.records import Campaign, Event
 
 SIGNS: Mapping[str, tuple[str, str]] = {
     "keep": ("✓", "good"), "kept": ("✓", "good"), "finished": ("✓", "good"),
@@ -62,16 +61,15 @@ def signed(word: str) -> str:
     return f"{sign(word)} {word}"
 
 
-def speedup(value: Speedup | None) -> str:
-    """Return a speedup and its interval: `1.52x [1.49, 1.55]`."""
-    return quantities.speedup(value.value, value.low, value.high) if value else ""
+def headline(campaign: Campaign) -> str:
+    """Return the best's speedup over the baseline: `1.52x [1.49, 1.55]`, "" if not measured."""
+    return quantities.speedup(campaign.speedup, campaign.speedup_low, campaign.speedup_high)
 
 
-def best(value: Speedup | None, best_commit: str, base_commit: str) -> str:
+def best(campaign: Campaign) -> str:
     """Return the best's speedup, why there is none after a keep, "" before the first keep."""
-    if value is not None:
-        return speedup(value)
-    return "" if best_commit == base_commit else UNMEASURED
+    nothing_kept = campaign.best_commit == campaign.base_commit
+    return headline(campaign) or ("" if nothing_kept else UNMEASURED)
 
 
 def clock(at: float) -> str:
@@ -122,9 +120,10 @@ def unprefixed(reason: str) -> str:
     return RATIO.sub("", reason)
 
 
-def rounds(finished: int, most: int | None) -> str:
+def rounds(campaign: Campaign) -> str:
     """Return `3/12`, or `3` where the number of rounds has no limit."""
-    return f"{finished}/{most}" if most else str(finished)
+    limit = f"/{campaign.rounds_max}" if campaign.rounds_max else ""
+    return f"{campaign.round}{limit}"
 
 
 def event(record: Event) -> str:

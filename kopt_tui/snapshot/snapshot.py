@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 if TYPE_CHECKING:  # loading the journal's types takes 25 ms of the first paint
-    from engine.journal.records import Bottleneck, Candidate, Control, DecisionRow
+    from engine.journal.records import (
+        Bottleneck,
+        Campaign,
+        Candidate,
+        Control,
+        DecisionRow,
+        Slot,
+    )
     from harness.verdict import Row, Verdict
 
 EngineWord = Literal["alive", "none", "lost"]
-
-
-class Speedup(msgspec.Struct, frozen=True):
-    """A ratio of latencies, above 1 is faster, with the bounds of its interval if it has one."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
 
 
 class EngineState(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,44 +35,28 @@ class EngineState(msgspec.Struct, frozen=True, kw_only=True):
 class CampaignRow(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the campaigns table."""
 
-    id: str
-    target: str
-    lang: str
-    device: str
-    state: str
-    phase: str
-    reason: str
-    round: int
-    rounds_max: int | None
-    best: Speedup | None
+    campaign: Campaign
     waiting: int
-    updated_at: float
-    created_at: float
     trend: tuple[float, ...]
-    project: str
-    base_commit: str
-    best_commit: str
     engine: EngineState = EngineState()
+
+    @property
+    def id(self) -> str:
+        return self.campaign.id
+
+    @property
+    def target(self) -> str:
+        return f"{self.campaign.op} {self.campaign.lang or self.campaign.backend}"
+
+    @property
+    def device(self) -> str:
+        return self.campaign.device or self.campaign.gpu
 
     @property
     def status(self) -> str:
         """Return the state in a word, "lost" for a running campaign whose engine is gone."""
-        return "lost" if self.state == "running" and self.engine.word != "alive" else self.state
-
-
-class SlotLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One worker of the current round."""
-
-    slot: str
-    kind: str
-    backend: str
-    stage: str
-    detail: str
-    progress: float | None
-    device: str
-    hypothesis: str
-    bottleneck: str
-    candidate: str
+        state = self.campaign.state
+        return "lost" if state == "running" and self.engine.word != "alive" else state
 
 
 class StreamLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,8 +68,7 @@ class StreamLine(msgspec.Struct, frozen=True, kw_only=True):
     candidate: str
     purpose: str
     outcome: str
-    speedup: Speedup | None
-    latency_us: float | None
+    speedup: str
     reason: str
     hypothesis: str
 
@@ -118,16 +100,10 @@ class LogLine(msgspec.Struct, frozen=True):
 class WaitingRow(msgspec.Struct, frozen=True, kw_only=True):
     """A candidate that waits for approval, with what the approval must state as expected."""
 
-    campaign: str
-    candidate: str
-    slot: str
-    round: int
-    hypothesis: str
-    bottleneck: str
+    candidate: Candidate
     why: str
-    speedup: Speedup | None
+    speedup: str
     verdict: int | None
-    base_commit: str
     since: float
 
 
@@ -135,7 +111,7 @@ class CampaignView(msgspec.Struct, frozen=True, kw_only=True):
     """Everything of one campaign that its screen draws."""
 
     row: CampaignRow
-    slots: tuple[SlotLine, ...]
+    slots: tuple[Slot, ...]
     verdicts: tuple[StreamLine, ...]
     chart: tuple[RoundPoint, ...]
     classes: ClassTable | None

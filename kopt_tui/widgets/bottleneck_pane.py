@@ -7,35 +7,30 @@ import textwrap
 from rich.cells import cell_len
 
 from engine.journal.records import Bottleneck
-from kopt_tui.widgets.pane import Pane, fit
+from kopt_tui.widgets.pane import ContentPane, fit
 from kopt_tui.widgets.tones import Line
 
 NARROWEST = 12
 """The fewest cells that a column gets."""
 
 
-class BottleneckPane(Pane):
+class BottleneckPane(ContentPane[tuple[Bottleneck, ...]]):
     """Two lines per bottleneck: the fact, then the advice."""
 
     TITLE = "bottlenecks"
-    bottlenecks: tuple[Bottleneck, ...] = ()
+    content: tuple[Bottleneck, ...] = ()
     wraps = False
     """Wrap long texts instead of clipping them."""
 
-    def set_bottlenecks(self, bottlenecks: tuple[Bottleneck, ...]) -> None:
-        """Show these bottlenecks."""
-        if bottlenecks != self.bottlenecks or not self._drawn:
-            self.bottlenecks = bottlenecks
-            self.note = f"{len(bottlenecks)} of round {bottlenecks[0].round}" \
-                if bottlenecks else ""
-            self.redraw()
+    def title_note(self) -> str:
+        return f"{len(self.content)} of round {self.content[0].round}" if self.content else ""
 
     def compose_lines(self, width: int) -> list[Line]:
-        if not self.bottlenecks:
+        if not self.content:
             return [((" none found yet", "dim"),)]
         lines: list[Line] = []
-        limiter, places = _columns(self.bottlenecks, width)
-        for bottleneck, place in zip(self.bottlenecks, places, strict=True):
+        limiter, places = _columns(self.content, width)
+        for bottleneck, place in zip(self.content, places, strict=True):
             head: Line = ((f" {bottleneck.rank} ", "dim"),
                           (f"{fit(bottleneck.limiter, limiter)} ", "bold"),
                           (f"{place} ", "plain"), (_metric(bottleneck), "info"))

@@ -9,27 +9,24 @@ from harness.verdict import Verdict
 from kopt_tui.snapshot import phrases, verdict_words
 from kopt_tui.snapshot.snapshot import CandidateView, JudgedVerdict
 from kopt_tui.widgets.classes_pane import class_lines
-from kopt_tui.widgets.pane import Pane
+from kopt_tui.widgets.pane import ContentPane
 from kopt_tui.widgets.tones import Line
 
 INDENT = 12
 
 
-class CandidatePane(Pane):
+class CandidatePane(ContentPane[CandidateView | None]):
     """The facts of one candidate, as named lines."""
 
     TITLE = "candidate"
-    view: CandidateView | None = None
+    content: CandidateView | None = None
 
-    def set_view(self, view: CandidateView) -> None:
-        """Show this candidate."""
-        if view != self.view or not self._drawn:
-            self.view = view
-            self.note = phrases.short(view.candidate.id, 12) if view.candidate else ""
-            self.redraw()
+    def title_note(self) -> str:
+        candidate = self.content.candidate if self.content else None
+        return phrases.short(candidate.id, 12) if candidate else ""
 
     def compose_lines(self, width: int) -> list[Line]:
-        view = self.view
+        view = self.content
         if view is None:
             return [((" reading the journal", "dim"),)]
         if view.candidate is None:

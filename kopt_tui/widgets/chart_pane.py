@@ -5,31 +5,28 @@ from __future__ import annotations
 from harness.formats.quantities import ratio
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import RoundPoint
-from kopt_tui.widgets.pane import Pane
+from kopt_tui.widgets.pane import ContentPane
 from kopt_tui.widgets.tones import Line
 
 LABEL = 7
 
 
-class ChartPane(Pane):
+class ChartPane(ContentPane[tuple[RoundPoint, ...]]):
     """Best speedup against the baseline, round by round."""
 
     TITLE = "best so far"
-    points: tuple[RoundPoint, ...] = ()
+    content: tuple[RoundPoint, ...] = ()
 
-    def set_points(self, points: tuple[RoundPoint, ...]) -> None:
-        """Show these rounds."""
-        if points != self.points or not self._drawn:
-            self.points = points
-            self.note = f"{ratio(points[-1].best)} after round {points[-1].round}" \
-                if len(points) > 1 else ""
-            self.redraw()
+    def title_note(self) -> str:
+        points = self.content
+        return f"{ratio(points[-1].best)} after round {points[-1].round}" \
+            if len(points) > 1 else ""
 
     def compose_lines(self, width: int) -> list[Line]:
         height, plot = self.body_height - 1, width - LABEL - 2
-        if len(self.points) < 2 or height < 2 or plot < 8:
+        if len(self.content) < 2 or height < 2 or plot < 8:
             return [((" the chart starts after the first round", "dim"),)]
-        points = self.points[-max(2, plot // 2):]
+        points = self.content[-max(2, plot // 2):]
         step = max(2, min(16, (plot - 4) // (len(points) - 1)))
         low = min(point.best for point in points)
         high = max(point.best for point in points)

@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from harness.verdict import Row
 from kopt_tui.snapshot import verdict_words
 from kopt_tui.snapshot.snapshot import ClassTable
-from kopt_tui.widgets.pane import Pane, fit
+from kopt_tui.widgets.pane import ContentPane, fit
 from kopt_tui.widgets.tones import Line
 
 COLUMNS = {"class": 12, "outcome": 10, "speedup": 18, "latency": 9, "before": 9, "roofline": 8,
@@ -62,23 +62,19 @@ def _row(row: Row, sizes: dict[str, int], room: int) -> Line:
     return tuple(spans)
 
 
-class ClassesPane(Pane):
+class ClassesPane(ContentPane[ClassTable | None]):
     """The config classes of the headline, the newest kept or the fastest verdict."""
 
     TITLE = "classes"
-    table: ClassTable | None = None
+    content: ClassTable | None = None
 
-    def set_table(self, table: ClassTable | None) -> None:
-        """Show the classes of this verdict."""
-        if table != self.table or not self._drawn:
-            self.table = table
-            self.note = f"of {table.title}" if table else ""
-            self.redraw()
+    def title_note(self) -> str:
+        return f"of {self.content.title}" if self.content else ""
 
     def compose_lines(self, width: int) -> list[Line]:
-        if self.table is None:
+        if self.content is None:
             return [((" nothing has been measured yet", "dim"),)]
-        lines = class_lines(self.table.rows, width)
-        if any(row.core for row in self.table.rows) and len(lines) < self.body_height:
+        lines = class_lines(self.content.rows, width)
+        if any(row.core for row in self.content.rows) and len(lines) < self.body_height:
             lines.append(((" * core class", "dim"),))
         return lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import DeviceLine, DeviceSnapshot
 from kopt_tui.widgets.list_pane import ListPane
-from kopt_tui.widgets.pane import Pane, fit
+from kopt_tui.widgets.pane import ContentPane, fit
 from kopt_tui.widgets.tones import Line, Span
 
 
@@ -15,23 +15,16 @@ def _trouble(device: DeviceLine) -> list[Span]:
     return [*spans, (f"! {device.trouble}", "warn")] if device.trouble else spans
 
 
-class DevicePane(Pane):
-    """The devices of one campaign, or all facts of the device under the cursor."""
+class DevicePane(ContentPane[tuple[DeviceSnapshot, str]]):
+    """The device that is named beside the devices, or all of them if none has that name."""
 
     TITLE = "device"
-    devices = DeviceSnapshot()
-    only = ""
+    content: tuple[DeviceSnapshot, str] = DeviceSnapshot(), ""
     one_fact_per_line = False
 
-    def set_devices(self, devices: DeviceSnapshot, only: str = "") -> None:
-        """Show these devices, or the one that `only` names."""
-        if devices != self.devices or only != self.only or not self._drawn:
-            self.devices, self.only = devices, only
-            self.redraw()
-
     def compose_lines(self, width: int) -> list[Line]:
-        shown = [device for device in self.devices.devices if device.id == self.only] \
-            or self.devices.devices
+        snapshot, name = self.content
+        shown = [device for device in snapshot.devices if device.id == name] or snapshot.devices
         lines: list[Line] = []
         for device in shown:
             lines.append(((f" {device.id} ", "bold"), (device.name, "plain")))
@@ -44,8 +37,8 @@ class DevicePane(Pane):
                 lines.append((("   " + "  ".join(facts), "plain"),))
             if device.owner:
                 lines.append(((f"   {device.owner}", "info"),))
-        if self.devices.problem:
-            lines.append(((f" ! {self.devices.problem}", "warn"),))
+        if snapshot.problem:
+            lines.append(((f" ! {snapshot.problem}", "warn"),))
         return lines or [((" querying the devices", "dim"),)]
 
 

@@ -6,28 +6,19 @@ from collections.abc import Sequence
 
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import LogLine
-from kopt_tui.widgets.pane import Pane, matches
+from kopt_tui.widgets.pane import ContentPane, matches
 from kopt_tui.widgets.tones import Line
 
 
-class LogPane(Pane):
+class LogPane(ContentPane[tuple[LogLine, ...]]):
     """One line per event, the newest at the bottom."""
 
     TITLE = "log"
     FILTERS = True
-
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
-        self.events: tuple[LogLine, ...] = ()
-        self.follows = True
-        self._first_seq: int | None = None
-        """The event in the first line, which stays there while older ones are dropped."""
-
-    def set_events(self, events: tuple[LogLine, ...]) -> None:
-        """Show these events."""
-        if events != self.events or not self._drawn:
-            self.events = events
-            self.redraw()
+    content: tuple[LogLine, ...] = ()
+    follows = True
+    _first_seq: int | None = None
+    """The event in the first line, which stays there while older ones are dropped."""
 
     def set_filter(self, text: str) -> None:
         super().set_filter(text)
@@ -37,11 +28,11 @@ class LogPane(Pane):
     @property
     def shown(self) -> tuple[LogLine, ...]:
         """Return the events that match the filter."""
-        return tuple(event for event in self.events if matches(self.filter, event.text))
+        return tuple(event for event in self.content if matches(self.filter, event.text))
 
     def title_note(self) -> str:
-        parts = [f"/{self.filter}"] if self.filter else []
-        return "  ".join([*parts, "" if self.follows else "held; G follows"]).strip()
+        parts = (self.filter and f"/{self.filter}", "" if self.follows else "held; G follows")
+        return "  ".join(filter(None, parts))
 
     def compose_lines(self, width: int) -> Sequence[Line]:
         lines = [((f" {phrases.clock(event.at)} ", "dim"), (event.text, _tone(event.kind)))
@@ -65,7 +56,7 @@ class LogPane(Pane):
         self.redraw()
 
     def edge(self, side: int) -> None:
-        self.move(side * len(self.events))
+        self.move(side * len(self.content))
 
 
 def _tone(kind: str) -> str:

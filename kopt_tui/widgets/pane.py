@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from typing import Generic, TypeVar
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
@@ -19,6 +20,8 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from kopt_tui.widgets.tones import Line, Span, rich_style
+
+Content = TypeVar("Content")
 
 
 def fit(text: str, width: int, *, right: bool = False) -> str:
@@ -208,6 +211,18 @@ class Pane(Widget, can_focus=True):
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         event.stop()
         self.move(-1)
+
+
+class ContentPane(Pane, Generic[Content]):
+    """A pane that draws one value; each kind of pane states the value of the start."""
+
+    content: Content
+
+    def set_content(self, content: Content) -> None:
+        """Show this value, and do nothing if it is shown already."""
+        if content != self.content or not self._drawn:
+            self.content = content
+            self.redraw()
 
 
 def _tones(span: Span) -> str:

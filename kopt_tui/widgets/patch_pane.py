@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rich.cells import chop_cells
 
-from kopt_tui.widgets.pane import Pane
+from kopt_tui.widgets.pane import ContentPane
 from kopt_tui.widgets.tones import Line, Span
 
 HUNK = re.compile(r"^@@ -\d+(?:,\d+)? \+(\d+)(?:,\d+)? @@")
@@ -102,20 +102,22 @@ def wrapped(line: Line, width: int, indent: int) -> list[Line]:
     return [tuple(row) for row in rows]
 
 
-class PatchPane(Pane):
-    """The patch of a candidate; long lines wrap, so that nothing of it is hidden."""
+class PatchPane(ContentPane[tuple[list[Line], str]]):
+    """The lines of a patch, and why it is incomplete or absent.
+
+    Long lines wrap, so that nothing of them is hidden.
+    """
 
     TITLE = "patch"
-    code: tuple[Line, ...] = ()
+    content: tuple[list[Line], str] = [], ""
 
-    def set_code(self, code: Sequence[Line], note: str) -> None:
-        """Show these lines; `note` says why the patch is incomplete or absent."""
-        self.code = tuple(code)
-        signs = [line[1][0] for line in self.code if len(line) > 1]
-        self.note = note or (f"+{signs.count('+')} -{signs.count('-')}" if code else "")
-        self.redraw()
+    def title_note(self) -> str:
+        code, note = self.content
+        signs = [line[1][0] for line in code if len(line) > 1]
+        return note or (f"+{signs.count('+')} -{signs.count('-')}" if code else "")
 
     def compose_lines(self, width: int) -> list[Line]:
-        if not self.code:
-            return [((f" {self.note or 'no patch'}", "dim"),)]
-        return [part for line in self.code for part in wrapped(line, width, 8)]
+        code, note = self.content
+        if not code:
+            return [((f" {note or 'no patch'}", "dim"),)]
+        return [part for line in code for part in wrapped(line, width, 8)]

@@ -12,7 +12,7 @@ from itertools import groupby
 
 from rich.cells import cell_len
 
-from kopt_tui.widgets.pane import Pane, fit
+from kopt_tui.widgets.pane import ContentPane, fit
 from kopt_tui.widgets.patch_pane import wrapped
 from kopt_tui.widgets.tones import Line, Span
 
@@ -24,22 +24,18 @@ NARROWEST = 6
 """The fewest cells that a column of a table gets."""
 
 
-class ReportPane(Pane):
-    """The report of one campaign."""
+class ReportPane(ContentPane[tuple[str, str]]):
+    """The report of one campaign, as Markdown, and the campaign's name."""
 
     TITLE = "report"
-    text = ""
+    content: tuple[str, str] = "", ""
 
-    def set_text(self, text: str, note: str) -> None:
-        """Show this Markdown."""
-        if text != self.text or note != self.note or not self._drawn:
-            self.text, self.note = text, note
-            self.redraw()
+    def title_note(self) -> str:
+        return self.content[1]
 
     def compose_lines(self, width: int) -> list[Line]:
-        if not self.text:
-            return [((" writing the report", "dim"),)]
-        return markdown_lines(self.text, width - 1)
+        text, _ = self.content
+        return markdown_lines(text, width - 1) if text else [((" writing the report", "dim"),)]
 
 
 def markdown_lines(text: str, width: int) -> list[Line]:

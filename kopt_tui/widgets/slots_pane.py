@@ -7,23 +7,23 @@ from __future__ import annotations
 
 from rich.cells import cell_len
 
+from engine.journal.records import Slot
 from kopt_tui.snapshot import phrases
-from kopt_tui.snapshot.snapshot import SlotLine
 from kopt_tui.widgets.list_pane import ListPane
 from kopt_tui.widgets.pane import fit
 from kopt_tui.widgets.tones import Line
 
 
-class SlotsPane(ListPane[SlotLine]):
+class SlotsPane(ListPane[Slot]):
     """One line per worker."""
 
     TITLE = "slots"
     EMPTY = "no workers yet"
 
-    def key(self, item: SlotLine) -> str:
+    def key(self, item: Slot) -> str:
         return item.slot
 
-    def row(self, item: SlotLine, width: int) -> Line:
+    def row(self, item: Slot, width: int) -> Line:
         names = min(14, max((cell_len(line.slot) for line in self.items), default=4))
         percent = "    " if item.progress is None else f"{min(1.0, item.progress) * 100:3.0f}%"
         live = f"{fit(item.slot, names)} {percent} {fit(item.stage, 10)} "

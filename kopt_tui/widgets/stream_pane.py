@@ -25,7 +25,7 @@ class StreamPane(ListPane[StreamLine]):
         parts = [
             (f"{at} ", "dim"),
             (f"{fit(phrases.signed(item.outcome), 12)} ", phrases.tone(item.outcome)),
-            (f"{fit(phrases.speedup(item.speedup), 18)} ", "plain"),
+            (f"{fit(item.speedup, 18)} ", "plain"),
             (f"{fit(item.slot, 9)} ", "plain"),
         ]
         if wide:

@@ -21,8 +21,8 @@ from engine.manifest.schema import Manifest, PoolSpec
 from harness.benchmark.runs.result_table import ResultTable
 from harness.errors import InputError, KoptError
 from harness.formats.quantities import counted, percent
-from kopt_tui.cli.json_output import print_json
 from kopt_tui.cli.new import parameter_list
+from kopt_tui.cli.output import print_json
 from kopt_tui.cli.prompt import Prompt
 from kopt_tui.snapshot.phrases import clean
 

@@ -50,7 +50,7 @@ def test_place_of_a_bottleneck_keeps_its_text_before_the_limiter(width: int, sho
         limiter="share of the time", metric="% of the benchmark", value=12.34,
         detail="", advice="") for at, name in enumerate(NAMES, 1))
     pane = BottleneckPane()
-    pane.bottlenecks = bottlenecks
+    pane.content = bottlenecks
     line = text(pane.compose_lines(width)[1])
     assert shown in line and line.rstrip().endswith("% of the benchmark 12.34")
     assert len(line.rstrip()) <= width

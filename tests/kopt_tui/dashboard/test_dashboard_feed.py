@@ -17,8 +17,8 @@ from engine.journal.records import Lease, VerdictRow
 from engine.journal.write import Writer
 from kopt_tui.snapshot import feed as feeds
 from kopt_tui.snapshot.builder import Builder
-from kopt_tui.snapshot.cache import harmless
 from kopt_tui.snapshot.feed import Feed
+from kopt_tui.snapshot.harmless import harmless
 from kopt_tui.snapshot.snapshot import Focus, Snapshot
 from tests.support.dashboard_journal import (
     CAMPAIGN,
@@ -174,7 +174,7 @@ def test_new_focus_is_answered_at_once(workspace: Path, listener: FeedListener) 
     listener.next()
     listener.feed.look_at(Focus("matmul_c_cpu_20261119"))
     snapshot = listener.next()
-    assert snapshot.view is not None and snapshot.view.row.target == "matmul"
+    assert snapshot.view is not None and snapshot.view.row.campaign.op == "matmul"
 
 
 def test_workspace_without_a_journal_is_empty_until_one_appears(tmp_path: Path) -> None:

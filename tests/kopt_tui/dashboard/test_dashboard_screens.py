@@ -202,7 +202,7 @@ async def test_log_stays_in_place_after_scrolling_up(workspace: Path) -> None:
         for number in range(5):
             journal.event(CAMPAIGN, time.time(), "log", message=f"line {number}")
         journal.close()
-        await until(pilot, lambda: log.events[-1].text.endswith("line 4"))
+        await until(pilot, lambda: log.content[-1].text.endswith("line 4"))
         assert log.shown[log.top] == first and "line 4" not in shown(app)
         await pilot.press("G")
         await until(pilot, "line 4")

@@ -8,7 +8,6 @@ from rich.cells import cell_len
 from engine.journal.records import Event
 from engine.journal.rows import payload
 from kopt_tui.snapshot import phrases
-from kopt_tui.snapshot.snapshot import Speedup
 from kopt_tui.widgets.patch_pane import patch_lines, wrapped
 from kopt_tui.widgets.report_pane import markdown_lines
 from kopt_tui.widgets.tones import Line
@@ -89,9 +88,7 @@ def test_event_is_one_readable_line() -> None:
     assert phrases.event(odd) == "log"
 
 
-def test_speedup_is_shown_with_its_interval_if_it_has_one() -> None:
-    assert phrases.speedup(Speedup(1.524, 1.49, 1.553)) == "1.52x [1.49, 1.55]"
-    assert phrases.speedup(Speedup(12.04)) == "12.0x" and phrases.speedup(None) == ""
+def test_speedup_in_a_reason_is_left_out_and_trends_need_two_values() -> None:
     assert phrases.unprefixed("1.05x [1.01, 1.09]; tall faster") == "tall faster"
     assert phrases.spark([1.0], 8) == "" and phrases.spark([1.0, 1.0], 8) == "▁▁"
     assert all(phrases.sign(word) for word in phrases.SIGNS)

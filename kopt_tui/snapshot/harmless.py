@@ -1,10 +1,9 @@
-"""A cache for parts of snapshots, and the removal of control characters from every text."""
+"""Removes control characters from every text of a record or a file, once for all snapshots."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections import OrderedDict
-from collections.abc import Callable
+from functools import lru_cache
 from typing import TypeVar
 
 import msgspec
@@ -18,30 +17,11 @@ from kopt_tui.snapshot import phrases
 Value = TypeVar("Value")
 
 
-class SnapshotCache:
-    """Values computed once per key; the least recently used are dropped."""
-
-    def __init__(self, size: int = 600) -> None:
-        self._size = size
-        self._values: OrderedDict[tuple[str, ...], object] = OrderedDict()
-
-    def once(self, key: tuple[str, ...], compute: Callable[[], Value]) -> Value:
-        """Return the cached value of a key, computing it the first time."""
-        if key in self._values:
-            self._values.move_to_end(key)
-            return self._values[key]  # type: ignore[return-value]
-        value = compute()
-        self._values[key] = value
-        while len(self._values) > self._size:
-            self._values.popitem(last=False)
-        return value
-
-    def verdict(self, row: VerdictRow) -> Verdict | None:
-        """Return a recorded verdict with harmless texts, None if it cannot be read."""
-        def decode() -> Verdict | None:
-            verdict = verdict_or_none(row)
-            return None if verdict is None else harmless(verdict)
-        return self.once(("verdict", row.campaign, str(row.id)), decode)
+@lru_cache(maxsize=600)
+def harmless_verdict(row: VerdictRow) -> Verdict | None:
+    """Return a recorded verdict with harmless texts, None if it cannot be read."""
+    verdict = verdict_or_none(row)
+    return None if verdict is None else harmless(verdict)
 
 
 def harmless(value: Value) -> Value:

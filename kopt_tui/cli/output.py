@@ -1,4 +1,4 @@
-"""Plain tables and lists of facts: aligned columns without control characters."""
+"""JSON lines, tables and lists of facts on standard output, without control characters."""
 
 from __future__ import annotations
 
@@ -7,31 +7,32 @@ import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from kopt_tui.snapshot.phrases import clean
 
 Cell = str | int | float | None
 
 
+def print_json(value: object) -> None:
+    """Print a value of structs, lists and mappings as one line of JSON."""
+    print(msgspec.json.encode(value).decode())
+
+
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[Cell]], *,
                 right: str = "") -> None:
-    """Print a table; columns named in `right` (space-separated) are aligned to the right."""
-    for line in lines(headers, rows, right=right.split()):
-        print(line)
+    """Print a table, at a terminal clipped at its width.
 
-
-def lines(headers: Sequence[str], rows: Iterable[Sequence[Cell]], *,
-          right: Sequence[str] = (), width: int | None = None) -> list[str]:
-    """Return the lines of a table; at a terminal they are clipped at its width."""
+    Columns named in `right` (space-separated) are aligned to the right.
+    """
     cells = [list(headers), *([_text(cell) for cell in row] for row in rows)]
     widths = [max(map(columns, column)) for column in zip(*cells, strict=True)]
-    limit = width if width is not None else _terminal_width()
-    table = []
+    limit = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for row in cells:
-        padded = [_pad(cell, size, name in right)
+        padded = [_pad(cell, size, name in right.split())
                   for cell, size, name in zip(row, widths, headers, strict=True)]
         line = "  ".join(padded).rstrip()
-        table.append(line if limit is None else clip(line, limit))
-    return table
+        print(line if limit is None else clip(line, limit))
 
 
 def print_facts(pairs: Iterable[tuple[str, Cell]]) -> None:
@@ -73,8 +74,3 @@ def _text(cell: Cell) -> str:
 def _pad(text: str, width: int, right: bool) -> str:
     space = " " * (width - columns(text))
     return space + text if right else text + space
-
-
-def _terminal_width() -> int | None:
-    """Return the terminal's width, None where the output is a pipe or a file."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

@@ -1,0 +1,104 @@
+"""`kopt approve`, `reject`, `pause`, `resume`, `stop`: a request to a campaign's engine."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from engine.journal.read import Reader
+from engine.journal.records import Control
+from harness.errors import InputError, Refused
+from kopt_tui.cli.campaign_choice import choose_campaign, choose_running, is_live, open_journal
+from kopt_tui.cli.output import print_json
+from kopt_tui.cli.parser import add_campaign, add_json, workspace_of
+from kopt_tui.control import WITHOUT_ENGINE, ControlRequest, send
+from kopt_tui.snapshot.phrases import clean
+
+WAIT_S = 10.0
+POLL_S = 0.1
+APPLIED = ("kept", "rejected", "paused", "resumed", "stopping")
+"""The first words of an engine's answer to a request that it carried out."""
+ENDED = ("finished", "failed")
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    if parser.get_default("verb") in WITHOUT_ENGINE:
+        parser.add_argument("candidate", metavar="CANDIDATE", help="its id or the start of it")
+        parser.add_argument("--campaign", metavar="ID", default=None,
+                            help="the candidate's campaign, where the id alone is ambiguous")
+    else:
+        add_campaign(parser)
+    parser.add_argument("--wait", metavar="SECONDS", type=float, default=WAIT_S,
+                        help=f"how long to wait for the engine's answer (default {WAIT_S:g})")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.wait < 0:
+        raise InputError("--wait is below zero")
+    with open_journal(args) as reader:
+        request = _request(reader, args)
+        number = send(workspace_of(args), request)
+        if request.verb == "resume" and not is_live(reader, request.campaign):
+            from engine.run.host import spawn  # start-up time
+
+            spawn(workspace_of(args), request.campaign)
+        control = _answer(reader, request.campaign, number, args.wait)
+    is_answered = control is not None and control.applied_at is not None
+    outcome = control.outcome if control is not None else ""
+    is_refused = is_answered and not outcome.startswith(APPLIED)
+    if args.json:
+        print_json({"control": number, "campaign": request.campaign, "verb": request.verb,
+                    "candidate": request.candidate, "answered": is_answered,
+                    "refused": is_refused, "outcome": outcome})
+    else:
+        print(f"{request.verb} {request.candidate[:12] or request.campaign}: "
+              + (clean(outcome) or "done" if is_answered else
+                 f"recorded (control {number}), the engine has not answered yet"))
+    return 1 if is_refused else 0
+
+
+def _request(reader: Reader, args: argparse.Namespace) -> ControlRequest:
+    """Return the request; raises Refused where the campaign or the candidate excludes it."""
+    if args.verb in WITHOUT_ENGINE:
+        return _decision(reader, args)
+    if args.verb != "resume":
+        return ControlRequest(campaign=choose_running(reader, args.campaign).id, verb=args.verb)
+    campaign = choose_campaign(reader, args.campaign)
+    if campaign.state in ENDED:
+        raise Refused(f"{campaign.id} is {campaign.state} and cannot be continued",
+                      fix="kopt run with its manifest starts a new campaign")
+    if campaign.state == "running" and is_live(reader, campaign.id) \
+            and not _pauses_soon(reader, campaign.id):
+        raise Refused(f"{campaign.id} is already running", fix="kopt attach shows it")
+    return ControlRequest(campaign=campaign.id, verb="resume")
+
+
+def _decision(reader: Reader, args: argparse.Namespace) -> ControlRequest:
+    """Return the approval or rejection of a candidate that waits for one."""
+    owner = None if args.campaign is None else choose_campaign(reader, args.campaign).id
+    candidate = reader.candidate(args.candidate, owner)
+    name = candidate.id[:12]
+    if candidate.state != "waiting":
+        raise Refused(f"candidate {name} is {candidate.state} and does not wait for approval",
+                      fix=f"kopt show {name} says why" if candidate.reason else "")
+    newest = reader.verdicts(candidate.campaign, candidate=candidate.id, limit=1)
+    return ControlRequest(
+        campaign=candidate.campaign, verb=args.verb, candidate=candidate.id,
+        expected_base=candidate.base_commit, expected_verdict=newest[0].id if newest else None)
+
+
+def _pauses_soon(reader: Reader, campaign: str) -> bool:
+    """Return whether a pause waits for the end of the round; resuming takes it back."""
+    newest = next((control for control in reversed(reader.controls(campaign))
+                   if control.verb in ("pause", "resume")), None)
+    return newest is not None and newest.verb == "pause"
+
+
+def _answer(reader: Reader, owner: str, number: int, wait_s: float) -> Control | None:
+    deadline = time.monotonic() + wait_s
+    while True:
+        control = next((entry for entry in reader.controls(owner) if entry.id == number), None)
+        if control is None or control.applied_at is not None or time.monotonic() >= deadline:
+            return control
+        time.sleep(POLL_S)

@@ -1,0 +1,96 @@
+"""The verdicts of a campaign: the newest as a line each, and the classes of the best one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from engine.journal.read import Reader
+from engine.journal.records import Campaign, Candidate, DecisionRow, VerdictRow
+from harness.formats import quantities
+from kopt_tui.snapshot import phrases
+from kopt_tui.snapshot.harmless import harmless, harmless_verdict
+from kopt_tui.snapshot.snapshot import ClassTable, StreamLine
+
+LINES = 80
+
+
+def stream_lines(verdicts: Sequence[VerdictRow], decisions: Sequence[DecisionRow],
+                 candidates: Mapping[str, Candidate]) -> tuple[StreamLine, ...]:
+    """Return a line per verdict, with the newest decision on it, and per decision without one.
+
+    The newest line is the first one.
+    """
+    newest = {decision.verdict: decision for decision in reversed(decisions)}
+    lines = [_verdict_line(verdict, newest.get(verdict.id), candidates.get(verdict.candidate))
+             for verdict in verdicts if verdict.purpose != "canary"]  # canaries fail by design
+    lines += [_line(f"d{decision.id}", decision, candidates.get(decision.candidate),
+                    outcome=decision.kind, reason=decision.reason)
+              for decision in decisions if decision.verdict is None]
+    return tuple(sorted(lines, key=lambda line: line.at, reverse=True)[:LINES])
+
+
+def speedup(row: VerdictRow) -> str:
+    """Return the speedup of a recorded verdict with its interval, "" if nothing was compared."""
+    return quantities.speedup(row.speedup, row.low, row.high)
+
+
+def _verdict_line(row: VerdictRow, decision: DecisionRow | None,
+                  candidate: Candidate | None) -> StreamLine:
+    outcome: str
+    if decision is not None:
+        outcome, reason = decision.kind, decision.reason
+    elif row.valid and row.correct:
+        reason = ""
+        outcome = row.purpose if row.purpose in ("headline", "baseline", "e2e") else "measured"
+    else:
+        verdict = harmless_verdict(row)
+        outcome = "incorrect" if row.valid else "invalid"
+        reason = (verdict.rejected_reason if verdict else "") or ""
+    return _line(f"v{row.id}", row, candidate, outcome=outcome, reason=reason,
+                 at=max(row.at, decision.at if decision else 0.0), purpose=row.purpose,
+                 speedup=speedup(row))
+
+
+def _line(key: str, row: VerdictRow | DecisionRow, candidate: Candidate | None, *, outcome: str,
+          reason: str, at: float | None = None, purpose: str = "",
+          speedup: str = "") -> StreamLine:
+    return harmless(StreamLine(
+        key=key, at=row.at if at is None else at, candidate=row.candidate, purpose=purpose,
+        outcome=outcome, speedup=speedup, reason=reason,
+        slot=candidate.slot if candidate else "",  # a verdict on the baseline has no candidate
+        hypothesis=candidate.hypothesis if candidate else ""))
+
+
+def best_classes(reader: Reader, campaign: Campaign, verdicts: Sequence[VerdictRow],
+                 decisions: Sequence[DecisionRow]) -> ClassTable | None:
+    """Return the classes of the headline, else of the newest kept verdict, else of the fastest.
+
+    After a rollback of everything that was kept, these are the baseline's classes.
+    """
+    chosen, title = _choose(reader, campaign, verdicts, decisions)
+    verdict = harmless_verdict(chosen) if chosen else None
+    if chosen is None or verdict is None:
+        return None
+    return ClassTable(f"{phrases.short(chosen.candidate)}, {title}", verdict.rows)
+
+
+def _choose(reader: Reader, campaign: Campaign, verdicts: Sequence[VerdictRow],
+            decisions: Sequence[DecisionRow]) -> tuple[VerdictRow | None, str]:
+    headline = next((verdict for verdict in reader.verdicts(
+        campaign.id, candidate=campaign.best_commit[:12]) if verdict.purpose == "headline"), None)
+    if headline is not None:
+        return headline, "against the baseline"
+    kept = reader.candidates(campaign.id, states=("kept",))
+    if kept and campaign.best_commit != campaign.base_commit:
+        best = next((candidate for candidate in reversed(kept)
+                     if candidate.commit == campaign.best_commit), kept[-1])
+        judged = {decision.verdict for decision in decisions
+                  if decision.candidate == best.id and decision.kind == "keep"}
+        own = reader.verdicts(campaign.id, candidate=best.id)
+        return next((verdict for verdict in own if verdict.id in judged), None) or next(
+            (verdict for verdict in own if verdict.speedup is not None), None), "kept"
+    if kept:
+        return next(iter(reader.verdicts(campaign.id, candidate="baseline", limit=1)), None), \
+            "which is the best again"
+    timed = [verdict for verdict in verdicts if verdict.speedup is not None]
+    return max(timed, key=lambda verdict: verdict.speedup or 0.0, default=None), "fastest so far"
