@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from harness.errors import EnvironmentFault, InputError, KoptError
+from harness.errors import EnvironmentFault, InputError, KoptError, os_fault
 from harness.formats.suggestion import suggest
 from kopt_tui import __version__
 from kopt_tui.cli.parser import Parser, add_workspace, workspace_of
@@ -142,7 +142,7 @@ def _for_a_person(error: KoptError | ImportError | OSError) -> KoptError:
     if isinstance(error, KoptError):
         return error
     if isinstance(error, OSError):
-        return EnvironmentFault(error.strerror or str(error), where=str(error.filename or ""))
+        return os_fault(error)
     from engine.doctor import declared_packages
 
     package = declared_packages.culprit(error)

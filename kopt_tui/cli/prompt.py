@@ -19,11 +19,9 @@ class Prompt:
 
     def text(self, question: str, flag: str, default: str = "") -> str:
         """Return an answer, without a terminal the default; raises InputError naming the flag."""
-        if not self.interactive:
-            if default:
-                return default
-            raise InputError(f"{question} is not given", fix=f"use {flag}")
-        for _ in range(TRIES):
+        if not self.interactive and default:
+            return default
+        for _ in range(TRIES if self.interactive else 0):
             answer = self.line(f"{question}{f' [{default}]' if default else ''}: ") or default
             if answer:
                 return answer

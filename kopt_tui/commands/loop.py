@@ -16,8 +16,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from harness.errors import Cancelled, InputError
 from harness.formats import quantities
 from harness.formats.quantities import counted
@@ -38,24 +36,6 @@ if TYPE_CHECKING:  # for start-up time
 LOOPS = "loops"
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as in shells."""
-
-
-class LoopAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a loop: its screening trials, the best configuration, and its fresh verdict.
-
-    `verdict` is None if the loop was stopped; `earlier` counts the trials of earlier runs.
-    """
-
-    best: dict[str, Value]
-    verdict: Verdict | None
-    trials: tuple[Trial, ...]
-    space_size: int
-    earlier: int
-    record: str
-    results_tsv: str
-    corpus: str
-    notes: tuple[str, ...]
-    stopped: bool = False
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -101,14 +81,15 @@ class LoopRun:
         _print_note(f"trials in {self._record / 'results.tsv'}")
         result = self._search() or self._recorded_result()
         verdict = None if self._cancel.is_set() else self._measure(result)
-        if self._cancel.is_set():
+        if self._cancel.is_set():  # set during the measurement
             verdict = None
         if self._quiet:
-            print_json(LoopAnswer(
-                best=result.best, verdict=verdict, trials=result.trials,
-                space_size=result.space_size, earlier=result.earlier, notes=result.notes,
-                record=str(self._record), results_tsv=str(self._record / "results.tsv"),
-                corpus=self._request.job.corpus, stopped=self._cancel.is_set()))
+            print_json({
+                "best": result.best, "verdict": verdict, "trials": result.trials,
+                "space_size": result.space_size, "earlier": result.earlier,
+                "record": str(self._record), "results_tsv": str(self._record / "results.tsv"),
+                "corpus": self._request.job.corpus, "notes": result.notes,
+                "stopped": self._cancel.is_set()})
         elif result.trials:
             print("\nbest: " + phrases.clean(_config(result.best)))
         if verdict is None:

@@ -41,22 +41,18 @@ def here(workspace: Path, campaign: str, *, dashboard: bool | None = None) -> in
     engine = Engine(workspace, campaign)
     at_terminal = sys.stdin.isatty() and sys.stdout.isatty() if dashboard is None else dashboard
     engine.start()
-    if at_terminal:
-        from kopt_tui.dashboard import launch
-
-        code = launch.main(workspace, campaign=campaign, engine=engine)
-        engine.stop()
-        engine.join()
-        return code
     try:
+        if at_terminal:
+            from kopt_tui.dashboard import launch
+
+            return launch.main(workspace, campaign=campaign, engine=engine)
         code = follow(workspace, campaign, engine=engine)
         if engine.error is not None:
             raise engine.error
         return code
-    except BaseException:
+    finally:
         engine.stop()
         engine.join()
-        raise
 
 
 def _campaign(workspace: Path, name: str) -> str:

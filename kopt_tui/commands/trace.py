@@ -90,10 +90,14 @@ def run(args: argparse.Namespace) -> int:
     if not table.rows:
         raise _nothing_counted(traced_target, counts, table, code)
     data, table = call_shapes.render(table)
-    traced = _with_classes(traced_target, table, weights_csv.parse(data, str(path)))
-    traced = msgspec.structs.replace(
-        traced, file=str(path), processes=counts.processes, exit_code=code,
-        weights=_relative(path, project) if traced.weights else "")
+    classes, notes, is_usable = _classes(traced_target, table, weights_csv.parse(data, str(path)))
+    traced = TracedProgram(
+        file=str(path), weights=_relative(path, project) if is_usable else "", calls=table.calls,
+        processes=counts.processes, exit_code=code, columns=table.columns,
+        notes=(*table.notes, *notes),
+        shapes=tuple(ShapeCalls(shape=dict(zip(table.columns, cells, strict=True)), calls=calls,
+                                share=calls / table.calls, classes=names)
+                     for (cells, calls), names in zip(table.rows, classes, strict=True)))
     path.write_bytes(data)
     if args.json:
         print_json(traced)
@@ -106,29 +110,21 @@ def run(args: argparse.Namespace) -> int:
     return 1 if code else 0
 
 
-def _with_classes(target: TraceTarget, table: ShapeTable, calls: Weights) -> TracedProgram:
-    """Return the counted shapes, with the manifest's classes that have them."""
-    notes, classes_by_shape, is_usable = list(table.notes), None, True
-    if target.kernel is not None:
-        classes = target.kernel.classes
-        keys = [[str(entry.shape.get(name, "")) for name in table.columns] for entry in classes]
-        names = [entry.name for entry in classes]
-        spread = weights.spread(calls, table.columns, keys)
-        notes += spread.notes(calls, names)
-        is_usable = not spread.names_none
-        if not is_usable:
-            notes.append("no shape belongs to a class of the manifest, so it would refuse this "
-                         "file: add classes with the shapes that are called")
-        classes_by_shape = [
-            tuple(name for name, key in zip(names, keys, strict=True) if folded(key) == cells)
-            for cells, _ in table.rows]
-    return TracedProgram(
-        file="", weights=NAME if is_usable else "", calls=table.calls, processes=0, exit_code=0,
-        columns=table.columns, notes=tuple(notes), shapes=tuple(
-            ShapeCalls(shape=dict(zip(table.columns, cells, strict=True)), calls=calls,
-                       share=calls / table.calls,
-                       classes=None if classes_by_shape is None else classes_by_shape[place])
-            for place, (cells, calls) in enumerate(table.rows)))
+def _classes(target: TraceTarget, table: ShapeTable, calls: Weights
+             ) -> tuple[list[tuple[str, ...] | None], list[str], bool]:
+    """Return the classes of each shape, notes, and whether the manifest accepts the weights."""
+    if target.kernel is None:
+        return [None] * len(table.rows), [], True
+    names = [entry.name for entry in target.kernel.classes]
+    keys = [[str(entry.shape.get(name, "")) for name in table.columns]
+            for entry in target.kernel.classes]
+    spread = weights.spread(calls, table.columns, keys)
+    notes = list(spread.notes(calls, names))
+    if spread.names_none:
+        notes.append("no shape belongs to a class of the manifest, so it would refuse this "
+                     "file: add classes with the shapes that are called")
+    return [tuple(name for name, key in zip(names, keys, strict=True) if folded(key) == cells)
+            for cells, _ in table.rows], notes, not spread.names_none
 
 
 def _print(traced: TracedProgram) -> None:

@@ -10,15 +10,13 @@ from pathlib import Path
 from harness.errors import EnvironmentFault
 from kopt_tui.control import EngineThread
 
-STOP_S = 60.0
-
 
 def main(workspace: Path, *, readonly: bool = False, campaign: str | None = None,
          engine: EngineThread | None = None) -> int:
     """Show the dashboard until it is left, and return the exit code.
 
-    `campaign` opens that campaign; `engine` is an engine thread of this process, which is stopped
-    when the dashboard is left. Raises EnvironmentFault without a terminal.
+    `campaign` opens that campaign; `engine` is an engine thread of this process, which the
+    dashboard offers to stop. Raises EnvironmentFault without a terminal.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise EnvironmentFault("the dashboard needs a terminal", where="stdout",
@@ -31,12 +29,7 @@ def main(workspace: Path, *, readonly: bool = False, campaign: str | None = None
 
     app = Dashboard(workspace, readonly=readonly, campaign=campaign or "", engine=engine,
                     on_painted=_collect_again)
-    try:
-        app.run()
-    finally:
-        if engine is not None and engine.is_alive():
-            engine.stop()
-            engine.join(STOP_S)
+    app.run()
     return app.return_code or 0
 
 

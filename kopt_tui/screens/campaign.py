@@ -14,8 +14,7 @@ from kopt_tui.widgets.classes_pane import ClassesPane
 from kopt_tui.widgets.device_pane import DevicePane
 from kopt_tui.widgets.log_pane import LogPane
 from kopt_tui.widgets.pane import Column
-from kopt_tui.widgets.slots_pane import SlotsPane
-from kopt_tui.widgets.stream_pane import StreamPane
+from kopt_tui.widgets.slots_pane import SlotsPane, StreamPane
 
 WITHOUT_CANDIDATE = ("baseline", "headline", "e2e")
 """Purposes of verdicts that are about a commit instead of a candidate."""

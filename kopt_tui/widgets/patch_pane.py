@@ -13,9 +13,10 @@ from kopt_tui.widgets.tones import Line, Span
 HUNK = re.compile(r"^@@ -\d+(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 FILE = re.compile(r"^\+\+\+ (?:b/)?(.+?)\s*$")
 HIGHLIGHTED_LINES = 3000
-TONES = (("Comment", "dim"), ("Keyword.Type", "info"), ("Keyword", "accent"),
-         ("Literal.String", "warn"), ("Literal.Number", "info"), ("Name.Function", "bold"),
-         ("Name.Builtin", "info"), ("Comment.Preproc", "accent"))
+TONES = (("Comment.Preproc", "accent"), ("Comment", "dim"), ("Keyword.Type", "info"),
+         ("Keyword", "accent"), ("Literal.String", "warn"), ("Literal.Number", "info"),
+         ("Name.Function", "bold"), ("Name.Builtin", "info"))
+"""Kinds of tokens of Pygments, a kind within another one before it, and their tones."""
 
 
 def patch_lines(patch: str, *, highlighted: bool) -> list[Line]:
@@ -64,6 +65,7 @@ def _tokens(raw: Sequence[str]) -> dict[int, Line]:
 
 def _highlight(path: str, code: list[tuple[int, str]]) -> dict[int, Line]:
     from pygments.lexers import get_lexer_for_filename  # type: ignore[import-untyped]
+    from pygments.token import string_to_tokentype  # type: ignore[import-untyped]
     from pygments.util import ClassNotFound  # type: ignore[import-untyped]
 
     try:
@@ -72,17 +74,11 @@ def _highlight(path: str, code: list[tuple[int, str]]) -> dict[int, Line]:
         return {}
     lines: list[list[Span]] = [[]]
     for token, text in lexer.get_tokens("\n".join(text for _, text in code)):
-        tone = _tone(str(token).removeprefix("Token."))
+        tone = next((tone for kind, tone in TONES if token in string_to_tokentype(kind)), "plain")
         first, *rest = text.split("\n")
         lines[-1].append((first, tone))
         lines.extend([(part, tone)] for part in rest)
     return {index: tuple(spans) for (index, _), spans in zip(code, lines, strict=False)}
-
-
-def _tone(token: str) -> str:
-    best = max((name for name, _ in TONES if token == name or token.startswith(f"{name}.")),
-               key=len, default="")
-    return dict(TONES).get(best, "plain")
 
 
 def wrapped(line: Line, width: int, indent: int) -> list[Line]:

@@ -1,7 +1,4 @@
-"""The slots of a round: what each worker is doing now.
-
-The parts that change often stand at the left in one tone, so that a change costs few bytes.
-"""
+"""The lists of a campaign: what its workers do now, and its verdicts, newest first."""
 
 from __future__ import annotations
 
@@ -9,13 +6,17 @@ from rich.cells import cell_len
 
 from engine.journal.records import Slot
 from kopt_tui.snapshot import phrases
+from kopt_tui.snapshot.snapshot import StreamLine
 from kopt_tui.widgets.list_pane import ListPane
 from kopt_tui.widgets.pane import fit
 from kopt_tui.widgets.tones import Line
 
 
 class SlotsPane(ListPane[Slot]):
-    """One line per worker."""
+    """One line per worker.
+
+    What changes often stands at the left in one tone, so that a change costs few bytes.
+    """
 
     TITLE = "slots"
     EMPTY = "no workers yet"
@@ -35,3 +36,29 @@ class SlotsPane(ListPane[Slot]):
         return ((live, "plain"), (f"{progress} ", "info"),
                 (f"{fit(phrases.unprefixed(item.detail), 38)} ", "plain"),
                 (f"{fit(item.backend, 8)} ", "dim"), (item.hypothesis, "dim"))
+
+
+class StreamPane(ListPane[StreamLine]):
+    """One line per verdict; the cursor stays on the newest until it is moved."""
+
+    TITLE = "verdicts"
+    EMPTY = "no verdict yet"
+    FOLLOWS = True
+
+    def key(self, item: StreamLine) -> str:
+        return item.key
+
+    def row(self, item: StreamLine, width: int) -> Line:
+        wide = width >= 96
+        at = phrases.clock(item.at) if wide else phrases.clock(item.at)[:5]
+        parts = [
+            (f"{at} ", "dim"),
+            (f"{fit(phrases.signed(item.outcome), 12)} ", phrases.tone(item.outcome)),
+            (f"{fit(item.speedup, 18)} ", "plain"),
+            (f"{fit(item.slot, 9)} ", "plain"),
+        ]
+        if wide:
+            parts.append((f"{fit(phrases.short(item.candidate), 8)} ", "plain"))
+        reason = phrases.unprefixed(item.reason)
+        parts.append((reason or item.hypothesis, "plain" if reason else "dim"))
+        return tuple(parts)

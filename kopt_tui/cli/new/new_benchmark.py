@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
@@ -17,12 +15,12 @@ from engine.discovery.new import draft_command
 from engine.discovery.new.parameters import Parameters
 from engine.discovery.project import benchmark, sources
 from engine.manifest.benchmark_target import command_target
-from engine.manifest.schema import Manifest, PoolSpec
+from engine.manifest.schema import PoolSpec
 from harness.benchmark.runs.result_table import ResultTable
 from harness.errors import InputError, KoptError
 from harness.formats.quantities import counted, percent
 from kopt_tui.cli.new import parameter_list
-from kopt_tui.cli.output import print_json
+from kopt_tui.cli.new.parameter_list import NewManifest
 from kopt_tui.cli.prompt import Prompt
 from kopt_tui.snapshot.phrases import clean
 
@@ -57,15 +55,6 @@ def is_for_benchmark(project: Path, args: argparse.Namespace) -> bool:
     return bool(benchmark.find_benchmarks(project))
 
 
-@dataclass(frozen=True, kw_only=True)
-class NewManifest:
-    """A manifest with its parameters, and the config classes if the benchmark was run."""
-
-    manifest: Manifest
-    parameters: Parameters
-    classes: ClassProposal | None
-
-
 def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) -> NewManifest:
     """Return the manifest, at a terminal after the person has confirmed its parameters.
 
@@ -93,20 +82,13 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
     if args.backends:
         names = tuple(name.strip() for name in args.backends.split(","))
         manifest = msgspec.structs.replace(manifest, pool=PoolSpec(backends=names))
-    return NewManifest(manifest=manifest, parameters=parameters, classes=classes)
-
-
-def print_result(args: argparse.Namespace, path: Path, new: NewManifest, warning: str) -> None:
-    """Print what was written and what to do next."""
-    if args.json:
-        print_json({**_as_json(path, new.parameters, new.classes), "warning": warning})
-        return
-    if warning:
-        print(f"kopt: {warning}", file=sys.stderr)
-    spec = new.manifest
-    print(f"wrote {path}: {clean(spec.target_op)} by {clean(spec.benchmark_command)}, which writes "
-          f"{clean(spec.target.csv)}")
-    print(f"next: kopt run {path}")
+    return NewManifest(
+        manifest=manifest, parameters=parameters,
+        lines=(f"{manifest.target_op} by {manifest.benchmark_command}, which writes "
+               f"{parameters['csv'].value}",),
+        facts={"why": classes.strata.why if classes else "", "classes": [
+            {"name": entry.name, "rows": len(entry.rows), "share": entry.share,
+             "core": entry.core} for entry in (classes.strata.classes if classes else ())]})
 
 
 def _confirm(parameters: Parameters, values: dict[str, str], prompt: Prompt, project: Path,
@@ -189,13 +171,3 @@ def _print_classes(classes: ClassProposal, to: TextIO) -> None:
         core = ", core" if entry.core else ""
         lines.append(f"  {entry.name}: {counted(len(entry.rows), 'row')}, {share}{core}")
     print("\n".join(clean(line) for line in lines), file=to)
-
-
-def _as_json(path: Path, parameters: Parameters,
-             proposal: ClassProposal | None) -> dict[str, object]:
-    classes: Sequence[dict[str, object]] = [
-        {"name": entry.name, "rows": len(entry.rows), "share": entry.share, "core": entry.core}
-        for entry in proposal.strata.classes] if proposal else []
-    return {"manifest": str(path), "classes": classes,
-            "why": proposal.strata.why if proposal else "",
-            "parameters": parameter_list.as_json(parameters)}

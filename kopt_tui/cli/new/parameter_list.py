@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TextIO
 
 from engine.discovery.new.parameters import Parameters
+from engine.manifest.schema import Manifest
 from harness.errors import InputError, KoptError
 from kopt_tui.cli.prompt import Prompt
 from kopt_tui.snapshot.phrases import clean
@@ -17,6 +19,16 @@ FLAGS = {"benchmark": "benchmark_command", "csv": "csv", "check": "check", "metr
 """Flags and the parameters that they set."""
 WIDTH = 60
 """The most characters of a value in the list; the manifest has the whole value."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewManifest:
+    """A manifest with its parameters; `lines` and, for --json, `facts` say what it is about."""
+
+    manifest: Manifest
+    parameters: Parameters
+    lines: tuple[str, ...]
+    facts: Mapping[str, object]
 
 
 def from_flags(args: argparse.Namespace) -> dict[str, str]:
