@@ -11,7 +11,7 @@ import msgspec
 from harness.errors import Refused
 
 if TYPE_CHECKING:  # for start-up time, see `snapshot.snapshot`
-    from engine.journal.records import Control, ControlVerb
+    from engine.journal.records import ControlVerb
 
 WITHOUT_ENGINE: tuple[ControlVerb, ...] = ("approve", "reject")
 """Verbs that work when no engine runs: a short-lived host carries them out."""
@@ -35,10 +35,7 @@ def send(workspace: Path, request: ControlRequest) -> int:
     """
     from engine.journal import write  # here and below: nothing that the first paint needs
 
-    number = write.request(
-        workspace, request.campaign, request.verb, by=user_at_host(),
-        candidate=request.candidate, expected_base=request.expected_base,
-        expected_verdict=request.expected_verdict)
+    number = write.request(workspace, by=user_at_host(), **msgspec.structs.asdict(request))
     if request.verb in WITHOUT_ENGINE:
         from engine.run import host
 
@@ -58,12 +55,6 @@ def user_at_host() -> str:
     except (KeyError, OSError):  # a container's user id without an entry
         name = "someone"
     return f"{name}@{socket.gethostname()}"
-
-
-def answered(controls: tuple[Control, ...], number: int) -> Control | None:
-    """Return a request's control once the engine has answered it."""
-    return next((control for control in controls
-                 if control.id == number and control.applied_at is not None), None)
 
 
 class EngineThread(Protocol):

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from harness.formats.text import plain
 from kopt_tui.snapshot.phrases import clean
 
 Cell = str | int | float | None
@@ -17,6 +18,13 @@ Cell = str | int | float | None
 def print_json(value: object) -> None:
     """Print a value of structs, lists and mappings as one line of JSON."""
     print(msgspec.json.encode(value).decode())
+
+
+def print_bytes(data: bytes) -> None:
+    """Print lines of an untrusted file or program, without control characters."""
+    text = data.decode(errors="replace").replace("\r\n", "\n")
+    sys.stdout.write(plain(text, max(len(text), 1)))
+    sys.stdout.flush()
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[Cell]], *,

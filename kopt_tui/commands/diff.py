@@ -9,8 +9,8 @@ from pathlib import Path
 
 from engine.journal.records import Campaign, Candidate
 from harness.errors import EnvironmentFault
-from harness.formats.text import plain
 from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
+from kopt_tui.cli.output import print_bytes
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -26,8 +26,7 @@ def run(args: argparse.Namespace) -> int:
     if args.raw:
         sys.stdout.buffer.write(patch)
         return 0
-    text = patch.decode("utf-8", errors="replace").replace("\r\n", "\n")
-    sys.stdout.write(plain(text, max(len(text), 1)))
+    print_bytes(patch)
     return 0
 
 

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import argparse
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from harness.errors import InputError
-from harness.requests import Progress
+from harness.requests import EvaluateRequest, Progress, ReportedRequest
 from harness.verdict import Verdict
 from kopt_tui.cli.output import print_json
 from kopt_tui.cli.parser import add_json, add_manifest, add_predict
 from kopt_tui.cli.verdict_text import exit_code, print_verdict
 from kopt_tui.snapshot import phrases
+
+if TYPE_CHECKING:  # for start-up time
+    from kopt_tui.cli.gpu_gate import Gate
 
 ALPHA = 0.001
 
@@ -38,7 +43,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from engine.run.one_shot import OneShot, OneShotCandidate  # here and below: start-up time
-    from engine.verify import harness_client
     from kopt_tui.cli.gpu_gate import Gate
 
     if not 0 < args.alpha <= 0.2:
@@ -48,20 +52,30 @@ def run(args: argparse.Namespace) -> int:
     with OneShot(args.manifest, base=args.base) as one_shot:
         card = card_name(args.predict, one_shot.language)
         request = one_shot.request(candidate, alpha=args.alpha)
-        if isinstance(request, Verdict):
-            verdict = request
-        else:
-            with Gate(one_shot, quiet=args.json).card("verdict") as device:
-                request = replace(request, device=device.id, settings=replace(
-                    request.settings, predict=card))
-                verdict = harness_client.evaluate(request, progress=progress(quiet=args.json))
-        verdict = replace(verdict, notes=(*one_shot.notes, *company_notes(verdict),
-                                          *verdict.notes))
+        verdict = measure(request, Gate(one_shot, quiet=args.json), predict=card, quiet=args.json)
+        verdict = replace(verdict, notes=(*one_shot.notes, *verdict.notes))
     if args.json:
         print_json(verdict)
     else:
         print_verdict(verdict)
     return exit_code(verdict)
+
+
+def measure(request: EvaluateRequest | ReportedRequest | Verdict, gate: Gate, *, predict: str,
+            quiet: bool, cancel: threading.Event | None = None) -> Verdict:
+    """Return the verdict on a candidate, measured on an idle card unless it is known already.
+
+    Raises NoDeviceAvailable, or Cancelled when `cancel` is set.
+    """
+    from engine.verify import harness_client
+
+    if isinstance(request, Verdict):
+        return request
+    with gate.card("verdict") as device:
+        verdict = harness_client.evaluate(
+            replace(request, device=device.id, settings=replace(request.settings, predict=predict)),
+            progress=progress(quiet=quiet), cancel=cancel)
+    return replace(verdict, notes=(*company_notes(verdict), *verdict.notes))
 
 
 def company_notes(verdict: Verdict) -> list[str]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from pathlib import Path
 
 from engine.journal.records import Campaign
 from harness.errors import InputError
-from harness.formats.text import plain
 from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
+from kopt_tui.cli.output import print_bytes
 from kopt_tui.cli.parser import add_campaign
 
 DEFAULT = ("optimize.md", "engine.log", "host.log")
@@ -35,11 +34,11 @@ def run(args: argparse.Namespace) -> int:
     with path.open("rb") as file:
         if args.lines:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
-        lines = file.read().decode(errors="replace").splitlines(keepends=True)
-        _write("".join(lines[-args.lines:] if args.lines else lines))
+        lines = file.read().splitlines(keepends=True)
+        print_bytes(b"".join(lines[-args.lines:] if args.lines else lines))
         while args.follow:
             if more := file.read():
-                _write(more.decode(errors="replace"))
+                print_bytes(more)
             else:
                 time.sleep(POLL_S)
     return 0
@@ -53,8 +52,3 @@ def _file(campaign: Campaign, name: str | None) -> Path:
         raise InputError(f"no log {name!r}" if name else "there is no log yet", where=str(folder),
                          fix=f"there is {', '.join(names)}" if names else "")
     return folder / chosen
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(plain(text.replace("\r\n", "\n"), max(len(text), 1)))
-    sys.stdout.flush()

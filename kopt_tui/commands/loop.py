@@ -136,19 +136,12 @@ class LoopRun:
     def _measure(self, result: LoopResult) -> Verdict | None:
         """Return the verdict on the best configuration, None if it was stopped."""
         from engine.run.one_shot import OneShotCandidate
-        from engine.verify import harness_client
 
         request = self._one_shot.request(OneShotCandidate(config=result.best),
                                          alpha=evaluate.ALPHA)
-        if isinstance(request, Verdict):
-            return request
-        request = replace(request, settings=replace(
-            request.settings, predict=self._request.settings.predict))
-        with suppress(Cancelled), self._gate.card("verdict") as device:
-            verdict = harness_client.evaluate(
-                replace(request, device=device.id), cancel=self._cancel,
-                progress=evaluate.progress(quiet=self._quiet))
-            return replace(verdict, notes=(*evaluate.company_notes(verdict), *verdict.notes))
+        with suppress(Cancelled):
+            return evaluate.measure(request, self._gate, quiet=self._quiet, cancel=self._cancel,
+                                    predict=self._request.settings.predict)
         return None
 
 

@@ -11,7 +11,6 @@ from engine.discovery.new.draft_kernel import ROUNDS
 from engine.manifest.load import dump
 from harness.errors import InputError, KoptError, Refused
 from kopt_tui.cli.new import new_benchmark, new_kernel, parameter_list
-from kopt_tui.cli.new.task_prompts import add_task_flags
 from kopt_tui.cli.output import print_json
 from kopt_tui.cli.parser import add_json
 from kopt_tui.cli.prompt import Prompt
@@ -36,7 +35,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", "-y", action="store_true", help="take every default, ask nothing")
     parser.add_argument("--force", action="store_true", help="overwrite an existing manifest")
     add_json(parser)
-    add_task_flags(parser)
+    new_kernel.add_task_flags(parser)
     new_benchmark.add_command_flags(parser)
 
 

@@ -1,4 +1,9 @@
-"""`kopt trace`: count with which shapes a program calls a kernel, as weights of the score."""
+"""`kopt trace`: count with which shapes a program calls a kernel, as weights of the score.
+
+With --json, `weights` is the value for `target.weights` of the manifest, "" where it would be
+refused; an `exit_code` below zero is a signal. The `classes` of a shape are the manifest's classes
+that have it, null for a command target, whose rows are known only after its benchmark has run.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +12,8 @@ import os
 import signal
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-
-import msgspec
 
 from engine.manifest.load import load
 from harness.call_trace import counts as call_counts
@@ -29,34 +33,6 @@ from kopt_tui.snapshot.phrases import clean
 NAME = "calls.csv"
 SHOWN = 12
 STDERR = 2
-
-
-class ShapeCalls(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of the file; `classes` are the manifest's classes with this shape.
-
-    `classes` is null for a command target, whose rows are known only after its benchmark has run.
-    """
-
-    shape: dict[str, str]
-    calls: int
-    share: float
-    classes: tuple[str, ...] | None
-
-
-class TracedProgram(msgspec.Struct, frozen=True, kw_only=True):
-    """What a program called; an `exit_code` below zero is a signal.
-
-    `weights` is the value for `target.weights` of the manifest, "" where it would be refused.
-    """
-
-    file: str
-    weights: str
-    calls: int
-    processes: int
-    exit_code: int
-    columns: tuple[str, ...]
-    shapes: tuple[ShapeCalls, ...]
-    notes: tuple[str, ...]
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -91,18 +67,25 @@ def run(args: argparse.Namespace) -> int:
         raise _nothing_counted(traced_target, counts, table, code)
     data, table = call_shapes.render(table)
     classes, notes, is_usable = _classes(traced_target, table, weights_csv.parse(data, str(path)))
-    traced = TracedProgram(
-        file=str(path), weights=_relative(path, project) if is_usable else "", calls=table.calls,
-        processes=counts.processes, exit_code=code, columns=table.columns,
-        notes=(*table.notes, *notes),
-        shapes=tuple(ShapeCalls(shape=dict(zip(table.columns, cells, strict=True)), calls=calls,
-                                share=calls / table.calls, classes=names)
-                     for (cells, calls), names in zip(table.rows, classes, strict=True)))
+    notes = [*table.notes, *notes]
     path.write_bytes(data)
+    value = _relative(path, project) if is_usable else ""
     if args.json:
-        print_json(traced)
+        print_json({
+            "file": str(path), "weights": value, "calls": table.calls,
+            "processes": counts.processes, "exit_code": code, "columns": table.columns,
+            "shapes": [{"shape": dict(zip(table.columns, cells, strict=True)), "calls": calls,
+                        "share": calls / table.calls, "classes": names}
+                       for (cells, calls), names in zip(table.rows, classes, strict=True)],
+            "notes": notes})
     else:
-        _print(traced)
+        print(f"{counted(table.calls, 'call')} of {counted(len(table.rows), 'shape')} in "
+              f"{counted(counts.processes, 'process')}")
+        _print_shapes(table, classes)
+        for note in notes:
+            print(clean(f"- {note}"))
+        print(clean(f"wrote {path}"
+                    + (f"; in the manifest's target: weights: {value}" if value else "")))
     if code:
         sys.stdout.flush()
         print(f"kopt: the program {_ending(code)}: the file counts its calls until then",
@@ -127,20 +110,14 @@ def _classes(target: TraceTarget, table: ShapeTable, calls: Weights
             for cells, _ in table.rows], notes, not spread.names_none
 
 
-def _print(traced: TracedProgram) -> None:
-    print(f"{counted(traced.calls, 'call')} of {counted(len(traced.shapes), 'shape')} in "
-          f"{counted(traced.processes, 'process')}")
-    headers = (*traced.columns, "calls", "share", "class")
-    print_table(headers, ((*entry.shape.values(), entry.calls, percent(entry.share, 1),
-                    "" if entry.classes is None else ", ".join(entry.classes) or "none")
-                   for entry in traced.shapes[:SHOWN]), right=" ".join(headers[:-1]))
-    if len(traced.shapes) > SHOWN:
-        print(f"and {len(traced.shapes) - SHOWN} more")
-    for note in traced.notes:
-        print(clean(f"- {note}"))
-    print(clean(f"wrote {traced.file}"
-                + (f"; in the manifest's target: weights: {traced.weights}" if traced.weights
-                   else "")))
+def _print_shapes(table: ShapeTable, classes: Sequence[Sequence[str] | None]) -> None:
+    headers = (*table.columns, "calls", "share", "class")
+    rows = list(zip(table.rows, classes, strict=True))
+    print_table(headers, ((*cells, calls, percent(calls / table.calls, 1),
+                           "" if names is None else ", ".join(names) or "none")
+                          for (cells, calls), names in rows[:SHOWN]), right=" ".join(headers[:-1]))
+    if len(rows) > SHOWN:
+        print(f"and {len(rows) - SHOWN} more")
 
 
 def _nothing_counted(target: TraceTarget, counts: Counts, table: ShapeTable,

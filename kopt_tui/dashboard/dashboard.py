@@ -26,10 +26,11 @@ from kopt_tui.widgets.keys import KEYS, Scope
 from kopt_tui.widgets.tones import KOPT_THEME
 
 
-def _screen(module: str, name: str) -> Callable[[], Screen[None]]:
-    """Return a function that makes a screen; its module is loaded when it is first entered."""
+def _screen(mode: str) -> Callable[[], Screen[None]]:
+    """Return a function that makes a mode's screen; its module is loaded when first entered."""
     def make() -> Screen[None]:
-        screen: Screen[None] = getattr(import_module(f"kopt_tui.screens.{module}"), name)()
+        module = import_module(f"kopt_tui.screens.{mode}")
+        screen: Screen[None] = getattr(module, f"{mode.capitalize()}Screen")()
         return screen
     return make
 
@@ -45,11 +46,7 @@ class Dashboard(App[None]):
     BINDINGS = bindings("app")
     MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {
         "campaigns": CampaignsScreen,
-        "campaign": _screen("campaign", "CampaignScreen"),
-        "review": _screen("review", "ReviewScreen"),
-        "trace": _screen("trace", "TraceScreen"),
-        "gpus": _screen("gpus", "GpusScreen"),
-        "report": _screen("report", "ReportScreen"),
+        **{mode: _screen(mode) for mode in ("campaign", "review", "trace", "gpus", "report")},
     }
     DEFAULT_MODE = "campaigns"
 
@@ -207,10 +204,9 @@ class Dashboard(App[None]):
             self.front.refocus_feed()
 
     def _report_answers(self) -> None:
-        for number, request in list(self.open_requests.items()):
-            answer = control.answered(self.snapshot.controls, number)
-            if answer is not None:
-                del self.open_requests[number]
+        for answer in self.snapshot.controls:
+            if answer.applied_at is not None and answer.id in self.open_requests:
+                request = self.open_requests.pop(answer.id)
                 self.say(f"» {_name(request)}: {answer.outcome or 'done'}", "bold")
 
     def say(self, text: str, tone: str = "plain") -> None:

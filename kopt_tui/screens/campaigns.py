@@ -79,10 +79,10 @@ class CampaignsScreen(CampaignActions):
         return [self.table, Horizontal(self.about, self.chart, id="below")]
 
     def draw(self, snapshot: Snapshot) -> None:
-        self.table.set_empty_text(
-            "no campaigns yet: `kopt demo` runs one, `kopt new` starts your own")
+        self.table.EMPTY = "no campaigns yet: `kopt demo` runs one, `kopt new` starts your own"
         self.table.now = snapshot.at
         self.table.set_items(snapshot.campaigns)
+        self.table.redraw()
         view = snapshot.view
         row = self.table.current
         self.about.set_content(row)

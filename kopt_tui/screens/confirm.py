@@ -5,19 +5,15 @@ Enter alone never sends anything: the focus must first be moved to the other ans
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable
 
 import msgspec
-from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Container
-from textual.screen import ModalScreen
 
 from kopt_tui.control import ControlRequest
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import CampaignRow, Snapshot, WaitingRow
-from kopt_tui.widgets.pane import Pane
+from kopt_tui.widgets.pane import Pane, PaneDialog, wrapped_under
 from kopt_tui.widgets.tones import Line, Span
 
 EFFECTS = {
@@ -54,9 +50,7 @@ class QuestionPane(Pane):
     def compose_lines(self, width: int) -> list[Line]:
         lines: list[Line] = [((self.question.title, "bold"),), ()]
         for name, text in self.question.facts:
-            first, *rest = textwrap.wrap(text, max(20, width - 12))[:4] or [""]
-            lines.append(((f"{name:<11} ", "dim"), (first, "plain")))
-            lines += [((" " * 12 + more, "plain"),) for more in rest]
+            lines += wrapped_under(((f"{name:<11} ", "dim"),), text, width + 1)[:4]
         if self.expired:
             return [*lines, (), ((f"! {self.expired}", "warn bold"),), (),
                     (("▸ ", "bold"), (" Close ", "reverse bold"))]
@@ -70,7 +64,7 @@ def _answer(text: str, chosen: bool) -> tuple[Span, ...]:
     return mark, (f" {text} ", "reverse bold" if chosen else "plain")
 
 
-class ConfirmScreen(ModalScreen[bool]):
+class ConfirmScreen(PaneDialog[bool]):
     """Dismisses with True only if the answer that acts was chosen and then confirmed."""
 
     BINDINGS = [  # noqa: RUF012
@@ -89,17 +83,11 @@ class ConfirmScreen(ModalScreen[bool]):
 
     def __init__(self, question: Question) -> None:
         super().__init__()
-        self.question_pane = QuestionPane(question)
-
-    def compose(self) -> ComposeResult:
-        yield Container(self.question_pane, id="dialog")
-
-    def on_mount(self) -> None:
-        self.question_pane.focus()
+        self.pane: QuestionPane = QuestionPane(question)
 
     def show(self, snapshot: Snapshot) -> None:
         """Expire the question if the journal has moved on while it was read."""
-        pane = self.question_pane
+        pane = self.pane
         expired = pane.question.expired(snapshot)
         if expired and not pane.expired:
             pane.expired, pane.acts = expired, False
@@ -107,11 +95,11 @@ class ConfirmScreen(ModalScreen[bool]):
             pane.redraw()
 
     def action_choose(self, acts: bool) -> None:
-        self.question_pane.acts = acts and not self.question_pane.expired
-        self.question_pane.redraw()
+        self.pane.acts = acts and not self.pane.expired
+        self.pane.redraw()
 
     def action_answer(self, entered: bool) -> None:
-        self.dismiss(entered and self.question_pane.acts and not self.question_pane.expired)
+        self.dismiss(entered and self.pane.acts and not self.pane.expired)
 
 
 def about_candidate(request: ControlRequest, waiting: WaitingRow) -> Question:

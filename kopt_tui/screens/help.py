@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from textual import events
-from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Container
-from textual.screen import ModalScreen
 
 from kopt_tui.snapshot import phrases
 from kopt_tui.widgets import keys
 from kopt_tui.widgets.bars import edited
-from kopt_tui.widgets.pane import Pane, fit
+from kopt_tui.widgets.pane import Pane, PaneDialog, fit
 from kopt_tui.widgets.tones import Line
 
 DECISIONS = ("keep", "tie", "regression", "reject", "ask", "runner-up", "repair", "split")
@@ -54,7 +51,7 @@ class HelpPane(Pane):
         return lines
 
 
-class HelpScreen(ModalScreen[None]):
+class HelpScreen(PaneDialog[None]):
     """The table of keys over the screen that opened it."""
 
     BINDINGS = [  # noqa: RUF012
@@ -63,35 +60,29 @@ class HelpScreen(ModalScreen[None]):
     ]
     CSS = """
     HelpScreen { align: center middle; }
-    HelpScreen #help { width: 90; max-width: 100%; height: 90%; padding: 0 1;
-                       border: round $primary; background: $surface; }
+    HelpScreen #dialog { width: 90; max-width: 100%; height: 90%; padding: 0 1;
+                         border: round $primary; background: $surface; }
     """
 
     def __init__(self, scope: keys.Scope) -> None:
         super().__init__()
-        self.keys_pane = HelpPane(scope)
-
-    def compose(self) -> ComposeResult:
-        yield Container(self.keys_pane, id="help")
-
-    def on_mount(self) -> None:
-        self.keys_pane.focus()
+        self.pane: HelpPane = HelpPane(scope)
 
     def action_move(self, step: int) -> None:
-        self.keys_pane.move(step)
+        self.pane.move(step)
 
     def on_key(self, event: events.Key) -> None:
         """Type to search; escape clears the text, then closes the help."""
         if event.key in ("escape", "ctrl+c") or (event.key == "question_mark"
-                                                 and not self.keys_pane.filter):
+                                                 and not self.pane.filter):
             event.stop()
-            if event.key == "escape" and self.keys_pane.filter:
-                self.keys_pane.filter = ""
-                self.keys_pane.redraw()
+            if event.key == "escape" and self.pane.filter:
+                self.pane.filter = ""
+                self.pane.redraw()
             else:
                 self.dismiss()
         elif event.is_printable or event.key in ("backspace", "ctrl+u"):
             event.stop()
-            self.keys_pane.filter = edited(self.keys_pane.filter, event)
-            self.keys_pane.top = 0
-            self.keys_pane.redraw()
+            self.pane.filter = edited(self.pane.filter, event)
+            self.pane.top = 0
+            self.pane.redraw()

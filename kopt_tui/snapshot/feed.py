@@ -77,31 +77,24 @@ class Feed(threading.Thread):
         from kopt_tui.snapshot.builder import Builder
 
         builder = Builder(self.workspace, reader, self._clock)
-        version, last_focus, first = 0, Focus(), True
+        version, last_focus = 0, None
         while not self._ended.is_set():
             now = time.monotonic()
             focus = self._focus
             current = reader.data_version()
-            moved = first or focus != last_focus
-            changed = current != version or (now - self._built_at > PULSE_S and self._any_engine())
+            moved = focus != last_focus
+            changed = current != version or (now - self._built_at > PULSE_S and any(
+                row.engine.word == "alive" for row in self.latest.campaigns))
             if moved or (changed and now - self._posted_at >= EVENT_GAP_S):
                 snapshot = builder.snapshot(focus)
-                version, last_focus, first = current, focus, False
                 self._built_at = now
-                due = moved or self._due(snapshot, now)
-                if due:
+                # Events are posted at once, mere progress waits; it is built again at each poll.
+                due = snapshot.seq != self.latest.seq or now - self._posted_at >= TICK_GAP_S
+                if moved or due:
                     self._publish(snapshot)
-                if not due:
-                    version = -1  # build again at the next poll
+                version, last_focus = current if moved or due else -1, focus
             self._wake.wait(POLL_S)
             self._wake.clear()
-
-    def _due(self, snapshot: Snapshot, now: float) -> bool:
-        """Return whether to post now: events are posted at once, mere progress waits."""
-        return snapshot.seq != self.latest.seq or now - self._posted_at >= TICK_GAP_S
-
-    def _any_engine(self) -> bool:
-        return any(row.engine.word == "alive" for row in self.latest.campaigns)
 
     def _publish(self, snapshot: Snapshot) -> None:
         same = snapshot.looks_like(self.latest) and self.latest.at > 0

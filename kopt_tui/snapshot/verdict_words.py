@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from harness.formats import quantities
-from harness.verdict import FLOOR, INCUMBENT_FLOOR, Finding, Row, Verdict
+from harness.verdict import FLOOR, INCUMBENT_FLOOR, Row, Verdict
 from kopt_tui.snapshot import phrases
 
 Outcome = Literal["invalid", "incorrect", "rejected", "correct"]
@@ -41,18 +41,13 @@ def describe(verdict: Verdict) -> VerdictWords:
         return VerdictWords("invalid", reason)
     if not verdict.correct:
         return VerdictWords("incorrect", reason)
-    if rejects := rejections(verdict):
+    if rejects := [finding for finding in verdict.audit if finding.severity == "reject"]:
         floors = [f"{quantities.latency(row.floor_us)} (class {row.config_class})"
                   for row in verdict.rows if row.floor_us is not None and row.latency_us is None]
         withheld = floors and all(finding.rule == FLOOR for finding in rejects)
         return VerdictWords("rejected", "latency withheld: below the physical floor of "
                             + ", ".join(floors) if withheld else rejects[0].detail)
     return VerdictWords("correct", "", _measured(verdict))
-
-
-def rejections(verdict: Verdict) -> list[Finding]:
-    """Return the audit findings that reject a correct candidate."""
-    return [finding for finding in verdict.audit if finding.severity == "reject"]
 
 
 def latency(verdict: Verdict) -> str:
@@ -77,7 +72,7 @@ def errors(verdict: Verdict) -> str:
 
 
 def class_cells(row: Row) -> dict[str, str]:
-    """Return a config class as cells by column; a cell without a value is empty."""
+    """Return a config class as cells by column, and the tone of its outcome; some are empty."""
     outcome = row.outcome if row.correct else "broken"
     return {
         "class": row.config_class,
@@ -91,12 +86,8 @@ def class_cells(row: Row) -> dict[str, str]:
         "error budget": quantities.percent(row.error_budget_used),
         "pairs": str(row.pairs or ""),
         "note": row.note,
+        "tone": phrases.tone(outcome),
     }
-
-
-def class_tone(row: Row) -> str:
-    """Return the tone of a config class's outcome."""
-    return phrases.tone(row.outcome if row.correct else "broken")
 
 
 def _measured(verdict: Verdict) -> str:

@@ -30,9 +30,9 @@ class TopBar(Pane, can_focus=False):
 
     def compose_lines(self, width: int) -> list[Line]:
         parts: list[Span] = []
-        for key, name, title in MODES:
-            label = f"{title} {self.waiting}?" if name == "review" and self.waiting else title
-            tones = "reverse bold" if name == self.mode else "plain"
+        for key, title, _ in MODES:
+            label = f"{title} {self.waiting}?" if title == "Review" and self.waiting else title
+            tones = "reverse bold" if title.lower() == self.mode else "plain"
             parts.append((f" {key} {label} ", tones))
         right = f"{self.session} " if self.session else ""
         room = width - sum(cell_len(text) for text, _ in parts) - len(right)

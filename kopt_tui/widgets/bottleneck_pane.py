@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
-
 from rich.cells import cell_len
 
 from engine.journal.records import Bottleneck
-from kopt_tui.widgets.pane import ContentPane, fit
+from kopt_tui.widgets.pane import ContentPane, fit, wrapped_under
 from kopt_tui.widgets.tones import Line
 
 NARROWEST = 12
@@ -35,8 +33,8 @@ class BottleneckPane(ContentPane[tuple[Bottleneck, ...]]):
                           (f"{fit(bottleneck.limiter, limiter)} ", "bold"),
                           (f"{place} ", "plain"), (_metric(bottleneck), "info"))
             if self.wraps:
-                lines += [head, *_wrapped("   ", bottleneck.detail, width, "plain"),
-                          *_wrapped("   → ", bottleneck.advice, width, "dim"), ()]
+                lines += [head, *wrapped_under((("   ", "dim"),), bottleneck.detail, width),
+                          *wrapped_under((("   → ", "dim"),), bottleneck.advice, width, "dim"), ()]
                 continue
             lines.append((*head, (f"  {bottleneck.detail}", "plain")))
             if bottleneck.advice:
@@ -66,10 +64,3 @@ def _columns(bottlenecks: tuple[Bottleneck, ...], width: int) -> tuple[int, list
 def _metric(bottleneck: Bottleneck) -> str:
     value = "" if bottleneck.value is None else f" {bottleneck.value:.4g}"
     return bottleneck.metric + value
-
-
-def _wrapped(mark: str, text: str, width: int, tone: str) -> list[Line]:
-    """Return a text in as many lines as it needs, none for an empty one."""
-    rows = textwrap.wrap(text, max(20, width - len(mark) - 1))
-    return [((mark if i == 0 else " " * len(mark), "dim"), (row, tone))
-            for i, row in enumerate(rows)]

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
-
 from engine.journal.records import Candidate
 from harness.verdict import Verdict
 from kopt_tui.snapshot import phrases, verdict_words
 from kopt_tui.snapshot.snapshot import CandidateView, JudgedVerdict
 from kopt_tui.widgets.classes_pane import class_lines
-from kopt_tui.widgets.pane import ContentPane
+from kopt_tui.widgets.pane import ContentPane, wrapped_under
 from kopt_tui.widgets.tones import Line
-
-INDENT = 12
 
 
 class CandidatePane(ContentPane[CandidateView | None]):
@@ -110,16 +106,11 @@ def _history(view: CandidateView, width: int) -> list[Line]:
                  "info") for control in view.controls]
     lines: list[Line] = [(), ((" history", "bold"),)] if entries else []
     for at, word, text, tone in sorted(entries):
-        first, *rest = textwrap.wrap(text, max(20, width - 27)) or [""]
-        lines.append(((f" {phrases.clock(at)} ", "dim"), (f"{word:<13} ", tone), (first, "plain")))
-        lines += [((" " * 24 + more, "plain"),) for more in rest]
+        head = (f" {phrases.clock(at)} ", "dim"), (f"{word:<13} ", tone)
+        lines += wrapped_under(head, text, width - 2)
     return lines
 
 
 def _field(name: str, text: str, width: int, tone: str = "dim") -> list[Line]:
     """Return a named text, wrapped under itself, no line for an empty text."""
-    if not text:
-        return []
-    first, *rest = textwrap.wrap(text, max(20, width - INDENT - 2)) or [""]
-    return [((f" {name:<{INDENT}}", tone), (first, "plain")),
-            *(((" " * (INDENT + 1) + more, "plain"),) for more in rest)]
+    return wrapped_under(((f" {name:<12}", tone),), text, width)

@@ -54,7 +54,7 @@ def _name(row: Row) -> str:
 def _row(row: Row, sizes: dict[str, int], room: int) -> Line:
     cells = verdict_words.class_cells(row)
     cells |= {"class": _name(row), "before": cells["incumbent"]}
-    tones = {"outcome": verdict_words.class_tone(row), "before": "dim", "pairs": "dim"}
+    tones = {"outcome": cells["tone"], "before": "dim", "pairs": "dim"}
     spans = [(" " + fit(cells[name], size, right=name not in LEFT), tones.get(name, "plain"))
              for name, size in sizes.items()]
     if row.note and room > 8:

@@ -27,6 +27,14 @@ PANES: tuple[Scope, ...] = (*LISTS, "candidate", "report")
 OF_CAMPAIGN: tuple[Scope, ...] = ("campaigns", "campaign")
 OF_CANDIDATE: tuple[Scope, ...] = ("campaign", "candidate", "review")
 
+MODES = (
+    ("1", "Campaigns", "All campaigns"), ("2", "Campaign", "One campaign, live"),
+    ("3", "Review", "Candidates that wait for your approval"),
+    ("4", "Trace", "What limits the best kernel"), ("5", "GPUs", "The devices of this machine"),
+    ("6", "Report", "The campaign's report"),
+)
+"""Key, title and help of each mode; its name is the title in small letters."""
+
 KEYS: tuple[Key, ...] = (
     Key(keys="enter", action="open", label="open", scopes=("campaigns", "campaign", "review"),
         hint=True, help="Open the campaign or the candidate under the cursor"),
@@ -55,24 +63,13 @@ KEYS: tuple[Key, ...] = (
         help="Filter the rows of the pane; a leading ! inverts the filter"),
     Key(keys="escape", action="back", label="back", scopes=PANES,
         help="Undo the filter, the zoom, or leave the screen"),
-    Key(keys="1", action="mode('campaigns')", label="campaigns", help="All campaigns"),
-    Key(keys="2", action="mode('campaign')", label="campaign", help="One campaign, live"),
-    Key(keys="3", action="mode('review')", label="review",
-        help="Candidates that wait for your approval"),
-    Key(keys="4", action="mode('trace')", label="trace", help="What limits the best kernel"),
-    Key(keys="5", action="mode('gpus')", label="gpus", help="The devices of this machine"),
-    Key(keys="6", action="mode('report')", label="report", help="The campaign's report"),
+    *(Key(keys=key, action=f"mode('{title.lower()}')", label=title.lower(), help=help)
+      for key, title, help in MODES),
     Key(keys="ctrl+p", action="command_palette", label="commands", help="Find a command by name"),
     Key(keys="question_mark", action="help", label="help", hint=True,
         help="This list; type to search it"),
     Key(keys="q,ctrl+c", action="leave", label="quit", hint=True, help="Leave the dashboard"),
 )
-
-MODES: tuple[tuple[str, str, str], ...] = (
-    ("1", "campaigns", "Campaigns"), ("2", "campaign", "Campaign"), ("3", "review", "Review"),
-    ("4", "trace", "Trace"), ("5", "gpus", "GPUs"), ("6", "report", "Report"),
-)
-"""Key, name and title of each mode, in the order of the keys."""
 
 NAMES = {"slash": "/", "question_mark": "?", "escape": "esc", "pagedown": "page down",
          "pageup": "page up", "down": "↓", "up": "↑", "left": "←", "right": "→"}

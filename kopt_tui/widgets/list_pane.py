@@ -29,8 +29,8 @@ class ListPane(Pane, Generic[Item]):
     class Opened(Message):
         """The row under the cursor was double-clicked."""
 
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
+    def __init__(self) -> None:
+        super().__init__()
         self.items: tuple[Item, ...] = ()
         self.shown: tuple[Item, ...] = ()
         self.cursor = 0
@@ -56,12 +56,6 @@ class ListPane(Pane, Generic[Item]):
     def current(self) -> Item | None:
         """Return the item under the cursor."""
         return self.shown[self.cursor] if self.cursor < len(self.shown) else None
-
-    def set_empty_text(self, text: str) -> None:
-        """Change the text of the empty list."""
-        if text != self.EMPTY:
-            self.EMPTY = text
-            self.redraw()
 
     def set_items(self, items: tuple[Item, ...]) -> None:
         """Show these items; where `height` is auto, a change of their number changes it."""

@@ -6,6 +6,7 @@ the progress of one worker costs a few dozen bytes over ssh.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Generic, TypeVar
@@ -14,14 +15,17 @@ from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
+from textual.app import ComposeResult
 from textual.containers import Container
 from textual.geometry import Region, Size
+from textual.screen import ModalScreen
 from textual.strip import Strip
 from textual.widget import Widget
 
 from kopt_tui.widgets.tones import Line, Span, rich_style
 
 Content = TypeVar("Content")
+Result = TypeVar("Result")
 
 
 def fit(text: str, width: int, *, right: bool = False) -> str:
@@ -33,6 +37,14 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
         return set_cell_size(text, width - 1) + "…"
     pad = " " * (width - length)
     return pad + text if right else text + pad
+
+
+def wrapped_under(head: Line, text: str, width: int, tones: str = "plain") -> list[Line]:
+    """Return a text after its head, its further lines below the first one; none if it is empty."""
+    indent = sum(cell_len(part) for part, _ in head)
+    rows = textwrap.wrap(text, max(20, width - indent - 1))
+    below: Line = ((" " * indent, "plain"),)
+    return [(*(below if number else head), (row, tones)) for number, row in enumerate(rows)]
 
 
 def matches(filter: str, text: str) -> bool:
@@ -75,8 +87,8 @@ class Pane(Widget, can_focus=True):
     TITLE = ""
     FILTERS = False
 
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
+    def __init__(self) -> None:
+        super().__init__()
         self.lines: Sequence[Line] = ()
         self.note = ""
         self.tabs: tuple[str, ...] = ()
@@ -227,6 +239,18 @@ class ContentPane(Pane, Generic[Content]):
 
 def _tones(span: Span) -> str:
     return span[1]
+
+
+class PaneDialog(ModalScreen[Result]):
+    """A dialog of one pane, over the screen that opened it."""
+
+    pane: Pane
+
+    def compose(self) -> ComposeResult:
+        yield Container(self.pane, id="dialog")
+
+    def on_mount(self) -> None:
+        self.pane.focus()
 
 
 class Column(Container):

@@ -1,4 +1,7 @@
-"""`kopt new` for a kernel with a task file: shows the parameters and lets a person change them."""
+"""`kopt new` for a kernel: shows the parameters and lets a person change them.
+
+For a C kernel without a task file it drafts one first, from flags and answers.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,12 @@ import argparse
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from engine.discovery.new import draft_kernel
+from engine.discovery.new import draft_kernel, draft_task
 from engine.discovery.new.parameters import Parameters
-from engine.discovery.project.sources import task_files
+from engine.discovery.project import sources
 from engine.manifest.schema import Manifest
 from harness import target
 from harness.errors import InputError
@@ -19,8 +22,24 @@ from harness.formats.quantities import counted
 from harness.search.space import knobs
 from kopt_tui.cli.new import parameter_list
 from kopt_tui.cli.new.parameter_list import NewManifest
-from kopt_tui.cli.new.task_prompts import draft_task
 from kopt_tui.cli.prompt import Prompt
+
+EXAMPLE = "tall: rows=1024 cols=64"
+
+
+def add_task_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags for what a C signature does not say."""
+    group = parser.add_argument_group("a task file for a C kernel that has none")
+    group.add_argument("--source", metavar="FILE", default=None, help="the C source")
+    group.add_argument("--entry", metavar="NAME", default=None, help="the function in it")
+    group.add_argument("--reference", metavar="FILE:FUNCTION", default=None,
+                       help="computes the right result, in Python on float64 numpy arrays")
+    group.add_argument("--shape", metavar="TENSOR=DIMS", action="append", default=[],
+                       help="a tensor's shape, such as x=rows,cols; once per tensor")
+    group.add_argument("--scalar", metavar="NAME=VALUE", action="append", default=[],
+                       help="a scalar's value, such as eps=1e-6")
+    group.add_argument("--class", dest="classes", metavar="CLASS", action="append", default=[],
+                       help=f"a config class such as '{EXAMPLE}'; three or more are best")
 
 
 def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) -> NewManifest:
@@ -65,9 +84,88 @@ def _task_file(project: Path, args: argparse.Namespace, prompt: Prompt) -> str:
     """Return the task file's path in the project, drafting one where there is none."""
     if args.task is not None and (project / args.task).exists():
         return str(args.task)
-    if args.task is None and (files := task_files(project)):
+    if args.task is None and (files := sources.task_files(project)):
         names = [file.relative_to(project).as_posix() for file in files]
         return prompt.choice("the task file", "--task", names)
     name = args.task or "task.yaml"
-    draft_task(project, project / name, args, prompt)
+    _draft_task(project, project / name, args, prompt)
     return str(name)
+
+
+def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Prompt) -> None:
+    """Write a task file; without a terminal raises InputError naming the missing flag."""
+    source = _source(project, args, prompt)
+    function = _function(project / source, args, prompt)
+    reference = args.reference or _reference(project, function.name, prompt)
+    shapes, scalars = _pairs(args.shape, "--shape"), _pairs(args.scalar, "--scalar")
+    names = ", ".join(draft_task.size_names(function)) or "numbers"
+    for name in draft_task.unknown_shapes(function):
+        if name not in shapes:
+            shapes[name] = prompt.text(f"shape of {name} (in {names})", f"--shape {name}=DIMS")
+    for name in draft_task.unknown_scalars(function):
+        if name not in scalars:
+            scalars[name] = prompt.text(f"value of {name}", f"--scalar {name}=VALUE")
+    classes = args.classes or _classes(prompt)
+    task = draft_task.draft(function, source, reference, shapes, scalars, classes)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(draft_task.dump_task(task), encoding="utf-8")
+    print(f"wrote {path}: check its tolerance, flops and weights", file=sys.stderr)
+
+
+def _source(project: Path, args: argparse.Namespace, prompt: Prompt) -> Path:
+    if args.source is not None:
+        if not (project / args.source).is_file():
+            raise InputError(f"the source {args.source!r} does not exist", where=str(project))
+        return Path(args.source)
+    names = [path.relative_to(project).as_posix() for path in sources.kernel_sources(project)]
+    if not names:
+        raise InputError("there is no task.yaml and no C kernel to write one for",
+                         where=str(project),
+                         fix="write a task file as in examples/*/task.yaml")
+    return Path(prompt.choice("the kernel's source", "--source", names))
+
+
+def _function(source: Path, args: argparse.Namespace, prompt: Prompt) -> sources.CFunction:
+    functions = {entry.name: entry
+                 for entry in sources.c_functions(sources.read_source(source))}
+    if args.entry is not None:
+        if args.entry not in functions:
+            raise InputError(f"no function {args.entry!r} with arguments that kopt supports",
+                             where=str(source),
+                             fix=f"there is {', '.join(functions) or 'none'}")
+        return functions[args.entry]
+    if not functions:
+        raise InputError("no function with arguments that kopt supports", where=str(source),
+                         fix="write a task file as in examples/*/task.yaml")
+    default = source.stem if source.stem in functions else ""
+    return functions[prompt.choice("the kernel's function", "--entry", list(functions), default)]
+
+
+def _reference(project: Path, entry: str, prompt: Prompt) -> str:
+    """Return the reference: without asking, the function of that name in reference.py."""
+    if f"def {entry}(" in sources.read_source(project / "reference.py"):
+        return f"reference.py:{entry}"
+    return prompt.text("reference (FILE:FUNCTION)", "--reference")
+
+
+def _classes(prompt: Prompt) -> list[str]:
+    classes: list[str] = []
+    while True:
+        if classes and not prompt.interactive:
+            return classes
+        text = prompt.line("another config class, or nothing: ") if classes else \
+            prompt.text(f"a config class, such as {EXAMPLE}", "--class")
+        if not text:
+            return classes
+        draft_task.parse_config_class(text)  # raises for a wrong class
+        classes.append(text)
+
+
+def _pairs(texts: Sequence[str], flag: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals and value):
+            raise InputError(f"cannot read {flag} {text}", fix=f"write {flag} NAME=...")
+        pairs[name.strip()] = value
+    return pairs
