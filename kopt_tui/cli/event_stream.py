@@ -39,7 +39,6 @@ class EventPrinter:
         self.last_seq = 0
 
     def print_last(self, count: int) -> None:
-        """Print the newest events."""
         self._print(self._reader.last_events(self._campaign, count))
 
     def follow(self, is_running: Callable[[], bool]) -> None:

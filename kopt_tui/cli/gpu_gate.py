@@ -1,19 +1,21 @@
-"""Waits for an idle card, for verbs that measure without a campaign."""
+"""Measures without a campaign: waits for an idle card, and notes who else used it."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
+from engine.run.one_shot import OneShot
+from engine.verify import gate, harness_client
+from engine.verify.fleet_device import DeviceNotice, DeviceUse
 from harness.devices.device import Device
+from harness.requests import EvaluateRequest, Progress, ReportedRequest
+from harness.roofline.predictor import card_for
+from harness.verdict import Verdict
 from kopt_tui.snapshot import phrases
-
-if TYPE_CHECKING:  # for start-up time
-    from engine.run.one_shot import OneShot
-    from engine.verify.fleet_device import DeviceNotice, DeviceUse
 
 
 class Gate:
@@ -50,3 +52,42 @@ class Gate:
     def _print(self, text: str) -> None:
         start = "\r\x1b[K" if self._has_countdown else ""
         print(f"{start}{text}", end="", file=sys.stderr, flush=True)
+
+
+def measure(request: EvaluateRequest | ReportedRequest | Verdict, card_gate: Gate, *, predict: str,
+            quiet: bool, cancel: threading.Event | None = None) -> Verdict:
+    """Return the verdict on a candidate, measured on an idle card unless it is known already.
+
+    Raises NoDeviceAvailable, or Cancelled when `cancel` is set.
+    """
+    if isinstance(request, Verdict):
+        return request
+    with card_gate.card("verdict") as device:
+        verdict = harness_client.evaluate(
+            replace(request, device=device.id, settings=replace(request.settings, predict=predict)),
+            progress=progress(quiet=quiet), cancel=cancel)
+    return replace(verdict, notes=(*company_notes(verdict), *verdict.notes))
+
+
+def company_notes(verdict: Verdict) -> list[str]:
+    """Return notes about other processes that used the card during the measurement."""
+    stranger = gate.void_reason(verdict)
+    return [f"{stranger}: judge again when it is gone"] if stranger else \
+        list(filter(None, [gate.resident_processes(verdict)]))
+
+
+def progress(*, quiet: bool) -> Callable[[Progress], None]:
+    """Return a callback that prints the current stage to stderr, if that is a terminal."""
+    if quiet or not sys.stderr.isatty():
+        return lambda line: None
+    return lambda line: print(f"\r\x1b[K{line.stage} {phrases.clean(line.detail)}", end="",
+                              file=sys.stderr, flush=True)
+
+
+def card_name(predict: str, language: str) -> str:
+    """Return the harness's name for the card of --predict, "" without one.
+
+    Raises InputError for an unknown card, and for a target that is not a Triton kernel.
+    """
+    card = card_for(predict, language)
+    return "" if card is None else card.name

@@ -18,30 +18,25 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_campaign(parser: argparse.ArgumentParser) -> None:
-    """Add the optional CAMPAIGN argument."""
     parser.add_argument("campaign", metavar="CAMPAIGN", nargs="?", default=None,
                         help="its name or the start of it (default: the newest campaign)")
 
 
 def add_manifest(parser: argparse.ArgumentParser) -> None:
-    """Add the MANIFEST argument."""
     parser.add_argument("manifest", metavar="MANIFEST", type=Path, help="a manifest file")
 
 
 def add_predict(parser: argparse.ArgumentParser) -> None:
-    """Add --predict."""
     parser.add_argument("--predict", metavar="CARD", default="",
                         help="where no GPU can be measured, predict Triton latencies for this "
                         "card, such as H200 or MI300X; it need not be in this machine")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """Add --json."""
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def add_workspace(parser: argparse.ArgumentParser, default: str | None) -> None:
-    """Add --workspace."""
     parser.add_argument("--workspace", metavar="DIR", default=default,
                         help="folder of the campaigns (default: KOPT_WORKSPACE, else ./workspace)")
 

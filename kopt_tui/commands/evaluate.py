@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from engine.run.one_shot import OneShot, OneShotCandidate
 from harness.errors import InputError
-from harness.requests import EvaluateRequest, Progress, ReportedRequest
-from harness.verdict import Verdict
+from kopt_tui.cli.gpu_gate import Gate, card_name, measure
 from kopt_tui.cli.output import print_json
 from kopt_tui.cli.parser import add_json, add_manifest, add_predict
 from kopt_tui.cli.verdict_text import exit_code, print_verdict
-from kopt_tui.snapshot import phrases
-
-if TYPE_CHECKING:  # for start-up time
-    from kopt_tui.cli.gpu_gate import Gate
 
 ALPHA = 0.001
 
@@ -42,9 +35,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine.run.one_shot import OneShot, OneShotCandidate  # here and below: start-up time
-    from kopt_tui.cli.gpu_gate import Gate
-
     if not 0 < args.alpha <= 0.2:
         raise InputError("--alpha must be above 0 and at most 0.2")
     candidate = OneShotCandidate(
@@ -59,51 +49,6 @@ def run(args: argparse.Namespace) -> int:
     else:
         print_verdict(verdict)
     return exit_code(verdict)
-
-
-def measure(request: EvaluateRequest | ReportedRequest | Verdict, gate: Gate, *, predict: str,
-            quiet: bool, cancel: threading.Event | None = None) -> Verdict:
-    """Return the verdict on a candidate, measured on an idle card unless it is known already.
-
-    Raises NoDeviceAvailable, or Cancelled when `cancel` is set.
-    """
-    from engine.verify import harness_client
-
-    if isinstance(request, Verdict):
-        return request
-    with gate.card("verdict") as device:
-        verdict = harness_client.evaluate(
-            replace(request, device=device.id, settings=replace(request.settings, predict=predict)),
-            progress=progress(quiet=quiet), cancel=cancel)
-    return replace(verdict, notes=(*company_notes(verdict), *verdict.notes))
-
-
-def company_notes(verdict: Verdict) -> list[str]:
-    """Return notes about other processes that used the card during the measurement."""
-    from engine.verify import gate
-
-    stranger = gate.void_reason(verdict)
-    return [f"{stranger}: judge again when it is gone"] if stranger else \
-        list(filter(None, [gate.resident_processes(verdict)]))
-
-
-def progress(*, quiet: bool) -> Callable[[Progress], None]:
-    """Return a callback that prints the current stage to stderr, if that is a terminal."""
-    if quiet or not sys.stderr.isatty():
-        return lambda line: None
-    return lambda line: print(f"\r\x1b[K{line.stage} {phrases.clean(line.detail)}", end="",
-                              file=sys.stderr, flush=True)
-
-
-def card_name(predict: str, language: str) -> str:
-    """Return the harness's name for the card of --predict, "" without one.
-
-    Raises InputError for an unknown card, and for a target that is not a Triton kernel.
-    """
-    from harness.roofline.predictor import card_for
-
-    card = card_for(predict, language)
-    return "" if card is None else card.name
 
 
 def read_config(text: str | None) -> dict[str, object] | None:

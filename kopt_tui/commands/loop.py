@@ -14,24 +14,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from engine.campaign.setup import device_word
+from engine.run.one_shot import OneShot, OneShotCandidate
+from engine.verify import harness_client
 from harness.errors import Cancelled, InputError
 from harness.formats import quantities
 from harness.formats.quantities import counted
+from harness.loop import loop as harness_loop
 from harness.requests import LoopRequest, Progress
+from harness.search.trials import corpus, trial_log
 from harness.search.trials.trials import MOST_TRIALS, LoopResult, SearchJob, Trial
 from harness.timing.plan import Plan
 from harness.trial_fields import Value
 from harness.verdict import Verdict
+from kopt_tui.cli.gpu_gate import Gate, card_name, measure
 from kopt_tui.cli.output import print_json
 from kopt_tui.cli.parser import add_json, add_manifest, add_predict, workspace_of
 from kopt_tui.cli.verdict_text import exit_code, print_verdict
 from kopt_tui.commands import evaluate
 from kopt_tui.snapshot import phrases
-
-if TYPE_CHECKING:  # for start-up time
-    from engine.run.one_shot import OneShot
 
 LOOPS = "loops"
 INTERRUPTED = 130
@@ -53,8 +55,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine.run.one_shot import OneShot  # here and below: start-up time
-
     if not 0 < args.budget <= MOST_TRIALS:
         raise InputError(f"--budget must be from 1 to {MOST_TRIALS}")
     if args.seed < 0:
@@ -68,8 +68,6 @@ class LoopRun:
 
     def __init__(self, one_shot: OneShot, args: argparse.Namespace,
                  cancel: threading.Event) -> None:
-        from kopt_tui.cli.gpu_gate import Gate
-
         self._one_shot, self._args, self._cancel = one_shot, args, cancel
         self._quiet: bool = args.json
         self._request = _request(one_shot, args)
@@ -102,8 +100,6 @@ class LoopRun:
 
     def _search(self) -> LoopResult | None:
         """Return the result of the search, None if it was stopped."""
-        from engine.verify import harness_client
-
         def on_trial(trial: Trial) -> None:
             if not self._quiet:
                 _print_trial(trial)
@@ -120,13 +116,10 @@ class LoopRun:
 
     def _recorded_result(self) -> LoopResult:
         """Return the result of a stopped search, from its recorded trials."""
-        from harness.loop.loop import nothing_worked
-        from harness.search.trials import trial_log
-
         trials = trial_log.recorded(self._record)
         kept = [trial for trial in trials if trial.kept]
         space = self._one_shot.source.space(self._request.job.only)
-        note = nothing_worked(trials, space.default)
+        note = harness_loop.nothing_worked(trials, space.default)
         if note:
             _print_note(note)
         return LoopResult(best=kept[-1].config if kept else dict(space.default), source="",
@@ -135,28 +128,22 @@ class LoopRun:
 
     def _measure(self, result: LoopResult) -> Verdict | None:
         """Return the verdict on the best configuration, None if it was stopped."""
-        from engine.run.one_shot import OneShotCandidate
-
         request = self._one_shot.request(OneShotCandidate(config=result.best),
                                          alpha=evaluate.ALPHA)
         with suppress(Cancelled):
-            return evaluate.measure(request, self._gate, quiet=self._quiet, cancel=self._cancel,
-                                    predict=self._request.settings.predict)
+            return measure(request, self._gate, predict=self._request.settings.predict,
+                           quiet=self._quiet, cancel=self._cancel)
         return None
 
 
 def _request(one_shot: OneShot, args: argparse.Namespace) -> LoopRequest:
-    from engine.campaign.setup import device_word
-    from harness.loop import loop as harness_loop
-    from harness.search.trials import corpus
-
     workspace = workspace_of(args).resolve()
     target, device = one_shot.target, one_shot.judged.device
     tree = str(one_shot.judged.tree(one_shot.judged.base_tree))
     job = SearchJob(tree=tree, reference=tree, budget=args.budget, seed=args.seed,
                     only=tuple(args.only), fresh=args.fresh, corpus=str(workspace / corpus.FILE))
     settings = replace(one_shot.settings(Plan()),
-                       predict=evaluate.card_name(args.predict, target.language))
+                       predict=card_name(args.predict, target.language))
     key = harness_loop.key(target, job, device, settings)
     stem = f"{target.op}_{target.language}_{device_word(device)}"
     name = f"{re.sub(r'[^A-Za-z0-9_]+', '-', stem)[:60]}_{key}"

@@ -10,7 +10,9 @@ from __future__ import annotations
 import argparse
 import math
 
+from engine.run.one_shot import OneShot
 from harness.formats.quantities import counted
+from harness.search.trials.trials import latency_kind
 from kopt_tui.cli.output import print_json, print_table
 from kopt_tui.cli.parser import add_json, add_manifest
 
@@ -21,9 +23,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine.run.one_shot import OneShot  # here and below: start-up time
-    from harness.search.trials.trials import latency_kind
-
     with OneShot(args.manifest) as one_shot:
         target, judged, knobs = one_shot.target, one_shot.judged, one_shot.source.knobs
         requires = [requirement.text for requirement in one_shot.source.requirements]

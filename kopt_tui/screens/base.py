@@ -110,7 +110,6 @@ class KoptScreen(Screen[None]):
 
     @property
     def pane(self) -> Pane | None:
-        """Return the pane with the focus."""
         return self.pane_layout.focused
 
     def compose(self) -> ComposeResult:
@@ -142,8 +141,8 @@ class KoptScreen(Screen[None]):
         if not self.is_mounted:
             return
         if snapshot.at or snapshot.problem:
-            self.query_one(TopBar).set_waiting(len(snapshot.waiting))
-            self.keybar.set_problem(snapshot.problem)
+            self.query_one(TopBar).set_content(len(snapshot.waiting))
+            self.keybar.set_content(snapshot.problem)
         if snapshot.at:
             self.draw(snapshot)
             self._watch_devices()

@@ -77,7 +77,7 @@ def device_line(device: Device, state: DeviceState) -> DeviceLine:
         ("mode", "" if state.compute_mode == "default" else state.compute_mode),
     ]
     return DeviceLine(
-        id=device.id, name=plain(device.name, 80), kind=device.kind,
+        id=device.id, name=plain(device.name, 80),
         facts=tuple((name, value) for name, value in facts if value), owner=_owner(device, state),
         trouble=plain(state.problem or device.unusable or device.note, 200),
         silent_since=state.silent_since,

@@ -47,12 +47,10 @@ def clean(text: str, limit: int = CLIP) -> str:
 
 
 def sign(word: str) -> str:
-    """Return the sign of a word."""
     return SIGNS.get(word, ("·", "plain"))[0]
 
 
 def tone(word: str) -> str:
-    """Return the tone of a word."""
     return SIGNS.get(word, ("·", "plain"))[1]
 
 

@@ -168,7 +168,6 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
             other, seq=self.seq, at=self.at)
 
     def row(self, campaign: str) -> CampaignRow | None:
-        """Return the row of one campaign."""
         return next((row for row in self.campaigns if row.id == campaign), None)
 
 
@@ -177,7 +176,6 @@ class DeviceLine(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     name: str
-    kind: str
     facts: tuple[tuple[str, str], ...] = ()
     owner: str = ""
     trouble: str = ""

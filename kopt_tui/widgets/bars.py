@@ -8,30 +8,25 @@ from rich.cells import cell_len
 from textual import events
 
 from kopt_tui.widgets.keys import MODES
-from kopt_tui.widgets.pane import Pane
+from kopt_tui.widgets.pane import ContentPane
 from kopt_tui.widgets.tones import Line, Span
 
 
-class TopBar(Pane, can_focus=False):
-    """The modes with their keys, the current one marked, and the kind of session."""
+class TopBar(ContentPane[int], can_focus=False):
+    """The modes with their keys, how many candidates wait for approval, and the kind of session."""
 
     DEFAULT_CSS = "TopBar { height: 1; width: 1fr; }"
+    content: int = 0
 
     def __init__(self, mode: str, session: str) -> None:
         super().__init__()
         self.mode = mode
         self.session = session
-        self.waiting = 0
-
-    def set_waiting(self, waiting: int) -> None:
-        """Show how many candidates wait for approval."""
-        self.waiting = waiting
-        self.redraw()
 
     def compose_lines(self, width: int) -> list[Line]:
         parts: list[Span] = []
         for key, title, _ in MODES:
-            label = f"{title} {self.waiting}?" if title == "Review" and self.waiting else title
+            label = f"{title} {self.content}?" if title == "Review" and self.content else title
             tones = "reverse bold" if title.lower() == self.mode else "plain"
             parts.append((f" {key} {label} ", tones))
         right = f"{self.session} " if self.session else ""
@@ -42,16 +37,19 @@ class TopBar(Pane, can_focus=False):
         return [(*parts, (" " * max(0, room), "plain"), (right, "warn"))]
 
 
-class KeyBar(Pane, can_focus=True):
-    """The keys of the screen; a message replaces them until the next key, a prompt until enter."""
+class KeyBar(ContentPane[str], can_focus=True):
+    """The keys of the screen; a message replaces them until the next key, a prompt until enter.
+
+    Its content is a lasting problem, which replaces keys and messages, "" when it is over.
+    """
 
     DEFAULT_CSS = "KeyBar { height: 1; width: 1fr; dock: bottom; }"
+    content: str = ""
 
     def __init__(self, hints: tuple[tuple[str, str], ...]) -> None:
         super().__init__()
         self.can_focus = False
         self.hints = hints
-        self.problem = ""
         self._message: Span | None = None
         self._prompt: str | None = None
         self._on_change: Callable[[str], None] = lambda _: None
@@ -68,12 +66,6 @@ class KeyBar(Pane, can_focus=True):
             self._message = None
             self.redraw()
 
-    def set_problem(self, problem: str) -> None:
-        """Show a lasting problem in place of keys and messages, "" when it is over."""
-        if problem != self.problem:
-            self.problem = problem
-            self.redraw()
-
     def ask(self, text: str, on_change: Callable[[str], None],
             on_end: Callable[[], None]) -> None:
         """Let a person edit a text: `on_change` is called after every key, `on_end` at the end."""
@@ -86,8 +78,8 @@ class KeyBar(Pane, can_focus=True):
         if self._prompt is not None:
             return [((" /", "bold info"), (self._prompt, "plain"), ("▏", "bold info"),
                      ("  enter keeps the filter, esc clears it, !text inverts it", "dim"))]
-        if self.problem:
-            return [((f" ! {self.problem}", "bad bold"),)]
+        if self.content:
+            return [((f" ! {self.content}", "bad bold"),)]
         if self._message is not None:
             return [((" ", "plain"), self._message)]
         parts: list[Span] = [(" ", "plain")]

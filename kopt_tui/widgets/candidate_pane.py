@@ -44,16 +44,13 @@ class CandidatePane(ContentPane[CandidateView | None]):
 
 def _about(candidate: Candidate, width: int) -> list[Line]:
     state = candidate.state
-    if candidate.reason and state != "waiting":
-        state_text = f"{state}, {candidate.reason}"
-    else:
-        state_text = state
+    reason = f", {candidate.reason}" if candidate.reason and state != "waiting" else ""
     commit = f", commit {phrases.short(candidate.commit, 12)}" if candidate.commit else ""
     origin = (f"slot {candidate.slot}, round {candidate.round}, "
               f"on base {phrases.short(candidate.base_commit, 12)}")
     return [*_field("claim", candidate.hypothesis or "none given", width, "bold"),
             *_field("bottleneck", candidate.bottleneck, width),
-            *_field("state", f"{phrases.sign(state)} {state_text}{commit}", width),
+            *_field("state", f"{phrases.signed(state)}{reason}{commit}", width),
             *_field("from", origin, width)]
 
 

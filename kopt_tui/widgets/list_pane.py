@@ -141,9 +141,6 @@ class ListPane(Pane, Generic[Item]):
         self.cursor = max(0, min(self.cursor + step, len(self.shown) - 1))
         self._cursor_moved()
 
-    def page(self, step: int) -> None:
-        self.move(step * max(1, self.body_height - 1))
-
     def edge(self, side: int) -> None:
         self.move(side * len(self.shown))
 

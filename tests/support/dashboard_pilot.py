@@ -15,7 +15,7 @@ from kopt_tui.snapshot.snapshot import DeviceLine, DeviceSnapshot, Focus, Snapsh
 from tests.support.dashboard_journal import NOW
 
 DEVICES = DeviceSnapshot((DeviceLine(
-    id="cpu", name="AMD EPYC 9B14", kind="cpu",
+    id="cpu", name="AMD EPYC 9B14",
     facts=(("use", "35%"), ("memory", "3.1 of 24 GiB"), ("clock", "2600 MHz"))),))
 
 

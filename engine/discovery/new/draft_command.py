@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -125,7 +125,7 @@ def missing_parameter(known: Parameters) -> str:
     return next((name for name in REQUIRED if not known[name].value), "")
 
 
-def make_manifest(known: Parameters, project: str) -> Manifest:
+def make_manifest(known: Parameters, project: str, backends: Sequence[str] = ()) -> Manifest:
     """Return the manifest. Raises InputError that names the flag of a missing parameter."""
     if name := missing_parameter(known):
         raise InputError(f"{name} could not be inferred", fix=f"use {REQUIRED[name]}")
@@ -144,5 +144,7 @@ def make_manifest(known: Parameters, project: str) -> Manifest:
     files = parameters.split_list(known["edit"].value)
     if len(files) == 1 and not set(files[0]) & set("*?["):
         value["kernel_source"] = files[0]
+    if backends:
+        value["pool"] = {"backends": list(backends)}
     return parse(yaml_document.dump(value), "the manifest")
 

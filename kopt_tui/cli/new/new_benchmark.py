@@ -8,14 +8,11 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
-import msgspec
-
 from engine.discovery.classes.proposal import ClassProposal
 from engine.discovery.new import draft_command
-from engine.discovery.new.parameters import Parameters
+from engine.discovery.new.parameters import Parameters, split_list
 from engine.discovery.project import benchmark, sources
 from engine.manifest.benchmark_target import command_target
-from engine.manifest.schema import PoolSpec
 from harness.benchmark.runs.result_table import ResultTable
 from harness.errors import InputError, KoptError
 from harness.formats.quantities import counted, percent
@@ -78,10 +75,8 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
             _print_classes(classes, to)
             parameters = _confirm(parameters, values, prompt, project, ran=parameters)
     manifest = draft_command.make_manifest(
-        parameters, os.path.relpath(project, path.resolve().parent))
-    if args.backends:
-        names = tuple(name.strip() for name in args.backends.split(","))
-        manifest = msgspec.structs.replace(manifest, pool=PoolSpec(backends=names))
+        parameters, os.path.relpath(project, path.resolve().parent),
+        split_list(args.backends or ""))
     return NewManifest(
         manifest=manifest, parameters=parameters,
         lines=(f"{manifest.target_op} by {manifest.benchmark_command}, which writes "
@@ -117,8 +112,7 @@ def _with_run(parameters: Parameters, values: dict[str, str], prompt: Prompt,
     from engine.discovery.classes import sample_runs
     from harness.benchmark.spec.command_target import BenchmarkMode
 
-    if not parameters["benchmark_command"].value or not parameters["csv"].value:
-        name = "csv" if parameters["benchmark_command"].value else "benchmark_command"
+    if (name := draft_command.missing_parameter(parameters)) in ("benchmark_command", "csv"):
         raise InputError(f"{name} could not be inferred",
                          fix=f"use {draft_command.REQUIRED[name]}")
     print("running the benchmark", file=sys.stderr)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from engine.discovery.new import draft_kernel, draft_task
-from engine.discovery.new.parameters import Parameters
+from engine.discovery.new.parameters import Parameters, split_list
 from engine.discovery.project import sources
 from engine.manifest.schema import Manifest
 from harness import target
@@ -52,7 +52,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
     if not (project / task.source).is_file():
         raise InputError(f"its source {task.source!r} does not exist", where=str(task_file))
     flags = parameter_list.from_flags(args)
-    backends = [name.strip() for name in (args.backends or "").split(",") if name.strip()]
+    backends = split_list(args.backends or "")
     project_path = os.path.relpath(project, path.resolve().parent)
 
     def build(known: Parameters) -> Manifest:

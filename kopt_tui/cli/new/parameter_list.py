@@ -70,7 +70,6 @@ def confirm(known: Parameters, values: dict[str, str], prompt: Prompt,
 
 
 def show(known: Parameters, to: TextIO) -> None:
-    """Print the list of parameters."""
     for parameter in known.values():
         value = clean(parameter.value)
         shown = value if len(value) <= WIDTH else f"{value[:WIDTH - 3]}..."

@@ -21,7 +21,7 @@ from harness.devices.monitoring.interference import COMPANY, STRANGER
 from harness.requests import EvaluateRequest, LoopRequest
 from harness.search.trials.trials import LoopResult
 from harness.verdict import Evidence, Verdict
-from kopt_tui.commands.evaluate import company_notes
+from kopt_tui.cli.gpu_gate import company_notes
 from kopt_tui.main import main
 from tests.support import campaigns
 

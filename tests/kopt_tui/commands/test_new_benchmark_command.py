@@ -107,6 +107,7 @@ def test_flags_set_any_parameter(project: Path) -> None:
     (("--check", ""), "check could not be inferred (use --check 'err == 0')"),
     (("--metrics", "us_pa_ps, us_pa_ps"), "'us_pa_ps' is there twice"),
     (("--rounds", "500"), "max_iterations: expected a whole number of at most 119"),
+    (("--backends", "inbox,magic"), "pool.backends: unknown backend 'magic'"),
     (("--check", "dtype == fp16", "--run"),
      "row 1 of pa.csv: dtype is 'fp8', expected == fp16 (set what counts as correct: --check"),
 ])
