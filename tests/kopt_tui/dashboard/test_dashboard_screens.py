@@ -161,11 +161,12 @@ async def test_every_mode_opens_by_its_key(workspace: Path) -> None:
     app = open_app(workspace)
     async with app.run_test(size=NARROW) as pilot:
         await until(pilot, "finished")
-        for key, name, title in keys.MODES:
+        for key, title, _ in keys.MODES:
             await pilot.press(key)
-            await until(pilot, lambda name=name: app.current_mode == name)  # type: ignore[misc]
+            await until(pilot, lambda title=title:  # type: ignore[misc]
+                        app.current_mode == title.lower())
             assert f"{key} {title}" in shown(app)
-        assert {name for _, name, _ in keys.MODES} == set(app.MODES)
+        assert {title.lower() for _, title, _ in keys.MODES} == set(app.MODES)
 
 
 async def test_cursor_stays_on_its_verdict_when_new_ones_come(workspace: Path) -> None:
