@@ -14,7 +14,7 @@ from engine.journal.write import Writer
 from engine.manifest.schema import Manifest
 from harness.benchmark.spec import validate
 from harness.benchmark.spec.command_target import CommandTarget
-from harness.call_trace import weights, weights_csv
+from harness.call_trace import weights
 from harness.call_trace.weights import Weights
 from harness.errors import InputError
 from harness.target import Target
@@ -52,7 +52,7 @@ def read(manifest: Manifest) -> WeightsFile | None:
     except RuntimeError as error:  # ~USER without such a user
         raise InputError(f"the weights cannot be read: {error}", where=repr(name),
                          fix=FIX) from None
-    return WeightsFile(path=str(path), data=data, weights=weights_csv.parse(data, str(path)))
+    return WeightsFile(path=str(path), data=data, weights=weights.parse(data, str(path)))
 
 
 def store(file: WeightsFile, folder: Folder, writer: Writer, campaign: str) -> None:
@@ -79,7 +79,7 @@ def load_stored(folder: Folder, reader: Reader, campaign: str) -> Weights | None
     if hashlib.sha256(data).hexdigest() != events[0].ref:
         raise InputError("the weights are not those that the campaign started with",
                          where=str(place), fix="restore the file, or start a new campaign")
-    return weights_csv.parse(data, str(place))
+    return weights.parse(data, str(place))
 
 
 def apply(task: Target | CommandTarget,
@@ -101,4 +101,4 @@ def apply(task: Target | CommandTarget,
 def _bytes(path: Path) -> bytes:
     """Read a file up to the largest size of a weights file, and one byte more if it is larger."""
     with path.open("rb") as file:
-        return file.read(weights_csv.LIMITS["bytes"] + 1)
+        return file.read(weights.LIMITS["bytes"] + 1)

@@ -1,4 +1,4 @@
 """`kopt trace`: counts how often a program calls a function with which shapes.
 
-Face: counts, foreground, shapes, weights, weights_csv.
+Face: counts, foreground, shapes, weights.
 """

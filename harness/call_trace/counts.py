@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import struct
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Literal
 
 from harness.formats.json_codec import ConvertError, from_json
 
@@ -40,34 +40,18 @@ class CountedFunction:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loaded:
-    """The function was found; `parameters` name the cells."""
+class Line:
+    """One line of a counting process; `type` says which of the fields it has.
 
-    TAG: ClassVar[str] = "loaded"
-    parameters: tuple[str, ...]
+    loaded: the function was found, and `parameters` name the cells. shape: `cells`, and the slot in
+    which their calls are counted. elsewhere: another file of the source's name was loaded.
+    """
 
-
-@dataclass(frozen=True, kw_only=True)
-class Met:
-    """A shape, and the slot in which its calls are counted."""
-
-    TAG: ClassVar[str] = "shape"
-    slot: int
-    cells: tuple[Cell, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Note:
-    TAG: ClassVar[str] = "note"
-    text: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Elsewhere:
-    """Another file of the source's name was loaded."""
-
-    TAG: ClassVar[str] = "elsewhere"
-    text: str
+    type: Literal["loaded", "shape", "note", "elsewhere"]
+    parameters: tuple[str, ...] = ()
+    slot: int = 0
+    cells: tuple[Cell, ...] = ()
+    text: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,8 +84,8 @@ class Counts:
         return sum(call.calls for call in self.seen) + self.unread + self.other
 
 
-def prepare(folder: Path, function: CountedFunction, environment: Mapping[str, str]) -> dict[str,
-            str]:
+def prepare(folder: Path, function: CountedFunction,
+            environment: Mapping[str, str]) -> dict[str, str]:
     """Copy the counting code into an empty folder; return the environment that activates it."""
     shutil.copytree(OURS, folder / PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.move(folder / PACKAGE / "sitecustomize.py", folder / "sitecustomize.py")
@@ -122,37 +106,28 @@ def gather(folder: Path) -> Counts:
     for path in sorted(folder.glob("*.lines")):
         numbers = _numbers(path.with_suffix(".calls"))
         unread, other = unread + numbers.get(UNREAD, 0), other + numbers.get(OTHER, 0)
-        loaded: Loaded | None = None
+        parameters: tuple[str, ...] | None = None
         for line in _lines(path):
-            match line:
-                case Loaded():
-                    processes += loaded is None
-                    loaded = line
-                case Met() if loaded is not None and numbers.get(line.slot):
-                    seen.append(
-                        CallCount(
-                            cells=dict(zip(loaded.parameters, line.cells, strict=False)),
-                            calls=numbers[line.slot],
-                        )
-                    )
-                case Note():
-                    notes[line.text] = None
-                case Elsewhere():
-                    elsewhere[line.text] = None
+            if line.type == "loaded":
+                processes += parameters is None
+                parameters = line.parameters
+            elif line.type == "shape" and parameters is not None and numbers.get(line.slot):
+                cells = dict(zip(parameters, line.cells, strict=False))
+                seen.append(CallCount(cells=cells, calls=numbers[line.slot]))
+            elif line.type == "note":
+                notes[line.text] = None
+            elif line.type == "elsewhere":
+                elsewhere[line.text] = None
     return Counts(seen=tuple(seen), python=(folder / "begun").exists(), processes=processes,
                   unread=unread, other=other, notes=tuple(notes), elsewhere=tuple(elsewhere))
 
 
-def _lines(path: Path) -> Iterator[Loaded | Met | Note | Elsewhere]:
+def _lines(path: Path) -> Iterator[Line]:
     """Yield the complete lines of a process; its last one may be cut off."""
     with path.open("rb") as file:
         for text in file.read(MOST_LINES_BYTES).splitlines():
-            try:
-                line: Loaded | Met | Note | Elsewhere = from_json(
-                    text, Loaded | Met | Note | Elsewhere)
-            except ConvertError:
-                continue
-            yield line
+            with suppress(ConvertError):
+                yield from_json(text, Line)
 
 
 def _numbers(path: Path) -> dict[int, int]:
@@ -160,7 +135,7 @@ def _numbers(path: Path) -> dict[int, int]:
         data = path.read_bytes()
     except OSError:
         return {}
-    values = struct.unpack(f"={len(data) // 8}Q", data[:len(data) // 8 * 8])
+    values = memoryview(data[:len(data) // 8 * 8]).cast("Q")
     return {slot: number for slot, number in enumerate(values) if number}
 
 

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.call_trace.counts import Cell, Counts
-from harness.call_trace.weights import folded, number
-from harness.call_trace.weights_csv import CALLS, LIMITS
+from harness.call_trace.weights import CALLS, LIMITS, folded, number
 from harness.errors import InputError, Refused
 from harness.formats.quantities import counted
 from harness.formats.text import plain

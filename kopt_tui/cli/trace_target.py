@@ -12,7 +12,7 @@ from harness.benchmark.spec import row_classes
 from harness.call_trace import shapes
 from harness.call_trace.counts import CountedFunction, Counts
 from harness.call_trace.shapes import Dimensions, ShapeTable
-from harness.call_trace.weights_csv import CALLS
+from harness.call_trace.weights import CALLS
 from harness.errors import InputError, Refused
 from harness.target import Target
 

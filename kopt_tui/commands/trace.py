@@ -17,7 +17,7 @@ from pathlib import Path
 
 from engine.manifest.load import load
 from harness.call_trace import counts as call_counts
-from harness.call_trace import foreground, weights, weights_csv
+from harness.call_trace import foreground, weights
 from harness.call_trace import shapes as call_shapes
 from harness.call_trace.counts import Counts
 from harness.call_trace.shapes import ShapeTable
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     if not table.rows:
         raise _nothing_counted(traced_target, counts, table, code)
     data, table = call_shapes.render(table)
-    classes, notes, is_usable = _classes(traced_target, table, weights_csv.parse(data, str(path)))
+    classes, notes, is_usable = _classes(traced_target, table, weights.parse(data, str(path)))
     notes = [*table.notes, *notes]
     path.write_bytes(data)
     value = _relative(path, project) if is_usable else ""

@@ -7,7 +7,7 @@ from harness.benchmark.runs.result_table import ResultTable, TableReading
 from harness.benchmark.runs.run_pairs import RunPair
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.benchmark.spec.metric_units import RowCost
-from harness.call_trace import weights, weights_csv
+from harness.call_trace import weights
 from tests.support.benchmark_case import TARGET
 
 A, B, C = "1,1,{},0,10,20", "1,2,{},0,20,40", "2,2,{},0,40,80"
@@ -47,4 +47,4 @@ def series(*pairs: RunPair, benchmark: CommandTarget = TARGET) -> run_pairs.Seri
 
 
 def weights_of(*lines: str) -> weights.Weights:
-    return weights_csv.parse("\n".join(lines).encode(), "calls.csv")
+    return weights.parse("\n".join(lines).encode(), "calls.csv")

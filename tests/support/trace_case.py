@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from harness.call_trace import weights_csv
+from harness.call_trace import weights
 from harness.formats import yaml_document
 from tests.support import repos
 from tests.support.command_line import answer, kopt
@@ -63,7 +63,7 @@ def counted(manifest: Path, *words: str, **env: str) -> dict[tuple[str, ...], in
     """Return the calls of each shape, which the written file has too."""
     found = answer(trace(manifest, "--json", *words, **env))
     calls = {tuple(shape["shape"].values()): shape["calls"] for shape in found["shapes"]}
-    read = weights_csv.parse(Path(found["file"]).read_bytes(), "it")
+    read = weights.parse(Path(found["file"]).read_bytes(), "it")
     assert list(read.columns) == found["columns"]
     assert {shape.cells: shape.calls for shape in read.shapes} == calls
     return calls

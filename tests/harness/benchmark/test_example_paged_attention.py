@@ -23,7 +23,7 @@ from engine.manifest import benchmark_target, load
 from engine.split.languages.c_language import C
 from harness.benchmark.spec import check_rule
 from harness.benchmark.spec.validate import check
-from harness.call_trace import weights_csv
+from harness.call_trace import weights
 from harness.formats import yaml_document
 from harness.search.space import knobs
 from harness.trial_fields import Value
@@ -115,7 +115,7 @@ def test_traced_calls_become_weights(folder: Path) -> None:
             for shape in trace["shapes"]} == {("4", "2048"): 76, ("1", "256"): 28}
     assert trace["columns"] == ["mtp", "context"] and not trace["notes"]
     assert trace["weights"] == "calls.csv"
-    read = weights_csv.parse((folder / "calls.csv").read_bytes(), "calls.csv")
+    read = weights.parse((folder / "calls.csv").read_bytes(), "calls.csv")
     assert [shape.cells for shape in read.shapes] == [("4", "2048"), ("1", "256")]
 
 

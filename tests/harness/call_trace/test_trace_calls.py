@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.run.one_shot import OneShot
-from harness.call_trace import shapes, weights_csv
+from harness.call_trace import shapes, weights
 from harness.call_trace.counts import CallCount, Counts
 from harness.formats import yaml_document
 from tests.support import benchmark_case, repos
@@ -139,7 +139,7 @@ def test_most_called_shapes_are_kept_at_the_limit() -> None:
                  for n in range(5000))
     table = shapes.of_command(None, Counts(seen=seen))
     data, kept = shapes.render(table)
-    read = weights_csv.parse(data, "it")
+    read = weights.parse(data, "it")
     assert len(read.shapes) == 4096 and read.columns == ("m", "name")
     assert read.shapes[0].cells[0] == "4999" and read.shapes[0].calls == 5000
     assert kept.notes == ("no number or text in all calls: big, not in the file",
@@ -152,7 +152,7 @@ def test_any_text_survives_the_file() -> None:
     table = shapes.of_command(None, Counts(seen=tuple(
         CallCount(cells={"a": text, "b": float(n)}, calls=1) for n, text in enumerate(odd))))
     data, _ = shapes.render(table)
-    read = weights_csv.parse(data, "it")
+    read = weights.parse(data, "it")
     assert [shape.cells for shape in read.shapes] == [cells for cells, _ in table.rows]
     assert ("64", "8") in [shape.cells for shape in read.shapes]
 

@@ -14,7 +14,7 @@ from harness.benchmark.runs.run_pairs import BrokenIncumbent
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.benchmark.spec.metric_units import RowCost
 from harness.benchmark.verdict import benchmark_rows
-from harness.call_trace import weights, weights_csv
+from harness.call_trace import weights
 from harness.errors import InputError
 from harness.formats.json_codec import from_json, to_json
 from harness.timing.plan import Plan
@@ -54,29 +54,29 @@ FAULTS = [
 @pytest.mark.parametrize(("text", "message"), FAULTS, ids=[message[:40] for _, message in FAULTS])
 def test_malformed_weights_are_refused_in_one_line(text: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
-        weights_csv.parse(text.encode(), "calls.csv")
+        weights.parse(text.encode(), "calls.csv")
     assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
 
 
 def test_sums_stay_finite_at_the_limits() -> None:
-    rows = [f"{n},{weights_csv.MOST_CALLS}" for n in range(weights_csv.LIMITS["rows"])]
+    rows = [f"{n},{weights.MOST_CALLS}" for n in range(weights.LIMITS["rows"])]
     shares = weights.spread(weights_of("m,calls", *rows), ("m",), (("0",), ("absent",)))
     assert "100.0% of the calls, not measured" in " ".join(
         shares.notes(weights_of("m,calls", *rows), ("a", "b"))
     )
     least = weights.spread(
-        weights_of("m,calls", f"1,{weights_csv.LEAST_CALLS}"), ("m",), (("1",),) * 9
+        weights_of("m,calls", f"1,{weights.LEAST_CALLS}"), ("m",), (("1",),) * 9
     )
     assert 0 < math.fsum(least.of) < math.inf
 
 
 def test_weights_file_that_is_not_utf8_is_reported() -> None:
     with pytest.raises(InputError, match="is not CSV: 'utf-8' codec"):
-        weights_csv.parse(b"m,calls\n\xff,1\n", "calls.csv")
+        weights.parse(b"m,calls\n\xff,1\n", "calls.csv")
 
 
 def test_weights_file_may_have_index_bom_and_spaces() -> None:
-    parsed = weights_csv.parse("\ufeff,m , dtype,calls\n0, 64,fp16, 3\n1,128,fp8,1.5e1\n".encode(),
+    parsed = weights.parse("\ufeff,m , dtype,calls\n0, 64,fp16, 3\n1,128,fp8,1.5e1\n".encode(),
                                "calls.csv")
     assert parsed.columns == ("m", "dtype")
     assert [(shape.cells, shape.calls) for shape in parsed.shapes] == [
