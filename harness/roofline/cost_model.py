@@ -1,8 +1,22 @@
 """Predict analytically how long a target takes on a card, which need not be present.
 
 A call launches kernels. Each takes its launch time plus the cube root of the sum of the cubes of
-the terms that may bound it (`harness.roofline.cost_terms`): the terms overlap, though not
-perfectly, and none can be beaten. A prediction is never below the physical floor of `ceilings`.
+the terms that may bound it: they overlap, though not perfectly, and none can be beaten.
+
+- memory: the bytes that must move, at the share of the published bandwidth that a copy reaches;
+- cache: the bytes that programs load, at a share of the last-level cache's published rate. Matrix
+  products load what their tiles need for the task's operations; other kernels load every input once
+  in each loop that loads, from the multiprocessor's own cache where the loop before left it there;
+- spills: the spilled bytes of each iteration of the longest loop, at the last-level cache's
+  published rate;
+- arithmetic: the task's operations at the rate of the instructions in the code (warp-group,
+  warp-wide or plain), at a vector unit's rate without matrix instructions. Only multiprocessors
+  with a program count, and all of them wait for the fullest one;
+- issue: the instructions of all warps at the multiprocessors' issue rate;
+- latency: a program waits for its loads in each iteration of a loop, fewer times where loads are
+  wider or pipelined. Occupancy says how many programs run at a time; the others follow.
+
+A prediction is never below the physical floor of `ceilings`.
 
 Against 41 latencies of softmax and matmul kernels measured on an H200 (bench/cost_model.py), the
 prediction is typically off by a factor of 1.18, at most 1.88, and orders 91 % of pairs of
@@ -20,15 +34,35 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from harness.compile import launch_limits
-from harness.compile.triton_aot import KernelResources
+from harness.compile.triton_aot import KernelResources, Section
 from harness.devices import architectures as archs
+from harness.devices.architectures import Arch
 from harness.devices.datasheets import CardModel
 from harness.errors import InputError
-from harness.roofline import ceilings, cost_terms, roofline
-from harness.roofline.cost_terms import LaunchWork
+from harness.roofline import ceilings, roofline
 from harness.target import ConfigClass, Target
 
 SHARPNESS = 3.0
+LAUNCH_US = 2.0
+"""A launch of the shortest kernel in a graph: 2.1 us measured on an H200 (bench/results)."""
+COPY = 0.88
+"""A device copy on an H200 reaches 4,227 of 4,800 GB/s."""
+CACHE = 0.37
+"""An A100's last-level cache delivers 5,120 bytes a clock (its whitepaper) of 108 x 128."""
+MEMORY_NS, CACHE_NS, NEAR_NS = 700.0, 300.0, 40.0
+"""Loads on a busy card; on an idle one about 500 ns, 200 ns, and 35 cycles in the near cache."""
+CYCLES = 2.0
+"""Cycles between a warp's instructions: a dependent one waits four cycles, some are independent."""
+ISSUE = 0.6
+"""The share of issue slots that straight code fills."""
+HIDING = 8
+"""Warps that keep a multiprocessor's four partitions busy: two each; warp groups need four."""
+MATRIX = {"wgmma": 0.75, "tcgen05": 0.75, "mma": 0.8, "mfma": 0.5, "wmma": 0.5, "": 0.5}
+"""Share of the peak that products reach: cuBLAS takes 185 us for a bf16 4096-cube on an H200. The
+other values are guesses from what libraries reach."""
+OLD_MATRIX = {"sm_90": 0.5, "sm_100": 0.25}
+"""Share of mma.sync where the peak is for newer instructions: at best 62 % on Hopper (Luo et al.,
+"Benchmarking and dissecting the Nvidia Hopper GPU architecture", 2024); Blackwell's is a guess."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +79,17 @@ class Prediction:
     roofline_us: float
     limiter: str
     latency_kind: Literal["predicted"] = field(default="predicted", init=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchWork:
+    """The work of one launch: operations, bytes, and the peaks (TFLOP/s) for its dtypes."""
+
+    flops: float
+    reads: float
+    writes: float
+    matrix_tflops: float
+    vector_tflops: float
 
 
 def predict(target: Target, config_class: ConfigClass, resources: Sequence[KernelResources],
@@ -70,7 +115,7 @@ def predict(target: Target, config_class: ConfigClass, resources: Sequence[Kerne
         launchable = [kernel for kernel in configs if not launch_limits.reasons(arch, kernel)]
         if not launchable:
             return None
-        best = min((cost_terms.parts(kernel, work, card, arch, cold=cold)
+        best = min((_terms(kernel, work, card, arch, cold=cold)
                     for kernel in launchable), key=_total)
         for name, value in best.items():
             parts[name] = parts.get(name, 0.0) + value
@@ -112,3 +157,74 @@ def _work_of(target: Target, config_class: ConfigClass, card: CardModel,
 def _total(parts: Mapping[str, float]) -> float:
     held = sum(math.pow(value, SHARPNESS) for name, value in parts.items() if name != "launch")
     return parts["launch"] + math.pow(held, 1 / SHARPNESS)
+
+
+def _terms(kernel: KernelResources, work: LaunchWork, card: CardModel, arch: Arch, *,
+          cold: bool) -> dict[str, float]:
+    """Return every term of a launch (us); `cold`: it finds nothing in the last-level cache."""
+    programs = max(1, kernel.programs or card.multiprocessors)
+    warps = max(1, -(-kernel.threads // arch.warp))
+    fitting = max(1, int((kernel.occupancy or 0.0) * arch.warps + 0.5) // warps)
+    fullest = -(-programs // card.multiprocessors)
+    full = fullest * card.multiprocessors / programs
+    busy = min(1.0, min(fitting, fullest) * warps
+               / (HIDING / 2 if kernel.matrix == "wgmma" else HIDING))
+    turns = [_turns(part, kernel, work, programs) for part in kernel.sections]
+    instructions = sum(part.instructions * count
+                       for part, count in zip(kernel.sections, turns, strict=True))
+    issue_ghz = card.clock_mhz / 1e3 * ISSUE * (4 if arch.backend == "cuda" else 1)
+    moved = work.reads + work.writes
+    far = moved if cold or moved > card.cache_bytes else 0.0
+    taken = kernel.shared_bytes if arch.backend == "cuda" else 0
+    # data of resident programs that stay in the near cache for their next loop
+    near = fitting * (work.reads / programs + taken) <= arch.near
+    return {
+        "launch": LAUNCH_US,
+        "memory": far / (card.gb_per_s * COPY) / 1e3,
+        "cache": (_loaded(kernel, work, near) + work.writes) / (card.cache_gb_per_s * CACHE) / 1e3,
+        "spills": (kernel.spills or 0) * kernel.threads * programs * max(turns, default=1.0)
+        / card.cache_gb_per_s / 1e3,
+        "arithmetic": full * work.flops / (_tflops(kernel, work, card) * busy) / 1e6,
+        "issue": full * instructions * warps * programs / card.multiprocessors / issue_ghz / 1e3,
+        "latency": max(1.0, programs / (card.multiprocessors * fitting))
+        * _program_ns(kernel, turns, card, MEMORY_NS if far else CACHE_NS, near) / 1e3}
+
+
+def _turns(part: Section, kernel: KernelResources, work: LaunchWork, programs: int) -> float:
+    """Return how often one program runs a section, estimated from the work."""
+    if part.loop and part.flops:
+        return max(1.0, work.flops / (programs * part.flops))
+    if part.loop and part.load_bytes and not kernel.matrix:
+        return max(1.0, work.reads / (programs * kernel.threads * part.load_bytes))
+    return 1.0
+
+
+def _loaded(kernel: KernelResources, work: LaunchWork, near: bool) -> float:
+    """Return the bytes that all programs load from beyond the near cache."""
+    for part in kernel.sections:
+        if part.flops and part.load_bytes:
+            return max(work.reads, work.flops / part.flops * part.load_bytes * kernel.threads)
+    loops = sum(part.loop and part.load_bytes > 0 for part in kernel.sections)
+    return work.reads * (1 if near else max(1, loops))
+
+
+def _tflops(kernel: KernelResources, work: LaunchWork, card: CardModel) -> float:
+    share = OLD_MATRIX.get(card.arch, MATRIX["mma"]) if kernel.matrix == "mma" \
+        else MATRIX.get(kernel.matrix, 0.5)
+    return share * (work.matrix_tflops if kernel.matrix else work.vector_tflops)
+
+
+def _program_ns(kernel: KernelResources, turns: list[float], card: CardModel, first_ns: float,
+                near: bool) -> float:
+    """Return how long one program takes alone (ns); its first loop loads from afar."""
+    total, wait_ns = 0.0, first_ns
+    for part, count in zip(kernel.sections, turns, strict=True):
+        step_ns = part.instructions * CYCLES * 1e3 / card.clock_mhz
+        if part.flops and part.load_bytes:
+            step_ns += CACHE_NS / max(1, kernel.stages - 1)
+        elif part.load_bytes:
+            step_ns += wait_ns
+            if part.loop:
+                wait_ns = NEAR_NS if near else CACHE_NS
+        total += count * step_ns
+    return total

@@ -6,11 +6,12 @@ card cannot launch is certain; latencies are estimates, which order candidates a
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from harness.compile import kernel, launch_limits, triton_aot
@@ -132,14 +133,11 @@ def compiler_evidence(resources: Sequence[KernelResources]) -> tuple[Evidence, .
 
     The first config of an autotuned kernel that can be launched represents the others.
     """
-    groups: dict[tuple[str, str, str, bool], list[KernelResources]] = {}
-    for each in resources:
-        groups.setdefault((each.arch, each.kernel, each.config_class, bool(each.config)),
-                          []).append(each)
     lines: dict[str, None] = {}
-    for group in groups.values():
-        lines |= dict.fromkeys([_describe_autotuned(group)] if group[0].config
-                               else map(_describe, group))
+    for group in triton_aot.by_kernel(resources).values():
+        tuned = [each for each in group if each.config]
+        lines |= dict.fromkeys([_describe_autotuned(tuned)] if tuned else [])
+        lines |= dict.fromkeys(_describe(each) for each in group if not each.config)
     details = [plain(line, 400) for line in lines]
     if len(details) > MOST_COMPILED:
         details[MOST_COMPILED - 1:] = [f"and {len(details) - MOST_COMPILED + 1} more"]
@@ -173,13 +171,11 @@ def with_predictions(verdict: Verdict, prediction: SourcePrediction) -> Verdict:
     if prediction.latency_us is None or not verdict.correct:
         return verdict
     by = {each.config_class: each for each in prediction.predictions}
-    rows = [replace(row, latency_us=by[row.config_class].latency_us,
-                    floor_us=by[row.config_class].floor_us,
-                    roofline_us=by[row.config_class].roofline_us,
-                    pct_of_roofline=roofline.percent(
-                        by[row.config_class].roofline_us, by[row.config_class].latency_us))
-            for row in verdict.rows]
-    return replace(verdict, rows=tuple(rows), latency_us=prediction.latency_us,
+    rows = tuple(replace(row, latency_us=each.latency_us, floor_us=each.floor_us,
+                         roofline_us=each.roofline_us,
+                         pct_of_roofline=roofline.percent(each.roofline_us, each.latency_us))
+                 for row in verdict.rows for each in [by[row.config_class]])
+    return replace(verdict, rows=rows, latency_us=prediction.latency_us,
                    floor_us=prediction.floor_us, roofline_us=prediction.roofline_us,
                    latency_kind="predicted", pct_of_roofline=prediction.pct_of_roofline)
 
@@ -191,61 +187,49 @@ class SourcePredictor:
     """
 
     def __init__(self, target: Target, tree: Path, card: CardModel, scratch: Path, *, cold: bool,
-                 python: str | None = None, env: Mapping[str, str] | None = None,
-                 yields: Turnstile | None = None, cancel: threading.Event | None = None) -> None:
+                 python: str | None, env: Mapping[str, str], yields: Turnstile | None,
+                 cancel: threading.Event | None) -> None:
         self.target, self.card, self.cold = target, card, cold
-        self._tree, self._scratch = tree, scratch
-        self._python, self._env = python, dict(env or {})
-        self._yields, self._cancel = yields, cancel
+        self._place = Place(device="cpu", scratch=str(scratch), python=python, env=env)
+        self._tree, self._yields, self._cancel = tree, yields, cancel
         self._known: dict[str, SourcePrediction] = {}
-        self._zygote: Zygote | None = None
-        self._ahead: Precompiler | None = None
+        self._started = contextlib.ExitStack()
         self.problem = ""
         """Why the first unpredictable source could not be predicted."""
 
     def remember(self, source: str, latency_us: float, roofline_us: float | None) -> None:
         """Reuse a recorded prediction."""
-        self._known[_name(source)] = SourcePrediction(card=self.card.name, latency_us=latency_us,
-                                                     roofline_us=roofline_us)
+        self._known[source] = SourcePrediction(card=self.card.name, latency_us=latency_us,
+                                               roofline_us=roofline_us)
 
     def expect(self, sources: Sequence[str]) -> None:
         """Compile sources in the background."""
         for source in sources:
-            if _name(source) not in self._known:
-                self._compiler().expect(source)
+            if source not in self._known:
+                self._compiler.expect(source)
 
     def of(self, source: str) -> SourcePrediction:
         """Return the prediction for a source, compiling it if necessary. Raises Cancelled."""
-        name = _name(source)
-        if name not in self._known:
-            ahead = self._compiler()
-            key = ahead.expect(source)
-            ready = ahead.get(key)
-            ahead.forget(key)
-            self._known[name] = SourcePrediction(card=self.card.name, error=ready.error) \
+        if source not in self._known:
+            key = self._compiler.expect(source)
+            ready = self._compiler.get(key)
+            self._compiler.forget(key)
+            self._known[source] = SourcePrediction(card=self.card.name, error=ready.error) \
                 if ready.error else \
                 predict_source(self.target, ready.resources, self.card, cold=self.cold)
-        prediction = self._known[name]
+        prediction = self._known[source]
         self.problem = self.problem or prediction.error
         return prediction
 
+    @cached_property
     def _compiler(self) -> Precompiler:
-        if self._ahead is None:
-            place = Place(device="cpu", scratch=str(self._scratch), python=self._python,
-                          env=self._env)
-            kind = kernel.kind_of(place, self.target.language)
-            self._zygote = None if kind is None else Zygote.start(kind, yields=self._yields)
-            self._ahead = Precompiler(self.target, self._tree, self.card.arch, self._scratch,
-                                python=self._python, env=self._env, zygote=self._zygote,
-                                yields=self._yields, cancel=self._cancel)
-        return self._ahead
+        kind = kernel.kind_of(self._place, self.target.language)
+        zygote = None if kind is None else self._started.enter_context(
+            contextlib.closing(Zygote.start(kind, yields=self._yields)))
+        return self._started.enter_context(Precompiler(
+            self.target, self._tree, self.card.arch, Path(self._place.scratch),
+            python=self._place.python, env=self._place.env, zygote=zygote, yields=self._yields,
+            cancel=self._cancel))
 
     def close(self) -> None:
-        if self._ahead is not None:
-            self._ahead.close()
-        if self._zygote is not None:
-            self._zygote.close()
-
-
-def _name(source: str) -> str:
-    return hashlib.sha256(source.encode(errors="surrogatepass")).hexdigest()
+        self._started.close()

@@ -75,7 +75,7 @@ def test_prediction_is_not_below_the_physical_floor(
     assert predicted is not None and predicted.latency_kind == "predicted"
     floor = ceilings.floor_us(ceilings.of_card(card, target), target, target.classes[0])
     assert predicted.latency_us >= predicted.floor_us == floor
-    assert predicted.latency_us >= cost_model.cost_terms.LAUNCH_US
+    assert predicted.latency_us >= cost_model.LAUNCH_US
 
 
 @given(KERNELS, NAMES, AMOUNTS, AMOUNTS, st.integers(1, 10**12), st.booleans())
