@@ -5,7 +5,6 @@ No link is followed: one planted by either process would lead this unconfined on
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
@@ -13,7 +12,7 @@ import re
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -31,15 +30,17 @@ def adopt(cache: Path, home: Path, below: tuple[str, ...] = ()) -> int:
     count, files, size = 0, 0, 0
     home.mkdir(parents=True, exist_ok=True)
     into = home.joinpath(*below)
-    with contextlib.ExitStack() as opened:
-        place = opened.enter_context(_closing(os.open(home, _FOLDER)))
+    with ExitStack() as opened:
+        place = os.open(home, _FOLDER)
+        opened.callback(os.close, place)
         for part in below:
-            place = opened.enter_context(_folder(place, part))
+            place = _open_folder(place, part, opened)
         for entry in sorted(_listed(cache), key=lambda entry: entry.name):
             if not KEY.fullmatch(entry.name) or not entry.is_dir(follow_symlinks=False):
                 continue
-            with _folder(place, entry.name) as target:
-                names = []
+            names = []
+            with ExitStack() as finished:
+                target = _open_folder(place, entry.name, finished)
                 for file in sorted(_listed(entry.path), key=lambda file: file.name):
                     if file.name == "lock" or file.name.startswith("__grp__"):
                         continue
@@ -67,19 +68,10 @@ def _listed(folder: Path | str) -> list[os.DirEntry[str]]:
         return []
 
 
-@contextmanager
-def _closing(descriptor: int) -> Iterator[int]:
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _folder(place: int, name: str) -> Iterator[int]:
+def _open_folder(place: int, name: str, closing: ExitStack) -> int:
     """Open a folder inside another; create it, also in place of anything that is not a folder."""
     for _ in range(2):
-        with contextlib.suppress(FileExistsError):
+        with suppress(FileExistsError):
             os.mkdir(name, 0o755, dir_fd=place)
         try:
             descriptor = os.open(name, _FOLDER, dir_fd=place)
@@ -90,8 +82,8 @@ def _folder(place: int, name: str) -> Iterator[int]:
             os.unlink(name, dir_fd=place)
     else:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), name)
-    with _closing(descriptor):
-        yield descriptor
+    closing.callback(os.close, descriptor)
+    return descriptor
 
 
 def _copy(source: str, target: int, name: str) -> bool:
@@ -116,7 +108,7 @@ def _replacing(folder: int, name: str) -> Iterator[IO[bytes]]:
     partial file.
     """
     part = f".{name}.part"
-    with contextlib.suppress(FileNotFoundError):
+    with suppress(FileNotFoundError):
         os.unlink(part, dir_fd=folder)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(part, flags, 0o644, dir_fd=folder), "wb") as out:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -134,19 +135,15 @@ def of_cpu(name: str, scratch: Path) -> Ceilings:
     cores = len(os.sched_getaffinity(0))
     key = hashlib.sha256(f"{name} {cores}".encode() + SOURCE.read_bytes()).hexdigest()[:16]
     path = cache_directory() / f"ceilings-{key}.json"
-    try:
+    with suppress(OSError, ConvertError):  # not measured yet, or a file of another version
         return from_json(path.read_bytes(), Ceilings)
-    except (OSError, ConvertError):
-        pass  # not measured yet, or a file of another version
     rates = _measure_cpu(cores, scratch)
     ceilings = Ceilings(device=name, source="measured", copy_gb_per_s=rates.copy_gb_per_s,
                         gflops=rates.gflops * HEADROOM,
                         levels=tuple(Level(size, rate * HEADROOM) for size, rate in rates.levels))
-    try:
+    with suppress(OSError):  # a cache that cannot be written only costs the next measurement
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(to_json(ceilings))
-    except OSError:
-        pass  # a cache that cannot be written only costs the next measurement
     return ceilings
 
 

@@ -39,18 +39,12 @@ OF_DTYPE = {"bfloat16": ("bf16",), "float16": ("fp16",), "float32": ("tf32", "fp
 """The precisions in which products of a dtype may run, as the floor counts them."""
 RETRY_S = 3600.0
 """Time without another attempt after a failure: every verdict would wait for it."""
+COPIES, SQUARES = (1 << 28, 1 << 30, 1 << 32), (8192, 4096)
+"""The sizes to try: bytes of a copy, rows of a square matrix."""
+BEGIN_S, WALL_S = 3.0, 5.0
+"""How long new questions are started, and the limit of the whole."""
 TIMES_CACHE = 4
 """A copy is at least this many times larger than the last cache, or the cache is measured."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Effort:
-    """Sizes to try, how long new questions are started (s), and the limit of the whole (s)."""
-
-    copies: tuple[int, ...] = (1 << 28, 1 << 30, 1 << 32)
-    squares: tuple[int, ...] = (8192, 4096)
-    begin_s: float = 3.0
-    wall_s: float = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,15 +75,13 @@ class GpuCeilings:
 
 def cached(device: Device) -> GpuCeilings | None:
     """Return a card's cached peaks on this machine, None if there are none; measure nothing."""
-    try:
+    with contextlib.suppress(OSError, ConvertError):  # not measured, or a file of another version
         return from_json(_path(device).read_bytes(), GpuCeilings)
-    except (OSError, ConvertError):
-        return None  # not measured yet, or a file of another version
+    return None
 
 
 def get_or_measure(device: Device, place: Place, held: DeviceLock, *, zygote: Zygote | None = None,
-             effort: Effort | None = None, cancel: threading.Event | None = None,
-             ) -> GpuCeilings | None:
+                   cancel: threading.Event | None = None) -> GpuCeilings | None:
     """Return a card's peaks from the cache, or measure them now; None where that fails.
 
     Raises only Cancelled.
@@ -103,7 +95,7 @@ def get_or_measure(device: Device, place: Place, held: DeviceLock, *, zygote: Zy
             return None
     why, peaks = "", None
     try:
-        peaks = _measure(device, place, held, zygote, effort or Effort(), cancel)
+        peaks = _measure(device, place, held, zygote, cancel)
     except Cancelled:
         raise
     except (PeerError, PeerDied, EnvironmentFault, ConvertError, OSError) as error:
@@ -139,8 +131,8 @@ def summary(peaks: GpuCeilings) -> str:
 
 
 def _measure(device: Device, place: Place, held: DeviceLock, zygote: Zygote | None,
-             effort: Effort, cancel: threading.Event | None) -> GpuCeilings:
-    until = time.monotonic() + effort.wall_s
+             cancel: threading.Event | None) -> GpuCeilings:
+    until = time.monotonic() + WALL_S
     home = scratch_inside(Path(place.scratch), "home-ceilings")
     inside = Confine(writable=(str(home),), nodes=place.nodes)
     for confine in (inside, None):  # some GPUs work only outside
@@ -151,19 +143,22 @@ def _measure(device: Device, place: Place, held: DeviceLock, zygote: Zygote | No
                   cancel=cancel) as child:
             ready = child.ask("ready", device=place.device)
             if not ready.get("no_gpu"):
-                return _ask_all(child, device, str(ready.get("torch", "")), effort)
+                return _ask_all(child, device, str(ready.get("torch", "")))
     raise EnvironmentFault(f"torch reaches no GPU: {plain(str(ready['no_gpu']), 200)}")
 
 
-def _ask_all(child: Peer, device: Device, torch: str, effort: Effort) -> GpuCeilings:
+def _ask_all(child: Peer, device: Device, torch: str) -> GpuCeilings:
     """Ask for one rate after the other while there is time, and keep the answers."""
-    until = time.monotonic() + effort.begin_s
+    until = time.monotonic() + BEGIN_S
+    card = datasheets.find(device.name)
+    least = TIMES_CACHE * card.cache_bytes if card is not None else 0.0
+    copies = [size for size in COPIES if size >= least] or COPIES[-1:]
+    questions: list[tuple[str, dict[str, Any]]] = [
+        *(("copy", {"op": "copy", "bytes": size}) for size in copies),
+        *((precision, {"op": "product", "precision": precision, "n": n})
+          for precision in PRECISIONS for n in SQUARES)]
     best: dict[str, float] = {}
     missing: dict[str, str] = {}
-    questions: list[tuple[str, dict[str, Any]]] = [
-        *(("copy", {"op": "copy", "bytes": size}) for size in _sizes(device, effort)),
-        *((precision, {"op": "product", "precision": precision, "n": n})
-          for precision in PRECISIONS for n in effort.squares)]
     alive = True
     for name, question in questions:
         if not alive or time.monotonic() > until:
@@ -182,12 +177,6 @@ def _ask_all(child: Peer, device: Device, torch: str, effort: Effort) -> GpuCeil
         card=device.name, torch=plain(torch, 60), copy_gb_per_s=copy, tflops=best,
         missing={name: why for name, why in missing.items() if name in {*PRECISIONS} - {*best}},
         at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
-
-
-def _sizes(device: Device, effort: Effort) -> tuple[int, ...]:
-    card = datasheets.find(device.name)
-    least = TIMES_CACHE * card.cache_bytes if card is not None else 0.0
-    return tuple(size for size in effort.copies if size >= least) or effort.copies[-1:]
 
 
 def _rate_in(answer: dict[str, Any]) -> float:

@@ -22,16 +22,23 @@ from harness.isolation import device_lock
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.zygote_client import Zygote
 from harness.roofline import ceilings, measured_peaks
-from harness.roofline.measured_peaks import Effort, GpuCeilings
+from harness.roofline.measured_peaks import GpuCeilings
 from harness.settings import Settings, Trees
 from harness.target import ConfigClass, Target
 from harness.timing.plan import Plan
 from tests.support.kernel_case import DOUBLE, judge, target
 
 CARD = Device(id="cuda:0", kind="nvidia", name="NVIDIA H200", uuid="GPU-1", arch="sm_90")
-TINY = Effort(copies=(1 << 16, 1 << 20), squares=(64, 32), begin_s=60.0, wall_s=120.0)
+WALL_S = measured_peaks.WALL_S
 H200 = GpuCeilings(card="NVIDIA H200", torch="2.13", copy_gb_per_s=4200.0,
                    tflops={"bf16": 740.0, "tf32": 400.0, "fp32": 50.0})
+
+
+def limit(monkeypatch: pytest.MonkeyPatch, **constants: Any) -> None:
+    """Measure small copies and products without haste, or with other constants."""
+    tiny = {"COPIES": (1 << 16, 1 << 20), "SQUARES": (64, 32), "BEGIN_S": 60.0, "WALL_S": 120.0}
+    for name, value in (tiny | constants).items():
+        monkeypatch.setattr(measured_peaks, name, value)
 
 
 @pytest.fixture
@@ -39,6 +46,7 @@ def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DeviceLock
     """Hold the lock of an absent card, with a separate cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
+    limit(monkeypatch)
     with device_lock.acquire(CARD.lock_name) as taken:
         yield taken
 
@@ -49,7 +57,7 @@ def place(folder: Path, **fields: Any) -> Place:
 
 def test_peaks_are_measured_once_then_read_from_the_cache(tmp_path: Path, held: DeviceLock) -> None:
     assert measured_peaks.cached(CARD) is None
-    found = measured_peaks.get_or_measure(CARD, place(tmp_path), held, effort=TINY)
+    found = measured_peaks.get_or_measure(CARD, place(tmp_path), held)
     assert found is not None and found.card == CARD.name and found.torch
     assert found.copy_gb_per_s > 0 and {"bf16", "fp32"} <= found.tflops.keys()
     assert found.tflops.keys() | found.missing.keys() == set(measured_peaks.PRECISIONS)
@@ -66,39 +74,39 @@ def test_peaks_are_measured_once_then_read_from_the_cache(tmp_path: Path, held: 
 
 @pytest.mark.slow
 def test_slow_products_are_dropped_and_earlier_answers_kept(
-        tmp_path: Path, held: DeviceLock) -> None:
+        tmp_path: Path, held: DeviceLock, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a fork of a zygote, as in an evaluation."""
     kind = kind_of(place(tmp_path), "python")
     assert kind is not None
     zygote = Zygote.start(kind)
     try:
         other = replace(CARD, uuid="GPU-2")  # when it ends, the zygote has imported torch
-        few = replace(TINY, squares=(32,), begin_s=0.5)
-        assert measured_peaks.get_or_measure(other, place(tmp_path), held, zygote=zygote,
-                                             effort=few)
+        limit(monkeypatch, SQUARES=(32,), BEGIN_S=0.5)
+        assert measured_peaks.get_or_measure(other, place(tmp_path), held, zygote=zygote)
         began = time.monotonic()
-        long = replace(TINY, squares=(6000,), begin_s=2.0, wall_s=Effort().wall_s)
-        found = measured_peaks.get_or_measure(CARD, place(tmp_path), held, zygote=zygote,
-                                              effort=long)
-        assert time.monotonic() - began < Effort().wall_s + 2.0
+        limit(monkeypatch, SQUARES=(6000,), BEGIN_S=2.0, WALL_S=WALL_S)
+        found = measured_peaks.get_or_measure(CARD, place(tmp_path), held, zygote=zygote)
+        assert time.monotonic() - began < WALL_S + 2.0
     finally:
         zygote.close()
     assert found is not None and found.copy_gb_per_s > 0 and not found.tflops
     assert "past its limit" in found.missing["bf16"] and found.missing["fp32"] == "out of time"
 
 
-@pytest.mark.parametrize(("fields", "effort"), [
-    ({"python": "/bin/false"}, TINY),
-    ({"device": "cuda:0"}, TINY),                         # torch finds no GPU
-    ({}, replace(TINY, wall_s=0.05)),                     # before torch is imported
+@pytest.mark.parametrize(("fields", "wall_s"), [
+    ({"python": "/bin/false"}, 120.0),
+    ({"device": "cuda:0"}, 120.0),                        # torch finds no GPU
+    ({}, 0.05),                                           # before torch is imported
 ])
 def test_failed_measurement_yields_no_evidence_and_is_not_repeated_at_once(
-        fields: dict[str, Any], effort: Effort, tmp_path: Path, held: DeviceLock) -> None:
-    assert measured_peaks.get_or_measure(CARD, place(tmp_path, **fields), held,
-                                         effort=effort) is None
+        fields: dict[str, Any], wall_s: float, tmp_path: Path, held: DeviceLock,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    limit(monkeypatch, WALL_S=wall_s)
+    assert measured_peaks.get_or_measure(CARD, place(tmp_path, **fields), held) is None
+    limit(monkeypatch)
     failed = measured_peaks._path(CARD).with_suffix(".failed")
     assert failed.read_text().strip()
-    assert measured_peaks.get_or_measure(CARD, place(tmp_path), held, effort=TINY) is None
+    assert measured_peaks.get_or_measure(CARD, place(tmp_path), held) is None
     assert measured_peaks.cached(CARD) is None
     assert list(measured_peaks.evidence(None, CARD, target())) == []
 
