@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,18 +20,42 @@ from harness.formats.text import plain
 
 TOOL_S = 4.0
 FAULTS = (OSError, subprocess.SubprocessError, ValueError)
-MIB = 1024 * 1024
-SmiCard = dict[str, Any]
-"""One card in a tool's output; keys and units differ between releases."""
+UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
+"""Bytes of amd-smi's units; by MB it means MiB."""
+SmiCard = Mapping[str, Any]
+"""One card in a tool's output, nested keys joined by dots; keys and units differ between releases.
+"""
+Keys = Mapping[str, tuple[str, ...]]
+"""The keys under which a tool's output may have a value, by what it is."""
+
+ROCM_SMI: Keys = {
+    "name": ("Card Series", "Card series", "Device Name", "Card Model", "Card model"),
+    "serial": ("Unique ID",), "id": ("PCI Bus",), "arch": ("GFX Version",),
+    "memory": ("VRAM Total Memory (B)",), "memory_used": ("VRAM Total Used Memory (B)",),
+    "memory_total": ("VRAM Total Memory (B)",), "utilization": ("GPU use (%)",),
+    "temperature": ("Temperature (Sensor junction) (C)", "Temperature (Sensor edge) (C)"),
+    "power": ("Current Socket Graphics Package Power (W)", "Average Graphics Package Power (W)"),
+    "power_limit": ("Max Graphics Package Power (W)",), "clock": ("sclk clock speed:",),
+    "throttle": (),
+}
+AMD_SMI: Keys = {
+    "name": ("asic.market_name",), "serial": ("asic.asic_serial",), "id": ("uuid",),
+    "arch": ("asic.target_graphics_version",), "memory": ("vram.size",),
+    "memory_used": ("mem_usage.used_vram",), "memory_total": ("mem_usage.total_vram",),
+    "utilization": ("usage.gfx_activity",),
+    "temperature": ("temperature.hotspot", "temperature.edge"),
+    "power": ("power.socket_power", "power.average_socket_power", "power.current_socket_power"),
+    "power_limit": (), "clock": ("clock.gfx_0.clk",), "throttle": ("power.throttle_status",),
+}
 
 
 def listing() -> Listing:
     """Return all AMD devices. A machine without either tool has none."""
     try:
         if shutil.which("rocm-smi"):
-            return Listing(tuple(rocm_devices(_rocm_smi())))
+            return Listing(devices(rocm_cards(_rocm_smi()), ROCM_SMI))
         if shutil.which("amd-smi"):
-            return Listing(tuple(amd_devices(_amd_smi("static"), _amd_smi("list"))))
+            return Listing(devices(_amd_smi("static", "list"), AMD_SMI))
     except FAULTS as error:
         return Listing(problem=f"AMD cards cannot be listed: {plain(str(error), 200)}")
     return Listing()
@@ -42,48 +66,53 @@ def states(devices: list[Device]) -> list[DeviceState]:
     try:
         if shutil.which("rocm-smi"):
             return _states_of_both(devices, _rocm_smi())
-        return amd_states(devices, _amd_smi("metric"), _amd_smi("process"))
+        cards, running = _amd_smi("metric"), _running(_amd_smi("process"))
+        return [_state(device, cards.get(device.index), AMD_SMI, running.get(device.index))
+                for device in devices]
     except FAULTS as error:
         problem = plain(str(error), 200)
         return [DeviceState(device=device.id, at=time.time(), problem=problem)
                 for device in devices]
 
 
-def rocm_devices(output: SmiCard) -> Iterator[Device]:
-    """Yield the devices of `rocm-smi --json` output (ROCm 5 to 7)."""
-    for index, card in _rocm_cards(output):
-        unique = _text(card, "Unique ID").lower().removeprefix("0x")
-        bus = _text(card, "PCI Bus")
-        name = _text(card, "Card Series", "Card series", "Device Name", "Card Model", "Card model")
-        yield Device(id=f"hip:{index}", kind="amd", index=index, name=name or "AMD GPU",
-                     uuid=f"GPU-{unique}" if unique else bus or f"hip:{index}",
-                     arch=_text(card, "GFX Version"),
-                     memory_bytes=_whole(card, "VRAM Total Memory (B)"))
+def devices(cards: Mapping[int, SmiCard], keys: Keys) -> tuple[Device, ...]:
+    """Return the devices of a tool's cards, by index."""
+    found = []
+    for index, card in cards.items():
+        serial = _text(card, keys["serial"]).lower().removeprefix("0x")
+        found.append(Device(
+            id=f"hip:{index}", kind="amd", index=index,
+            name=_text(card, keys["name"]) or "AMD GPU", arch=_text(card, keys["arch"]),
+            uuid=f"GPU-{serial}" if serial else _text(card, keys["id"]) or f"hip:{index}",
+            memory_bytes=_bytes(card, keys["memory"])))
+    return tuple(found)
 
 
-def rocm_states(devices: list[Device], output: SmiCard) -> list[DeviceState]:
-    """Return the state of each device from `rocm-smi --json` output.
+def rocm_states(devices: list[Device], output: dict[str, Any]) -> list[DeviceState]:
+    """Return the state of each device from `rocm-smi --json` output (ROCm 5 to 7).
 
     If a process uses only some of the cards, no card has a list of processes: the tool does not say
     which ones they are.
     """
-    cards = dict(_rocm_cards(output))
-    using = list(_rocm_processes(output.get("system", {})))
+    cards, using = rocm_cards(output), list(_rocm_processes(output.get("system", {})))
     everywhere = all(count >= len(cards) for count, _ in using)
     processes = tuple(process for _, process in using) if everywhere else None
-    return [_rocm_state(device, cards[device.index], processes) if device.index in cards
-            else _missing(device) for device in devices]
+    return [_state(device, cards.get(device.index), ROCM_SMI, processes) for device in devices]
 
 
-def _states_of_both(devices: list[Device], output: SmiCard) -> list[DeviceState]:
+def _states_of_both(devices: list[Device], output: dict[str, Any]) -> list[DeviceState]:
     """Return states from rocm-smi's output, with processes from amd-smi where rocm-smi has none."""
     states = rocm_states(devices, output)
     if all(state.processes is not None for state in states) or not shutil.which("amd-smi"):
         return states
     try:
-        running, indices = _running(_amd_smi("process")), _amd_indices(output, _amd_smi("list"))
+        running, listed = _running(_amd_smi("process")), _amd_smi("list")
     except FAULTS:
         return states
+    by_bus = {bus: index for index, card in listed.items()
+              if (bus := _text(card, ("bdf",)).lower())}  # else the tools' indices are the same
+    indices = {index: by_bus.get(_text(card, ("PCI Bus",)).lower(), -1) if by_bus else index
+               for index, card in rocm_cards(output).items()}
     placed = {process.pid for processes in running.values() for process in processes}
     unplaced = {process.pid for _, process in _rocm_processes(output.get("system", {}))} - placed
 
@@ -95,34 +124,27 @@ def _states_of_both(devices: list[Device], output: SmiCard) -> list[DeviceState]
             for device, state in zip(devices, states, strict=True)]
 
 
-def _amd_indices(output: SmiCard, listed: list[SmiCard]) -> dict[int, int]:
-    """Return amd-smi's index of each rocm-smi index: by PCI address if listed, else the same."""
-    by_bus = {bus: _index(card) for card in listed if (bus := _text(card, "bdf").lower())}
-    return {index: by_bus.get(_text(card, "PCI Bus").lower(), -1) if by_bus else index
-            for index, card in _rocm_cards(output)}
-
-
-def _rocm_state(device: Device, card: SmiCard,
-                processes: tuple[DeviceProcess, ...] | None) -> DeviceState:
+def _state(device: Device, card: SmiCard | None, keys: Keys,
+           processes: tuple[DeviceProcess, ...] | None) -> DeviceState:
+    if card is None:
+        return DeviceState(device=device.id, at=time.time(), problem="the card is no longer listed")
+    throttled = _text(card, keys["throttle"]) == "THROTTLED"
     return DeviceState(
-        device=device.id, at=time.time(), utilization_pct=_number(card, "GPU use (%)"),
-        memory_used=_whole(card, "VRAM Total Used Memory (B)"),
-        memory_total=_whole(card, "VRAM Total Memory (B)"),
-        temperature_c=_number(card, "Temperature (Sensor junction) (C)",
-                              "Temperature (Sensor edge) (C)"),
-        power_w=_number(card, "Current Socket Graphics Package Power (W)",
-                        "Average Graphics Package Power (W)"),
-        power_limit_w=_number(card, "Max Graphics Package Power (W)"),
-        clock_mhz=_number(card, "sclk clock speed:"), processes=processes)
+        device=device.id, at=time.time(), utilization_pct=_number(card, keys["utilization"]),
+        memory_used=_bytes(card, keys["memory_used"]),
+        memory_total=_bytes(card, keys["memory_total"]),
+        temperature_c=_number(card, keys["temperature"]), power_w=_number(card, keys["power"]),
+        power_limit_w=_number(card, keys["power_limit"]), clock_mhz=_number(card, keys["clock"]),
+        processes=processes, throttle=("throttled",) if throttled else ())
 
 
-def _rocm_cards(output: SmiCard) -> Iterator[tuple[int, SmiCard]]:
-    for key, card in output.items():
-        if (match := re.fullmatch(r"card(\d+)", key)) and isinstance(card, dict):
-            yield int(match[1]), card
+def rocm_cards(output: dict[str, Any]) -> dict[int, SmiCard]:
+    """Return the cards of rocm-smi's output by index."""
+    return {int(match[1]): card for key, card in output.items()
+            if (match := re.fullmatch(r"card(\d+)", key)) and isinstance(card, dict)}
 
 
-def _rocm_processes(system: SmiCard) -> Iterator[tuple[int, DeviceProcess]]:
+def _rocm_processes(system: dict[str, Any]) -> Iterator[tuple[int, DeviceProcess]]:
     """Yield (number of cards, process) of each process that uses a GPU."""
     for key, value in system.items():
         fields = [field.strip() for field in str(value).split(",")]
@@ -133,78 +155,30 @@ def _rocm_processes(system: SmiCard) -> Iterator[tuple[int, DeviceProcess]]:
                                        memory_bytes=memory)
 
 
-def amd_devices(static: list[SmiCard], listed: list[SmiCard]) -> Iterator[Device]:
-    """Yield the devices of `amd-smi static` and `amd-smi list`."""
-    uuids = {_index(card): _text(card, "uuid") for card in listed}
-    for card in static:
-        asic, index = _part(card, "asic"), _index(card)
-        serial = _text(asic, "asic_serial").lower().removeprefix("0x")
-        yield Device(id=f"hip:{index}", kind="amd", index=index,
-                     name=_text(asic, "market_name") or "AMD GPU",
-                     uuid=f"GPU-{serial}" if serial else uuids.get(index) or f"hip:{index}",
-                     arch=_text(asic, "target_graphics_version"),
-                     memory_bytes=_bytes(_part(card, "vram").get("size")))
-
-
-def amd_states(devices: list[Device], metric: list[SmiCard],
-               process: list[SmiCard]) -> list[DeviceState]:
-    """Return the state of each device from `amd-smi metric` and `amd-smi process`."""
-    cards = {_index(card): card for card in metric}
-    running = _running(process)
-    return [_amd_state(device, cards[device.index], running.get(device.index))
-            if device.index in cards else _missing(device) for device in devices]
-
-
-def _amd_state(device: Device, card: SmiCard,
-               processes: tuple[DeviceProcess, ...] | None) -> DeviceState:
-    usage, memory = _part(card, "usage"), _part(card, "mem_usage")
-    power, heat, clock = _part(card, "power"), _part(card, "temperature"), _part(card, "clock")
-    throttled = _text(power, "throttle_status") == "THROTTLED"
-    return DeviceState(
-        device=device.id, at=time.time(), utilization_pct=_number(usage, "gfx_activity"),
-        memory_used=_bytes(memory.get("used_vram")), memory_total=_bytes(memory.get("total_vram")),
-        temperature_c=_number(heat, "hotspot", "edge"),
-        power_w=_number(power, "socket_power", "average_socket_power", "current_socket_power"),
-        clock_mhz=_number(_part(clock, "gfx_0"), "clk"),
-        processes=processes, throttle=("throttled",) if throttled else ())
-
-
-def _running(process: list[SmiCard]) -> dict[int, tuple[DeviceProcess, ...]]:
+def _running(cards: Mapping[int, SmiCard]) -> dict[int, tuple[DeviceProcess, ...]]:
     """Return the processes of each card, by index, from `amd-smi process`."""
-    return {_index(card): tuple(_amd_processes(entries)) for card in process
-            if isinstance(entries := card.get("process_list"), list) and _index(card) >= 0}
+    return {index: tuple(_amd_processes(entries)) for index, card in cards.items()
+            if isinstance(entries := card.get("process_list"), list)}
 
 
-def _amd_processes(running: list[SmiCard]) -> Iterator[DeviceProcess]:
-    for entry in running:
-        info = _part(entry, "process_info") if isinstance(entry, dict) else {}
-        if isinstance(info.get("pid"), int):
-            memory = info.get("mem_usage", _part(info, "memory_usage").get("vram_mem"))
-            yield DeviceProcess(pid=info["pid"], name=_text(info, "name"),
-                                memory_bytes=_bytes(memory))
+def _amd_processes(running: list[Any]) -> Iterator[DeviceProcess]:
+    for entry in (_flat(entry) for entry in running if isinstance(entry, dict)):
+        if isinstance(pid := entry.get("process_info.pid"), int):
+            memory = ("process_info.mem_usage", "process_info.memory_usage.vram_mem")
+            yield DeviceProcess(pid=pid, name=_text(entry, ("process_info.name",)),
+                                memory_bytes=_bytes(entry, memory))
 
 
-def cards(output: Any) -> list[SmiCard]:
-    """Return the cards of amd-smi output: a list, or in newer releases a list under gpu_data."""
-    entries = output.get("gpu_data", []) if isinstance(output, dict) else output
-    return [card for card in entries if isinstance(card, dict)]
+def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a card's values with nested keys joined by dots; a number with its unit is a value."""
+    flat: dict[str, Any] = {}
+    for key, value in nested.items():
+        is_group = isinstance(value, dict) and "value" not in value
+        flat |= _flat(value, f"{prefix}{key}.") if is_group else {prefix + key: value}
+    return flat
 
 
-def _missing(device: Device) -> DeviceState:
-    return DeviceState(device=device.id, at=time.time(), problem="the card is no longer listed")
-
-
-def _part(card: SmiCard, key: str) -> SmiCard:
-    value = card.get(key)
-    return value if isinstance(value, dict) else {}
-
-
-def _index(card: SmiCard) -> int:
-    value = card.get("gpu")
-    return value if isinstance(value, int) else -1
-
-
-def _text(card: SmiCard, *keys: str) -> str:
+def _text(card: SmiCard, keys: Iterable[str]) -> str:
     for key in keys:
         value = card.get(key)
         if isinstance(value, str) and value not in ("", "N/A", "Not supported"):
@@ -212,7 +186,7 @@ def _text(card: SmiCard, *keys: str) -> str:
     return ""
 
 
-def _number(card: SmiCard, *keys: str) -> float | None:
+def _number(card: SmiCard, keys: Iterable[str]) -> float | None:
     """Return the first number under these keys: from 37, "37.0", "(1402Mhz)" or {"value": 37}."""
     for key in keys:
         value = card.get(key)
@@ -222,29 +196,33 @@ def _number(card: SmiCard, *keys: str) -> float | None:
     return None
 
 
-def _whole(card: SmiCard, key: str) -> int | None:
-    number = _number(card, key)
-    return None if number is None else int(number)
+def _bytes(card: SmiCard, keys: Iterable[str]) -> int | None:
+    """Return the first size under these keys: from "1024" or {"value": 64, "unit": "MB"}."""
+    for value in (card.get(key) for key in keys):
+        if isinstance(value, str) and value.isdigit():
+            return int(value)
+        if isinstance(value, dict) and isinstance(number := value.get("value"), int):
+            factor = UNITS.get(str(value.get("unit", "B")).upper())
+            return None if factor is None else number * factor
+    return None
 
 
-def _bytes(value: Any) -> int | None:
-    """Return the bytes of a value such as {"value": 64, "unit": "MB"}; by MB the tools mean MiB."""
-    if not isinstance(value, dict) or not isinstance(value.get("value"), int):
-        return None
-    unit = str(value.get("unit", "B")).upper()
-    factor = {"B": 1, "KB": 1024, "MB": MIB, "GB": 1024 * MIB}.get(unit)
-    return None if factor is None else value["value"] * factor
-
-
-def _rocm_smi() -> SmiCard:
+def _rocm_smi() -> dict[str, Any]:
     output = _run("rocm-smi", "--showproductname", "--showuniqueid", "--showbus", "--showuse",
                   "--showmeminfo", "vram", "--showtemp", "--showpower", "--showmaxpower",
                   "--showclocks", "--showpids", "--json")
     return output if isinstance(output, dict) else {}
 
 
-def _amd_smi(what: str) -> list[SmiCard]:
-    return cards(_run("amd-smi", what, "--json"))
+def _amd_smi(*commands: str) -> dict[int, SmiCard]:
+    """Return the cards by index: a list, or in newer releases a list under gpu_data."""
+    cards: dict[int, SmiCard] = {}
+    for command in commands:
+        output = _run("amd-smi", command, "--json")
+        for card in output.get("gpu_data", []) if isinstance(output, dict) else output:
+            if isinstance(card, dict) and isinstance(index := card.get("gpu"), int):
+                cards[index] = {**cards.get(index, {}), **_flat(card)}
+    return cards
 
 
 def _run(*argv: str) -> Any:

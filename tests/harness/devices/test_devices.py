@@ -156,7 +156,7 @@ def test_newer_keys_and_missing_values_of_rocm_smi_are_read() -> None:
     for name, arch in (("telegraf_rx6700xt_rocm612", "gfx1031"), ("xrocmtop_strix_halo",
                                                                   "gfx1151")):
         output = json.loads((DEVICE_DATA / f"{name}.json").read_text())
-        cards = list(amd.rocm_devices(output))
+        cards = list(amd.devices(amd.rocm_cards(output), amd.ROCM_SMI))
         assert cards[0].arch == arch
         first, *others = amd.rocm_states(cards, output)
         assert first.utilization_pct == 0 and first.memory_total == cards[0].memory_bytes
@@ -260,7 +260,7 @@ def test_amd_smi_places_processes_by_the_pci_address(tools: Callable[[str, str],
 def test_card_without_readings_is_not_idle() -> None:
     output = json.loads((DEVICE_DATA / "xrocmtop_strix_halo.json").read_text())
     output["system"] = {"PID41": "python3, 1, 512, 0, 0"}
-    cards = list(amd.rocm_devices(output))
+    cards = list(amd.devices(amd.rocm_cards(output), amd.ROCM_SMI))
     silent = [state for state in amd.rocm_states(cards, output) if state.utilization_pct is None]
     assert silent and all("cannot tell" in gate.why_busy(state) for state in silent)
 
