@@ -30,15 +30,14 @@ class DimensionSource:
 
 @dataclass(frozen=True, kw_only=True)
 class Dimensions:
-    """The dimensions of a kernel's classes, each with the arguments that show it.
+    """The dimensions of a kernel's classes, each with the arguments that show it directly.
 
-    `hidden` are dimensions that no argument shows directly.
+    `hidden` are dimensions that no argument shows.
     """
 
-    columns: tuple[str, ...]
-    sources: tuple[tuple[DimensionSource, ...], ...]
+    sources: Mapping[str, Sequence[DimensionSource]]
     args: tuple[Arg, ...]
-    hidden: tuple[str, ...] = ()
+    hidden: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,19 +59,18 @@ def dimensions(target: Target) -> Dimensions:
     sources_of: dict[str, list[DimensionSource]] = {
         name: [] for name in names if name and name != CALLS}
     for arg in target.args:
-        for axis, entry in enumerate(arg.shape or ()):
+        entries = [(None, arg.value)] if arg.shape is None else enumerate(arg.shape)
+        for axis, entry in entries:
             if str(entry).strip() in sources_of:
                 sources_of[str(entry).strip()].append(DimensionSource(arg=arg.name, axis=axis))
-        if arg.shape is None and str(arg.value).strip() in sources_of:
-            sources_of[str(arg.value).strip()].append(DimensionSource(arg=arg.name))
-    shown = {name: tuple(sources) for name, sources in sources_of.items() if sources}
+    shown = {name: sources for name, sources in sources_of.items() if sources}
     hidden = tuple(name for name in names if name not in shown)
     if not shown:
         raise InputError("no argument shows a dimension of the classes directly: "
                          + (", ".join(hidden) or "they have none"), where="args",
                          fix="use a dimension's name as a shape entry or a value of an argument")
     used = {source.arg for sources in shown.values() for source in sources}
-    return Dimensions(columns=tuple(shown), sources=tuple(shown.values()), hidden=hidden,
+    return Dimensions(sources=shown, hidden=hidden,
                       args=tuple(arg for arg in target.args if arg.name in used))
 
 
@@ -86,7 +84,7 @@ def of_kernel(dimensions: Dimensions, counts: Counts) -> ShapeTable:
             uncounted[fault] += call.calls
             continue
         cells = []
-        for column, sources in zip(dimensions.columns, dimensions.sources, strict=True):
+        for column, sources in dimensions.sources.items():
             read = {source.arg: value for source in sources
                     if (value := _value(source, call.cells)) is not None}
             cells.append(next(iter(read.values()), ""))
@@ -96,13 +94,14 @@ def of_kernel(dimensions: Dimensions, counts: Counts) -> ShapeTable:
         if all(cells):
             total[folded(cells)] += call.calls
         else:
-            missing = dimensions.columns[cells.index("")]
+            missing = list(dimensions.sources)[cells.index("")]
             uncounted[f"no argument shows {missing}"] += call.calls
     notes = [f"no argument shows {', '.join(dimensions.hidden)} directly: not in the file"] \
         if dimensions.hidden else []
     notes += [f"{counted(calls, 'call')} in which {what}"
               for what, calls in disagreements.most_common(MOST_NOTES)]
-    return _table(dimensions.columns, total, [*notes, *_left_out(uncounted), *_uncounted(counts)])
+    notes += [*_left_out(uncounted), *_uncounted(counts)]
+    return _table(tuple(dimensions.sources), total, notes)
 
 
 def _no_call(dimensions: Dimensions, cells: Mapping[str, Cell]) -> str:
@@ -124,7 +123,7 @@ def _value(source: DimensionSource, cells: Mapping[str, Cell]) -> str | None:
     cell = cells.get(source.arg)
     if source.axis is not None:
         return str(cell[source.axis]) if isinstance(cell, tuple) else None
-    if cell is None or isinstance(cell, tuple):
+    if isinstance(cell, tuple | None):
         return None
     return str(int(cell)) if isinstance(cell, bool) else _text(cell)
 
@@ -136,7 +135,7 @@ def of_command(columns: Sequence[str] | None, counts: Counts) -> ShapeTable:
     """
     names = list(dict.fromkeys(name for call in counts.seen for name in call.cells))
     scalar = [name for name in names if name != CALLS and all(
-        _is_scalar(call.cells.get(name)) for call in counts.seen)]
+        not isinstance(call.cells.get(name), tuple | None) for call in counts.seen)]
     kept = [name for name in scalar if columns is None or name in columns]
     if counts.seen and not kept:
         columns_text = f" of {', '.join(columns)}" if columns else ""
@@ -149,10 +148,6 @@ def of_command(columns: Sequence[str] | None, counts: Counts) -> ShapeTable:
     what = "no number or text in all calls" if columns is None else "no such argument in all calls"
     notes = [f"{what}: {', '.join(missing)}, not in the file"] if missing else []
     return _table(kept[:LIMITS["columns"] - 1], total, [*notes, *_uncounted(counts)])
-
-
-def _is_scalar(cell: Cell) -> bool:
-    return cell is not None and not isinstance(cell, tuple)
 
 
 def _text(cell: Cell) -> str:

@@ -26,14 +26,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.compile import compiler_cache, launch_limits, triton_aot
-from harness.compile.cache_adoption import adopt
 from harness.compile.kernel import Kernel, Place
 from harness.compile.triton_aot import AOT_LIMITS, KernelResources
 from harness.devices import architectures as archs
 from harness.errors import Cancelled, EnvironmentFault, KoptError
 from harness.formats import file_copy
 from harness.isolation.device_lock import Turnstile
-from harness.isolation.guard import Limits
 from harness.isolation.rpc import PeerDied, PeerError
 from harness.isolation.zygote_client import Zygote
 from harness.target import Target
@@ -55,20 +53,19 @@ class CompileResult:
 
 
 class Precompiler:
-    """Compiles sources of one target for one architecture, `workers` at a time. Thread-safe.
+    """Compiles sources of one target for one architecture in parallel. Thread-safe.
 
     A source replaces the target's own file in a copy of `tree`. Close it to end running compilers.
     """
 
     def __init__(self, target: Target, tree: Path, arch: str, scratch: Path, *,
                  python: str | None = None, env: Mapping[str, str] | None = None,
-                 zygote: Zygote | None = None, workers: int | None = None,
-                 limits: Limits = LIMITS, yields: Turnstile | None = None,
+                 zygote: Zygote | None = None, yields: Turnstile | None = None,
                  cancel: threading.Event | None = None) -> None:
         self.target, self.tree, self.arch, self.scratch = target, tree, arch, scratch
-        self.workers = workers or max(1, len(os.sched_getaffinity(0)) - 1)
-        self._python, self._env, self._zygote = python, dict(env or {}), zygote
-        self._limits, self._yields = limits, yields
+        self.workers = max(1, len(os.sched_getaffinity(0)) - 1)
+        self._python, self._env = python, dict(env or {})
+        self._zygote, self._yields = zygote, yields
         self._cancel = _Either(cancel)
         self._pool = ThreadPoolExecutor(self.workers, "kopt-ahead")
         self._lock, self._building = threading.Lock(), threading.Lock()
@@ -114,7 +111,7 @@ class Precompiler:
 
         Returns the number of kernels and modules. No runner may have called the kernel yet.
         """
-        return sum(adopt(cache, kernel.home, compiler_cache.TRITON) for cache in (
+        return sum(compiler_cache.adopt(cache, kernel.home, compiler_cache.TRITON) for cache in (
             triton_aot.cache_in(self._folder(key)), self._stubs / "triton"))
 
     def forget(self, key: str) -> None:
@@ -152,7 +149,7 @@ class Precompiler:
             (tree / self.target.source).write_bytes(source.encode(errors="surrogatepass"))
             inspection = triton_aot.inspect(
                 self.target, tree, self.arch, self._folder(key), python=self._python,
-                env=self._env, cached=True, nice=NICE, limits=self._limits, yields=self._yields,
+                env=self._env, cached=True, nice=NICE, limits=LIMITS, yields=self._yields,
                 zygote=self._zygote, cancel=self._cancel)
             self._build(inspection.signatures)
         except Cancelled:
@@ -178,7 +175,7 @@ class Precompiler:
             place = Place(device="cpu", scratch=str(self.scratch), python=self._python,
                           env=self._env)
             try:
-                with triton_aot.peer(place, self._stubs, limits=self._limits, yields=self._yields,
+                with triton_aot.peer(place, self._stubs, limits=LIMITS, yields=self._yields,
                               zygote=self._zygote, cancel=self._cancel) as builder:
                     answer = builder.ask("stubs", signatures=sorted(missing))
                 self.no_stubs = "; ".join(answer["failed"])

@@ -80,7 +80,7 @@ class NvmlReader:
             power_limit_w=None if limit is None else limit / 1000,
             clock_mhz=ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
             processes=self._processes(handle), throttle=self._reasons(handle),
-            compute_mode=COMPUTE_MODES.get(-1 if mode is None else mode, ""))
+            compute_mode=COMPUTE_MODES.get(mode, ""))
 
     def _device(self, handle: Any, index: int, id: str, unusable: str = "") -> Device:
         capability = self.ask(self.nvml.nvmlDeviceGetCudaComputeCapability, handle)

@@ -72,13 +72,10 @@ class Ceilings:
 
     def floor_us(self, flops: float, moved: float) -> float:
         """Return the time (us) below which this work cannot be done: `moved` is in bytes."""
-        return max(self._moving_us(moved), flops / self.gflops / 1e3)
-
-    def _moving_us(self, moved: float) -> float:
-        if not self.kept_bytes:
-            return moved / self.bandwidth(moved) / 1e3
         far = max(0.0, moved - self.kept_bytes)
-        return max(moved / self.levels[0].gb_per_s, far / self.levels[-1].gb_per_s) / 1e3
+        moving = max(moved / self.levels[0].gb_per_s, far / self.levels[-1].gb_per_s) \
+            if self.kept_bytes else moved / self.bandwidth(moved)
+        return max(moving, flops / self.gflops) / 1e3
 
 
 def floor_us(limits: Ceilings, target: Target, config_class: ConfigClass) -> float:
@@ -108,17 +105,14 @@ def of_gpu(device: Device, target: Target) -> Ceilings | None:
 
 def of_card(card: CardModel, target: Target, *, name: str = "") -> Ceilings:
     """Return the published ceilings of a card, which need not be present."""
+    tolerance = max((target.declared_tolerance(each) or 0.0 for each in target.classes),
+                    default=0.0)
     peak = card.peak(frozenset(arg.dtype for arg in target.args if arg.kind != "scalar"),
-                     loose=target.precision is not None or _tolerance(target) >= HALF)
+                     loose=target.precision is not None or tolerance >= HALF)
     kept = card.cache_bytes
     return Ceilings(device=name or card.name, gflops=math.inf if peak is None else peak * 1e3,
                     levels=(Level(kept, card.cache_gb_per_s), Level(math.inf, card.gb_per_s)),
                     copy_gb_per_s=card.gb_per_s, source=card.source, kept_bytes=kept)
-
-
-def _tolerance(target: Target) -> float:
-    """Return the largest error that the task itself declares as allowed."""
-    return max((target.declared_tolerance(config) or 0.0 for config in target.classes), default=0.0)
 
 
 def cache_directory() -> Path:

@@ -10,8 +10,6 @@ import mmap
 import os
 from _thread import RLock, get_ident
 
-from .json_text import line
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -129,6 +127,35 @@ class Tally:
         file = os.open(self._path + ".lines", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC,
                        0o600)
         try:
-            os.write(file, line({"type": kind, **fields}))
+            os.write(file, json_line({"type": kind, **fields}))
         finally:
             os.close(file)
+
+
+def json_line(value: dict[str, Any]) -> bytes:
+    """Return a line of JSON, without the json module, which the program may shadow."""
+    inside = ",".join(f"{_json(key)}:{_json(one)}" for key, one in value.items())
+    return f"{{{inside}}}\n".encode("ascii")
+
+
+def _json(value: Any) -> str:
+    if value is None:
+        return "null"
+    if value is True or value is False:
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return '"' + "".join(map(_escaped, value)) + '"'
+    if isinstance(value, (tuple, list)):
+        return "[" + ",".join(map(_json, value)) + "]"
+    if type(value) is float:
+        return repr(value)
+    return str(int(value))
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    if 32 <= code < 127 and character not in '"\\':
+        return character
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    return f"\\u{0xd800 + (code - 0x10000 >> 10):04x}\\u{0xdc00 + (code & 0x3ff):04x}"

@@ -2,8 +2,12 @@
 
 Runs the host function on uninitialised tensors, with each launch replaced by a compilation.
 Argument types, alignments, constants and warps are those that a GPU would get, and so is Triton's
-cache key. `stubs` builds the C modules that a launch needs and loads no project code. Talks JSON
-lines over a socket. Needs torch and triton.
+cache key. Talks JSON lines over a socket. Needs torch and triton.
+
+`stubs` loads no project code: it builds the small C modules that Triton needs to launch kernels on
+NVIDIA GPUs. Triton 3.6 builds one per kernel signature, later versions one for all; both build one
+for the driver. They go to this process's cache folder under Triton's own keys. They are built from
+Triton's own text and a list of types, and are not loaded here.
 """
 
 from __future__ import annotations
@@ -14,46 +18,33 @@ import io
 import json
 import math
 import os
+import re
 import socket
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from ..one_line import one_line
 from .assembly import resources
-from .stubs import Signature, signature_of, stubs
+
+Signature = list[str]
+_TYPE = re.compile(r"\*?k?[a-z][a-z0-9]{0,9}|\*?k?fp8[a-z0-9]{0,9}|constexpr")
 
 
-class Compiler:
-    """Replaces the GPU driver: describes one device of an architecture, launches nothing."""
+def gpu_driver(arch: dict[str, Any]) -> SimpleNamespace:
+    """Return what replaces Triton's driver: it describes one device and launches nothing."""
+    import torch
+    from triton.backends.compiler import GPUTarget
 
-    def __init__(self, arch: dict[str, Any]) -> None:
-        from triton.backends.compiler import GPUTarget
-
-        self.arch = arch
-        self.target = GPUTarget(arch["backend"], int(arch["number"]) if arch["backend"] == "cuda"
-                                else arch["number"], arch["warp"])
-        self.utils = SimpleNamespace(get_device_properties=self.properties)
-
-    def get_current_target(self) -> Any:
-        return self.target
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, device: int = 0) -> int:
-        return 0
-
-    def set_current_device(self, device: int) -> None:
-        return None
-
-    def get_active_torch_device(self) -> Any:
-        import torch
-
-        return torch.device("cpu")
-
-    def properties(self, device: int = 0) -> dict[str, int]:
-        return {"max_shared_mem": self.arch["shared_per_block"], "warpSize": self.arch["warp"],
-                "multiprocessor_count": self.arch["multiprocessors"], "max_num_regs": 65536}
+    number = int(arch["number"]) if arch["backend"] == "cuda" else arch["number"]
+    target, cpu = GPUTarget(arch["backend"], number, arch["warp"]), torch.device("cpu")
+    properties = {"max_shared_mem": arch["shared_per_block"], "warpSize": arch["warp"],
+                  "multiprocessor_count": arch["multiprocessors"], "max_num_regs": 65536}
+    return SimpleNamespace(
+        get_current_target=lambda: target, get_current_device=lambda: 0,
+        get_current_stream=lambda device=0: 0, set_current_device=lambda device: None,
+        get_active_torch_device=lambda: cpu,
+        utils=SimpleNamespace(get_device_properties=lambda device=0: properties))
 
 
 class Inspector:
@@ -72,7 +63,7 @@ class Inspector:
         self.kept: list[Any] = []  # compiled kernels; alive, so that their ids stay unique
         self.config = ""
         self.unlaunchable = errors.OutOfResources  # Triton raises it when a launch fails
-        driver.set_active(Compiler(self.arch))
+        driver.set_active(gpu_driver(self.arch))
         self._plain = jit.JITFunction.run
         jit.JITFunction.run = lambda kernel, *a, **k: self._compile(kernel, a, k)
         autotuner.Autotuner.run = lambda tuner, *a, **k: self._tune(tuner, a, k)
@@ -151,6 +142,44 @@ class Inspector:
             return [int(size) for size in grid]
         except Exception:
             return None  # computing this grid needs a GPU
+
+
+def signature_of(compiled: Any) -> Signature | None:
+    """Return the types of a kernel's arguments; None if any is more than a plain type."""
+    types = list(getattr(compiled.src, "signature", {}).values())
+    if compiled.metadata.target.backend != "cuda" or getattr(
+            compiled.metadata, "tensordesc_meta", None):
+        return None
+    return types if plain(types) else None
+
+
+def plain(types: list[Any]) -> bool:
+    return all(isinstance(name, str) and _TYPE.fullmatch(name) for name in types)
+
+
+def stubs(signatures: list[Signature]) -> dict[str, Any]:
+    """Build the modules that are missing; `failed` says why some could not be."""
+    failed = []
+    try:
+        from triton.backends.nvidia import driver
+        from triton.runtime import build
+
+        build._load_module_from_path = lambda *_: None  # a GPU's driver may be missing here
+        with_driver = {"library_dirs": driver.library_dirs(), "include_dirs": driver.include_dirs,
+                       "libraries": driver.libraries}
+        build.compile_module_from_src(src=Path(driver.dirname, "driver.c").read_text(),
+                                      name="cuda_utils", **with_driver)
+    except Exception as error:
+        return {"failed": [one_line(error)]}
+    for types in signatures if hasattr(driver, "make_launcher") else ():
+        try:
+            if not plain(types):
+                raise ValueError("not a list of types")
+            text = driver.make_launcher({}, dict(enumerate(types)), None)
+            build.compile_module_from_src(src=text, name="__triton_launcher", **with_driver)
+        except Exception as error:
+            failed.append(one_line(error))
+    return {"failed": failed}
 
 
 def main(descriptor: int) -> None:

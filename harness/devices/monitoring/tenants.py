@@ -42,7 +42,7 @@ def registered(device: str) -> Iterator[None]:
     """
     fd = _lock_shared(f"{device}.tenants")
     try:
-        own_line = _line(os.getpid())
+        own_line = f"{os.getpid()} {_start_ticks(os.getpid())} {_namespace()}"
         if own_line not in _lines(fd):
             os.lseek(fd, 0, os.SEEK_END)
             os.write(fd, f"{own_line}\n".encode())
@@ -205,10 +205,6 @@ def _lock_shared(name: str) -> int:
 
 def _lines(fd: int) -> list[str]:
     return os.pread(fd, MOST_BYTES, 0).decode(errors="replace").splitlines()
-
-
-def _line(pid: int) -> str:
-    return f"{pid} {_start_ticks(pid)} {_namespace()}"
 
 
 def _start_ticks(pid: int) -> int:

@@ -8,12 +8,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from harness.compile import compiler_cache, triton_aot
-from harness.compile.cache_adoption import adopt
+from harness.compile import compiler_cache, precompile, triton_aot
+from harness.compile.compiler_cache import adopt
 from harness.compile.kernel import Kernel, Place, kind_of, place_on
 from harness.compile.precompile import Precompiler
 from harness.devices.device import Device
@@ -32,6 +31,12 @@ CARD = Device(id="cuda:0", kind="nvidia", name="NVIDIA H200", uuid="GPU-1", arch
               memory_bytes=140 << 30)
 
 
+@pytest.fixture(autouse=True)
+def limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precompile, "LIMITS", LIMITS)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(3)))  # two workers
+
+
 @pytest.fixture(scope="module")
 def zygote() -> Iterator[Zygote]:
     kind = kind_of(place_on(CARD, "triton", scratch="", python=None, env={}), "triton")
@@ -41,9 +46,9 @@ def zygote() -> Iterator[Zygote]:
     made.close()
 
 
-def compiler(folder: Path, zygote: Zygote, **fields: Any) -> Precompiler:
+def compiler(folder: Path, zygote: Zygote) -> Precompiler:
     return Precompiler(target(), Path(tree(folder / "tree", DOUBLE)), "sm_90", folder / "ahead",
-                 zygote=zygote, **{"limits": LIMITS, "workers": 2} | fields)
+                       zygote=zygote)
 
 
 def kernel_at(folder: Path, source: str) -> Kernel:
@@ -98,9 +103,11 @@ FAULTS = {
 }
 
 
-def test_compile_errors_are_returned_as_results(tmp_path: Path, zygote: Zygote) -> None:
+def test_compile_errors_are_returned_as_results(tmp_path: Path, zygote: Zygote,
+                                                monkeypatch: pytest.MonkeyPatch) -> None:
     outside = str(tmp_path / "outside")
-    with compiler(tmp_path, zygote, limits=replace(LIMITS, wall_s=6.0)) as made:
+    monkeypatch.setattr(precompile, "LIMITS", replace(LIMITS, wall_s=6.0))
+    with compiler(tmp_path, zygote) as made:
         keys = {name: made.expect(source.replace("{outside!r}", repr(outside)))
                 for name, (source, _) in FAULTS.items()}
         good = made.expect(DOUBLE)
@@ -156,9 +163,11 @@ def test_links_in_a_candidates_home_are_not_followed(planted: str, tmp_path: Pat
     assert (place / key / "k.json").read_text() == "evil" and not place.is_symlink()
 
 
-def test_as_many_compile_at_a_time_as_there_are_workers(tmp_path: Path, zygote: Zygote) -> None:
+def test_as_many_compile_at_a_time_as_there_are_workers(
+        tmp_path: Path, zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
     sleeping = "import time\ntime.sleep(2)\n"
-    with compiler(tmp_path, zygote, workers=4) as made:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(5)))
+    with compiler(tmp_path, zygote) as made:
         assert made.get(made.expect(DOUBLE)).resources  # whoever comes first waits for the zygote
         began = time.monotonic()
         keys = [made.expect(f"{sleeping}# {number}\n") for number in range(4)]

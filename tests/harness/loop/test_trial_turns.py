@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.compile.cache_adoption import adopt
+from harness.compile.compiler_cache import adopt
 from harness.loop import trial_turns
 from harness.loop.screen_methods import TurnScreening
 from harness.loop.screening import Screening
