@@ -30,10 +30,7 @@ class DimensionSource:
 
 @dataclass(frozen=True, kw_only=True)
 class Dimensions:
-    """The dimensions of a kernel's classes, each with the arguments that show it directly.
-
-    `hidden` are dimensions that no argument shows.
-    """
+    """The arguments that show each dimension; `hidden` are dimensions that no argument shows."""
 
     sources: Mapping[str, Sequence[DimensionSource]]
     args: tuple[Arg, ...]
@@ -129,9 +126,7 @@ def _value(source: DimensionSource, cells: Mapping[str, Cell]) -> str | None:
 
 
 def of_command(columns: Sequence[str] | None, counts: Counts) -> ShapeTable:
-    """Return a function's calls by its scalar arguments, limited to `columns` if given.
-
-    Raises Refused if it has none.
+    """Return the calls by scalar arguments, all or those in `columns`. Raises Refused without any.
     """
     names = list(dict.fromkeys(name for call in counts.seen for name in call.cells))
     scalar = [name for name in names if name != CALLS and all(

@@ -47,10 +47,7 @@ class Weights:
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """The weight of each measured row.
-
-    `unnamed` are rows without a shape in the file, `absent` are shapes without a row.
-    """
+    """The weight of each row; `unnamed` are rows without a shape, `absent` shapes without a row."""
 
     of: tuple[float, ...]
     unnamed: tuple[int, ...] = ()
@@ -148,9 +145,7 @@ def _calls(cell: str, at: str) -> float:
 
 def spread(weights: Weights | None, columns: Sequence[str],
            keys: Sequence[Sequence[str]]) -> Spread:
-    """Return the weights of rows, identified by their cells; 1 each without weights.
-
-    Rows of the same shape share its calls.
+    """Return the weights of rows by their cells, 1 each without weights; equal rows share theirs.
     """
     if weights is None:
         return Spread(of=(1.0,) * len(keys))
@@ -171,10 +166,7 @@ def spread(weights: Weights | None, columns: Sequence[str],
 
 
 def weighted(target: Target, weights: Weights) -> tuple[Target, tuple[str, ...]]:
-    """Return a kernel's target with weighted classes, and notes.
-
-    Raises InputError if the weights do not fit its shapes.
-    """
+    """Return a target with weighted classes, and notes. Raises InputError if they do not fit."""
     dimensions = list(dict.fromkeys(name for config in target.classes for name in config.shape))
     for column in weights.columns:
         if column not in dimensions:

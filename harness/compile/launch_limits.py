@@ -18,8 +18,11 @@ from harness.formats.text import plain
 MOST_REASONS = 8
 
 
-def reasons(arch: Arch, kernel: KernelResources) -> tuple[str, ...]:
-    """Return why a card of this architecture cannot launch the kernel, empty when it can."""
+def reasons(kernel: KernelResources) -> tuple[str, ...]:
+    """Return why its architecture cannot launch a kernel, empty when it can or is unknown."""
+    arch = archs.find(kernel.arch)
+    if arch is None:
+        return ()
     if kernel.error:
         return (f"does not compile for {arch.name}: {kernel.error}",)
     return (*_block(arch, kernel), *_grid(arch, kernel))
@@ -67,12 +70,10 @@ def of_all(resources: Sequence[KernelResources]) -> tuple[str, ...]:
     function catches is not. Each reason names the kernel and its classes.
     """
     classes_of: dict[str, list[str]] = {}
-    for (name, kernel, config_class), group in triton_aot.by_kernel(resources).items():
-        arch = archs.find(name)
-        if arch is None or any(each.error or each.caught or each.configs_left for each in group):
-            continue
-        by_config = [reasons(arch, each) for each in group]
-        if all(by_config):
+    for (_, kernel, config_class), group in triton_aot.by_kernel(resources).items():
+        by_config = [reasons(each) for each in group]
+        if all(by_config) and not any(
+                each.error or each.caught or each.configs_left for each in group):
             fewest = min(by_config, key=len)
             classes_of.setdefault(f"{kernel} {'; '.join(fewest)}", []).append(config_class)
     return tuple(plain(f"{reason} (class {', '.join(classes)})", 400)

@@ -42,10 +42,7 @@ NICE = 10
 
 @dataclass(frozen=True, kw_only=True)
 class CompileResult:
-    """One compiled configuration: its kernels' resources, or `reasons` why no card can launch it.
-
-    With an `error` neither is known before it runs.
-    """
+    """A configuration's resources, why no card can launch it, or the error of its compilation."""
 
     resources: tuple[KernelResources, ...] = ()
     reasons: tuple[str, ...] = ()

@@ -74,10 +74,7 @@ class Device:
 
 
 def join_cards(cards: Sequence[Device]) -> Device:
-    """Return one device for a target that needs several cards of one model at once.
-
-    Raises InputError if a card is named twice.
-    """
+    """Return one device made of cards of one model. Raises InputError if one is named twice."""
     if len({card.uuid for card in cards}) < len(cards):
         raise InputError("a card is named twice", where="+".join(card.id for card in cards))
     first, *others = cards

@@ -34,9 +34,7 @@ class NvmlReader:
         self.nvml = nvml
 
     def devices(self) -> list[Device]:
-        """Return all cards. One that fails or hangs is marked unusable; the others are unaffected.
-
-        Raises NVMLError if the cards cannot be counted.
+        """Return all cards, one that fails or hangs as unusable. Raises NVMLError without a count.
         """
         indices = range(self.nvml.nvmlDeviceGetCount())
         readings = [_list_callers.setdefault(index, BoundedCaller()).start(

@@ -12,7 +12,7 @@ import hashlib
 import math
 import os
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import harness
@@ -84,10 +84,7 @@ def floor_us(limits: Ceilings, target: Target, config_class: ConfigClass) -> flo
 
 
 def of_device(device: Device, target: Target, scratch: Path) -> Ceilings | None:
-    """Return a device's ceilings, None for an unknown card; a CPU's may be measured now.
-
-    Raises EnvironmentFault when a CPU cannot be measured.
-    """
+    """Return a device's ceilings, None for an unknown card. Raises EnvironmentFault as `of_cpu`."""
     return of_cpu(device.name, scratch) if device.kind == "cpu" else of_gpu(device, target)
 
 
@@ -96,23 +93,19 @@ def of_gpu(device: Device, target: Target) -> Ceilings | None:
     card = datasheets.find(device.name)
     if card is None:
         return None
-    single, count = of_card(card, target, name=device.name), len(device.cards)
-    return replace(
-        single, gflops=single.gflops * count, copy_gb_per_s=single.copy_gb_per_s * count,
-        kept_bytes=single.kept_bytes * count, levels=tuple(
-            Level(level.bytes * count, level.gb_per_s * count) for level in single.levels))
+    return of_card(card, target, count=len(device.cards), name=device.name)
 
 
-def of_card(card: CardModel, target: Target, *, name: str = "") -> Ceilings:
-    """Return the published ceilings of a card, which need not be present."""
+def of_card(card: CardModel, target: Target, *, count: int = 1, name: str = "") -> Ceilings:
+    """Return the published ceilings of `count` cards, which need not be present."""
     tolerance = max((target.declared_tolerance(each) or 0.0 for each in target.classes),
                     default=0.0)
     peak = card.peak(frozenset(arg.dtype for arg in target.args if arg.kind != "scalar"),
                      loose=target.precision is not None or tolerance >= HALF)
-    kept = card.cache_bytes
-    return Ceilings(device=name or card.name, gflops=math.inf if peak is None else peak * 1e3,
-                    levels=(Level(kept, card.cache_gb_per_s), Level(math.inf, card.gb_per_s)),
-                    copy_gb_per_s=card.gb_per_s, source=card.source, kept_bytes=kept)
+    kept, memory = card.cache_bytes * count, card.gb_per_s * count
+    levels = (Level(kept, card.cache_gb_per_s * count), Level(math.inf, memory))
+    return Ceilings(device=name or card.name, levels=levels, copy_gb_per_s=memory, kept_bytes=kept,
+                    gflops=math.inf if peak is None else peak * 1e3 * count, source=card.source)
 
 
 def cache_directory() -> Path:

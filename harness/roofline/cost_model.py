@@ -112,7 +112,7 @@ def predict(target: Target, config_class: ConfigClass, resources: Sequence[Kerne
     parts: dict[str, float] = {}
     total = 0.0
     for configs in launches:
-        launchable = [kernel for kernel in configs if not launch_limits.reasons(arch, kernel)]
+        launchable = [kernel for kernel in configs if not launch_limits.reasons(kernel)]
         if not launchable:
             return None
         best = min((_terms(kernel, work, card, arch, cold=cold)

@@ -82,10 +82,7 @@ def cached(device: Device) -> GpuCeilings | None:
 
 def get_or_measure(device: Device, place: Place, held: DeviceLock, *, zygote: Zygote | None = None,
                    cancel: threading.Event | None = None) -> GpuCeilings | None:
-    """Return a card's peaks from the cache, or measure them now; None where that fails.
-
-    Raises only Cancelled.
-    """
+    """Return a card's peaks, cached or measured now, None if that fails. Raises only Cancelled."""
     if peaks := cached(device):
         return peaks
     path = _path(device)

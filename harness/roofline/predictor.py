@@ -18,7 +18,6 @@ from harness.compile import kernel, launch_limits, triton_aot
 from harness.compile.kernel import Place
 from harness.compile.precompile import Precompiler
 from harness.compile.triton_aot import KernelResources
-from harness.devices import architectures as archs
 from harness.devices import datasheets
 from harness.devices.datasheets import CardModel
 from harness.errors import Cancelled, InputError, KoptError
@@ -73,10 +72,7 @@ class SourcePrediction:
 
 
 def card_for(name: str, language: str) -> CardModel | None:
-    """Return the card to predict for, None for an empty name.
-
-    Raises InputError for an unknown card and for a target that is not a Triton kernel.
-    """
+    """Return a card by its name, None for "". Raises InputError if it cannot be predicted."""
     if not name:
         return None
     card = datasheets.find_by_short_name(name) or datasheets.find(name)
@@ -145,8 +141,7 @@ def compiler_evidence(resources: Sequence[KernelResources]) -> tuple[Evidence, .
 
 
 def _describe_autotuned(group: Sequence[KernelResources]) -> str:
-    launchable = next((each for each in group if (arch := archs.find(each.arch)) is None
-                       or not launch_limits.reasons(arch, each)), None)
+    launchable = next((each for each in group if not launch_limits.reasons(each)), None)
     if launchable is None:
         return f"{_describe(group[0])}; none of {len(group)} configs can be launched"
     return (f"{_describe(launchable)}; {launchable.config}, the first of {len(group)} configs "
@@ -181,10 +176,7 @@ def with_predictions(verdict: Verdict, prediction: SourcePrediction) -> Verdict:
 
 
 class SourcePredictor:
-    """Predicts many sources of one target on one card, compiling them in parallel on demand.
-
-    Close it to end running compilations.
-    """
+    """Predicts sources of one target on one card, compiled in parallel until it is closed."""
 
     def __init__(self, target: Target, tree: Path, card: CardModel, scratch: Path, *, cold: bool,
                  python: str | None, env: Mapping[str, str], yields: Turnstile | None,

@@ -23,10 +23,7 @@ from harness.target import ConfigClass, Target
 
 @dataclass(frozen=True, kw_only=True)
 class RooflinePoint:
-    """The roofline of one class: its time, the resource that bounds it, and that resource's rate.
-
-    `rate` is in GB/s for memory and in GFLOP/s for compute.
-    """
+    """The roofline of one class; the rate that bounds it is in GB/s or GFLOP/s."""
 
     us: float
     limiter: Literal["memory", "compute"]
@@ -39,10 +36,7 @@ class RooflinePoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Roofline:
-    """The rates that a kernel can reach on a device.
-
-    `levels` are the caches that a call may find its data in, the smallest first, then the memory.
-    """
+    """The rates that a kernel can reach: of the caches that may hold its data, then the memory."""
 
     gflops: float
     levels: tuple[Level, ...]

@@ -18,17 +18,9 @@ if TYPE_CHECKING:
 KEPT = ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__", "__type_params__")
 
 
-class _Hook:
-    def __init__(self) -> None:
-        self.tally = Tally(job.FOLDER)
-        self.compiling: Callable[[], bool] = _never
-
-
-def _never() -> bool:
-    return False
-
-
-_hook = _Hook()
+_tally = Tally(job.FOLDER)
+_compiling: list[Callable[[], bool]] = [bool]
+"""Returns whether torch compiles: False until torch is loaded, then torch's own function."""
 
 
 def begin() -> None:
@@ -51,14 +43,14 @@ def _watch(kind: Any) -> None:
 def _loaded(module: Any) -> None:
     try:
         if module.__name__ == "torch":
-            _hook.compiling = module.compiler.is_compiling
+            _compiling[:] = [module.compiler.is_compiling]
         if job.MODULE:
             if module.__name__ == job.MODULE:
                 _count(module)
         elif _is_source(getattr(module, "__file__", None)):
             _count(module)
     except Exception as error:
-        _hook.tally.note(error)
+        _tally.note(error)
 
 
 def _is_source(file: str | None) -> bool:
@@ -69,13 +61,13 @@ def _is_source(file: str | None) -> bool:
         return False
     name = os.path.basename(file)
     if name == os.path.basename(job.FILE) and name != "__init__.py":
-        _hook.tally.elsewhere(os.path.abspath(file))
+        _tally.elsewhere(os.path.abspath(file))
     return False
 
 
 def _count(module: Any) -> None:
     """Replace the function, or a class's method, by one that counts."""
-    tally, holder = _hook.tally, module
+    holder = module
     *path, name = job.FUNCTION.split(".")
     for step in path:
         holder = getattr(holder, step, None)
@@ -85,7 +77,7 @@ def _count(module: Any) -> None:
         if (counted := _counted(inner)) is not None:
             setattr(holder, name, type(found)(counted))
     elif found is None:
-        tally.note(f"{module.__name__} has no function {job.FUNCTION}")
+        _tally.note(f"{module.__name__} has no function {job.FUNCTION}")
     elif (counted := _counted(found)) is not None:
         setattr(holder, name, counted)
 
@@ -95,22 +87,21 @@ def _counted(function: Any) -> Any:
     flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
     if isinstance(function, type) or hasattr(function, "__getitem__") or not callable(function) \
             or flags & 0x280:  # a coroutine or an asynchronous generator
-        _hook.tally.note(f"{job.FUNCTION} is no function whose calls can be counted: "
-                         f"{type(function).__name__}")
+        _tally.note(f"{job.FUNCTION} is no function whose calls can be counted: "
+                    f"{type(function).__name__}")
         return None
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "compiler"):
-        _hook.compiling = torch.compiler.is_compiling
-    hook, tally = _hook, _hook.tally
-    read = CellReader(function, job.ARGS, tally)
-    tally.begin(read.names)
+        _compiling[:] = [torch.compiler.is_compiling]
+    read = CellReader(function, job.ARGS, _tally)
+    _tally.begin(read.names)
 
     def counted(*args: Any, **kwargs: Any) -> Any:
-        if hook.compiling():  # else torch.compile would compile the counter as well
+        if _compiling[0]():  # else torch.compile would compile the counter as well
             return function(*args, **kwargs)
         key = read.key(args, kwargs)
         result = function(*args, **kwargs)
-        tally.add(key)
+        _tally.add(key)
         return result
 
     _dress(counted, function)

@@ -36,10 +36,7 @@ HIDDEN = "processes outside this container may not be listed"
 
 @contextmanager
 def registered(device: str) -> Iterator[None]:
-    """Register this process as a user of the device (a lock name) until the block ends.
-
-    Raises EnvironmentFault if another process holds the file exclusively.
-    """
+    """Register this process as a user of a device (a lock name). Raises EnvironmentFault."""
     fd = _lock_shared(f"{device}.tenants")
     try:
         own_line = f"{os.getpid()} {_start_ticks(os.getpid())} {_namespace()}"
@@ -184,7 +181,10 @@ class ProcessClassifier:
 
 
 def _lock_shared(name: str) -> int:
-    """Open and lock a file of users; empty it if no other process holds it."""
+    """Open and lock a file of users; empty it if no other process holds it.
+
+    Raises EnvironmentFault if another process holds it exclusively.
+    """
     for _ in range(TRIES):  # `is_in_use` of another process holds the file for an instant
         fd, path = device_lock.open_file(name)
         try:
