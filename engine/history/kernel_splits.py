@@ -12,6 +12,7 @@ from engine.judge.recorded_values import verdict_of
 from engine.split.languages.detect import language_by_name
 from engine.split.languages.dispatch import DispatchBlock
 from harness.errors import Refused
+from harness.formats.quantities import listed
 
 MARK = b"kopt split:"
 OTHERWISE = "otherwise"
@@ -140,5 +141,4 @@ def _noted(note: str) -> list[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
-    return f"{', '.join(names[:MOST])}{more}" if names else NONE
+    return listed(names, MOST) if names else NONE

@@ -10,6 +10,7 @@ from engine.judge.judge import describe_rows, describe_speedup
 from engine.repository.patches.patch import FilePatch, Patch
 from harness.errors import InputError
 from harness.formats import quantities
+from harness.formats.quantities import listed
 from harness.formats.text import plain
 from harness.search.space import knobs
 from harness.trial_fields import Value
@@ -44,7 +45,7 @@ def message(op: str, candidate: Candidate, verdict: Verdict, changed: str) -> st
 def changed(patch: Patch, language: str, before: Read, after: Read) -> str:
     """Return the knobs that a patch sets, `TILE 16 -> 64`, and the functions that it changes."""
     files = [_of_file(file, language, before, after) for file in patch.files]
-    return plain(_listed(files, "; "), 400)
+    return plain(listed(files, NAMED, "; "), 400)
 
 
 def functions(file: FilePatch) -> tuple[str, ...]:
@@ -58,9 +59,9 @@ def _of_file(file: FilePatch, language: str, before: Read, after: Read) -> str:
         return f"{'removes' if file.is_deleted else 'adds'} {file.path}"
     knob_changes, knobs_only = _knob_changes(file, language, before, after)
     names = [] if knobs_only else [f"{name}()" for name in functions(file)]
-    words = [*knob_changes, *([_listed(names)] if names else [])]
+    words = [*knob_changes, *([listed(names, NAMED)] if names else [])]
     size = "" if knobs_only else f" (+{file.added} -{file.removed})"
-    return f"{_listed(words)}{' in' if words else ''} {file.path}{size}".strip()
+    return f"{listed(words, NAMED)}{' in' if words else ''} {file.path}{size}".strip()
 
 
 def _knob_changes(file: FilePatch, language: str, before: Read,
@@ -93,8 +94,3 @@ def _defined(line: str, pattern: re.Pattern[str]) -> str:
     """Return the function that a line defines, "" if none."""
     match = pattern.match(line)
     return match[1] if match else ""
-
-
-def _listed(words: list[str], between: str = ", ") -> str:
-    more = f" and {len(words) - NAMED} more" if len(words) > NAMED else ""
-    return f"{between.join(words[:NAMED])}{more}"

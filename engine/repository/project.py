@@ -8,6 +8,7 @@ import msgspec
 
 from engine.repository.git import Git, init, locate
 from harness.errors import InputError
+from harness.formats.quantities import listed
 
 
 class Project(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,8 +25,7 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
         """One line about changes that a campaign does not see, or ""."""
         if not self.dirty:
             return ""
-        more = f" and {len(self.dirty) - 3} more" if len(self.dirty) > 3 else ""
-        return (f"{self.path}: uncommitted changes in {', '.join(self.dirty[:3])}{more} are "
+        return (f"{self.path}: uncommitted changes in {listed(self.dirty, 3)} are "
                 f"ignored; the campaign starts from commit {self.head[:12]}")
 
 

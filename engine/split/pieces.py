@@ -13,6 +13,7 @@ from engine.split.languages.dispatch import DispatchBlock
 from engine.split.languages.language import Language
 from engine.split.languages.syntax import Item
 from harness.errors import Refused
+from harness.formats import quantities
 from harness.formats.text import plain
 from harness.search.space import knobs
 from harness.trial_fields import Config
@@ -140,5 +141,4 @@ def described(values: Config) -> str:
 def listed(classes: Sequence[str]) -> str:
     """Return the names of classes for a comment; none of them can end it."""
     names = [plain(name, 80).replace("*/", "* /").replace("/*", "/ *") for name in classes]
-    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-    return f"class {', class '.join(names[:4])}{more}" if names else "no class"
+    return f"class {quantities.listed(names, 4, ', class ')}" if names else "no class"

@@ -17,6 +17,7 @@ from engine.repository.checkouts import checkout
 from engine.repository.clone import Clone
 from harness.benchmark.verdict.canary_check import SHOWN, UNBUILT, UNSEEN
 from harness.errors import InputError
+from harness.formats.quantities import listed
 from harness.verdict import Verdict
 
 PURPOSE = "canary"
@@ -81,14 +82,9 @@ def refusal(names: Sequence[str]) -> InputError:
     """Return the error that ends a campaign whose verdicts would all be on the baseline."""
     return InputError(
         f"the benchmark does not run the files that candidates change: it passes with "
-        f"{_listed(names)} broken", where="edit",
+        f"{listed(names, NAMED)} broken", where="edit",
         fix="have it import and build from its own folder, not from an installed package, or name "
         "the files that it reads in edit")
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"{', '.join(names[:NAMED])}{more}"
 
 
 def check_campaign(setup: Setup, judge: Callable[[str], Verdict]) -> tuple[str, ...]:
@@ -149,4 +145,4 @@ def check(judge: Callable[[str], Verdict], clone: Clone, commit: str, *, edit: S
 
 def _unread(names: Sequence[str], source: str) -> str:
     reader = "the kernel does not use" if source else "the benchmark does not read"
-    return f"{reader} {_listed(names)}: changes of candidates there are not measured"
+    return f"{reader} {listed(names, NAMED)}: changes of candidates there are not measured"

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from harness.errors import InputError
+from harness.formats.quantities import listed
 from harness.formats.suggestion import suggest
 from harness.formats.text import plain
 from harness.target import Target
@@ -65,13 +66,13 @@ class Spread:
             least = self.of[self.unnamed[0]]
             notes.append(f"the weights do not name {len(self.unnamed)} of {len(self.of)} rows, "
                         f"which weigh as much as the least of the others ({least:g} calls): "
-                        f"{_some([names[place] for place in self.unnamed])}")
+                        f"{listed([names[place] for place in self.unnamed], NAMED)}")
         if self.absent and not self.names_none:
             share = math.fsum(shape.calls for shape in self.absent) / math.fsum(
                 shape.calls for shape in weights.shapes)
             notes.append(f"{len(self.absent)} of {len(weights.shapes)} shapes of the weights, "
-                        f"{share:.1%} of the calls, not measured: " + _some(
-                            [label(weights.columns, shape.cells) for shape in self.absent]))
+                        f"{share:.1%} of the calls, not measured: " + listed(
+                            [label(weights.columns, shape.cells) for shape in self.absent], NAMED))
         return tuple(notes)
 
 
@@ -217,8 +218,3 @@ def number(cell: str) -> float | None:
         return None if "_" in cell else float(cell)
     except ValueError:
         return None
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 
 from harness.compile import triton_aot
 from harness.compile.triton_aot import KernelResources
-from harness.devices import architectures as archs
-from harness.devices.architectures import Arch
+from harness.devices import datasheets
+from harness.devices.datasheets import Arch
 from harness.formats.text import plain
 
 MOST_REASONS = 8
@@ -20,7 +20,7 @@ MOST_REASONS = 8
 
 def reasons(kernel: KernelResources) -> tuple[str, ...]:
     """Return why its architecture cannot launch a kernel, empty when it can or is unknown."""
-    arch = archs.find(kernel.arch)
+    arch = datasheets.find_arch(kernel.arch)
     if arch is None:
         return ()
     if kernel.error:
@@ -39,7 +39,7 @@ def _block(arch: Arch, kernel: KernelResources) -> Iterable[str]:
                f"most {arch.shared_per_block}: smaller tiles or fewer stages")
     if registers is None:
         return
-    warps, fit = -(-threads // arch.warp), archs.resident_warps(arch, registers)
+    warps, fit = -(-threads // arch.warp), datasheets.resident_warps(arch, registers)
     if registers > arch.registers_per_thread:
         yield f"{registers} registers a thread, {arch.name} has {arch.registers_per_thread}"
     elif warps > fit:

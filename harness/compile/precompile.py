@@ -28,7 +28,7 @@ from pathlib import Path
 from harness.compile import compiler_cache, launch_limits, triton_aot
 from harness.compile.kernel import Kernel, Place
 from harness.compile.triton_aot import AOT_LIMITS, KernelResources
-from harness.devices import architectures as archs
+from harness.devices import datasheets
 from harness.errors import Cancelled, EnvironmentFault, KoptError
 from harness.formats import file_copy
 from harness.isolation.device_lock import Turnstile
@@ -160,7 +160,7 @@ class Precompiler:
 
     def _build(self, signatures: tuple[tuple[str, ...], ...]) -> None:
         """Build the modules that launches with these argument types need, once each."""
-        arch = archs.find(self.arch)
+        arch = datasheets.find_arch(self.arch)
         if arch is None or arch.backend != "cuda":
             return
         with self._building:

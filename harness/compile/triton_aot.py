@@ -9,8 +9,8 @@ from pathlib import Path
 
 from harness.compile import kernel as kernels
 from harness.compile.kernel import Place
-from harness.devices import architectures as archs
-from harness.devices.architectures import Arch
+from harness.devices import datasheets
+from harness.devices.datasheets import Arch
 from harness.errors import InputError, KoptError
 from harness.formats.json_codec import ConvertError, convert
 from harness.formats.text import plain
@@ -86,7 +86,7 @@ class KernelResources:
     @property
     def fits(self) -> bool:
         """Whether its shared memory fits; `launch_limits` checks the other limits."""
-        known = archs.find(self.arch)
+        known = datasheets.find_arch(self.arch)
         return known is None or self.shared_bytes <= known.shared_per_block
 
 
@@ -257,9 +257,9 @@ def _limit(kernel: KernelResources, limiter: str, metric: str, value: float | No
 
 
 def _arch(name: str) -> Arch:
-    arch = archs.find(name)
+    arch = datasheets.find_arch(name)
     if arch is None:
-        known = ", ".join(each.name for each in archs.all_archs())
+        known = ", ".join(each.name for each in datasheets.archs())
         raise InputError(f"no architecture {name!r}", fix=f"one of {known}")
     return arch
 
@@ -269,7 +269,7 @@ def _resources(raw: object, config_class: str) -> KernelResources:
     kernel = convert({**raw, "config_class": config_class}, KernelResources)
     kernel = replace(kernel, kernel=plain(kernel.kernel, 120), config=plain(kernel.config, 200),
                      error=plain(kernel.error, 300))
-    fit = None if kernel.error else archs.occupancy(
+    fit = None if kernel.error else datasheets.occupancy(
         _arch(kernel.arch), registers=kernel.registers, shared_bytes=kernel.shared_bytes,
         threads=kernel.threads, waves=kernel.waves)
     return kernel if fit is None else replace(

@@ -7,6 +7,7 @@ command line and in the files. A value that is None gives an empty text.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -97,6 +98,12 @@ def counted(number: int, noun: str) -> str:
     """Return a number with its noun in the singular or plural: `1 class`, `2 classes`, `0 rows`."""
     ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
     return f"{number} {noun}{ending}"
+
+
+def listed(words: Sequence[str], most: int, between: str = ", ") -> str:
+    """Return the first words and how many follow: `a, b, c and 4 more`."""
+    more = f" and {len(words) - most} more" if len(words) > most else ""
+    return f"{between.join(words[:most])}{more}"
 
 
 def _decimals(value: float) -> int:

@@ -17,7 +17,7 @@ from types import TracebackType
 from harness.compile.c_compiler import BuildError
 from harness.compile.precompile import Precompiler
 from harness.correctness.tolerance import Tolerance
-from harness.devices import architectures as archs
+from harness.devices import datasheets
 from harness.devices.device import Device
 from harness.errors import InputError
 from harness.isolation.rpc import PeerDied, PeerError
@@ -63,7 +63,7 @@ class Screening:
         """Return what compiles configurations ahead, None where nothing is compiled for a card."""
         session = self.session
         if session.on_cpu or self.target.language != "triton" \
-                or archs.find(session.device.arch) is None:
+                or datasheets.find_arch(session.device.arch) is None:
             return None
         return Precompiler(
             self.target, Path(self.job.tree), session.device.arch, session.folder("ahead"),

@@ -35,9 +35,8 @@ from typing import Literal
 
 from harness.compile import launch_limits
 from harness.compile.triton_aot import KernelResources, Section
-from harness.devices import architectures as archs
-from harness.devices.architectures import Arch
-from harness.devices.datasheets import CardModel
+from harness.devices import datasheets
+from harness.devices.datasheets import Arch, CardModel
 from harness.errors import InputError
 from harness.roofline import ceilings, roofline
 from harness.target import ConfigClass, Target
@@ -104,7 +103,7 @@ def predict(target: Target, config_class: ConfigClass, resources: Sequence[Kerne
                 if kernel.config_class == config_class.name and not kernel.caught]
     if wrong := {kernel.arch for kernel in of_class} - {card.arch}:
         raise InputError(f"compiled for {', '.join(sorted(wrong))}, {card.name} is {card.arch}")
-    arch = archs.find(card.arch)
+    arch = datasheets.find_arch(card.arch)
     launches = list(_launches(of_class))
     if arch is None or not launches:
         return None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from harness.errors import KoptError
-from harness.formats.quantities import GIB
+from harness.formats.quantities import GIB, listed
 from harness.formats.text import plain
 from kopt_tui.snapshot.snapshot import DeviceLine, DeviceSnapshot
 
@@ -96,7 +96,7 @@ def _owner(device: Device, state: DeviceState) -> str:
         return f"measuring, process {pid}"
     others: Sequence[str] = [f"{plain(p.name, 24) or 'process'} {p.pid}"
                              for p in state.processes or ()]
-    return ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
+    return listed(others, 3)
 
 
 def _step(value: float | None, step: int, unit: str) -> str:

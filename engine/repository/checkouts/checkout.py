@@ -11,6 +11,7 @@ from engine.repository.checkouts import build_artifacts, lfs, submodules
 from engine.repository.clone import BASE_REF, Clone
 from engine.repository.project import Project
 from engine.repository.worktree import Settled
+from harness.formats.quantities import listed
 
 FOLDER = "carried"
 """Folder of the built files in a campaign's folder."""
@@ -68,9 +69,8 @@ def settled(clone: Clone, folder: Path, commit: str, directory: Path) -> Settled
 def _describe(what: str, names: list[str], fix: str) -> list[str]:
     if not names:
         return []
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return [f"{len(names)} {what} missing from the project's folder and from every checkout: "
-            f"{', '.join(names[:NAMED])}{more} ({fix})"]
+            f"{listed(names, NAMED)} ({fix})"]
 
 
 def _note(clone: Clone) -> Path:

@@ -12,6 +12,7 @@ import msgspec
 from engine.globs import folder_named, matches, names_exactly
 from engine.repository.patches.patch import Dropped, FilePatch, Patch
 from harness.errors import InputError
+from harness.formats.quantities import listed
 from harness.formats.text import plain
 
 ViolationKind = Literal[
@@ -101,9 +102,7 @@ def describe_dropped(dropped: Iterable[Dropped]) -> str:
     """
     named = sorted((file for file in dropped if not _is_by_product(file)),
                    key=lambda file: _DESCRIBED_FIRST.get(file.reason, 2))
-    more = f" and {len(named) - NAMED} more" if len(named) > NAMED else ""
-    return ", ".join(f"{plain(file.path, LONGEST_NAME)} ({file.reason})"
-                     for file in named[:NAMED]) + more
+    return listed([f"{plain(file.path, LONGEST_NAME)} ({file.reason})" for file in named], NAMED)
 
 
 def refuse_conflicts(patch: Patch) -> None:

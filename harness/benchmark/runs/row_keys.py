@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from harness.benchmark.runs.result_table import MOST_NAMED, BenchmarkFault, ResultTable
 from harness.benchmark.spec import metric_units, row_classes
 from harness.benchmark.spec.command_target import CommandTarget
+from harness.call_trace.weights import label
+from harness.formats.quantities import listed
 
 RowKey = tuple[str, ...]
 
@@ -74,7 +76,7 @@ def rows_by_key(table: ResultTable, columns: Sequence[str]) -> Mapping[RowKey, i
         key = table.cells(number, columns)
         if key in rows:
             what = (f"rows {rows[key] + 1} and {number + 1} are of the same configuration: "
-                    f"{row_label(key, columns) or 'no column tells them apart'}")
+                    f"{label(columns, key) or 'no column tells them apart'}")
             raise BenchmarkFault(
                 "duplicate-rows", what, fix="write a column that tells them apart, such as the "
                 "shape, or name an existing one in target.configs")
@@ -108,14 +110,8 @@ def row_labels(keys: Sequence[RowKey], columns: Sequence[str]) -> dict[RowKey, s
     differ = [place for place in range(len(columns)) if len({key[place] for key in keys}) > 1]
     places = differ or list(range(len(columns)))
     named = [columns[place] for place in places]
-    return {key: row_label([key[place] for place in places], named) or "all" for key in keys}
-
-
-def row_label(key: Sequence[str], columns: Sequence[str]) -> str:
-    """Return `m=128 n=64`."""
-    return " ".join(f"{name}={cell}" for name, cell in zip(columns, key, strict=True))
+    return {key: label(named, [key[place] for place in places]) or "all" for key in keys}
 
 
 def _some(keys: Sequence[RowKey], columns: Sequence[str]) -> str:
-    more = f" and {len(keys) - MOST_NAMED} more" if len(keys) > MOST_NAMED else ""
-    return ", ".join(row_label(key, columns) or "?" for key in keys[:MOST_NAMED]) + more
+    return listed([label(columns, key) or "?" for key in keys], MOST_NAMED)

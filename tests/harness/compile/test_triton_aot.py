@@ -10,7 +10,7 @@ import pytest
 
 from harness.compile import triton_aot
 from harness.compile.triton_aot import KernelResources
-from harness.devices import architectures, datasheets
+from harness.devices import datasheets
 from harness.devices.device import Device
 from harness.errors import InputError
 from harness.roofline import ceilings
@@ -179,9 +179,9 @@ def test_limits_are_ranked_and_shared_by_all_configs() -> None:
 ])
 def test_occupancy_has_its_limiter(name: str, registers: int, shared: int, threads: int,
                                    share: float, limiter: str) -> None:
-    known = architectures.find(name)
+    known = datasheets.find_arch(name)
     assert known is not None
-    fit = architectures.occupancy(known, registers=registers, shared_bytes=shared, threads=threads)
+    fit = datasheets.occupancy(known, registers=registers, shared_bytes=shared, threads=threads)
     assert fit is not None
     assert fit.share == pytest.approx(share) and fit.limiter == limiter
 
@@ -193,18 +193,18 @@ def test_occupancy_has_its_limiter(name: str, registers: int, shared: int, threa
 ])
 def test_occupancy_of_amd_counts_the_requested_waves(waves: int | None, shared: int, threads: int,
                                                      share: float | None, limiter: str) -> None:
-    known = architectures.find("gfx942")
+    known = datasheets.find_arch("gfx942")
     assert known is not None
-    fit = architectures.occupancy(
+    fit = datasheets.occupancy(
         known, registers=None, shared_bytes=shared, threads=threads, waves=waves
     )
     assert (fit and fit.share) == share and (fit is None or fit.limiter == limiter)
 
 
 def test_architectures_are_found_by_the_tools_names() -> None:
-    assert architectures.find("gfx942:sramecc+:xnack-") is architectures.find("gfx942")
-    assert architectures.find("sm_90a") is architectures.find("sm_90")
-    assert architectures.find("") is None and architectures.find("gfx1100") is None
+    assert datasheets.find_arch("gfx942:sramecc+:xnack-") is datasheets.find_arch("gfx942")
+    assert datasheets.find_arch("sm_90a") is datasheets.find_arch("sm_90")
+    assert datasheets.find_arch("") is None and datasheets.find_arch("gfx1100") is None
 
 
 def card(name: str) -> Device:
@@ -281,7 +281,7 @@ def test_peaks_match_the_data_sheets(name: str, dtype: str, loose: bool,
 def test_every_card_has_an_architecture_and_a_unique_name() -> None:
     assert len({sheet.name for sheet in datasheets.cards()}) == len(datasheets.cards()) >= 25
     for sheet in datasheets.cards():
-        known = architectures.find(sheet.arch)
+        known = datasheets.find_arch(sheet.arch)
         assert (
             known is not None
             and sheet.source
