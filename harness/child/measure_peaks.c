@@ -94,7 +94,8 @@ int main(int argc, char **argv) {
     for (int i = 1; i < threads; i++) pthread_join(ids[i], NULL);
     printf("{\"gflops\": %.3f, \"copy_gb_per_s\": %.3f, \"levels\": [", best_gflops, best_copy);
     for (int s = 0; s < SIZES; s++)
-        printf("%s[%zu, %.3f]", s ? ", " : "", sizes[s] * threads, best_bandwidth[s]);
+        printf("%s{\"bytes\": %zu, \"gb_per_s\": %.3f}", s ? ", " : "", sizes[s] * threads,
+               best_bandwidth[s]);
     printf("]}\n");
     return 0;
 }

@@ -12,7 +12,7 @@ import hashlib
 import math
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import harness
@@ -43,13 +43,6 @@ class Level:
     gb_per_s: float
 
 
-@dataclass(frozen=True)
-class _CpuRates:
-    gflops: float
-    copy_gb_per_s: float
-    levels: tuple[tuple[float, float], ...]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Ceilings:
     """A device's highest measured or published rates, the nearest cache first.
@@ -58,11 +51,9 @@ class Ceilings:
     must come from memory. 0: the levels alone decide.
     """
 
-    device: str
     gflops: float
     levels: tuple[Level, ...]
     copy_gb_per_s: float
-    source: str
     kept_bytes: float = 0.0
 
     def bandwidth(self, working_set: float) -> float:
@@ -93,10 +84,10 @@ def of_gpu(device: Device, target: Target) -> Ceilings | None:
     card = datasheets.find(device.name)
     if card is None:
         return None
-    return of_card(card, target, count=len(device.cards), name=device.name)
+    return of_card(card, target, count=len(device.cards))
 
 
-def of_card(card: CardModel, target: Target, *, count: int = 1, name: str = "") -> Ceilings:
+def of_card(card: CardModel, target: Target, *, count: int = 1) -> Ceilings:
     """Return the published ceilings of `count` cards, which need not be present."""
     tolerance = max((target.declared_tolerance(each) or 0.0 for each in target.classes),
                     default=0.0)
@@ -104,8 +95,8 @@ def of_card(card: CardModel, target: Target, *, count: int = 1, name: str = "") 
                      loose=target.precision is not None or tolerance >= HALF)
     kept, memory = card.cache_bytes * count, card.gb_per_s * count
     levels = (Level(kept, card.cache_gb_per_s * count), Level(math.inf, memory))
-    return Ceilings(device=name or card.name, levels=levels, copy_gb_per_s=memory, kept_bytes=kept,
-                    gflops=math.inf if peak is None else peak * 1e3 * count, source=card.source)
+    return Ceilings(gflops=math.inf if peak is None else peak * 1e3 * count, levels=levels,
+                    copy_gb_per_s=memory, kept_bytes=kept)
 
 
 def cache_directory() -> Path:
@@ -125,16 +116,15 @@ def of_cpu(name: str, scratch: Path) -> Ceilings:
     with suppress(OSError, ConvertError):  # not measured yet, or a file of another version
         return from_json(path.read_bytes(), Ceilings)
     rates = _measure_cpu(cores, scratch)
-    ceilings = Ceilings(device=name, source="measured", copy_gb_per_s=rates.copy_gb_per_s,
-                        gflops=rates.gflops * HEADROOM,
-                        levels=tuple(Level(size, rate * HEADROOM) for size, rate in rates.levels))
+    ceilings = replace(rates, gflops=rates.gflops * HEADROOM, levels=tuple(
+        Level(level.bytes, level.gb_per_s * HEADROOM) for level in rates.levels))
     with suppress(OSError):  # a cache that cannot be written only costs the next measurement
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(to_json(ceilings))
     return ceilings
 
 
-def _measure_cpu(cores: int, scratch: Path) -> _CpuRates:
+def _measure_cpu(cores: int, scratch: Path) -> Ceilings:
     scratch.mkdir(parents=True, exist_ok=True)
     program = scratch / "ceilings"
     env = guard.clean_env(home=scratch)
@@ -148,4 +138,4 @@ def _measure_cpu(cores: int, scratch: Path) -> _CpuRates:
                     confine=confine)
     if not run.ok:
         raise EnvironmentFault(f"measuring this CPU's ceilings {run.describe(CEILING_LIMITS)}")
-    return from_json(run.stdout, _CpuRates)
+    return from_json(run.stdout, Ceilings)

@@ -97,8 +97,8 @@ def test_paired_blocks_keep_both_times() -> None:
     assert alone.run()[1] is None and alone.other_us("candidate") is None
 
 
-FLOOR = Ceilings(device="cpu", gflops=1e6, levels=(Level(1e9, 1.0),), copy_gb_per_s=1.0,
-                 source="by hand")  # small: 8 KiB and more at 1 GB/s
+# small: 8 KiB and more at 1 GB/s
+FLOOR = Ceilings(gflops=1e6, levels=(Level(1e9, 1.0),), copy_gb_per_s=1.0)
 
 
 def below(small: tuple[float, float], large: tuple[float, float], core: bool = False) -> Verdict:

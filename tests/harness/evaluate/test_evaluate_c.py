@@ -364,8 +364,8 @@ def floor(tmp_path: Path, candidate_us: float, gb_per_s: float) -> Verdict:
     evaluation = Evaluation(
         ONE_CLASS, Trees(candidate="", incumbent="", reference=""), find("cpu"),
         Settings(scratch=str(tmp_path), plan=QUICK), None, None)
-    limits = Ceilings(device="cpu", gflops=1e6, levels=(Level(1e9, gb_per_s),),
-                      copy_gb_per_s=gb_per_s, source="by hand")
+    limits = Ceilings(gflops=1e6, levels=(Level(1e9, gb_per_s),),
+                      copy_gb_per_s=gb_per_s)
     timing = ClassTiming(config_class="even", candidate_us=candidate_us, incumbent_us=20.0,
                          log_ratios=(1.0, 1.01, 0.99, 1.0))
     errors = {"even": Errors(absolute=0.0, relative=0.0, bad=0)}
@@ -384,8 +384,8 @@ def test_latency_below_the_physical_floor_is_withheld(tmp_path: Path) -> None:
 
 def test_impossibly_fast_kernel_is_rejected(tmp_path: Path,
                                             monkeypatch: pytest.MonkeyPatch) -> None:
-    slow_machine = Ceilings(device="cpu", gflops=1e6, levels=(Level(1e9, 0.01),),
-                            copy_gb_per_s=0.01, source="by hand")
+    slow_machine = Ceilings(gflops=1e6, levels=(Level(1e9, 0.01),),
+                            copy_gb_per_s=0.01)
     monkeypatch.setattr(ceilings, "of_cpu", lambda name, scratch: slow_machine)
     verdict = judge(tmp_path, FAST, task=ONE_CLASS, plan=SHORT)
     assert (verdict.latency_us, verdict.speedup) == (None, None)

@@ -187,8 +187,7 @@ def test_resumed_loop_gets_the_same_advice(tmp_path: Path, monkeypatch: pytest.M
 
 def test_impossible_latency_is_withheld_and_never_kept(tmp_path: Path,
                                                        monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = Ceilings(device="cpu", gflops=1.0, levels=(Level(1e18, 1e-6),), copy_gb_per_s=1e-6,
-                    source="a test")
+    slow = Ceilings(gflops=1.0, levels=(Level(1e18, 1e-6),), copy_gb_per_s=1e-6)
     monkeypatch.setattr(ceilings, "of_cpu", lambda name, folder: slow)
     source = KNOBS.replace("[0, 1, 2, 3, 4, 5]", "[0, 1]")
     result = search(tmp_path, source, budget=2)

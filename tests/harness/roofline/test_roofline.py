@@ -104,7 +104,7 @@ def test_rates_that_were_not_measured_are_the_published_ones() -> None:
 
 
 def test_cpu_data_come_from_the_smallest_level_that_holds_them() -> None:
-    limits = Ceilings(device="cpu", gflops=110.0, copy_gb_per_s=8.0, source="by hand", levels=(
+    limits = Ceilings(gflops=110.0, copy_gb_per_s=8.0, levels=(
         Level(1e6, 220.0), Level(1e9, 11.0)))
     reach = roofline.of_cpu(limits)
     assert reach.gflops == pytest.approx(110.0 / HEADROOM)
