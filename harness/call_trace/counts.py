@@ -40,7 +40,7 @@ class CountedFunction:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class CountLine:
     """One line of a counting process; `type` says which of the fields it has.
 
     loaded: the function was found, and `parameters` name the cells. shape: `cells`, and the slot in
@@ -122,12 +122,12 @@ def gather(folder: Path) -> Counts:
                   unread=unread, other=other, notes=tuple(notes), elsewhere=tuple(elsewhere))
 
 
-def _lines(path: Path) -> Iterator[Line]:
+def _lines(path: Path) -> Iterator[CountLine]:
     """Yield the complete lines of a process; its last one may be cut off."""
     with path.open("rb") as file:
         for text in file.read(MOST_LINES_BYTES).splitlines():
             with suppress(ConvertError):
-                yield from_json(text, Line)
+                yield from_json(text, CountLine)
 
 
 def _numbers(path: Path) -> dict[int, int]:
