@@ -33,7 +33,7 @@ from harness import target
 from harness.compile import triton_aot
 from harness.compile.triton_aot import KernelResources
 from harness.search.space import knobs
-from harness.trial_fields import Value
+from harness.verdict import Value
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 ARCHS = ("sm_90", "gfx942")

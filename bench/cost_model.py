@@ -36,7 +36,7 @@ from harness.formats.json_codec import to_builtins
 from harness.roofline import cost_model, predictor
 from harness.search.space import knobs
 from harness.target import Target
-from harness.trial_fields import Value
+from harness.verdict import Value
 
 GPU = machine.RESULTS / "h200-triton-2026-11-20.json"
 FIDELITY = machine.RESULTS / "fidelity-gpu-h200-2026-11-22.jsonl"

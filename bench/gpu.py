@@ -35,8 +35,7 @@ from harness.search.space import knobs
 from harness.search.trials.trials import SearchJob
 from harness.settings import Settings, Trees
 from harness.timing.plan import Plan
-from harness.trial_fields import Value
-from harness.verdict import Verdict
+from harness.verdict import Value, Verdict
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 GOOD: dict[str, dict[str, Value]] = {

@@ -22,7 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.trial_fields import Value
+from harness.verdict import Value
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 

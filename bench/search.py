@@ -29,7 +29,7 @@ import numpy as np
 
 import harness.search.bayesian
 from harness.search.bayesian.bayesian_search import BayesianSearch
-from harness.search.space.space import Observation, Space
+from harness.search.space.tunable_source import Observation, Space
 
 assert harness.search.bayesian
 

@@ -1,7 +1,4 @@
-"""`python -m harness REQUEST.json`: answer one request with JSON lines on stdout.
-
-Every target that arrives is checked here before anything runs.
-"""
+"""`python -m harness REQUEST.json`: check and answer one request with JSON lines on stdout."""
 
 from __future__ import annotations
 
@@ -10,9 +7,8 @@ import sys
 import threading
 from pathlib import Path
 
-from harness import target
+from harness import requests, target
 from harness.benchmark.spec import validate
-from harness.benchmark.verdict import whole_program
 from harness.compile import kernel
 from harness.devices import inventory
 from harness.devices.device import Device
@@ -21,20 +17,8 @@ from harness.evaluate.evaluate import evaluate
 from harness.formats.json_codec import ConvertError, from_json, to_json
 from harness.isolation.zygote_client import Zygote
 from harness.loop.loop import loop
-from harness.requests import (
-    EndToEndRequest,
-    ErrorLine,
-    EvaluateRequest,
-    Line,
-    LoopLine,
-    LoopRequest,
-    Progress,
-    ReportedLoopRequest,
-    ReportedRequest,
-    Request,
-    TrialLine,
-    VerdictLine,
-)
+from harness.requests import ErrorLine, Line, LoopLine, Progress, Request, TrialLine, VerdictLine
+from harness.search.trials.trials import Trial
 from harness.settings import Settings
 from harness.target import Target
 
@@ -48,55 +32,52 @@ def write_progress(stage: str, detail: str, done: float | None) -> None:
     write_line(Progress(stage=stage, detail=detail, done=done))
 
 
+def write_trial(trial: Trial) -> None:
+    write_line(TrialLine(trial=trial))
+
+
 def answer(request: Request, cancel: threading.Event) -> Line:
     """Check the request's target and return the last line of the answer."""
-    if isinstance(request, EvaluateRequest | LoopRequest):
+    if isinstance(request, requests.EvaluateRequest | requests.LoopRequest):
         return answer_kernel(request, cancel)
     validate.check(request.target)
-    device = inventory.find(request.device)
-    if isinstance(request, ReportedLoopRequest):
-        return answer_command_loop(request, device, cancel)
-    if isinstance(request, EndToEndRequest):
-        return VerdictLine(verdict=whole_program.measure_end_to_end(
-            request.target, request.trees, device, request.settings, cancel=cancel,
-            progress=write_progress))
-    return answer_command(request, device, cancel)
+    return answer_command(request, inventory.find(request.device), cancel)
 
 
-def answer_kernel(request: EvaluateRequest | LoopRequest, cancel: threading.Event) -> Line:
+def answer_kernel(request: requests.EvaluateRequest | requests.LoopRequest,
+                  cancel: threading.Event) -> Line:
     """Evaluate or search a kernel target."""
     target.check(request.target)
     device = inventory.find(request.device)
     zygote = inherited_zygote(request.target, device, request.settings)
-    if isinstance(request, EvaluateRequest):
+    if isinstance(request, requests.EvaluateRequest):
         return VerdictLine(verdict=evaluate(
             request.target, request.trees, device, request.settings, cancel=cancel, zygote=zygote,
             progress=write_progress))
     return LoopLine(result=loop(
         request.target, request.job, device, request.settings, cancel=cancel, zygote=zygote,
-        on_trial=lambda trial: write_line(TrialLine(trial=trial)),
+        on_trial=write_trial,
         on_note=lambda note: write_line(Progress(stage="note", detail=note))))
 
 
-def answer_command(request: ReportedRequest, device: Device, cancel: threading.Event) -> Line:
-    """Evaluate a command target; its modules are imported only here."""
-    from harness.benchmark.verdict import canary_check
-    from harness.benchmark.verdict.benchmark_verdict import evaluate as evaluate_command
+def answer_command(request: requests.ReportedRequest | requests.ReportedLoopRequest
+                   | requests.EndToEndRequest, device: Device, cancel: threading.Event) -> Line:
+    """Evaluate or search a command target; its modules are imported only here."""
+    from harness.benchmark.search import command_loop
+    from harness.benchmark.verdict import benchmark_verdict, canary_check, whole_program
 
-    judge = canary_check.check_canary if request.settings.canary else evaluate_command
-    return VerdictLine(verdict=judge(request.target, request.trees, device, request.settings,
+    settings = request.settings
+    if isinstance(request, requests.ReportedLoopRequest):
+        return LoopLine(result=command_loop.sweep(
+            request.target, request.job, device, settings, repeats=request.repeats, cancel=cancel,
+            progress=write_progress, on_trial=write_trial))
+    if isinstance(request, requests.EndToEndRequest):
+        return VerdictLine(verdict=whole_program.measure_end_to_end(
+            request.target, request.trees, device, settings, cancel=cancel,
+            progress=write_progress))
+    judge = canary_check.check_canary if settings.canary else benchmark_verdict.evaluate
+    return VerdictLine(verdict=judge(request.target, request.trees, device, settings,
                                      cancel=cancel, progress=write_progress))
-
-
-def answer_command_loop(request: ReportedLoopRequest, device: Device,
-                        cancel: threading.Event) -> Line:
-    """Search the knobs of a command target by the project's own benchmark."""
-    from harness.benchmark.search.command_loop import sweep
-
-    return LoopLine(result=sweep(
-        request.target, request.job, device, request.settings, repeats=request.repeats,
-        cancel=cancel, progress=write_progress,
-        on_trial=lambda trial: write_line(TrialLine(trial=trial))))
 
 
 def inherited_zygote(task: Target, device: Device, settings: Settings) -> Zygote | None:

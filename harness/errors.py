@@ -53,6 +53,13 @@ class Refused(KoptError):
     exit_code = 1
 
 
+def refuse(*rules: tuple[bool, str]) -> None:
+    """Raise ValueError with the first message whose rule is broken."""
+    for is_broken, message in rules:
+        if is_broken:
+            raise ValueError(message)
+
+
 def os_fault(error: OSError) -> EnvironmentFault:
     """Return an error of the operating system with a fix where one is known."""
     return EnvironmentFault(error.strerror or str(error), where=str(error.filename or ""),

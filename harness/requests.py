@@ -12,39 +12,36 @@ from harness.verdict import Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateRequest:
+class _Request:
+    device: str
+    settings: Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateRequest(_Request):
     TAG = "evaluate"
     target: Target
     trees: Trees
-    device: str
-    settings: Settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoopRequest:
+class LoopRequest(_Request):
     TAG = "loop"
     target: Target
     job: SearchJob
-    device: str
-    settings: Settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportedRequest:
-    """A verdict by the project's own benchmark.
-
-    On a GPU `trees.reference` runs first, to find out whether the benchmark works in namespaces.
-    """
+class ReportedRequest(_Request):
+    """A verdict by the project's own benchmark; on a GPU `trees.reference` runs first, confined."""
 
     TAG = "reported"
     target: CommandTarget
     trees: Trees
-    device: str
-    settings: Settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportedLoopRequest:
+class ReportedLoopRequest(_Request):
     """A search over the knobs of a command target's source; `job.reference` is the baseline's tree.
 
     With `repeats` the possible winners of each class run that many times more, alternating with
@@ -54,20 +51,16 @@ class ReportedLoopRequest:
     TAG = "reported-loop"
     target: CommandTarget
     job: SearchJob
-    device: str
-    settings: Settings
     repeats: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class EndToEndRequest:
+class EndToEndRequest(_Request):
     """Whole runs of the program with `trees.candidate` and with `trees.incumbent`."""
 
     TAG = "end-to-end"
     target: EndToEndTarget
     trees: Trees
-    device: str
-    settings: Settings
 
 
 Request = EvaluateRequest | LoopRequest | ReportedRequest | ReportedLoopRequest | EndToEndRequest

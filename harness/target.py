@@ -14,7 +14,7 @@ from harness.errors import InputError
 from harness.formats import yaml_document
 from harness.formats.expression import evaluate_expression, whole
 from harness.formats.json_codec import to_json
-from harness.formats.suggestion import suggest
+from harness.formats.text import suggest
 from harness.formats.yaml_decode import decode
 from harness.formats.yaml_document import Key
 
@@ -156,10 +156,7 @@ class Target:
                       low=arg.low, high=arg.high, weight=arg.weight, strided=arg.strided)
 
     def work(self, config_class: ConfigClass) -> tuple[float, float]:
-        """Return (floating-point operations, bytes that must move) of one call.
-
-        Bytes default to every input read once and every output written once, a lower bound.
-        """
+        """Return (operations, bytes) of one call; bytes default to each tensor moved once."""
         tensors = self.tensors(config_class)
         moved = sum(t.nbytes * (2 if t.role == "inout" else 1) for t in tensors
                     if t.role != "scalar")
@@ -169,10 +166,7 @@ class Target:
         return float(flops), float(moved)
 
     def declared_tolerance(self, config_class: ConfigClass) -> float | None:
-        """Return the task's limit of the relative error, None if it has none.
-
-        The error is relative to a value, or to the root mean square of all values if that is
-        larger.
+        """Return the task's limit of the error relative to a value or to all values' rms, or None.
         """
         return self.tolerance if config_class.tolerance is None else config_class.tolerance
 
@@ -188,12 +182,9 @@ class Target:
         written = tuple(arg.dtype for arg in self.args if arg.kind in ("output", "inout"))
         if not self.returns:
             return written
-        return written + (self.return_dtypes or (self._loosest,))
-
-    @property
-    def _loosest(self) -> str:
         floats = [arg.dtype for arg in self.args if arg.dtype in DTYPE_TOLERANCE]
-        return max(floats, key=lambda dtype: DTYPE_TOLERANCE[dtype], default="float32")
+        loosest = max(floats, key=lambda dtype: DTYPE_TOLERANCE[dtype], default="float32")
+        return written + (self.return_dtypes or (loosest,))
 
 
 def load(path: Path) -> Target:

@@ -6,10 +6,19 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.trial_fields import LatencyKind
+from harness.errors import refuse
 
 HARNESS_VERSION = "1"
 
+LatencyKind = Literal["measured-gpu", "measured-cpu", "reported", "predicted"]
+Correctness = Literal["PASS", "FAIL", "REJECTED"]
+"""Right on every class; wrong, crashed or hung; refused before it could run."""
+Tag = Literal["kept", "tried", "revert", "rejected"]
+"""The new best; right but no better; wrong; refused."""
+Value = int | float | str
+"""The value of a knob."""
+Config = dict[str, Value]
+"""A configuration: the value of each knob by its name."""
 ClassOutcome = Literal["faster", "tie", "slower", "broken", "unmeasured"]
 MEASURED: tuple[LatencyKind, ...] = ("measured-gpu", "measured-cpu")
 TRUST: dict[LatencyKind, int] = {"measured-gpu": 3, "measured-cpu": 2, "reported": 1,
@@ -53,10 +62,10 @@ class Row:
     note: str = ""
 
     def __post_init__(self) -> None:
-        if not self.correct and self.latency_us is not None:
-            raise ValueError("only a correct class has a latency")
-        if self.pct_of_roofline is not None and self.pct_of_roofline > 100:
-            raise ValueError("nothing is above the roofline")
+        of_roofline = self.pct_of_roofline
+        refuse((not self.correct and self.latency_us is not None,
+                "only a correct class has a latency"),
+               (of_roofline is not None and of_roofline > 100, "nothing is above the roofline"))
 
 
 FLOOR = "physical-floor"
@@ -82,6 +91,9 @@ class Finding:
 
 TransferBucket = Literal["K1", "K2", "K3", "K4", "W1", "W2", "W3"]
 TransferDecision = Literal["ACCEPT-as-real", "ACCEPT-with-asterisk", "REJECT-as-overfit"]
+
+_TRANSFER_SEVERITY: dict[TransferDecision, Severity] = {
+    "REJECT-as-overfit": "reject", "ACCEPT-with-asterisk": "flag"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,11 +124,8 @@ class Transfer:
 
     def finding(self) -> Finding | None:
         """Return the verdict's finding: a rejection, a flag for a person, or None."""
-        if self.decision == "REJECT-as-overfit":
-            return Finding(rule="over-fit", severity="reject", detail=self.reason)
-        if self.decision == "ACCEPT-with-asterisk":
-            return Finding(rule="over-fit", severity="flag", detail=self.reason)
-        return None
+        severity = _TRANSFER_SEVERITY.get(self.decision)
+        return severity and Finding(rule="over-fit", severity=severity, detail=self.reason)
 
     def lines(self) -> tuple[str, ...]:
         """Return the section of a summary, one fact per line."""
@@ -138,10 +147,7 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """The candidate's cost of one of a benchmark's metrics; that of a rate is the time per unit.
-
-    `scored` says whether it enters the score or is only shown.
-    """
+    """The candidate's cost of a metric, the time per unit for a rate; `scored` or only shown."""
 
     metric: str
     value: float
@@ -201,27 +207,23 @@ class Verdict:
     """The longest kernels of the candidate's run, the longest first, if they were measured."""
 
     def __post_init__(self) -> None:
-        if not self.valid and not self.rejected_reason:
-            raise ValueError("an invalid verdict must say why")
-        if not self.valid and self.correct:
-            raise ValueError("an invalid verdict makes no claim of correctness")
-        if self.latency_us is not None and not self.correct:
-            raise ValueError("only a correct candidate has a latency")
-        if (self.latency_us is None) != (self.latency_kind is None):
-            raise ValueError("a latency and its kind come together")
-        if self.latency_us is not None and not 0 < self.latency_us < math.inf:
-            raise ValueError("a latency is a positive number")
-        if self.speedup is not None and self.latency_us is None:
-            raise ValueError("only a candidate with a latency has a speedup")
-        if self.correct and not all(row.correct for row in self.rows):
-            raise ValueError("correct means correct on every class")
-        if self.pct_of_roofline is not None and self.pct_of_roofline > 100:
-            raise ValueError("nothing is above the roofline")
-        if self.latency_kind == "predicted" and self.speedup is not None:
-            raise ValueError("a prediction is no measured speedup")
-        measured = self.latency_us if self.latency_kind in MEASURED else None
-        if measured is not None and self.floor_us is not None and measured < self.floor_us:
-            raise ValueError("a latency below the physical floor must be withheld")
+        us, of_roofline = self.latency_us, self.pct_of_roofline
+        measured_us = us if self.latency_kind in MEASURED else None
+        refuse(
+            (not self.valid and not self.rejected_reason, "an invalid verdict must say why"),
+            (not self.valid and self.correct, "an invalid verdict makes no claim of correctness"),
+            (us is not None and not self.correct, "only a correct candidate has a latency"),
+            ((us is None) != (self.latency_kind is None), "a latency and its kind come together"),
+            (us is not None and not 0 < us < math.inf, "a latency is a positive number"),
+            (self.speedup is not None and us is None,
+             "only a candidate with a latency has a speedup"),
+            (self.correct and not all(row.correct for row in self.rows),
+             "correct means correct on every class"),
+            (of_roofline is not None and of_roofline > 100, "nothing is above the roofline"),
+            (self.latency_kind == "predicted" and self.speedup is not None,
+             "a prediction is no measured speedup"),
+            (measured_us is not None and self.floor_us is not None and measured_us < self.floor_us,
+             "a latency below the physical floor must be withheld"))
 
 
 def rejected(reason: str, *, candidate_id: str = "", device: str = "", notes: tuple[str, ...] = (),

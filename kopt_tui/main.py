@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from harness.errors import EnvironmentFault, InputError, KoptError, os_fault
-from harness.formats.suggestion import suggest
+from harness.formats.text import suggest
 from kopt_tui import __version__
 from kopt_tui.cli.parser import Parser, add_workspace, workspace_of
 

@@ -10,7 +10,7 @@ import msgspec
 from engine.history.history import CampaignHistory
 from engine.judge.recorded_values import verdict_of
 from engine.split.languages.detect import language_by_name
-from engine.split.languages.dispatch import DispatchBlock
+from engine.split.languages.language import DispatchBlock
 from harness.errors import Refused
 from harness.formats.quantities import listed
 

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from engine.task import SlotKind, Task
-from harness.trial_fields import Config, Correctness, LatencyKind, Tag
+from harness.verdict import Config, Correctness, LatencyKind, Tag
 
 CampaignState = Literal["new", "running", "paused", "waiting", "finished", "stopped", "failed"]
 CandidateState = Literal["captured", "verified", "waiting", "keeping", "kept", "closed"]

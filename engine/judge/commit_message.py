@@ -13,8 +13,7 @@ from harness.formats import quantities
 from harness.formats.quantities import listed
 from harness.formats.text import plain
 from harness.search.space import knobs
-from harness.trial_fields import Value
-from harness.verdict import Verdict
+from harness.verdict import Value, Verdict
 
 SUBJECT = 60
 NAMED = 4

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from engine.globs import matches
 from engine.manifest.schema import Manifest
-from harness.benchmark.spec import check_rule
+from harness.benchmark.spec import table_rules
 from harness.benchmark.spec.command_target import CommandTarget, EndToEndTarget, Metric
 from harness.call_trace.weights import Weights
 from harness.errors import InputError
@@ -22,7 +22,7 @@ def command_target(manifest: Manifest) -> CommandTarget:
     spec = manifest.target
     return CommandTarget(
         op=manifest.target_op, command=manifest.benchmark_command, csv=spec.csv,
-        check=check_rule.check_in(spec.check) if isinstance(spec.check, str) else spec.check,
+        check=table_rules.check_in(spec.check) if isinstance(spec.check, str) else spec.check,
         metrics=_metrics(manifest), quick_command=manifest.quick_command, quick_csv=spec.quick_csv,
         same_rows=bool(manifest.quick_command)
         and manifest.representative_shapes == manifest.target_shapes,

@@ -18,7 +18,7 @@ from engine.manifest.schema import CliSpec, Manifest, publishes_commits
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.benchmark.spec.validate import FieldFault, faults
 from harness.errors import InputError
-from harness.formats.suggestion import suggest
+from harness.formats.text import suggest
 from harness.formats.yaml_document import Document, Key
 from harness.target import Target
 

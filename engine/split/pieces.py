@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
 
 import msgspec
 
 from engine.split.languages.conditions import Condition, Point
-from engine.split.languages.dispatch import DispatchBlock
-from engine.split.languages.language import Language
+from engine.split.languages.language import Branch, DispatchBlock, Language
 from engine.split.languages.syntax import Item
 from harness.errors import Refused
 from harness.formats import quantities
 from harness.formats.text import plain
 from harness.search.space import knobs
-from harness.trial_fields import Config
+from harness.verdict import Config
 
 _SUFFIX = re.compile(r"_(?:base|v[0-9]+)\Z")
 
@@ -24,9 +24,7 @@ _SUFFIX = re.compile(r"_(?:base|v[0-9]+)\Z")
 def add_dispatchers(language: Language, text: str, blocks: tuple[DispatchBlock, ...],
                     functions: Collection[str], condition: Condition,
                     ) -> tuple[str, tuple[DispatchBlock, ...]]:
-    """Rename each entry among some functions to `…_base`, and return a dispatcher, which has no
-    branch yet, for each.
-    """
+    """Rename each entry among some functions to `…_base`; return also a dispatcher for each."""
     items = language.items(text)
     dispatched = {block.default for block in blocks} | {
         branch.kernel for block in blocks for branch in block.branches}
@@ -64,11 +62,37 @@ def add_dispatchers(language: Language, text: str, blocks: tuple[DispatchBlock, 
     return "".join([*out, text[at:]]), tuple([*moved, *added])
 
 
-def kernel_of(block: DispatchBlock, points: Sequence[Point], classes: Sequence[str]) -> str:
-    """Return the kernel that a dispatcher calls for classes; points are their rows, by parameter.
+@dataclass(frozen=True)
+class Variant:
+    """A kernel that a dispatcher takes for some classes, and the code to write before it."""
 
-    Raises Refused where the classes take several kernels.
+    code: str
+    kernel: str
+    note: str
+
+
+def with_variants(language: Language, text: str, blocks: Sequence[DispatchBlock],
+                  condition: Condition, points: Sequence[Point], classes: Sequence[str],
+                  variant_of: Callable[[DispatchBlock, str], Variant | None]) -> tuple[str, str]:
+    """Return a text with dispatchers, up to the last of them, and the rest; points are class rows.
     """
+    item_of = {item.function: item for item in language.items(text)}
+    out, at = [], 0
+    for block in sorted(blocks, key=lambda block: block.at):
+        out.append(text[at:block.at])
+        at = block.at
+        variant = variant_of(block, kernel_of(block, points, classes))
+        if variant is not None:
+            branch = Branch(condition=condition, kernel=variant.kernel, note=variant.note)
+            block = msgspec.structs.replace(block, branches=(branch, *block.branches))
+            out.append(variant.code)
+        if block.branches:
+            out.append(language.dispatcher(block, item_of[block.default]))
+    return "".join(out), text[at:]
+
+
+def kernel_of(block: DispatchBlock, points: Sequence[Point], classes: Sequence[str]) -> str:
+    """Return the kernel that is called for rows of classes. Raises Refused for several kernels."""
     if not block.branches:
         return block.default
     columns = {column for branch in block.branches for column in branch.condition.columns}
@@ -84,10 +108,7 @@ def kernel_of(block: DispatchBlock, points: Sequence[Point], classes: Sequence[s
 
 def copied(language: Language, text: str, copies: Sequence[Item], name_of: Mapping[str, str],
            values: Config, needed: frozenset[str]) -> str:
-    """Return copies under their new names, with the knobs set and with their requirements.
-
-    `needed` are the names that the kernel uses: requirements of other variants are left out.
-    """
+    """Return renamed copies, with knobs set and the requirements that name only `needed` names."""
     parts: list[str] = []
     declarations = knobs.find(text, language=language.knobs)
     declared = {knob.name for knob in declarations}

@@ -1,8 +1,9 @@
-"""Writes variants of a kernel that are specialised by their knobs, and the dispatch to them.
+"""Writes variants of a kernel for some config classes, and the dispatch to them.
 
-A variant copies and renames all that depends on the knobs that it sets, the knobs included, so that
-a later search can move each variant's own. Everything else is shared. The existing kernel stays as
-it is, as the default.
+`split` specialises a kernel by its knobs, `merge` takes a candidate as a variant for the classes
+that it speeds up. A variant copies and renames all that it changes, the knobs included, so that a
+later search can move each variant's own. Everything else is shared. The existing kernel stays as it
+is, as the default.
 """
 
 from __future__ import annotations
@@ -13,23 +14,23 @@ import msgspec
 
 from engine.split.class_preferences import ClassGroup
 from engine.split.languages.c_language import C
-from engine.split.languages.call_graph import dependents, prerequisites
-from engine.split.languages.dispatch import Branch
-from engine.split.languages.language import Language
-from engine.split.languages.syntax import Item
+from engine.split.languages.conditions import Condition, Point
+from engine.split.languages.language import DispatchBlock, Language
+from engine.split.languages.syntax import Item, dependents, prerequisites
 from engine.split.pieces import (
+    Variant,
     add_dispatchers,
     copied,
     described,
     free_suffix,
-    kernel_of,
     listed,
     new_names,
+    with_variants,
 )
 from harness.errors import Refused
 from harness.formats.text import plain
 from harness.search.space import knobs
-from harness.trial_fields import Config
+from harness.verdict import Config
 
 PLAIN_C = C()
 MOST_VARIANTS = 6
@@ -46,15 +47,65 @@ def split(source: str, groups: Sequence[ClassGroup], parameter_of: Mapping[str, 
     variants: dict[tuple[str, str], str] = {}
     for group in groups:
         source = _with_variant(language, source, group, parameter_of, start, variants)
-    knobs.requirements(source, knobs.find(source, language=language.knobs))
-    return source
+    return _checked(source, language)
+
+
+def merge(old: str, new: str, condition: Condition, points: Sequence[Point],
+          classes: Sequence[str], language: Language = PLAIN_C) -> str:
+    """Return the old source with a dispatcher that calls the new kernel where a condition holds.
+
+    The condition and the points, which are rows of the classes, name parameters. Raises Refused
+    where the new source is no variant of the old one, InputError where one cannot be parsed.
+    """
+    text, blocks = language.read(old)
+    new_text, new_blocks = language.read(new)
+    if _without_places(blocks) != _without_places(new_blocks):
+        raise Refused("it changes the dispatch itself")
+    new_items = language.items(new_text)
+    changed, headers = _changes(language, language.items(text), new_items)
+    functions = {item.function for item in changed} - {""}
+    if not functions:
+        raise Refused("it changes no function")
+    existing = {item.function for item in language.items(text)}
+    text, blocks = add_dispatchers(language, text, blocks, functions & existing, condition)
+    item_of = {item.function: item for item in language.items(text)}
+    suffix = free_suffix(language.names(text) | language.names(new_text))
+    name_of: dict[str, str] = {}
+
+    def variant_of(block: DispatchBlock, kernel: str) -> Variant | None:
+        new_kernel = kernel if block.branches else block.entry
+        parts = prerequisites(new_items, new_kernel)
+        copies = [item for item in parts if item in changed and item.text.strip()]
+        variant = next((item for item in copies if item.function == new_kernel), None)
+        if variant is None:
+            return None
+        _expect_same_signature(item_of[kernel], variant)
+        fresh = [item for item in copies if not item.defines <= name_of.keys()]
+        more = headers if not name_of else []
+        name_of.update(new_names({name for item in copies for name in item.defines}, suffix))
+        title = f"{name_of[new_kernel]}: another {new_kernel}, for {listed(classes)}"
+        needed = frozenset[str]().union(*(item.defines for item in parts))
+        code = copied(language, new_text, fresh, name_of, {}, needed)
+        return Variant("".join([language.comment(title), *more, code]), name_of[new_kernel],
+                       f"(a candidate's own), {listed(classes)}")
+
+    head, rest = with_variants(language, text, blocks, condition, points, classes, variant_of)
+    if not name_of:
+        raise Refused("it does not change the kernel that these classes take")
+    return _checked(head + rest, language)
+
+
+def changed_names(old: str, new: str, language: Language = PLAIN_C) -> tuple[str, ...]:
+    """Return the names that the new source adds or defines differently."""
+    changed, _ = _changes(language, *(language.items(language.read(source)[0])
+                                      for source in (old, new)))
+    return tuple(sorted({name for item in changed for name in item.defines}))
 
 
 def _with_variant(language: Language, source: str, group: ClassGroup,
                   parameter_of: Mapping[str, str], start: Config,
                   variants: dict[tuple[str, str], str]) -> str:
-    """Return the source with one more variant; `variants` has the names of this split's variants,
-    by kernel and knobs.
+    """Return the source with one more variant; `variants` has the earlier ones by kernel and knobs.
     """
     changed = {name: value for name, value in group.config.items() if value != start.get(name)}
     condition = group.condition.with_columns(parameter_of)
@@ -65,47 +116,72 @@ def _with_variant(language: Language, source: str, group: ClassGroup,
     text, blocks = add_dispatchers(language, text, blocks, affected - {""}, condition)
     items = language.items(text)
     tuned = dependents(items, changed)
-    item_of = {item.function: item for item in items if item.function}
     suffix = free_suffix(language.names(text))
-    out, at, has_branch = [], 0, False
     name_of: dict[str, str] = {}
     values: Config = {}
-    needed: frozenset[str] = frozenset()
+    needed: set[str] = set()
     pending: list[Item] = []
-    for block in sorted(blocks, key=lambda block: block.at):
-        out.append(text[at:block.at])
-        at = block.at
-        kernel = kernel_of(block, points, group.classes)
+    has_variant = False
+
+    def variant_of(block: DispatchBlock, kernel: str) -> Variant | None:
+        nonlocal has_variant
         parts = prerequisites(items, kernel)
         copies = [item for item in parts if item in tuned]
-        if item_of[kernel] in copies:
-            if len(block.branches) >= MOST_VARIANTS:
-                raise Refused(f"{block.entry} has {MOST_VARIANTS} variants already",
-                              fix="remove those that gain least")
-            names = {name for item in copies for name in item.defines}
-            used = {name: value for name, value in changed.items() if name in names}
-            key = kernel, described(used)
-            if key not in variants:
-                pending += [item for item in copies if not item.defines <= name_of.keys()]
-                name_of |= new_names(names, suffix)
-                values, variants[key] = {**values, **used}, name_of[kernel]
-                needed |= frozenset[str]().union(*(item.defines for item in parts))
-                out.append(language.comment(f"{variants[key]}: {kernel} with {described(used)}, "
-                                            f"for {listed(group.classes)}"))
-            ready = [item for item in pending if item.end <= at]
-            pending = [item for item in pending if item.end > at]
-            out.append(copied(language, text, ready, name_of, values, needed))
-            branch = Branch(condition=condition, kernel=variants[key],
-                            note=f"({described(used)}), {listed(group.classes)}")
-            block = msgspec.structs.replace(block, branches=(branch, *block.branches))
-            has_branch = True
-        if block.branches:
-            out.append(language.dispatcher(block, item_of[block.default]))
-    if not has_branch:
+        if kernel not in {item.function for item in copies}:
+            return None
+        if len(block.branches) >= MOST_VARIANTS:
+            raise Refused(f"{block.entry} has {MOST_VARIANTS} variants already",
+                          fix="remove those that gain least")
+        has_variant, title = True, ""
+        names = {name for item in copies for name in item.defines}
+        used = {name: value for name, value in changed.items() if name in names}
+        key = kernel, described(used)
+        if key not in variants:
+            pending.extend(item for item in copies if not item.defines <= name_of.keys())
+            name_of.update(new_names(names, suffix))
+            values.update(used)
+            variants[key] = name_of[kernel]
+            needed.update(*(item.defines for item in parts))
+            title = language.comment(f"{variants[key]}: {kernel} with {described(used)}, "
+                                     f"for {listed(group.classes)}")
+        ready = [item for item in pending if item.end <= block.at]
+        pending[:] = [item for item in pending if item.end > block.at]
+        code = copied(language, text, ready, name_of, values, frozenset(needed))
+        return Variant(title + code, variants[key], f"({described(used)}), {listed(group.classes)}")
+
+    head, rest = with_variants(language, text, blocks, condition, points, group.classes, variant_of)
+    if not has_variant:
         raise Refused(f"{', '.join(changed) or 'no knob'} does not change the kernel that "
                       f"{', '.join(plain(name, 60) for name in group.classes[:2])} takes")
-    rest = text[at:]
     if pending:
-        more = copied(language, text, pending, name_of, values, needed)
+        more = copied(language, text, pending, name_of, values, frozenset(needed))
         rest = f"{rest.rstrip()}\n\n{more}".rstrip()
-    return "".join([*out, rest + "\n" * (bool(rest) and not rest.endswith("\n"))])
+    return head + rest + "\n" * (bool(rest) and not rest.endswith("\n"))
+
+
+def _checked(source: str, language: Language) -> str:
+    """Return a source whose knobs and requirements are valid. Raises InputError."""
+    knobs.requirements(source, knobs.find(source, language=language.knobs))
+    return source
+
+
+def _changes(language: Language, old: Sequence[Item], new: Sequence[Item],
+             ) -> tuple[list[Item], list[str]]:
+    """Return the changed items and new headers. Raises Refused where the old kernel changes too."""
+    old_texts = {item.text.strip() for item in old}
+    changed = [item for item in new if item.text.strip() not in old_texts]
+    headers = [item.text for item in changed if language.is_header(item)]
+    if any(item.text.lstrip("# \t").startswith("pragma") for item in changed):
+        raise Refused("it has a pragma for the whole file, which would change the old kernel too")
+    return dependents(new, {name for item in changed for name in item.defines}), headers
+
+
+def _expect_same_signature(old: Item, new: Item) -> None:
+    if old.entry is None or new.entry is None or old.params.split() != new.params.split() \
+            or old.head.split() != new.head.split():
+        raise Refused(f"it changes the signature of {new.function}",
+                      fix="leave the function's signature as it is")
+
+
+def _without_places(blocks: Sequence[DispatchBlock]) -> list[DispatchBlock]:
+    return [msgspec.structs.replace(block, at=0) for block in blocks]

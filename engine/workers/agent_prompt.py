@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.split import regions
+from engine.split.languages import conditions
 from engine.task import SplitRequest, Task
 from engine.workers import class_sizes
 from engine.workers.protocol import WorkerBench
@@ -69,6 +69,6 @@ def _classes(names: Iterable[str], target: Target | CommandTarget) -> str:
 
 def _columns(request: SplitRequest, target: Target | CommandTarget) -> str:
     """Return what tells the classes apart: the columns, or sizes, that all of them have."""
-    columns = regions.shared([point for name in (*request.faster, *request.slower, *request.others)
+    columns = conditions.shared([point for name in (*request.faster, *request.slower, *request.others)
                               for point in class_sizes.points(name, target)])
     return plain(", ".join(columns), 300) or "what tells these classes apart"

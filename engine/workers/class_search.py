@@ -24,8 +24,7 @@ from harness.search.trials.trials import ClassGain, ConfigRows, Contender, LoopR
 from harness.settings import Settings, Trees
 from harness.target import Target
 from harness.timing.plan import Plan
-from harness.trial_fields import Config
-from harness.verdict import Verdict
+from harness.verdict import Config, Verdict
 
 REPEATS = 5
 """Fresh runs of the benchmark for each configuration that may be the best of some class."""

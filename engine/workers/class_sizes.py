@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from engine.split import dispatch_columns, regions
+from engine.split import class_preferences
+from engine.split.languages import conditions
 from engine.split.languages.conditions import Point
 from engine.split.languages.language import Language
 from harness.benchmark.spec.command_target import CommandTarget
@@ -14,7 +15,7 @@ from harness.target import ConfigClass, Target
 def points(name: str, target: Target | CommandTarget) -> tuple[Point, ...]:
     """Return the sizes of a config class; for a benchmark, the corners that its name gives."""
     if isinstance(target, CommandTarget):
-        return regions.corners(name)
+        return conditions.corners(name)
     return (sizes(target, target.config_class(name)),)
 
 
@@ -33,7 +34,7 @@ def dispatch_parameters(language: Language, source: str, target: Target | Comman
     A dispatcher is needed for the entries that depend on the `tuned` names.
     """
     if isinstance(target, CommandTarget):
-        return dispatch_columns.columns(language, source, names, tuned)
+        return class_preferences.dispatch_columns(language, source, names, tuned)
     known = entry_parameters(language, source, target)
     return {name: known[name] for name in names if name in known}
 
@@ -44,8 +45,8 @@ def entry_parameters(language: Language, source: str, target: Target) -> dict[st
     """
     _, blocks = language.read(source)
     names = {target.entry, *(block.default for block in blocks if block.entry == target.entry)}
-    entry = next((entry for name, entry in dispatch_columns.entries(language, source).items()
-                  if name in names), None)
+    entries = class_preferences.dispatch_entries(language, source)
+    entry = next((entries[name] for name in entries if name in names), None)
     if entry is None or len(entry.arguments) != len(target.args):
         return {}
     expression_of: dict[str, str] = {}

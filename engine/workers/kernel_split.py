@@ -12,17 +12,17 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from engine.split import class_preferences, regions, specialise
+from engine.split import class_preferences, specialise
 from engine.split.class_preferences import ClassGroup
 from engine.split.languages import conditions
 from engine.split.languages.conditions import Condition, Point
 from engine.split.languages.detect import language_of
-from engine.split.merge import changed_names, merge
+from engine.split.specialise import changed_names, merge
 from engine.task import SplitRequest, Task
 from engine.workers import class_sizes
 from engine.workers.class_search import search_classes
 from engine.workers.protocol import Report, Tick, WorkerBench
-from harness.benchmark.spec import row_classes
+from harness.benchmark.spec import table_rules
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.errors import Refused
 from harness.formats.text import plain
@@ -79,7 +79,7 @@ def split_by_knobs(source: str, result: LoopResult, target: Target | CommandTarg
         raise Refused("no exported function takes a column of the benchmark as a whole number",
                       fix="give a parameter the name of its column, or add the comment "
                           "kopt: column NAME is PARAMETER")
-    first = row_classes.columns(target.configs) if isinstance(target, CommandTarget) else ()
+    first = table_rules.columns(target.configs) if isinstance(target, CommandTarget) else ()
     groups = class_preferences.groups(result, list(parameter_of), MARGIN, first=first)
     return specialise.split(source, groups, parameter_of, start=knobs.current(declared),
                             language=language), groups
@@ -95,7 +95,7 @@ def split_by_candidate(old: str, new: str, request: SplitRequest, target: Target
     points_of = {name: class_sizes.points(name, target)
                  for name in (*request.faster, *request.slower, *request.others)}
     language = language_of(target)
-    names = regions.shared([point for points in points_of.values() for point in points])
+    names = conditions.shared([point for points in points_of.values() for point in points])
     tuned = changed_names(old, new, language) if isinstance(target, CommandTarget) else ()
     parameter_of = class_sizes.dispatch_parameters(language, old, target, names, tuned)
     columns = [parameter_of[name] for name in names if name in parameter_of]

@@ -17,7 +17,7 @@ from engine.workers.protocol import Report, Tick, WorkerBench
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.requests import LoopRequest, ReportedLoopRequest
 from harness.search.space import knobs
-from harness.search.space.space import of_knobs
+from harness.search.space.tunable_source import of_knobs
 from harness.search.trials.trials import LoopResult, SearchJob, Trial
 from harness.settings import Settings
 from harness.target import Target

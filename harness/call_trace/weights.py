@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 
 from harness.errors import InputError
 from harness.formats.quantities import listed
-from harness.formats.suggestion import suggest
-from harness.formats.text import plain
+from harness.formats.text import plain, suggest
 from harness.target import Target
 
 NAMED = 3

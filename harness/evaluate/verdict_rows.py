@@ -16,8 +16,7 @@ from harness.timing import stats
 from harness.timing.paired_timing import ClassTiming
 from harness.timing.plan import Plan
 from harness.timing.stats import Estimate
-from harness.trial_fields import LatencyKind
-from harness.verdict import FLOOR, INCUMBENT_FLOOR, ClassOutcome, Finding, Row, Verdict
+from harness.verdict import FLOOR, INCUMBENT_FLOOR, ClassOutcome, Finding, LatencyKind, Row, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,4 @@
 """Reads and writes text, JSON, YAML and files.
 
-Face: expression, file_copy, json_codec, jsonl, quantities, suggestion, text, yaml_decode,
-yaml_document.
+Face: expression, file_copy, json_codec, jsonl, quantities, text, yaml_decode, yaml_document.
 """

@@ -115,9 +115,8 @@ def whole(expression: int | float | str, names: Mapping[str, int]) -> int:
 def _check(node: ast.expr, logic: bool) -> None:
     parts: list[ast.expr] = []
     match node:
-        case ast.Constant(value=int() | float() as value) if logic or not isinstance(value, bool):
-            pass
-        case ast.Constant(value=str()) if logic:
+        case ast.Constant(value=value) if type(value) in ((int, float, bool, str) if logic
+                                                          else (int, float)):
             pass
         case ast.Name():
             pass

@@ -12,7 +12,7 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,40 +84,32 @@ def copy_folder(source: Path, target: Path, *, most_bytes: int, should_copy: Pat
     Links that stay inside are kept; others, and what is no plain file, are left out. Raises
     FolderTooLarge or OSError; a target that did not exist before is then deleted.
     """
-    is_new = not target.exists()
+    is_new, files, size, cloned = not target.exists(), 0, 0, 0
     try:
-        return _copy(walk(source, enter), source, target, most_bytes, should_copy)
+        target.mkdir(parents=True, exist_ok=True)
+        for entry, name in walk(source, enter):
+            place = target / name
+            if entry.is_symlink():
+                link = os.readlink(entry.path)
+                if should_copy(name) and _inside(name, link):
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    place.unlink(missing_ok=True)
+                    place.symlink_to(link)
+            elif entry.is_file(follow_symlinks=False) and should_copy(name):
+                files, size = files + 1, size + entry.stat(follow_symlinks=False).st_size
+                if size > most_bytes or files > MOST_FILES:
+                    raise FolderTooLarge(f"{source} holds more than {most_bytes >> 20} MiB")
+                place.parent.mkdir(parents=True, exist_ok=True)
+                cloned += copy_file(Path(entry.path), place)
     except (FolderTooLarge, OSError):
         if is_new:
             remove(target)
         raise
-
-
-def _copy(entries: Iterable[tuple[os.DirEntry[str], str]], source: Path, target: Path,
-          most_bytes: int, should_copy: PathFilter) -> CopyResult:
-    files = size = cloned = 0
-    target.mkdir(parents=True, exist_ok=True)
-    for entry, name in entries:
-        place = target / name
-        if entry.is_symlink():
-            link = os.readlink(entry.path)
-            if should_copy(name) and _inside(name, link):
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.unlink(missing_ok=True)
-                place.symlink_to(link)
-        elif entry.is_file(follow_symlinks=False) and should_copy(name):
-            files, size = files + 1, size + entry.stat(follow_symlinks=False).st_size
-            if size > most_bytes or files > MOST_FILES:
-                raise FolderTooLarge(f"{source} holds more than {most_bytes >> 20} MiB")
-            place.parent.mkdir(parents=True, exist_ok=True)
-            cloned += copy_file(Path(entry.path), place)
     return CopyResult(files=files, bytes=size, cloned=cloned)
 
 
 def walk(folder: Path, enter: PathFilter = always) -> Iterator[tuple[os.DirEntry[str], str]]:
-    """Yield everything below a folder with its relative path.
-
-    Links, and folders that `enter` rejects, are not entered.
+    """Yield all below a folder with relative paths; enter neither links nor what `enter` rejects.
     """
     folders = [str(folder)]
     while folders:  # iterative: folders may be nested deeper than Python can recurse

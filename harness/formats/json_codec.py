@@ -104,8 +104,11 @@ def _convert(value: Any, type_: Any, at: str, strict: bool) -> Any:
             return value
     elif origin in (tuple, list) and isinstance(value, list | tuple):
         return _sequence(value, origin, inside, at, strict)
-    elif _is_mapping(origin or type_) and isinstance(value, dict):
-        return _mapping(value, inside, at, strict)
+    elif isinstance(origin or type_, type) and issubclass(origin or type_, Mapping) \
+            and isinstance(value, dict):
+        return {_convert(key, inside[0], f"{at}[...]", strict):
+                _convert(inner, inside[1], f"{at}[...]", strict)
+                for key, inner in value.items()} if inside else value
     elif dataclasses.is_dataclass(type_) and isinstance(value, dict):
         return _build(value, type_, at, strict)
     raise ConvertError(_expected(type_, value, at))
@@ -121,17 +124,6 @@ def _sequence(value: Sequence[Any], origin: type, inside: tuple[Any, ...], at: s
         kinds = [inside[0]] * len(value)
     return origin(_convert(item, kind, f"{at}[{index}]", strict)
                   for index, (item, kind) in enumerate(zip(value, kinds, strict=True)))
-
-
-def _mapping(value: dict[Any, Any], inside: tuple[Any, ...], at: str, strict: bool) -> Any:
-    if not inside:
-        return value
-    return {_convert(key, inside[0], f"{at}[...]", strict):
-            _convert(inner, inside[1], f"{at}[...]", strict) for key, inner in value.items()}
-
-
-def _is_mapping(type_: Any) -> bool:
-    return isinstance(type_, type) and issubclass(type_, Mapping)
 
 
 def _one_of(value: Any, kinds: tuple[Any, ...], at: str, strict: bool) -> Any:

@@ -39,10 +39,7 @@ def append(path: Path, text: bytes, *, head: bytes = b"", sync: bool = False) ->
 
 
 def read(path: Path, end: int | None = None) -> Iterator[bytes]:
-    """Yield a file's lines that begin before the offset `end`; none if the file does not exist.
-
-    Raises OSError if it cannot be read.
-    """
+    """Yield the lines that begin before the offset `end`; none without a file. Raises OSError."""
     try:
         file = path.open("rb")
     except FileNotFoundError:

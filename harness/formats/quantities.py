@@ -56,8 +56,7 @@ def gain(log_ratio: float | None) -> str:
 
 
 def latency(microseconds: float | None) -> str:
-    """Return a latency with three significant digits and the unit that fits: `91.8 us`, `2.50 s`.
-    """
+    """Return a latency with three significant digits and a unit that fits: `91.8 us`, `2.50 s`."""
     if microseconds is None:
         return ""
     for unit in ("us", "ms"):

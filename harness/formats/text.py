@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_]?)")
 _CONTROL = re.compile(  # and invisible characters, line breaks, changes of text direction
@@ -19,3 +21,13 @@ def plain(text: str, limit: int = 2000) -> str:
 def words(text: str) -> frozenset[str]:
     """Return the words of a text."""
     return frozenset(text.split())
+
+
+def suggest(name: str, known: Iterable[str], *, listed: bool = False) -> str:
+    """Return "did you mean 'x'?", or all names if they are few and not yet `listed`."""
+    names = list(known)
+    folded = {original.lower(): original for original in names}
+    close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean {folded[close[0]]!r}?"
+    return "" if listed or len(names) > 12 else f"known: {', '.join(names)}"

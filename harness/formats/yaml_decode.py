@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin,
 
 from harness.errors import InputError
 from harness.formats.json_codec import convert
-from harness.formats.suggestion import suggest
+from harness.formats.text import suggest
 from harness.formats.yaml_document import Document, Key, kind
 
 T = TypeVar("T")
@@ -19,7 +19,7 @@ _WORDS = {"int": "a whole number", "float": "a number", "str": "text", "bool": "
 _SIGNS = {" of length >= 1": " that is not empty", " of length <=": " no longer than",
           " >=": " of at least", " <=": " of at most", " >": " above", " <": " below"}
 _AT = re.compile(r" - at (?:`key` in )?`\$(?P<path>[^`]*)`$")
-_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[(\.\.\.)\]")
+_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[\.\.\.\]")
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(?P<name>.*)`")
 _EXPECTED = re.compile(r"Expected `(?P<types>[^`]*)`(?P<limit>[^,]*)")
@@ -79,13 +79,7 @@ def _limit(text: str) -> str:
 
 
 def _key(path: str) -> Key:
-    steps: list[str | int] = []
-    for name, index, _ in _STEP.findall(path):
-        if name:
-            steps.append(name)
-        elif index:
-            steps.append(int(index))
-    return tuple(steps)
+    return tuple(name or int(index) for name, index in _STEP.findall(path) if name or index)
 
 
 def _dotted(key: Key) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,13 +73,13 @@ def parse(text: str, where: str) -> Document:
     """Parse YAML text whose top level is a mapping; `where` names it in errors."""
     if len(text) > MAX_BYTES:
         raise _too_large(where)
-    builder = _Builder(where)
     try:
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            builder.take(event)
+        builder = _Builder(yaml.parse(text, Loader=yaml.SafeLoader), where)
+        top = builder.document()
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        what = f"is no plain text (character U+{_codepoint(error):04X})"
+        code = error.character if isinstance(error.character, int) else ord(error.character)
+        what = f"is no plain text (character U+{code:04X})"
         raise InputError(what, where=f"{where}:{line}") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -93,12 +94,10 @@ def parse(text: str, where: str) -> Document:
         beyond = _BEYOND.search(text)
         line = text.count("\n", 0, beyond.start() if beyond else 0) + 1
         raise InputError("not YAML: an escape beyond U+10FFFF", where=f"{where}:{line}") from error
-    if not builder.documents:
-        raise InputError("is empty", where=where)
-    if not isinstance(builder.top, dict):
-        raise InputError(f"expected a mapping (`key: value` lines), got {kind(builder.top)}",
+    if not isinstance(top, dict):
+        raise InputError(f"expected a mapping (`key: value` lines), got {kind(top)}",
                          where=f"{where}:1")
-    return Document(builder.top, builder.lines, where)
+    return Document(top, builder.lines, where)
 
 
 def scalar(text: str) -> Any:
@@ -128,94 +127,84 @@ def kind(value: object) -> str:
 class _Builder:
     """Builds the value of one document from parse events, with the line of every part."""
 
-    def __init__(self, where: str) -> None:
-        self.where = where
-        self.documents = 0
-        self.top: Any = None
+    def __init__(self, events: Iterator[yaml.Event], where: str) -> None:
+        self.events, self.where = events, where
         self.lines: dict[Key, int] = {}
-        self.path: list[str | int] = []
-        self.open: list[dict[str, Any] | list[Any]] = []
-        self.key: str | None = None
 
-    def take(self, event: yaml.Event) -> None:
-        line = event.start_mark.line + 1 if event.start_mark else 0
-        if isinstance(event, yaml.DocumentStartEvent):
-            self.documents += 1
-            if self.documents > 1:
-                raise self.error("a second document starts here, only one is allowed", line)
-        elif isinstance(event, yaml.AliasEvent):
-            raise self.error(f"the alias *{event.anchor} is not allowed: write the value out", line)
-        elif isinstance(event, yaml.ScalarEvent):
-            self.scalar(event, line)
-        elif isinstance(event, yaml.CollectionStartEvent):
-            self.start(event, line)
-        elif isinstance(event, yaml.CollectionEndEvent):
-            self.open.pop()
-            if self.path:
-                self.path.pop()
+    def document(self) -> Any:
+        """Return the top-level value."""
+        top, documents = None, 0
+        for event in self.events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                documents += 1
+                if documents > 1:
+                    raise self.error("a second document starts here, only one is allowed", event)
+            elif isinstance(event, yaml.NodeEvent):
+                top = self.value(event, ())
+        if not documents:
+            raise InputError("is empty", where=self.where)
+        return top
 
-    def scalar(self, event: yaml.ScalarEvent, line: int) -> None:
-        self.refuse_tag(event, line)
-        if self.open and isinstance(self.open[-1], dict) and self.key is None:
-            self.take_key(event.value, line)
-            return
-        plain = event.implicit[0]
-        if len(event.value) > 30 and plain and _INT.fullmatch(event.value):
-            raise self.error("the number is too large", line)
-        value = scalar(event.value) if plain else event.value
-        if isinstance(value, int) and abs(value) >= 2**63:
-            raise self.error("the number is too large", line)
-        if isinstance(value, float) and not math.isfinite(value):
-            raise self.error("the number is too large", line)
+    def value(self, event: yaml.Event, at: Key) -> Any:
+        """Return the value that begins with an event, at a place in the document."""
+        self.refuse_alias_and_tag(event)
+        if isinstance(event, yaml.ScalarEvent):
+            return self.scalar(event)
+        if len(at) >= MAX_DEPTH:
+            raise self.error(f"nested deeper than {MAX_DEPTH} levels", event)
+        if isinstance(event, yaml.MappingStartEvent):
+            mapping: dict[str, Any] = {}
+            while not isinstance(event := next(self.events), yaml.MappingEndEvent):
+                key = self.key(event, at)
+                mapping[key] = self.value(next(self.events), (*at, key))
+            return mapping
+        items: list[Any] = []
+        while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
+            place = (*at, len(items))
+            items.append(self.value(event, place))
+            self.lines[place] = _line(event)
+        return items
+
+    def scalar(self, event: yaml.ScalarEvent) -> Any:
+        is_plain = event.implicit[0]
+        is_long = len(event.value) > 30 and is_plain and _INT.fullmatch(event.value)
+        value = scalar(event.value) if is_plain and not is_long else event.value
+        if is_long or (isinstance(value, int) and abs(value) >= 2**63) \
+                or (isinstance(value, float) and not math.isfinite(value)):
+            raise self.error("the number is too large", event)
         if isinstance(value, str) and "\0" in value:
-            raise self.error("the text holds a NUL character", line)
+            raise self.error("the text holds a NUL character", event)
         if isinstance(value, str) and _SURROGATE.search(value):
-            raise self.error("the text holds a lone surrogate", line)
-        self.place(value, line)
+            raise self.error("the text holds a lone surrogate", event)
+        return value
 
-    def start(self, event: yaml.CollectionStartEvent, line: int) -> None:
-        self.refuse_tag(event, line)
-        if self.open and isinstance(self.open[-1], dict) and self.key is None:
-            raise self.error("a key must be plain text", line)
-        if len(self.open) >= MAX_DEPTH:
-            raise self.error(f"nested deeper than {MAX_DEPTH} levels", line)
-        value: dict[str, Any] | list[Any] = {} if isinstance(event, yaml.MappingStartEvent) else []
-        key = self.place(value, line)
-        if self.open:
-            self.path.append(key)
-        self.open.append(value)
-
-    def take_key(self, key: str, line: int) -> None:
-        inside = self.open[-1]
-        if _SURROGATE.search(key):
-            raise self.error("a key holds a lone surrogate", line)
-        if key in inside:
-            first = self.lines[(*self.path, key)]
-            raise self.error(f"key {key!r} is already given in line {first}", line)
-        self.key = key
-        self.lines[(*self.path, key)] = line
-
-    def place(self, value: Any, line: int) -> str | int:
-        """Insert a value into the open collection and return its key or index."""
-        if not self.open:
-            self.top = value
-            return ""
-        inside = self.open[-1]
-        if isinstance(inside, list):
-            inside.append(value)
-            self.lines[(*self.path, len(inside) - 1)] = line
-            return len(inside) - 1
-        key, self.key = self.key or "", None
-        inside[key] = value
+    def key(self, event: yaml.Event, at: Key) -> str:
+        """Return a key of the mapping at a place."""
+        self.refuse_alias_and_tag(event)
+        if not isinstance(event, yaml.ScalarEvent):
+            raise self.error("a key must be plain text", event)
+        if _SURROGATE.search(event.value):
+            raise self.error("a key holds a lone surrogate", event)
+        key = str(event.value)
+        if first := self.lines.get((*at, key)):
+            raise self.error(f"key {key!r} is already given in line {first}", event)
+        self.lines[(*at, key)] = _line(event)
         return key
 
-    def refuse_tag(self, event: yaml.NodeEvent, line: int) -> None:
+    def refuse_alias_and_tag(self, event: yaml.Event) -> None:
+        if isinstance(event, yaml.AliasEvent):
+            raise self.error(f"the alias *{event.anchor} is not allowed: write the value out",
+                             event)
         tag = getattr(event, "tag", None)
-        if tag is not None and tag != "!":
-            raise self.error(f"the tag {tag} is not allowed", line)
+        if tag not in (None, "!"):
+            raise self.error(f"the tag {tag} is not allowed", event)
 
-    def error(self, what: str, line: int) -> InputError:
-        return InputError(what, where=f"{self.where}:{line}")
+    def error(self, what: str, event: yaml.Event) -> InputError:
+        return InputError(what, where=f"{self.where}:{_line(event)}")
+
+
+def _line(event: yaml.Event) -> int:
+    return event.start_mark.line + 1 if event.start_mark else 0
 
 
 def _hint(problem: str) -> str:
@@ -224,11 +213,6 @@ def _hint(problem: str) -> str:
     if "cannot start any token" in problem or "indentation indicators" in problem:
         return "put the text in quotes"
     return ""
-
-
-def _codepoint(error: yaml.reader.ReaderError) -> int:
-    character = error.character
-    return character if isinstance(character, int) else ord(character)
 
 
 def _too_large(where: str) -> InputError:

@@ -23,7 +23,7 @@ from harness.search.trials.trials import SearchJob, Trial, latency_kind
 from harness.settings import Settings
 from harness.target import Target
 from harness.timing.plan import SCREEN
-from harness.trial_fields import Config
+from harness.verdict import Config
 
 SourceOf = Callable[[Config], str | None]
 """Returns the source with a configuration set, None for one that is refused."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import wait
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +15,9 @@ from harness.compile.precompile import Precompiler
 from harness.correctness.tolerance import Tolerance
 from harness.formats import file_copy
 from harness.isolation.device_lock import DeviceLock
-from harness.isolation.rpc import Peer
+from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.loop.screen_summary import ScreenSummary
-from harness.loop.start_kernel import StartKernel
+from harness.loop.trial_process import FAILURES, TRIES, start_fault
 from harness.loop.trial_turns import TrialTurns, WrongResult
 from harness.runners.oracle_client import Oracle
 from harness.runners.session import Session
@@ -41,32 +42,34 @@ def require_launchable(ahead: Precompiler, key: str) -> None:
         raise Infeasible(f"cannot be launched: {'; '.join(reasons)}")
 
 
-class TurnScreening:
+class TurnScreening(TrialTurns):
     """Screens precompiled kernels in alternation with the start, in one process on one card."""
 
-    def __init__(self, turns: TrialTurns, ahead: Precompiler, start_key: str,
-                 summary: ScreenSummary) -> None:
-        self.turns, self._ahead, self._start_key, self._summary = turns, ahead, start_key, summary
+    def __init__(self, session: Session, oracle: Oracle, tolerance: Tolerance, ahead: Precompiler,
+                 cases: Sequence[Case], start: Path, key: str, summary: ScreenSummary) -> None:
+        super().__init__(session, oracle, tolerance, ahead, cases, session.fitted(SCREEN), start,
+                         key)
+        self._summary = summary
 
     def screen(self, source: str) -> Screened:
         """Screen a source. Raises Infeasible, WrongResult, PeerError, PeerDied and BuildError."""
-        key = self._ahead.expect(source)
+        key = self.ahead.expect(source)
         try:
-            if wait([self._ahead.future(key)], COMPILES_S).not_done:
-                self.turns.close()  # other processes may use the card meanwhile
-            require_launchable(self._ahead, key)
+            if wait([self.ahead.future(key)], COMPILES_S).not_done:
+                self.close()  # other processes may use the card meanwhile
+            require_launchable(self.ahead, key)
             try:
                 return self._screen(source, key)
             except WrongResult:
-                if not self.turns.buffers_used_before:
+                if not self.buffers_used_before:
                     raise
                 return self._screen(source, key)  # now on buffers that no other trial has used
         finally:
             if key != self._start_key:
-                self._ahead.forget(key)
+                self.ahead.forget(key)
 
     def _screen(self, source: str, key: str) -> Screened:
-        with self.turns.trial(source.encode(), key) as trial:
+        with self.trial(source.encode(), key) as trial:
             first_ns = trial.first()
             if loser := self._summary.clear_loser(first_ns):
                 return loser
@@ -83,9 +86,6 @@ class TurnScreening:
         return replace(screened, reason=screened.reason or (
             f"slower than the best: checked on class {', '.join(trial.errors)} alone"))
 
-    def close(self) -> None:
-        self.turns.close()
-
 
 class PairScreening:
     """Screens kernels of any language: checked in one process, timed in a pair of processes."""
@@ -96,7 +96,7 @@ class PairScreening:
         self.session, self._oracle, self._tolerance, self._ahead = session, oracle, tolerance, ahead
         self._cases, self._start, self._start_tree = cases, start, start_tree
         self._summary = summary
-        self._start_kernel = StartKernel(session, start, cases)
+        self._start_ran = False
         self._last_home: Path | None = None
         self._tree = Path(session.settings.scratch) / "trial"
         file_copy.remove(self._tree)  # left by a killed loop
@@ -125,7 +125,7 @@ class PairScreening:
             self._ahead.forget(key)
 
     def _screen(self, candidate: Kernel) -> Screened:
-        with self.session.working() as held, self._start_kernel.check_on_failure(held):
+        with self.session.working() as held, self._check_start_on_failure(held):
             errors, first_ns = self._check(candidate, held)
             if not self.session.measurable:
                 return Screened(correctness="PASS")
@@ -136,6 +136,29 @@ class PairScreening:
         screened = self._summary.screened(errors, timings)
         self._summary.best.take(screened.log_ratio, first_ns)
         return screened
+
+    @contextmanager
+    def _check_start_on_failure(self, held: DeviceLock | None) -> Iterator[None]:
+        """When a trial fails, check the start alone: else no configuration is to blame."""
+        try:
+            yield
+        except (PeerError, PeerDied):
+            if self.session.measurable:  # otherwise the start is not run with trials
+                self._run_start(held)
+            raise
+        self._start_ran = self.session.measurable
+
+    def _run_start(self, held: DeviceLock | None) -> None:
+        for number in range(1, TRIES + 1):
+            try:
+                with self.session.runners.start(self._start, lock=held,
+                                                yields=self.session.yields) as runner:
+                    for case in self._cases:
+                        runner.ask("call", case=case.id, tensors=case.tensors)
+                return
+            except FAILURES as error:
+                if number == TRIES:
+                    raise start_fault(self.session, error, ran=self._start_ran) from None
 
     def _check(self, candidate: Kernel, held: DeviceLock | None,
                ) -> tuple[Mapping[str, Errors], Mapping[str, float]]:

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 
 from harness.compile.c_compiler import BuildError
 from harness.compile.precompile import Precompiler
@@ -24,7 +23,7 @@ from harness.isolation.rpc import PeerDied, PeerError
 from harness.isolation.zygote_client import Zygote
 from harness.loop.screen_methods import Infeasible, PairScreening, TurnScreening
 from harness.loop.screen_summary import ScreenSummary
-from harness.loop.trial_turns import TrialTurns, WrongResult
+from harness.loop.trial_turns import WrongResult
 from harness.roofline.predictor import SourcePredictor
 from harness.runners.session import Session
 from harness.search.space.tunable_source import TunableSource
@@ -32,17 +31,14 @@ from harness.search.trials.trials import Screened, SearchJob
 from harness.settings import Settings
 from harness.target import Target
 from harness.timing.paired_blocks import TamperedTiming
-from harness.timing.plan import SCREEN
-from harness.trial_fields import Config
+from harness.verdict import Config
 
 MOST_EXPECTED = 100
 """Compiled sources that are kept for later trials."""
 
 
 class Screening:
-    """A loop's session, oracle and cases, shared by all its trials. Use as a context manager.
-
-    Raises InputError on entry when the starting source does not compile.
+    """A loop's session, oracle and cases. Entering raises InputError if the start does not compile.
     """
 
     def __init__(self, target: Target, job: SearchJob, device: Device, settings: Settings,
@@ -105,8 +101,7 @@ class Screening:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -119,9 +114,8 @@ class Screening:
         self.oracle.close()
 
     def _method(self) -> TurnScreening | PairScreening:
-        """Prepare cases and the start, and choose how trials are screened.
-
-        A kernel that tunes itself would time its own configurations in a shared process.
+        """Prepare cases and start, and choose a method; one that tunes itself needs its own
+        process.
         """
         session, tree = self.session, Path(self.job.tree)
         tolerance = Tolerance(session, self.oracle, Path(self.job.reference))
@@ -136,14 +130,12 @@ class Screening:
             return PairScreening(session, self.oracle, tolerance, self.ahead, cases, start, tree,
                                  self.summary)
         self._start_key = self.ahead.expect(self.source.text)
-        turns = TrialTurns(session, self.oracle, tolerance, self.ahead, cases,
-                           session.fitted(SCREEN), tree, self._start_key)
-        return TurnScreening(turns, self.ahead, self._start_key, self.summary)
+        return TurnScreening(session, self.oracle, tolerance, self.ahead, cases, tree,
+                             self._start_key, self.summary)
 
     def measure(self, config: Config) -> Screened:
-        """Screen one configuration; its faults are part of the result.
-
-        Raises Cancelled, and the faults of the machine and of the reference.
+        """Screen a configuration; its faults are results. Raises those of machine and reference,
+        Cancelled.
         """
         checked = self.source.check(config)
         if checked.refusal:

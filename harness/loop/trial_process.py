@@ -13,14 +13,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.case import Case
+from harness.compile.c_compiler import BuildError
 from harness.compile.kernel import Kernel
 from harness.compile.precompile import Precompiler
+from harness.errors import DeviceFault, IncumbentFault, KoptError
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.guard import Limits
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.runners.runner_pool import RunnerPool
 from harness.runners.session import Session
 from harness.runners.shared_process import SharedRunner
+from harness.timing.paired_blocks import TamperedTiming
 from harness.timing.plan import Plan
 from harness.timing.quick_timing import QuickTimer
 
@@ -28,13 +31,15 @@ MOST_SHARING = 100
 """Kernels that one process may have loaded."""
 MEMORY_SHARE = 4
 """Buffers may take 1 / MEMORY_SHARE of a card's memory."""
+FAILURES = (BuildError, TamperedTiming, PeerError, PeerDied)
+"""What a kernel that does not work raises."""
+TRIES = 2
+"""Processes in which the start is tried: the first may have been killed from outside."""
 
 
 @dataclass(kw_only=True)
 class LoadedTrial:
-    """One configuration and what the process holds for it.
-
-    `key` names what was compiled ahead; `generation` is that of the process it was loaded into.
+    """What the process holds for a configuration; `key` is of its code, `generation` its process.
     """
 
     number: int
@@ -47,12 +52,9 @@ class LoadedTrial:
 
 
 class TrialProcess:
-    """Loads trials into one process; starts a new one after a crash or when memory is full.
+    """Loads trials into one process; starts another after a crash or when memory is full."""
 
-    Not thread-safe.
-    """
-
-    def __init__(self, session: Session, name: str, ahead: Precompiler | None,
+    def __init__(self, session: Session, name: str, ahead: Precompiler,
                  cases: Sequence[Case], plan: Plan, limits: Limits,
                  held: DeviceLock | None) -> None:
         self.session, self.name, self.ahead, self.cases = session, name, ahead, cases
@@ -70,16 +72,12 @@ class TrialProcess:
             2, (session.device.memory_bytes or 16 << 30) // MEMORY_SHARE // bytes_each)
 
     def load(self, trial: LoadedTrial) -> None:
-        """Load a trial's kernel with its precompiled code, and make or share its buffers.
-
-        Raises PeerError and PeerDied when it fails.
-        """
+        """Load a trial's kernel, and make or share its buffers. Raises PeerError and PeerDied."""
         if len(self._loaded) >= self._most:
             self.restart()
         trial.generation = self.generation
         trial.kernel = self.session.make(trial.tree, self.name)
-        if self.ahead is not None:
-            self.ahead.give(trial.key, trial.kernel)
+        self.ahead.give(trial.key, trial.kernel)
         trial.peer = self.runners.start(trial.kernel, lock=self.held)
         like = getattr(self._loaded[0], "side", "") if self._loaded and self.shares_buffers else ""
         self._loaded.append(trial.peer)
@@ -130,3 +128,12 @@ class TrialProcess:
     def close(self) -> None:
         self.restart()
         self.runners.close()
+
+
+def start_fault(session: Session, error: KoptError, *, ran: bool) -> IncumbentFault | DeviceFault:
+    """Return the error of a start that fails in TRIES processes; if it `ran`, blame the card."""
+    if ran and not session.on_cpu:
+        return DeviceFault(f"the loop's start ran there before and now fails: {error.what}",
+                           where=session.device.id)
+    return IncumbentFault(f"the loop's start does not run: {error.what}",
+                          where=session.target.source)

@@ -22,8 +22,13 @@ from harness.compile.precompile import Precompiler
 from harness.correctness.tolerance import Tolerance
 from harness.formats import file_copy
 from harness.isolation.rpc import PeerDied, PeerError
-from harness.loop import start_kernel
-from harness.loop.trial_process import LoadedTrial, TrialProcess
+from harness.loop.trial_process import (
+    FAILURES,
+    TRIES,
+    LoadedTrial,
+    TrialProcess,
+    start_fault,
+)
 from harness.runners.oracle_client import Oracle
 from harness.runners.session import Session
 from harness.timing.paired_timing import ClassTiming
@@ -42,13 +47,10 @@ class WrongResult(Exception):
 
 
 class TrialTurns:
-    """Screens trials in one process on one card; close it to release the card.
-
-    `start` is a folder with the starting source, `key` names what was compiled of it.
-    """
+    """Screens trials in one process on one card; `start` is a folder, `key` its compiled source."""
 
     def __init__(self, session: Session, oracle: Oracle, tolerance: Tolerance,
-                 ahead: Precompiler | None, cases: Sequence[Case], plan: Plan, start: Path,
+                 ahead: Precompiler, cases: Sequence[Case], plan: Plan, start: Path,
                  key: str) -> None:
         self.session, self.oracle, self.tolerance, self.ahead = session, oracle, tolerance, ahead
         self.cases, self.plan = cases, plan
@@ -126,9 +128,8 @@ class TrialTurns:
         return self._process
 
     def _prepare_start(self, process: TrialProcess) -> None:
-        """Load and warm the start in the current process; try another process if that fails.
-
-        Raises IncumbentFault or DeviceFault when the start runs in neither.
+        """Load and warm the start, in another process if it fails. Raises IncumbentFault,
+        DeviceFault.
         """
         if self._start is None:
             self._start = LoadedTrial(number=0, key=self._start_key, tree=self._start_tree)
@@ -141,9 +142,9 @@ class TrialTurns:
                     process.warm(start)
                     for timer in start.timers:
                         timer.block()
-                except start_kernel.FAILURES as error:
-                    if tries == start_kernel.TRIES:
-                        raise start_kernel.fault(self.session, error, ran=self._start_ran) from None
+                except FAILURES as error:
+                    if tries == TRIES:
+                        raise start_fault(self.session, error, ran=self._start_ran) from None
                     process.restart()
         except BaseException:
             self.close()
@@ -160,9 +161,8 @@ class RunningTrial:
         """By class that it was checked on."""
 
     def first(self) -> dict[str, float]:
-        """Load the trial, check its cheapest class, and return by class the ns of its first blocks.
-
-        Raises WrongResult.
+        """Load the trial, check its cheapest class, and return first blocks (ns). Raises
+        WrongResult.
         """
         self._process.load(self._loaded)
         self._check(self._turns._cheapest)
@@ -196,12 +196,9 @@ class RunningTrial:
         for own_timer, start_timer in zip(self._loaded.timers, start.timers, strict=True):
             rounds: list[tuple[float, float]] = []
             for number in range(ROUNDS):
-                if number % 2:
-                    start_ns = _block_of_start(start_timer)
-                    rounds.append((own_timer.block(), start_ns))
-                else:
-                    own_ns = own_timer.block()
-                    rounds.append((own_ns, _block_of_start(start_timer)))
+                start_first_ns = _block_of_start(start_timer) if number % 2 else None
+                own_ns = own_timer.block()
+                rounds.append((own_ns, start_first_ns or _block_of_start(start_timer)))
             name = own_timer.case.config_class
             timings[name] = ClassTiming(
                 config_class=name, candidate_us=median(own_ns for own_ns, _ in rounds) / 1e3,

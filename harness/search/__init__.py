@@ -1,4 +1,4 @@
 """Search over configurations: the space, the strategy, the model, the trials.
 
-Face: the rooms space, strategy, bayesian and trials.
+Face: keep_or_revert, strategy.
 """

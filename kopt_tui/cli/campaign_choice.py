@@ -9,7 +9,7 @@ from engine.journal.liveness import alive
 from engine.journal.read import Reader
 from engine.journal.records import Campaign
 from harness.errors import InputError, Refused
-from harness.formats.suggestion import suggest
+from harness.formats.text import suggest
 from kopt_tui.cli.parser import workspace_of
 
 

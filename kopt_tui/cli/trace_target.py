@@ -8,7 +8,7 @@ from pathlib import Path
 
 from engine.manifest.schema import Manifest
 from harness import target
-from harness.benchmark.spec import row_classes
+from harness.benchmark.spec import table_rules
 from harness.call_trace import shapes
 from harness.call_trace.counts import CountedFunction, Counts
 from harness.call_trace.shapes import Dimensions, ShapeTable
@@ -52,7 +52,7 @@ def choose(manifest: Manifest, of: str) -> TraceTarget:
     if not of:
         raise InputError("a command target does not say which function to count", where="--of",
                          fix=FORM)
-    columns = row_classes.columns(manifest.target.configs) or None
+    columns = table_rules.columns(manifest.target.configs) or None
     function = replace(_place(project, of),
                        args=None if columns is None else tuple((-1, name) for name in columns))
     return TraceTarget(function=function, title=of, columns=columns)

@@ -26,8 +26,7 @@ from harness.requests import LoopRequest, Progress
 from harness.search.trials import corpus, trial_log
 from harness.search.trials.trials import MOST_TRIALS, LoopResult, SearchJob, Trial
 from harness.timing.plan import Plan
-from harness.trial_fields import Value
-from harness.verdict import Verdict
+from harness.verdict import Value, Verdict
 from kopt_tui.cli.gpu_gate import Gate, card_name, measure
 from kopt_tui.cli.output import print_json
 from kopt_tui.cli.parser import add_json, add_manifest, add_predict, workspace_of
@@ -144,7 +143,7 @@ def _request(one_shot: OneShot, args: argparse.Namespace) -> LoopRequest:
                     only=tuple(args.only), fresh=args.fresh, corpus=str(workspace / corpus.FILE))
     settings = replace(one_shot.settings(Plan()),
                        predict=card_name(args.predict, target.language))
-    key = harness_loop.key(target, job, device, settings)
+    key = trial_log.key(target, job, device, settings)
     stem = f"{target.op}_{target.language}_{device_word(device)}"
     name = f"{re.sub(r'[^A-Za-z0-9_]+', '-', stem)[:60]}_{key}"
     return LoopRequest(target=target, device=device.id, settings=settings,

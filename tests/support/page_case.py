@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.split.languages import conditions
 from engine.split.languages.c_language import C
-from engine.split.languages.dispatch import Branch, DispatchBlock
+from engine.split.languages.language import Branch, DispatchBlock
 
 SPLIT = C().dispatcher(
     DispatchBlock(entry="pa", default="pa_0", at=0, branches=(Branch(

@@ -23,7 +23,7 @@ from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Me
 from harness.devices import inventory
 from harness.isolation.zygote_client import WarmStart
 from harness.search.space import knobs
-from harness.trial_fields import Value
+from harness.verdict import Value
 
 RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
 os.environ.setdefault("KOPT_LOCK_DIR", f"/tmp/kopt-test-locks-{RUN}")  # independent of other kopts

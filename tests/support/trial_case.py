@@ -6,10 +6,10 @@ import math
 import random
 from typing import Any
 
-from harness.search.space.space import Space
-from harness.search.strategy.ask_tell import AskTell
+from harness.search.space.tunable_source import Space
+from harness.search.strategy import AskTell
 from harness.search.trials.trials import Trial
-from harness.trial_fields import Config
+from harness.verdict import Config
 
 SPACE = Space(choices={"A": (1, 2, 4, 8), "B": (0.5, 0.25), "C": ("off", "on")},
               default={"A": 2, "B": 0.5, "C": "off"})

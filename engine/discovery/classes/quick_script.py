@@ -17,8 +17,7 @@ from pathlib import Path, PurePosixPath
 from string import Template
 from typing import Literal
 
-from harness.benchmark.spec.command_line import words
-from harness.benchmark.spec.command_target import CommandTarget
+from harness.benchmark.spec.command_target import CommandTarget, words
 
 Restriction = Literal["arguments", "environment", "filter"]
 NAME = "quick_test_bench.py"

@@ -14,7 +14,7 @@ from engine.discovery.classes import row_cost_model
 from engine.discovery.classes.row_cost_model import RowSignal, RowSize
 from engine.discovery.project import columns
 from engine.discovery.project.columns import TableColumn
-from harness.benchmark.spec import row_classes
+from harness.benchmark.spec import table_rules
 from harness.formats.quantities import counted
 
 MOST_CLASSES = 12
@@ -94,9 +94,9 @@ def find_strata(table: Sequence[TableColumn], costs: Sequence[float], *,
         chosen = _common(features, signals, len(costs))
     columns_of_classes = tuple(configs) or tuple(dict.fromkeys(feature.entry for feature in chosen))
     if not columns_of_classes:
-        columns_of_classes = keys if keys and len(costs) <= FEW_ROWS else (row_classes.ALL,)
+        columns_of_classes = keys if keys and len(costs) <= FEW_ROWS else (table_rules.ALL,)
     rows = [tuple(column.cells[row] for column in table) for row in range(len(costs))]
-    grouped = row_classes.group_rows(columns_of_classes, [column.name for column in table], rows)
+    grouped = table_rules.group_rows(columns_of_classes, [column.name for column in table], rows)
     share = _explained(signals, grouped)
     if configs:
         why = (f"from the manifest: {', '.join(configs)}; explains {share:.0%} of "

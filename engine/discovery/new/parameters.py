@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from harness.errors import InputError
 from harness.formats import yaml_document
-from harness.formats.suggestion import suggest
+from harness.formats.text import suggest
 
 LISTS = ("edit", "metrics", "configs", "ignore")
 SCALARS = ("git_commit", "max_iterations")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.benchmark.spec import check_rule, metric_units
+from harness.benchmark.spec import metric_units, table_rules
 from harness.benchmark.spec.command_target import Metric
 
 Role = Literal["path", "size", "cost", "none"]
@@ -64,7 +64,7 @@ def name_words(name: str) -> set[str]:
 
 def classify_column(name: str, cells: Sequence[str]) -> TableColumn:
     """Return the column with its role."""
-    values = [check_rule.number(cell) for cell in cells]
+    values = [table_rules.number(cell) for cell in cells]
     numbers = tuple(value for value in values if value is not None and math.isfinite(value))
     numbers = numbers if len(numbers) == len(cells) else ()
     role, why = _numeric(name, numbers) if numbers else _text(name, cells)

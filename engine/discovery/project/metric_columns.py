@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.discovery.project import columns
-from harness.benchmark.spec import check_rule, metric_units
+from harness.benchmark.spec import metric_units, table_rules
 from harness.benchmark.spec.command_target import Metric
 
 ERRORS = frozenset(("err", "error", "errors", "mismatch", "mismatches", "wrong", "failed"))
@@ -88,7 +88,7 @@ def _statistic(name_words: set[str]) -> int:
 
 
 def _is_positive(name: str, cells: Mapping[str, Sequence[str]] | None) -> bool:
-    numbers = [check_rule.number(cell) for cell in cells.get(name, ())] if cells else [1.0]
+    numbers = [table_rules.number(cell) for cell in cells.get(name, ())] if cells else [1.0]
     return all(number is not None and number > 0 for number in numbers)
 
 
@@ -98,7 +98,7 @@ def _check(names: Sequence[str], cells: Mapping[str, Sequence[str]] | None) -> s
         return ""
     name = names[0]
     values = set(cells.get(name, ())) if cells else set()
-    numbers = {check_rule.number(cell) for cell in values}
+    numbers = {table_rules.number(cell) for cell in values}
     if not values:
         return f"{name} == 0" if columns.name_words(name) & ERRORS else name
     if numbers == {0.0} and columns.name_words(name) & ERRORS:

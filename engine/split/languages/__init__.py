@@ -1,4 +1,4 @@
 """What a split must know of a source language: items at file scope, entry functions, dispatchers.
 
-Face: c_language, call_graph, conditions, detect, dispatch, language, syntax.
+Face: c_language, conditions, detect, language, syntax.
 """

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from engine.split.languages import dispatch
-from engine.split.languages.dispatch import DispatchBlock
+from engine.split.languages.conditions import Condition
+from engine.split.languages.language import DispatchBlock, Language, table, wrapped_call
 from engine.split.languages.syntax import EntryFunction, Item, parse, walk
 
 if TYPE_CHECKING:
@@ -43,11 +43,12 @@ _BLOCK = re.compile(
     r"/\* kopt split: end \*/\n?", re.DOTALL)
 
 
-class C:
+class C(Language):
     """Plain C: knobs are macros, and an entry is an exported function."""
 
     knobs = "c"
     gap = "\n"
+    block = _BLOCK
 
     def items(self, source: str) -> tuple[Item, ...]:
         nodes: list[Node] = []
@@ -70,22 +71,24 @@ class C:
     def takes(self, entry: EntryFunction, columns: Iterable[str]) -> bool:
         return set(columns) <= set(entry.columns)
 
-    def read(self, source: str) -> tuple[str, tuple[DispatchBlock, ...]]:
-        return dispatch.read(source, _BLOCK, _read_block)
-
     def dispatcher(self, block: DispatchBlock, kernel: Item) -> str:
         assert kernel.entry is not None  # otherwise it would have no dispatcher
         head = re.sub(_COMMENT, " ", kernel.head, flags=re.DOTALL)
         header = " ".join(f"{head}{block.entry}".split())
         call = "return " if "void" not in head.split() or "*" in head else ""
         arguments = kernel.entry.arguments
-        lines = ["/* " + "\n".join(dispatch.table(block)) + " */",
+        lines = ["/* " + "\n".join(table(block)) + " */",
                  f"{header}({kernel.params}) {{"]
         for place, branch in enumerate(block.branches):
             lines += [f"    {'else ' if place else ''}if ({branch.condition})",
-                      dispatch.wrapped_call(f"{call}{branch.kernel}", arguments)]
-        lines += ["    else", dispatch.wrapped_call(f"{call}{block.default}", arguments), "}"]
+                      wrapped_call(f"{call}{branch.kernel}", arguments)]
+        lines += ["    else", wrapped_call(f"{call}{block.default}", arguments), "}"]
         return "\n".join([*lines, "/* kopt split: end */", ""])
+
+    def calls(self, code: str, kernel: str, condition: Condition | None) -> bool:
+        if condition is not None:
+            return f"if ({condition}) " in code and f"{kernel}(" in code
+        return f"else {kernel}(" in code or f"else return {kernel}(" in code
 
     def comment(self, text: str) -> str:
         return f"/* {text} */\n"
@@ -102,11 +105,7 @@ def _parsable_replacement(match: re.Match[str]) -> str:
 
 
 def _can_ignore_errors(source: str, node: Node) -> bool:
-    """Return whether syntax errors in a node can be ignored.
-
-    They can in a function's body whose brackets match, and in a macro of a function's head, such as
-    `API int f(int n)`.
-    """
+    """Return whether syntax errors may be ignored: in a balanced body, or in a macro of a head."""
     if node.is_error:
         return bool(node.children) and all(
             child.type in ("identifier", "call_expression", "comment") for child in node.children)
@@ -180,10 +179,3 @@ def _defined(source: str, item: Node) -> Iterator[str]:
 def _name_in(declarator: Node) -> Node | None:
     return next((node for node in walk(declarator, leaves=("parameter_list",))
                  if node.type in _NAMES), None)
-
-
-def _read_block(match: re.Match[str], at: int) -> DispatchBlock:
-    code = re.sub(r"\s+", " ", match["code"])
-    return dispatch.checked(match["entry"], match["table"], at, lambda kernel, condition: (
-        f"if ({condition}) " in code and f"{kernel}(" in code if condition is not None else
-        f"else {kernel}(" in code or f"else return {kernel}(" in code))

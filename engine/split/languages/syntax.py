@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,10 +26,7 @@ class EntryFunction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """One definition or directive at file scope, from `begin` to `end` in the source.
-
-    Comments before it do not belong to it; one that follows on its last line does.
-    """
+    """One definition or directive at file scope; a comment belongs to it only on its last line."""
 
     begin: int
     end: int
@@ -49,9 +46,8 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse(name: str, source: str, is_accepted: Callable[[Node], bool] | None = None) -> Node:
-    """Return the root of a source's syntax tree; its offsets count characters of the source.
-
-    Raises InputError at the first syntax error outside of the nodes that are accepted as they are.
+    """Return the root of the syntax tree, with offsets in characters. Raises InputError for an
+    error.
     """
     from tree_sitter import Parser
 
@@ -85,3 +81,23 @@ def _grammar(name: str) -> Grammar:
     from tree_sitter import Language
 
     return Language(importlib.import_module(f"tree_sitter_{name}").language())
+
+
+def dependents(items: Sequence[Item], names: Iterable[str]) -> list[Item]:
+    """Return the items that define or use some of the names, directly or through other items."""
+    known, chosen = set(names), set[int]()
+    while more := [place for place, item in enumerate(items)
+                   if place not in chosen and (item.uses | item.defines) & known]:
+        chosen.update(more)
+        known.update(*(items[place].defines for place in more))
+    return [items[place] for place in sorted(chosen)]
+
+
+def prerequisites(items: Sequence[Item], function: str) -> list[Item]:
+    """Return all items that a function needs, itself included, in the source's order."""
+    known, chosen = {function}, set[int]()
+    while more := [place for place, item in enumerate(items)
+                   if place not in chosen and item.defines & known]:
+        chosen.update(more)
+        known.update(*(items[place].uses for place in more))
+    return [items[place] for place in sorted(chosen)]

@@ -77,10 +77,7 @@ KernelProfile = Mapping[str, KernelLaunches]
 
 
 def build_library(folder: Path, output: Path, cancel: threading.Event | None = None) -> Path:
-    """Compile the library into a folder and return its path; it writes files named `output`.*.
-
-    Raises KernelTimeUnavailable, EnvironmentFault and Cancelled.
-    """
+    """Compile the library, which writes `output`.*. Raises KernelTimeUnavailable, Cancelled."""
     folder.mkdir(parents=True, exist_ok=True)
     out = folder / "libkopt_kernel_time.so"
     outcome = guard.run(
@@ -120,11 +117,7 @@ def cupti_libraries(python: str | None = None) -> list[str]:
 
 def run_observed(copy: WorkingCopy, libraries: Iterable[str], work: Callable[[], T]) -> tuple[T,
              KernelProfile]:
-    """Do work that runs commands of a copy, and return its result and the kernels' times.
-
-    `libraries` are possible CUPTI libraries. Raises KernelTimeUnavailable, EnvironmentFault,
-    Cancelled, and what the work raises.
-    """
+    """Return the work's result and its kernels' times. Raises KernelTimeUnavailable, Cancelled."""
     folder = Path(tempfile.mkdtemp(prefix="kernel-time-", dir=copy.home))
     environment = copy.environment
     try:

@@ -11,8 +11,10 @@ kernels) may still explain it.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 from typing import Literal
 
 from harness.benchmark.kernel_time.cupti import KernelLaunches, KernelProfile
@@ -99,10 +101,7 @@ def compare(before: KernelProfile, after: KernelProfile, gain: float, *,
 
 
 def _unchanged(before: KernelProfile, after: KernelProfile, gain: float) -> frozenset[str]:
-    """Return the kernels that are the same on both sides.
-
-    If they are nearly all of the kernel time, return only the rare ones, such as a reference's.
-    """
+    """Return the kernels that are the same on both sides; only the rare ones if nearly all are."""
     tolerance = min(UNCHANGED, math.expm1(max(gain, 0.0)) / 2)
     names = frozenset(name for name in before.keys() & after.keys()
                       if abs(after[name].mean_ns / before[name].mean_ns - 1) <= tolerance)
@@ -128,10 +127,7 @@ def _totals(profile: KernelProfile, unchanged: frozenset[str]) -> KernelTimeTota
 
 
 def _sum(profile: KernelProfile) -> KernelLaunches:
-    first, *others = profile.values()
-    for kernel in others:
-        first = first + kernel
-    return first
+    return reduce(operator.add, profile.values())
 
 
 def _gain_by_counted_calls(before: KernelProfile, after: KernelProfile,

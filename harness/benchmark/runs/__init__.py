@@ -1,5 +1,4 @@
 """Whole benchmark runs: working copies, alternation, reading the CSV, when to stop.
 
-Face: alternating_runs, clean_runs, command_session, result_table, row_keys, run_pairs,
-stopping_rule, time_budget, workdir.
+Face: clean_runs, command_session, result_table, row_keys, run_pairs, stopping_rule, workdir.
 """

@@ -27,8 +27,7 @@ BASE = "incumbent"
 class CleanRuns:
     """Repeats disturbed work and counts how often; without a monitor nothing is repeated.
 
-    The times of each side's runs are kept apart, to see which side a disturbance comes with: a
-    candidate can heat a card on purpose.
+    Sides are kept apart: a candidate can heat a card on purpose.
     """
 
     def __init__(self, monitor: InterferenceMonitor | None = None) -> None:

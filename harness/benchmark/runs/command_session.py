@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from harness.benchmark.runs import clean_runs
-from harness.benchmark.runs.alternating_runs import BenchmarkRunner
+from harness.benchmark.runs import clean_runs, result_table
 from harness.benchmark.runs.clean_runs import CleanRuns
-from harness.benchmark.runs.csv_reader import CsvReader
-from harness.benchmark.runs.result_table import BenchmarkFault
-from harness.benchmark.runs.run_pairs import BrokenIncumbent
+from harness.benchmark.runs.result_table import BenchmarkFault, CsvReader, TableReading
+from harness.benchmark.runs.run_pairs import BrokenIncumbent, RunPair
 from harness.benchmark.runs.workdir import COMMAND_LIMITS, CommandEnvironment, WorkingCopy
-from harness.benchmark.spec.command_target import CommandTarget
+from harness.benchmark.spec.command_target import BenchmarkMode, CommandTarget
 from harness.benchmark.spec.metric_units import RowCost
 from harness.devices.device import Device
 from harness.formats import file_copy
@@ -24,6 +22,8 @@ from harness.isolation import device_lock, guard
 from harness.isolation.device_lock import DeviceLock
 from harness.settings import Settings
 
+ORDER = ("incumbent", "candidate")
+"""The order of the sides in odd pairs; even pairs reverse it."""
 Progress = Callable[[str, str, float | None], None]
 """Receives a stage, its detail, and the part of it that is done (0 to 1, None if unknown)."""
 
@@ -41,10 +41,7 @@ def environment_of(device: Device, settings: Settings, timeout_s: float,
 
 
 class CommandSession:
-    """Makes working copies of trees and runs their commands; leaving it deletes its folder.
-
-    `commands` are those of the setup and the build; empty ones are left out.
-    """
+    """Makes working copies of trees and runs their commands; leaving it deletes its folder."""
 
     def __init__(self, folder: Path, device: Device, environment: CommandEnvironment, *,
                  commands: Sequence[str] = (), frozen: Sequence[str] = (),
@@ -110,10 +107,7 @@ class CommandSession:
 
 
 class BenchmarkSession(CommandSession):
-    """A session with one benchmark target: its cost per row, notes for people, clean runs.
-
-    As a context manager it also watches the device; `notes` end up in the verdict.
-    """
+    """A session with one benchmark target: its row cost, copies by name, notes, clean runs."""
 
     def __init__(self, target: CommandTarget, device: Device, settings: Settings,
                  progress: Progress | None, cancel: threading.Event | None) -> None:
@@ -122,6 +116,7 @@ class BenchmarkSession(CommandSession):
         self.row_cost = RowCost(target)
         self.notes = [self.row_cost.note]
         self.clean_runs = CleanRuns()
+        self.copies: dict[str, WorkingCopy] = {}
         super().__init__(
             Path(settings.scratch) / "reported", device,
             replace(environment_of(device, settings, target.timeout_s, cancel),
@@ -138,11 +133,10 @@ class BenchmarkSession(CommandSession):
             yield
 
     def built(self, name: str, tree: str | Path) -> WorkingCopy:
-        """Return a working copy of a tree, built.
-
-        Raises BenchmarkFault of the kind "build", or BrokenIncumbent for the incumbent.
+        """Return a built copy. Raises BenchmarkFault ("build"), or BrokenIncumbent for the
+        incumbent.
         """
-        copy = self.copy(name, tree)
+        copy = self.copies[name] = self.copy(name, tree)
         self.build(copy)
         return copy
 
@@ -155,9 +149,7 @@ class BenchmarkSession(CommandSession):
             raise (BrokenIncumbent(fault) if copy.name == "incumbent" else fault) from None
 
     def check_confinement(self, tree: str | Path) -> None:
-        """Find out whether the benchmark works confined; if not, run all later copies unconfined.
-
-        `tree` is the baseline's. Raises BrokenIncumbent if it fails unconfined too.
+        """Run all later copies unconfined if the baseline's tree needs it. Raises BrokenIncumbent.
         """
         command = (self.target.quick or self.target.full).command
         fault = self.rehearse(tree, [command])
@@ -172,8 +164,26 @@ class BenchmarkSession(CommandSession):
         self.notes.append(
             f"candidates are not confined: inside namespaces the benchmark {fault.what}")
 
-    def runner(self, copies: Mapping[str, WorkingCopy]) -> BenchmarkRunner:
-        """Return a runner of the benchmark for these copies."""
-        return BenchmarkRunner(
-            target=self.target, row_cost=self.row_cost, copies=copies, reader=self.reader,
-            lock=self.lock, progress=self.progress, clean_runs=self.clean_runs)
+    def run(self, name: str, mode: BenchmarkMode, held: DeviceLock) -> TableReading:
+        """Run one copy's benchmark. Raises BenchmarkFault, or BrokenIncumbent for the incumbent."""
+        check = self.target.check
+        try:
+            table, wall_s = self.clean_runs.run(
+                name, lambda: self.copies[name].benchmark(mode, self.reader, held))
+            reading = result_table.judge_table(table, self.target, self.row_cost, csv=mode.csv,
+                                               wall_s=wall_s)
+            if name == "incumbent":
+                reading.expect_passed(
+                    "" if check.rule else f"say what passes, such as check: '{check.column} == 0'")
+        except BenchmarkFault as fault:
+            raise (BrokenIncumbent(fault) if name == "incumbent" else fault) from None
+        return reading
+
+    def run_pair(self, mode: BenchmarkMode, number: int) -> RunPair:
+        """Run each side's benchmark once, undisturbed, and raise what `run` raises."""
+        with self.lock() as held:
+            readings = self.clean_runs(
+                lambda: {name: self.run(name, mode, held)
+                         for name in (ORDER if number % 2 else ORDER[::-1])},
+                alone=lambda: self.run("incumbent", mode, held))
+        return RunPair(incumbent=readings["incumbent"], candidate=readings["candidate"])

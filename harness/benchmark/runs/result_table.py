@@ -1,21 +1,23 @@
-"""Judge a benchmark's table: check each row, and turn its metrics into costs.
-
-Everything that can be wrong with a run has a kind of its own and a message of one line.
-"""
+"""Read and judge a benchmark's table; whatever can be wrong has a kind and a one-line message."""
 
 from __future__ import annotations
 
 import math
+import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
-from harness.benchmark.spec import check_rule, row_classes
+from harness.benchmark.spec import table_rules
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.benchmark.spec.metric_units import RowCost
-from harness.errors import KoptError
+from harness.errors import EnvironmentFault, KoptError
 from harness.formats.json_codec import ConvertError, convert
 from harness.formats.text import plain
+from harness.isolation.guard import Confine, Limits
+from harness.isolation.rpc import Peer, PeerDied, PeerError
 
 FaultKind = Literal[
     "build", "exit", "crash", "timeout", "output", "memory", "processes", "killed", "missing-file",
@@ -74,6 +76,11 @@ class TableReading:
     failed: tuple[FailedRow, ...] = ()
     wall_s: float = 0.0
 
+    def expect_passed(self, fix: str = "") -> None:
+        """Raise BenchmarkFault for the first row that fails its check."""
+        for failed in self.failed[:1]:
+            raise BenchmarkFault("failed-check", f"row {failed.row + 1}: {failed.what}", fix=fix)
+
 
 def parse_answer(answer: object) -> ResultTable:
     """Return the table in the reader's answer. Raises BenchmarkFault if it is malformed."""
@@ -93,14 +100,11 @@ def parse_answer(answer: object) -> ResultTable:
 
 def judge_table(table: ResultTable, target: CommandTarget, row_cost: RowCost, *, csv: str,
                 wall_s: float = 0.0) -> TableReading:
-    """Check a table's rows and return their costs. Raises BenchmarkFault for an unusable table.
-
-    The metrics of a row that fails its check are ignored.
-    """
+    """Check a table's rows and return the costs of those that pass. Raises BenchmarkFault."""
     metrics = [metric.name for metric in row_cost.metrics]
     if not table.columns:
         raise BenchmarkFault("empty-table", f"{csv} is empty")
-    for name in (target.check.column, *metrics, *row_classes.required_columns(target)):
+    for name in (target.check.column, *metrics, *table_rules.required_columns(target)):
         if name not in table.columns:
             is_of_weights = target.weights is not None and name in target.weights.columns
             raise BenchmarkFault(
@@ -109,7 +113,7 @@ def judge_table(table: ResultTable, target: CommandTarget, row_cost: RowCost, *,
                 fix=f"it has {', '.join(table.columns[:12])}")
     if not table.rows:
         raise BenchmarkFault("empty-table", f"{csv} has a header and no rows")
-    rule = check_rule.parse(target.check.rule)
+    rule = table_rules.parse(target.check.rule)
     costs: list[tuple[float, ...]] = []
     failed: list[FailedRow] = []
     for row, cell in enumerate(table.column(target.check.column)):
@@ -131,7 +135,7 @@ def judge_table(table: ResultTable, target: CommandTarget, row_cost: RowCost, *,
 def _value(text: str, name: str, row: int, csv: str) -> float:
     """Return a metric's number. Raises BenchmarkFault unless it is finite and above zero."""
     where = f"{csv} row {row + 1}: {name}"
-    value = check_rule.number(text)
+    value = table_rules.number(text)
     if not text.strip() or (value is not None and math.isnan(value)):
         raise BenchmarkFault("nan", f"{where} is {'NaN' if text.strip() else 'empty'}")
     if value is None:
@@ -141,3 +145,62 @@ def _value(text: str, name: str, row: int, csv: str) -> float:
     if not LEAST_VALUE < value < MOST_VALUE:
         raise BenchmarkFault("not-positive", f"{where} is {text}, outside the range of any metric")
     return value
+
+
+READ_LIMITS = Limits(wall_s=24 * 3600.0, output_bytes=1 << 20, memory_bytes=4 << 30, file_bytes=0)
+"""For all files of one verdict; `harness/child/read_csv.py` limits the time of one file."""
+
+
+class CsvReader:
+    """Reads files, each in a fork that has seen no other; starting takes half a second. Close it.
+    """
+
+    def __init__(self, folder: Path, python: str | None = None,
+                 cancel: threading.Event | None = None) -> None:
+        self._folder, self._python, self._cancel = folder, python, cancel
+        self._peer: Peer | None = None
+
+    def read(self, path: Path, name: str) -> ResultTable:
+        """Return a file's table. Raises BenchmarkFault, Cancelled, EnvironmentFault without pandas.
+        """
+        try:
+            answer = self._request(path)
+        except PeerError as error:
+            raise BenchmarkFault("unreadable", f"{name} {error.what}") from None
+        except PeerDied as error:
+            answer = {"died": error.what}
+        if "missing" in answer:
+            python = self._python or sys.executable
+            raise EnvironmentFault(
+                "cannot import pandas, which reads the benchmark's table: "
+                f"{plain(str(answer['missing']), 200)}", where=python,
+                fix=f"{python} -m pip install pandas")
+        if "died" in answer:
+            raise BenchmarkFault("unreadable", f"{name}: reading it {plain(str(answer['died']))}")
+        try:
+            return parse_answer(answer)
+        except BenchmarkFault as fault:
+            raise BenchmarkFault(fault.kind, f"{name} {fault.what}") from None
+
+    def _request(self, path: Path) -> dict[str, Any]:
+        """Request a file; if a process that has read others dies, try once more in a new one."""
+        is_fresh = self._peer is None
+        try:
+            if self._peer is None:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                self._peer = Peer("read_csv", cwd=self._folder, limits=READ_LIMITS,
+                                  python=self._python, confine=Confine(cards=False),
+                                  cancel=self._cancel)
+            return self._peer.ask("read", path=str(path), limits=TABLE_LIMITS)
+        except PeerDied:
+            self.close()
+            if is_fresh:
+                raise
+            return self._request(path)
+
+    def close(self) -> None:
+        """End the reading process, if there is one."""
+        if self._peer is not None:
+            self._peer.close()
+            self._peer = None
+

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.benchmark.runs.result_table import MOST_NAMED, BenchmarkFault, ResultTable
-from harness.benchmark.spec import metric_units, row_classes
+from harness.benchmark.spec import metric_units, table_rules
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.call_trace.weights import label
 from harness.formats.quantities import listed
@@ -35,7 +35,7 @@ def find_config_columns(target: CommandTarget, incumbent: Sequence[ResultTable],
     unsteady, if the incumbent's rows differ without it. Raises BenchmarkFault if the candidate's
     file lacks a config column.
     """
-    required = row_classes.required_columns(target)
+    required = table_rules.required_columns(target)
     left_out = {target.check.column, *target.ignore, *(m.name for m in target.metrics)}
     steady = [name for name in incumbent[0].columns if name not in left_out
               and (name in required or (not _is_measured(name) and _is_steady(name, incumbent)))]

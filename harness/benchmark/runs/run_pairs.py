@@ -14,7 +14,7 @@ from statistics import median
 from harness.benchmark.runs import row_keys
 from harness.benchmark.runs.result_table import BenchmarkFault, TableReading
 from harness.benchmark.runs.row_keys import ConfigColumns, RowKey
-from harness.benchmark.spec import row_classes
+from harness.benchmark.spec import table_rules
 from harness.benchmark.spec.command_target import BenchmarkMode, CommandTarget, Scoring
 from harness.benchmark.spec.metric_units import RowCost
 from harness.call_trace import weights
@@ -78,11 +78,7 @@ class Series:
 
 
 def match_pairs(target: CommandTarget, row_cost: RowCost, pairs: Sequence[RunPair]) -> Series:
-    """Match the rows of all runs by their configuration.
-
-    Raises BenchmarkFault if the candidate's rows do not fit, BrokenIncumbent if the incumbent's do
-    not agree among themselves.
-    """
+    """Match rows by their configuration. Raises BenchmarkFault (candidate) or BrokenIncumbent."""
     incumbents = [pair.incumbent.table for pair in pairs]
     candidates = [pair.candidate.table for pair in pairs]
     config = row_keys.find_config_columns(target, incumbents, candidates)
@@ -141,16 +137,13 @@ def rows_by_class(target: CommandTarget, config: ConfigColumns,
     """Return the rows of each class: those that share `configs`, or one row per class without."""
     if not target.configs:
         return {name: [key] for key, name in row_keys.row_labels(keys, config.columns).items()}
-    classes = row_classes.group_rows(target.configs, config.columns, keys)
+    classes = table_rules.group_rows(target.configs, config.columns, keys)
     return {name: [keys[row] for row in rows] for name, rows in classes.items()}
 
 
 def _class_series(name: str, costs: Sequence[Sequence[tuple[Costs, Costs]]],
                   weight: Sequence[float], row_cost: RowCost, scoring: Scoring) -> ClassSeries:
-    """Return a class's series.
-
-    `costs` are by row and pair: those of incumbent and candidate by metric. `weight` is by row.
-    """
+    """Return a class's series from costs by row and pair (incumbent, candidate) and row weights."""
     combined = [[(row_cost.combined(before), row_cost.combined(after)) for before, after in row]
                 for row in costs]
     pairs = range(len(combined[0]))

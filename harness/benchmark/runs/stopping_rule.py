@@ -52,11 +52,7 @@ def is_enough(series: Series, plan: Plan) -> bool:
 
 
 def needs_full_benchmark(series: Series, plan: Plan) -> bool:
-    """Return whether a result of the quick command needs the full one.
-
-    Every possible gain does, as rows outside the quick command may lose. Without a gain over all of
-    its rows and in any class, the quick command decides alone.
-    """
+    """Return whether a quick result needs the full command: every possible gain does."""
     overall, classes = estimates(series, plan)
     has_heavy_loss = any(estimate.at(SURE)[1] < 0 and estimate.mean <= -math.log1p(HEAVY_LOSS)
                          for estimate in classes)
@@ -74,9 +70,7 @@ def needs_repetition(series: Series, plan: Plan) -> bool:
 
 def class_outcome(series: ClassSeries, plan: Plan,
                   repetition: ClassSeries | None) -> tuple[ClassOutcome, str]:
-    """Return a class's outcome and a note about it.
-
-    A gain under 2 % counts if the repetition shows one at the ordinary error rate of 5 %.
+    """Return a class's outcome and a note; a gain under 2 % counts if the repetition (5 %) has it.
     """
     value = stats.estimate(series.log_ratios, plan.alpha_look)
     second = None if repetition is None else stats.estimate(repetition.log_ratios, SURE)
@@ -88,9 +82,7 @@ def class_outcome(series: ClassSeries, plan: Plan,
 
 def overall_estimate(series: Series, plan: Plan,
                      repetition: Series | None) -> tuple[Estimate, str]:
-    """Return the estimate of the whole table, and a note about a gain under 2 %.
-
-    If the repetition does not confirm such a gain, the interval is extended down to its lower end.
+    """Return the estimate of the whole table, down to the repetition if a small gain fails there.
     """
     value = stats.estimate(series.overall, plan.alpha_look)
     second = None if repetition is None else stats.estimate(repetition.overall, SURE)

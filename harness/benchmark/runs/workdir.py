@@ -14,10 +14,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from harness.benchmark.runs.csv_reader import CsvReader
-from harness.benchmark.runs.result_table import TABLE_LIMITS, BenchmarkFault, FaultKind, ResultTable
-from harness.benchmark.spec.command_line import words
-from harness.benchmark.spec.command_target import BenchmarkMode
+from harness.benchmark.runs.result_table import (
+    TABLE_LIMITS,
+    BenchmarkFault,
+    CsvReader,
+    FaultKind,
+    ResultTable,
+)
+from harness.benchmark.spec.command_target import BenchmarkMode, words
 from harness.compile import compiler_cache
 from harness.errors import Cancelled
 from harness.formats import file_copy
@@ -62,10 +66,7 @@ class CommandEnvironment:
 
 
 class WorkingCopy:
-    """A copy of one tree below `folder`; a command sees and changes only this copy and its home.
-
-    Later runs find what a build or an earlier run has left there.
-    """
+    """A copy of one tree in which commands run; they see and change only it and its home."""
 
     def __init__(self, name: str, tree: Path, folder: Path, environment: CommandEnvironment,
                  frozen: Sequence[str] = ()) -> None:
@@ -83,10 +84,8 @@ class WorkingCopy:
 
     def run(self, command: str, *, lock: DeviceLock | None = None,
             yields: Turnstile | None = None) -> ProcessOutcome:
-        """Run a command to its end.
-
-        Raises BenchmarkFault unless it exits with 0 and leaves the frozen files unchanged,
-        Cancelled, and ValueError for a command that cannot be parsed.
+        """Run a command. Raises BenchmarkFault unless it succeeds and keeps frozen files,
+        Cancelled.
         """
         return self._with_retry(lambda: self._run(command, lock, yields))
 
@@ -131,10 +130,7 @@ class WorkingCopy:
 
     def benchmark(self, mode: BenchmarkMode, reader: CsvReader,
                   lock: DeviceLock) -> tuple[ResultTable, float]:
-        """Run a benchmark and return the table that it wrote, and its seconds.
-
-        Raises BenchmarkFault, with a kind for each thing that can be wrong.
-        """
+        """Run a benchmark and return its table and its seconds. Raises BenchmarkFault."""
         result = self._with_retry(lambda: self._benchmark(mode, reader, lock))
         self._may_compile = False
         return result

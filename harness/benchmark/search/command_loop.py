@@ -10,30 +10,35 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
+from harness.benchmark.runs import row_keys, run_pairs
 from harness.benchmark.runs.command_session import BenchmarkSession, Progress
-from harness.benchmark.runs.result_table import BenchmarkFault
-from harness.benchmark.runs.run_pairs import BrokenIncumbent
+from harness.benchmark.runs.result_table import BenchmarkFault, TableReading
+from harness.benchmark.runs.run_pairs import BrokenIncumbent, RunPair, Series
+from harness.benchmark.runs.workdir import WorkingCopy
 from harness.benchmark.search import finals
-from harness.benchmark.search.knob_runs import KnobRuns, TrialResult
-from harness.benchmark.search.round_robin import RoundRobin
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.devices.device import Device
 from harness.errors import Cancelled, DeviceFault, InputError
+from harness.search.keep_or_revert import KeepOrRevert, strategy_for
 from harness.search.space.tunable_source import TunableSource
-from harness.search.strategy.ask_tell import AskTell, Strategy
-from harness.search.strategy.incumbent import Incumbent
-from harness.search.trials.trials import TAGS, Contender, LoopResult, SearchJob, Trial
+from harness.search.strategy import AskTell, RoundRobin
+from harness.search.trials.trials import (
+    ConfigRows,
+    Contender,
+    LoopResult,
+    Screened,
+    SearchJob,
+    Trial,
+)
 from harness.settings import Settings
-from harness.trial_fields import Config
+from harness.verdict import Config
 
-MARGIN = 0.01
-"""Gain over the best trial so far from which a trial becomes the best."""
 LEAST_REPEATS = 3
+MOST_CLASSES = 64
+"""Most config classes that are scored; the others count in the whole table only."""
 SEARCHED_CLASSES = 8
 """Classes that have proposals of their own: those that cost most of the time."""
 
@@ -54,14 +59,14 @@ def sweep(target: CommandTarget, job: SearchJob, device: Device, settings: Setti
     if (Path(job.tree) / target.source).is_symlink():
         raise InputError("is a link: a copy would be written through it", where=target.source)
     source = TunableSource.read(Path(job.tree), target.source, language=target.language)
-    loop = CommandLoop(source, job, target.op, settings.incumbent_tree, cancel)
     contenders: tuple[Contender, ...] = ()
     with BenchmarkSession(target, device, settings, progress, cancel) as session:
+        loop = CommandLoop(session, source, job)
         with contextlib.suppress(Cancelled), session.watched():
             session.check_confinement(job.reference or job.tree)
-            loop.runs = KnobRuns(session, source, job.tree)
+            session.built("incumbent", job.tree)
             try:
-                loop.try_all(on_trial or (lambda trial: None))
+                loop.search(on_trial or (lambda trial: None))
                 contenders = loop.contenders(repeats)
             except (BrokenIncumbent, BenchmarkFault, DeviceFault) as ended:
                 if loop.incumbent.best is None:
@@ -70,97 +75,128 @@ def sweep(target: CommandTarget, job: SearchJob, device: Device, settings: Setti
         if voided := session.clean_runs.voided:
             session.notes.append(f"{sum(voided.values())} runs were disturbed and repeated: "
                                  f"{'; '.join(sorted(voided))}")
-        return loop.result(tuple(session.notes), contenders)
+        return loop.result(tuple(session.notes), contenders=contenders,
+                           columns=loop.columns, classes=loop.classes)
 
 
-class CommandLoop:
-    """The trials of one search, and which of them is the best."""
+class CommandLoop(KeepOrRevert):
+    """Builds and runs configurations of one source in a tree, each paired with the default."""
 
-    def __init__(self, source: TunableSource, job: SearchJob, op: str, incumbent_tree: str,
-                 cancel: threading.Event | None) -> None:
-        self.source, self.job = source, job
-        self.space = source.space(job.only)
-        self.incumbent = Incumbent(self.space, MARGIN)
-        self.trials: list[Trial] = []
-        self.runs: KnobRuns | None = None
-        """None until the default is built."""
-        self._kernel_id, self._incumbent_tree = source.kernel_id(op), incumbent_tree
-        self._cancel = cancel
+    def __init__(self, session: BenchmarkSession, source: TunableSource, job: SearchJob) -> None:
+        super().__init__(source, job, session.target.op, session.settings.incumbent_tree,
+                         session.environment.cancel)
+        self.session, self.target = session, session.target
+        self.mode = self.target.quick or self.target.full
+        self.columns: tuple[str, ...] = ()
+        self.classes: tuple[ConfigRows, ...] = ()
+        """The classes that cost most of the time first."""
+        self._strategies = RoundRobin(lambda: strategy_for(self.space, job.seed))
+        self._proposals = AskTell(self._strategies, self.space)
+        self._first: RunPair | None = None
         self._has_default_failed = False
-
-    def try_all(self, on_trial: Callable[[Trial], None]) -> None:
-        """Try configurations until the budget is spent or none is left."""
-        assert self.runs is not None
-        strategies = RoundRobin(self._strategy)
-        proposals = AskTell(strategies, self.space)
-        while len(self.trials) < self.job.budget and not self._is_cancelled():
-            config = proposals.next()
-            if config is None:
-                return
-            began = time.monotonic()
-            result = self._run(self.runs, config)
-            trial = self._trial(config, result, time.monotonic() - began)
-            if not self.trials:
-                strategies.search_classes(
-                    tuple(one.name for one in self.runs.classes[:SEARCHED_CLASSES]))
-            strategies.tell(config, trial.log_ratio, result.by_class)
-            self.trials.append(trial)
-            on_trial(trial)
 
     def contenders(self, repeats: int) -> tuple[Contender, ...]:
         """Return what may beat the best in some class, measured again if `repeats` is set."""
-        best, runs = self.incumbent.best, self.runs
-        if best is None or runs is None or self._is_cancelled():
+        best = self.incumbent.best
+        if best is None or self.is_cancelled():
             return ()
-        names = [one.name for one in runs.classes]
+        names = [one.name for one in self.classes]
         chosen = finals.choose_contenders(self.trials, best, names)
         if not repeats or not chosen:
             return finals.screened_contenders(chosen, best, names)
-        return finals.measured_contenders(runs, self.space.default, best, chosen, repeats)
+        return finals.measured_contenders(self, self.space.default, best, chosen, repeats)
 
-    def result(self, notes: tuple[str, ...], contenders: tuple[Contender, ...]) -> LoopResult:
-        """Return the best configuration and all trials."""
-        best = self.incumbent.best
-        config = best.config if best is not None else dict(self.space.default)
-        return LoopResult(
-            best=config, log_ratio=best.log_ratio if best is not None else None,
-            source=self.source.apply(config), trials=tuple(self.trials),
-            space_size=self.space.size, notes=notes, contenders=contenders,
-            columns=self.runs.columns if self.runs else (),
-            classes=self.runs.classes if self.runs else ())
+    def next_config(self) -> Config | None:
+        return self._proposals.next()
 
-    def _run(self, runs: KnobRuns, config: Config) -> TrialResult:
-        """Run a configuration; the first is the default. One failure of the default is tolerated.
-
-        Raises BrokenIncumbent for the second, and for a failure of the first run.
+    def screen(self, config: Config) -> Screened:
+        """Run a configuration, first the default; it may fail once later. Raises BrokenIncumbent.
         """
-        if not self.trials:
-            return runs.run_default()
+        if self._first is None:
+            return self._run_default()
         try:
-            return runs.run(config, len(self.trials))
+            return self._run(config, self._first)
         except BrokenIncumbent as fault:
             if self._has_default_failed:
                 raise
             self._has_default_failed = True  # a short fault of the machine loses no earlier trial
-            runs.session.notes.append(
+            self.session.notes.append(
                 f"the default failed at trial {len(self.trials)}: {fault.what}")
-            return TrialResult(correctness="FAIL", reason="the default failed in its pair")
+            return Screened(correctness="FAIL", reason="the default failed in its pair")
 
-    def _trial(self, config: Config, result: TrialResult, wall_s: float) -> Trial:
-        trial = Trial(
-            number=len(self.trials), config=config, tag=TAGS[result.correctness],
-            correctness=result.correctness, kernel_id=self._kernel_id,
-            candidate_id=self.source.candidate_id(self._incumbent_tree, config),
-            log_ratio=result.log_ratio, latency_us=result.latency_us,
-            latency_kind=None if result.latency_us is None else "reported", reason=result.reason,
-            at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), wall_s=round(wall_s, 4),
-            by_class=dict(result.by_class))
-        return replace(trial, tag="kept") if self.incumbent.take(trial) else trial
+    def learn(self, trial: Trial) -> None:
+        if not self.trials:
+            self._strategies.search_classes(
+                tuple(one.name for one in self.classes[:SEARCHED_CLASSES]))
+        self._strategies.tell(trial.config, trial.log_ratio, trial.by_class)
 
-    def _strategy(self) -> Strategy:
-        from harness.search.bayesian.bayesian_search import BayesianSearch  # imports numpy
+    def _run_default(self) -> Screened:
+        """Run the default paired with itself, which shows its rows and the noise."""
+        try:
+            pair = self._first = self._run_pair(self.session.copies["incumbent"])
+            pair.candidate.expect_passed()
+        except BenchmarkFault as fault:
+            raise BrokenIncumbent(fault) from None
+        series = self.match_pairs(pair, RunPair(incumbent=pair.candidate, candidate=pair.incumbent))
+        run_pairs.expect_weights_apply(self.target, series, self.mode)
+        if self.target.weights is not None and series.shares.names_none:
+            self.session.notes.append(
+                "the quick command has no row that the weights name: all count alike")
+        self.learn_classes(series)
+        return self._result(series, pair.candidate, 0)
 
-        return BayesianSearch(self.space, self.job.seed, ())
+    def _run(self, config: Config, first: RunPair) -> Screened:
+        """Run a trial paired with the default. Raises BrokenIncumbent if the default fails."""
+        checked = self.source.check(config)
+        if checked.refusal:
+            return Screened(correctness="REJECTED", reason=checked.refusal)
+        try:
+            pair = self._run_pair(self.configured_copy("trial", checked.config))
+            if pair.candidate.failed:
+                return Screened(correctness="FAIL", reason=pair.candidate.failed[0].what)
+            row_keys.expect_same_row_count(
+                pair.incumbent.table, pair.candidate.table, "the default")
+            series = self.match_pairs(first, pair)
+        except BenchmarkFault as fault:
+            return Screened(correctness="REJECTED" if fault.kind == "build" else "FAIL",
+                            reason=str(fault))
+        return self._result(series, pair.candidate, 1)
 
-    def _is_cancelled(self) -> bool:
-        return self._cancel is not None and self._cancel.is_set()
+    def configured_copy(self, name: str, config: Config) -> WorkingCopy:
+        """Return a built copy of the tree with a configuration set. Raises BenchmarkFault."""
+        copy = self.session.copy(name, self.job.tree)
+        (copy.tree / self.target.source).write_bytes(self.source.apply(config).encode())
+        self.session.build(copy)
+        return copy
+
+    def match_pairs(self, *pairs: RunPair) -> Series:
+        """Return the series of some pairs. Raises BenchmarkFault and BrokenIncumbent."""
+        return run_pairs.match_pairs(self.target, self.session.row_cost, pairs)
+
+    def learn_classes(self, series: Series) -> None:
+        """Store the config classes of a command's table, the most expensive first."""
+        keys = run_pairs.rows_by_class(self.target, series.config, series.keys)
+        is_sum = self.target.scoring == "total"  # then a class's cost is that of all its rows
+        by_cost = sorted(series.classes,
+                         key=lambda one: -one.incumbent_us * (1.0 if is_sum else one.weight))
+        self.columns = series.config.columns
+        self.classes = tuple(ConfigRows(name=one.name, cells=tuple(keys[one.name]))
+                             for one in by_cost[:MOST_CLASSES])
+        note = "config classes of little time are not searched separately"
+        if len(by_cost) > MOST_CLASSES and not any(note in n for n in self.session.notes):
+            self.session.notes.append(f"{len(by_cost) - MOST_CLASSES} {note}")
+
+    def _run_pair(self, candidate: WorkingCopy) -> RunPair:
+        number = len(self.trials)
+        self.session.progress("timing", f"{self.mode.name} benchmark, trial {number}", None)
+        self.session.copies["candidate"] = candidate
+        return self.session.run_pair(self.mode, number)
+
+    def _result(self, series: Series, reading: TableReading, side_index: int) -> Screened:
+        """Return the result of one pair of a series."""
+        known = {entry.name for entry in self.classes}
+        return Screened(
+            correctness="PASS", log_ratio=series.overall[side_index], latency_kind="reported",
+            latency_us=run_pairs.table_cost(self.target, self.session.row_cost, series, reading),
+            by_class={entry.name: entry.log_ratios[side_index] for entry in series.classes
+                      if entry.name in known})

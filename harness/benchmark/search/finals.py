@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
-from harness.benchmark.runs.alternating_runs import BenchmarkRunner
 from harness.benchmark.runs.result_table import BenchmarkFault, TableReading
 from harness.benchmark.runs.run_pairs import RunPair
 from harness.benchmark.runs.workdir import WorkingCopy
-from harness.benchmark.search.knob_runs import KnobRuns
 from harness.benchmark.spec.command_target import BenchmarkMode
 from harness.search.trials.trials import ClassGain, Contender, Trial
 from harness.timing import stats
 from harness.timing.outcome import SURE
-from harness.trial_fields import Config
+from harness.verdict import Config
+
+if TYPE_CHECKING:
+    from harness.benchmark.search.command_loop import CommandLoop
 
 MOST_CONTENDERS = 4
 """Contenders besides the default."""
@@ -24,9 +26,8 @@ BEST = "best"
 
 
 def choose_contenders(trials: Sequence[Trial], best: Trial, classes: Sequence[str]) -> list[Trial]:
-    """Return the default, unless it is the best, then the leaders of classes by their gains.
-
-    Without any leader besides the best there is nothing to compare, not even the default.
+    """Return the default unless it is the best, then class leaders by their gains; nothing without
+    any.
     """
     complete = [trial for trial in trials
                 if trial.correct and trial.by_class.keys() >= set(classes)]
@@ -52,11 +53,13 @@ def screened_contenders(chosen: Sequence[Trial], best: Trial,
         for name in classes)) for trial in chosen)
 
 
-def measured_contenders(runs: KnobRuns, default: Config, best: Trial, chosen: Sequence[Trial],
+def measured_contenders(runs: CommandLoop, default: Config, best: Trial, chosen: Sequence[Trial],
                         repeats: int) -> tuple[Contender, ...]:
     """Run contenders alternating with the best, and those that gain by the full command too."""
+    default_copy = runs.session.copies["incumbent"]
+
     def copy_of(trial: Trial, name: str) -> WorkingCopy:
-        return runs.default_copy if trial.config == default else \
+        return default_copy if trial.config == default else \
             runs.configured_copy(name, trial.config)
 
     copies = {BEST: copy_of(best, BEST)}
@@ -66,16 +69,17 @@ def measured_contenders(runs: KnobRuns, default: Config, best: Trial, chosen: Se
         with contextlib.suppress(BenchmarkFault):
             copies[name] = copy_of(trial, name)
             configs[name] = trial.config
-    readings = repeat_runs(runs, copies, runs.mode, repeats)
+    runs.session.copies |= copies
+    readings = repeat_runs(runs, list(copies), runs.mode, repeats)
     contenders = compare_contenders(runs, readings, configs)
     winners = [contender.config for contender in contenders
                if any(gain.sure > 0 for gain in contender.gains)]
     full = runs.target.full
     if runs.mode == full or not winners:
         return contenders
-    copies = {name: copy for name, copy in copies.items()
-              if name == BEST or copy is runs.default_copy or configs[name] in winners}
-    readings = repeat_runs(runs, copies, full, repeats)
+    names = [name for name, copy in copies.items()
+             if name == BEST or copy is default_copy or configs[name] in winners]
+    readings = repeat_runs(runs, names, full, repeats)
     if BEST not in readings:
         return ()
     runs.learn_classes(runs.match_pairs(*(
@@ -83,20 +87,18 @@ def measured_contenders(runs: KnobRuns, default: Config, best: Trial, chosen: Se
     return compare_contenders(runs, readings, configs)
 
 
-def repeat_runs(runs: KnobRuns, copies: Mapping[str, WorkingCopy], mode: BenchmarkMode,
+def repeat_runs(runs: CommandLoop, names: Sequence[str], mode: BenchmarkMode,
                 repeats: int) -> dict[str, list[TableReading]]:
     """Run all copies alternating, `repeats` times; leave out one that fails, with a note."""
     session = runs.session
-    runner: BenchmarkRunner = session.runner(copies)
-    readings: dict[str, list[TableReading]] = {name: [] for name in copies}
+    readings: dict[str, list[TableReading]] = {name: [] for name in names}
     for repeat in range(repeats):
         session.progress("timing", f"contenders, round {repeat + 1} of {repeats}", repeat / repeats)
         with session.lock() as held:
             for name in list(readings) if repeat % 2 else list(readings)[::-1]:
                 try:
-                    reading = session.clean_runs(partial(runner.run, name, mode, held))
-                    if reading.failed:
-                        raise BenchmarkFault("failed-check", reading.failed[0].what)
+                    reading = session.clean_runs(partial(session.run, name, mode, held))
+                    reading.expect_passed()
                     readings[name].append(reading)
                 except BenchmarkFault as fault:
                     session.notes.append(f"{name} failed when it ran again: {fault}")
@@ -104,12 +106,9 @@ def repeat_runs(runs: KnobRuns, copies: Mapping[str, WorkingCopy], mode: Benchma
     return readings
 
 
-def compare_contenders(runs: KnobRuns, readings: Mapping[str, Sequence[TableReading]],
+def compare_contenders(runs: CommandLoop, readings: Mapping[str, Sequence[TableReading]],
                        configs: Mapping[str, Config]) -> tuple[Contender, ...]:
-    """Compare contenders with the best by alternating runs, in the classes known now.
-
-    A contender whose rows differ from the best's is left out.
-    """
+    """Compare contenders with the best by alternating runs; leave out those with other rows."""
     contenders = []
     for name, config in configs.items():
         if name not in readings or BEST not in readings:

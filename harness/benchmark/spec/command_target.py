@@ -6,6 +6,8 @@ The manifest and the harness share these types; `validate` checks them wherever 
 from __future__ import annotations
 
 import hashlib
+import re
+import shlex
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,9 +36,7 @@ class Metric:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckColumn:
-    """The column that says whether a row is correct, and the rule its cells must meet.
-
-    Rules are `== 0`, `<= 1e-3`, `PASS|OK`; see `check_rule`.
+    """The column that says whether a row is correct, and the rule of its cells: see `table_rules`.
     """
 
     column: str
@@ -120,3 +120,22 @@ class EndToEndTarget:
     timeout_s: float = 3600.0
     left_s: float | None = None
     """Seconds that all runs may take together; if they do not suffice, fewer runs or none."""
+
+
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+
+
+def words(command: str) -> tuple[dict[str, str], list[str]]:
+    """Return the variables that a command sets, and its program with arguments. Raises ValueError.
+    """
+    try:
+        parts = shlex.split(command)
+    except ValueError as error:
+        raise ValueError(f"the command is not well quoted: {str(error).lower()}") from None
+    variables: dict[str, str] = {}
+    while parts and (match := _ASSIGNMENT.fullmatch(parts[0])):
+        variables[match[1]] = match[2]
+        parts.pop(0)
+    if not parts:
+        raise ValueError("the command runs nothing")
+    return variables, parts

@@ -57,9 +57,7 @@ class ResolvedMetric:
 
 
 def resolve(metric: Metric) -> ResolvedMetric:
-    """Return the metric with its unit and direction filled in. Raises ValueError in a few words.
-
-    Without a unit the words of the name, or `direction`, must say which direction is better.
+    """Return the metric with its unit and direction, by its name if not given. Raises ValueError.
     """
     unit = metric.unit or unit_in(metric.name)
     known = _known(unit)

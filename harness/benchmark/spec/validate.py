@@ -1,7 +1,4 @@
-"""Check a benchmark target where text becomes data: in a manifest, and in a request.
-
-Both call `faults`; the manifest adds its own key and line, a request's error names its field.
-"""
+"""Check a benchmark target where text becomes data: in a manifest, and in a request."""
 
 from __future__ import annotations
 
@@ -9,9 +6,8 @@ import math
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from harness.benchmark.spec import check_rule, metric_units, row_classes
-from harness.benchmark.spec.command_line import words
-from harness.benchmark.spec.command_target import CommandTarget, EndToEndTarget, Metric
+from harness.benchmark.spec import metric_units, table_rules
+from harness.benchmark.spec.command_target import CommandTarget, EndToEndTarget, Metric, words
 from harness.errors import InputError
 
 FieldFault = tuple[tuple[str | int, ...], str, str]
@@ -59,7 +55,7 @@ def _table_faults(target: CommandTarget) -> Iterator[FieldFault]:
     if not target.check.column.strip():
         yield ("check",), "the check names no column", "such as: err == 0, or ok == PASS"
     try:
-        check_rule.parse(target.check.rule)
+        table_rules.parse(target.check.rule)
     except ValueError as error:
         yield ("check",), f"{target.check.rule!r} {error}", "such as: err == 0, or ok == PASS"
     yield from _column_faults(target)
@@ -82,7 +78,7 @@ def _column_faults(target: CommandTarget) -> Iterator[FieldFault]:
     measured = {metric.name for metric in target.metrics} | {target.check.column}
     for key in ("configs", "ignore"):
         for index, column in enumerate(getattr(target, key)):
-            columns = row_classes.columns((column,)) if key == "configs" else (column,)
+            columns = table_rules.columns((column,)) if key == "configs" else (column,)
             if measured.intersection(columns):
                 yield (key, index), f"{column!r} is a metric or the check", ""
     for column in target.weights.columns if target.weights else ():

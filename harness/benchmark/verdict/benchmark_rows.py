@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from harness.benchmark.runs import row_keys, stopping_rule
-from harness.benchmark.runs.alternating_runs import IncorrectCandidate
+from harness.benchmark.runs.result_table import FailedRow
 from harness.benchmark.runs.run_pairs import ClassSeries, RunPair, Series, combine_costs
 from harness.benchmark.spec.command_target import BenchmarkMode, CommandTarget
 from harness.benchmark.spec.metric_units import RowCost
+from harness.errors import KoptError
 from harness.formats.text import plain
 from harness.timing import stats
 from harness.timing.plan import Plan
-from harness.verdict import Evidence, Finding, Row, Verdict
+from harness.timing.stats import weighted_mean
+from harness.verdict import Cost, Evidence, Finding, Row, Verdict
 
 MOST_CHARACTERS = 200
 """Length limit of a class's name."""
+
+
+class IncorrectCandidate(KoptError):
+    """A row of the candidate fails its check, so that the candidate is incorrect."""
+
+    exit_code = 1
+
+    def __init__(self, failure: FailedRow, name: str, rows: int) -> None:
+        super().__init__(f"row {name}: {failure.what}")
+        self.name, self.complaint, self.rows = name, failure.what, rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,3 +132,26 @@ def _notes(target: CommandTarget, series: Series) -> tuple[str, ...]:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def metric_costs(results: ModeResults) -> Iterator[Cost]:
+    """Yield the candidate's cost of each of several metrics: weighted geometric means over rows."""
+    if len(results.row_cost.metrics) < 2:
+        return
+    series = results.series
+    runs = [(pair.candidate.costs,
+             row_keys.rows_by_key(pair.candidate.table, series.config.columns))
+            for pair in results.pairs]
+    for at, metric in enumerate(results.row_cost.metrics):
+        logs = [math.log(median(costs[rows[key]][at] for costs, rows in runs))
+                for key in series.keys]
+        yield Cost(metric=metric.name, value=math.exp(weighted_mean(logs, series.shares.of)),
+                   unit=f"us per {metric.base}" if metric.is_rate else metric.base,
+                   scored=metric.weight > 0)
+
+
+def cost_evidence(costs: Iterable[Cost]) -> Iterator[Evidence]:
+    """Yield the costs in words."""
+    for cost in costs:
+        yield Evidence(kind="metric", detail=f"{cost.value:.9g} {cost.unit} by {cost.metric}"
+                                             f"{'' if cost.scored else ', which is shown only'}")

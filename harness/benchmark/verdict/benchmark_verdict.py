@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from harness.audit import benchmark_transfer
-from harness.benchmark.runs import row_keys, stopping_rule
-from harness.benchmark.runs.alternating_runs import AlternatingRuns, IncorrectCandidate
+from harness.benchmark.runs import row_keys, run_pairs, stopping_rule
 from harness.benchmark.runs.command_session import BenchmarkSession, Progress
 from harness.benchmark.runs.result_table import BenchmarkFault
-from harness.benchmark.runs.run_pairs import Series
-from harness.benchmark.runs.workdir import WorkingCopy
+from harness.benchmark.runs.run_pairs import RunPair, Series
 from harness.benchmark.spec.command_target import BenchmarkMode, CommandTarget
-from harness.benchmark.verdict import benchmark_rows, confirm_gain, metric_costs
-from harness.benchmark.verdict.benchmark_rows import ModeResults
-from harness.benchmark.verdict.confirm_gain import Confirm, confirm_by_kernel_time
+from harness.benchmark.verdict import benchmark_rows, confirm_gain
+from harness.benchmark.verdict.benchmark_rows import IncorrectCandidate, ModeResults
+from harness.benchmark.verdict.confirm_gain import (
+    Confirm,
+    Confirmation,
+    confirm_by_kernel_time,
+)
 from harness.compile import compiler_cache
 from harness.devices.device import Device
 from harness.errors import InputError
 from harness.settings import Settings, Trees
-from harness.verdict import Evidence, Finding, Transfer, Verdict, rejected
+from harness.timing.plan import Plan
+from harness.verdict import Evidence, Verdict, rejected
 
 
 def evaluate(target: CommandTarget, trees: Trees, device: Device, settings: Settings, *,
@@ -38,20 +41,13 @@ def evaluate(target: CommandTarget, trees: Trees, device: Device, settings: Sett
     began = time.monotonic()
     with BenchmarkSession(target, device, settings, progress, cancel) as session:
         verdict = BenchmarkEvaluation(session, trees, confirm).verdict()
-    findings, transfer = _transfer_audit(target, trees, settings)
+    findings, transfer = ([], None) if not settings.static_audit or not trees.reference else \
+        benchmark_transfer.audit(target.op, Path(trees.candidate), Path(trees.reference))
     return replace(
         verdict, notes=(*session.notes, *verdict.notes), device=device.name,
         audit=(*verdict.audit, *findings), transfer=transfer, candidate_id=settings.candidate_id,
         incumbent_tree=settings.incumbent_tree, alpha=settings.plan.alpha,
         wall_s=round(time.monotonic() - began, 3))
-
-
-def _transfer_audit(target: CommandTarget, trees: Trees,
-                    settings: Settings) -> tuple[list[Finding], Transfer | None]:
-    """Return what the edited sources say about whether a gain transfers to training or serving."""
-    if not settings.static_audit or not trees.reference:
-        return [], None
-    return benchmark_transfer.audit(target.op, Path(trees.candidate), Path(trees.reference))
 
 
 class BenchmarkEvaluation:
@@ -79,11 +75,10 @@ class BenchmarkEvaluation:
 
     def _judge(self) -> Verdict:
         self.session.check_confinement(self.trees.reference)
-        copies = {"incumbent": self.session.built("incumbent", self.trees.incumbent),
-                  "candidate": self.session.built("candidate", self.trees.candidate)}
+        self.session.built("incumbent", self.trees.incumbent)
+        self.session.built("candidate", self.trees.candidate)
         self._test()
-        results = self._measure(copies)
-        return self._confirmed(results, copies)
+        return self._confirmed(self._measure())
 
     def _test(self) -> None:
         """Run the project's tests on the candidate, in a copy that the benchmark never sees."""
@@ -98,14 +93,14 @@ class BenchmarkEvaluation:
             except ValueError as error:
                 raise InputError(str(error), where=name) from None
 
-    def _measure(self, copies: Mapping[str, WorkingCopy]) -> ModeResults:
+    def _measure(self) -> ModeResults:
         """Measure by the quick command if there is one, and a possible gain by the full one."""
         plan, quick = self.settings.plan, self.target.quick
         if quick is not None:
-            runs = AlternatingRuns(self.session.runner(copies), quick, plan)
+            runs = AlternatingRuns(self.session, quick, plan)
             series = runs.run()
             if self.target.same_rows:
-                self._expect_same_rows(copies, series)
+                self._expect_same_rows(series)
             has_no_weights = self.target.weights is not None and series.shares.names_none
             if not stopping_rule.needs_full_benchmark(series, plan) and not has_no_weights:
                 self.session.notes.append("no gain by the quick command, which was enough")
@@ -114,7 +109,7 @@ class BenchmarkEvaluation:
                 "the quick command has no row that the weights name: judged by the full one"
                 if has_no_weights else
                 "the quick command shows a possible gain: judged by the full one")
-        runs = AlternatingRuns(self.session.runner(copies), self.target.full, plan)
+        runs = AlternatingRuns(self.session, self.target.full, plan)
         return self._results(runs, runs.run(), self.target.full)
 
     def _results(self, runs: AlternatingRuns, series: Series, mode: BenchmarkMode) -> ModeResults:
@@ -123,10 +118,10 @@ class BenchmarkEvaluation:
         return ModeResults(target=self.target, row_cost=self.session.row_cost, plan=plan, mode=mode,
                            pairs=tuple(runs.pairs), series=series, repetition=repetition)
 
-    def _expect_same_rows(self, copies: Mapping[str, WorkingCopy], quick: Series) -> None:
+    def _expect_same_rows(self, quick: Series) -> None:
         """Raise InputError unless the quick command measures all rows of the full one."""
         with self.session.lock() as held:
-            reading = self.session.runner(copies).run("incumbent", self.target.full, held)
+            reading = self.session.run("incumbent", self.target.full, held)
         try:
             columns = quick.config.columns
             if missing := [name for name in columns if name not in reading.table.columns]:
@@ -138,16 +133,70 @@ class BenchmarkEvaluation:
                 f"the quick command {fault.what}", where="representative_shapes",
                 fix="they equal target_shapes: list the shapes that it measures") from None
 
-    def _confirmed(self, results: ModeResults, copies: Mapping[str, WorkingCopy]) -> Verdict:
+    def _confirmed(self, results: ModeResults) -> Verdict:
         """Return the verdict with what else speaks for or against a gain."""
-        session, costs = self.session, tuple(metric_costs.metric_costs(results))
+        session, costs = self.session, tuple(benchmark_rows.metric_costs(results))
         verdict = benchmark_rows.verdict_of(results)
-        verdict = replace(verdict, costs=costs, evidence=(
-            *verdict.evidence, *metric_costs.cost_evidence(costs)))
-        runner = session.runner(copies)
+        evidence = (*verdict.evidence, *benchmark_rows.cost_evidence(costs))
+        confirmation = Confirmation(finding=None)
         if any(row.outcome == "faster" for row in verdict.rows):
-            return confirm_gain.apply_confirmation(
-                verdict, self.confirm(session.device, runner, results))
-        if verdict.correct and self.settings.always_time:
-            return confirm_gain.add_kernel_trace(verdict, session.device, runner, results)
-        return verdict
+            confirmation = self.confirm(session, results)
+        elif self.settings.always_time:
+            confirmation = confirm_gain.trace_kernels(session, results)
+        findings = [confirmation.finding] if confirmation.finding else []
+        return replace(verdict, costs=costs, audit=(*verdict.audit, *findings),
+                       kernels=confirmation.kernels,
+                       evidence=(*evidence, *confirmation.evidence))
+
+
+class AlternatingRuns:
+    """The pairs of one mode so far. Each pair takes the lock anew, so that others get turns."""
+
+    def __init__(self, session: BenchmarkSession, mode: BenchmarkMode, plan: Plan) -> None:
+        self.session, self.mode, self.plan = session, mode, plan
+        self.pairs: list[RunPair] = []
+
+    def run(self) -> Series:
+        """Run pairs until more would hardly change the verdict.
+
+        Raises BenchmarkFault (a run of the candidate), IncorrectCandidate (one of its rows),
+        BrokenIncumbent and Cancelled.
+        """
+        looks = stopping_rule.at_least(self.plan.looks)
+        for number in range(1, looks[-1] + 1):
+            self._run_pair(number, looks[-1])
+            if number in looks:
+                series = self._series(self.pairs)
+                run_pairs.expect_weights_apply(self.session.target, series, self.mode)
+                if stopping_rule.is_enough(series, self.plan):
+                    break
+        return series
+
+    def repeat(self) -> Series:
+        """Run three more pairs and return them alone; their rows must match all earlier ones."""
+        earlier = len(self.pairs)
+        for number in range(earlier + 1, earlier + stopping_rule.LEAST_PAIRS + 1):
+            self._run_pair(number, earlier + stopping_rule.LEAST_PAIRS)
+        self._series(self.pairs)
+        return self._series(self.pairs[earlier:])
+
+    def _series(self, pairs: Sequence[RunPair]) -> Series:
+        return run_pairs.match_pairs(self.session.target, self.session.row_cost, pairs)
+
+    def _run_pair(self, number: int, most: int) -> None:
+        self.session.progress("timing", f"{self.mode.name} benchmark, pair {number} of ≤{most}",
+                              number / most)
+        pair = self.session.run_pair(self.mode, number)
+        if pair.candidate.failed:
+            raise self._incorrect(pair)
+        row_keys.expect_same_row_count(pair.incumbent.table, pair.candidate.table, "the incumbent")
+        self.pairs.append(pair)
+
+    def _incorrect(self, pair: RunPair) -> IncorrectCandidate:
+        """Return the first row that fails, named by its config columns."""
+        failed, table = pair.candidate.failed, pair.candidate.table
+        columns = row_keys.find_config_columns(
+            self.session.target, [pair.incumbent.table, table], [table]).columns
+        keys = [table.cells(row, columns) for row in range(len(table.rows))]
+        name = row_keys.row_labels(keys, columns)[keys[failed[0].row]] if columns else ""
+        return IncorrectCandidate(failed[0], name or str(failed[0].row + 1), len(failed))

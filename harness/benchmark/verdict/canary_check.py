@@ -26,9 +26,7 @@ from harness.settings import Settings, Trees
 from harness.verdict import Evidence, Verdict, rejected
 
 SHOWN, UNSEEN, UNBUILT = "canary-shown", "canary-unseen", "canary-unbuilt"
-"""Kinds of evidence: the benchmark fails on the broken copy; it passes; it passes although the
-broken copy does not build.
-"""
+"""The benchmark fails on the broken copy; passes; passes although the copy does not build."""
 
 
 def check_canary(target: CommandTarget, trees: Trees, device: Device, settings: Settings, *,
@@ -39,14 +37,8 @@ def check_canary(target: CommandTarget, trees: Trees, device: Device, settings: 
     Its evidence says whether the benchmark failed. The code is the user's own: it runs unconfined,
     so that only its broken files can stop it.
     """
-    progress = progress or ignore_progress
-    environment = replace(environment_of(device, settings, target.timeout_s, cancel),
-                          confined=False, nodes=())
-    with CommandSession(
-            Path(settings.scratch) / "canary", device, environment, frozen=target.frozen,
-            commands=(target.setup_command, target.build_command),
-            on_wait=lambda text: progress("waiting", text, None)) as session:
-        check = CanaryCheck(target, trees, settings, session, progress)
+    with CanaryCheck(target, trees, device, settings, progress or ignore_progress,
+                     cancel) as check:
         evidence = check.evidence()
         notes = check.test_notes() if evidence.kind == SHOWN else ()
     return replace(
@@ -54,17 +46,23 @@ def check_canary(target: CommandTarget, trees: Trees, device: Device, settings: 
                  device=device.name), evidence=(evidence,))
 
 
-class CanaryCheck:
-    """The steps of one check, in a session."""
+class CanaryCheck(CommandSession):
+    """The steps of one check."""
 
-    def __init__(self, target: CommandTarget, trees: Trees, settings: Settings,
-                 session: CommandSession, progress: Progress) -> None:
+    def __init__(self, target: CommandTarget, trees: Trees, device: Device, settings: Settings,
+                 progress: Progress, cancel: threading.Event | None) -> None:
         self.target, self.trees, self.settings = target, trees, settings
-        self.session, self.progress = session, progress
+        self.progress = progress
+        super().__init__(
+            Path(settings.scratch) / "canary", device,
+            replace(environment_of(device, settings, target.timeout_s, cancel), confined=False,
+                    nodes=()),
+            commands=(target.setup_command, target.build_command), frozen=target.frozen,
+            on_wait=lambda text: progress("waiting", text, None))
 
     def evidence(self) -> Evidence:
         """Return whether the benchmark notices the broken copy, and by what."""
-        broken = self.session.copy("broken", self.trees.candidate)
+        broken = self.copy("broken", self.trees.candidate)
         build_error = self._build(broken)  # the benchmark runs all the same: it may use other files
         try:
             reading = self._read(broken)
@@ -86,11 +84,11 @@ class CanaryCheck:
         """Return a note if the project's tests pass on the broken copy, as they test another."""
         if not self.settings.test_command:
             return ()
-        copy = self.session.copy("tests", self.trees.candidate)
+        copy = self.copy("tests", self.trees.candidate)
         self._build(copy)
         self.progress("canary", "the tests on the broken copy", None)
         try:
-            with self.session.lock() as held:
+            with self.lock() as held:
                 copy.run(self.settings.test_command, lock=held)
         except BenchmarkFault:
             return ()
@@ -98,7 +96,7 @@ class CanaryCheck:
                 "broken: it does not test them",)
 
     def _row_count_of_incumbent(self) -> int | None:
-        copy = self.session.copy("whole", self.trees.incumbent)
+        copy = self.copy("whole", self.trees.incumbent)
         self._build(copy)
         try:
             return len(self._read(copy).table.rows)
@@ -109,7 +107,7 @@ class CanaryCheck:
         """Build a copy and return how that fails, "" if it does not."""
         self.progress("canary", f"building the {copy.name} copy", None)
         try:
-            self.session.build(copy)
+            self.build(copy)
         except BenchmarkFault as fault:
             return fault.what
         return ""
@@ -117,7 +115,7 @@ class CanaryCheck:
     def _read(self, copy: WorkingCopy) -> TableReading:
         mode = self.target.quick or self.target.full
         self.progress("canary", f"the benchmark on the {copy.name} copy", None)
-        with self.session.lock() as held:
-            table, wall_s = copy.benchmark(mode, self.session.reader, held)
+        with self.lock() as held:
+            table, wall_s = copy.benchmark(mode, self.reader, held)
         return result_table.judge_table(table, self.target, RowCost(self.target), csv=mode.csv,
                                         wall_s=wall_s)

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 from harness.benchmark.kernel_time import cupti
 from harness.benchmark.kernel_time import gain as kernel_gain
 from harness.benchmark.kernel_time.cupti import KernelProfile, KernelTimeUnavailable
 from harness.benchmark.kernel_time.gain import CHANGED, KernelTimeComparison
 from harness.benchmark.runs import row_keys, run_pairs, stopping_rule
-from harness.benchmark.runs.alternating_runs import ORDER, BenchmarkRunner
+from harness.benchmark.runs.command_session import ORDER, BenchmarkSession
 from harness.benchmark.runs.result_table import BenchmarkFault, TableReading
-from harness.benchmark.runs.run_pairs import Series
 from harness.benchmark.verdict.benchmark_rows import ModeResults
-from harness.devices.device import Device
 from harness.errors import Cancelled, KoptError
 from harness.formats.text import plain
 from harness.isolation.device_lock import DeviceLock
-from harness.verdict import KERNEL_TIME, Evidence, Finding, KernelShare, Verdict
+from harness.verdict import KERNEL_TIME, Evidence, Finding, KernelShare
 
 UNCONFIRMED = Finding(rule="reported", severity="flag", detail=(
     "reported by the candidate's own benchmark: not confirmed by kernel time"))
@@ -40,13 +37,8 @@ class Confirmation:
     kernels: tuple[KernelShare, ...] = ()
 
 
-class Confirm(Protocol):
-    """Checks a gain that the benchmark reports; the working copies still exist."""
-
-    def __call__(self, device: Device, runner: BenchmarkRunner, results: ModeResults,
-                 /) -> Confirmation:
-        """Return the findings. Raises only Cancelled."""
-        ...
+Confirm = Callable[[BenchmarkSession, ModeResults], Confirmation]
+"""Checks a reported gain; the working copies still exist. Raises only Cancelled."""
 
 
 def unconfirmed_because(reason: str) -> Finding:
@@ -54,29 +46,28 @@ def unconfirmed_because(reason: str) -> Finding:
     return replace(UNCONFIRMED, rule=KERNEL_TIME, detail=f"{UNCONFIRMED.detail}: {reason}")
 
 
-def confirm_by_kernel_time(device: Device, runner: BenchmarkRunner,
-                           results: ModeResults) -> Confirmation:
+def confirm_by_kernel_time(session: BenchmarkSession, results: ModeResults) -> Confirmation:
     """Run both sides once more on the same card and compare the time of their kernels.
 
     If that fails for any reason, the gain stays unconfirmed.
     """
-    if device.kind == "cpu":
+    if session.device.kind == "cpu":
         return Confirmation()
-    if device.kind == "amd":
+    if session.device.kind == "amd":
         return Confirmation(finding=unconfirmed_because("kernel time is not measured on AMD cards"))
     overall, classes = stopping_rule.estimates(results.series, results.plan)
     if any(estimate.high < 0 and estimate.mean <= -math.log1p(stopping_rule.HEAVY_LOSS)
            for estimate in classes):
         return Confirmation()
     try:
-        profiles = _profiles(runner, results)
+        profiles = _profiles(session, results)
         comparison = kernel_gain.compare(
             profiles["incumbent"], profiles["candidate"], overall.mean,
             is_even=all(estimate.mean > -math.log1p(CHANGED) for estimate in classes))
     except Cancelled:
         raise
     except Exception as error:  # a measured gain is not lost because this check fails
-        _raise_if_cancelled(runner)
+        _raise_if_cancelled(session)
         return Confirmation(finding=unconfirmed_because(_message(error)))
     kernels = cupti.kernel_shares(profiles["candidate"])
     evidence = Evidence(kind=KERNEL_TIME, detail=comparison.description)
@@ -84,25 +75,20 @@ def confirm_by_kernel_time(device: Device, runner: BenchmarkRunner,
                         evidence=(evidence, cupti.trace_evidence(kernels)))
 
 
-def add_kernel_trace(verdict: Verdict, device: Device, runner: BenchmarkRunner,
-                     results: ModeResults) -> Verdict:
-    """Return a verdict with the kernels of one more run, or with why they cannot be observed."""
-    if device.kind != "nvidia":
-        return verdict
+def trace_kernels(session: BenchmarkSession, results: ModeResults) -> Confirmation:
+    """Return the kernels of one more run, or why they cannot be observed; nothing is confirmed."""
+    if session.device.kind != "nvidia":
+        return Confirmation(finding=None)
     try:
-        libraries = cupti.cupti_libraries(runner.copies["candidate"].environment.python)
-        with runner.lock() as held:
-            _, profile = runner.clean_runs(
-                lambda: _profile(runner, results, "candidate", held, libraries))
+        _, profile = _observed(session, results, ["candidate"])["candidate"]
     except Cancelled:
         raise
     except Exception as error:  # a verdict is not lost because its trace fails
-        _raise_if_cancelled(runner)
-        return replace(verdict, evidence=(*verdict.evidence, Evidence(
-            kind="trace", detail=f"no trace of the kernels: {_message(error)}")))
+        _raise_if_cancelled(session)
+        return Confirmation(finding=None, evidence=(Evidence(
+            kind="trace", detail=f"no trace of the kernels: {_message(error)}"),))
     kernels = cupti.kernel_shares(profile)
-    return replace(verdict, kernels=kernels,
-                   evidence=(*verdict.evidence, cupti.trace_evidence(kernels)))
+    return Confirmation(finding=None, kernels=kernels, evidence=(cupti.trace_evidence(kernels),))
 
 
 def _message(error: Exception) -> str:
@@ -119,26 +105,34 @@ def _finding(comparison: KernelTimeComparison, speedup: float) -> Finding | None
         f"GPU kernel time speaks against {speedup:.2f}x: it went from {comparison.times}"))
 
 
-def _profiles(runner: BenchmarkRunner, results: ModeResults) -> Mapping[str, KernelProfile]:
+def _profiles(session: BenchmarkSession, results: ModeResults) -> Mapping[str, KernelProfile]:
     """Return the kernels of one more undisturbed run of each side."""
-    incumbent = runner.copies["incumbent"]
-    runner.progress("confirming", "building the library that measures kernel time", None)
-    libraries = cupti.cupti_libraries(incumbent.environment.python)
-    with runner.lock() as held:
-        observed = runner.clean_runs(lambda: {
-            name: _profile(runner, results, name, held, libraries) for name in ORDER})
-    _expect_alike({name: reading for name, (reading, _) in observed.items()}, runner, results)
+    session.progress("confirming", "building the library that measures kernel time", None)
+    observed = _observed(session, results, ORDER)
+    _expect_alike({name: reading for name, (reading, _) in observed.items()}, session, results)
     return {name: profile for name, (_, profile) in observed.items()}
 
 
-def _profile(runner: BenchmarkRunner, results: ModeResults, name: str, held: DeviceLock,
+def _observed(session: BenchmarkSession, results: ModeResults, names: Sequence[str],
+              ) -> dict[str, tuple[TableReading, KernelProfile]]:
+    """Run some sides once more, undisturbed; return each one's table and kernels."""
+    libraries = cupti.cupti_libraries(session.environment.python)
+    with session.lock() as held:
+        return session.clean_runs(lambda: {
+            name: _profile(session, results, name, held, libraries) for name in names})
+
+
+def _profile(session: BenchmarkSession, results: ModeResults, name: str, held: DeviceLock,
              libraries: Sequence[str]) -> tuple[TableReading, KernelProfile]:
     """Return one side's run, which must measure the same rows as before, and its kernels."""
-    runner.progress("confirming", f"kernel time of the {name}", ORDER.index(name) / len(ORDER))
+    session.progress("confirming", f"kernel time of the {name}", ORDER.index(name) / len(ORDER))
+    series, columns = results.series, results.series.config.columns
     try:
-        reading, profile = cupti.run_observed(runner.copies[name], libraries,
-                                             partial(runner.run, name, results.mode, held))
-        _expect_measured(reading, results.series)
+        reading, profile = cupti.run_observed(session.copies[name], libraries,
+                                              partial(session.run, name, results.mode, held))
+        reading.expect_passed()
+        row_keys.expect_same_rows(series.keys, row_keys.rows_by_key(reading.table, columns),
+                                  columns)
     except BenchmarkFault as fault:
         raise BenchmarkFault(fault.kind, f"the {name}: {fault.what}") from None
     except KernelTimeUnavailable as error:
@@ -146,14 +140,14 @@ def _profile(runner: BenchmarkRunner, results: ModeResults, name: str, held: Dev
     return reading, profile
 
 
-def _expect_alike(readings: Mapping[str, TableReading], runner: BenchmarkRunner,
+def _expect_alike(readings: Mapping[str, TableReading], session: BenchmarkSession,
                   results: ModeResults) -> None:
     """Raise KernelTimeUnavailable if an observed run reports a better row or gain than before."""
     columns = results.series.config.columns
 
     def logs(reading: TableReading) -> list[float]:
         rows = row_keys.rows_by_key(reading.table, columns)
-        return [math.log(runner.row_cost.combined(reading.costs[rows[key]]))
+        return [math.log(session.row_cost.combined(reading.costs[rows[key]]))
                 for key in results.series.keys]
 
     before = {"incumbent": [logs(pair.incumbent) for pair in results.pairs],
@@ -165,7 +159,7 @@ def _expect_alike(readings: Mapping[str, TableReading], runner: BenchmarkRunner,
                     f"the {name}: the observed run reported {math.exp(now - min(then)):.2f} times "
                     "the least of its earlier runs")
     incumbent, candidate = (run_pairs.table_cost(
-        runner.target, runner.row_cost, results.series, readings[name]) for name in ORDER)
+        session.target, session.row_cost, results.series, readings[name]) for name in ORDER)
     if _is_below(math.log(candidate / incumbent), [-gain for gain in results.series.overall]):
         raise KernelTimeUnavailable(
             f"the observed run reported {incumbent / candidate:.2f}x, more than before")
@@ -175,24 +169,8 @@ def _is_below(now: float, then: Sequence[float]) -> bool:
     return now < min(then) - max(FASTER, TIMES * (max(then) - min(then)))
 
 
-def _expect_measured(reading: TableReading, series: Series) -> None:
-    """Raise BenchmarkFault unless the run measured the same rows as before, all correct."""
-    if reading.failed:
-        row = reading.failed[0]
-        raise BenchmarkFault("failed-check", f"row {row.row + 1}: {row.what}")
-    columns = series.config.columns
-    row_keys.expect_same_rows(series.keys, row_keys.rows_by_key(reading.table, columns), columns)
-
-
-def _raise_if_cancelled(runner: BenchmarkRunner) -> None:
+def _raise_if_cancelled(session: BenchmarkSession) -> None:
     """Raise Cancelled if that was the cause of another error."""
-    cancel = runner.copies["incumbent"].environment.cancel
+    cancel = session.environment.cancel
     if cancel is not None and cancel.is_set():
         raise Cancelled("cancelled while kernel time was measured")
-
-
-def apply_confirmation(verdict: Verdict, confirmation: Confirmation) -> Verdict:
-    """Return a verdict with its confirmation: an unconfirmed gain is flagged."""
-    findings = [confirmation.finding] if confirmation.finding else []
-    return replace(verdict, audit=(*verdict.audit, *findings), kernels=confirmation.kernels,
-                   evidence=(*verdict.evidence, *confirmation.evidence))

@@ -18,16 +18,15 @@ from pathlib import Path
 from typing import TypeVar
 
 from harness.benchmark.runs import clean_runs
-from harness.benchmark.runs.alternating_runs import ORDER
 from harness.benchmark.runs.clean_runs import CleanRuns
 from harness.benchmark.runs.command_session import (
+    ORDER,
     CommandSession,
     Progress,
     environment_of,
     ignore_progress,
 )
 from harness.benchmark.runs.result_table import BenchmarkFault
-from harness.benchmark.runs.time_budget import TimeBudget
 from harness.benchmark.runs.workdir import WorkingCopy
 from harness.benchmark.spec import metric_units
 from harness.benchmark.spec.command_target import EndToEndTarget
@@ -51,9 +50,7 @@ _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 
 
 def value_in(text: str, name: str) -> float:
-    """Return the last number that a program prints after a name, as in `tokens/s: 41.2`.
-
-    Raises BenchmarkFault if there is none, or it is not above zero.
+    """Return the last number printed after a name, as in `tokens/s: 41.2`. Raises BenchmarkFault.
     """
     numbers = re.findall(
         rf"(?<![\w/]){re.escape(name)}\"?\s*[:=]?\s*({_NUMBER})(?!\w|[.,]\d)", text)
@@ -74,25 +71,25 @@ def measure_end_to_end(target: EndToEndTarget, trees: Trees, device: Device, set
     Raises InputError if the program fails without the best as well, EnvironmentFault and Cancelled.
     """
     began = time.monotonic()
-    progress = progress or ignore_progress
-    budget = TimeBudget(target.left_s)
-    environment = replace(environment_of(device, settings, target.timeout_s, cancel),
-                          until=budget.until)
-    with CommandSession(
-            Path(settings.scratch) / "end-to-end", device, environment, frozen=target.frozen,
-            on_wait=lambda text: progress("waiting", text, None)) as session:
-        verdict = EndToEndRuns(target, trees, session, budget, progress).verdict()
+    with EndToEndRuns(target, trees, device, settings, progress or ignore_progress,
+                      cancel) as runs:
+        verdict = runs.verdict()
     return replace(verdict, device=device.name, alpha=SURE, candidate_id=settings.candidate_id,
                    incumbent_tree=settings.incumbent_tree,
                    wall_s=round(time.monotonic() - began, 3))
 
 
-class EndToEndRuns:
+class EndToEndRuns(CommandSession):
     """The whole runs of both sides within a time budget."""
 
-    def __init__(self, target: EndToEndTarget, trees: Trees, session: CommandSession,
-                 budget: TimeBudget, progress: Progress) -> None:
-        self.target, self.session, self.budget, self.progress = target, session, budget, progress
+    def __init__(self, target: EndToEndTarget, trees: Trees, device: Device, settings: Settings,
+                 progress: Progress, cancel: threading.Event | None) -> None:
+        self.target, self.progress, self.budget = target, progress, TimeBudget(target.left_s)
+        super().__init__(
+            Path(settings.scratch) / "end-to-end", device,
+            replace(environment_of(device, settings, target.timeout_s, cancel),
+                    until=self.budget.until),
+            frozen=target.frozen, on_wait=lambda text: progress("waiting", text, None))
         self._trees = {"incumbent": trees.incumbent, "candidate": trees.candidate}
         self._metric = None if target.metric is None else metric_units.resolve(target.metric)
         self._clean_runs = CleanRuns()
@@ -100,11 +97,10 @@ class EndToEndRuns:
     def verdict(self) -> Verdict:
         """Return the comparison, a rejection, or that there was no time."""
         try:
-            with clean_runs.watch(self.session.device) as self._clean_runs:
+            with clean_runs.watch(self.device) as self._clean_runs:
                 verdict = self._compare()
         except BenchmarkFault as fault:
-            if fault.kind == "timeout" and (self.budget.is_full
-                                            or self.session.environment.is_late):
+            if fault.kind == "timeout" and (self.budget.is_full or self.environment.is_late):
                 reason = f"not run: {self.budget.description}"
                 return replace(rejected(reason),
                                evidence=(Evidence(kind=LEFT_OUT, detail=reason),))
@@ -112,8 +108,9 @@ class EndToEndRuns:
         return replace(verdict, evidence=self._clean_runs.evidence())
 
     def _compare(self) -> Verdict:
-        self._check_confinement()
-        copies = {name: self.session.copy(name, tree) for name, tree in self._trees.items()}
+        commands = [self.target.setup_command, self.target.build_command, self.target.command]
+        self.rehearse(self._trees["incumbent"], list(filter(None, commands)))
+        copies = {name: self.copy(name, tree) for name, tree in self._trees.items()}
         costs: dict[str, list[float]] = {name: [] for name in copies}
         for name, copy in copies.items():
             for command in filter(None, (self.target.setup_command, self.target.build_command)):
@@ -125,11 +122,6 @@ class EndToEndRuns:
             if fault.kind != "timeout" or not self.budget.is_full or not all(costs.values()):
                 raise
         return self._summary(costs)
-
-    def _check_confinement(self) -> None:
-        """Run unconfined if the baseline's program does not work in namespaces on a GPU."""
-        commands = [self.target.setup_command, self.target.build_command, self.target.command]
-        self.session.rehearse(self._trees["incumbent"], [c for c in commands if c])
 
     def _run_pair(self, number: int, copies: Mapping[str, WorkingCopy],
                   costs: dict[str, list[float]]) -> None:
@@ -154,12 +146,12 @@ class EndToEndRuns:
     def _with_lock(self, name: str, work: Callable[..., T]) -> T:
         """Do a side's work under the lock. A build is not repeated in a tree that it changed."""
         try:
-            with self.session.lock() as held:
+            with self.lock() as held:
                 return work(lock=held)
         except ValueError as error:
             raise InputError(str(error), where="e2e_command") from None
         except BenchmarkFault as fault:
-            if name == "candidate" or self.session.environment.is_late:
+            if name == "candidate" or self.environment.is_late:
                 raise
             raise InputError(f"fails without the best as well: {fault}", where="e2e_command",
                              fix="run it in a checkout of the project") from None
@@ -195,3 +187,35 @@ class EndToEndRuns:
             speedup_high=None if high is None else math.exp(high),
             notes=(f"{runs} whole run{'s' if has_interval else ''} of each side, alternating, by "
                    f"{what}{fewer}",))
+
+
+class TimeBudget:
+    """The seconds left for runs and the longest run so far; `left_s` None means no limit."""
+
+    def __init__(self, left_s: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._left_s = clock, left_s
+        self.until = None if left_s is None else clock() + left_s
+        self.longest_s = 0.0
+        self.is_full = False
+        """Whether a run did not fit."""
+
+    def run(self, work: Callable[[], T]) -> T:
+        """Do a run, note its seconds and return its result."""
+        began = self._clock()
+        try:
+            return work()
+        finally:
+            self.longest_s = max(self.longest_s, self._clock() - began)
+            self.is_full = self.is_full or not self.holds(0)
+
+    def holds(self, runs: int) -> bool:
+        """Return whether so many more of the longest runs fit; if not, the budget is full."""
+        fits = self.until is None or self._clock() + runs * self.longest_s < self.until
+        self.is_full = self.is_full or not fits
+        return fits
+
+    @property
+    def description(self) -> str:
+        """Return the budget and the seconds of a run in words."""
+        of_run = f", one run takes about {self.longest_s:.0f} s" if self.longest_s else ""
+        return f"{self._left_s or 0.0:.0f} s are left{of_run}"

@@ -10,8 +10,8 @@ import numpy as np
 from harness.search.bayesian.encoding import Encoding
 from harness.search.bayesian.gaussian_process import Array, Points
 from harness.search.space.constraints import Requirement, parse
-from harness.search.space.space import Space
-from harness.trial_fields import Config, Value
+from harness.search.space.tunable_source import Space
+from harness.verdict import Config, Value
 
 ENUMERATED = 400_000
 """Combinations up to which every legal configuration is listed."""
@@ -142,9 +142,7 @@ class ConfigTable:
         return held
 
     def _random(self, count: int) -> Array:
-        """Draw legal configurations knob by knob, dropping rows that break a requirement at once.
-
-        This finds legal configurations where they are rare.
+        """Draw legal configurations knob by knob, dropping bad rows at once: legal ones may be rare.
         """
         names = list(self.space.choices)
         due = {name: [requirement for requirement in self.requirements if requirement.names

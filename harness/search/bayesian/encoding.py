@@ -16,7 +16,7 @@ import numpy as np
 from harness.formats import expression
 from harness.search.bayesian.gaussian_process import Array, Points, matern
 from harness.search.space.constraints import Requirement
-from harness.trial_fields import Value
+from harness.verdict import Value
 
 SCALE_OF_A_KNOB = 0.6
 SCALE_OF_AN_AMOUNT = 1.2

@@ -1,17 +1,21 @@
 """The model of a search: a Gaussian process over observations, with advice from other recordings.
+
+Advice has one column per source: the log ratio of each latency to the best of its source, cut off
+where it no longer matters. Configurations that a source has not tried are predicted by a process of
+its own.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from harness.search.bayesian import transfer_prior
 from harness.search.bayesian.config_table import ConfigTable
 from harness.search.bayesian.gaussian_process import Array, GaussianProcess, Hyperparameters, Points
-from harness.search.space.space import Observation
+from harness.search.space.tunable_source import Observation
 
 LEARNT = 120
 """Observations that hyperparameters are learnt from."""
@@ -28,7 +32,7 @@ class Surrogate:
 
     def __init__(self, table: ConfigTable, history: Sequence[Observation]) -> None:
         self.table = table
-        self._advice = transfer_prior.columns(table, history)
+        self._advice = _advice(table, history)
         self._hyperparameters = Hyperparameters(table.encoding.scales)
         self._learnt = 0
 
@@ -96,3 +100,48 @@ def _to_learn_from(values: Array) -> Array:
     best, others = order[: LEARNT // 3], np.sort(order[LEARNT // 3:])
     return np.concatenate([best, others[np.linspace(0, len(others) - 1, LEARNT - len(best),
                                                     dtype=int)]])
+
+
+WORST = 1.0
+"""Log ratio to the best of a source at which values are cut off."""
+LEAST = 8
+"""Working configurations that a source needs to be used."""
+MOST_SOURCES = 4
+STEPS = 20
+
+
+def _advice(table: ConfigTable, history: Sequence[Observation]) -> Array:
+    """Return each source's values (rows x sources), the sources with the most rows first."""
+    sources: dict[str, dict[int, float]] = {}
+    for observation in history:
+        us = observation.latency_us
+        log_us = math.log(us) if us is not None and 0.0 < us < math.inf else math.inf
+        known = sources.setdefault(observation.source, {})
+        row = table.row(observation.config)
+        known[row] = min(log_us, known.get(row, math.inf))
+    usable = [known for known in sources.values()
+              if sum(map(math.isfinite, known.values())) >= LEAST]
+    usable.sort(key=len, reverse=True)
+    advice = [_column(table, known) for known in usable[:MOST_SOURCES]]
+    return np.array(advice, np.float32).T.reshape(len(table), len(advice))
+
+
+def _column(table: ConfigTable, known: dict[int, float]) -> Array:
+    rows = np.array(list(known))
+    log_us = np.array(list(known.values()))
+    values = np.minimum(log_us - log_us.min(), WORST)
+    column = np.full(len(table), np.nan)
+    column[rows] = values
+    missing = np.flatnonzero(np.isnan(column))
+    if len(missing):
+        order = np.argsort(values, kind="stable")
+        chosen = order if len(order) <= LEARNT else np.concatenate(
+            [order[: LEARNT // 2], order[LEARNT // 2:: max(1, 2 * len(order) // LEARNT)]])
+        spread = float(values[chosen].std()) or 1.0
+        hyperparameters = Hyperparameters(table.encoding.scales)
+        hyperparameters.fit(table.points[rows[chosen]], values[chosen] / spread, STEPS)
+        process = GaussianProcess(table.points[rows[chosen]], values[chosen] / spread,
+                                  hyperparameters)
+        for part in np.array_split(missing, 1 + len(missing) // 4096):
+            column[part] = np.clip(process.predict(table.points[part])[0] * spread, 0.0, WORST)
+    return column

@@ -1,4 +1,4 @@
 """The space of a search: a tunable source, its knobs and the requirements between them.
 
-Face: constraints, knobs, space, tunable_source.
+Face: constraints, knobs, tunable_source.
 """

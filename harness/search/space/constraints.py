@@ -1,8 +1,4 @@
-"""Requirements: expressions over knobs that every legal configuration fulfils.
-
-They are arithmetic, comparisons and logic on numbers, words and known names, as
-`formats.expression` evaluates them.
-"""
+"""Requirements: expressions (`formats.expression`) that every legal configuration fulfils."""
 
 from __future__ import annotations
 
@@ -32,10 +28,8 @@ class Requirement:
         return frozenset(names_in(self.tree))
 
     def met(self, names: Mapping[str, Value]) -> bool:
-        """Return whether values meet it.
-
-        A requirement that cannot be computed (a division by zero, a comparison of a word with a
-        number) is not met; both sides of an `or` are computed.
+        """Return whether values meet it; what cannot be computed, such as a division by 0, is not
+        met.
         """
         try:
             return bool(evaluate(self.tree, names))
@@ -48,11 +42,7 @@ class Requirement:
         return Requirement(ast.unparse(tree), tree)
 
     def amounts(self, free: frozenset[str]) -> list[ast.expr]:
-        """Return its arithmetic subexpressions over two or more names of `free`.
-
-        Such products and sums, threads of a block or bytes of a tile, are the quantities that a
-        machine limits.
-        """
+        """Return its arithmetic over several names of `free`: amounts that a machine limits."""
         return [node for node in ast.walk(self.tree)
                 if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.Mod)
                 and len(names_in(node) & free) > 1]

@@ -26,7 +26,7 @@ from harness.errors import InputError
 from harness.formats.text import plain
 from harness.search.space import constraints, triton_autotune
 from harness.search.space.constraints import Requirement
-from harness.trial_fields import Value
+from harness.verdict import Value
 
 MAX_CHOICES = 256
 MAX_WORD = 64
@@ -95,36 +95,25 @@ def _shown(value: object) -> str:
 
 def check(knobs: Sequence[Knob], config: Mapping[str, object],
           required: Sequence[Requirement] = ()) -> CheckedConfig:
-    """Compare a configuration with knobs and requirements; never raises, for any values.
-
-    A knob that it does not name has its value in the source.
-    """
+    """Compare a configuration with knobs and requirements; unnamed knobs keep their value."""
     known = {knob.name: knob for knob in knobs}
     faults = [known[name].fault(value) for name, value in config.items() if name in known]
-    chosen = {name: known[name].choice(value) for name, value in config.items() if name in known}
+    allowed = {name: choice for name, value in config.items()
+               if name in known and (choice := known[name].choice(value)) is not None}
     if not any(faults):
-        whole = current(knobs) | {name: value for name, value in chosen.items()
-                                  if value is not None}
+        whole = current(knobs) | allowed
         faults += [f"does not meet the requirement {requirement.text}" for requirement in required
                    if not requirement.met(whole)]
-    return CheckedConfig(config={name: value for name, value in chosen.items()
-                                 if value is not None},
-                   dropped=tuple(plain(str(name), MAX_WORD) for name in config
-                                 if name not in known),
-                   faults=tuple(fault for fault in faults if fault))
+    return CheckedConfig(
+        config=allowed, faults=tuple(filter(None, faults)),
+        dropped=tuple(plain(str(name), MAX_WORD) for name in config if name not in known))
 
 
 def find(source: str, *, language: str, where: str = "") -> tuple[Knob, ...]:
-    """Return the knobs that a source declares.
-
-    Raises InputError for an invalid declaration: no choices, a current value that is not among
-    them, or a name that is not on the line.
-    """
-    knobs = [
-        _parse(line, number, where)
-        for number, line in enumerate(triton_autotune.lines_of(source), 1)
-        if _COMMENT.search(line)
-    ]
+    """Return the knobs that a source declares. Raises InputError for an invalid declaration."""
+    knobs = [_parse(line, comment, number, where)
+             for number, line in enumerate(triton_autotune.lines_of(source), 1)
+             if (comment := _COMMENT.search(line))]
     if language == "triton":
         knobs += [Knob(name=configs.knob, line=configs.line, value=configs.texts[0],
                        choices=configs.texts, note="autotune list")
@@ -137,10 +126,7 @@ def find(source: str, *, language: str, where: str = "") -> tuple[Knob, ...]:
 
 
 def requirements(source: str, knobs: Sequence[Knob], where: str = "") -> tuple[Requirement, ...]:
-    """Return the requirements that a source declares for the knobs found in it.
-
-    Raises InputError for an invalid one, and if the source itself does not meet one.
-    """
+    """Return the requirements in a source. Raises InputError for an invalid or broken one."""
     required = []
     for number, line in enumerate(triton_autotune.lines_of(source), 1):
         if comment := _REQUIRE.search(line.rstrip()):
@@ -164,14 +150,7 @@ def apply(source: str, config: Mapping[str, Value], *, language: str) -> str:
         knob = knobs[name]
         if fault := knob.fault(value):
             raise InputError(fault)
-        value = knob.choices[knob.choices.index(value)]
-        if name.endswith(".config"):
-            continue
-        pattern = _assignment(name)
-        found = pattern.search(lines[knob.line - 1])
-        assert found is not None  # find() has just seen it
-        line, (begin, end) = lines[knob.line - 1], found.span("value")
-        lines[knob.line - 1] = f"{line[:begin]}{_spelled(value)}{line[end:]}"
+        _assign(lines, knob, _spelled(knob.choices[knob.choices.index(value)]))
     text = "".join(lines)
     for name, value in config.items():
         if name.endswith(".config"):
@@ -199,15 +178,20 @@ def identity(op: str, source: str, *, language: str) -> str:
     knobs = find(source, language=language)
     lines = triton_autotune.lines_of(source)
     for knob in knobs:
-        if not knob.name.endswith(".config"):
-            line = lines[knob.line - 1]
-            found = _assignment(knob.name).search(line)
-            assert found is not None
-            begin, end = found.span("value")
-            lines[knob.line - 1] = f"{line[:begin]}?{line[end:]}"
+        _assign(lines, knob, "?")
     content = repr((op, language, [(k.name, k.choices, k.reserved) for k in knobs],
                     "".join(lines)))
     return "k" + hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()[:11]
+
+
+def _assign(lines: list[str], knob: Knob, text: str) -> None:
+    """Replace a knob's value in the line that sets it; an autotune list has no such line."""
+    if not knob.name.endswith(".config"):
+        line = lines[knob.line - 1]
+        found = _assignment(knob.name).search(line)
+        assert found is not None  # find() has just seen it
+        begin, end = found.span("value")
+        lines[knob.line - 1] = f"{line[:begin]}{text}{line[end:]}"
 
 
 def _assignment(name: str) -> re.Pattern[str]:
@@ -215,10 +199,8 @@ def _assignment(name: str) -> re.Pattern[str]:
     return re.compile(rf"(?P<head>{head})(?P<value>[+-]?[\w.]+){_AFTER}")
 
 
-def _parse(line: str, number: int, where: str) -> Knob:
+def _parse(line: str, comment: re.Match[str], number: int, where: str) -> Knob:
     place = f"{where}:{number}" if where else f"line {number}"
-    comment = _COMMENT.search(line)
-    assert comment is not None
     declaration = _DECLARATION.match(comment["rest"])
     if declaration is None:
         raise InputError("cannot read the knob", where=place,

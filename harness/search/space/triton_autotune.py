@@ -22,9 +22,8 @@ class ConfigList:
 
 
 def lists(source: str, most: int) -> list[ConfigList]:
-    """Return the literal lists of at most `most` different configs, one knob each.
-
-    The knob is named `<function>.config`. Raises InputError for a source that is not Python.
+    """Return the lists of up to `most` literal configs: knobs `<function>.config`. Raises
+    InputError.
     """
     config_lists = []
     for function, configs in _lists(source):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.errors import InputError
 from harness.search.space import knobs
 from harness.search.space.constraints import Requirement
 from harness.search.space.knobs import CheckedConfig, Knob
-from harness.search.space.space import Space, of_knobs
-from harness.trial_fields import Value
+from harness.verdict import Config, Value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,10 +28,8 @@ class TunableSource:
 
     @classmethod
     def parse(cls, text: str, *, language: str, path: str = "") -> TunableSource:
-        """Find the knobs and requirements of a text.
-
-        Raises InputError for declarations that cannot be understood, and for a text that does not
-        meet its own requirements.
+        """Find the knobs and requirements. Raises InputError for invalid ones, or a text that
+        breaks one.
         """
         found = knobs.find(text, language=language, where=path)
         return cls(path=path, text=text, language=language, knobs=found,
@@ -50,8 +49,7 @@ class TunableSource:
         return knobs.check(self.knobs, config, self.requirements)
 
     def apply(self, config: Mapping[str, Value]) -> str:
-        """Return the text with the named knobs set. Raises InputError for what they do not allow.
-        """
+        """Return the text with the named knobs set. Raises InputError for values not allowed."""
         return knobs.apply(self.text, config, language=self.language)
 
     def configured(self, config: Mapping[str, object]) -> str | None:
@@ -69,3 +67,78 @@ class TunableSource:
         content = repr(sorted(config.items())) if text is None else text
         key = f"{incumbent_tree}\n{self.path}\0{content}"
         return hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()[:12]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Space:
+    """The variable knobs, their choices in declared order, and the requirements over knobs."""
+
+    choices: dict[str, tuple[Value, ...]]
+    default: Config
+    requires: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        return math.prod(len(values) for values in self.choices.values())
+
+    def key(self, config: Mapping[str, Value]) -> tuple[Value, ...]:
+        """Return a configuration as a hashable tuple."""
+        return tuple(config[name] for name in self.choices)
+
+    def holds(self, config: Mapping[str, object]) -> bool:
+        """Return whether a configuration sets exactly these knobs, each to one of its choices."""
+        return config.keys() == self.choices.keys() and all(
+            value in self.choices[name] for name, value in config.items())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """A recorded result of a configuration of the same kernel: advice for a search, not a result.
+
+    Latencies (microseconds) are comparable within one `source`, which names the device and the
+    config classes of the recording; None is a failed configuration.
+    """
+
+    source: str
+    config: Config
+    latency_us: float | None
+
+
+def simplicity(space: Space, config: Mapping[str, Value]) -> tuple[int, int]:
+    """Return how complex a configuration is: a smaller tuple is simpler.
+
+    First the number of knobs that differ from the default, then the sum of the values' ranks among
+    their choices in rising order (words rank in the order of their declaration).
+    """
+    away = sum(config[name] != value for name, value in space.default.items())
+    return away, sum(_rank(values, config[name]) for name, values in space.choices.items())
+
+
+def _rank(choices: Sequence[Value], value: Value) -> int:
+    numbers = [choice for choice in choices if not isinstance(choice, str)]
+    if isinstance(value, str) or len(numbers) < len(choices):
+        return choices.index(value)
+    return sum(number < value for number in numbers)
+
+
+def of_knobs(knobs: Sequence[Knob], only: Sequence[str] = (),
+             required: Sequence[Requirement] = ()) -> Space:
+    """Return the space of some unreserved knobs, all if `only` is empty. Raises InputError for
+    none.
+    """
+    chosen = [knob for knob in knobs if not knob.reserved and (not only or knob.name in only)]
+    unknown = set(only) - {knob.name for knob in knobs}
+    if unknown:
+        raise InputError(f"no knob {sorted(unknown)[0]!r} in the source",
+                         fix=f"it has {', '.join(k.name for k in knobs) or 'none'}")
+    reserved = [knob.name for knob in knobs if knob.reserved and (knob.name in only or not chosen)]
+    if reserved:
+        raise InputError(f"knob {reserved[0]!r} is reserved: it cannot be searched",
+                         fix="remove the word `reserved`")
+    if not chosen:
+        raise InputError("the source declares no knob",
+                         fix="add a comment such as: kopt: knob TILE in [16, 32, 64]")
+    default = {knob.name: knob.value for knob in chosen}
+    fixed = {knob.name: knob.value for knob in knobs if knob.name not in default}
+    return Space(choices={knob.name: knob.choices for knob in chosen}, default=default,
+                 requires=tuple(each.bound(fixed).text for each in required))

@@ -1,4 +1,4 @@
 """Trials of a search and where they are recorded: the corpus, a loop's own log, results.tsv.
 
-Face: corpus, recorder, trial_log, trials, trials_tsv.
+Face: corpus, trial_log, trials, trials_tsv.
 """

@@ -17,11 +17,10 @@ from harness.devices.device import Device
 from harness.formats import jsonl
 from harness.formats.json_codec import ConvertError, from_json, to_json
 from harness.search.space.knobs import Knob
-from harness.search.space.space import Observation, Space
+from harness.search.space.tunable_source import Observation, Space
 from harness.search.trials.trials import Trial
 from harness.target import Target
-from harness.trial_fields import Config, Correctness, LatencyKind, Value
-from harness.verdict import HARNESS_VERSION
+from harness.verdict import HARNESS_VERSION, Config, Correctness, LatencyKind, Value
 
 FILE = "corpus.jsonl"
 """The file's name in a workspace."""
@@ -118,9 +117,7 @@ def size(path: Path) -> int:
 
 
 def read(path: Path, *, op: str | None = None, end: int | None = None) -> CorpusReading:
-    """Return the records up to an offset, of one op the newest; invalid content never raises.
-
-    Raises OSError for a file that cannot be read.
+    """Return the records up to an offset, of one op the newest; skip invalid lines. Raises OSError.
     """
     pattern = b"" if op is None else to_json({"op": op})[1:-1]
     lines: deque[bytes] = deque(maxlen=None if op is None else LATEST)
@@ -156,10 +153,8 @@ def history(records: Iterable[Record], space: Space, fixed: Mapping[str, Value],
     observations = []
     for record in records:
         config = {name: record.config[name] for name in space.choices if name in record.config}
-        if len(config) < len(space.choices) or any(
-                value not in space.choices[name] for name, value in config.items()):
-            continue
-        if all(record.config.get(name) == value for name, value in fixed.items()):
+        if space.holds(config) and all(
+                record.config.get(name) == value for name, value in fixed.items()):
             observations.append(Observation(source=record.source, config=config,
                                             latency_us=record.latency_us))
     return tuple(observations)

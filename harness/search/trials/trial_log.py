@@ -1,27 +1,34 @@
-"""A loop's own log: its trials, one JSON line each, from which a killed loop resumes.
+"""Record a loop's trials in the corpus, its own log and results.tsv; a killed loop resumes.
 
-The folder holds `trials.jsonl` (a head that names the loop, then trials), `results.tsv` and the
-lock of the running loop. Lines are only appended; each is on disk before the next trial.
+The log's folder holds `trials.jsonl` (a head that names the loop, then one trial a line),
+`results.tsv` and the lock of the running loop. Lines are only appended; each is on disk before the
+next trial.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from typing import Self
 
 from harness.devices.device import Device
 from harness.errors import InputError, Refused
 from harness.formats import jsonl
 from harness.formats.json_codec import ConvertError, from_json, to_json
+from harness.formats.quantities import counted
+from harness.search.space.knobs import Knob
+from harness.search.space.tunable_source import Observation, Space
+from harness.search.trials import corpus, trials_tsv
 from harness.search.trials.trials import SearchJob, Trial
 from harness.settings import Settings
 from harness.target import Target
-from harness.timing.plan import Plan
+from harness.timing.plan import SCREEN
 from harness.verdict import HARNESS_VERSION
 
 TRIALS, RESULTS, LOCK = "trials.jsonl", "results.tsv", "lock"
@@ -38,68 +45,50 @@ class TrialLogHead:
     corpus_bytes: int = 0
 
 
-def key(target: Target, job: SearchJob, device: Device, settings: Settings, screen: Plan) -> str:
-    """Return the short name of a loop, from everything that decides what it tries and measures.
-
-    The budget is not part of it: with a larger one a loop resumes.
+def key(target: Target, job: SearchJob, device: Device, settings: Settings) -> str:
+    """Return a loop's name, from all that decides its trials; not its budget, so that it resumes.
     """
     identity = [HARNESS_VERSION, target.content_hash, settings.incumbent_tree, device.uuid,
                 device.name, job.seed, sorted(job.only), settings.python,
-                sorted(settings.env.items()), settings.wall_s,
-                False,  # a setting that is gone: logs from before it went are still found
-                repr(screen)]
+                sorted(settings.env.items()), settings.wall_s, settings.predict, repr(SCREEN)]
     return hashlib.sha256(to_json(identity)).hexdigest()[:12]
 
 
 class TrialLog:
-    """The log of one loop, locked by one process at a time. Use as a context manager.
-
-    Raises Refused while another loop holds it, and InputError for the log of another loop.
+    """The log of one loop, locked by one process. Raises Refused, InputError for another, OSError.
     """
 
     def __init__(self, folder: Path, loop: str, *, fresh: bool = False,
                  corpus_bytes: int = 0) -> None:
-        self.folder, self.notes = folder, list[str]()
+        self.folder, self.results, self.notes = folder, folder / RESULTS, list[str]()
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(folder)
         try:
             if fresh:
                 self._move_away()
-            self.head, self.trials, torn = _read(folder / TRIALS)
-            if self.head is not None and self.head.loop != loop:
+            head, self.trials, torn = _read(folder / TRIALS)
+            if head is not None and head.loop != loop:
                 raise InputError("these are the trials of another loop", where=str(folder),
                                  fix="--fresh moves them away")
             if torn:
-                self.notes.append(f"{torn} torn line{'s' * (torn > 1)} left out in "
-                                  f"{folder / TRIALS}")
-            if self.head is None:
-                self.head = TrialLogHead(loop=loop, corpus_bytes=corpus_bytes)
-                self._append(to_json(self.head))
+                self.notes.append(_torn_lines(torn, folder / TRIALS))
+            if head is None:
+                head = TrialLogHead(loop=loop, corpus_bytes=corpus_bytes)
+                self.add(head)
+            self.corpus_bytes = head.corpus_bytes
         except BaseException:
             os.close(self._lock)
             raise
 
-    @property
-    def results(self) -> Path:
-        return self.folder / RESULTS
+    def add(self, line: Trial | TrialLogHead) -> None:
+        """Write a line to disk."""
+        jsonl.append(self.folder / TRIALS, to_json(line) + b"\n", sync=True)
 
-    @property
-    def corpus_bytes(self) -> int:
-        return self.head.corpus_bytes if self.head is not None else 0
-
-    def add(self, trial: Trial) -> None:
-        """Write a trial to disk. Raises OSError."""
-        self._append(to_json(trial))
-
-    def __enter__(self) -> TrialLog:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._lock)
-
-    def _append(self, line: bytes) -> None:
-        jsonl.append(self.folder / TRIALS, line + b"\n", sync=True)
 
     def _move_away(self) -> None:
         number = 1
@@ -109,6 +98,93 @@ class TrialLog:
             if (path := self.folder / name).exists():
                 away.mkdir(exist_ok=True)
                 path.replace(away / name)
+
+
+class Recorder:
+    """Records the trials of one loop. Use as a context manager.
+
+    The corpus is written first, so that a killed loop measures a trial twice rather than losing it;
+    results.tsv last, since missing rows can be added later. A corpus or results.tsv that cannot be
+    written is noted once; a loop whose own log cannot be written ends with OSError, since it could
+    not resume.
+    """
+
+    def __init__(self, target: Target, job: SearchJob, device: Device, knobs: Sequence[Knob],
+                 loop: str, on_note: Callable[[str], None]) -> None:
+        self.notes: list[str] = []
+        self.earlier: tuple[Trial, ...] = ()
+        """The trials of the earlier runs of this loop."""
+        self._target, self._device, self._knobs = target, device, knobs
+        self._on_note = on_note
+        self._corpus = Path(job.corpus) if job.corpus else None
+        self._advised_by = corpus.size(self._corpus) if self._corpus is not None else 0
+        self._log: TrialLog | None = None
+        if job.record:
+            self._log = TrialLog(Path(job.record), loop, fresh=job.fresh,
+                                 corpus_bytes=self._advised_by)
+            self.earlier, self._advised_by = self._log.trials, self._log.corpus_bytes
+            for note in self._log.notes:
+                self.note(note)
+            self._add_missing_rows(self._log)
+
+    def history(self, space: Space, kernel: str) -> tuple[Observation, ...]:
+        """Return the corpus's records of this kernel from when the loop was first started."""
+        if self._corpus is None:
+            return ()
+        with self._surviving("read", self._corpus):
+            reading = corpus.read(self._corpus, op=self._target.op, end=self._advised_by)
+            if reading.skipped:
+                self.note(_torn_lines(reading.skipped, self._corpus))
+            records = corpus.matching(reading.records, op=self._target.op, kernel=kernel,
+                                      language=self._target.language,
+                                      names=[knob.name for knob in self._knobs])
+            fixed = {knob.name: knob.value for knob in self._knobs
+                     if knob.name not in space.choices}
+            return corpus.history(records, space, fixed)
+        return ()
+
+    def add(self, trial: Trial) -> None:
+        """Record a trial. Raises OSError when the loop's own log cannot be written."""
+        if self._corpus is not None and corpus.is_worth_recording(trial):
+            with self._surviving("write", self._corpus):
+                corpus.append(self._corpus, corpus.record_of(trial, self._target, self._device,
+                                                             self._knobs))
+        if self._log is not None:
+            self._log.add(trial)
+            with self._surviving("write", self._log.results):
+                trials_tsv.append(self._log.results, [self._row(trial)])
+
+    def note(self, text: str) -> None:
+        """Report a note once."""
+        if text not in self.notes:
+            self.notes.append(text)
+            self._on_note(text)
+
+    def _add_missing_rows(self, log: TrialLog) -> None:
+        """Write the rows that a killed loop did not write."""
+        with self._surviving("write", log.results):
+            present = trials_tsv.experiments(log.results)
+            missing = [self._row(trial) for trial in log.trials
+                       if str(trial.number) not in present]
+            if missing:
+                trials_tsv.append(log.results, missing)
+
+    def _row(self, trial: Trial) -> tuple[str, ...]:
+        return trials_tsv.row(trial, model=self._target.op, gpu=self._device.name)
+
+    @contextlib.contextmanager
+    def _surviving(self, what: str, path: Path) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.note(f"cannot {what} {path}: {error.strerror}; the loop continues without it")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._log is not None:
+            self._log.__exit__()
 
 
 def recorded(folder: Path) -> tuple[Trial, ...]:
@@ -130,6 +206,10 @@ def _read(path: Path) -> tuple[TrialLogHead | None, tuple[Trial, ...], int]:
         except ConvertError:
             torn += bool(line)
     return head, tuple(trials), torn
+
+
+def _torn_lines(count: int, path: Path) -> str:
+    return f"{counted(count, 'torn line')} left out in {path}"
 
 
 def _lock(folder: Path) -> int:

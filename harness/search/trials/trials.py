@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from harness.devices.device import Device
-from harness.errors import InputError
-from harness.trial_fields import Config, Correctness, LatencyKind, Tag
+from harness.errors import InputError, refuse
+from harness.verdict import Config, Correctness, LatencyKind, Tag
 
 TAGS: Mapping[Correctness, Tag] = {"PASS": "tried", "FAIL": "revert", "REJECTED": "rejected"}
 """The tag of a trial that is not kept."""
@@ -18,9 +18,7 @@ MOST_TRIALS = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class Screened:
-    """The result of screening one configuration.
-
-    A correct one without a latency was not timed, or `reason` says why its latency is withheld.
+    """The result of one screening; `reason` says why a correct one has no latency, if it was timed.
     """
 
     correctness: Correctness
@@ -30,10 +28,12 @@ class Screened:
     latency_kind: LatencyKind | None = None
     roofline_us: float | None = None
     pct_of_roofline: float | None = None
+    by_class: dict[str, float] = field(default_factory=dict)
+    """The log ratio of each config class, where a benchmark reports them."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
+class Trial(Screened):
     """One tried configuration. Building one that breaks an honesty rule raises ValueError.
 
     `log_ratio` is ln(latency of the start / its own), both measured alternately; `latency_us` and
@@ -43,36 +43,23 @@ class Trial:
 
     number: int
     config: Config
-    correctness: Correctness
     tag: Tag
     candidate_id: str = ""
     kernel_id: str = ""
-    log_ratio: float | None = None
-    latency_us: float | None = None
-    latency_kind: LatencyKind | None = None
-    roofline_us: float | None = None
-    pct_of_roofline: float | None = None
-    reason: str = ""
     at: str = ""
     wall_s: float = 0.0
-    by_class: dict[str, float] = field(default_factory=dict)
-    """The log ratio of each config class, where a benchmark reports them."""
 
     def __post_init__(self) -> None:
-        if self.latency_us is not None and not self.correct:
-            raise ValueError("only a correct trial has a latency")
-        if (self.latency_us is None) != (self.latency_kind is None):
-            raise ValueError("a latency and its kind come together")
-        if self.latency_us is not None and not 0 < self.latency_us < math.inf:
-            raise ValueError("a latency is a positive number")
-        if self.log_ratio is not None and not math.isfinite(self.log_ratio):
-            raise ValueError("a ratio is a number")
-        if self.log_ratio is not None and self.latency_kind == "predicted":
-            raise ValueError("only what was measured has a ratio")
-        if self.kept and (not self.correct or self.withheld):
-            raise ValueError("only a correct trial with a valid latency is kept")
-        if self.kept and self.latency_kind == "predicted":
-            raise ValueError("nothing is kept on a prediction")
+        us, ratio, is_predicted = self.latency_us, self.log_ratio, self.latency_kind == "predicted"
+        refuse(
+            (us is not None and not self.correct, "only a correct trial has a latency"),
+            ((us is None) != (self.latency_kind is None), "a latency and its kind come together"),
+            (us is not None and not 0 < us < math.inf, "a latency is a positive number"),
+            (ratio is not None and not math.isfinite(ratio), "a ratio is a number"),
+            (ratio is not None and is_predicted, "only what was measured has a ratio"),
+            (self.kept and (not self.correct or self.withheld),
+             "only a correct trial with a valid latency is kept"),
+            (self.kept and is_predicted, "nothing is kept on a prediction"))
 
     @property
     def correct(self) -> bool:
@@ -98,9 +85,7 @@ class ConfigRows:
 
 @dataclass(frozen=True, kw_only=True)
 class ClassGain:
-    """A configuration's gain in one class: ln(latency of the common best / its own).
-
-    `stderr` is over `pairs` fresh runs paired with the common best; None for a screening value.
+    """ln(latency of the common best / its own) in a class; `stderr` over `pairs` fresh run pairs.
     """
 
     config_class: str

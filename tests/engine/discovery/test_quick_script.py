@@ -22,8 +22,7 @@ from engine.discovery.classes import (
 from engine.discovery.classes.proposal import ClassProposal
 from engine.manifest import load, schema
 from harness.benchmark.runs import run_pairs
-from harness.benchmark.runs.csv_reader import CsvReader
-from harness.benchmark.runs.result_table import ResultTable, judge_table
+from harness.benchmark.runs.result_table import CsvReader, ResultTable, judge_table
 from harness.benchmark.runs.workdir import CommandEnvironment, WorkingCopy
 from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
 from harness.benchmark.spec.metric_units import RowCost

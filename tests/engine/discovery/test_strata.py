@@ -14,7 +14,7 @@ from engine.discovery.project import columns
 from harness.benchmark.runs import run_pairs
 from harness.benchmark.runs.result_table import ResultTable, TableReading, judge_table
 from harness.benchmark.runs.run_pairs import BrokenIncumbent
-from harness.benchmark.spec import row_classes
+from harness.benchmark.spec import table_rules
 from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
 from harness.benchmark.spec.metric_units import RowCost
 from harness.benchmark.spec.validate import faults
@@ -188,7 +188,7 @@ def test_thousands_of_rows_are_explained_by_few_columns() -> None:
     rows, costs = case.table(case.decode, columns_of_table)
     assert len(rows) == 5184
     result = strata_of(rows[:4096], costs[:4096])
-    assert {row_classes.columns((entry,))[0] for entry in result.configs} == {"block_size", "mtp"}
+    assert {table_rules.columns((entry,))[0] for entry in result.configs} == {"block_size", "mtp"}
 
 
 def test_core_classes_hold_most_of_the_time() -> None:
@@ -220,7 +220,7 @@ def test_recorded_table_is_explained_by_its_tuning_parameters() -> None:
         csv="b.csv",
     )
     result = proposal.propose_classes(target, [reading])
-    assert {"use_shmem", "tile_size_y"} <= set(row_classes.columns(result.strata.configs))
+    assert {"use_shmem", "tile_size_y"} <= set(table_rules.columns(result.strata.configs))
     assert len(proposal.read_rows(target, [reading]).others) == 1
     assert len(result.chosen.rows) <= 3 * len(result.strata.classes)
     assert "how that compares with the table's other times" in result.strata.why
@@ -277,7 +277,7 @@ def test_inconsistent_runs_are_refused(rows: list[tuple[str, ...]], part: str) -
 def test_configs_entry_is_a_column_or_a_cut(configs: tuple[str, ...],
                                             names: list[str]) -> None:
     rows = [("1", "a", "auto"), ("2", "b", "1000"), ("4", "b", "1000.5")]
-    grouped = row_classes.group_rows(configs, ("mtp", "kind", "len"), rows)
+    grouped = table_rules.group_rows(configs, ("mtp", "kind", "len"), rows)
     assert list(grouped) == names
     assert sorted(row for inside in grouped.values() for row in inside) == [0, 1, 2]
 

@@ -6,7 +6,7 @@ import pytest
 
 from engine.history.kernel_splits import NONE, classes_by_kernel
 from engine.split.languages import conditions
-from engine.split.languages.dispatch import Branch, DispatchBlock
+from engine.split.languages.language import Branch, DispatchBlock
 
 OWN = "(a candidate's own), "
 

@@ -9,10 +9,9 @@ import msgspec
 import pytest
 
 from engine.rounds import retries
-from engine.split import regions
 from engine.split.languages import conditions
 from engine.split.languages.c_language import C
-from engine.split.merge import merge
+from engine.split.specialise import merge
 from engine.task import RepairRequest, SplitRequest, Task
 from engine.workers.kernel_split import SplitWorker, split_by_candidate
 from harness.errors import Refused
@@ -79,13 +78,13 @@ def test_source_that_is_no_variant_is_refused(name: str) -> None:
     ("context=4096", ({"context": 4096},)),
     ("context=4096 heads=3 dtype=fp16", ({"context": 4096, "heads": 3},)),
     ("context=4096.0", ({"context": 4096},)), ("a=-1", ({"a": -1},)), ("a=0.5", ()),
-    ("context<=64", ({"context": -regions.FAR}, {"context": 64})),
+    ("context<=64", ({"context": -conditions.FAR}, {"context": 64})),
     ("64<context<=1024", ({"context": 65}, {"context": 1024})),
-    ("context>1024", ({"context": 1025}, {"context": regions.FAR})),
-    ("mtp=4 context>1024", ({"mtp": 4, "context": 1025}, {"mtp": 4, "context": regions.FAR})),
+    ("context>1024", ({"context": 1025}, {"context": conditions.FAR})),
+    ("mtp=4 context>1024", ({"mtp": 4, "context": 1025}, {"mtp": 4, "context": conditions.FAR})),
     ("small", ()), ("all", ()), ("", ())])
 def test_class_name_selects_its_rows(name: str, expected: tuple[dict[str, int], ...]) -> None:
-    assert regions.corners(name) == expected
+    assert conditions.corners(name) == expected
 
 
 EXPECTED_CONDITIONS = {

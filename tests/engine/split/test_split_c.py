@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.split import dispatch_columns, specialise
+from engine.split import class_preferences, specialise
 from engine.split.class_preferences import ClassGroup
 from engine.split.languages import conditions
 from engine.split.languages.c_language import C
@@ -251,9 +251,10 @@ def test_source_with_syntax_error_is_refused_with_its_line(code: str) -> None:
     ("// kopt: column kv_len is x\n", ["kv_len"], {}), ("", ["x", "out", "steps"], {})])
 def test_column_is_matched_by_name_or_comment(
         text: str, names: list[str], expected: dict[str, str]) -> None:
-    assert dispatch_columns.columns(PLAIN_C, text + split_case.KERNEL, names, ["TILE"]) == expected
+    columns = class_preferences.dispatch_columns
+    assert columns(PLAIN_C, text + split_case.KERNEL, names, ["TILE"]) == expected
     after = divided(text + split_case.KERNEL, LONG)
-    assert dispatch_columns.columns(PLAIN_C, after, names, ["TILE", "TILE_v1"]) == expected
+    assert columns(PLAIN_C, after, names, ["TILE", "TILE_v1"]) == expected
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*/*.c")), ids=lambda path: path.name)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from engine.split import dispatch_columns
+from engine.split import class_preferences
 from engine.split.languages.conditions import parse
 from engine.split.languages.python_language import Python
-from engine.split.merge import merge
+from engine.split.specialise import merge
 from engine.workers.class_sizes import entry_parameters
 from harness import target
 from harness.errors import InputError, Refused
@@ -67,7 +67,8 @@ def total(x, context, *, scale=1.0):
     required = knobs.requirements(source, knobs.find(source, language="python"))
     texts = [requirement.text for requirement in required]
     assert texts[1:] == ["TILE_v1 <= 8 * START or TILE_v1 == 256"]
-    assert dispatch_columns.columns(PY, source, ["context", "x", "impl"], ["TILE", "TILE_v1"]) == {
+    columns = class_preferences.dispatch_columns
+    assert columns(PY, source, ["context", "x", "impl"], ["TILE", "TILE_v1"]) == {
         "context": "context", "x": "x"}
 
 

@@ -8,15 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.benchmark.runs.alternating_runs import BenchmarkRunner
-from harness.benchmark.runs.csv_reader import CsvReader
-from harness.benchmark.runs.result_table import BenchmarkFault
+from harness.benchmark.runs.command_session import BenchmarkSession
+from harness.benchmark.runs.result_table import BenchmarkFault, CsvReader
 from harness.benchmark.runs.run_pairs import BrokenIncumbent
 from harness.benchmark.runs.workdir import CommandEnvironment, WorkingCopy
 from harness.benchmark.spec.command_target import BenchmarkMode
 from harness.benchmark.verdict.benchmark_rows import ModeResults
 from harness.benchmark.verdict.confirm_gain import UNCONFIRMED, Confirmation
-from harness.devices.device import Device
 from harness.errors import InputError
 from harness.isolation import device_lock, guard
 from harness.timing.plan import Plan
@@ -216,8 +214,9 @@ def test_constant_times_are_flagged(tmp_path: Path) -> None:
 def test_confirmation_removes_the_flag(tmp_path: Path) -> None:
     seen = []
 
-    def confirm(device: Device, runner: BenchmarkRunner, results: ModeResults) -> Confirmation:
-        seen.append((device.kind, set(runner.copies), results.series.rows))
+    def confirm(session: BenchmarkSession, results: ModeResults) -> Confirmation:
+        copies = {"incumbent", "candidate"} & session.copies.keys()
+        seen.append((session.device.kind, copies, results.series.rows))
         return Confirmation(finding=None)
 
     verdict = judge(tmp_path, kernel(50.0), confirm=confirm)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import venv
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,12 @@ from engine.manifest import benchmark_target
 from engine.manifest.load import dump, parse
 from engine.manifest.schema import Manifest
 from harness.benchmark.runs import result_table, row_keys, run_pairs, stopping_rule
-from harness.benchmark.runs.csv_reader import CsvReader
-from harness.benchmark.runs.result_table import BenchmarkFault, ResultTable, TableReading
+from harness.benchmark.runs.result_table import BenchmarkFault, CsvReader, ResultTable, TableReading
 from harness.benchmark.runs.run_pairs import BrokenIncumbent, RunPair
-from harness.benchmark.spec import check_rule
-from harness.benchmark.spec.check_rule import check_in
-from harness.benchmark.spec.command_line import words
-from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
+from harness.benchmark.spec import table_rules
+from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric, words
 from harness.benchmark.spec.metric_units import RowCost, resolve, unit_in
+from harness.benchmark.spec.table_rules import check_in
 from harness.benchmark.spec.validate import faults
 from harness.benchmark.verdict import benchmark_rows
 from harness.child import read_csv as child
@@ -113,7 +112,7 @@ RULES = [
 @pytest.mark.parametrize(("text", "cell", "passes"), RULES)
 def test_check_rule_passes_cells(text: str, cell: str,
                                  passes: bool) -> None:
-    assert check_rule.parse(text).passes(cell) is passes
+    assert table_rules.parse(text).passes(cell) is passes
 
 
 @pytest.mark.parametrize(("text", "check"), [
@@ -423,7 +422,7 @@ def test_missing_pandas_names_the_python_and_the_fix(tmp_path: Path) -> None:
     venv.create(tmp_path / "bare", with_pip=False, symlinks=True)
     python = str(tmp_path / "bare/bin/python")
     (tmp_path / "b.csv").write_text("m,us\n1,2\n")
-    with CsvReader(tmp_path / "reader", python) as reader, \
+    with closing(CsvReader(tmp_path / "reader", python)) as reader, \
             pytest.raises(EnvironmentFault) as caught:
         reader.read(tmp_path / "b.csv", "b.csv")
     assert str(caught.value) == (

@@ -13,14 +13,14 @@ from engine.verify import harness_client
 from engine.verify.harness_client import HarnessFault
 from harness.benchmark.search import finals
 from harness.benchmark.search.command_loop import sweep
-from harness.benchmark.search.round_robin import FIRST_FOR_ALL, RoundRobin
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.devices import inventory
 from harness.errors import InputError
 from harness.requests import Progress, ReportedLoopRequest
+from harness.search.strategy import FIRST_FOR_ALL, RoundRobin
 from harness.search.trials.trials import ClassGain, LoopResult, SearchJob, Trial
 from harness.settings import Settings
-from harness.trial_fields import Config
+from harness.verdict import Config
 from tests.support import split_case
 from tests.support.split_case import TARGET, project
 

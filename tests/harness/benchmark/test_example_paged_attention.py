@@ -21,12 +21,12 @@ from engine.discovery.classes import quick_script
 from engine.judge.recorded_values import verdict_of
 from engine.manifest import benchmark_target, load
 from engine.split.languages.c_language import C
-from harness.benchmark.spec import check_rule
+from harness.benchmark.spec import table_rules
 from harness.benchmark.spec.validate import check
 from harness.call_trace import weights
 from harness.formats import yaml_document
 from harness.search.space import knobs
-from harness.trial_fields import Value
+from harness.verdict import Value
 from tests.support import campaigns, repos
 from tests.support.command_line import answer, kopt
 from tests.support.paths import ROOT
@@ -77,7 +77,7 @@ def test_quick_benchmark_writes_a_row_per_class(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     with (folder / target.csv).open(newline="") as file:
         rows = list(csv.DictReader(file))
-    rule = check_rule.parse(target.check.rule)
+    rule = table_rules.parse(target.check.rule)
     assert all(rule.passes(row[target.check.column]) for row in rows)
     assert {(row["mtp"], row["context"]) for row in rows} == {
         (mtp, context) for mtp in "148" for context in ("256", "2048")}

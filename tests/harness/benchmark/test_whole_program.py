@@ -7,9 +7,14 @@ from pathlib import Path
 import pytest
 
 from harness.benchmark.runs.result_table import BenchmarkFault
-from harness.benchmark.runs.time_budget import TimeBudget
 from harness.benchmark.spec.command_target import EndToEndTarget, Metric
-from harness.benchmark.verdict.whole_program import LEFT_OUT, RUNS, measure_end_to_end, value_in
+from harness.benchmark.verdict.whole_program import (
+    LEFT_OUT,
+    RUNS,
+    TimeBudget,
+    measure_end_to_end,
+    value_in,
+)
 from harness.devices import inventory
 from harness.errors import InputError
 from harness.settings import Settings, Trees

@@ -18,7 +18,7 @@ from harness.isolation import guard
 from harness.search.space import knobs
 from harness.settings import Settings, Trees
 from harness.target import Target, load
-from harness.trial_fields import Value
+from harness.verdict import Value
 from tests.support.kernel_case import tree
 from tests.support.paths import EXAMPLES
 

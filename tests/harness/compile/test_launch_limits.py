@@ -12,7 +12,7 @@ from harness.compile import launch_limits, triton_aot
 from harness.compile.triton_aot import KernelResources
 from harness.search.space import knobs
 from harness.target import Target, load
-from harness.trial_fields import Value
+from harness.verdict import Value
 from tests.support import shared_zygotes
 from tests.support.kernel_case import DOUBLE, target, tree
 from tests.support.paths import EXAMPLES

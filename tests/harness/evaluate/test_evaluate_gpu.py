@@ -22,7 +22,7 @@ from harness.search.trials.trials import SearchJob
 from harness.settings import Settings, Trees
 from harness.target import Arg, ConfigClass, Target, load
 from harness.timing.plan import Plan
-from harness.trial_fields import Value
+from harness.verdict import Value
 from tests.support.kernel_case import DOUBLE, HEAD, judge, target, tree
 from tests.support.paths import EXAMPLES
 

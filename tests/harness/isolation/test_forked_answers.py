@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from harness.benchmark.runs.csv_reader import CsvReader
+from harness.benchmark.runs.result_table import CsvReader
 from tests.support import paths, processes
 
 PROGRAM = """\

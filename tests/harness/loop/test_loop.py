@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from harness.devices import inventory
-from harness.errors import EnvironmentFault, InputError, Refused
+from harness.errors import InputError, Refused
 from harness.loop import loop as harness_loop
 from harness.loop.loop import loop
 from harness.roofline import ceilings
 from harness.roofline.ceilings import Ceilings, Level
 from harness.search.bayesian.bayesian_search import BayesianSearch
-from harness.search.space.space import Observation, Space
-from harness.search.strategy.ask_tell import Strategy
+from harness.search.space.tunable_source import Observation, Space
+from harness.search.strategy import Strategy
 from harness.search.trials import corpus, trial_log
 from harness.search.trials.trial_log import TrialLog
 from harness.search.trials.trials import LoopResult, SearchJob, Trial
@@ -163,7 +163,7 @@ def test_unwritable_corpus_is_noted_once(tmp_path: Path) -> None:
     assert sorted(note.split(":")[0].replace(str(tmp_path), "") for note in result.notes) == [
         "cannot read /corpus.jsonl", "cannot write /corpus.jsonl",
         "cannot write /record/results.tsv"]
-    with pytest.raises(EnvironmentFault):
+    with pytest.raises(OSError):
         search(tmp_path, KNOBS, budget=1, record=str(tmp_path / "tree" / "twice.c"))
 
 

@@ -18,7 +18,7 @@ from harness.devices.device import Device
 from harness.devices.monitoring.tenants import StrangerDetector
 from harness.isolation.zygote_client import WarmStart
 from harness.search.trials.trials import LoopResult, Trial
-from harness.trial_fields import Correctness, Tag
+from harness.verdict import Correctness, Tag
 
 TAGS: dict[Correctness, Tag] = {"PASS": "tried", "FAIL": "revert", "REJECTED": "rejected"}
 

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 from harness.loop.loop import nothing_worked
 from harness.search.bayesian.bayesian_search import BayesianSearch
-from harness.search.space.space import Space
-from harness.search.strategy.ask_tell import AskTell, Strategy
-from harness.search.strategy.predicted_order import PredictedOrder
+from harness.search.space.tunable_source import Space
+from harness.search.strategy import AskTell, PredictedOrder, Strategy
 from harness.search.trials.trials import Trial
-from harness.trial_fields import Config
+from harness.verdict import Config
 from tests.support import benchmark_case, campaigns
 from tests.support.command_line import kopt
 from tests.support.paths import ROOT

@@ -57,10 +57,10 @@ def test_process_is_replaced_after_its_hold_time(screen: Screening,
                                                  monkeypatch: pytest.MonkeyPatch) -> None:
     assert measure(screen, "fast").correctness == "PASS"
     assert isinstance(screen.method, TurnScreening)
-    before = screen.method.turns._process
+    before = screen.method._process
     monkeypatch.setattr(trial_turns, "HOLD_S", 0.0)
     assert measure(screen, "start").correctness == "PASS"
-    assert before is not None and screen.method.turns._process is not before
+    assert before is not None and screen.method._process is not before
 
 
 @pytest.mark.slow

@@ -18,8 +18,7 @@ from harness.roofline import ceilings, cost_model
 from harness.roofline.cost_model import Prediction, predict
 from harness.roofline.predictor import predict_source
 from harness.target import Arg, ConfigClass, Target, load
-from harness.trial_fields import LatencyKind
-from harness.verdict import TRUST, Verdict
+from harness.verdict import TRUST, LatencyKind, Verdict
 from tests.support import shared_zygotes
 from tests.support.paths import EXAMPLES
 

@@ -20,17 +20,17 @@ from harness.devices.device import Device
 from harness.errors import InputError
 from harness.formats import quantities
 from harness.loop.forecast import Forecast
-from harness.loop.loop import key, loop
+from harness.loop.loop import loop
 from harness.requests import EvaluateRequest, LoopRequest
 from harness.roofline import ceilings
 from harness.roofline.predictor import SourcePrediction, card_for, predict_tree, with_predictions
-from harness.search.strategy.predicted_order import PredictedOrder
+from harness.search.strategy import PredictedOrder
 from harness.search.trials import corpus
+from harness.search.trials.trial_log import key
 from harness.search.trials.trials import LoopResult, SearchJob, Trial
 from harness.settings import Settings
 from harness.target import ConfigClass, Target
-from harness.trial_fields import Config
-from harness.verdict import Row, Verdict
+from harness.verdict import Config, Row, Verdict
 from kopt_tui.main import main
 from tests.support import shared_zygotes
 from tests.support.kernel_case import DOUBLE, HEAD, judge, target, tree

@@ -23,8 +23,8 @@ from harness.search.bayesian.config_table import ConfigTable
 from harness.search.bayesian.gaussian_process import GaussianProcess, Hyperparameters, Points
 from harness.search.space import constraints
 from harness.search.space.knobs import Knob
-from harness.search.space.space import Observation, Space, of_knobs
-from harness.trial_fields import Config, Value
+from harness.search.space.tunable_source import Observation, Space, of_knobs
+from harness.verdict import Config, Value
 
 
 def space(*sizes: int) -> Space:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from harness.devices import inventory
 from harness.search.space.knobs import Knob
-from harness.search.space.space import Observation, Space
+from harness.search.space.tunable_source import Observation, Space
 from harness.search.trials import corpus
 from harness.search.trials.corpus import Record
 from tests.support.c_case import target

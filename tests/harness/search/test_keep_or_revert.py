@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.search.bayesian.bayesian_search import BayesianSearch
-from harness.search.space.space import simplicity
-from harness.search.strategy.ask_tell import AskTell
-from harness.search.strategy.incumbent import Incumbent
+from harness.search.space.tunable_source import simplicity
+from harness.search.strategy import AskTell, Incumbent
 from harness.search.trials.trials import Trial
-from harness.trial_fields import Config
+from harness.verdict import Config
 from tests.support.trial_case import SPACE, trial, tried
 
 

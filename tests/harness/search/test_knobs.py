@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from harness.errors import InputError
 from harness.search.bayesian.bayesian_search import BayesianSearch
 from harness.search.space import knobs
-from harness.search.space.space import of_knobs
-from harness.trial_fields import Value
+from harness.search.space.tunable_source import of_knobs
+from harness.verdict import Value
 from tests.support.paths import EXAMPLES
 
 READS = [
