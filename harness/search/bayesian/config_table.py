@@ -142,8 +142,7 @@ class ConfigTable:
         return held
 
     def _random(self, count: int) -> Array:
-        """Draw legal configurations knob by knob, dropping bad rows at once: legal ones may be rare.
-        """
+        """Draw legal configurations knob by knob, dropping bad rows at once: few may be legal."""
         names = list(self.space.choices)
         due = {name: [requirement for requirement in self.requirements if requirement.names
                       and max(map(names.index, requirement.names)) == knob]
