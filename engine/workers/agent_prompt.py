@@ -69,6 +69,7 @@ def _classes(names: Iterable[str], target: Target | CommandTarget) -> str:
 
 def _columns(request: SplitRequest, target: Target | CommandTarget) -> str:
     """Return what tells the classes apart: the columns, or sizes, that all of them have."""
-    columns = conditions.shared([point for name in (*request.faster, *request.slower, *request.others)
-                              for point in class_sizes.points(name, target)])
+    names = (*request.faster, *request.slower, *request.others)
+    columns = conditions.shared([point for name in names
+                                 for point in class_sizes.points(name, target)])
     return plain(", ".join(columns), 300) or "what tells these classes apart"
