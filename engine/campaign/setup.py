@@ -31,7 +31,6 @@ from engine.repository.checkouts import submodules
 from engine.repository.clone import Clone
 from engine.repository.project import Project
 from harness import target
-from harness.benchmark.spec import validate
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.compile import c_compiler
 from harness.devices.device import Device
@@ -160,7 +159,6 @@ def _target_of(manifest: Manifest, project: Project) -> Target | CommandTarget:
     if manifest.target.kind == "command":
         files = Clone(project.git_dir).files(project.head)
         command = benchmark_target.sealed_target(manifest, files)
-        validate.check(command)
         if not any(matches(path, benchmark_target.editable_globs(manifest)) for path in files):
             _expect_committed(project, benchmark_target.editable_globs(manifest))
         return command

@@ -17,7 +17,7 @@ STALE_S = 60.0
 """An engine on another host counts as dead after this many seconds without a heartbeat."""
 
 
-def alive(lease: Lease, now: float | None = None) -> bool:
+def alive(lease: Lease) -> bool:
     """Return whether the lease's engine still runs.
 
     On this host the process is looked up. On another host only the heartbeat shows it, so a death
@@ -26,9 +26,8 @@ def alive(lease: Lease, now: float | None = None) -> bool:
     if lease.pid == 0:
         return False
     if lease.host != this_host():
-        return (time.time() if now is None else now) - lease.heartbeat <= STALE_S
-    started = process_start(lease.pid)
-    return started is not None and started == lease.started
+        return time.time() - lease.heartbeat <= STALE_S
+    return process_start(lease.pid) == lease.started
 
 
 def host_name(lease: Lease) -> str:
@@ -52,19 +51,8 @@ def process_start(pid: int) -> float | None:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
-        return None if Path("/proc/self/stat").exists() else _exists(pid)
+        return None
     fields = stat.rpartition(")")[2].split()  # the command may hold spaces and brackets
     if fields[0] in ("Z", "X"):
         return None
     return int(fields[19]) / os.sysconf("SC_CLK_TCK")
-
-
-def _exists(pid: int) -> float | None:
-    """Return 0.0 if a process exists, else None, on systems without /proc."""
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return 0.0
-    except OSError:
-        return None
-    return 0.0

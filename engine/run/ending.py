@@ -7,7 +7,7 @@ import logging
 from engine.journal.records import CampaignState
 from engine.lineage import promote, rollback
 from engine.planning import tips
-from engine.run import acceptance, end_to_end
+from engine.run import end_to_end
 from engine.run.running_campaign import RunningCampaign
 from harness.errors import EnvironmentFault
 
@@ -17,14 +17,25 @@ log = logging.getLogger("kopt.engine")
 def finish(campaign: RunningCampaign, reason: str) -> None:
     """End a campaign that has a reason to stop: accept the best, run the whole program, report."""
     campaign.controls.look()
-    acceptance.apply_approvals(campaign)
-    accepted = acceptance.accept_best(campaign)
+    campaign.apply_approvals()
+    accepted = _accept_best(campaign)
     tips.learn(campaign.context)
     promote.ask_next(campaign.keeper)
     _run_end_to_end(campaign)
     if accepted:
         reason = accepted if accepted.startswith(reason) else f"{reason}; {accepted}"
     _record_stop(campaign, "waiting" if campaign.waiting_count() else "finished", reason)
+
+
+def _accept_best(campaign: RunningCampaign) -> str:
+    """Roll back to the newest commit that passes final acceptance; return why, "" if the best does.
+    """
+    if not rollback.failing(campaign.context):
+        return ""
+    campaign.write_records()
+    campaign.show_phase("final acceptance: back to a commit that passes")
+    return rollback.roll_back(campaign.context, campaign.planner.may_accept,
+                              ends=not campaign.decide_only)
 
 
 def cut_short(campaign: RunningCampaign, state: CampaignState, reason: str) -> None:
@@ -45,9 +56,9 @@ def decide(campaign: RunningCampaign) -> None:
     context, before = campaign.context, campaign.before
     context.round = before.round
     campaign.controls.look()
-    acceptance.apply_approvals(campaign)
-    acceptance.measure_headline(campaign)  # an earlier engine may have kept without measuring it
-    acceptance.accept_best(campaign)
+    campaign.apply_approvals()
+    campaign.measure_headline()  # an earlier engine may have kept without measuring it
+    _accept_best(campaign)
     tips.learn(context)
     state, is_over = before.state, before.state in ("waiting", "finished")
     if is_over:

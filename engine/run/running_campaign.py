@@ -10,6 +10,7 @@ from engine.context import EngineContext
 from engine.history import spending
 from engine.history.spending import SpendingMeter
 from engine.journal.records import Campaign, CampaignState, with_doubt
+from engine.lineage import headline, rollback
 from engine.lineage.promote import Keeper
 from engine.planning.planner import Planner
 from engine.records.writer import Records
@@ -79,6 +80,25 @@ class RunningCampaign:
         before = self.show_phase(phase)
         yield
         self.set_state(before.state, before.phase, before.reason, before.doubt)
+
+    def apply_approvals(self) -> None:
+        """Carry out the approvals that have arrived, and measure the headline if one was kept."""
+        if self.controls.decide(self.keeper):
+            self.measure_headline()
+
+    def measure_headline(self) -> None:
+        """Measure the best against the baseline again, and roll back if its headline has fallen.
+
+        The headline is never a product of gains. A recorded one is not repeated; an engine that
+        was killed may have left either step undone.
+        """
+        if headline.due(self.context):
+            self.write_records()
+            with self.phase("headline: the best against the baseline"):
+                headline.measure(self.context)
+        if rollback.reason_not_accepted(self.context):
+            with self.phase("acceptance: back to the last accepted commit"):
+                rollback.roll_back(self.context, self.planner.may_accept, ends=False)
 
     def _look(self) -> None:
         """Read controls and count time, several times a second during every wait."""
