@@ -68,10 +68,7 @@ class EngineContext:
         """The phase to show again after a wait for a device, empty while there is no such wait."""
 
     def wait(self) -> object | None:
-        """Return the next message, None if none has arrived after CONTROLS_S.
-
-        Progress and device notices are recorded here and not returned. Raises CampaignStopped.
-        """
+        """Return the next message but notices, None after CONTROLS_S. Raises CampaignStopped."""
         self._attend()
         began = time.monotonic()
         try:
@@ -83,10 +80,7 @@ class EngineContext:
         return None if self._record_if_notice(message) else message
 
     def verdict(self, job: VerdictRequest) -> Verdict:
-        """Request one verdict and wait for it; other messages stay in the queue.
-
-        Raises KoptError for a fault, CampaignStopped.
-        """
+        """Wait for one verdict; other messages stay queued. Raises KoptError, CampaignStopped."""
         self.verifier.submit(job)
         others: list[object] = []
         try:
@@ -138,10 +132,11 @@ class EngineContext:
             self.writer.event(self.setup.id, "gate", message.device, message=message.text)
         return isinstance(message, SlotProgress | DeviceNotice)
 
-    def recorded(self, candidate: str, purpose: str, incumbent_tree: str) -> Verdict | None:
-        """Return the recorded verdict on a candidate, None if there is none."""
+    def recorded(self, candidate: str, purpose: str, incumbent_tree: str = "") -> Verdict | None:
+        """Return the recorded verdict on a candidate, by default against the baseline, or None."""
         row = self.reader.verdict(self.setup.id, candidate, purpose=purpose,
-                                  incumbent_tree=incumbent_tree, harness_version=HARNESS_VERSION)
+                                  incumbent_tree=incumbent_tree or self.setup.base_tree,
+                                  harness_version=HARNESS_VERSION)
         return None if row is None else verdict_of(row)
 
     def alpha(self) -> float:

@@ -61,9 +61,6 @@ def drop(folder: Path) -> bool:
 
 
 def cold_timeout(verdict: Verdict, language: str) -> bool:
-    """Return whether a kernel may have timed out because it was compiled for the first time.
-
-    Its HOME keeps what was compiled: the same request is worth a second try, but no third.
-    """
+    """Return whether a timeout may be due to a first compilation: its HOME deserves one retry."""
     return (language in COMPILED_LATE and not verdict.valid
             and "ran past its limit" in (verdict.rejected_reason or ""))

@@ -31,10 +31,7 @@ class Folder:
 
     @classmethod
     def create(cls, path: Path) -> Folder:
-        """Make the folder and its fixed parts.
-
-        Raises FileExistsError if it exists, EnvironmentFault if it cannot be made.
-        """
+        """Make the folder and its parts. Raises FileExistsError, EnvironmentFault."""
         folder = cls(path.resolve())
         try:
             folder.path.mkdir(parents=True)

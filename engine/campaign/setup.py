@@ -14,9 +14,8 @@ from pathlib import Path
 import msgspec
 
 from engine.campaign import shape_weights, workspace_copy
-from engine.campaign.device_choice import devices_for
 from engine.campaign.folder import Folder
-from engine.campaign.judged_target import JudgedTarget, read_target
+from engine.campaign.judged_target import JudgedTarget, devices_for, read_target
 from engine.globs import matches
 from engine.journal.read import Reader
 from engine.journal.records import Campaign

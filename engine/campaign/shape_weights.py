@@ -34,10 +34,7 @@ class WeightsFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(manifest: Manifest) -> WeightsFile | None:
-    """Read the file that a manifest names, relative to the project; None if it names none.
-
-    Raises InputError if it is not a file of weights.
-    """
+    """Read the weights file that a manifest names, None if it names none. Raises InputError."""
     if not manifest.target.weights:
         return None
     name = manifest.target.weights
@@ -64,10 +61,7 @@ def store(file: WeightsFile, folder: Folder, writer: Writer, campaign: str) -> N
 
 
 def load_stored(folder: Folder, reader: Reader, campaign: str) -> Weights | None:
-    """Return a campaign's weights, None if it has none; later edits of its manifest do not count.
-
-    Raises InputError if the file is not the recorded one.
-    """
+    """Return the weights that a campaign started with, None if none. Raises InputError."""
     events = reader.events_of(campaign, EVENT)
     if not events:
         return None

@@ -87,10 +87,7 @@ def _commands(manifest: Manifest) -> str:
 
 
 def commit_copy(project: Project, paths: Iterable[str], folder: Path) -> Project:
-    """Commit files of the project's commit to a new repository and return it.
-
-    Writes nothing to the project and runs no git filter.
-    """
+    """Commit files of the project's commit to a new repository, without running git filters."""
     theirs = Clone(project.git_dir)
     entries = theirs.entries(project.head)
     copied = {path: entries[path] for path in paths}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from engine.journal import liveness, migrations
 from engine.journal.records import Lease
-from harness.errors import EnvironmentFault, InputError, KoptError, Refused
+from harness.errors import EnvironmentFault, InputError, Refused
 
 FILE = "kopt.db"
 BUSY_S = 10.0
@@ -52,10 +52,7 @@ class OwnedConnection:
 
 
 def open_for_writing(workspace: Path) -> sqlite3.Connection:
-    """Open the workspace's journal; create or migrate it first.
-
-    Raises EnvironmentFault if the workspace cannot be written, InputError for a newer schema.
-    """
+    """Open the journal; create or migrate it first. Raises EnvironmentFault, InputError."""
     path = workspace / FILE
     try:
         workspace.mkdir(parents=True, exist_ok=True)
@@ -74,10 +71,7 @@ def open_for_writing(workspace: Path) -> sqlite3.Connection:
 
 
 def open_for_reading(workspace: Path) -> sqlite3.Connection | None:
-    """Open the journal read-only; return None if there is none.
-
-    An older schema is migrated first, which needs a writable workspace.
-    """
+    """Open the journal read-only, None if there is none; an older schema is migrated first."""
     path = workspace / FILE
     if not path.exists():
         return None
@@ -147,7 +141,9 @@ def faults(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         if isinstance(error, sqlite3.ProgrammingError | sqlite3.IntegrityError):
             raise
-        raise _fault(error, path) from error
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        what, fix = _FAULTS.get(code, (f"the journal failed: {error}", ""))
+        raise EnvironmentFault(what, where=str(path), fix=fix) from error
 
 
 WRITABLE = "choose a writable folder with --workspace"
@@ -162,12 +158,6 @@ _FAULTS: dict[int, tuple[str, str]] = {
     sqlite3.SQLITE_CORRUPT: ("the journal is damaged", "move it away; campaigns keep their files"),
     sqlite3.SQLITE_NOTADB: ("not a kopt journal", "choose another --workspace"),
 }
-
-
-def _fault(error: sqlite3.Error, path: Path) -> KoptError:
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    what, fix = _FAULTS.get(code, (f"the journal failed: {error}", ""))
-    return EnvironmentFault(what, where=str(path), fix=fix)
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:

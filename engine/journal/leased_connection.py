@@ -39,10 +39,7 @@ class LeasedConnection:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Commit everything in the block at once, or nothing if an exception leaves it.
-
-        A nested transaction is a savepoint of the outer one.
-        """
+        """Commit all of the block or, after an exception, nothing; nested ones are savepoints."""
         connection = self._connection.get()
         begin, commit, undo = _BRACKETS[self._depth > 0]
         with database.faults(self.path):
@@ -101,10 +98,7 @@ class LeasedConnection:
         return number
 
     def add(self, record: JournalRow, *, numbered: str = "") -> int:
-        """Insert a record inside the open transaction; return its row's number.
-
-        SQLite gives that number to the column `numbered`.
-        """
+        """Insert a record in the open transaction; return its number, that of column `numbered`."""
         cursor = store(self._connection.get(), record, without=numbered)
         if cursor.lastrowid is None:
             raise AssertionError("the statement inserted no row")

@@ -43,10 +43,7 @@ class Reader:
         self._open()
 
     def data_version(self) -> int:
-        """Return a number that changes with every commit of another connection; 0 without journal.
-
-        A call takes about ten microseconds.
-        """
+        """Return a number that other connections' commits change, 0 without journal, in 10 us."""
         connection = self._open()
         if connection is None:
             return 0
@@ -83,13 +80,10 @@ class Reader:
 
     def candidate(self, id_prefix: str, campaign: str | None = None) -> Candidate:
         """Return the candidate whose id starts so; raises InputError for none or several."""
-        where, parameters = "WHERE substr(id, 1, ?) = ?", (len(id_prefix), id_prefix)
-        if campaign is None:
-            candidates = self._all(Candidate, where, *parameters)
-        else:
-            candidates = self._all(Candidate, f"{where} AND campaign = ?", *parameters, campaign)
-        exact = [candidate for candidate in candidates if candidate.id == id_prefix]
-        matches = exact or candidates
+        candidates = self._all(
+            Candidate, "WHERE substr(id, 1, ?) = ? AND campaign = COALESCE(?, campaign)",
+            len(id_prefix), id_prefix, campaign)
+        matches = [one for one in candidates if one.id == id_prefix] or candidates
         if not id_prefix or not matches:
             raise InputError(f"no candidate {id_prefix!r}", where=campaign or str(self.path),
                              fix="`kopt show` lists them")
@@ -120,8 +114,7 @@ class Reader:
             VerdictRow,
             "WHERE campaign = ? AND candidate = ? AND purpose = ? AND incumbent_tree = ?"
             " AND harness_version = ?",
-            campaign, candidate, purpose, incumbent_tree, harness_version,
-        )
+            campaign, candidate, purpose, incumbent_tree, harness_version)
 
     def decisions(self, campaign: str, *, candidate: str = "",
                   limit: int | None = None) -> list[DecisionRow]:
@@ -166,9 +159,8 @@ class Reader:
         with database.faults(self.path):
             rows = connection.execute(
                 "SELECT campaign, count(*) FROM candidates WHERE state = 'waiting'"
-                " GROUP BY campaign"
-            ).fetchall()
-        return {campaign: count for campaign, count in rows}
+                " GROUP BY campaign").fetchall()
+        return dict(map(tuple, rows))
 
     def close(self) -> None:
         if self._connection is not None:

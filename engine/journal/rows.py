@@ -1,7 +1,4 @@
-"""Converts records to rows of their tables and back.
-
-A field that holds a tuple, a dictionary or a struct is a JSON column.
-"""
+"""Converts records to rows and back; tuples, dictionaries and structs are JSON columns."""
 
 from __future__ import annotations
 

@@ -90,10 +90,7 @@ class Writer(RoundWriter):
 
     def set_candidate_state(self, campaign: str, candidate: str, state: CandidateState, *,
                             commit: str = "", reason: str = "") -> None:
-        """Change a candidate's state; empty texts leave the recorded ones as they are.
-
-        Raises ValueError if a kept candidate would become anything else.
-        """
+        """Change a candidate's state, and texts unless empty; raises ValueError if it was kept."""
         texts = {name: value for name, value in (("commit", commit), ("reason", reason)) if value}
         with self.change(campaign) as connection:
             before = self._candidate(campaign, candidate)

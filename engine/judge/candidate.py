@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -11,12 +13,14 @@ import msgspec
 from engine.campaign.setup import Setup
 from engine.journal.records import Candidate
 from engine.judge.judge import Ruling
-from engine.repository.change import Change, between
+from engine.repository.clone import Change, between, narrowed
 from engine.repository.patches import patch as patches
 from engine.repository.patches.hygiene import Violation, violations
 from engine.repository.patches.patch import Patch
 from harness.errors import InputError
 from harness.formats.text import plain
+from harness.isolation import guard
+from harness.isolation.guard import Confine, Limits
 from harness.verdict import Verdict
 
 
@@ -59,15 +63,18 @@ def load(setup: Setup, candidate: Candidate) -> CandidateTree:
                              where=f"candidate {candidate.id}")
         return _checked(setup, candidate, change)
     path = setup.folder.path / candidate.patch_path  # captured before trees were kept
-    patch = patches.parse(_read(path, candidate.patch_sha256), where=path.name)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"the patch cannot be read: {error.strerror}", where=str(path)) from None
+    if hashlib.sha256(data).hexdigest() != candidate.patch_sha256:
+        raise InputError("the patch is not the one that was recorded", where=str(path))
+    patch = patches.parse(data, where=path.name)
     return _checked(setup, candidate, repo.apply(candidate.base_commit, patch))
 
 
 def rebase(setup: Setup, entry: CandidateTree, new_base: str, round: int) -> CandidateTree | None:
-    """Return the same change as a new candidate on another base, None if that base contains it.
-
-    Raises InputError on a conflict.
-    """
+    """Return the same change on another base, None if that has it; raises InputError."""
     change = setup.repo.apply(new_base, entry.patch)
     if not change:
         return None
@@ -88,16 +95,6 @@ def _checked(setup: Setup, candidate: Candidate, change: Change) -> CandidateTre
                          violations=broken)
 
 
-def _read(path: Path, sha256: str) -> bytes:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"the patch cannot be read: {error.strerror}", where=str(path)) from None
-    if hashlib.sha256(data).hexdigest() != sha256:
-        raise InputError("the patch is not the one that was recorded", where=str(path))
-    return data
-
-
 class JudgedCandidate(msgspec.Struct, frozen=True, kw_only=True):
     """A candidate with its recorded verdict and the ruling on it."""
 
@@ -110,3 +107,36 @@ class JudgedCandidate(msgspec.Struct, frozen=True, kw_only=True):
     def is_gain(self) -> bool:
         """Whether it may be kept, by itself or by a person's approval."""
         return self.ruling.kind in ("keep", "ask")
+
+
+FORMAT_LIMITS = Limits(wall_s=120.0, memory_bytes=4 << 30)
+
+
+def formatted(setup: Setup, entry: CandidateTree, command: str, *, round: int,
+        stop: threading.Event | None = None) -> CandidateTree:
+    """Return what the format command makes of a candidate; raises InputError if it fails."""
+    base, repo = entry.candidate.base_commit, setup.repo
+    with tempfile.TemporaryDirectory(dir=setup.folder.scratch("format")) as folder:
+        tree = Path(folder) / "tree"
+        repo.checkout_tree(entry.tree, tree)
+        outcome = guard.run(["sh", "-c", command], cwd=tree, cancel=stop,
+                            env=guard.clean_env(home=Path(folder)), limits=FORMAT_LIMITS,
+                            confine=Confine(writable=(folder,), cards=False))
+        if not outcome.ok:
+            raise InputError(outcome.describe(FORMAT_LIMITS))
+        change = _allowed(setup, entry, repo.capture(tree, base, setup.edit))
+    if not change:
+        raise InputError("it reverts the whole change")
+    return make(setup, change, base, round=round, slot=entry.candidate.slot,
+                          hypothesis=entry.candidate.hypothesis,
+                          bottleneck=entry.candidate.bottleneck)
+
+
+def _allowed(setup: Setup, entry: CandidateTree, change: Change) -> Change:
+    """Undo the formatter's changes to files that the candidate neither changed nor may change."""
+    own = {path for file in entry.patch.files for path in (file.old_path, file.new_path)}
+    forbidden = {violation.path for violation in
+                 violations(change.patch, setup.edit, setup.frozen)} - own
+    return narrowed(setup.repo, change, msgspec.structs.replace(
+        change.patch, files=tuple(file for file in change.patch.files
+                                  if file.path not in forbidden)))

@@ -51,7 +51,9 @@ def rule(verdict: Verdict, policy: Policy, *, violations: Sequence[Violation] = 
     if not verdict.valid:
         return Ruling(kind="reject", reason=verdict.rejected_reason or "invalid")
     if not verdict.correct:
-        return Ruling(kind="reject", reason=f"wrong result: {_first_wrong_class(verdict)}")
+        wrong = next((f"class {row.config_class}: {row.note or 'differs from the reference'}"
+                      for row in verdict.rows if not row.correct), "differs from the reference")
+        return Ruling(kind="reject", reason=f"wrong result: {wrong}")
     if findings := [finding for finding in verdict.audit if finding.severity == "reject"]:
         return Ruling(kind="reject", reason=f"audit: {findings[0].detail}")
     if verdict.latency_kind == "predicted":
@@ -62,10 +64,7 @@ def rule(verdict: Verdict, policy: Policy, *, violations: Sequence[Violation] = 
 
 
 def breach(violations: Sequence[Violation]) -> Ruling | None:
-    """Return the reject that a patch earns before it is built, or None.
-
-    A change outside of `edit` is no breach: it only needs a person.
-    """
+    """Return the reject that a patch earns unbuilt, or None; one outside of `edit` earns none."""
     for violation in violations:
         if violation.kind != "outside":
             return Ruling(kind="reject", reason=f"{violation.path} {violation.detail}")
@@ -153,10 +152,3 @@ def describe_rows(rows: Sequence[Row]) -> str:
     """Return each class with its outcome and change: `tall faster +12.3%, odd tie -0.2%`."""
     return ", ".join(f"{row.config_class} {row.outcome} {quantities.change(row.log_ratio)}".rstrip()
                      for row in rows)
-
-
-def _first_wrong_class(verdict: Verdict) -> str:
-    for row in verdict.rows:
-        if not row.correct:
-            return f"class {row.config_class}: {row.note or 'differs from the reference'}"
-    return "differs from the reference"

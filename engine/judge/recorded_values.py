@@ -13,10 +13,7 @@ from harness.verdict import Verdict
 
 
 def verdict_of(row: VerdictRow) -> Verdict:
-    """Return a row's whole verdict.
-
-    Raises msgspec.DecodeError if this version of kopt cannot read it.
-    """
+    """Return a row's verdict; raises msgspec.DecodeError if this version cannot read it."""
     return msgspec.json.decode(row.body, type=Verdict)
 
 

@@ -12,10 +12,7 @@ from harness.formats.quantities import counted
 
 
 class RoundCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Counters over the ended rounds. Round 1 measures the baseline and does not count.
-
-    `without_gain` is the number of rounds in a row that kept nothing.
-    """
+    """Counters over ended rounds but the baseline; `without_gain` counts the latest in a row."""
 
     rounds: int = 0
     consecutive_regressions: int = 0

@@ -82,16 +82,13 @@ def recover(writer: Writer, repo: CampaignRepo) -> list[KeptCommit]:
     return kept
 
 
-def describe_drop(before: float | None, now: float | None, tolerance: float = TOLERANCE) -> str:
-    """Describe a drop of the headline (speedup against the baseline) beyond the tolerance, or "".
-
-    Accepted scores do not decrease.
-    """
-    if before is None or now is None or now >= before * (1 - tolerance):
+def describe_drop(before: float | None, now: float | None) -> str:
+    """Describe a drop of the speedup against the baseline beyond TOLERANCE, or ""."""
+    if before is None or now is None or now >= before * (1 - TOLERANCE):
         return ""
     return (f"the best measures {now:.3f}x against the baseline, {100 * (1 - now / before):.1f} % "
             f"less than the {before:.3f}x before it: accepted scores may not fall by more than "
-            f"{100 * tolerance:g} %")
+            f"{100 * TOLERANCE:g} %")
 
 
 def _finish(writer: Writer, repo: CampaignRepo, candidate: Candidate) -> KeptCommit:

@@ -23,8 +23,7 @@ DOUBTED = "headline-doubted"
 
 def recorded(context: EngineContext, commit: str, purpose: str = PURPOSE) -> Verdict | None:
     """Return the recorded verdict on a kept commit against the baseline."""
-    repo = context.setup.repo
-    return context.recorded(commit[:12], purpose, repo.tree_of(repo.base))
+    return context.recorded(commit[:12], purpose)
 
 
 def due(context: EngineContext) -> bool:

@@ -9,7 +9,7 @@ from engine.failpoint import failpoint
 from engine.history import history, round_resume
 from engine.journal.records import DecisionKind
 from engine.judge import candidate as candidates
-from engine.judge import commit_message, format_command
+from engine.judge import commit_message
 from engine.judge.candidate import CandidateTree, JudgedCandidate
 from engine.judge.judge import Policy, rule
 from engine.lineage.commit import KeepReason, commit_candidate
@@ -97,10 +97,7 @@ class Keeper:
 
     def keep(self, judged: JudgedCandidate, *, actor: str = "engine",
              refuse: Refuse | None = None) -> bool:
-        """Make a candidate the best commit, if its gain survives the format command.
-
-        `refuse` records that it does not.
-        """
+        """Make a candidate the best if it survives the format command; else `refuse` records it."""
         final = self._formatted(judged, refuse or self.refuse)
         if final is None:
             return False
@@ -127,7 +124,7 @@ class Keeper:
             return judged
         entry = judged.entry
         try:
-            formatted = self.context.run_in_thread(lambda: format_command.run(
+            formatted = self.context.run_in_thread(lambda: candidates.formatted(
                 self.setup, entry, command, round=self.context.round, stop=self.context.stop))
         except InputError as error:
             refuse(entry, "reject", f"the format command: {error.what}", verdict=judged.verdict_id)

@@ -54,10 +54,7 @@ def doubt(context: EngineContext) -> str:
 
 
 def ended(reader: Reader, campaign: str) -> str:
-    """Return the reason of a rollback that ends the campaign, until a stop has stated it.
-
-    A stop that was cut short never states it.
-    """
+    """Return the reason of a rollback that ends the campaign, until a full stop has stated it."""
     rollbacks = reader.events_of(campaign, history.ROLLBACK)[-1:]
     stops = [stop for stop in reader.events_of(campaign, "campaign.stop")
              if not json.loads(stop.payload).get(CUT)][-1:]

@@ -15,8 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from engine.repository.change import Change, between
-from engine.repository.clone import Clone
+from engine.repository.clone import Change, Clone, between
 from engine.repository.git import Git, GitFailed
 from engine.repository.patches.headers import quote, strip_prefix
 from engine.repository.patches.hygiene import refuse_conflicts, unsafe_path

@@ -16,9 +16,8 @@ from pathlib import Path
 
 from engine.repository import worktree
 from engine.repository.apply_patch import Applied, apply
-from engine.repository.change import Change, cleaned
 from engine.repository.checkouts import checkout
-from engine.repository.clone import BASE_REF, Clone, make
+from engine.repository.clone import BASE_REF, Change, Clone, cleaned, make
 from engine.repository.git import NO_HOOKS, GitFailed
 from engine.repository.patches.patch import Patch, parse
 from engine.repository.project import Project, find
@@ -69,7 +68,7 @@ class CampaignRepo(Clone):
                origin: Project | None = None) -> CampaignRepo:
         """Clone the project's HEAD, unless the clone exists; for errors see `project.find`.
 
-        `carry` are globs of built files that every checkout gets; see `build_artifacts.take_over`.
+        `carry` are globs of built files that every checkout gets; see `checkout.take_over`.
         An extracted copy has an `origin`: the project that holds the copy's built files,
         submodules and LFS files.
         """
@@ -102,10 +101,7 @@ class CampaignRepo(Clone):
     # candidates
 
     def apply(self, base: str, patch: Patch) -> Applied:
-        """Apply a patch to a commit or tree, merging if need be; raises InputError on failure.
-
-        The result is empty if the base holds the change already.
-        """
+        """Apply a patch to a commit or tree; empty if that has it already. Raises InputError."""
         return apply(self, base, patch, self.project)
 
     def take(self, base: str, text: str | bytes, edit: Sequence[str] = ()) -> Change:
@@ -213,10 +209,7 @@ class CampaignRepo(Clone):
         return path
 
     def checkout_tree(self, commit: str, directory: Path) -> None:
-        """Write a commit's files into an empty or new directory, without any .git.
-
-        Includes the files of its submodules and the built files that are carried along.
-        """
+        """Write a commit's files, submodules and built files to a new folder, without any .git."""
         super().checkout_tree(commit, directory)
         checkout.fill(self, self.folder, commit, directory)
 

@@ -138,10 +138,7 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def locate(path: Path) -> Location | None:
-    """Return the repository that contains a folder, or None.
-
-    Not for a slot's worktree: the repository's configuration is read.
-    """
+    """Return the repository around a folder, or None. It is read: never for a slot's worktree."""
     guarded = _gitpython()
     try:
         repo = guarded.GuardedRepo(path, search_parent_directories=True, expand_vars=False)

@@ -14,52 +14,20 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import git
 
-_CONFIG = {
-    "core.attributesFile": os.devnull,
-    "core.autocrlf": "false",
-    "core.excludesFile": os.devnull,
-    "core.fsmonitor": "false",
-    "core.hooksPath": os.devnull,
-    "core.quotePath": "true",
-    "core.untrackedCache": "false",
-    "fetch.recurseSubmodules": "false",
-    "gc.auto": "0",
-    "maintenance.auto": "false",
-    "protocol.allow": "never",
-    "protocol.file.allow": "always",
-    "submodule.recurse": "false",
-    "transfer.advertiseSID": "false",
-}
+_FOLDER = Path(__file__).parent
+_SETTINGS: dict[str, dict[str, str]] = tomllib.loads((_FOLDER / "git_settings.toml").read_text())
+_CONFIG = _SETTINGS["config"]
 
 ENVIRONMENT = {
-    "GIT_ALLOW_PROTOCOL": "file",
-    "GIT_ASKPASS": "true",
-    "GIT_ATTR_NOSYSTEM": "1",
-    "GIT_AUTHOR_EMAIL": "kopt@localhost",
-    "GIT_AUTHOR_NAME": "kopt",
-    "GIT_COMMITTER_EMAIL": "kopt@localhost",
-    "GIT_COMMITTER_NAME": "kopt",
-    "GIT_CONFIG_GLOBAL": str(Path(__file__).with_name("gitconfig")),
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_CONFIG_SYSTEM": os.devnull,
-    "GIT_EDITOR": "false",
-    "GIT_LITERAL_PATHSPECS": "1",
-    "GIT_NO_LAZY_FETCH": "1",
-    "GIT_NO_REPLACE_OBJECTS": "1",
-    "GIT_OPTIONAL_LOCKS": "0",
-    "GIT_PAGER": "cat",
-    "GIT_SSH_COMMAND": "false",
-    "GIT_TERMINAL_PROMPT": "0",
-    "HOME": os.devnull,
-    "LC_ALL": "C",
-    "SSH_ASKPASS": "true",
-    "XDG_CONFIG_HOME": os.devnull,
+    **_SETTINGS["environment"],
+    "GIT_CONFIG_GLOBAL": str(_FOLDER / "gitconfig"),
     "GIT_CONFIG_COUNT": str(len(_CONFIG)),
     **{f"GIT_CONFIG_KEY_{n}": key for n, key in enumerate(_CONFIG)},
     **{f"GIT_CONFIG_VALUE_{n}": value for n, value in enumerate(_CONFIG.values())},

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from engine.globs import matches
-from engine.repository.change import Change, between, cleaned
-from engine.repository.clone import Clone
+from engine.repository.clone import Change, Clone, between, cleaned
 from engine.repository.git import GitFailed, init
 from engine.repository.patches.hygiene import by_product_kind, refuse_conflicts, unsafe_path
 from engine.repository.patches.patch import Dropped
@@ -100,8 +99,9 @@ def _tree(clone: Clone, path: Path, base: str, edit: Sequence[str],
             shutil.copy2(kept, index)
         else:
             clone.git.run("read-tree", clone.tree_of(base), index=index)
-        changed = _unsettled(_changed(clone, path, index, edit, dropped), dropped, settled)
-        _stage(clone, path, changed, index)
+        reasons = {name: settled(name) for name in _changed(clone, path, index, edit, dropped)}
+        dropped += [Dropped(name, reason) for name, reason in reasons.items() if reason]
+        _stage(clone, path, [name for name, why in reasons.items() if why is None], index)
         return clone.git.line("write-tree", index=index)
 
 
@@ -158,12 +158,6 @@ def _changed(clone: Clone, path: Path, index: Path, edit: Sequence[str],
     if len(new) > MAX_NEW_FILES:
         raise InputError(f"more than {MAX_NEW_FILES} new files", where=path.name)
     return [name for name in _split(tracked) + new if not _too_large(path, name, dropped)]
-
-
-def _unsettled(names: Iterable[str], dropped: list[Dropped], settled: Settled) -> list[str]:
-    reasons = {name: settled(name) for name in names}
-    dropped += [Dropped(name, reason) for name, reason in reasons.items() if reason]
-    return [name for name, reason in reasons.items() if reason is None]
 
 
 def _left_out(name: str, edit: Sequence[str]) -> str:

@@ -1,18 +1,123 @@
-"""The state of the round that runs: the parts it works with and how far it has come."""
+"""The state of the round that runs, and its slots.
+
+A slot ends in the transaction that records its candidate's decision. Rounds reuse slot names: a
+decision on an earlier round's candidate does not touch the slot of that name in this round.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 
 from engine.campaign.setup import Setup
 from engine.context import EngineContext
+from engine.failpoint import failpoint
+from engine.history import round_resume
 from engine.history.spending import SpendingMeter
+from engine.journal.records import Candidate, CandidateState, DecisionKind
 from engine.judge.candidate import CandidateTree, JudgedCandidate
 from engine.lineage.promote import Keeper
 from engine.records.writer import Records
 from engine.rounds.pool import Pool
-from engine.rounds.slots import RoundSlots
+from engine.task import Task
 from engine.verify.fleet_device import NoDeviceAvailable
+
+
+@dataclass(frozen=True)
+class RoundSlots:
+    """Ends the slots of round `n` and records the decisions on their candidates."""
+
+    context: EngineContext
+    keeper: Keeper
+    n: int
+
+    @property
+    def _campaign(self) -> str:
+        return self.context.setup.id
+
+    def end(self, slot: str, stage: str, detail: str, candidate: str = "") -> None:
+        """Record a slot's last stage."""
+        with contextlib.suppress(LookupError):  # carried over from a round with other slots
+            self.context.writer.end_slot(self._campaign, self.n, slot, stage=stage, detail=detail,
+                                         candidate=candidate)
+
+    def end_of(self, candidate: Candidate, stage: str, detail: str) -> None:
+        """Record the last stage of a candidate's slot, if that is a slot of this round."""
+        if round_resume.is_work_of(self.context.reader, candidate, self.n):
+            notes = round_resume.notes(self.context.reader, candidate)
+            self.end(candidate.slot, stage, f"{detail}; {notes}" if notes else detail,
+                     candidate.id)
+
+    def end_repeat(self, task: Task, identity: str) -> None:
+        """End a slot whose worker produced a known candidate.
+
+        If the slot's own first try produced that candidate before, an engine was killed in
+        between: the slot then ends with the decision on it, as soon as there is one.
+        """
+        candidate = self.context.reader.candidate(identity, self._campaign)
+        if task.repair or task.split or candidate.slot != task.slot or \
+                not round_resume.is_work_of(self.context.reader, candidate, self.n):
+            self.end(task.slot, "repeat", f"the same change as candidate {identity}", identity)
+            return
+        for decision in self.context.reader.decisions(self._campaign):
+            if (decision.candidate, decision.round) == (identity, self.n):
+                self.end(task.slot, decision.kind, decision.reason, identity)
+                return
+
+    def tick(self, candidate: Candidate, detail: str) -> None:
+        """Show that a candidate is being verified, if its slot is one of this round."""
+        if round_resume.is_work_of(self.context.reader, candidate, self.n):
+            self.context.tick(candidate.slot, "verifying", detail)
+
+    def move(self, candidate: Candidate, state: CandidateState, stage: str, reason: str) -> None:
+        """Change a candidate's state without a decision, and end its slot."""
+        with self.context.writer.transaction():
+            self.context.writer.set_candidate_state(self._campaign, candidate.id, state,
+                                                    reason=reason)
+            self.end_of(candidate, stage, reason)
+
+    def refuse(self, entry: CandidateTree, kind: DecisionKind, reason: str, *,
+               verdict: int | None = None, actor: str = "engine", stage: str = "",
+               detail: str = "", is_fault: bool = False) -> None:
+        """Record that a candidate is not kept, and end its slot with `stage` (or the kind)."""
+        with self.context.writer.transaction():
+            self.keeper.refuse(entry, kind, reason, verdict=verdict, actor=actor,
+                               is_fault=is_fault)
+            self.end_of(entry.candidate, stage or kind, detail or reason)
+
+    def close(self, judged: JudgedCandidate) -> None:
+        """Record the ruling on a candidate that is no gain, and end its slot."""
+        reason, rebased = judged.ruling.reason, self._is_rebased(judged.entry.candidate)
+        with self.context.writer.transaction():
+            self.keeper.close(judged)
+            self.end_of(judged.entry.candidate, judged.ruling.kind,
+                        f"on the new best: {reason}" if rebased else reason)
+
+    def ask(self, judged: JudgedCandidate) -> None:
+        """Put a candidate to a person; its slot waits."""
+        with self.context.writer.transaction():
+            self.keeper.ask(judged)
+            self.end_of(judged.entry.candidate, "waiting", judged.ruling.reason)
+
+    def defer(self, judged: JudgedCandidate, reason: str) -> None:
+        """Record, once a round, that a gain is deferred; its candidate stays verified."""
+        candidate = judged.entry.candidate
+        if candidate.round != self.n or any(
+                (row.candidate, row.kind, row.round) == (candidate.id, "runner-up", self.n)
+                for row in self.context.reader.decisions(self._campaign)):
+            return
+        with self.context.writer.transaction():
+            self.context.writer.add_decision(
+                self._campaign, candidate.id, "runner-up", reason, round=self.n, actor="engine",
+                verdict=judged.verdict_id)
+            failpoint("decided.stands-back")
+            self.end_of(candidate, "runner-up", reason)
+
+    def _is_rebased(self, candidate: Candidate) -> bool:
+        """Return whether a candidate is an earlier one on another base."""
+        original = round_resume.recorded(self.context.reader, candidate).form_of
+        return bool(original) and self.context.reader.candidate(
+            original, self._campaign).base_commit != candidate.base_commit
 
 
 @dataclass(kw_only=True)

@@ -69,10 +69,7 @@ def disposable(folder: Path) -> Iterator[Path]:
 
 
 def trim(folder: Path, keep: Collection[str]) -> int:
-    """Delete a campaign's checkouts between two rounds, except these trees; return the bytes.
-
-    A deleted tree is checked out again when it is needed.
-    """
+    """Delete a campaign's checkouts between rounds, but these trees; return the bytes."""
     return _delete(_entries(folder / "trees", keep)) + _delete(_entries(folder / "worktrees"))
 
 

@@ -19,7 +19,7 @@ import msgspec
 
 from engine.campaign import baseline_cache
 from engine.campaign.setup import Setup
-from engine.repository.change import Change
+from engine.repository.clone import Change
 from engine.rounds import disk_space
 from engine.rounds.disk_space import DiskWatch
 from engine.task import RepairRequest, SlotProgress, Task
@@ -45,10 +45,7 @@ class WorkerFinished(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskSkipped(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot's work was not done: its worker found no device, or the pool was being drained.
-
-    The next engine begins it.
-    """
+    """Work of a slot that found no device or a draining pool; the next engine begins it."""
 
     task: Task
     cause: NoDeviceAvailable | None = None
@@ -106,15 +103,13 @@ class Pool:
         except NoDeviceAvailable as error:
             self._messages.put(TaskSkipped(task=task, cause=error))
             return
-        except KoptError as error:
-            finished = WorkerFinished(task=task, base=base_commit, report=_failed(str(error)))
-        except OSError as error:
-            finished = WorkerFinished(task=task, base=base_commit,
-                                      report=_failed(str(os_fault(error))))
+        except (KoptError, OSError) as error:
+            fault = os_fault(error) if isinstance(error, OSError) else error
+            finished = _failed(task, base_commit, str(fault))
         except Exception as error:  # without a message the round would wait forever
             log.exception("slot %s failed", task.slot)
-            finished = WorkerFinished(task=task, base=base_commit, report=_failed(
-                plain(f"internal error: {type(error).__name__}: {error}", 300)))
+            finished = _failed(task, base_commit, plain(
+                f"internal error: {type(error).__name__}: {error}", 300))
         self._messages.put(finished)
 
     def _work(self, task: Task, base_commit: str) -> WorkerFinished:
@@ -167,8 +162,8 @@ def _restore(request: RepairRequest, worktree: Path) -> None:
         shutil.copyfile(Path(request.tree) / path, worktree / path)
 
 
-def _failed(reason: str) -> Report:
-    return Report(ok=False, summary=plain(reason))
+def _failed(task: Task, base: str, reason: str) -> WorkerFinished:
+    return WorkerFinished(task=task, base=base, report=Report(ok=False, summary=plain(reason)))
 
 
 class _Ticker:

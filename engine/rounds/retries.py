@@ -30,11 +30,6 @@ FAULTS = {"fault": ("build", "crash", "tests"),
 """By kind of evidence, the faults of checks, benchmarks and tests that a repair may remove."""
 
 
-def begin(round: ActiveRound, judged: JudgedCandidate) -> bool:
-    """Begin a candidate's next retry; return whether there is one."""
-    return _begin(round, judged, judged.ruling.reason)
-
-
 def begin_next(round: ActiveRound, task: Task, reason: str, repeat_of: str = "") -> bool:
     """Begin the next retry after the retry `task` produced nothing; `reason` says why.
 
@@ -49,10 +44,11 @@ def begin_next(round: ActiveRound, task: Task, reason: str, repeat_of: str = "")
             round, round.context.reader.candidate(previous.candidate, round.setup.id))
     except InputError:
         return False
-    return judged is not None and _begin(round, judged, f"{_describe(task)}: {reason}")
+    return judged is not None and begin(round, judged, f"{_describe(task)}: {reason}")
 
 
-def _begin(round: ActiveRound, judged: JudgedCandidate, reason: str) -> bool:
+def begin(round: ActiveRound, judged: JudgedCandidate, reason: str) -> bool:
+    """Begin a candidate's next retry, for a reason; return whether there is one."""
     entry = judged.entry
     task = _next_task(round, judged, round_resume.retries(round.context.reader, entry.candidate))
     if task is None or not _is_affordable(round, task) or not _hand_back(round, judged, task):
@@ -72,7 +68,7 @@ def resume(round: ActiveRound, candidate: Candidate) -> str | None:
     The journal says which retry it is. Raises InputError where the candidate cannot be loaded.
     """
     judged = _judged_before(round, candidate)
-    if judged is None or _task_of(round, judged) is None:
+    if judged is None or round.context.reader.task(round.setup.id, candidate.id) is None:
         return "its task is not recorded"
     task = _next_task(round, judged, round_resume.retries(round.context.reader, candidate) - 1)
     if task is None:
@@ -108,13 +104,10 @@ def _is_repairable(round: ActiveRound, identity: str) -> bool:
     return verdict is not None and is_repairable(verdict)
 
 
-def _task_of(round: ActiveRound, judged: JudgedCandidate) -> Task | None:
-    return round.context.reader.task(round.setup.id, judged.entry.id)
-
-
 def _next_task(round: ActiveRound, judged: JudgedCandidate, tries: int) -> Task | None:
     """Return the task of a candidate's retry number `tries` + 1, or None."""
-    task, setup, entry = _task_of(round, judged), round.setup, judged.entry
+    setup, entry = round.setup, judged.entry
+    task = round.context.reader.task(setup.id, entry.id)
     if task is None:
         return None
     if is_repairable(judged.verdict):

@@ -13,7 +13,7 @@ from engine.history.round_resume import RoundProgress
 from engine.journal.records import Candidate, Round, RoundOutcome, Slot
 from engine.judge import candidate as candidates
 from engine.judge.judge import breach
-from engine.rounds import best_of_n, disk_space, judging, retries
+from engine.rounds import disk_space, judging, retries
 from engine.rounds.active_round import ActiveRound
 from engine.rounds.pool import TaskSkipped, WorkerFinished
 from engine.task import Task, scope_of
@@ -58,7 +58,7 @@ def run_round(round: ActiveRound, tasks: Sequence[Task], undecided: Sequence[Can
         round.pool.stop()
     if round.no_device is not None:
         raise round.no_device
-    best_of_n.keep_best(round)
+    judging.keep_best(round)
     return _result(round)
 
 

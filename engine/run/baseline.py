@@ -32,19 +32,14 @@ def prepare(campaign: RunningCampaign) -> None:
         campaign.set_state("running", "baseline")
         measure(context)
         campaign.write_records()
-    if _recorded(context, CANARY, canary.PURPOSE) is None:
+    if context.recorded(CANARY, canary.PURPOSE) is None:
         campaign.set_state("running", "canary: a broken copy must not pass")
         run_canary(context)
 
 
 def recorded(context: EngineContext) -> Verdict | None:
     """Return the baseline's verdict, None before it was measured."""
-    return _recorded(context, NAME, NAME)
-
-
-def _recorded(context: EngineContext, candidate: str, purpose: str) -> Verdict | None:
-    repo = context.setup.repo
-    return context.recorded(candidate, purpose, repo.tree_of(repo.base))
+    return context.recorded(NAME, NAME)
 
 
 def _find_classes(campaign: RunningCampaign) -> None:
@@ -66,10 +61,7 @@ def _find_classes(campaign: RunningCampaign) -> None:
 
 
 def measure(context: EngineContext) -> None:
-    """Measure the unmodified code against itself: its latency, and this machine's noise.
-
-    Records it as round 1. Raises InputError where it fails its own check.
-    """
+    """Measure the unmodified code against itself as round 1; raises InputError if it fails."""
     setup, writer = context.setup, context.writer
     base = setup.repo.base
     tree = setup.repo.tree_of(base)

@@ -15,10 +15,9 @@ from engine.journal.records import Candidate
 from engine.judge import candidate as candidates
 from engine.lineage import commit, rollback
 from engine.planning import survey, tips
-from engine.rounds.active_round import ActiveRound
+from engine.rounds.active_round import ActiveRound, RoundSlots
 from engine.rounds.pool import Pool
 from engine.rounds.round import run_round
-from engine.rounds.slots import RoundSlots
 from engine.run import baseline, ending
 from engine.run.running_campaign import RunningCampaign
 from engine.task import Task
@@ -77,10 +76,7 @@ def _recover(campaign: RunningCampaign) -> None:
 
 
 def _end_slots_of_kept(campaign: RunningCampaign, n: int) -> None:
-    """End the slots of round `n` whose candidates its engine kept.
-
-    The slot of a candidate that a person approved waits, and stays so.
-    """
+    """End the slots of round `n` whose candidates its engine, and not a person, kept."""
     context, keeper, setup = campaign.context, campaign.keeper, campaign.setup
     stages = {slot.slot: slot.stage for slot in context.reader.slots(setup.id, n)}
     kept_by_engine = {decision.candidate for decision in context.reader.decisions(setup.id)

@@ -12,14 +12,12 @@ from types import TracebackType
 import msgspec
 
 from engine.campaign import shape_weights
-from engine.campaign.device_choice import devices_for
-from engine.campaign.judged_target import JudgedTarget, read_target
+from engine.campaign.judged_target import JudgedTarget, devices_for, read_target
 from engine.manifest import benchmark_target, load
 from engine.repository import clone
 from engine.repository import project as projects
 from engine.repository.campaign_repo import CampaignRepo
-from engine.repository.change import Change, between
-from engine.repository.clone import Clone
+from engine.repository.clone import Change, Clone, between
 from engine.repository.git import Git, GitFailed
 from engine.repository.patches import patch as patches
 from engine.repository.patches.hygiene import violations
@@ -200,10 +198,7 @@ class OneShot:
 
 
 def find_project(path: Path, folder: Path) -> Project:
-    """Return the project at a path. Raises InputError.
-
-    A committed folder inside a repository becomes a project of its own below `folder`.
-    """
+    """Return the project at a path, or a copy of a committed folder there. Raises InputError."""
     try:
         return projects.find(path)
     except InputError:

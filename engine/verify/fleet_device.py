@@ -91,11 +91,6 @@ class DeviceAllocator:
         self._queue: deque[object] = deque()
         self._all_closed_at: float | None = None
 
-    @property
-    def queue_length(self) -> int:
-        """How many verdicts wait for a device."""
-        return len(self._queue)
-
     @contextmanager
     def place_in_queue(self, use: DeviceUse) -> Iterator[object]:
         """Queue for a device until the block ends; only verdicts queue."""

@@ -43,11 +43,7 @@ def why_busy(now: DeviceState, before: DeviceState | None = None, *,
 
 
 def why_taken(now: DeviceState, stranger_detector: StrangerDetector) -> str:
-    """Return why a card that other kopt processes use must not get more work, empty when it may.
-
-    Its utilization, memory and heat are theirs: only a fault counts, and a process that no kopt
-    started.
-    """
+    """Return the fault or stranger of a card whose load is other kopts' own, empty if none."""
     if now.problem:
         return now.problem
     strangers = stranger_detector.strangers(process.pid for process in now.processes or ())
@@ -60,10 +56,7 @@ def needs_recheck(verdict: Verdict) -> bool:
 
 
 def void_reason(verdict: Verdict) -> str:
-    """Return why a verdict cannot count, empty when it can.
-
-    A stranger was on its card during the whole timing; it may have left since.
-    """
+    """Return why a verdict cannot count, such as a stranger beside its whole timing, or ""."""
     return _detail_of(verdict, interference.STRANGER)
 
 

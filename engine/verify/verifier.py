@@ -103,10 +103,9 @@ class Verifier:
         while (job := self._jobs.get()) is not None and not self.cancel.is_set():
             try:
                 verdict = self._verdict(job)
-            except KoptError as error:
-                self._messages.put(VerdictResult(job=job, fault=error))
-            except OSError as error:
-                self._messages.put(VerdictResult(job=job, fault=os_fault(error)))
+            except (KoptError, OSError) as error:
+                fault = os_fault(error) if isinstance(error, OSError) else error
+                self._messages.put(VerdictResult(job=job, fault=fault))
             except Exception as error:  # without an answer the engine would wait forever
                 log.exception("no verdict on %s", job.candidate)
                 self._messages.put(VerdictResult(job=job, fault=Refused(

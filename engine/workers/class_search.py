@@ -21,7 +21,7 @@ from harness.formats import file_copy
 from harness.requests import EvaluateRequest, Progress
 from harness.search.space import knobs
 from harness.search.trials.trials import ClassGain, ConfigRows, Contender, LoopResult
-from harness.settings import Settings, Trees
+from harness.settings import Trees
 from harness.target import Target
 from harness.timing.plan import Plan
 from harness.verdict import Config, Verdict
@@ -93,8 +93,7 @@ def _verdict(bench: WorkerBench, target: Target, trees: Trees, tick: Tick,
 
         request = EvaluateRequest(
             target=target, device=card.device.id, trees=trees,
-            settings=Settings(scratch=bench.scratch, plan=PLAN, python=bench.python,
-                              env=bench.env, incumbent_tree=bench.base_commit))
+            settings=replace(bench.settings(), plan=PLAN))
         return harness_client.evaluate(request, progress=on_progress, cancel=cancel,
                                        warm=card.warm)
 

@@ -66,10 +66,7 @@ class SplitWorker:
 
 def split_by_knobs(source: str, result: LoopResult, target: Target | CommandTarget,
                    ) -> tuple[str, tuple[ClassGroup, ...]]:
-    """Return the source with a variant for each group of classes that needs one, and the groups.
-
-    Raises Refused where the source cannot be split, InputError where it cannot be parsed.
-    """
+    """Split by each class's best knobs; return source and groups. Raises Refused, InputError."""
     language = language_of(target)
     declared = knobs.find(source, language=language.knobs)
     parameter_of = class_sizes.dispatch_parameters(

@@ -1,7 +1,4 @@
-"""The `search` backend: moves the knobs that the source declares.
-
-The harness runs the search, with trials of the kernel or runs of the project's own benchmark.
-"""
+"""The `search` backend: the harness moves the knobs that the source declares."""
 
 from __future__ import annotations
 
@@ -19,7 +16,6 @@ from harness.requests import LoopRequest, ReportedLoopRequest
 from harness.search.space import knobs
 from harness.search.space.tunable_source import of_knobs
 from harness.search.trials.trials import LoopResult, SearchJob, Trial
-from harness.settings import Settings
 from harness.target import Target
 
 OnTrial = Callable[[Trial], None]
@@ -49,8 +45,7 @@ def search(task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event, 
 
     def run(card: FleetDevice, on_trial: OnTrial) -> LoopResult | None:
         searched = target or bench.target
-        settings = Settings(scratch=bench.scratch, python=bench.python, env=bench.env,
-                            incumbent_tree=bench.base_commit)
+        settings = bench.settings()
         if isinstance(searched, CommandTarget):
             benchmark = ReportedLoopRequest(
                 target=searched, device=card.device.id, repeats=repeats, job=job,
@@ -90,10 +85,7 @@ def run_on_fleet(task: Task, bench: WorkerBench, tick: Tick, cancel: threading.E
 
 
 def ends_with_failure(result: LoopResult | None) -> bool:
-    """Return whether the last trial that ran failed: the device may have been lost under it.
-
-    A rejected trial never ran, and a correct one shows that the device was there.
-    """
+    """Return whether the last trial that ran failed, as it does where a device is lost."""
     ran = (trial for trial in reversed(result.trials if result is not None else ())
            if trial.correctness != "REJECTED")
     last = next(ran, None)

@@ -13,6 +13,7 @@ from engine.verify.fleet import Fleet
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.devices.device import Device
 from harness.search.trials.trials import Trial
+from harness.settings import Settings
 from harness.target import Target
 
 Tick = Callable[[str, str, float | None], None]
@@ -23,10 +24,7 @@ LOG = "worker.log"
 
 
 class WorkerBench(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a worker works on its task.
-
-    `device` is the campaign's first; a worker uses devices through the `fleet` only.
-    """
+    """Where a worker works; it uses devices through `fleet` only (`device` is the first)."""
 
     target: Target | CommandTarget
     device: Device
@@ -46,6 +44,11 @@ class WorkerBench(msgspec.Struct, frozen=True, kw_only=True):
     """How often an agent should repeat its own measurements."""
     corpus: str = ""
     """The workspace's file of measured trials, "" for none."""
+
+    def settings(self) -> Settings:
+        """Return the harness's settings for trials from the worktree."""
+        return Settings(scratch=self.scratch, python=self.python, env=self.env,
+                        incumbent_tree=self.base_commit)
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

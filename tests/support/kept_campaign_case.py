@@ -6,7 +6,7 @@ from pathlib import Path
 
 from engine.journal.write import Writer
 from engine.repository.campaign_repo import CampaignRepo
-from engine.repository.change import Change
+from engine.repository.clone import Change
 from tests.support import repos, samples
 from tests.support.command_line import NAME
 

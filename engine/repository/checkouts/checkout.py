@@ -1,17 +1,28 @@
-"""Completes a checkout with submodules, LFS contents and built files."""
+"""Completes a checkout with submodules, LFS contents and built files that git ignores.
+
+A project whose build takes an hour is not rebuilt for each candidate: its built files are copied
+once, and from there to every checkout, where a build finds them and rebuilds what the files' times
+call for. They are copies (cloned blocks where the file system supports them): through hard links,
+what one candidate's build writes in place would reach all others.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from engine.repository.checkouts import build_artifacts, lfs, submodules
-from engine.repository.clone import BASE_REF, Clone
+from engine.globs import matches
+from engine.repository.checkouts import lfs, submodules
+from engine.repository.clone import BASE_REF, Clone, TreeEntry
 from engine.repository.project import Project
 from engine.repository.worktree import Settled
 from harness.formats.quantities import listed
+from harness.errors import EnvironmentFault, InputError
+from harness.formats.file_copy import FolderTooLarge, copy_folder, walk
 
 FOLDER = "carried"
 """Folder of the built files in a campaign's folder."""
@@ -30,7 +41,7 @@ def take_over(clone: Clone, folder: Path, project: Project, globs: Sequence[str]
     (clone.git_dir / "kopt").mkdir(exist_ok=True)
     _note(clone).write_bytes(msgspec.json.encode(missing))
     if globs:
-        build_artifacts.take_over(clone, BASE_REF, project, globs, folder / FOLDER, folder.parent)
+        _carry(clone, BASE_REF, project, globs, folder / FOLDER, folder.parent)
 
 
 def missing(clone: Clone) -> tuple[str, ...]:
@@ -45,15 +56,13 @@ def fill(clone: Clone, folder: Path, commit: str, directory: Path) -> None:
     """Complete a checkout of a commit."""
     submodules.fill(clone, commit, directory)
     lfs.fill(clone, commit, directory)
-    build_artifacts.fill(
-        clone, commit, directory, folder / FOLDER, build_artifacts.read(folder / FOLDER)
-    )
+    _fill_built(clone, commit, directory, folder / FOLDER, _carried(folder / FOLDER))
 
 
 def settled(clone: Clone, folder: Path, commit: str, directory: Path) -> Settled:
     """Return the function that tells a capture which paths to skip."""
     pointers = lfs.pointers(clone, commit)
-    carried = frozenset(build_artifacts.read(folder / FOLDER).names)
+    carried = frozenset(_carried(folder / FOLDER).names)
 
     def reason(name: str) -> str | None:
         if name in carried:
@@ -75,3 +84,90 @@ def _describe(what: str, names: list[str], fix: str) -> list[str]:
 
 def _note(clone: Clone) -> Path:
     return clone.git_dir / "kopt" / "missing.json"
+
+
+MOST_BYTES = 64 << 30
+
+
+class Carried(msgspec.Struct, frozen=True, kw_only=True):
+    """The `names` of the copied files, and the times of the sources that they were built from.
+
+    `stamps` holds blob and time (ns) of the project's tracked files, submodules' included, but for
+    files that differ from the commit: what depends on these is built again.
+    """
+
+    names: tuple[str, ...] = ()
+    stamps: dict[str, tuple[str, int]] = {}
+
+
+def _carry(clone: Clone, commit: str, project: Project, globs: Sequence[str], folder: Path,
+           apart: Path) -> None:
+    """Copy the project's files that the globs name and neither it nor its submodules track.
+
+    `commit` is the clone's, and may have fewer files than the project's. Nothing below `apart` (the
+    workspace) is copied. Raises InputError if no file matches.
+    """
+    own, inside = Clone(project.git_dir).entries(project.head), submodules.tracked(project)
+    tracked, top = own | inside, project.path
+    excluded = {".git", *(os.path.relpath(path.resolve(), top) for path in (apart, folder.parent)),
+                *(f"{path}/.git" for path, entry in tracked.items()
+                  if entry.mode == submodules.GITLINK)}
+    try:
+        copy_folder(
+            top, folder, most_bytes=MOST_BYTES, enter=lambda name: name not in excluded,
+            should_copy=lambda name: name not in excluded and name not in tracked
+            and matches(name, globs))
+    except FolderTooLarge as error:
+        raise EnvironmentFault(str(error), where="carry", fix="name fewer files in carry") from None
+    names = tuple(name for entry, name in walk(folder) if not entry.is_dir(follow_symlinks=False))
+    if not names:
+        raise InputError(f"the project has no files that match {', '.join(globs)}",
+                         where="carry", fix="build it first, or remove carry")
+    stamps = {path: (entry.id, (top / path).lstat().st_mtime_ns)
+              for path, entry in _all(clone, commit).items() if (top / path).is_file()
+              and (_same(top / path, entry) if path in inside else path not in project.dirty)}
+    _record(folder).write_bytes(msgspec.json.encode(Carried(names=names, stamps=stamps)))
+
+
+def _carried(folder: Path) -> Carried:
+    """Return what `take_over` copied to a folder; empty if it copied nothing."""
+    try:
+        return msgspec.json.decode(_record(folder).read_bytes(), type=Carried)
+    except FileNotFoundError:
+        return Carried()
+
+
+def _fill_built(clone: Clone, commit: str, directory: Path, folder: Path,
+                carried: Carried) -> None:
+    """Put the built files into a checkout, with times from which a build sees what to rebuild.
+
+    A source that has not changed since the build keeps its time; any other is new.
+    """
+    if not carried.names:
+        return
+    try:
+        copy_folder(folder, directory, most_bytes=2 * MOST_BYTES)
+    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        raise InputError(f"a carried file and a folder have the same path: {error.filename}",
+                         where="carry") from None
+    for path, entry in _all(clone, commit).items():
+        blob, stamp = carried.stamps.get(path, ("", 0))
+        if blob == entry.id and (directory / path).is_file():
+            os.utime(directory / path, ns=(stamp, stamp), follow_symlinks=False)
+
+
+def _all(clone: Clone, commit: str) -> dict[str, TreeEntry]:
+    return clone.entries(commit) | submodules.entries(clone, commit)
+
+
+def _same(path: Path, entry: TreeEntry) -> bool:
+    """Return whether a plain file has exactly a tree's bytes, which git filters may change."""
+    if not entry.mode.startswith("100") or path.is_symlink() or path.stat().st_size != entry.size:
+        return False
+    data = path.read_bytes()
+    algorithm = hashlib.sha256 if len(entry.id) == 64 else hashlib.sha1
+    return algorithm(b"blob %d\0%b" % (len(data), data)).hexdigest() == entry.id
+
+
+def _record(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.json")

@@ -40,19 +40,13 @@ def entries(clone: Clone, commit: str) -> dict[str, TreeEntry]:
 
 
 def tracked(project: Project) -> dict[str, TreeEntry]:
-    """Return what the submodules of a project's commit have under each path.
-
-    Covers the submodules that are here. The project's working tree may differ.
-    """
+    """Return what the submodules that are here have under each path, by the project's commit."""
     around = [project.path, *_git_dirs(project.path)]
     return dict(_tracked(Clone(project.git_dir), project.head, around, ""))
 
 
 def check(clone: Clone, commit: str, paths: Iterable[str]) -> None:
-    """Raise InputError if a path or glob names a file in a submodule of a commit.
-
-    A candidate changes one repository.
-    """
+    """Raise InputError if a path lies in a submodule: a candidate changes one repository."""
     for folder, entry in clone.entries(commit).items():
         for path in paths if entry.mode == GITLINK else ():
             if f"{path.removeprefix('./')}/".startswith(f"{folder}/"):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -72,18 +74,19 @@ def by_product_kind(path: str, below: str = "", tracked: Collection[str] = ()) -
     at = below.rstrip("/")
     for before, folder in pairwise(["/" if below else "", *folders]):
         at = f"{at}/{folder}" if at else folder
-        if folder in _FOLDERS:
+        if folder in _NAMES["cache_folders"]:
             return "cache folder"
         if at in tracked:
             continue
-        if folder.startswith(_CACHE_PREFIXES) or "cache" in folder.lower():
+        if folder.startswith(_NAMES["cache_prefixes"]) or "cache" in folder.lower():
             return "cache folder"
-        if folder in _MADE or folder.endswith(".egg-info") or \
-                (not before and folder in _BUILD_ROOTS) or (before, folder) == ("jit", "build"):
+        if folder in _NAMES["build_folders"] or folder.endswith(".egg-info") or \
+                (not before and folder in _NAMES["build_roots"]) or \
+                (before, folder) == ("jit", "build"):
             return "build folder"
-    if name.endswith(_COMPILED) or _VERSIONED.fullmatch(name):
+    if name.endswith(_NAMES["compiled"]) or _VERSIONED.fullmatch(name):
         return "compiled file"
-    if name in _HELPERS or _HELPER.fullmatch(name):
+    if name in _NAMES["helpers"] or _HELPER.fullmatch(name):
         return "helper file"
     return ""
 
@@ -91,7 +94,8 @@ def by_product_kind(path: str, below: str = "", tracked: Collection[str] = ()) -
 def _is_by_product(dropped: Dropped) -> bool:
     """Return whether a file is one that runs and compilers leave anywhere."""
     *folders, _ = dropped.path.split("/")
-    return dropped.reason == "compiled file" or not _FOLDERS.isdisjoint(folders)
+    return dropped.reason == "compiled file" or \
+        any(folder in _NAMES["cache_folders"] for folder in folders)
 
 
 def describe_dropped(dropped: Iterable[Dropped]) -> str:
@@ -174,23 +178,9 @@ def _place(file: FilePatch, edit: Sequence[str], frozen: Sequence[str]) -> Itera
             yield Violation("outside", path, "is named by no edit glob")
 
 
-_BUILD_ROOTS = frozenset({"build", "build_harness", "_build", "_geak_build", "_kopt_build",
-                          "cmake-build-debug", "cmake-build-release", "dist", "_eval_worktree"})
-_MADE = frozenset({"CMakeFiles", ".eggs"})
-_FOLDERS = frozenset({".git", ".hypothesis", ".ipynb_checkpoints", ".tox", ".venv", "__pycache__",
-                      "node_modules"})
-_CACHE_PREFIXES = (".triton", ".aiter", "torch_compile", "torchinductor", "flydsl_cache")
-_COMPILED = (
-    ".a", ".amdgcn", ".cubin", ".dll", ".dylib", ".fatbin", ".gch", ".gcda", ".gcno", ".hsaco",
-    ".lib", ".llir", ".ncu-rep", ".nsys-rep", ".o", ".obj", ".pch", ".ptx", ".pyc", ".pyd", ".pyo",
-    ".sass", ".so", ".spv", ".ttgir", ".ttir",
-)
+_NAMES = {kind: tuple(names) for kind, names in tomllib.loads(
+    Path(__file__).with_name("by_products.toml").read_text()).items()}
 _VERSIONED = re.compile(r".*\.so(\.\d+)+")
-_HELPERS = frozenset({
-    ".DS_Store", ".ninja_deps", ".ninja_log", "CMakeCache.txt", "Makefile", "a.out",
-    "baseline_metrics.json", "build.ninja", "cmake_install.cmake", "compile_commands.json",
-    "nohup.out", "profile.json", "run.sh", "run_harness.sh", "test_harness.py",
-})
 _HELPER = re.compile(
     r"test.*_harness\.py|.*_standalone(\.\w+)?|.*\.(bak|orig|rej|log|swp|tmp)|.*~|core(\.\d+)?"
 )

@@ -90,8 +90,10 @@ def parse(content: str | bytes, where: str = "patch") -> Patch:
     with the line, for a torn section.
     """
     text = content if isinstance(content, str) else content.decode(errors="surrogateescape")
-    if not _can_be_bytes(text):
-        raise InputError("the patch is not valid text", where=where)
+    try:
+        text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        raise InputError("the patch is not valid text", where=where) from None
     lines = _lines(text)
     starts = list(_section_starts(lines, where))
     parts = ["".join(lines[a:b]) for a, b in pairwise([0, *starts, len(lines)])]
@@ -105,14 +107,6 @@ _INDEX_MODE = re.compile(r"index [0-9a-f]+\.\.[0-9a-f]+ (\d{6})\s*$")
 _SIGNS = (" ", "-", "+", "\\", "\n", "\r")
 """First characters of a hunk's lines; an editor may have trimmed the space of an empty line."""
 _BINARY = ("GIT binary patch", "Binary files ")
-
-
-def _can_be_bytes(text: str) -> bool:
-    try:
-        text.encode(errors="surrogateescape")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _lines(text: str) -> list[str]:

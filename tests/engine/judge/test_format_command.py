@@ -9,7 +9,7 @@ import pytest
 
 from engine.campaign import setup as campaigns
 from engine.campaign.setup import Setup
-from engine.judge import candidate, format_command
+from engine.judge import candidate
 from engine.judge.candidate import CandidateTree
 from engine.judge.judge import breach
 from engine.repository.patches.patch import parse
@@ -55,7 +55,7 @@ def test_formatter_leaves_forbidden_files_unchanged(
         tmp_path: Path, edit: list[str], frozen: list[str], touched: set[str]) -> None:
     setup = create(tmp_path, edit=edit, frozen=frozen)
     before = entry(setup, kernel_py=kernel(50.0, "a  = 1\n"))
-    formatted = format_command.run(setup, before, TIDY, round=2)
+    formatted = candidate.formatted(setup, before, TIDY, round=2)
     assert breach(formatted.violations) is None and changed(setup, formatted) == touched
     assert b"a = 1" in setup.repo.read(formatted.tree, "kernel.py")
     assert formatted.id != before.id and formatted.candidate.hypothesis == "less"
@@ -64,7 +64,7 @@ def test_formatter_leaves_forbidden_files_unchanged(
 def test_formatting_other_files_makes_the_same_candidate(tmp_path: Path) -> None:
     setup = create(tmp_path)
     before = entry(setup, kernel_py=kernel(50.0))
-    formatted = format_command.run(setup, before, TIDY, round=2)
+    formatted = candidate.formatted(setup, before, TIDY, round=2)
     assert (formatted.tree, formatted.id) == (before.tree, before.id)
 
 
@@ -72,7 +72,7 @@ def test_candidates_own_files_are_formatted_and_judged(tmp_path: Path) -> None:
     """A change outside of `edit` may still be approved: it is formatted like the others."""
     setup = create(tmp_path)
     before = entry(setup, kernel_py=kernel(50.0), other_py="y  = 2\n")
-    formatted = format_command.run(setup, before, TIDY, round=2)
+    formatted = candidate.formatted(setup, before, TIDY, round=2)
     assert changed(setup, formatted) == {"kernel.py", "other.py"}
     assert setup.repo.read(formatted.tree, "other.py") == b"y = 2\n" and formatted.violations
 
@@ -85,4 +85,4 @@ def test_candidates_own_files_are_formatted_and_judged(tmp_path: Path) -> None:
 def test_failing_or_reverting_formatter_is_an_error(tmp_path: Path, command: str, why: str) -> None:
     setup = create(tmp_path)
     with pytest.raises(InputError, match=why):
-        format_command.run(setup, entry(setup, kernel_py=kernel(50.0)), command, round=2)
+        candidate.formatted(setup, entry(setup, kernel_py=kernel(50.0)), command, round=2)

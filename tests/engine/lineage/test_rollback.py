@@ -18,7 +18,7 @@ from engine.lineage import headline
 from engine.lineage import rollback as acceptance
 from engine.planning.planner import Planner
 from engine.records.writer import Records
-from engine.run import end_to_end
+from engine.run import ending
 from engine.verify.fleet_device import NoDeviceAvailable
 from engine.verify.verifier import VerdictRequest
 from harness.errors import KoptError
@@ -185,7 +185,7 @@ def test_ending_rollback_ends_campaign_after_another_stop(
         raise NoDeviceAvailable("no idle GPU for 60:00 min")
 
     with monkeypatch.context() as cards:
-        cards.setattr(end_to_end, "end_to_end", occupied)
+        cards.setattr(ending, "end_to_end", occupied)
         assert run(setup).error is None
     assert (campaign(setup).state, campaign(setup).reason) == (
         "stopped", "no idle GPU for 60:00 min")

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from engine.repository import git, project, worktree
 from engine.repository.campaign_repo import CampaignRepo
-from engine.repository.change import Change
-from engine.repository.clone import Clone
+from engine.repository.clone import Change, Clone
 from engine.repository.git import Git
 from engine.repository.patches.patch import Patch
 from harness.errors import EnvironmentFault, InputError

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine.repository import change as changes
+from engine.repository import clone as changes
 from engine.repository.campaign_repo import CampaignRepo
 from harness.errors import InputError
 from tests.support import repos

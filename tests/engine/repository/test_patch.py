@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.globs import matches
 from engine.repository.campaign_repo import CampaignRepo
-from engine.repository.change import Change
+from engine.repository.clone import Change
 from engine.repository.patches import headers
 from engine.repository.patches.hygiene import by_product_kind, clean, violations
 from engine.repository.patches.patch import Patch, candidate_id, parse

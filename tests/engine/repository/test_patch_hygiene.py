@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.repository.campaign_repo import CampaignRepo
-from engine.repository.change import Change
+from engine.repository.clone import Change
 from engine.repository.patches import hygiene
 from engine.repository.patches.hygiene import by_product_kind, clean, refuse_conflicts
 from engine.repository.patches.patch import Dropped, parse

@@ -20,7 +20,7 @@ from engine.journal.read import Reader
 from engine.journal.records import Candidate, DecisionRow, Slot
 from engine.journal.write import Writer
 from engine.lineage.promote import Keeper
-from engine.rounds.slots import RoundSlots
+from engine.rounds.active_round import RoundSlots
 from engine.task import Task
 from harness.formats import yaml_document
 from tests.support import benchmark_case, campaigns, clocked_host, killed_campaign, repos

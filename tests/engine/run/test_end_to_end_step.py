@@ -13,7 +13,7 @@ from engine.context import EngineContext
 from engine.history.campaign_view import NOT_RUN
 from engine.journal.write import request
 from engine.records.writer import Records
-from engine.run import end_to_end
+from engine.run import ending
 from engine.verify.verifier import VerdictRequest
 from harness.benchmark.verdict.whole_program import LEFT_OUT
 from harness.verdict import Evidence, Verdict
@@ -82,7 +82,7 @@ class Book:
 
 def test_program_is_not_run_without_wall_time_left() -> None:
     book = Book(samples.verdict())
-    end_to_end.end_to_end(book.context, left_s=0.0)
+    ending.end_to_end(book.context, left_s=0.0)
     assert book.jobs == [] and book.events == [(NOT_RUN, {
         "commit": "b" * 12, "message": "not run: no wall time is left"})]
 
@@ -91,7 +91,7 @@ def test_run_without_enough_time_is_no_verdict_on_best() -> None:
     why = "not run: 5 s are left, one run takes about 8 s"
     book = Book(Verdict(valid=False, rejected_reason=why,
                         evidence=(Evidence(kind=LEFT_OUT, detail=why),)))
-    end_to_end.end_to_end(book.context, left_s=5.0)
+    ending.end_to_end(book.context, left_s=5.0)
     assert [job.left_s for job in book.jobs] == [5.0]
     assert book.events == [(NOT_RUN, {"commit": "b" * 12, "message": why})]
 

@@ -110,7 +110,7 @@ def test_longest_waiting_verdict_gets_the_next_card() -> None:
         thread.start()
     for count in range(1, 9):
         until(lambda: len(began) == count)  # noqa: B023
-        until(lambda: bool(fleet.allocator.queue_length) or count == 8)  # noqa: B023
+        until(lambda: bool(fleet.allocator._queue) or count == 8)  # noqa: B023
         turn.release()
     for thread in threads:
         thread.join()
@@ -166,7 +166,7 @@ def test_work_failing_on_several_healthy_cards_is_suspect(
     with pytest.raises(NoDeviceAvailable, match="lost the device 5 times") as raised:
         fleet.run("verdict", fails, on_wait=wait)
     assert type(raised.value) is kind
-    assert not fleet.allocator.queue_length
+    assert not fleet.allocator._queue
 
 
 def box(monkeypatch: pytest.MonkeyPatch, *models: str) -> None:

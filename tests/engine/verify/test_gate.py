@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.campaign import device_choice
+from engine.campaign import judged_target
 from engine.context import CampaignStopped, EngineContext
 from engine.journal import lease
 from engine.journal.write import Writer
@@ -441,7 +441,7 @@ def test_each_card_of_a_device_is_registered() -> None:
 ])
 def test_cards_are_joined_for_a_multi_card_target(count: int, size: int,
                                                           groups: list[str]) -> None:
-    devices = device_choice.group_cards([card(index) for index in range(count)], size)
+    devices = judged_target.group_cards([card(index) for index in range(count)], size)
     assert [device.id for device in devices] == groups
     assert [len(device.cards) for device in devices] == [size] * len(groups)
     for device in devices:
@@ -454,7 +454,7 @@ def test_cards_are_joined_for_a_multi_card_target(count: int, size: int,
 @pytest.mark.parametrize("cards", [[inventory.find("cpu")], [card(0)]])
 def test_target_with_too_many_cards_is_refused(cards: list[Device]) -> None:
     with pytest.raises(DeviceFault, match="the target needs 2 GPUs of one model"):
-        device_choice.group_cards(cards, 2)
+        judged_target.group_cards(cards, 2)
 
 
 def test_real_verdict_comes_from_the_other_device_after_a_loss(tmp_path: Path) -> None:
