@@ -20,9 +20,9 @@ from engine.repository.checkouts import lfs, submodules
 from engine.repository.clone import BASE_REF, Clone, TreeEntry
 from engine.repository.project import Project
 from engine.repository.worktree import Settled
-from harness.formats.quantities import listed
 from harness.errors import EnvironmentFault, InputError
 from harness.formats.file_copy import FolderTooLarge, copy_folder, walk
+from harness.formats.quantities import listed
 
 FOLDER = "carried"
 """Folder of the built files in a campaign's folder."""
