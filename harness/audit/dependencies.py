@@ -16,20 +16,15 @@ from harness.audit.c.toolkit_headers import is_standard_header, is_standard_libr
 from harness.audit.findings import sighting
 from harness.audit.findings.sighting import Sighting
 from harness.audit.findings.tree_diff import C_SUFFIXES, PYTHON_SUFFIXES, Changes, Tree
+from harness.audit.findings.watched_names import NAMES
 from harness.audit.python import scan_python
 from harness.audit.python.names import Module, UnreadableSource
 from harness.audit.static import import_roots
-from harness.formats.text import words
 from harness.target import Target
 from harness.verdict import Finding
 
 RULE = "new-dependency"
 ALLOWED = frozenset({"torch", "triton", "numpy"})
-BINARY = words("""
-    .so .a .o .obj .lo .dll .dylib .pyd .cubin .ptx .fatbin .hsaco .co .spv .bin .whl .egg .pt .pth
-    .ckpt .safetensors .onnx .npz .npy .pkl .pickle .joblib .h5 .hdf5 .parquet .feather .arrow .zip
-    .tar .tgz .gz .xz .bz2 .zst .7z .rar .exe .jar .wasm .db .sqlite .pyc .pyo .dat .gguf .engine
-    .plan""")
 _SHARED = re.compile(r"\.so(?:\.\d+)*$")
 _LINK = re.compile(r"(?<![\w-])-l\s?(?P<name>[A-Za-z0-9_.+:-]+)")
 _BUILD_FILES = (".yaml", ".yml", ".toml", ".mk", ".cfg", "Makefile", "makefile", ".cmake",
@@ -191,7 +186,7 @@ class _Dependencies:
         if "__pycache__" in path.split("/")[:-1]:
             unchecked = len(data) >= 8 and int.from_bytes(data[4:8], "little") == _PYC_UNCHECKED
             return "compiled code in place of its source" if unchecked else ""
-        if os.path.splitext(path)[1].lower() in BINARY or _SHARED.search(path):
+        if os.path.splitext(path)[1].lower() in NAMES["binary_suffixes"] or _SHARED.search(path):
             return "a binary or downloaded file"
         if path == self.target.source or path.endswith(PYTHON_SUFFIXES + C_SUFFIXES):
             return ""

@@ -23,11 +23,11 @@ from harness.audit.findings.tree_diff import (
     Changes,
     Tree,
 )
+from harness.audit.findings.watched_names import NAMES
 from harness.audit.python import cache_keys, delegation, scan_python
 from harness.audit.python.cache_keys import CacheKey
 from harness.audit.python.imports import Context
 from harness.audit.python.names import Module
-from harness.audit.python.watched_python_names import SHADOWS
 from harness.target import Target
 from harness.verdict import Finding
 
@@ -169,7 +169,7 @@ def _shadows(target: Target, changes: Changes) -> list[Sighting]:
             depth = len(folder.split("/")) if folder else 0
             inside = "/".join(parts[:depth]) == folder
             if inside and path.endswith(".py") and len(parts) > depth \
-                    and parts[depth].removesuffix(".py") in SHADOWS \
+                    and parts[depth].removesuffix(".py") in NAMES["shadows"] \
                     and path not in changes.baseline.files:
                 sightings.append(Sighting(
                     rule="patched", severity="reject", file=path,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from harness.audit.c.source import CSource
 from harness.audit.findings.sighting import Sighting
-from harness.audit.findings.watched_name import AuditRule
+from harness.audit.findings.watched_names import AuditRule
 from harness.audit.python.cache_keys import CacheKey
 from harness.audit.python.key_flow import Probe
 from harness.formats.text import words

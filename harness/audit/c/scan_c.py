@@ -6,31 +6,36 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from harness.audit.c import static_initializers, watched_c_names
-from harness.audit.c.source import INCLUDES, CSource
+from harness.audit.c import static_initializers
+from harness.audit.c.source import ASSEMBLY, INCLUDES, CSource
 from harness.audit.findings.sighting import Sighting
-from harness.audit.findings.watched_name import AuditRule, watched_text
+from harness.audit.findings.watched_names import (
+    C_CALLS,
+    C_NAMES,
+    NAMES,
+    AuditRule,
+    c_rule,
+    fetches,
+    reads_clock,
+    watched_text,
+)
 from harness.formats.text import words
 
 _SYSCALL = re.compile(r"\bsyscall\b|\bsysenter\b|\bint\s*\$?0x80\b|\bsvc\b")
-_CLOCK = re.compile(r"\brdtscp?\b|%(?:globaltimer|clock)|\bcntvct_el0\b|s_mem(?:real)?time")
 _BYTES = re.compile(r"\.(?:byte|word|long|quad|inst|incbin)\b")
-_AT_START = re.compile(r"\.(?:(?:pre)?init_array|fini_array|ctors|dtors)\b|\.(?:init|fini)\"")
-_FETCH = re.compile(r"\bpip3?\s+install\b|\bcurl\b|\bwget\b|\bgit\s+clone\b")
 _LABEL = re.compile(r"\s*\w+(?:@+[\w.]+)?\s*")
-_REFERS = re.compile(
-    r"\.(?:symver|set|equ|weakref|reloc|quad|long)\b|\w\s*=\s*[A-Za-z_]|\b(?:call[lq]?|jmp|blr?)\b")
+_REFERS = re.compile(r"\.(?:symver|set|equ|weakref|reloc|quad|long)\b|\w\s*=\s*[A-Za-z_]"
+                     r"|\b(?:call[lq]?|jmp|blr?)\b")
 _WORD = re.compile(r"\b[A-Za-z_]\w*\b(?!\.)")
 """A name in assembly; with a point after it, it is an instruction, as nanosleep.u32."""
 
 _OTHER_NAME = words("alias __alias__ weakref __weakref__ symver __symver__")
-_ASSEMBLY = words("asm __asm__ __asm")
-_KEYWORDS = words("return else case goto do sizeof typeof define")
+_AT_START = re.compile(r"\.(?:(?:pre)?init_array|fini_array|ctors|dtors)\b|\.(?:init|fini)\"")
 _AT_START_NAMES = words("init_array preinit_array fini_array ctors dtors")
-_JOINS = words("""
-    cudaStreamWaitEvent cudaStreamSynchronize cudaDeviceSynchronize hipStreamWaitEvent
-    hipStreamSynchronize hipDeviceSynchronize""")
+_KEYWORDS = words("return else case goto do sizeof typeof define")
 _CODE_LIKE = re.compile(r"__global__|#\s*include|\basm\b|;\s*\}", re.ASCII)
+_LOADED = AuditRule("hidden-code", "flag", "runs code when it is loaded")
+_PASTES = AuditRule("hidden-code", "flag", "pastes a name together")
 
 
 def scan(source: CSource, *, delegation: bool = True, depth: int = 0) -> list[Sighting]:
@@ -50,25 +55,25 @@ def scan(source: CSource, *, delegation: bool = True, depth: int = 0) -> list[Si
 
 
 def _names(source: CSource) -> Iterator[Sighting]:
-    joins = any(t.text in _JOINS for t in source.tokens if t.kind == "name")
+    joins = any(t.text in NAMES["joins"] for t in source.tokens if t.kind == "name")
     anonymous = any(t.text in ("MAP_ANONYMOUS", "MAP_ANON") for t in source.tokens)
     for index, token in enumerate(source.tokens):
         if token.kind != "name":
             continue
         member = source.before(index) in (".", "->")
         called = source.follows(index, "(") and not member
-        rule = watched_c_names.lookup(token.text, called=called or _is_taken(source, index))
+        rule = c_rule(token.text, called=called or _is_taken(source, index))
         if rule is not None and token.text in source.functions:
             rule = None  # its own function; `_stolen` checks whether it replaces another
         if rule is None and token.text == "mmap" and not anonymous:
             rule = AuditRule("files", "flag", "maps a file into memory")
         if token.text in _AT_START_NAMES and not source.follows(index, "("):
-            rule = AuditRule("hidden-code", "flag", "runs code when it is loaded")
+            rule = _LOADED
         if token.text.strip("_") in ("constructor", "destructor", "ifunc") \
                 and _in_attribute(source, index) \
                 and not static_initializers.only_fills(source, index):
-            rule = AuditRule("hidden-code", "flag", "runs code when it is loaded")
-        if rule is not None and not (member and token.text in watched_c_names.CALLS):
+            rule = _LOADED
+        if rule is not None and not (member and token.text in C_CALLS):
             seen = source.see(token, rule, token.text)
             if rule.why.startswith("works on a side stream") and joins:
                 seen = source.see(token, AuditRule(rule.rule, "note", rule.why), token.text)
@@ -80,7 +85,7 @@ def _is_taken(source: CSource, index: int) -> bool:
     token = source.tokens[index]
     if token.directive:
         return source.tokens[index - 2].text == "define"
-    return token.text in watched_c_names.CALLS and token.text not in _variables(source) \
+    return token.text in C_CALLS and token.text not in _variables(source) \
         and source.before(index) not in (".", "->")
 
 
@@ -125,14 +130,14 @@ def _strings(source: CSource) -> Iterator[Sighting]:
         for rule, name in watched_text("" if included else token.text):
             yield source.see(token, rule, name)
         if _AT_START.search(token.text):
-            yield source.see(token, AuditRule("hidden-code", "flag", "runs code when it is loaded"))
-        if _FETCH.search(token.text):
+            yield source.see(token, _LOADED)
+        if fetches(token.text):
             yield source.see(token, AuditRule("network", "reject", "fetches a package or a file"))
 
 
 def _assembly(source: CSource) -> Iterator[Sighting]:
-    assembly = _ASSEMBLY | {name for name, body in source.macros.items()
-                            if any(t.text in _ASSEMBLY for t in body)}
+    assembly = ASSEMBLY | {name for name, body in source.macros.items()
+                            if any(t.text in ASSEMBLY for t in body)}
     for index, token in enumerate(source.tokens):
         if token.kind != "name" or token.text not in assembly:
             continue
@@ -146,13 +151,13 @@ def _assembly(source: CSource) -> Iterator[Sighting]:
                                if t.directive == token.directive])
         called = _LABEL.fullmatch(code) or _REFERS.search(code)
         for word in _WORD.findall(code):
-            if (rule := watched_c_names.lookup(word, called=bool(called))) is not None:
+            if (rule := c_rule(word, called=bool(called))) is not None:
                 yield source.see(token, rule, word)
         if _SYSCALL.search(code):
             yield source.see(
                 token, AuditRule("hidden-code", "reject", "calls the system in assembly")
             )
-        if _CLOCK.search(code):
+        if reads_clock(code):
             yield source.see(token, AuditRule("timing", "flag", "reads a clock in assembly"))
         if _BYTES.search(code):
             yield source.see(token, AuditRule("hidden-code", "flag", "raw bytes in assembly"))
@@ -173,7 +178,7 @@ def _other_names(source: CSource) -> Iterator[Sighting]:
             words = _WORD.findall(source.spelled(source.tokens[index + 1:end]))
             words = words if token.text == "_Pragma" else ["weak", *words]
         for word in words[1:] if words[:1] in (["redefine_extname"], ["weak"]) else ():
-            if (rule := watched_c_names.lookup(word, called=True)) is not None:
+            if (rule := c_rule(word, called=True)) is not None:
                 yield source.see(token, rule, word)
 
 
@@ -184,13 +189,11 @@ def _pasting(source: CSource) -> Iterator[Sighting]:
         return
     words = {t.text for t in source.tokens if t.kind == "name"}
     near = _neighbours(source)
-    for name in (*watched_c_names.MENTIONS, *watched_c_names.CALLS, *_ASSEMBLY, "__attribute__"):
+    for name in (*C_NAMES, *ASSEMBLY, "__attribute__"):
         cuts = [(name[:cut], name[cut:]) for cut in range(1, len(name))]
         if any(cut in near for cut in cuts) or (len(name) > 4 and name not in words and any(
                 len(a) > 1 and len(b) > 1 and a in words and b in words for a, b in cuts)):
-            yield source.see(
-                pastes[0], AuditRule("hidden-code", "flag", "pastes a name together"), name
-            )
+            yield source.see(pastes[0], _PASTES, name)
 
 
 def _neighbours(source: CSource) -> set[tuple[str, str]]:
@@ -217,8 +220,7 @@ def _neighbours(source: CSource) -> set[tuple[str, str]]:
 
 def _stolen(source: CSource) -> Iterator[Sighting]:
     for name, index in source.functions.items():
-        if name in watched_c_names.STOLEN and not source.is_static(index):
-            severity = "reject" if name in watched_c_names.TIMERS else "flag"
+        if name in NAMES["stolen_functions"] and not source.is_static(index):
             yield source.see(source.tokens[index], AuditRule(
-                "patched", "reject" if severity == "reject" else "flag",
+                "patched", "reject" if name in NAMES["stolen_timers"] else "flag",
                 "puts itself in the place of a library's function"), name)

@@ -8,9 +8,10 @@ from functools import cached_property
 from harness.audit.c.tokens import Token, tokens
 from harness.audit.findings.sighting import Sighting
 from harness.audit.findings.tree_diff import MAX_SOURCE_BYTES
-from harness.audit.findings.watched_name import AuditRule
+from harness.audit.findings.watched_names import AuditRule
 from harness.formats.text import words
 
+ASSEMBLY = words("asm __asm__ __asm")
 INCLUDES = words("include include_next import embed")
 _CONTROL = words("if for while switch return sizeof else do case")
 

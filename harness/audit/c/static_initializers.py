@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from harness.audit.c import watched_c_names
-from harness.audit.c.source import CSource
+from harness.audit.c.source import ASSEMBLY, CSource
 from harness.audit.c.tokens import Token
 from harness.audit.c.toolkit_headers import is_standard_header
+from harness.audit.findings.watched_names import NAMES
 from harness.formats.text import words
 
 _CONTROL = words("for while do if else return break continue")
@@ -27,7 +27,7 @@ _SPOILERS = words("""
     redefine_extname push_macro pop_macro operator using namespace template""")
 """Words with which a name may refer to another function than it seems to."""
 
-_ASSEMBLY = words("asm __asm__ __asm")
+_MATHEMATICS = frozenset(name + end for name in NAMES["mathematics"] for end in ("", "f", "l"))
 _INDEX = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)(?P<shift>[+-]\d+)?|(?P<at>\d+))")
 _COUNTED = re.compile(
     r"(?P<name>\w+) = (?P<first>(?:- )?\d+) ; (?P=name) (?P<test><|<=) (?P<last>(?:- )?\d+) ; "
@@ -54,15 +54,9 @@ def _body(source: CSource, index: int) -> int | None:
     *before, last = declarator[1].split()
     if any(t.kind == "string" or t.directive for t in tokens) \
             or "void" not in (*before, last) or not set(before) <= _BEFORE_BODY \
-            or any(t.text in _macros(source) for t in tokens):
+            or any(t.text in source.macros for t in tokens):
         return None
     return index + len(tokens)
-
-
-@lru_cache(maxsize=4)
-def _macros(source: CSource) -> set[str]:
-    return {t.text for at, t in enumerate(source.tokens)
-            if t.directive and at and source.tokens[at - 1].text == "define"}
 
 
 @lru_cache(maxsize=4)
@@ -73,10 +67,10 @@ def _has_plain_meaning(source: CSource) -> bool:
                   if t.kind == "directive"}
     blocks = any(t.text == "extern" and source.tokens[at + 1].kind == "string"
                  and source.follows(at + 1, "{") for at, t in enumerate(source.tokens[:-1]))
-    assembly = any(t.text in _ASSEMBLY and not _is_barrier(source, at)
+    assembly = any(t.text in ASSEMBLY and not _is_barrier(source, at)
                    for at, t in enumerate(source.tokens) if t.kind == "name")
     return not blocks and not assembly and not names & _SPOILERS and not directives & _CONDITIONS \
-        and not _macros(source) & (_TYPES | _CONTROL | _BEFORE_BODY) \
+        and not source.macros.keys() & (_TYPES | _CONTROL | _BEFORE_BODY) \
         and not any("??" in line for line in source.lines) \
         and all(form == "<" and is_standard_header(name) for form, name, _ in source.includes())
 
@@ -144,9 +138,8 @@ class _Body:
         self.counters = self._counters()
 
     def is_mathematics(self) -> bool:
-        macros = _macros(self.source)
         return len(self.tokens) > 2 and not self.locals & (set(self.arrays) | _CONTROL) \
-            and not any(t.directive or t.text in macros for t in self.tokens) \
+            and not any(t.directive or t.text in self.source.macros for t in self.tokens) \
             and all(self._known(at, token) for at, token in enumerate(self.tokens))
 
     def _known(self, at: int, token: Token) -> bool:
@@ -159,7 +152,7 @@ class _Body:
             return after not in ("[", "(")
         if token.kind == "name":
             return token.text in _CONTROL or token.text in _TYPES or (
-                after == "(" and token.text in watched_c_names.MATHEMATICS
+                after == "(" and token.text in _MATHEMATICS
                 and _is_undefined_function(self.source, token.text))
         return token.kind == "mark" and token.text in _MARKS and self._mark(at, after)
 

@@ -6,35 +6,10 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from harness.audit.findings.sighting import Sighting
+from harness.audit.findings.watched_names import NAMES, below
 from harness.audit.python.names import Module
-from harness.audit.python.watched_python_names import below
-from harness.formats.text import words
 
-_WORK = words("""
-    matmul mm bmm addmm addbmm baddbmm addmv mv dot vdot einsum tensordot inner outer
-    chain_matmul linalg conv1d conv2d conv3d conv_transpose2d softmax log_softmax logsumexp
-    layer_norm rms_norm batch_norm group_norm instance_norm native_layer_norm relu relu_ gelu
-    silu sigmoid tanh leaky_relu exp exp2 log log2 sqrt rsqrt square pow mul multiply add sub
-    subtract div divide true_divide addcmul addcdiv sum mean prod amax amin max min maximum
-    minimum argmax argmin var std var_mean norm cumsum cumprod sort argsort topk kthvalue median
-    unique bincount histc scatter scatter_add scatter_reduce gather index_select index_add
-    masked_fill where embedding_bag scaled_dot_product_attention attention fft stft bilinear
-    cdist clamp abs neg reciprocal erf sin cos compile _scaled_mm _grouped_mm _int_mm
-    _foreach_add lerp trapz cov corrcoef nansum relu6 hardswish softplus logaddexp logcumsumexp
-    repeat_interleave segment_reduce trace det inverse solve cholesky qr svd eigh kron cross""")
-_PREFIXES = ("torch.nn.functional", "torch.ops", "torch._C._nn", "torch.linalg", "torch.special",
-             "torch.fft", "torch.sparse", "torch._inductor", "torch._dynamo", "torch.compile",
-             "torch.func", "torch.jit.script", "torch.jit.trace", "scipy", "cupy", "jax",
-             "tensorflow", "flash_attn", "xformers", "apex", "transformer_engine", "vllm",
-             "triton.ops", "triton_kernels", "liger_kernel", "torch.utils.cpp_extension")
-_MODULES_OF_NN = words("""
-    Module Parameter Buffer ParameterList ParameterDict ModuleList ModuleDict init utils
-    UninitializedParameter Sequential""")
 _QUIET = frozenset({"torch.nn.functional.pad", "torch.ops.load_library"})
-_METHODS = words("""
-    matmul mm bmm addmm addmm_ baddbmm baddbmm_ einsum softmax log_softmax logsumexp layer_norm
-    cumsum cumprod argsort topk scatter_add scatter_add_ index_add_ scaled_dot_product_attention
-    addmv relu sigmoid tanh rsqrt""")
 _HEADS = frozenset({"torch", "torch.Tensor", "numpy", "torch.autograd", "torch._VF", "torch._refs",
                     "torch._C._VariableFunctions", "torch._C.TensorBase", "torch._prims"})
 _LAUNCHES = frozenset({"run", "warmup", "replay", "launch"})
@@ -87,7 +62,7 @@ class Path:
                     and not isinstance(self.module.parents.get(node), ast.Attribute):
                 yield from ((node, name) for name in _work(self.module.dotted(node)))
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) \
-                    and node.func.attr in _METHODS and not self.module.dotted(node.func):
+                    and node.func.attr in NAMES["tensor_methods"] and not self.module.dotted(node.func):
                 yield node, f"the tensor's own {node.func.attr}"
             elif isinstance(node, ast.Call):  # getattr(torch, "matmul") and the like
                 yield from ((node, name) for name in _work(self.module.dotted(node)))
@@ -124,13 +99,14 @@ def is_jit(module: Module, function: ast.FunctionDef | ast.AsyncFunctionDef) -> 
 
 
 def _work(names: Iterable[str]) -> Iterator[str]:
+    modules = NAMES["computing_modules"]
     for name in sorted(names):
         head, _, last = name.rpartition(".")
         if name in _QUIET:
             continue
-        if (below(name, _PREFIXES) and name not in _PREFIXES) \
-                or (head in _HEADS and last in _WORK) \
-                or (head == "torch.nn" and last not in _MODULES_OF_NN and last[:1].isupper()) \
+        if (below(name, modules) and name not in modules) \
+                or (head in _HEADS and last in NAMES["computations"]) \
+                or (head == "torch.nn" and last not in NAMES["containers_of_nn"] and last[:1].isupper()) \
                 or name == "torch.compile":
             yield name
 

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from harness.audit.findings.sighting import Sighting
-from harness.audit.findings.watched_name import AuditRule
-from harness.audit.python import watched_python_names as tables
+from harness.audit.findings.watched_names import NAMES, AuditRule, python_rule
 from harness.audit.python.names import Module
-from harness.audit.python.watched_python_names import lookup
 from harness.verdict import Severity
 
 
@@ -52,7 +50,7 @@ class Imports:
         for module, name in names:
             yield from self._module(node, module, name, relative)
             full = f"{module}.{name}" if name else module
-            if (rule := lookup(full)) and rule.rule in ("network", "frame-walk") \
+            if (rule := python_rule(full)) and rule.rule in ("network", "frame-walk") \
                     and not (relative or self._is_own(module)):
                 yield self.see(node, rule, full)
 
@@ -65,7 +63,7 @@ class Imports:
                 and self._is_reference(module)
             yield self.see(node, AuditRule("delegation", "flag" if harmless else "reject",
                                       "imports the reference"))
-        elif not relative and not self._is_own(top) and top in tables.HARNESS:
+        elif not relative and not self._is_own(top) and top in NAMES["harness"]:
             yield self.see(node, AuditRule("frame-walk", "reject", "imports the harness"), top)
 
     def _is_reference(self, module: str) -> bool:

@@ -9,13 +9,20 @@ from collections.abc import Iterator
 
 from harness.audit.findings.sighting import Sighting
 from harness.audit.findings.tree_diff import MAX_SOURCE_BYTES
-from harness.audit.findings.watched_name import AuditRule, watched_text
-from harness.audit.python import watched_python_names as tables
+from harness.audit.findings.watched_names import (
+    ATTRIBUTES,
+    NAMES,
+    AuditRule,
+    below,
+    fetches,
+    python_rule,
+    reads_clock,
+    watched_text,
+)
 from harness.audit.python.constants import HOLE
 from harness.audit.python.imports import Context, Imports
 from harness.audit.python.names import Module, UnreadableSource
 from harness.audit.python.streams import Streams
-from harness.audit.python.watched_python_names import below, lookup
 from harness.formats.text import words
 from harness.verdict import Severity
 
@@ -38,9 +45,6 @@ _LOOKERS = words("""
 _COMPUTED = AuditRule("hidden-code", "flag", "uses a computed name")
 _METHOD = AuditRule("patched", "flag", "replaces a method")
 _ENVIRONMENT = AuditRule("files", "flag", "reads the environment")
-_FETCH = re.compile(r"\bpip3?\b.*\binstall\b|\bcurl\b|\bwget\b|\bgit\s+clone\b"
-                    r"|\b(?:conda|mamba|apt|apt-get|uv|npm)\b.*\b(?:install|add)\b", re.DOTALL)
-_CLOCKS = re.compile(r"%(?:globaltimer|clock)|\bs_memtime\b|\bs_memrealtime\b")
 _FETCHERS = ("subprocess", "os.system", "os.popen", "os.posix_spawn", "os.execv", "os.execvp",
              "os.spawnv", "asyncio.create_subprocess_exec", "pty.spawn")
 
@@ -85,7 +89,7 @@ class _Scan(Imports):
                 yield from self._class(node)
             elif isinstance(node, ast.MatchClass):
                 yield from (self.see(node, rule, word) for word in node.kwd_attrs
-                            if (rule := tables.ATTRIBUTES.get(word)))
+                            if (rule := ATTRIBUTES.get(word)))
         for node, text in texts(self.module):
             yield from self._text(node, text)
 
@@ -103,18 +107,18 @@ class _Scan(Imports):
             if self._is_own(name):
                 continue
             if isinstance(node, ast.Name) and "." not in name:
-                if name in tables.MODULES and self._is_handed_on(node):
+                if name in NAMES["modules"] and self._is_handed_on(node):
                     yield self.see(node, AuditRule("frame-walk", "flag", "hands on a module"), name)
             elif name in _HANDED_ON and self._is_handed_on(node):
                 yield self.see(node, _COMPUTED, name)
-            elif (rule := lookup(name)) and not self._exempt(node, name):
+            elif (rule := python_rule(name)) and not self._exempt(node, name):
                 yield self.see(node, rule, name, severity=self._severity(node, name))
-            elif below(name, tables.STREAMS):
+            elif below(name, NAMES["streams"]):
                 yield self._stream(node, name)
         chain: ast.AST = node
         while isinstance(chain, ast.Attribute):
-            if (rule := tables.ATTRIBUTES.get(chain.attr)) and not (
-                    chain is node and any(lookup(name) == rule for name in names)):
+            if (rule := ATTRIBUTES.get(chain.attr)) and not (
+                    chain is node and any(python_rule(name) == rule for name in names)):
                 yield self.see(node, rule, chain.attr)
             chain = chain.value
 
@@ -140,7 +144,7 @@ class _Scan(Imports):
         """Return `reject` for code that is decoded first, which has no honest use."""
         call = self.module.parents.get(node)
         if name.startswith("builtins.") and isinstance(call, ast.Call) and call.func is node \
-                and name.removeprefix("builtins.") in tables.RUNNERS \
+                and name.removeprefix("builtins.") in ("exec", "eval", "compile") \
                 and self._fed_by_decoder(call):
             return "reject"
         if name.startswith("mmap.PROT_EXEC"):
@@ -155,7 +159,7 @@ class _Scan(Imports):
             self.looked += 1
             if isinstance(node, ast.Name | ast.Attribute):
                 for name in self.module.dotted(node):
-                    rule = lookup(name)
+                    rule = python_rule(name)
                     if rule is not None and rule.why == "decodes hidden data":
                         return True
             if isinstance(node, ast.Name) and node.id not in seen:
@@ -176,7 +180,7 @@ class _Scan(Imports):
         names = self.module.dotted(node)
         for name in sorted(names):
             yield from self._replaced(node, name)
-        if not names and (node.attr in tables.METHODS or self._is_foreign_class(node.value)):
+        if not names and (node.attr in NAMES["methods"] or self._is_foreign_class(node.value)):
             yield self.see(node, _METHOD, node.attr)
 
     def _is_foreign_class(self, node: ast.AST) -> bool:
@@ -196,7 +200,7 @@ class _Scan(Imports):
             return
         if name.startswith("torch.backends."):
             yield self.see(node, AuditRule("global-flags", "flag", "sets a flag of torch"), name)
-        elif below(name, tables.TIMERS):
+        elif below(name, NAMES["judges"]):
             yield self.see(node, AuditRule("patched", "reject", "replaces code that judges it"),
                            name)
         else:
@@ -204,18 +208,18 @@ class _Scan(Imports):
 
     def _call(self, node: ast.Call) -> Iterator[Sighting]:
         for name in sorted(self.module.dotted(node)):
-            if "." in name and (rule := lookup(name)) and not self._is_own(name) \
+            if "." in name and (rule := python_rule(name)) and not self._is_own(name) \
                     and not self._exempt(node, name):
                 yield self.see(node, rule, name)
         for of, attribute in self.module.gets(node):
             yield from self._computed(node, of, attribute)
-        if isinstance(node.func, ast.Attribute) and node.func.attr in tables.WRITES \
+        if isinstance(node.func, ast.Attribute) and node.func.attr in NAMES["writes"] \
                 and self._is_foreign_class(node.func.value):
             yield self.see(node, _METHOD)
         for name in sorted(self.module.dotted(node.func)):
-            if name in tables.SETTERS and len(node.args) > 1:
+            if name in NAMES["setters"] and len(node.args) > 1:
                 yield from self._set(node)
-            elif ".__dict__." in name and name.rpartition(".")[2] in tables.WRITES:
+            elif ".__dict__." in name and name.rpartition(".")[2] in NAMES["writes"]:
                 yield from self._replaced(node, f"{name.partition('.__dict__')[0]}.?")
             elif name in ("operator.attrgetter", "operator.methodcaller"):
                 for attribute in node.args[:1 if name.endswith("caller") else None]:
@@ -230,18 +234,18 @@ class _Scan(Imports):
                     )
                 else:
                     yield from self._module(node, word)
-                    if (rule := lookup(word)) and rule.rule == "network":
+                    if (rule := python_rule(word)) and rule.rule == "network":
                         yield self.see(node, rule, word)
             elif name in ("sys.modules.get", "sys.modules.pop") and node.args:
                 yield from self._sys_module(node, node.args[0])
             elif name.startswith("sys.modules."):
                 yield self.see(node, AuditRule("frame-walk", "flag", "walks the loaded modules"))
-            elif below(name, tables.OPENERS):
+            elif below(name, NAMES["openers"]):
                 yield from self._open(node, name)
             elif name == "torch.cuda.Event" and any(
                     k.arg == "enable_timing" or k.arg is None for k in node.keywords):
                 yield self.see(node, AuditRule("timing", "flag", "measures itself"), name)
-            if below(name, _FETCHERS) and _FETCH.search(self._words(node)):
+            if below(name, _FETCHERS) and fetches(self._words(node)):
                 yield self.see(node, AuditRule("network", "reject", "fetches a package or a file"))
 
     def _words(self, node: ast.AST) -> str:
@@ -254,7 +258,7 @@ class _Scan(Imports):
         names = [n for n in self.module.dotted(of) if not n.startswith("builtins.")]
         for base in sorted(names):
             yield from self._replaced(node, f"{base}.{word or '?'}")
-        if not names and (word in tables.METHODS or self._is_foreign_class(of)):
+        if not names and (word in NAMES["methods"] or self._is_foreign_class(of)):
             yield self.see(node, _METHOD, word or "")
 
     def _computed(self, node: ast.Call, of: ast.AST | None, name: ast.AST) -> Iterator[Sighting]:
@@ -262,7 +266,7 @@ class _Scan(Imports):
         text = self.module.pattern(name)
         if HOLE not in text:
             for word in text.split("."):
-                if rule := tables.ATTRIBUTES.get(word):
+                if rule := ATTRIBUTES.get(word):
                     yield self.see(node, rule, word)
             return
         names = sorted(() if of is None else self.module.dotted(of))
@@ -272,7 +276,7 @@ class _Scan(Imports):
             yield self.see(node, _COMPUTED, names[0] if names else "")
         elif not names and len(text) > 1:
             spelled = re.compile(".*".join(map(re.escape, text.split(HOLE))), re.DOTALL)
-            if any(spelled.fullmatch(word) for word in tables.ATTRIBUTES
+            if any(spelled.fullmatch(word) for word in ATTRIBUTES
                    if not word.startswith("get_")):
                 yield self.see(node, _COMPUTED)
 
@@ -304,7 +308,7 @@ class _Scan(Imports):
                 yield self.see(node, _METHOD)
             return
         for name in sorted(self.module.dotted(node)):
-            if (rule := lookup(name)) and not self._is_own(name) and not self._exempt(node, name):
+            if (rule := python_rule(name)) and not self._is_own(name) and not self._exempt(node, name):
                 yield self.see(node, rule, name)
 
     def _sys_module(self, node: ast.AST, key: ast.expr) -> Iterator[Sighting]:
@@ -322,7 +326,7 @@ class _Scan(Imports):
         methods = {n.name for n in node.body if isinstance(n, ast.FunctionDef)}
         tensor = any(name in ("torch.Tensor", "torch._C.TensorBase")
                      for base in node.bases for name in self.module.dotted(base))
-        if tensor or methods & set(tables.STOLEN):
+        if tensor or methods & NAMES["stolen_methods"]:
             yield self.see(node, AuditRule("patched", "flag",
                                            "a tensor subclass that may compute lazily"))
 
@@ -364,10 +368,10 @@ class _Scan(Imports):
             yield self.see(node, rule, name)
         plain = _WORDS.fullmatch(text)
         for word in text.split(".") if plain else _INSIDE_FORMAT.findall(text):
-            watched = tables.ATTRIBUTES.get(word)
+            watched = ATTRIBUTES.get(word)
             if watched is not None and watched.rule == "frame-walk":
                 yield self.see(node, watched, word, severity="flag" if plain else None)
-        if _CLOCKS.search(text) and "__global__" not in text:
+        if reads_clock(text) and "__global__" not in text:
             yield self.see(node, AuditRule("timing", "flag", "reads a clock in assembly"))
         if "kopt_kernel" in text or "kopt_reference" in text or text.startswith("KOPT_"):
             yield self.see(node, AuditRule("frame-walk", "flag", "names a part of the harness"))
