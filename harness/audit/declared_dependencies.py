@@ -8,9 +8,10 @@ import fnmatch
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from harness.audit.python.names import Module, UnreadableSource
+from harness.audit.python.names import Module
+from harness.audit.python.source_tree import UnreadableSource
 
 FILES = ("requirements*.txt", "*requirements.txt", "constraints*.txt", "pyproject.toml",
          "setup.py", "setup.cfg", "environment*.yml", "environment*.yaml", "conda*.yml",
@@ -20,6 +21,10 @@ _CMAKE = re.compile(r"^\s*(?:find_package|find_library|FetchContent_\w+|External
                     r"|CPM\w*|target_link_libraries|link_libraries|pkg_check_modules|file\s*\(\s*"
                     r"DOWNLOAD|include_directories|target_include_directories)\b[^\n]*",
                     re.IGNORECASE | re.MULTILINE)
+_DECLARED = re.compile(
+    r"\.(?:project\.(?:dependencies|optional-dependencies|requires-python)|build-system"
+    r"|dependency-groups|packages|dev-packages|dependencies|source"
+    r"|tool\.(?:poetry|pdm|uv|hatch|pixi|conda-lock|scikit-build))[.:]")
 _SETUP = frozenset({"install_requires", "extras_require", "setup_requires", "tests_require",
                     "dependency_links"})
 _CFG = frozenset({"install_requires", "setup_requires", "tests_require"})
@@ -39,7 +44,7 @@ def dependencies(path: str, data: bytes | None) -> frozenset[str]:
     name = os.path.basename(path)
     try:
         if name in ("pyproject.toml", "Pipfile", "pixi.toml"):
-            return frozenset(_of_toml(tomllib.loads(text)))
+            return frozenset(filter(_DECLARED.match, _leaves(tomllib.loads(text))))
         if name == "setup.cfg":
             return frozenset(_of_cfg(text))
         if name == "setup.py":
@@ -56,29 +61,14 @@ def _lines(text: str) -> frozenset[str]:
     return frozenset(line for line in stripped if line and not line.startswith("#"))
 
 
-def _of_toml(document: Mapping[str, object]) -> Iterator[str]:
-    for section in ("project", "build-system", "dependency-groups", "packages", "dev-packages",
-                    "dependencies", "source"):
-        part = document.get(section)
-        if section == "project" and isinstance(part, dict):
-            part = {key: part.get(key) for key in ("dependencies", "optional-dependencies",
-                                                   "requires-python")}
-        yield from _leaves(part, section)
-    tools = document.get("tool")
-    for tool in ("poetry", "pdm", "uv", "hatch", "pixi", "conda-lock", "scikit-build"):
-        part = tools.get(tool) if isinstance(tools, dict) else None
-        yield from _leaves(part, f"tool.{tool}")
-
-
-def _leaves(part: object, key: str, depth: int = 0) -> Iterator[str]:
-    if depth > 20 or part is None:
-        return
+def _leaves(part: object, key: str = "") -> Iterator[str]:
+    """Yield `key: value` for each value of a TOML document."""
     if isinstance(part, dict):
         for name, inner in part.items():
-            yield from _leaves(inner, f"{key}.{name}", depth + 1)
+            yield from _leaves(inner, f"{key}.{name}")
     elif isinstance(part, list):
         for inner in part:
-            yield from _leaves(inner, key, depth + 1)
+            yield from _leaves(inner, key)
     else:
         yield f"{key}: {part}"
 
@@ -95,10 +85,5 @@ def _of_cfg(text: str) -> Iterator[str]:
 def _of_setup(module: Module) -> Iterator[str]:
     for node in module.nodes:
         if isinstance(node, ast.keyword) and node.arg in _SETUP:
-            for inner in ast.walk(node.value):
-                if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
-                    yield inner.value
-                elif isinstance(inner, ast.Name):
-                    yield from (c.value for value in module.assigned.get(inner.id, [])
-                                for c in ast.walk(value)
-                                if isinstance(c, ast.Constant) and isinstance(c.value, str))
+            yield from (inner.value for inner in module.reach(node.value)
+                        if isinstance(inner, ast.Constant) and isinstance(inner.value, str))

@@ -16,9 +16,9 @@ from harness.audit.c.toolkit_headers import is_standard_header, is_standard_libr
 from harness.audit.findings import sighting
 from harness.audit.findings.sighting import Sighting
 from harness.audit.findings.tree_diff import C_SUFFIXES, PYTHON_SUFFIXES, Changes, Tree
-from harness.audit.findings.watched_names import NAMES
-from harness.audit.python import scan_python
-from harness.audit.python.names import Module, UnreadableSource
+from harness.audit.findings.watched_names import NAMES, AuditRule
+from harness.audit.python.names import Module
+from harness.audit.python.source_tree import UnreadableSource
 from harness.audit.static import import_roots
 from harness.target import Target
 from harness.verdict import Finding
@@ -30,8 +30,6 @@ _LINK = re.compile(r"(?<![\w-])-l\s?(?P<name>[A-Za-z0-9_.+:-]+)")
 _BUILD_FILES = (".yaml", ".yml", ".toml", ".mk", ".cfg", "Makefile", "makefile", ".cmake",
                 "CMakeLists.txt", ".bazel", "BUILD", ".ninja")
 _PYC_UNCHECKED = 1
-_LOADERS = {"ctypes.CDLL", "ctypes.PyDLL", "ctypes.cdll.LoadLibrary", "ctypes.util.find_library",
-            "torch.ops.load_library", "torch.classes.load_library", "ctypes.WinDLL"}
 
 
 def new_dependencies(target: Target, candidate_tree: Path, baseline_tree: Path) -> list[Finding]:
@@ -68,56 +66,27 @@ class _Dependencies:
             return
         for node, name in _imports(module):
             if self._is_new(path, name):
-                yield _see(path, f"imports {name}", node, module)
+                yield module.see(node, _rule(f"imports {name}"), runs=True)
         for node, name in _libraries(module):
-            if not is_standard_library(name) and name not in self._known_libraries:
-                yield _see(path, f"loads the library {os.path.basename(name)}", node, module)
-        for node, text in scan_python.texts(module):
-            if "#" in text and "include" in text:
-                source = CSource(text.encode(errors="replace"), path, _line(node))
-                yield from self._c(path, source, inside=True)
+            if not is_standard_library(name) and name not in self._known.libraries:
+                yield module.see(node, _loads(name), runs=True)
+        for source in _inside(module):
+            yield from self._c(path, source)
 
     def _is_new(self, path: str, name: str) -> bool:
         top = name.partition(".")[0]
         if not top or top in ALLOWED or top in sys.stdlib_module_names \
-                or top in self._known_modules:
+                or top in self._known.modules:
             return False
         folders = (*import_roots(self.target), os.path.dirname(path), "src", "python")
         return not self.tree.has_module(top, folders)
 
     @cached_property
-    def _known_modules(self) -> frozenset[str]:
-        """Top-level modules that some Python file of the baseline imports."""
-        return frozenset(name.partition(".")[0] for module in self._baseline_modules()
-                         for _, name in _imports(module))
+    def _known(self) -> _Known:
+        return _Known(self.changes.baseline)
 
-    @cached_property
-    def _known_libraries(self) -> frozenset[str]:
-        return frozenset(name for module in self._baseline_modules()
-                         for _, name in _libraries(module))
-
-    def _baseline_modules(self) -> Iterator[Module]:
-        for path in self.changes.baseline.files:
-            if path.endswith(PYTHON_SUFFIXES) \
-                    and (module := _module(self.changes.baseline, path)):
-                yield module
-
-    @cached_property
-    def _known_headers(self) -> frozenset[str]:
-        headers: set[str] = set()
-        tree = self.changes.baseline
-        for path in tree.files:
-            if path.endswith(C_SUFFIXES) and (data := tree.read(path)) is not None:
-                headers |= {name for _, name, _ in CSource(data, path).includes()}
-            elif path.endswith(PYTHON_SUFFIXES) and (data := tree.read(path)) is not None \
-                    and b"include" in data and (module := _module(tree, path)):
-                for node, text in scan_python.texts(module):
-                    source = CSource(text.encode(errors="replace"), path, _line(node))
-                    headers |= {name for _, name, _ in source.includes()}
-        return frozenset(headers)
-
-    def _c(self, path: str, source: CSource, inside: bool = False) -> Iterator[Sighting]:
-        for form, name, line in source.includes():
+    def _c(self, path: str, source: CSource) -> Iterator[Sighting]:
+        for form, name, token in source.includes():
             if form == "?" or is_standard_header(name):
                 continue
             near = os.path.normpath(os.path.join(os.path.dirname(path), name))
@@ -126,18 +95,15 @@ class _Dependencies:
             outside = os.path.isabs(name) or near.startswith("..")
             if not outside and any(place in self.tree.files for place in places):
                 continue
-            if name not in self._known_headers:
-                yield Sighting(rule=RULE, severity="reject", what=f"includes {name}", file=path,
-                               line=line, text=source.text(line) if not inside else "")
+            if name not in self._known.headers:
+                yield source.see(token, _rule(f"includes {name}"))
         for index, token in enumerate(source.tokens):
             if token.kind == "name" and token.text in ("dlopen", "dlmopen") \
                     and source.follows(index, "("):
                 end = source.matching.get(index + 1, index)
                 for part in source.tokens[index:end]:
                     if part.kind == "string" and not is_standard_library(part.text):
-                        yield Sighting(rule=RULE, severity="reject", file=path,
-                                       what=f"loads the library {os.path.basename(part.text)}",
-                                       line=source.line(part), text=source.text(part.line))
+                        yield source.see(part, _loads(part.text))
 
     @cached_property
     def _include_folders(self) -> list[str]:
@@ -217,25 +183,49 @@ def _imports(module: Module) -> Iterator[tuple[ast.AST, str]]:
         elif isinstance(node, ast.Call) and node.args:
             names = module.dotted(node.func)
             word = module.fold(node.args[0])
-            if word and not word.startswith(".") and names & {
-                    "builtins.__import__", "importlib.import_module", "importlib.__import__",
-                    "runpy.run_module", "pkgutil.resolve_name"}:
+            if word and not word.startswith(".") and names & NAMES["importers"]:
                 yield node, word.partition(":")[0]
 
 
 def _libraries(module: Module) -> Iterator[tuple[ast.AST, str]]:
     for node in module.nodes:
-        if isinstance(node, ast.Call) and node.args and module.dotted(node.func) & _LOADERS \
-                and (word := module.fold(node.args[0])):
+        if isinstance(node, ast.Call) and node.args and (word := module.fold(node.args[0])) \
+                and module.dotted(node.func) & NAMES["loaders"]:
             yield node, word
 
 
-def _line(node: ast.AST) -> int:
-    return int(getattr(node, "lineno", 0))
+def _inside(module: Module) -> Iterator[CSource]:
+    """Yield the texts of a Python source that may be C or CUDA."""
+    for node, text in module.texts():
+        if "#" in text and "include" in text:
+            yield CSource(text.encode(errors="replace"), module.file, getattr(node, "lineno", 1))
 
 
-def _see(path: str, what: str, node: ast.AST | None = None,
-         module: Module | None = None) -> Sighting:
-    return Sighting(rule=RULE, severity="reject", what=what, file=path,
-                    line=0 if node is None else _line(node),
-                    text="" if node is None or module is None else module.text(node))
+def _rule(why: str) -> AuditRule:
+    return AuditRule(RULE, "reject", why)
+
+
+def _loads(library: str) -> AuditRule:
+    return _rule(f"loads the library {os.path.basename(library)}")
+
+
+def _see(path: str, what: str) -> Sighting:
+    return Sighting(rule=RULE, severity="reject", what=what, file=path)
+
+
+class _Known:
+    """What the baseline imports, loads and includes."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.modules: set[str] = set()
+        self.libraries: set[str] = set()
+        self.headers: set[str] = set()
+        for path in tree.files:
+            module = _module(tree, path) if path.endswith(PYTHON_SUFFIXES) else None
+            data = tree.read(path) if path.endswith(C_SUFFIXES) else None
+            sources = [] if data is None else [CSource(data, path)]
+            if module is not None:
+                self.modules |= {name.partition(".")[0] for _, name in _imports(module)}
+                self.libraries |= {name for _, name in _libraries(module)}
+                sources = list(_inside(module))
+            self.headers |= {name for source in sources for _, name, _ in source.includes()}

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 
 from harness.audit.c.source import CSource
 from harness.audit.findings.sighting import Sighting
-from harness.audit.python.names import Module, parameters
+from harness.audit.findings.watched_names import AuditRule
+from harness.audit.python.names import Module
+from harness.audit.python.source_tree import parameters
 from harness.target import Target
 
 _GROUPED = re.compile(r"moe|grouped|group_?gemm|expert|ragged|jagged|segment", re.IGNORECASE)
@@ -34,18 +36,18 @@ def of_python(module: Module) -> Iterator[Sighting]:
         if isinstance(node, ast.arg) and node.annotation is not None \
                 and _PER_GROUP.search(node.arg) \
                 and any(n.endswith("constexpr") for n in module.dotted(node.annotation)):
-            yield _see(module, node, f"{node.arg} is a constant of the kernel")
+            yield module.see(node, _fixed(f"{node.arg} is a constant of the kernel"))
         elif isinstance(node, ast.Assert) and _divides(node.test) \
                 and any(_is_size(word) for word in _words(node.test)):
-            yield _see(module, node, "asserts that group sizes divide")
+            yield module.see(node, _fixed("asserts that group sizes divide"))
         elif isinstance(node, ast.If) and _divides(node.test) \
                 and any(_is_size(word) for word in _words(node.test)) \
                 and any(isinstance(n, ast.Raise) for n in node.body):
-            yield _see(module, node, "refuses group sizes that do not divide")
+            yield module.see(node, _fixed("refuses group sizes that do not divide"))
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv) \
                 and any(_COUNT.match(word) for word in _words(node.right)) \
                 and not _in_grid(module, node):
-            yield _see(module, node, "shares the rows out evenly")
+            yield module.see(node, _fixed("shares the rows out evenly"))
 
 
 def of_c(source: CSource) -> Iterator[Sighting]:
@@ -56,17 +58,17 @@ def of_c(source: CSource) -> Iterator[Sighting]:
                 and tokens[index - 1].text in ("define", "int", "constexpr", "unsigned", "size_t") \
                 and any(t.text in ("define", "constexpr", "template", "const")
                         for t in tokens[max(0, index - 5):index]):
-            yield Sighting(rule="over-fit", severity="flag", file=source.file,
-                           line=source.line(token), text=source.text(token.line),
-                           what=f"{token.text} is a constant of the kernel")
+            yield source.see(token, _fixed(f"{token.text} is a constant of the kernel"))
         elif token.kind == "name" and token.text in ("assert", "TORCH_CHECK") \
                 and source.follows(index, "("):
             inside = tokens[index + 1: source.matching.get(index + 1, index + 1)]
             if any(t.text == "%" for t in inside) and any(
                     t.kind == "name" and _is_size(t.text) for t in inside):
-                yield Sighting(rule="over-fit", severity="flag", file=source.file,
-                               line=source.line(token), text=source.text(token.line),
-                               what="asserts that group sizes divide")
+                yield source.see(token, _fixed("asserts that group sizes divide"))
+
+
+def _fixed(why: str) -> AuditRule:
+    return AuditRule("over-fit", "flag", why)
 
 
 def _is_size(word: str) -> bool:
@@ -89,7 +91,3 @@ def _in_grid(module: Module, node: ast.AST) -> bool:
         isinstance(n, ast.Attribute) and n.attr == "program_id" for n in ast.walk(node)) \
         and bool(parameters(function))
 
-
-def _see(module: Module, node: ast.AST, what: str) -> Sighting:
-    return Sighting(rule="over-fit", severity="flag", what=what, file=module.file,
-                    line=getattr(node, "lineno", 0), text=module.text(node))

@@ -15,7 +15,7 @@ from harness.audit.c import memory as c_memory
 from harness.audit.c import scan_c
 from harness.audit.c.source import CSource
 from harness.audit.findings import sighting
-from harness.audit.findings.sighting import Sighting
+from harness.audit.findings.sighting import Sighting, unread
 from harness.audit.findings.tree_diff import (
     C_SUFFIXES,
     MAX_SOURCE_BYTES,
@@ -26,8 +26,8 @@ from harness.audit.findings.tree_diff import (
 from harness.audit.findings.watched_names import NAMES
 from harness.audit.python import cache_keys, delegation, scan_python
 from harness.audit.python.cache_keys import CacheKey
-from harness.audit.python.imports import Context
 from harness.audit.python.names import Module
+from harness.audit.python.source_checks import Context
 from harness.target import Target
 from harness.verdict import Finding
 
@@ -73,8 +73,7 @@ class AuditedTree:
             elif data is not None:
                 self._python(path, data)
             else:
-                self.sightings.append(Sighting(rule="hidden-code", severity="flag", file=path,
-                                               what="a source that is not a plain file"))
+                self.sightings.append(unread(path, "a source that is not a plain file"))
         self.sightings += [key_finding(key) for key in self.keys]
 
     def _python(self, path: str, data: bytes) -> None:
@@ -93,7 +92,7 @@ class AuditedTree:
             function = self.target.reference_function if same else ""
             self._guarded(path, lambda: self.sightings.extend(
                 delegation.scan(module, entry, self.context.own, function)))
-        for node, text in scan_python.texts(module):
+        for node, text in module.texts():
             if _INSIDE.search(text):
                 source = CSource(text.encode(errors="replace"), path,
                                          getattr(node, "lineno", 1))
@@ -101,8 +100,7 @@ class AuditedTree:
 
     def _c(self, path: str, data: bytes) -> None:
         if len(data) > MAX_SOURCE_BYTES:
-            self.sightings.append(Sighting(rule="hidden-code", severity="flag", file=path,
-                                           what="too large to audit"))
+            self.sightings.append(unread(path, "too large to audit"))
         self._c_source(CSource(data, path))
 
     def _c_source(self, source: CSource) -> None:
@@ -116,8 +114,7 @@ class AuditedTree:
         try:
             work()
         except (RecursionError, MemoryError):
-            self.sightings.append(Sighting(rule="hidden-code", severity="flag", file=path,
-                                           what="cannot be read as Python"))
+            self.sightings.append(unread(path, "cannot be read as Python"))
 
 
 def own_modules(target: Target, tree: Tree) -> frozenset[str]:

@@ -35,6 +35,7 @@ _AT_START_NAMES = words("init_array preinit_array fini_array ctors dtors")
 _KEYWORDS = words("return else case goto do sizeof typeof define")
 _CODE_LIKE = re.compile(r"__global__|#\s*include|\basm\b|;\s*\}", re.ASCII)
 _LOADED = AuditRule("hidden-code", "flag", "runs code when it is loaded")
+_SYSTEM_CALL = AuditRule("hidden-code", "reject", "calls the system in assembly")
 _PASTES = AuditRule("hidden-code", "flag", "pastes a name together")
 
 
@@ -43,10 +44,8 @@ def scan(source: CSource, *, delegation: bool = True, depth: int = 0) -> list[Si
     sightings = [s for s in _names(source) if delegation or s.rule != "delegation"]
     sightings += [*_strings(source), *_assembly(source), *_other_names(source), *_pasting(source),
                   *_stolen(source)]
-    for form, name, line in source.includes():
-        if form == "?":
-            sightings.append(Sighting(rule="hidden-code", severity="flag", text=name, line=line,
-                                      file=source.file, what="includes a computed name"))
+    sightings += [source.see(token, AuditRule("hidden-code", "flag", "includes a computed name"))
+                  for form, _, token in source.includes() if form == "?"]
     for token in source.tokens:
         if token.kind == "string" and depth < 2 and _CODE_LIKE.search(token.text):
             inner = CSource(token.text.encode(errors="replace"), source.file, source.line(token))
@@ -102,9 +101,9 @@ def _variables(source: CSource) -> set[str]:
         elif token.kind == "name" and before.kind == "name" and before.text not in _KEYWORDS \
                 and not source.follows(index, "("):
             names.add(token.text)
-            while source.follows(index, ",") and source.tokens[index + 2].kind == "name":
+            while source.follows(index, ",") and (word := source.name(index + 2)):
                 index += 2  # int open, time;
-                names.add(source.tokens[index].text)
+                names.add(word)
     return names
 
 
@@ -154,9 +153,7 @@ def _assembly(source: CSource) -> Iterator[Sighting]:
             if (rule := c_rule(word, called=bool(called))) is not None:
                 yield source.see(token, rule, word)
         if _SYSCALL.search(code):
-            yield source.see(
-                token, AuditRule("hidden-code", "reject", "calls the system in assembly")
-            )
+            yield source.see(token, _SYSTEM_CALL)
         if reads_clock(code):
             yield source.see(token, AuditRule("timing", "flag", "reads a clock in assembly"))
         if _BYTES.search(code):
@@ -184,38 +181,37 @@ def _other_names(source: CSource) -> Iterator[Sighting]:
 
 def _pasting(source: CSource) -> Iterator[Sighting]:
     """Find watched names that pasted tokens can spell from words of the source."""
-    pastes = [t for t in source.tokens if t.text == "##" and t.directive and t.kind == "mark"]
+    pastes = [at for at, t in enumerate(source.tokens)
+              if t.text == "##" and t.directive and t.kind == "mark"]
     if not pastes:
         return
     words = {t.text for t in source.tokens if t.kind == "name"}
-    near = _neighbours(source)
+    left, right = ({source.name(at + step) for at in pastes} for step in (-1, 1))
+    arguments, neighbours = _arguments(source)
     for name in (*C_NAMES, *ASSEMBLY, "__attribute__"):
         cuts = [(name[:cut], name[cut:]) for cut in range(1, len(name))]
-        if any(cut in near for cut in cuts) or (len(name) > 4 and name not in words and any(
-                len(a) > 1 and len(b) > 1 and a in words and b in words for a, b in cuts)):
-            yield source.see(pastes[0], _PASTES, name)
+        if any((a, b) in neighbours or (a in arguments and b in right) or (
+                a in left and b in arguments) for a, b in cuts) or (
+                len(name) > 4 and name not in words and any(
+                    len(a) > 1 and len(b) > 1 and {a, b} <= words for a, b in cuts)):
+            yield source.see(source.tokens[pastes[0]], _PASTES, name)
 
 
-def _neighbours(source: CSource) -> set[tuple[str, str]]:
-    """Return the pairs that pasting can join: neighbouring arguments, and with a macro's word."""
+def _arguments(source: CSource) -> tuple[set[str], set[tuple[str, str]]]:
+    """Return the arguments that are one word, and the pairs (first ones joined, next one)."""
+    arguments: set[str] = set()
     pairs: set[tuple[str, str]] = set()
-    arguments: list[str] = []
     for index, token in enumerate(source.tokens):
         if token.kind == "name" and source.before(index) in ("(", ",") \
                 and (source.follows(index, ",") or source.follows(index, ")")):
             joined = token.text
-            arguments.append(joined)
-            at = index
-            while source.follows(at, ",") and source.tokens[at + 2].kind == "name" \
-                    and at < index + 12:
-                at += 2
-                pairs.add((joined, source.tokens[at].text))
-                joined += source.tokens[at].text
-    for index, token in enumerate(source.tokens[1:-1], 1):
-        if token.text == "##" and token.kind == "mark":
-            before, after = source.tokens[index - 1].text, source.tokens[index + 1].text
-            pairs |= {(word, after) for word in arguments} | {(before, word) for word in arguments}
-    return pairs
+            arguments.add(joined)
+            for at in range(index, index + 12, 2):
+                if not source.follows(at, ",") or not (word := source.name(at + 2)):
+                    break
+                pairs.add((joined, word))
+                joined += word
+    return arguments, pairs
 
 
 def _stolen(source: CSource) -> Iterator[Sighting]:

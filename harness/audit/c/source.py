@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 
 from harness.audit.c.tokens import Token, tokens
 from harness.audit.findings.sighting import Sighting
@@ -13,6 +13,7 @@ from harness.formats.text import words
 
 ASSEMBLY = words("asm __asm__ __asm")
 INCLUDES = words("include include_next import embed")
+MAX_SPELLED = 1 << 14
 _CONTROL = words("if for while switch return sizeof else do case")
 
 
@@ -75,11 +76,20 @@ class CSource:
         parts = []
         for token in tokens:
             if token.kind == "name" and token.text in self.macros and depth < 4:
-                parts.append(self.spelled(self.macros[token.text], depth + 1))
+                parts.append(self._spelled_macro(token.text, depth + 1))
             elif token.kind == "string" or (not depth and (
                     token.kind in ("name", "number") or token.text in (".", ":"))):
                 parts.append(token.text)
-        return "".join(parts)
+        return "".join(parts)[:MAX_SPELLED]
+
+    @cache  # noqa: B019  a source lives as long as its audit
+    def _spelled_macro(self, name: str, depth: int) -> str:
+        return self.spelled(self.macros[name], depth)
+
+    def name(self, index: int) -> str:
+        """Return the name at an index, "" if there is none."""
+        known = index < len(self.tokens) and self.tokens[index].kind == "name"
+        return self.tokens[index].text if known else ""
 
     def follows(self, index: int, text: str) -> bool:
         return index + 1 < len(self.tokens) and self.tokens[index + 1].text == text \
@@ -97,8 +107,8 @@ class CSource:
                 return True
         return False
 
-    def includes(self) -> Iterator[tuple[str, str, int]]:
-        """Yield (form, name, line): form `<` or `"`, or `?` where a macro gives the name."""
+    def includes(self) -> Iterator[tuple[str, str, Token]]:
+        """Yield (form, name, its token): form `<` or `"`, `?` where a macro gives the name."""
         for index, token in enumerate(self.tokens):
             if token.kind != "directive" or index + 1 >= len(self.tokens) \
                     or self.tokens[index + 1].text not in INCLUDES:
@@ -106,12 +116,12 @@ class CSource:
             rest = [t for t in self.tokens[index + 2: index + 60]
                     if t.directive == token.directive]
             if rest and rest[0].kind == "string":
-                yield '"', rest[0].text, self.line(token)
+                yield '"', rest[0].text, token
             elif rest and rest[0].text == "<":
                 words = "".join(t.text for t in rest[1:])
-                yield "<", words.partition(">")[0], self.line(token)
+                yield "<", words.partition(">")[0], token
             else:
-                yield "?", "".join(t.text for t in rest)[:80], self.line(token)
+                yield "?", "".join(t.text for t in rest)[:80], token
 
     def line(self, token: Token) -> int:
         return token.line + self.first_line - 1

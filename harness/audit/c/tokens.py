@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from itertools import groupby
+from typing import Literal, cast
 
 Kind = Literal["name", "number", "string", "char", "mark", "directive"]
 MAX_TOKENS = 400_000
@@ -80,39 +81,22 @@ def _spliced(source: str) -> tuple[str, list[int]]:
 
 def _token(group: str, word: str, line: int, directive: int) -> Token:
     if group == "raw":
-        inner = word.partition("(")[2].rpartition(")")[0]  # may be unclosed
-        return Token("string", inner, line, directive)
+        return Token("string", word.partition("(")[2].rpartition(")")[0], line, directive)
     if group == "string":
         body = word.partition('"')[2]
         return Token("string", unescaped(body.removesuffix('"')), line, directive)
-    if group == "name":
-        return Token("name", word, line, directive)
-    if group == "number":
-        return Token("number", word, line, directive)
-    return Token("char" if group == "char" else "mark", "##" if word == "%:%:" else word, line,
-                 directive)
+    return Token(cast(Kind, group), "##" if word == "%:%:" else word, line, directive)
 
 
 def _joined(tokens: Iterator[Token]) -> Iterator[Token]:
     """Join adjacent strings, as the compiler does."""
-    held: list[Token] = []
-    for token in tokens:
-        if token.kind == "string" and (not held or held[0].directive == token.directive):
-            held.append(token)
-            continue
-        if held:
-            yield _whole(held)
-            held = []
-        if token.kind == "string":
-            held.append(token)
+    for (kind, directive), group in groupby(tokens, lambda t: (t.kind == "string", t.directive)):
+        if kind:
+            first, *others = group
+            text = "".join(t.text for t in (first, *others))
+            yield Token("string", text, first.line, directive)
         else:
-            yield token
-    if held:
-        yield _whole(held)
-
-
-def _whole(held: list[Token]) -> Token:
-    return Token("string", "".join(t.text for t in held), held[0].line, held[0].directive)
+            yield from group
 
 
 def unescaped(body: str) -> str:

@@ -32,6 +32,11 @@ class Sighting:
         return f"{where} ({shown})" if shown else where
 
 
+def unread(file: str, what: str) -> Sighting:
+    """Return the sighting of a source that cannot be audited."""
+    return Sighting(rule="hidden-code", severity="flag", what=what, file=file)
+
+
 def fresh(candidate: Iterable[Sighting], baseline: Iterable[Sighting]) -> list[Sighting]:
     """Return the sightings that the candidate has beyond the baseline's, unchanged lines last."""
     old = list(baseline)

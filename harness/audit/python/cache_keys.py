@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from harness.audit.python.key_flow import Flow, Probe, last_name
-from harness.audit.python.names import Module, parameters
+from harness.audit.python.names import Module
+from harness.audit.python.source_tree import parameters
 
 _LOOKUPS = frozenset({"get", "setdefault", "pop", "move_to_end", "__getitem__", "__contains__",
                       "__setitem__", "add", "discard", "index"})
@@ -112,8 +113,4 @@ class _CacheKeyFinder(Flow):
             and node.id in parameters(scope) and (scope, node.id) not in self.origin
 
     def _memoised(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-        for decorator in function.decorator_list:
-            called = decorator.func if isinstance(decorator, ast.Call) else decorator
-            if any(n.startswith(_MEMOS) for n in self.module.dotted(called)):
-                return True
-        return False
+        return any(name.startswith(_MEMOS) for name in self.module.decorators(function))

@@ -35,7 +35,7 @@ class Constants:
     def value(self, node: ast.AST | None, depth: int = 0) -> object:
         """Return a text, a number or a sequence; HOLE for what is none of these or unknown."""
         if node is None or depth > DEPTH:
-            return HOLE
+            return HOLE + HOLE if node else HOLE  # an unknown text that is put together
         if node not in self._known:
             self._known[node] = HOLE  # stops at names defined by themselves
             self._known[node] = self._bounded(node, depth)

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from harness.audit.python.names import Function, Module, parameters, root
+from harness.audit.python.names import Module
+from harness.audit.python.source_tree import Function, defaults, parameters, root
 
 ROUNDS = 5
 _SAME = frozenset({"contiguous", "detach", "view", "reshape", "t", "data", "T", "flatten",
@@ -182,12 +183,8 @@ class Flow:
         return False
 
     def _mutable_default(self, function: Function, name: str) -> bool:
-        spec = function.args
-        named = [*spec.posonlyargs, *spec.args]
-        pairs = [*zip(reversed(named), reversed(spec.defaults), strict=False),
-                 *zip(spec.kwonlyargs, spec.kw_defaults, strict=True)]
-        return any(argument.arg == name and isinstance(
-            default, ast.Dict | ast.List | ast.Set | ast.Call) for argument, default in pairs)
+        return isinstance(dict(defaults(function)).get(name),
+                          ast.Dict | ast.List | ast.Set | ast.Call)
 
     def _is_local(self, function: Function, name: str) -> bool:
         return name not in self.rebound and name in self.locals.get(function, ())

@@ -5,14 +5,15 @@ from __future__ import annotations
 import ast
 import builtins
 import sys
-import warnings
 from collections.abc import Collection, Iterable, Iterator
-from functools import cached_property
 
 from harness.audit.python.constants import DEPTH, HOLE, Constants
+from harness.audit.python.source_tree import SourceTree, defaults, parameters
 
 ROUNDS = 4
-Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+MAX_STEPS = 200_000
+"""Steps spent on following names in one source; beyond that, names count as unknown."""
+
 _BUILTINS = frozenset(dir(builtins))
 _STANDARD = sys.stdlib_module_names
 _SAME = {"posix": "os", "nt": "os", "np": "numpy", "F": "torch.nn.functional", "_C": "torch._C",
@@ -23,90 +24,62 @@ _SUBMODULES = ("torch.signal", "torch.ops.")
 _GETTERS = {"builtins.getattr", "inspect.getattr_static"}
 
 
-class UnreadableSource(Exception):
-    """The text is not Python, or nested too deeply."""
-
-
-class Module:
+class Module(SourceTree):
     """One parsed source. A name resolves to everything that it may be, regardless of order."""
 
     def __init__(self, data: bytes, file: str, modules: Collection[str] = ()) -> None:
         """Parse a source; `modules` are the dotted names of the project's own."""
-        self.file, self.modules = file, modules
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                self.tree = ast.parse(data)
-        except (SyntaxError, ValueError, RecursionError, MemoryError, LookupError) as error:
-            raise UnreadableSource(type(error).__name__) from None
-        self.lines = data.decode("utf-8", "replace").splitlines()
-        self.parents: dict[ast.AST, ast.AST] = {}
-        self.nodes: list[ast.AST] = [self.tree]
-        for node in self.nodes:  # the list grows during the loop: breadth first, no recursion
-            for child in ast.iter_child_nodes(node):
-                self.parents[child] = node
-                self.nodes.append(child)
+        super().__init__(data, file)
+        self.modules = modules
         self.aliases: dict[str, set[str]] = {}
         self.assigned: dict[str, list[ast.expr]] = {}
         self.constants = Constants(self.assigned)
         self.stars: list[str] = []
+        self._steps = 0
+        self._resolved: dict[tuple[ast.AST, int], frozenset[str]] = {}
+        self._arguments = {n.arg for n in self.nodes if isinstance(n, ast.arg)}
         self._bind()
 
-    def text(self, node: ast.AST) -> str:
-        line = getattr(node, "lineno", 0)
-        return self.lines[line - 1].strip() if 0 < line <= len(self.lines) else ""
-
-    def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    def texts(self) -> Iterator[tuple[ast.AST, str]]:
+        """Yield (node, text) of the string constants, docstrings excepted."""
         for node in self.nodes:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                yield node
+            if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes) \
+                    and not isinstance(self.parents.get(node), ast.Expr):
+                yield node, self.pattern(node)
 
-    def enclosing(self, node: ast.AST) -> Iterator[Function]:
-        """Yield the functions around a node, innermost first."""
-        above = self.parents.get(node)
-        while above is not None:
-            if isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-                yield above
-            above = self.parents.get(above)
+    def reach(self, node: ast.AST | None) -> Iterator[ast.AST]:
+        """Yield the nodes that an expression depends on, through the names that are assigned."""
+        seen: set[str] = set()
+        todo = [] if node is None else [node]
+        while todo and self._steps < MAX_STEPS:
+            self._steps += 1
+            at = todo.pop()
+            yield at
+            if isinstance(at, ast.Name) and at.id not in seen:
+                seen.add(at.id)
+                todo += self.assigned.get(at.id, [])
+            todo += list(ast.iter_child_nodes(at))[::-1]
 
-    def relative(self, node: ast.ImportFrom) -> str:
-        """Return the dotted module of a from-import, relative to the project's root."""
-        if not node.level:
-            return node.module or ""
-        package = self.file.replace("\\", "/").split("/")[:-1]
-        base = package[: max(0, len(package) - node.level + 1)]
-        return ".".join([*base, *([node.module] if node.module else [])])
+    def words(self, node: ast.AST | None) -> list[str]:
+        """Return the names, and the texts that can be told, of what an expression depends on."""
+        nodes = list(self.reach(node))
+        return [n.id for n in nodes if isinstance(n, ast.Name)] \
+            + [text for n in nodes if isinstance(n, ast.expr) and (text := self.fold(n))]
 
-    @cached_property
-    def own(self) -> frozenset[str]:
-        """Return the names of the module's own top-level functions and classes."""
-        return frozenset(n.name for n in self.tree.body
-                         if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef))
-
-    @cached_property
-    def _stored(self) -> frozenset[str]:
-        """Return every name that is assigned anywhere, parameters included."""
-        assigned = {n.id for n in self.nodes
-                    if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
-        return frozenset(assigned | {n.arg for n in self.nodes if isinstance(n, ast.arg)})
-
-    @cached_property
-    def guarded(self) -> frozenset[ast.AST]:
-        """Return the nodes below `if __name__ == "__main__"`, which never run in a kernel."""
-        if any(isinstance(n, ast.Name) and n.id == "__name__"
-               and not isinstance(n.ctx, ast.Load) for n in self.nodes):
-            return frozenset()
-        nodes: set[ast.AST] = set()
-        for node in self.tree.body:
-            if isinstance(node, ast.If) and _is_main(node.test):
-                for statement in node.body:
-                    nodes.update(ast.walk(statement))
-        return frozenset(nodes)
+    def decorators(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+        """Yield what the decorators of a function may resolve to."""
+        for decorator in function.decorator_list:
+            yield from self.dotted(decorator.func if isinstance(decorator, ast.Call) else decorator)
 
     def dotted(self, node: ast.AST, depth: int = 0) -> frozenset[str]:
         """Return the dotted names that an expression may resolve to, empty if none is known."""
         if depth > DEPTH:
             return frozenset()
+        if (node, depth) not in self._resolved:
+            self._resolved[node, depth] = self._resolve(node, depth)
+        return self._resolved[node, depth]
+
+    def _resolve(self, node: ast.AST, depth: int) -> frozenset[str]:
         if isinstance(node, ast.Name):
             return self._name(node.id, node)
         if isinstance(node, ast.Attribute):
@@ -131,7 +104,7 @@ class Module:
                 if name in parameters(function):
                     return frozenset()
             return frozenset({f"builtins.{name}"})
-        if name in self.own or name in self._stored:
+        if name in self.own or name in self._arguments or name in self.stored:
             return frozenset()
         return frozenset(f"{star}.{name}" for star in self.stars)
 
@@ -229,32 +202,17 @@ class Module:
             self.assigned.setdefault(name, []).append(value)
         for _ in range(ROUNDS):
             for name, value in pairs:
+                self._resolved.clear()  # aliases grow while they are bound
                 for found in self.dotted(value):
                     if found not in ("builtins.globals()", "builtins.locals()"):
                         self._alias(name, found)
+
+        self._resolved.clear()
 
     def _alias(self, name: str, full: str) -> None:
         known = self.aliases.setdefault(name, set())
         if len(known) < 16 and len(full) < 400:
             known.add(full)
-
-
-def parameters(function: Function) -> list[str]:
-    """Return a function's parameter names in order, `*args` and `**kwargs` last."""
-    spec = function.args
-    plain = [a.arg for a in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)]
-    return plain + [a.arg for a in (spec.vararg, spec.kwarg) if a is not None]
-
-
-def root(node: ast.AST) -> ast.AST:
-    """Return what a chain of attributes, subscripts and method calls starts from."""
-    while True:
-        if isinstance(node, ast.Attribute | ast.Subscript | ast.Starred):
-            node = node.value
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            node = node.func.value
-        else:
-            return node
 
 
 def _assignments(node: ast.AST) -> list[tuple[str, ast.expr]]:
@@ -265,12 +223,7 @@ def _assignments(node: ast.AST) -> list[tuple[str, ast.expr]]:
     if isinstance(node, ast.AugAssign):
         return _pairs(node.target, node)  # no constant any more
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-        spec = node.args
-        named = [*spec.posonlyargs, *spec.args]
-        last = list(zip(reversed(named), reversed(spec.defaults), strict=False))
-        last += [(a, d) for a, d in zip(spec.kwonlyargs, spec.kw_defaults, strict=True)
-                 if d is not None]
-        return [(argument.arg, value) for argument, value in last]
+        return defaults(node)
     return []
 
 
@@ -282,9 +235,3 @@ def _pairs(target: ast.expr, value: ast.AST) -> list[tuple[str, ast.expr]]:
         return [pair for t, v in zip(target.elts, value.elts, strict=True) for pair in _pairs(t, v)]
     return []
 
-
-def _is_main(test: ast.expr) -> bool:
-    return (isinstance(test, ast.Compare) and isinstance(test.left, ast.Name)
-            and test.left.id == "__name__" and len(test.ops) == 1
-            and isinstance(test.ops[0], ast.Eq) and isinstance(test.comparators[0], ast.Constant)
-            and test.comparators[0].value == "__main__")

@@ -75,6 +75,8 @@ PYTHON = {
     "name by slicing": (CAUGHT + "getattr(error, 'xxf_backxx'[2:8])", "", FRAMES),
     "name by lower": (CAUGHT + "getattr(error, 'F_BACK'.lower())", "", FRAMES),
     "name from a dictionary": (CAUGHT + "getattr(error, {'k': 'f_back'}['k'])", "", FRAMES),
+    "name from very many pieces": (CAUGHT + "getattr(error, 'f_' + 'back'" + " + ''" * 60 + ")", "",
+                                   CODE),
     "getattr handed on": ("list(map(getattr, objects, names))", "objects = names = ()", CODE),
     "import handed on": ("list(map(__import__, names))", "names = ()", CODE),
     "import by a loader": ("__loader__.load_module('gc')", "", CODE),
@@ -293,3 +295,18 @@ def test_honest_source_raises_no_alarm(tmp_path: Path, language: str, source: st
 def test_numpy_is_no_new_dependency(tmp_path: Path) -> None:
     both = trees(tmp_path, {"kernel.py": triton(head="import numpy")}, {"reference.py": "\n"})
     assert new_dependencies(target(), *both) == []
+
+
+def test_nested_calls_are_resolved_in_linear_time(tmp_path: Path) -> None:
+    for nested in ("f" + "(1, 2)" * 60, "getattr(" * 60 + "f" + ", 'x')" * 60,
+                   "f(1)" + ".get(f)(1)" * 40):
+        assert audit(tmp_path / str(len(nested)), "triton", triton(f"y = {nested}")) is not None
+
+
+@pytest.mark.parametrize("source", [
+    "f(x,", "int x,", "int f(void) __asm__", "__asm__(L", "J(a,", "#define J(a) a##", "##", "_Pragma",
+    "__attribute__((alias", "".join(f"#define A{n} {'A%d ' % (n + 1) * 90}\n" for n in range(9))
+    + 'int f(void) __asm__(A0 "x");', "#define J(a, b) a##b\n" * 2000 + "J(a, b);" * 20_000])
+def test_cut_off_and_swollen_c_is_audited(tmp_path: Path, source: str) -> None:
+    assert audit(tmp_path, "c", c(head=source)) is not None
+    assert audit(tmp_path / "end", "c", c() + source) is not None

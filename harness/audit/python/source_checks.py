@@ -1,0 +1,135 @@
+"""Checks what a Python source imports, opens, reads of its surroundings, and says in texts."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from harness.audit.findings.sighting import Sighting
+from harness.audit.findings.watched_names import (
+    ATTRIBUTES,
+    NAMES,
+    AuditRule,
+    python_rule,
+    reads_clock,
+    watched_text,
+)
+from harness.audit.python.names import Module
+
+_INSIDE_FORMAT = re.compile(r"\{[^{}]*[.\[](\w+)")
+_WORDS = re.compile(r"\w+(?:\.\w+)*")
+_FOLDERS = re.compile(r"HOME|TE?MP|PWD|^PATH$|XDG|CACHE_|KOPT|PYTHON|LD_|INJECTION")
+"""Environment variables that name folders of the runner, or what is loaded into it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What a source is checked against: the reference and the project's own modules."""
+
+    reference: str = ""
+    function: str = ""
+    modules: frozenset[str] = frozenset()
+    """The project's own modules, as the kernel would import them, with their packages."""
+
+    @cached_property
+    def own(self) -> frozenset[str]:
+        """The top-level names of the project's own modules."""
+        return frozenset(name.partition(".")[0] for name in self.modules)
+
+
+class SourceChecks:
+    """One source under audit."""
+
+    def __init__(self, module: Module, context: Context) -> None:
+        self.module, self.context = module, context
+        self.see = module.see
+
+    def _import(self, node: ast.Import | ast.ImportFrom) -> Iterator[Sighting]:
+        if isinstance(node, ast.Import):
+            names = [(alias.name, "") for alias in node.names]
+        else:
+            names = [(self.module.relative(node), alias.name) for alias in node.names]
+        relative = isinstance(node, ast.ImportFrom) and node.level > 0
+        for module, name in names:
+            yield from self._module(node, module, name, relative)
+            full = f"{module}.{name}" if name else module
+            if (rule := python_rule(full)) and rule.rule in ("network", "frame-walk") \
+                    and not (relative or self._is_own(module)):
+                yield self.see(node, rule, full)
+
+    def _module(self, node: ast.AST, module: str, name: str = "",
+                relative: bool = False) -> Iterator[Sighting]:
+        """Check a module that is imported or looked up by name."""
+        top = module.partition(".")[0]
+        if self._is_reference(module) or (name and self._is_reference(f"{module}.{name}")):
+            harmless = name not in ("", "*", self.context.function) \
+                and self._is_reference(module)
+            yield self.see(node, AuditRule("delegation", "flag" if harmless else "reject",
+                                      "imports the reference"))
+        elif not relative and not self._is_own(top) and top in NAMES["harness"]:
+            yield self.see(node, AuditRule("frame-walk", "reject", "imports the harness"), top)
+
+    def _is_reference(self, module: str) -> bool:
+        full = self.context.reference
+        return bool(full and module) and (
+            module == full or full.endswith(f".{module}") or module.endswith(f".{full}"))
+
+    def _is_own(self, module: str) -> bool:
+        return module.partition(".")[0] in self.context.own
+
+    def _loaded(self, node: ast.AST, key: ast.expr) -> Iterator[Sighting]:
+        """Check which module is taken from `sys.modules`; a source may take itself."""
+        word = self.module.fold(key)
+        if word == "__main__":
+            yield self.see(node, AuditRule("frame-walk", "reject", "looks up the runner"))
+        elif word is not None:
+            yield from self._module(node, word)
+        elif not is_own_name(key):
+            yield self.see(node, AuditRule("frame-walk", "flag", "looks up a loaded module"))
+
+    def _environment(self, node: ast.AST, key: ast.AST) -> Iterator[Sighting]:
+        name = self.module.fold(key)
+        if name is None or _FOLDERS.search(name):
+            yield self.see(node, AuditRule("files", "flag", "reads the environment"), name or "")
+
+    def _open(self, node: ast.Call, name: str) -> Iterator[Sighting]:
+        named = {k.arg: k.value for k in node.keywords}
+        path = node.args[0] if node.args else \
+            next((named[key] for key in ("file", "f", "path") if key in named), None)
+        text = self.module.fold(path)
+        mode = self.module.fold(node.args[1] if len(node.args) > 1 else named.get("mode"))
+        beside = "__file__" in self.module.words(node)
+        if name.startswith("pathlib.") and (path is None or beside):
+            return
+        if mode and set(mode) & set("wax+"):
+            yield self.see(node, AuditRule("files", "flag", "writes a file"), name)
+        elif text is None:
+            if not beside or ".." in " ".join(self.module.words(node)):
+                yield self.see(node, AuditRule("files", "flag", "opens a computed path"), name)
+        elif text.startswith(("/", "~")) or ".." in text.split("/"):
+            yield self.see(node, AuditRule("files", "flag", "opens a file outside the project"))
+        elif self.context.reference and text.endswith(".py") \
+                and self._is_reference(text.removesuffix(".py").replace("/", ".")):
+            yield self.see(node, AuditRule("files", "reject", "reads the reference"))
+        elif name in ("numpy.load", "torch.load"):
+            yield self.see(node, AuditRule("files", "flag", "loads stored data"), name)
+
+    def _text(self, node: ast.AST, text: str) -> Iterator[Sighting]:
+        for rule, name in watched_text(text):
+            yield self.see(node, rule, name)
+        plain = _WORDS.fullmatch(text)
+        for word in text.split(".") if plain else _INSIDE_FORMAT.findall(text):
+            watched = ATTRIBUTES.get(word)
+            if watched is not None and watched.rule == "frame-walk":
+                yield self.see(node, watched, word, severity="flag" if plain else None)
+        if reads_clock(text) and "__global__" not in text:
+            yield self.see(node, AuditRule("timing", "flag", "reads a clock in assembly"))
+        if "kopt_kernel" in text or "kopt_reference" in text or text.startswith("KOPT_"):
+            yield self.see(node, AuditRule("frame-walk", "flag", "names a part of the harness"))
+
+
+def is_own_name(key: ast.AST) -> bool:
+    return isinstance(key, ast.Name) and key.id == "__name__"
