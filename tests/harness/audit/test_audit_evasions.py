@@ -303,10 +303,14 @@ def test_nested_calls_are_resolved_in_linear_time(tmp_path: Path) -> None:
         assert audit(tmp_path / str(len(nested)), "triton", triton(f"y = {nested}")) is not None
 
 
-@pytest.mark.parametrize("source", [
-    "f(x,", "int x,", "int f(void) __asm__", "__asm__(L", "J(a,", "#define J(a) a##", "##", "_Pragma",
-    "__attribute__((alias", "".join(f"#define A{n} {'A%d ' % (n + 1) * 90}\n" for n in range(9))
-    + 'int f(void) __asm__(A0 "x");', "#define J(a, b) a##b\n" * 2000 + "J(a, b);" * 20_000])
+SWOLLEN = "".join(f"#define A{n} " + f"A{n + 1} " * 90 + "\n" for n in range(9)) \
+    + 'int f(void) __asm__(A0 "x");'
+CUT_OFF = ["f(x,", "int x,", "int f(void) __asm__", "__asm__(L", "J(a,", "#define J(a) a##", "##",
+           "_Pragma", "__attribute__((alias", SWOLLEN,
+           "#define J(a, b) a##b\n" * 2000 + "J(a, b);" * 20_000]
+
+
+@pytest.mark.parametrize("source", CUT_OFF, ids=range(len(CUT_OFF)))
 def test_cut_off_and_swollen_c_is_audited(tmp_path: Path, source: str) -> None:
     assert audit(tmp_path, "c", c(head=source)) is not None
     assert audit(tmp_path / "end", "c", c() + source) is not None
