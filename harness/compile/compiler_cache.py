@@ -112,23 +112,28 @@ def _relocate(root: Path, origin: str) -> None:
                 os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def adopt(cache: Path, home: Path, below: tuple[str, ...] = ()) -> int:
+def adopt(cache: Path, home: Path, below: tuple[str, ...] = (), *,
+          known: set[str] | None = None, appears_at: Path | None = None) -> int:
     """Copy one of Triton's cache folders into a folder `below` a home; return its entries.
 
     Copies only plain files in folders with names as Triton makes them, and none of its indexes. The
-    home itself belongs to this process; no other may replace it.
+    home itself belongs to this process; no other may replace it. Entries in `known` are left out,
+    and copied ones added to it. `appears_at` is the home's path for the process that reads it.
     """
+    known = set() if known is None else known
     count, files, size = 0, 0, 0
     home.mkdir(parents=True, exist_ok=True)
-    into = home.joinpath(*below)
+    into = (appears_at or home).joinpath(*below)
     with ExitStack() as opened:
         place = os.open(home, _FOLDER)
         opened.callback(os.close, place)
         for part in below:
             place = _open_folder(place, part, opened)
         for entry in sorted(_listed(cache), key=lambda entry: entry.name):
-            if not KEY.fullmatch(entry.name) or not entry.is_dir(follow_symlinks=False):
+            if not KEY.fullmatch(entry.name) or entry.name in known or \
+                    not entry.is_dir(follow_symlinks=False):
                 continue
+            known.add(entry.name)
             names = []
             with ExitStack() as finished:
                 target = _open_folder(place, entry.name, finished)

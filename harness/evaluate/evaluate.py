@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -23,11 +24,12 @@ from harness.evaluate.verdict_rows import EvaluationResults
 from harness.formats.text import plain
 from harness.isolation import guard
 from harness.isolation.device_lock import DeviceLock
+from harness.isolation.rpc import PeerDied, PeerError
 from harness.isolation.zygote_client import Zygote
 from harness.roofline import measured_peaks, predictor, roofline
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.roofline import Roofline
-from harness.runners import kernel_spans
+from harness.runners import kernel_spans, process_home
 from harness.runners.kernel_spans import CallProfile
 from harness.runners.profile_cache import ProfileCache
 from harness.runners.session import Session
@@ -176,6 +178,20 @@ class Evaluation:
         self._run_project_tests(held)
         return self._time(check, candidate, incumbent, held)
 
+    def _compile_incumbent(self, check: CorrectnessCheck, candidate: Kernel, incumbent: Kernel,
+                           held: DeviceLock | None) -> None:
+        """Compile the incumbent's kernels once, as the check did the candidate's.
+
+        Otherwise each of its timed processes would. Where both are profiled, that did it.
+        """
+        if not process_home.has_compiled(candidate) or process_home.has_compiled(incumbent):
+            return
+        session = self.session
+        with contextlib.suppress(PeerError, PeerDied), session.runners.start(
+                incumbent, lock=held, yields=session.yields) as runner:  # timing will report it
+            for case in check.cases.values():
+                runner.ask("prepare", case=case.id, tensors=case.tensors, copies=1)
+
     def _run_project_tests(self, held: DeviceLock | None) -> None:
         for name, command in self.settings.tests:
             self._progress("testing", f"the project's {name}", None)
@@ -186,6 +202,7 @@ class Evaluation:
     def _time(self, check: CorrectnessCheck, candidate: Kernel, incumbent: Kernel,
               held: DeviceLock | None) -> Verdict:
         session = self.session
+        self._compile_incumbent(check, candidate, incumbent, held)
         limits = device_limits.ceilings_of(session, self._wait)
         peaks = device_limits.peaks_of(
             session, held, lambda: self._progress("measuring", "the card's peak rates", None))

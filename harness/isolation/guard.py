@@ -50,10 +50,14 @@ class Confine:
     """Where a process may write, and whether it has a network and GPUs; needs namespaces.
 
     Without namespaces the process runs unconfined, or fails if `required`. Of the GPUs with device
-    files of their own it may open those in `nodes`, or all if that is empty.
+    files of their own it may open those in `nodes`, or all if that is empty. `binds` are pairs of a
+    writable folder and the folder in whose place the process sees it. `hidden` folders appear
+    empty, but for writable ones in them.
     """
 
     writable: tuple[str, ...] = ()
+    binds: tuple[tuple[str, str], ...] = ()
+    hidden: tuple[str, ...] = ()
     network: bool = False
     cards: bool = True
     nodes: tuple[str, ...] = ()
@@ -169,7 +173,7 @@ class Guarded:
                "pass_fds": list(pass_fds),
                "confine": to_builtins(confine) if confine else None,
                "yields": list(yields.paths) if yields else None,
-               "hidden": [str(lock_directory())] if confine else []}
+               "hidden": [str(lock_directory()), *confine.hidden] if confine else []}
         with contextlib.suppress(OSError):  # it has ended already: `wait` reports how
             self._control.sendall(to_json(job) + b"\n")
 

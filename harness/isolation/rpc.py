@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -55,15 +55,20 @@ def decode_answer(answer: object, kind: type[T]) -> T:
 class Peer:
     """A guarded child program (of `harness/child`) that serves requests one after another.
 
-    `asked_ns` and `elapsed_ns` time the last request by this process's own clock.
+    `asked_ns` and `elapsed_ns` time the last request by this process's own clock. `on_ending` is
+    called before the child is ended, `on_ended` after it has ended; either may be called again.
     """
 
     def __init__(self, program: str, *, cwd: Path, limits: Limits, python: str | None = None,
                  env: Mapping[str, str] | None = None, confine: Confine | None = None,
                  lock: DeviceLock | None = None, yields: Turnstile | None = None,
                  bare: bool = False, zygote: Zygote | None = None,
-                 cancel: threading.Event | None = None, name: str = "") -> None:
+                 cancel: threading.Event | None = None, name: str = "",
+                 on_ending: Callable[[], None] | None = None,
+                 on_ended: Callable[[], None] | None = None) -> None:
         self.limits, self.name = limits, name
+        self._on_ending = on_ending or (lambda: None)
+        self._on_ended = on_ended or (lambda: None)
         self.elapsed_ns = 0
         self._cancel = cancel
         self._buffer = bytearray()
@@ -141,6 +146,8 @@ class Peer:
         except TimeoutError:
             self._guarded.kill()
             outcome = self._guarded.wait()
+        self._on_ending()
+        self._on_ended()
         if self._cancel is not None and self._cancel.is_set():
             return Cancelled("stopped")
         if self._guarded.never_started:
@@ -152,13 +159,17 @@ class Peer:
 
     def kill(self) -> None:
         """Start to end the child; unlike `close`, do not wait for it."""
+        self._on_ending()
         self._guarded.kill()
 
     def close(self) -> ProcessOutcome:
         """End the child and return how it ended."""
+        self._on_ending()
         self._socket.close()
         self._guarded.kill()
-        return self._guarded.wait()
+        outcome = self._guarded.wait()
+        self._on_ended()
+        return outcome
 
     def __enter__(self) -> Peer:
         return self

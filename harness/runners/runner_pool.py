@@ -29,7 +29,7 @@ from harness.runners.startup import (
     RunnerStarter,
     await_ready,
     has_failed,
-    load,
+    load_alone,
     unreachable_fault,
 )
 
@@ -81,16 +81,27 @@ class RunnerPool:
 
     def start(self, kernel: Kernel, *, lock: DeviceLock | None = None,
               yields: Turnstile | None = None, refill: int = 0) -> Peer:
-        """Return one runner with the kernel loaded; see `start_all`."""
-        return self.start_all([kernel], lock=lock, yields=yields, refill=refill)[0]
+        """Return one runner with the kernel loaded; see `start_all`.
+
+        What it compiles is kept for later runners, unless the kernel has been timed.
+        """
+        [peer] = self._start_reachable([kernel], lock, yields, refill)
+        self.starter.keep_compiled([peer])
+        return peer
 
     def start_all(self, kernels: Sequence[Kernel], *, lock: DeviceLock | None = None,
                   yields: Turnstile | None = None, refill: int = 0) -> list[Peer]:
-        """Return a runner for each kernel, loaded concurrently; prestart `refill` more of each.
+        """Return a runner for each kernel, to be timed; prestart `refill` more of each.
 
-        Raises PeerError or PeerDied if a kernel does not load, EnvironmentFault if the target's
-        Python cannot run any, DeviceFault if it does not reach the card.
+        They load concurrently, and keep nothing for later runners. Raises PeerError or PeerDied if
+        a kernel does not load, EnvironmentFault if the target's Python cannot run any, DeviceFault
+        if it does not reach the card.
         """
+        self.starter.freeze(kernels)
+        return self._start_reachable(kernels, lock, yields, refill)
+
+    def _start_reachable(self, kernels: Sequence[Kernel], lock: DeviceLock | None,
+                         yields: Turnstile | None, refill: int) -> list[Peer]:
         try:
             return self._start_all(kernels, lock, yields, refill)
         except GpuUnreachable as error:
@@ -130,7 +141,7 @@ class RunnerPool:
                     await_ready(peer, kernel)
                     if lock is not None and peer in unlocked:
                         peer.hold(lock)
-                peer.send("load", **kernel.job())
+                self.starter.load(peer, kernel)
             for peer in peers:
                 peer.receive()
         except BaseException:
@@ -186,7 +197,7 @@ class RunnerPool:
     def profile(self, kernel: Kernel, lock: DeviceLock, case: Case) -> None:
         """Compile and profile a kernel for a case during the check, in a separate process."""
         self._profiling.add(kernel.name, case, partial(self.starter.start, kernel, lock, None),
-                            partial(load, kernel))
+                            partial(load_alone, self.starter, kernel))
 
     @property
     def profiles(self) -> dict[tuple[str, str], CallProfile]:

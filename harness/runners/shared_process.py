@@ -20,7 +20,7 @@ class SharedRunner(Peer):
 
     def __init__(self, shared: SharedProcess, side: str) -> None:
         self._shared, self.side = shared, side
-        self._peer = shared.peer
+        self.process = self._peer = shared.peer
         self.limits = self._peer.limits
         self.elapsed_ns = self.asked_ns = 0
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
 from concurrent.futures import Future
 from pathlib import Path
 
-from harness.compile import compiler_cache
 from harness.compile.kernel import Kernel, Place
 from harness.errors import DeviceFault, EnvironmentFault
+from harness.isolation import guard
 from harness.isolation.device_lock import DeviceLock, Turnstile
-from harness.isolation.guard import Confine, Limits, clean_env
+from harness.isolation.guard import Limits
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.isolation.zygote_client import Zygote
 from harness.runners import context_queue
+from harness.runners.process_home import ProcessHome
+from harness.runners.shared_process import SharedRunner
 
 OF_THE_MACHINE = ("not compiled with", "driver on your system", "no NVIDIA driver")
 """Parts of torch's errors that concern torch or the driver, not a single card."""
@@ -38,25 +41,28 @@ class RunnerStarter:
         self.one_queue = False
         self._asleep: set[Peer] = set()
         self._started: dict[Peer, float] = {}
+        self._homes: dict[Peer, ProcessHome] = {}
+        self._home_lock = threading.Lock()
+        self._timed: set[str] = set()
 
     def start(self, kernel: Kernel, lock: DeviceLock | None, yields: Turnstile | None, *,
               asleep: bool = False) -> Peer:
         """Start a runner for a kernel, which is not loaded yet; `asleep`, it needs a `wake`."""
         place, bare = kernel.place, kernel.target.language == "c"
-        home = kernel.home
-        home.mkdir(parents=True, exist_ok=True)
-        variables = {**(context_queue.ONE_QUEUE if self.one_queue else {}), **place.env,
-                     "TRITON_HOME": str(home)}
-        env = clean_env(compiler_cache.private(variables, home), home=home)
+        home = ProcessHome(kernel, confined=self.confined and not guard.confinement_problem(),
+                           frozen=self._timed, lock=self._home_lock)
+        env = home.environment({**(context_queue.ONE_QUEUE if self.one_queue else {}), **place.env})
         if place.interpret:
             env["TRITON_INTERPRET"] = "1"
         outputs = Path(place.scratch) / "io" / "out"  # the inputs next to it stay read-only
         outputs.mkdir(parents=True, exist_ok=True)
-        peer = Peer("run.runner", cwd=home, limits=self._limits, env=env, lock=lock, yields=yields,
-                    bare=bare, python=None if bare else place.python, zygote=self._zygote,
-                    cancel=self._cancel, name="" if self._shared else kernel.name,
-                    confine=Confine(writable=(str(home), str(outputs)), nodes=place.nodes)
-                    if self.confined else None)
+        peer = Peer("run.runner", cwd=home.path, limits=self._limits, env=env, lock=lock,
+                    yields=yields, bare=bare, python=None if bare else place.python,
+                    zygote=self._zygote, cancel=self._cancel,
+                    name="" if self._shared else kernel.name,
+                    confine=home.confine(str(outputs)) if self.confined else None,
+                    on_ending=home.leave_compiled, on_ended=home.remove)
+        self._homes[peer] = home
         self._started[peer] = time.monotonic()
         self._asleep.add(peer)
         if not asleep:
@@ -71,6 +77,23 @@ class RunnerStarter:
                 peer.send("ready", language=kernel.target.language, device=kernel.place.device,
                           interpret=kernel.place.interpret)
 
+    def load(self, peer: Peer, kernel: Kernel) -> None:
+        """Request a runner that is ready to load a kernel, with what was compiled for it."""
+        self.home_of(peer).seed(kernel)
+        peer.send("load", **kernel.job())
+
+    def home_of(self, peer: Peer) -> ProcessHome:
+        return self._homes[peer.process if isinstance(peer, SharedRunner) else peer]
+
+    def keep_compiled(self, peers: Iterable[Peer]) -> None:
+        """Keep what these runners compile, at their end, for later runners of the same kernel."""
+        for peer in peers:
+            self.home_of(peer).leaves_compiled = True
+
+    def freeze(self, kernels: Iterable[Kernel]) -> None:
+        """Keep nothing more of these kernels: they are timed now."""
+        self._timed.update(kernel.identity for kernel in kernels)
+
     def age_s(self, peer: Peer) -> float:
         return time.monotonic() - self._started[peer]
 
@@ -81,6 +104,9 @@ class RunnerStarter:
     def clear(self) -> None:
         self._asleep.clear()
         self._started.clear()
+        for home in self._homes.values():
+            home.remove()
+        self._homes.clear()
 
 
 def unreachable_fault(why: str, place: Place) -> EnvironmentFault:
@@ -120,10 +146,15 @@ def has_failed(warmup: Future[None]) -> bool:
     return False
 
 
-def load(kernel: Kernel, peer: Peer) -> None:
-    """Load a kernel in a runner that was woken. Raises PeerError, PeerDied."""
+def load_alone(starter: RunnerStarter, kernel: Kernel, peer: Peer) -> None:
+    """Load a kernel in a runner that was woken, and keep what it compiles.
+
+    Raises PeerError, PeerDied.
+    """
     try:
         await_ready(peer, kernel)
     except GpuUnreachable as error:
         raise PeerError(f"no GPU: {error}") from None
-    peer.ask("load", **kernel.job())
+    starter.keep_compiled([peer])
+    starter.load(peer, kernel)
+    peer.receive()

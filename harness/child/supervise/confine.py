@@ -77,16 +77,18 @@ def _map_ids() -> None:
 
 
 def enter(writable: list[str], network: bool, report: int = -1, *, cards: bool = True,
-          nodes: Sequence[str] = (), hidden: Sequence[str] = ()) -> None:
+          nodes: Sequence[str] = (), hidden: Sequence[str] = (),
+          binds: Sequence[Sequence[str]] = ()) -> None:
     """Move this process into its own namespaces and fork; return in the innermost child.
 
     Only `writable` and a private /dev/shm are writable. That /dev/shm contains nothing of the
-    machine's but the folders that this process works in. `hidden` folders are empty. Other
-    processes are invisible and cannot be signalled. Without `network` not even a local socket can
-    be reached. Without `cards` no GPU can be opened; with `nodes`, of the numbered devices below
-    /dev only these. The intermediate processes wait and exit as the innermost one does. Its wait
-    status and the number of processes it left are written to the descriptor `report`. Raises
-    OSError, before any fork, if the kernel refuses.
+    machine's but the folders that this process works in; `hidden` folders contain nothing else
+    either. `binds` are folders that appear, writable, in place of others. Other processes are
+    invisible and cannot be signalled. Without `network` not even a local socket can be reached.
+    Without `cards` no GPU can be opened; with `nodes`, of the numbered devices below /dev only
+    these. The intermediate processes wait and exit as the innermost one does. Its wait status and
+    the number of processes it left are written to the descriptor `report`. Raises OSError, before
+    any fork, if the kernel refuses.
     """
     parent = os.getppid()
     _map_ids()
@@ -95,16 +97,18 @@ def enter(writable: list[str], network: bool, report: int = -1, *, cards: bool =
         _check(_libc.unshare(CLONE_NEWNET), "unshare network")
     _mount("none", "/", None, MS_REC | MS_PRIVATE)
     devices = _devices(DEVICES + (CARDS if cards else ()), nodes)
-    for path in (*writable, *devices):
-        _mount(path, path, None, MS_BIND | MS_REC)
+    for source, path in (*((path, path) for path in (*writable, *devices)), *binds):
+        _mount(source, path, None, MS_BIND | MS_REC)
     _set_attributes("/", AT_RECURSIVE, add=MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV)
-    for path in writable:
+    for path in (*writable, *(path for _, path in binds)):
         _set_attributes(path, drop=MOUNT_ATTR_RDONLY)
     for path in devices:
         _set_attributes(path, AT_RECURSIVE, drop=MOUNT_ATTR_NODEV)
-    _own_shared_memory([*writable, os.getcwd()])
+    needed = [*writable, *(path for _, path in binds), os.getcwd()]
+    _empty(SHARED, needed, SHARED_MEMORY)
     for path in filter(os.path.isdir, hidden):  # one in /dev/shm is gone already
-        _mount("tmpfs", path, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, NOTHING)
+        _empty(path, needed, NOTHING)
+        _set_attributes(path, add=MOUNT_ATTR_RDONLY)
     _wait_in_parent()
     _own_proc()
     _wait_in_parent(as_init=True, report=report)
@@ -114,20 +118,21 @@ def enter(writable: list[str], network: bool, report: int = -1, *, cards: bool =
         _refuse_connections()
 
 
-def _own_shared_memory(needed: Sequence[str]) -> None:
-    """Mount an empty /dev/shm that keeps only the folders which contain these paths.
+def _empty(folder: str, needed: Sequence[str], options: str) -> None:
+    """Mount an empty file system that keeps only the folders which contain these paths.
 
     People set TMPDIR to /dev/shm, so a working folder may be there.
     """
     kept = {}
+    folder = os.path.realpath(folder)
     for path in map(os.path.realpath, needed):
-        inside = path.removeprefix(f"{SHARED}/").split("/")
-        if path.startswith(f"{SHARED}/") and inside[0] not in kept:
-            kept[inside[0]] = os.open(f"{SHARED}/{inside[0]}", os.O_PATH | os.O_DIRECTORY)
-    _mount("tmpfs", SHARED, "tmpfs", MS_NOSUID | MS_NODEV, SHARED_MEMORY)
+        inside = path.removeprefix(f"{folder}/").split("/")
+        if path.startswith(f"{folder}/") and inside[0] not in kept:
+            kept[inside[0]] = os.open(f"{folder}/{inside[0]}", os.O_PATH | os.O_DIRECTORY)
+    _mount("tmpfs", folder, "tmpfs", MS_NOSUID | MS_NODEV, options)
     for name, fd in kept.items():
-        os.mkdir(f"{SHARED}/{name}")
-        _mount(f"/proc/self/fd/{fd}", f"{SHARED}/{name}", None, MS_BIND | MS_REC)
+        os.mkdir(f"{folder}/{name}")
+        _mount(f"/proc/self/fd/{fd}", f"{folder}/{name}", None, MS_BIND | MS_REC)
         os.close(fd)
 
 

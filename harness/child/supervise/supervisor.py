@@ -92,7 +92,8 @@ def start(job: dict[str, Any], out: int, err: int, report: int, keep: list[int])
             try:
                 confine.enter(job["confine"]["writable"], job["confine"]["network"],
                               report, cards=job["confine"]["cards"],
-                              nodes=job["confine"]["nodes"], hidden=job["hidden"])
+                              nodes=job["confine"]["nodes"], hidden=job["hidden"],
+                              binds=job["confine"]["binds"])
             except OSError as error:
                 if job["confine"]["required"]:
                     raise
