@@ -1,4 +1,4 @@
 """Checks whether this machine can run kopt: programs, packages, devices, surroundings.
 
-Face: declared_packages, machine, start, surroundings, tools.
+Face: declared_packages, machine, surroundings, tools.
 """

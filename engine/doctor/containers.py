@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from engine.doctor.machine_check import read
+
 ROOT = Path("/")
 _GROUPS = ((re.compile(r"docker[-/][0-9a-f]{6,}"), "docker"), (re.compile("libpod-"), "podman"),
            (re.compile(r"\bcrio-"), "cri-o"), (re.compile("cri-containerd"), "containerd"),
@@ -24,7 +26,7 @@ def inside(root: Path = ROOT) -> tuple[str, ...]:
 
 
 def _orchestrator(root: Path) -> Iterator[str]:
-    if "KUBERNETES_SERVICE_HOST" in os.environ or "kubepods" in _read(root / "proc/self/cgroup"):
+    if "KUBERNETES_SERVICE_HOST" in os.environ or "kubepods" in read(root / "proc/self/cgroup"):
         yield "kubernetes"
 
 
@@ -40,7 +42,7 @@ def _marked(root: Path) -> list[str]:
     """Look for files that runtimes create and variables that they set."""
     environment = root / "run/.containerenv"
     if environment.exists():
-        engine = re.search(r'^engine="([A-Za-z-]*[A-Za-z])', _read(environment), re.MULTILINE)
+        engine = re.search(r'^engine="([A-Za-z-]*[A-Za-z])', read(environment), re.MULTILINE)
         return [engine[1] if engine else "podman"]
     if (root / ".dockerenv").exists():
         return ["docker"]
@@ -59,7 +61,7 @@ def _enroot(root: Path) -> list[str]:
 
 
 def _grouped(root: Path) -> list[str]:
-    groups = _read(root / "proc/self/cgroup")
+    groups = read(root / "proc/self/cgroup")
     return [name for pattern, name in _GROUPS if pattern.search(groups)][:1]
 
 
@@ -70,19 +72,12 @@ def _mounted(root: Path) -> list[str]:
 
 def _mounts(root: Path) -> dict[str, str]:
     """Return the line of mountinfo for each mount point."""
-    lines = _read(root / "proc/self/mountinfo").splitlines()
+    lines = read(root / "proc/self/mountinfo").splitlines()
     return {words[4]: line for line in lines if len(words := line.split()) > 4}
 
 
 def _declared(root: Path) -> list[str]:
     """Return the container manager's name in the places that systemd defines for it."""
     name = os.environ.get("container")  # noqa: SIM112 (systemd's own name for it)
-    name = name or _read(root / "run/systemd/container").strip()
+    name = name or read(root / "run/systemd/container").strip()
     return [name] if name else []
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""

@@ -1,4 +1,7 @@
-"""Checks of the machine: disk space, device locks, devices, load, process limits."""
+"""Checks of the machine: disk space, device locks, devices, load, process limits.
+
+Also the warnings for a campaign that starts here now: what may end or limit it.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,10 @@ import contextlib
 import os
 import resource
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from engine.doctor import surroundings
 from engine.doctor.machine_check import MachineCheck
 from harness.devices import inventory
 from harness.devices.device import Device
@@ -113,3 +117,19 @@ def limits() -> MachineCheck:
     if files < FILES_WANTED:
         return MachineCheck("limits", "warn", facts, f"ulimit -n {FILES_WANTED}")
     return MachineCheck("limits", "ok", facts)
+
+
+def start_notices(devices: Sequence[Device]) -> list[MachineCheck]:
+    """Return the checks that a campaign's log should show.
+
+    These are a Slurm job or a login session whose end kills the campaign, a container and its
+    limits, and GPUs that are hidden, shared or restricted to one process.
+    """
+    notable = [check for check in (surroundings.slurm(), surroundings.logind())
+               if check.status == "warn"]
+    notable += [check for check in (surroundings.container(),) if check.status == "note"]
+    gpus = [card for device in devices for card in device.cards if card.kind != "cpu"]
+    if gpus:
+        notable += [check for check in (visibility(), *cards(gpus, []))
+                    if check.status in ("note", "warn")]
+    return notable

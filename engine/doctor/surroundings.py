@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from engine.doctor import containers
-from engine.doctor.machine_check import MachineCheck, output
+from engine.doctor.machine_check import MachineCheck, output, read
 from engine.journal.liveness import this_host
 from harness.formats.quantities import GIB
 
@@ -116,17 +116,17 @@ def _kills_by_file() -> bool:
         files += sorted(Path(folder).glob("logind.conf.d/*.conf"))
     kills = False
     for file in files:
-        for value in re.findall(r"^\s*KillUserProcesses\s*=\s*(\w+)", _read(file), re.MULTILINE):
+        for value in re.findall(r"^\s*KillUserProcesses\s*=\s*(\w+)", read(file), re.MULTILINE):
             kills = value.lower() in ("yes", "true", "1", "on")
     return kills
 
 
 def _cpu_limit() -> str:
-    if words := _read(Path("/sys/fs/cgroup/cpu.max")).split():
+    if words := read(Path("/sys/fs/cgroup/cpu.max")).split():
         quota, period = words[0], words[-1]
     else:
-        quota = _read(Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")).strip()
-        period = _read(Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")).strip()
+        quota = read(Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")).strip()
+        period = read(Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")).strip()
     if not (quota.isdigit() and period.isdigit() and int(period)):
         return ""
     return f"{int(quota) / int(period):.1f} cores by quota"
@@ -134,19 +134,12 @@ def _cpu_limit() -> str:
 
 def _memory_limit() -> str:
     for path in ("memory.max", "memory/memory.limit_in_bytes"):
-        value = _read(Path("/sys/fs/cgroup") / path).strip()
+        value = read(Path("/sys/fs/cgroup") / path).strip()
         if value.isdigit() and int(value) < 1 << 60:
             return f"{int(value) / GIB:.1f} GiB of memory"
     return ""
 
 
 def _process_limit() -> str:
-    value = _read(Path("/sys/fs/cgroup/pids.max")).strip()
+    value = read(Path("/sys/fs/cgroup/pids.max")).strip()
     return f"{value} processes" if value.isdigit() else ""
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""

@@ -8,10 +8,11 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from engine.doctor import declared_packages
+from engine.doctor.declared_packages import DeclaredPackage
 from engine.doctor.machine_check import MachineCheck, output
 
 GIT_NEEDED = (2, 32)
@@ -79,41 +80,40 @@ def packages() -> Iterator[MachineCheck]:
     """Import every declared dependency in another process: an installed one may be broken."""
     declared = declared_packages.declared()
     errors = declared_packages.import_errors(declared)
-    working = ", ".join(f"{package.name} {_version(package.name)}"
-                        for package in declared if package.name not in errors)
+    working = _versions([package for package in declared if package.name not in errors])
     yield MachineCheck("packages", "ok", working or "none can be imported")
     for package in declared:
         if package.name in errors:
-            yield MachineCheck(package.name, "missing", errors[package.name],
-                               package.fix)
+            yield MachineCheck(package.name, "missing", errors[package.name], package.fix)
 
 
 def dashboard() -> MachineCheck:
     """Import the packages that only the dashboard needs."""
     declared = declared_packages.declared("tui")
-    errors = declared_packages.import_errors(declared)
-    if not errors:
-        return MachineCheck("dashboard", "ok", _versions(declared))
-    broken = [package for package in declared if package.name in errors]
-    return MachineCheck(
-        "dashboard", "note", "; ".join(f"{name} {what}" for name, what in errors.items()),
-        f"the dashboard needs {broken[0].fix}")
+    return _optional("dashboard", declared, declared_packages.import_errors(declared),
+                     "the dashboard needs")
 
 
 def torch() -> MachineCheck:
     """Compare versions only: importing torch takes seconds and hundreds of megabytes."""
     declared = declared_packages.declared("torch")
-    absent = [package for package in declared if not _version(package.name)]
-    if not absent:
-        return MachineCheck("torch", "ok", _versions(declared))
-    names = " and ".join(package.name for package in absent)
-    return MachineCheck("torch", "note", f"not installed: {names}",
-                        f"Triton kernels need {absent[0].fix}")
+    absent = {package.name: "is not installed" for package in declared
+              if not _version(package.name)}
+    return _optional("torch", declared, absent, "Triton kernels need")
 
 
-def _versions(declared: tuple[declared_packages.DeclaredPackage, ...]) -> str:
-    return ", ".join(f"{package.name} {_version(package.name)}"
-                     for package in declared)
+def _optional(name: str, declared: Sequence[DeclaredPackage], errors: Mapping[str, str],
+              needed: str) -> MachineCheck:
+    """Return the check of packages that kopt needs for some work only."""
+    if not errors:
+        return MachineCheck(name, "ok", _versions(declared))
+    broken = next(package for package in declared if package.name in errors)
+    return MachineCheck(name, "note", "; ".join(f"{one} {what}" for one, what in errors.items()),
+                        f"{needed} {broken.fix}")
+
+
+def _versions(declared: Sequence[DeclaredPackage]) -> str:
+    return ", ".join(f"{package.name} {_version(package.name)}" for package in declared)
 
 
 def _version(name: str) -> str:

@@ -27,7 +27,6 @@ from engine.manifest.schema import Manifest
 from engine.markdown import stamp
 from harness.errors import KoptError
 from harness.formats.quantities import counted
-from harness.timing.plan import Score
 
 T = TypeVar("T")
 NOT_RUN = "e2e.not_run"
@@ -86,37 +85,6 @@ class ProgramNotRun(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
-class CampaignCommands(msgspec.Struct, frozen=True, kw_only=True):
-    """The commands that test and measure a campaign's candidates."""
-
-    benchmark: str = ""
-    quick: str = ""
-    test: str = ""
-    end_to_end: str = ""
-    check: str = ""
-    """The correctness column of the project's own benchmark, with its rule."""
-
-    @property
-    def tested_by(self) -> str:
-        """What decides whether a candidate is correct."""
-        check = f"the benchmark's own check: {self.check}" if self.check else \
-            "the comparison with the reference"
-        return f"{self.test}; {check}" if self.test else check
-
-    @classmethod
-    def of(cls, manifest: Manifest) -> CampaignCommands:
-        return cls(benchmark=manifest.benchmark_command, quick=manifest.quick_command,
-                   test=manifest.test_command, end_to_end=manifest.e2e_command,
-                   check=_check(manifest))
-
-
-def _check(manifest: Manifest) -> str:
-    check = manifest.target.check
-    if manifest.target.kind != "command":
-        return ""
-    return check if isinstance(check, str) else f"{check.column} {check.rule}".rstrip()
-
-
 class JournalView(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the files for people show; slots, bottlenecks and reviews are by round."""
 
@@ -130,7 +98,8 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
     tips: tuple[tuple[float, TipsRead], ...] = ()
     not_run: tuple[tuple[float, ProgramNotRun], ...] = ()
     splits: Splits = {}
-    commands: CampaignCommands = CampaignCommands()
+    manifest: Manifest
+    """The defaults, if the campaign's own cannot be read."""
     utc_offset_s: int | None = None
     """The UTC offset where the campaign started, so that its files are the same everywhere."""
     lessons: tuple[Lesson, ...] = ()
@@ -183,22 +152,33 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def measured_by(self) -> str:
         """The command whose measurements decide."""
-        return self.commands.benchmark or "kopt's own harness"
+        return self.manifest.benchmark_command or "kopt's own harness"
+
+    @property
+    def tested_by(self) -> str:
+        """What decides whether a candidate is correct."""
+        test, rule = self.manifest.test_command, self.manifest.target.check
+        if not isinstance(rule, str):
+            rule = f"{rule.column} {rule.rule}".rstrip()
+        check = f"the benchmark's own check: {rule}" \
+            if rule and self.manifest.target.kind == "command" else \
+            "the comparison with the reference"
+        return f"{test}; {check}" if test else check
 
 
 def read_with_manifest(reader: Reader, row: Campaign) -> JournalView:
-    """Read a campaign's view with the score and commands of its manifest, if it can be read."""
+    """Read a campaign's view with its manifest, if that can be read."""
     try:
         manifest = load.load(Path(row.path) / "manifest.yaml")
     except KoptError:
-        return read(reader, row.id)
-    return read(reader, row.id, manifest.decision.score, CampaignCommands.of(manifest))
+        manifest = None
+    return read(reader, row.id, manifest)
 
 
-def read(reader: Reader, campaign: str, score: Score = "kernel",
-         commands: CampaignCommands | None = None) -> JournalView:
+def read(reader: Reader, campaign: str, manifest: Manifest | None = None) -> JournalView:
     """Read a campaign's view; raises LookupError if there is no such campaign."""
-    past = history.read(reader, campaign, score)
+    manifest = manifest or Manifest(target_op="-")
+    past = history.read(reader, campaign, manifest.decision.score)
     row = reader.campaign(campaign)
     assert row is not None
     reviews = [_payload(event, StagnationRecord)
@@ -206,7 +186,7 @@ def read(reader: Reader, campaign: str, score: Score = "kernel",
     return JournalView(
         row=row, history=past, utc_offset_s=next((created.utc_offset_s for _, created in _timed(
             reader, campaign, "campaign.created", _Created)), None),
-        commands=commands or CampaignCommands(), lessons=lessons.of(past),
+        manifest=manifest, lessons=lessons.of(past),
         slots={r.n: reader.slots(campaign, r.n) for r in past.rounds},
         bottlenecks={r.n: reader.bottlenecks(campaign, r.n) for r in past.rounds},
         reviews={review.round: review for review in reviews},

@@ -133,6 +133,16 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
                    for row in self.verdicts.values())
 
     @property
+    def baseline(self) -> VerdictRow | None:
+        """The first verdict on the baseline."""
+        return next((row for row in self.verdicts.values() if row.purpose == "baseline"), None)
+
+    def verdicts_of(self, n: int) -> list[tuple[DecisionRow, VerdictRow]]:
+        """Return a round's decisions on candidates that have a verdict, in order."""
+        return [(d, self.verdicts[d.verdict]) for d in self.decisions
+                if d.round == n and d.verdict in self.verdicts]
+
+    @property
     def best(self) -> str:
         """The newest kept commit that was not rolled back, else the baseline's."""
         standing = self.standing
@@ -177,10 +187,9 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
 
         Rejected candidates are left out, unless they only need a split.
         """
-        rows = [(d, self.verdicts[d.verdict]) for d in self.decisions
-                if d.round == n and d.actor == "engine" and d.verdict in self.verdicts]
-        correct = [(d, row) for d, row in rows if row.correct and (
-            d.kind != "reject" or judge.needs_split(verdict_of(row)))]
+        correct = [(d, row) for d, row in self.verdicts_of(n)
+                   if d.actor == "engine" and row.correct and (
+                       d.kind != "reject" or judge.needs_split(verdict_of(row)))]
         return sorted(correct, key=lambda pair: pair[1].speedup or 0.0, reverse=True)
 
     def outcome(self, n: int, *, failed: bool = False) -> RoundOutcome:

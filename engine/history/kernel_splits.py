@@ -61,7 +61,8 @@ def of(past: CampaignHistory, kernel: Callable[[str], Mapping[str, bytes]]) -> S
     """Return the splits of all keeps; `kernel` returns a commit's source files by name."""
     changed: dict[str, tuple[KernelSplit, ...]] = {}
     keeps = [keep.commit for keep in past.keeps]
-    classes = _classes(past)
+    classes = [] if past.baseline is None else \
+        [row.config_class for row in verdict_of(past.baseline).rows]
     splits = {commit: _of_commit(kernel(commit), classes)
               for commit in [past.base, *keeps] if keeps}
     for number, commit in enumerate(keeps):
@@ -70,12 +71,6 @@ def of(past: CampaignHistory, kernel: Callable[[str], Mapping[str, bytes]]) -> S
         if splits[commit] and splits[commit] != splits[before]:
             changed[commit] = splits[commit]
     return changed
-
-
-def _classes(past: CampaignHistory) -> list[str]:
-    """Return the config classes that the baseline was measured on."""
-    first = next((row for row in past.verdicts.values() if row.purpose == "baseline"), None)
-    return [] if first is None else [row.config_class for row in verdict_of(first).rows]
 
 
 def _of_commit(files: Mapping[str, bytes], classes: Sequence[str]) -> tuple[KernelSplit, ...]:

@@ -9,7 +9,6 @@ import msgspec
 from engine.history.history import CampaignHistory
 from engine.journal.records import DecisionRow, VerdictRow
 from engine.judge.recorded_values import verdict_of
-from engine.records import measured
 from harness.formats import quantities
 
 HEAD = ("round", "commit", "class", "time", "against the last best", "against the baseline")
@@ -48,7 +47,7 @@ def steps(past: CampaignHistory) -> Iterator[ClassStep]:
     round, each is shown with its gain over the best before it, and stays so: files only grow.
     """
     rows = list(past.verdicts.values())
-    first = measured.baseline(past)
+    first = past.baseline
     if first is not None:
         yield _step(1, past.base, first, first, None)
     headlines = {row.candidate: row for row in reversed(rows) if row.purpose == "headline"}

@@ -23,15 +23,11 @@ REGRESSIONS = ("attempt", "date", "BEST_COMMIT", "candidate", "hypothesis", "cha
 _PROFILED = re.compile(r": candidate (\S.*?) \d[\d.]* us")
 
 
-def is_kernel_time(verdict: Verdict, score: Score) -> bool:
-    """Return whether a verdict's latency is GPU kernel time; otherwise it times whole calls."""
-    return verdict.latency_kind == "measured-gpu" and score == "kernel"
-
-
 def latencies(verdict: Verdict, score: Score) -> tuple[str, str]:
     """Return the call time and the GPU kernel time; the one that is not scored is empty."""
     latency = quantities.latency_us(verdict.latency_us)
-    return ("", latency) if is_kernel_time(verdict, score) else (latency, "")
+    is_kernel_time = verdict.latency_kind == "measured-gpu" and score == "kernel"
+    return ("", latency) if is_kernel_time else (latency, "")
 
 
 def change(verdict: Verdict) -> str:
@@ -138,10 +134,6 @@ def of_best(past: CampaignHistory) -> Verdict | None:
     return None if newest is None else verdict_of(newest)
 
 
-def baseline(past: CampaignHistory) -> VerdictRow | None:
-    return next((row for row in past.verdicts.values() if row.purpose == "baseline"), None)
-
-
 def metrics(past: CampaignHistory) -> str:
     """Return the numbers of the best in one line."""
     verdict = of_best(past)
@@ -159,9 +151,8 @@ def metrics(past: CampaignHistory) -> str:
 
 def of_round(past: CampaignHistory, round: Round) -> list[tuple[DecisionRow, Verdict]]:
     """Return a round's decisions on candidates that have a verdict, in order."""
-    return [(decision, verdict_of(past.verdicts[decision.verdict])) for decision in past.decisions
-            if decision.round == round.n and decision.verdict in past.verdicts
-            and is_within(decision, round)]
+    return [(decision, verdict_of(row)) for decision, row in past.verdicts_of(round.n)
+            if is_within(decision, round)]
 
 
 def is_within(decision: DecisionRow, round: Round) -> bool:

@@ -32,7 +32,7 @@ def page(view: JournalView) -> str:
         *((rollback.at, "rollback", rollback) for rollback in past.rollbacks),
         *((at, "stop", stop) for at, stop in view.stops)]
     entries.sort(key=itemgetter(0))
-    first = measured.baseline(past)
+    first = past.baseline
     return render_page(
         "optimize_log", view=view, entries=entries, summary=round_summary, gain=_gain,
         baseline=None if first is None else verdict_of(first), verdict_of=verdict_of,

@@ -16,7 +16,7 @@ from harness.verdict import Verdict
 
 def page(view: JournalView) -> str:
     """Return performance.md."""
-    first = measured.baseline(view.history)
+    first = view.history.baseline
     return render_page("performance", view=view, rows=list(_rows(view)), kernel_rows=_kernel_rows,
                        baseline=None if first is None else verdict_of(first),
                        classes_of_best=measured.classes_of_best(view.history))
@@ -24,7 +24,7 @@ def page(view: JournalView) -> str:
 
 def _rows(view: JournalView) -> Iterator[tuple[str, ...]]:
     past = view.history
-    first = measured.baseline(past)
+    first = past.baseline
     if first is not None:
         yield _row(view, first.at, past.base, "baseline", "all", 1, verdict_of(first), "",
                    "unmodified code")

@@ -84,8 +84,7 @@ def of_round(past: CampaignHistory, n: int) -> list[tuple[str, TransferCheck]]:
     """Return the checks of a round's kept candidates; without any, of the fastest correct
     candidate, else of the first audited one.
     """
-    judged = [(decision, past.verdicts[decision.verdict]) for decision in past.decisions
-              if decision.round == n and decision.verdict in past.verdicts]
+    judged = past.verdicts_of(n)
     kept = [pair for pair in judged if pair[0] in past.keeps]
     audited = [pair for pair in judged if verdict_of(pair[1]).transfer is not None]
     shown = kept or past.judged(n)[:1] or audited[:1]

@@ -12,7 +12,6 @@ import msgspec
 from engine import globs
 from engine.campaign.setup import Setup
 from engine.history import campaign_view, kernel_splits
-from engine.history.campaign_view import CampaignCommands
 from engine.history.history import CampaignHistory
 from engine.journal.read import Reader
 from engine.journal.records import Round, VerdictRow
@@ -74,8 +73,7 @@ class Records:
         Runs after every keep, round and stop, and when an engine takes over from another. Only the
         first call rewrites old rounds.
         """
-        view = campaign_view.read(reader, self.setup.id, self.setup.manifest.decision.score,
-                           CampaignCommands.of(self.setup.manifest))
+        view = campaign_view.read(reader, self.setup.id, self.setup.manifest)
         view = msgspec.structs.replace(view, splits=kernel_splits.of(view.history, self._kernel))
         _grow(self.folder.performance, performance.page(view))
         _grow(self.folder.trend, trend.page(view))

@@ -13,7 +13,7 @@ from pathlib import Path
 from engine.campaign import setup as campaigns
 from engine.campaign.setup import Setup
 from engine.context import EngineContext
-from engine.doctor import start
+from engine.doctor import machine
 from engine.journal import lease as leases
 from engine.journal.write import Writer
 from engine.run.campaign_run import run_campaign
@@ -87,7 +87,7 @@ class Engine(threading.Thread):
         began = time.monotonic()
         lease = leases.acquire(writer, self.campaign)
         try:
-            for check in [] if decide_only else start.notices(setup.devices):
+            for check in [] if decide_only else machine.start_notices(setup.devices):
                 writer.event(setup.id, "log" if check.name == "container" else "warning",
                              check.name, message="; ".join(
                                  filter(None, (check.found, check.fix))))

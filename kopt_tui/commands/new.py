@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from engine.discovery.new.draft_kernel import ROUNDS
+from engine.discovery.new.parameters import ROUNDS
 from engine.manifest.load import dump
 from harness.errors import InputError, KoptError, Refused
 from kopt_tui.cli.new import new_benchmark, new_kernel, parameter_list

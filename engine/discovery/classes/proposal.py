@@ -49,14 +49,10 @@ class ClassProposal:
     is_measured: bool = False
 
     @property
-    def core(self) -> tuple[str, ...]:
-        return self.strata.core
-
-    @property
     def description(self) -> tuple[str, ...]:
         """Return the proposal in lines, for the log and for people."""
         lines = (f"config classes: {self.strata.why}",
-                 f"core, with {strata.CORE_SHARE:.0%} of the weight: {', '.join(self.core)}",
+                 f"core, with {strata.CORE_SHARE:.0%} of the weight: {', '.join(self.strata.core)}",
                  self._shapes)
         return (*lines, self.chosen.note) if self.chosen.note else lines
 

@@ -15,16 +15,12 @@ from statistics import median
 
 from engine.discovery.classes.strata import Stratum
 from engine.discovery.project import columns
-from engine.discovery.project.columns import TableColumn
+from engine.discovery.project.columns import WORDS, TableColumn
 from harness.benchmark.runs.result_table import ResultTable
 
 SPREAD = 4.0
 """Ratio of highest to lowest cost from which both ends of a class represent it."""
-EVEN = frozenset(("uniform", "balanced", "even", "equal", "none", "flat", "same"))
-SKEWED = frozenset(("skew", "skewed", "skewness", "imbalance", "imbalanced", "unbalanced",
-                    "distribution", "dist", "routing", "zipf"))
-GROUPS = frozenset(("group", "groups", "expert", "experts", "ragged", "seqlens", "lens", "splits"))
-"""Words in column names that say how work is spread, and that there are groups."""
+IS_GROUPED = WORDS["groups"] | WORDS["skewed"]
 _LIST = re.compile(r"[\[(]?\s*\d+(?:\s*[,;/| ]\s*\d+)+\s*[\])]?")
 
 
@@ -45,7 +41,7 @@ def choose_rows(classes: Sequence[Stratum], table: Sequence[TableColumn],
         chosen.update(_rows_of_class(stratum, costs))
     spread = _skew(table)
     if not spread:
-        is_grouped = any(columns.name_words(column.name) & (GROUPS | SKEWED) for column in table)
+        is_grouped = any(columns.name_words(column.name) & IS_GROUPED for column in table)
         note = "the work is grouped and no column says how: no row is known to be skewed" \
             if is_grouped else ""
         return Representatives(rows=tuple(sorted(chosen)), note=note)
@@ -108,18 +104,18 @@ def _rows_of_class(stratum: Stratum, costs: Sequence[float]) -> set[int]:
 
 def _skew(table: Sequence[TableColumn]) -> list[float]:
     """Return the skew of each row's groups, 1 for equal ones; empty if no column says it."""
-    spreading = [column for column in table if columns.name_words(column.name) & (SKEWED | GROUPS)]
+    spreading = [column for column in table if columns.name_words(column.name) & IS_GROUPED]
     for column in spreading:
         sizes = [_sizes(cell) for cell in column.cells]
         if all(sizes):
             return [max(groups) * len(groups) / (sum(groups) or 1.0) for groups in sizes]
     for column in spreading:
-        if not columns.name_words(column.name) & SKEWED:
+        if not columns.name_words(column.name) & WORDS["skewed"]:
             continue
         if column.numbers:
             return [1.0 + abs(number) for number in column.numbers]
-        return [
-            1.0 if columns.name_words(cell) & EVEN or not cell else 2.0 for cell in column.cells]
+        return [1.0 if columns.name_words(cell) & WORDS["even"] or not cell else 2.0
+                for cell in column.cells]
     return []
 
 

@@ -41,22 +41,16 @@ def run_benchmark(target: CommandTarget, tree: Path, device: Device, folder: Pat
     gives no table, and Cancelled.
     """
     row_cost = RowCost(target)
-    readings = []
+    modes = [*[target.full] * runs, *more_modes]
     session = CommandSession(
         folder / "runs", device, _environment(device, target.timeout_s, python, env, cancel),
         commands=(target.setup_command, target.build_command), frozen=target.frozen,
         on_wait=on_wait)
     try:
-        with session:
-            copy = session.copy("incumbent", tree)
-            session.build(copy)
-            for mode in (*[target.full] * runs, *more_modes):
-                with session.lock() as held:
-                    table, wall_s = copy.benchmark(mode, session.reader, held)
-                readings.append(judge_table(table, target, row_cost, csv=mode.csv, wall_s=wall_s))
+        return [judge_table(table, target, row_cost, csv=mode.csv, wall_s=wall_s)
+                for mode, (table, wall_s) in zip(modes, _run(session, tree, modes), strict=True)]
     except BenchmarkFault as fault:
         raise BrokenIncumbent(fault) from None
-    return readings
 
 
 def run_once(project: Path, mode: BenchmarkMode, *, setup: str = "", build: str = "",
@@ -78,16 +72,25 @@ def run_once(project: Path, mode: BenchmarkMode, *, setup: str = "", build: str 
         session = CommandSession(Path(scratch) / "runs", card, _environment(card, timeout_s),
                                  commands=(setup, build), on_wait=on_wait)
         try:
-            with session:
-                copy = session.copy("incumbent", tree)
-                session.build(copy)
-                with session.lock() as held:
-                    return copy.benchmark(mode, session.reader, held)[0]
+            return _run(session, tree, [mode])[0][0]
         except BenchmarkFault as fault:
             raise InputError(f"the benchmark {fault.what}", where=mode.command,
                              fix=fault.fix) from None
         except ValueError as error:
             raise InputError(str(error), where=mode.command) from None
+
+
+def _run(session: CommandSession, tree: Path,
+         modes: Sequence[BenchmarkMode]) -> list[tuple[ResultTable, float]]:
+    """Set up and build a copy; return the table and the seconds of each run."""
+    measured = []
+    with session:
+        copy = session.copy("incumbent", tree)
+        session.build(copy)
+        for mode in modes:
+            with session.lock() as held:
+                measured.append(copy.benchmark(mode, session.reader, held))
+    return measured
 
 
 def _environment(device: Device, timeout_s: float, python: str | None = None,

@@ -115,8 +115,8 @@ def _sizes(table: Sequence[TableColumn], is_timed: bool) -> Iterator[RowSize]:
             other_cells = [column.cells for column in table
                       if column.role in ("path", "size") and column is not size]
             yield RowSize(numbers=size.numbers, other_cells=tuple(zip(*other_cells, strict=True)) or
-                          ((),) * len(size.numbers), prior=float(
-                              is_timed and bool(columns.name_words(size.name) & columns.SIZES)))
+                          ((),) * len(size.numbers), prior=float(is_timed and bool(
+                              columns.name_words(size.name) & columns.WORDS["sizes"])))
 
 
 def key_columns(table: Sequence[TableColumn]) -> tuple[str, ...]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from engine.discovery.classes import quick_script
 from engine.discovery.classes.proposal import ClassProposal
@@ -14,13 +12,10 @@ from engine.discovery.new import parameters
 from engine.discovery.new.parameters import Parameter, Parameters
 from engine.discovery.project import benchmark, kernel_source, sources
 from engine.discovery.project.metric_columns import GuessedColumns, guess_columns
-from engine.manifest.load import parse
 from engine.manifest.schema import Manifest
 from harness.benchmark.runs.result_table import ResultTable
 from harness.errors import InputError
-from harness.formats import yaml_document
 
-TARGET = ("csv", "check", "metrics", "configs", "ignore")
 REQUIRED = {"benchmark_command": "--benchmark 'python bench.py'", "csv": "--csv bench.csv",
           "check": "--check 'err == 0'", "metrics": "--metrics us", "edit": "--edit kernel.py"}
 """Required parameters of a command target, and the flag that gives each."""
@@ -58,12 +53,7 @@ def infer_parameters(project: Path, overrides: Mapping[str, str]) -> Parameters:
         ("test_command", benchmark.test_command(project, script, kernel.files), "its tests"),
         ("full_test_command", "", ""),
         ("primary_metric", "", "the metrics"),
-        ("performance_target", "", ""),
-        ("execution_mode", "repo", "default"),
-        ("git_commit", "true", "default"),
-        ("git_branch", "auto", "default"),
-        ("max_iterations", "10", "default"),
-        ("approval", "flagged", "default"),
+        *parameters.OF_CAMPAIGN,
         ("device", "cpu" if kernel.language == "c" else "auto", "by the language"),
     ]
     inferred = dict(parameters.make_parameters(rows))
@@ -129,22 +119,7 @@ def make_manifest(known: Parameters, project: str, backends: Sequence[str] = ())
     """Return the manifest. Raises InputError that names the flag of a missing parameter."""
     if name := missing_parameter(known):
         raise InputError(f"{name} could not be inferred", fix=f"use {REQUIRED[name]}")
-    value: dict[str, Any] = {"created": time.strftime("%Y-%m-%d %H:%M"), "project": project,
-                             "target": {"kind": "command"}}
-    for name, parameter in known.items():
-        if not parameter.value:
-            continue
-        typed = parameters.typed_value(parameter)
-        if name in TARGET:
-            value["target"][name] = typed
-        elif name == "device":
-            value["gpu"] = {"device": typed}
-        else:
-            value[name] = typed
     files = parameters.split_list(known["edit"].value)
-    if len(files) == 1 and not set(files[0]) & set("*?["):
-        value["kernel_source"] = files[0]
-    if backends:
-        value["pool"] = {"backends": list(backends)}
-    return parse(yaml_document.dump(value), "the manifest")
-
+    is_one = len(files) == 1 and not set(files[0]) & set("*?[")
+    return parameters.make_manifest(known, backends, project=project, target={"kind": "command"},
+                                    kernel_source=files[0] if is_one else "")

@@ -1,20 +1,20 @@
-"""Draft a kernel target's manifest: the campaign's parameters and those of its task file."""
+"""Draft a kernel target's manifest and, for a C kernel without one, its task file."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 from engine.discovery.new import parameters
 from engine.discovery.new.parameters import Parameters
-from engine.manifest.load import parse
+from engine.discovery.project.sources import CFunction
 from engine.manifest.schema import Manifest
+from harness.errors import InputError
 from harness.formats import yaml_document
-from harness.target import Target
-
-ROUNDS = 10
+from harness.formats.json_codec import to_builtins
+from harness.target import Arg, ConfigClass, Target, check
 
 
 def infer_parameters(task: Target, given: Mapping[str, str]) -> Parameters:
@@ -29,30 +29,96 @@ def infer_parameters(task: Target, given: Mapping[str, str]) -> Parameters:
         ("format_command", "", ""),
         ("test_command", "", ""),
         ("full_test_command", "", ""),
-        ("performance_target", "", ""),
-        ("execution_mode", "repo", "default"),
-        ("git_commit", "true", "default"),
-        ("git_branch", "auto", "default"),
-        ("max_iterations", str(ROUNDS), "default"),
-        ("approval", "flagged", "default"),
+        *parameters.OF_CAMPAIGN,
         ("device", "cpu" if task.language == "c" else "auto", "by the language"))))
     known["target_gpu"] = replace(known["target_gpu"], origin="the device's")
     return parameters.with_given(known, given)
 
 
 def make_manifest(known: Parameters, task: Target, task_file: str, project: str,
-             backends: Sequence[str] = ()) -> Manifest:
+                  backends: Sequence[str] = ()) -> Manifest:
     """Return the manifest. Raises InputError for a value that does not fit."""
-    value: dict[str, Any] = {
-        "created": time.strftime("%Y-%m-%d %H:%M"), "project": project,
-        "target": {"kind": "kernel", "task": task_file}, "kernel_source": task.source}
-    for name, parameter in known.items():
-        if not parameter.value or (name == "edit" and parameter.origin != "given"):
-            continue
-        if name == "device":
-            value["gpu"] = {"device": parameter.value}
-        else:
-            value[name] = parameters.typed_value(parameter)
-    if backends:
-        value["pool"] = {"backends": list(backends)}
-    return parse(yaml_document.dump(value), "the manifest")
+    shown = {name: own for name, own in known.items() if name != "edit" or own.origin == "given"}
+    return parameters.make_manifest(shown, backends, project=project, kernel_source=task.source,
+                                    target={"kind": "kernel", "task": task_file})
+
+
+def unknown_shapes(function: CFunction) -> list[str]:
+    """Return the names of tensors; a C signature does not have their shapes."""
+    return [arg.name for arg in function.args if arg.shape is not None]
+
+
+def unknown_scalars(function: CFunction) -> list[str]:
+    """Return the names of scalars that are no sizes and thus need a value."""
+    return [arg.name for arg in function.args if arg.shape is None and arg.value is None]
+
+
+def size_names(function: CFunction) -> list[str]:
+    """Return the names of whole-number scalars, in which shapes are written."""
+    return [arg.name for arg in function.args if isinstance(arg.value, str)]
+
+
+def draft(function: CFunction, source: Path, reference: str, shapes: Mapping[str, str],
+          scalars: Mapping[str, str], classes: Sequence[str]) -> Target:
+    """Return a task. Raises InputError for what is missing or does not fit.
+
+    A shape is "rows, cols", a scalar "1e-6", a class "tall: rows=1024 cols=64".
+    """
+    args = tuple(_filled(arg, shapes, scalars) for arg in function.args)
+    task = Target(op=function.name, language="c", source=source.as_posix(), entry=function.name,
+                  reference=reference, args=args, classes=tuple(map(parse_config_class, classes)))
+    check(task)
+    for config_class in task.classes:
+        task.tensors(config_class)
+    return task
+
+
+def parse_config_class(text: str) -> ConfigClass:
+    """Parse a config class such as "tall: rows=1024 cols=64"."""
+    name, _, rest = text.partition(":")
+    shape: dict[str, int] = {}
+    for part in rest.replace(",", " ").split():
+        key, equals, number = part.partition("=")
+        if not (key.isidentifier() and equals and number.isdigit() and int(number)):
+            raise InputError(f"cannot read {part!r} in the config class {text!r}",
+                             fix="write NAME: rows=1024 cols=64")
+        shape[key] = int(number)
+    if not name.strip() or not shape:
+        raise InputError(f"cannot read the config class {text!r}",
+                         fix="write NAME: rows=1024 cols=64")
+    return ConfigClass(name=name.strip(), shape=shape)
+
+
+def dump_task(task: Target) -> str:
+    """Return the task as YAML, without fields that equal their defaults."""
+    value: dict[str, Any] = {"kind": task.kind}
+    for field in fields(Target):
+        own = getattr(task, field.name)
+        if field.name != "kind" and own != field.default:
+            value[field.name] = to_builtins(own)
+    value["args"] = [_brief(arg) for arg in task.args]
+    value["classes"] = [_brief(config_class) for config_class in task.classes]
+    return yaml_document.dump(value)
+
+
+def _filled(arg: Arg, shapes: Mapping[str, str], scalars: Mapping[str, str]) -> Arg:
+    if arg.shape is not None:
+        if not shapes.get(arg.name, "").strip():
+            raise InputError(f"the shape of {arg.name} is missing",
+                             fix=f"--shape {arg.name}=rows,cols")
+        dims = [part.strip() for part in shapes[arg.name].split(",") if part.strip()]
+        return replace(
+            arg, shape=tuple(int(dim) if dim.isdigit() else dim for dim in dims))
+    if arg.value is None:
+        value = yaml_document.scalar(scalars.get(arg.name, ""))
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise InputError(f"the value of {arg.name} is missing or no number",
+                             fix=f"--scalar {arg.name}=1e-6")
+        return replace(arg, value=value)
+    return arg
+
+
+def _brief(value: Arg | ConfigClass) -> dict[str, Any]:
+    return {field.name: to_builtins(getattr(value, field.name))
+            for field in fields(value)
+            if getattr(value, field.name) != field.default}

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from engine.manifest.load import parse
+from engine.manifest.schema import Manifest
 from harness.errors import InputError
 from harness.formats import yaml_document
 from harness.formats.text import suggest
 
 LISTS = ("edit", "metrics", "configs", "ignore")
 SCALARS = ("git_commit", "max_iterations")
+TARGET = ("csv", "check", "metrics", "configs", "ignore")
+ROUNDS = 10
+OF_CAMPAIGN = (
+    ("performance_target", "", ""), ("execution_mode", "repo", "default"),
+    ("git_commit", "true", "default"), ("git_branch", "auto", "default"),
+    ("max_iterations", str(ROUNDS), "default"), ("approval", "flagged", "default"))
+"""The parameters of every campaign: names, values and origins."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +50,24 @@ def with_given(known: Parameters, given: Mapping[str, str]) -> Parameters:
                              fix=suggest(name, known) or "kopt new lists the parameters")
     return {name: Parameter(name=name, value=given[name].strip(), origin="given")
             if name in given else parameter for name, parameter in known.items()}
+
+
+def make_manifest(known: Parameters, backends: Sequence[str], **value: Any) -> Manifest:
+    """Return the manifest with the parameters' values. Raises InputError for one that does not fit.
+    """
+    if backends:
+        value["pool"] = {"backends": list(backends)}
+    value["created"] = time.strftime("%Y-%m-%d %H:%M")
+    for name, parameter in known.items():
+        if not parameter.value:
+            continue
+        if name in TARGET:
+            value["target"][name] = typed_value(parameter)
+        elif name == "device":
+            value["gpu"] = {"device": parameter.value}
+        else:
+            value[name] = typed_value(parameter)
+    return parse(yaml_document.dump(value), "the manifest")
 
 
 def typed_value(parameter: Parameter) -> object:

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from engine.discovery.project import columns, sources
+from engine.discovery.project import sources
 from engine.discovery.project.kernel_source import BENCH, TEST, stems, string_constants, words
+from harness.benchmark.spec import metric_units
 from harness.formats.text import plain
 
 WRITES = re.compile(r"csv\.(?:Dict)?[Ww]riter|\.to_csv\(|\.csv[\"'][^\n]*[\"']w")
@@ -85,7 +86,7 @@ def op_name(script: str, files: Sequence[str], project: Path) -> str:
 def _likelihood(script: Benchmark) -> float:
     """Return a score above 0 for a script that seems to be a benchmark."""
     name_words = words(script.script)
-    is_timed = any(columns.cost_unit(name) for name in script.columns)
+    is_timed = any(metric_units.unit_in(name) for name in script.columns)
     return (2.0 * bool(name_words & BENCH) + 1.0 * bool(name_words & TEST) + 3.0 * is_timed
             + bool(script.csv) if is_timed or name_words & (BENCH | TEST) else 0.0)
 
@@ -127,7 +128,7 @@ def _written(tree: ast.AST) -> tuple[str, ...]:
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) \
                 and node.func.id == "dict":
             names = tuple(word.arg for word in node.keywords if word.arg)
-        if len(names) > len(best) and any(columns.cost_unit(name) for name in names):
+        if len(names) > len(best) and any(metric_units.unit_in(name) for name in names):
             best = names
     return tuple(plain(name, 80) for name in dict.fromkeys(best))
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from harness.benchmark.spec import metric_units, table_rules
@@ -19,16 +21,9 @@ from harness.benchmark.spec.command_target import Metric
 Role = Literal["path", "size", "cost", "none"]
 """What chooses a launch path, a size of the work, a time or rate that is no metric, or none."""
 
-PATH = frozenset(("block", "page", "head", "mtp", "query", "qlen", "dtype", "type", "causal",
-                  "layout", "quant", "impl", "backend", "mode", "top", "bits", "window", "dim"))
-"""Words in names of columns that kernels are commonly specialised by; these are tried first."""
-SIZES = frozenset(("context", "ctx", "seq", "seqs", "seqlen", "len", "length", "tokens", "batch",
-                   "m", "n", "k", "rows", "cols", "hidden", "size", "elements", "bytes", "numel"))
-RESULTS = frozenset(("err", "error", "errors", "check", "pass", "passed", "ok", "correct", "valid",
-                     "status", "match", "diff", "speedup", "bandwidth", "latency", "std", "stdev",
-                     "temp", "temperature", "power", "clock"))
-PASSING = frozenset(("time", "date", "timestamp", "at", "seed", "run", "host", "pid"))
-NUMBERS = frozenset(("index", "idx", "id", "row", "no", "nr", "case"))
+WORDS = {kind: frozenset(words.split()) for kind, words in tomllib.loads(
+    Path(__file__).with_name("column_words.toml").read_text(encoding="utf-8")).items()}
+"""Words by what they say of a column."""
 WIDE = 8.0
 """Ratio of largest to smallest from which numbers are sizes under any name."""
 LEVELS = 12
@@ -53,7 +48,7 @@ class TableColumn:
 
     @property
     def preferred(self) -> bool:
-        return bool(name_words(self.name) & PATH)
+        return bool(name_words(self.name) & WORDS["path"])
 
 
 def name_words(name: str) -> set[str]:
@@ -67,46 +62,43 @@ def classify_column(name: str, cells: Sequence[str]) -> TableColumn:
     values = [table_rules.number(cell) for cell in cells]
     numbers = tuple(value for value in values if value is not None and math.isfinite(value))
     numbers = numbers if len(numbers) == len(cells) else ()
-    role, why = _numeric(name, numbers) if numbers else _text(name, cells)
+    role, why = _role(name, cells, numbers)
     return TableColumn(name=name, role=role, cells=tuple(cells), numbers=numbers, why=why)
 
 
-def _text(name: str, cells: Sequence[str]) -> tuple[Role, str]:
-    distinct = set(cells)
-    if len(distinct) == 1:
+def _role(name: str, cells: Sequence[str], numbers: Sequence[float]) -> tuple[Role, str]:
+    words = name_words(name)
+    if len(set(numbers or cells)) == 1:
         return "none", "the same in all rows"
-    if cost_unit(name):
-        return "none", "a time or a rate"
-    if name_words(name) & RESULTS:
+    if metric_units.unit_in(name):
+        return ("cost" if numbers and min(numbers) > 0 else "none"), "a time or a rate"
+    if words & WORDS["results"]:
         return "none", "a result"
-    if name_words(name) & PASSING:
+    if words & WORDS["passing"]:
         return "none", "about the run, not the row"
+    return _numeric(words, numbers) if numbers else _text(cells)
+
+
+def _text(cells: Sequence[str]) -> tuple[Role, str]:
+    distinct = set(cells)
     if len(distinct) == len(cells) > 2:
         return "none", UNIQUE
     return ("path", "") if len(distinct) <= LEVELS else \
         ("none", f"{len(distinct)} different texts")
 
 
-def _numeric(name: str, numbers: Sequence[float]) -> tuple[Role, str]:
-    distinct, words_of_name = sorted(set(numbers)), name_words(name)
+def _numeric(words: set[str], numbers: Sequence[float]) -> tuple[Role, str]:
+    distinct = sorted(set(numbers))
     whole = all(value.is_integer() for value in distinct)
-    if len(distinct) == 1:
-        return "none", "the same in all rows"
-    if cost_unit(name):
-        return ("cost" if distinct[0] > 0 else "none"), "a time or a rate"
-    if words_of_name & RESULTS:
-        return "none", "a result"
-    if words_of_name & PASSING:
-        return "none", "about the run, not the row"
-    if _counts(words_of_name, numbers):
+    if _counts(words, numbers):
         return "none", "the number of the row"
     if not whole and len(distinct) > len(numbers) / 2 and len(numbers) > 3:
         return "none", "a result: fractions that hardly repeat"
     wide = distinct[0] > 0 and distinct[-1] / distinct[0] >= WIDE
-    if wide and (len(distinct) > 3 or words_of_name & SIZES) \
-            and not (words_of_name & PATH and len(distinct) <= LEVELS):
+    if wide and (len(distinct) > 3 or words & WORDS["sizes"]) \
+            and not (words & WORDS["path"] and len(distinct) <= LEVELS):
         return "size", ""
-    if len(distinct) == len(numbers) > 3 and not words_of_name & PATH:
+    if len(distinct) == len(numbers) > 3 and not words & WORDS["path"]:
         spread = distinct[0] > 0 and distinct[-1] / distinct[0] >= 2
         return ("size", "") if spread else ("none", UNIQUE)
     return "path", ""
@@ -115,12 +107,8 @@ def _numeric(name: str, numbers: Sequence[float]) -> tuple[Role, str]:
 def _counts(named: set[str], numbers: Sequence[float]) -> bool:
     """Return whether a column numbers the rows in order."""
     steps = {after - before for before, after in itertools.pairwise(numbers)}
-    return steps == {1.0} and (bool(named & NUMBERS) or (numbers[0] == 0 and len(numbers) > 7))
-
-
-def cost_unit(name: str) -> str:
-    """Return the unit of time or rate in a column's name, or ""."""
-    return metric_units.unit_in(name)
+    return steps == {1.0} and (bool(named & WORDS["numbers"])
+                               or (numbers[0] == 0 and len(numbers) > 7))
 
 
 def cost_of(name: str, numbers: Sequence[float]) -> tuple[float, ...]:

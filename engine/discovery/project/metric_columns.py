@@ -7,18 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.discovery.project import columns
+from engine.discovery.project.columns import WORDS
 from harness.benchmark.spec import metric_units, table_rules
 from harness.benchmark.spec.command_target import Metric
 
-ERRORS = frozenset(("err", "error", "errors", "mismatch", "mismatches", "wrong", "failed"))
-WORDS = frozenset(("check", "correct", "correctness", "pass", "passed", "ok", "valid", "status",
-                   "match", "matches"))
+CHECKS = WORDS["errors"] | WORDS["checks"]
 STATISTICS = ("median", "mean", "avg", "average", "min", "best", "max", "p", "std", "stdev")
 """Statistics of one timing; the first of these that a table has is its metric."""
-DIRECTIONS = frozenset(("fwd", "forward", "bwd", "backward", "time", "latency", "kernel", "total",
-                        "step", "per", "wall", "gpu"))
-REFERENCES = frozenset(("torch", "ref", "reference", "baseline", "naive", "cublas", "aten",
-                        "golden", "expected"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +34,10 @@ def guess_columns(names: Sequence[str], cells: Mapping[str, Sequence[str]] | Non
     """
     groups: dict[tuple[str, ...], list[str]] = {}
     for name in names:
-        if columns.cost_unit(name) and _is_positive(name, cells):
+        if metric_units.unit_in(name) and _is_positive(name, cells):
             groups.setdefault(implementation_of(name), []).append(name)
-    checks = [name for name in names if columns.name_words(name) & (ERRORS | WORDS)
-              and not columns.cost_unit(name)]
+    checks = [name for name in names if columns.name_words(name) & CHECKS
+              and not metric_units.unit_in(name)]
     order = sorted(groups, key=lambda rest: _rank(rest, checks, hint))
     if not order:
         return GuessedColumns(check=_check(checks[:1], cells), metrics=(), implementations=())
@@ -59,13 +54,13 @@ def _rank(rest: tuple[str, ...], checks: Sequence[str], hint: str) -> tuple[bool
     """Return a sort key: hinted implementations first, then checked ones, references last."""
     is_checked = any(implementation_of(name) == rest for name in checks)
     is_hinted = bool(rest) and all(word in hint.casefold() for word in rest)
-    return not is_hinted, not is_checked, bool(set(rest) & REFERENCES)
+    return not is_hinted, not is_checked, bool(set(rest) & WORDS["references"])
 
 
 def implementation_of(name: str) -> tuple[str, ...]:
     """Return the words of a column's name that say which implementation it is about."""
     unit = {word.casefold() for word in re.findall(r"[A-Za-z]+", metric_units.unit_in(name))}
-    other_words = unit | ERRORS | WORDS | DIRECTIONS | set(STATISTICS) | {"s", "max", "abs", "rel"}
+    other_words = unit | CHECKS | WORDS["directions"] | {*STATISTICS, "s", "max", "abs", "rel"}
     return tuple(word for word in re.findall(r"[A-Za-z]+\d*", name.casefold())
                  if word not in other_words)
 
@@ -100,8 +95,8 @@ def _check(names: Sequence[str], cells: Mapping[str, Sequence[str]] | None) -> s
     values = set(cells.get(name, ())) if cells else set()
     numbers = {table_rules.number(cell) for cell in values}
     if not values:
-        return f"{name} == 0" if columns.name_words(name) & ERRORS else name
-    if numbers == {0.0} and columns.name_words(name) & ERRORS:
+        return f"{name} == 0" if columns.name_words(name) & WORDS["errors"] else name
+    if numbers == {0.0} and columns.name_words(name) & WORDS["errors"]:
         return f"{name} == 0"
     if numbers == {1.0}:
         return f"{name} == 1"

@@ -184,7 +184,7 @@ def _end_to_end(view: JournalView) -> Iterator[PageSection]:
         verdict = verdict_of(row)
         yield PageSection(heading="End to end", tables=[
             PageTable(rows=[
-                ("commit", row.candidate), ("command", view.commands.end_to_end),
+                ("commit", row.candidate), ("command", view.manifest.e2e_command),
                 ("result", optimize_log.end_to_end_result(verdict)),
                 *(("note", note) for note in verdict.notes)]),
             PageTable(head=CLASSES, rows=[_class(row) for row in verdict.rows])])
@@ -193,7 +193,7 @@ def _end_to_end(view: JournalView) -> Iterator[PageSection]:
 def _not_run(view: JournalView) -> Iterator[PageSection]:
     if (record := view.program_not_run) is not None:
         yield PageSection(heading="End to end", tables=[PageTable(rows=[
-            ("commit", record.commit), ("command", view.commands.end_to_end),
+            ("commit", record.commit), ("command", view.manifest.e2e_command),
             ("result", record.message)])])
 
 

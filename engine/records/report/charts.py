@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -38,49 +39,22 @@ class SpeedupBar(msgspec.Struct, frozen=True, kw_only=True):
     high: float | None = None
 
 
-class Line(msgspec.Struct, frozen=True):
-    """A straight line; `style` is its class in the style sheet."""
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """An SVG element: its tag, its attributes, its text, and the title shown on hovering."""
 
-    x1: float
-    x2: float
-    y1: float
-    y2: float
-    style: str
-
-
-class Label(msgspec.Struct, frozen=True, kw_only=True):
-    """A text or a sign; `title` is shown when the mouse is over it."""
-
-    x: float
-    y: float
-    words: str
-    anchor: str = "start"
-    style: str = ""
+    tag: Literal["line", "path", "rect", "text"]
+    at: Mapping[str, float | str]
+    words: str = ""
     title: str = ""
 
 
-class Bar(msgspec.Struct, frozen=True, kw_only=True):
-    """A bar from no change to a speedup."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    style: str
-    title: str
-
-
 class Chart(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that one figure shows."""
+    """Everything that one figure shows, in the order of drawing."""
 
     label: str
     height: float
     width: float = WIDTH
-    lines: Sequence[Line] = ()
-    path: str = ""
-    texts: Sequence[Label] = ()
-    bars: Sequence[Bar] = ()
-    intervals: Sequence[Line] = ()
+    shapes: Sequence[Shape]
 
 
 def progress(points: Sequence[ProgressPoint]) -> Chart | None:
@@ -100,21 +74,22 @@ def progress(points: Sequence[ProgressPoint]) -> Chart | None:
     steps = " ".join(f"{'H' if index else 'M'}{x(point.round):.2f}"
                      f"{' V' if index else ' '}{y(point.best):.2f}"
                      for index, point in enumerate(points))
-    levels = list(_levels(low, high))
-    every = max(1, math.ceil(len(points) / 20))
+    shapes = []
+    for level in _levels(low, high):
+        style = "one" if math.isclose(level, 1.0) else "level"
+        shapes += [_line(LEFT, WIDTH - RIGHT, y(level), y(level), style),
+                   _text(LEFT - 6, y(level) + 4, f"{level:.3g}x", "end")]
+    shapes.append(Shape(tag="path", at={"d": steps, "class": "line"}))
+    for point in points[::max(1, math.ceil(len(points) / 20))]:
+        shapes.append(_text(x(point.round), PROGRESS_HEIGHT - BOTTOM + 18, str(point.round),
+                            "middle"))
+    shapes += [_text(x(point.round), y(value) + 4, SIGNS.get(point.outcome, "·"), "middle",
+                     f"sign {point.outcome}", point.title)
+               for point, value in zip(points, tries, strict=True) if value is not None]
     signs = ", ".join(f"{sign} {word}" for word, sign in SIGNS.items() if word != "baseline")
-    return Chart(
-        label="Best speedup against the baseline, by round. The line is the best; a sign is what "
-              f"its round tried: {signs}", height=PROGRESS_HEIGHT, path=steps,
-        lines=[Line(LEFT, WIDTH - RIGHT, y(level), y(level),
-                    "one" if math.isclose(level, 1.0) else "level") for level in levels],
-        texts=[*(Label(x=LEFT - 6, y=y(level) + 4, words=f"{level:.3g}x", anchor="end")
-                 for level in levels),
-               *(Label(x=x(point.round), y=PROGRESS_HEIGHT - BOTTOM + 18, words=str(point.round),
-                       anchor="middle") for point in points[::every]),
-               *(Label(x=x(point.round), y=y(value) + 4, words=SIGNS.get(point.outcome, "·"),
-                       anchor="middle", style=f"sign {point.outcome}", title=point.title)
-                 for point, value in zip(points, tries, strict=True) if value is not None)])
+    return Chart(shapes=shapes, height=PROGRESS_HEIGHT, label=(
+        "Best speedup against the baseline, by round. The line is the best; a sign is what its "
+        f"round tried: {signs}"))
 
 
 def speedups(values: Sequence[SpeedupBar], label: str) -> Chart | None:
@@ -125,22 +100,33 @@ def speedups(values: Sequence[SpeedupBar], label: str) -> Chart | None:
     ends = [end for own in shown for end in (own.value, own.low, own.high) if end]
     height = TOP + BAR * len(shown) + BOTTOM
     x = _Scale(*_span([*ends, 1.0]), NAME, WIDTH - RIGHT - 60)
-    tops = [TOP + BAR * index for index in range(len(shown))]
-    bars, texts, intervals = [], [Label(x=x(1.0), y=height - BOTTOM + 16, words="1.00x",
-                                        anchor="middle")], []
-    for top, own in zip(tops, shown, strict=True):
+    shapes = [_line(x(1.0), x(1.0), TOP, height - BOTTOM, "one"),
+              _text(x(1.0), height - BOTTOM + 16, "1.00x", "middle")]
+    for number, own in enumerate(shown):
         start, end = sorted((x(1.0), x(own.value)))
+        top = TOP + BAR * number
         middle = top + BAR / 2
-        bars.append(Bar(x=start, y=top + 4, width=max(1.0, end - start), height=BAR - 8,
-                        style="faster" if own.value >= 1 else "slower", title=
-                        f"{own.name}: {quantities.speedup(own.value, own.low, own.high)}"))
-        texts += [Label(x=NAME - 8, y=middle + 4, words=_short(own.name), anchor="end"),
-                  Label(x=max(end, x(own.high or own.value)) + 6, y=middle + 4,
-                        words=quantities.ratio(own.value))]
+        bar: dict[str, float | str] = {
+            "x": start, "y": top + 4, "width": max(1.0, end - start), "height": BAR - 8,
+            "class": "faster" if own.value >= 1 else "slower"}
+        shapes += [
+            Shape(tag="rect", at=bar,
+                  title=f"{own.name}: {quantities.speedup(own.value, own.low, own.high)}"),
+            _text(NAME - 8, middle + 4, _short(own.name), "end"),
+            _text(max(end, x(own.high or own.value)) + 6, middle + 4, quantities.ratio(own.value))]
         if own.low and own.high:
-            intervals.append(Line(x(own.low), x(own.high), middle, middle, "interval"))
-    return Chart(label=label, height=height, bars=bars, texts=texts, intervals=intervals,
-                 lines=[Line(x(1.0), x(1.0), TOP, height - BOTTOM, "one")])
+            shapes.append(_line(x(own.low), x(own.high), middle, middle, "interval"))
+    return Chart(label=label, height=height, shapes=shapes)
+
+
+def _line(x1: float, x2: float, y1: float, y2: float, style: str) -> Shape:
+    return Shape(tag="line", at={"x1": x1, "x2": x2, "y1": y1, "y2": y2, "class": style})
+
+
+def _text(x: float, y: float, words: str, anchor: str = "start", style: str = "",
+          title: str = "") -> Shape:
+    return Shape(tag="text", words=words, title=title,
+                 at={"x": x, "y": y, "text-anchor": anchor, "class": style})
 
 
 def _levels(low: float, high: float) -> Iterator[float]:

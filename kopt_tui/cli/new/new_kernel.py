@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from engine.discovery.new import draft_kernel, draft_task
+from engine.discovery.new import draft_kernel
 from engine.discovery.new.parameters import Parameters, split_list
 from engine.discovery.project import sources
 from engine.manifest.schema import Manifest
@@ -98,17 +98,17 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
     function = _function(project / source, args, prompt)
     reference = args.reference or _reference(project, function.name, prompt)
     shapes, scalars = _pairs(args.shape, "--shape"), _pairs(args.scalar, "--scalar")
-    names = ", ".join(draft_task.size_names(function)) or "numbers"
-    for name in draft_task.unknown_shapes(function):
+    names = ", ".join(draft_kernel.size_names(function)) or "numbers"
+    for name in draft_kernel.unknown_shapes(function):
         if name not in shapes:
             shapes[name] = prompt.text(f"shape of {name} (in {names})", f"--shape {name}=DIMS")
-    for name in draft_task.unknown_scalars(function):
+    for name in draft_kernel.unknown_scalars(function):
         if name not in scalars:
             scalars[name] = prompt.text(f"value of {name}", f"--scalar {name}=VALUE")
     classes = args.classes or _classes(prompt)
-    task = draft_task.draft(function, source, reference, shapes, scalars, classes)
+    task = draft_kernel.draft(function, source, reference, shapes, scalars, classes)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(draft_task.dump_task(task), encoding="utf-8")
+    path.write_text(draft_kernel.dump_task(task), encoding="utf-8")
     print(f"wrote {path}: check its tolerance, flops and weights", file=sys.stderr)
 
 
@@ -157,7 +157,7 @@ def _classes(prompt: Prompt) -> list[str]:
             prompt.text(f"a config class, such as {EXAMPLE}", "--class")
         if not text:
             return classes
-        draft_task.parse_config_class(text)  # raises for a wrong class
+        draft_kernel.parse_config_class(text)  # raises for a wrong class
         classes.append(text)
 
 

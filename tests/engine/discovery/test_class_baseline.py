@@ -39,7 +39,7 @@ def test_found_classes_stay_after_a_restart(tmp_path: Path) -> None:
     assert not class_baseline.is_settled(setup) and "SHAPES = []" in script.read_text()
     made, found = class_baseline.find_classes(setup, setup.device)
     assert found.strata.configs == ("mtp <= 1",), found.strata.why
-    assert made.manifest.target.core == found.core and class_baseline.is_settled(made)
+    assert made.manifest.target.core == found.strata.core and class_baseline.is_settled(made)
     assert made.manifest.quick_command == f"python {script}"
     assert made.command is not None and made.command.configs == ("mtp <= 1",)
     assert made.command.quick is not None and "bench.py" in made.command.frozen

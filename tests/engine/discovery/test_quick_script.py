@@ -13,7 +13,6 @@ import pytest
 
 from engine.discovery.classes import (
     chosen_shapes,
-    manifest_edit,
     proposal,
     quick_script,
     representative,
@@ -199,7 +198,7 @@ edit: [kernel.c]
 
 
 def test_edit_leaves_the_other_text() -> None:
-    text = manifest_edit.edit_manifest(TEXT, representative_shapes=({"mtp": 4},),
+    text = chosen_shapes.edit_manifest(TEXT, representative_shapes=({"mtp": 4},),
                               quick_command="python q.py")
     assert text == TEXT.replace("  - {mtp: 1}\n  - {mtp: 2}\n", "- {mtp: 4}\n") + \
         "quick_command: python q.py\n"
@@ -209,7 +208,7 @@ def test_edit_replaces_a_whole_part() -> None:
     old = load.parse(TEXT, "m")
     spec = schema.TargetSpec(kind="command", csv="out.csv", check="err == 0", metrics=("us",),
                                configs=("mtp", "context <= 1024"))
-    text = manifest_edit.edit_manifest(TEXT, target=spec)
+    text = chosen_shapes.edit_manifest(TEXT, target=spec)
     assert load.parse(text, "m").target == spec
     assert "# How long.\nmax_iterations: 5    # rounds" in text
     assert load.parse(text, "m").edit == old.edit
@@ -223,14 +222,14 @@ def test_text_without_lines_is_rewritten(text: str) -> None:
     wanted = load.parse(text, "m")
     assert wanted.max_iterations == 5
     edited = load.parse(
-        manifest_edit.edit_manifest(text, max_iterations=7, target_backend="C"), "m"
+        chosen_shapes.edit_manifest(text, max_iterations=7, target_backend="C"), "m"
     )
     assert (edited.max_iterations, edited.target_backend, edited.target_op) == (7, "C", "pa")
 
 
 def test_invalid_edit_is_refused() -> None:
     with pytest.raises(InputError, match="expected a whole number of at most 119"):
-        manifest_edit.edit_manifest(TEXT, max_iterations=500)
+        chosen_shapes.edit_manifest(TEXT, max_iterations=500)
 
 
 CELLS = [(str(block), str(mtp), str(context)) for block in (16, 1024) for mtp in (1, 2)
@@ -260,8 +259,8 @@ def test_proposal_is_in_manifest_and_script(tmp_path: Path) -> None:
     found = proposed(OPTIONED, command="python bench.py")
     made = chosen_shapes.write_classes(tmp_path, file, found)
     assert made.target.configs == ("block_size", "mtp")
-    assert made.target.core == found.core
-    assert set(found.core) >= {"block_size=1024 mtp=1"} and len(found.core) < 4
+    assert made.target.core == found.strata.core
+    assert set(found.strata.core) >= {"block_size=1024 mtp=1"} and len(found.strata.core) < 4
     assert made.representative_shapes == found.shapes
     assert {"block_size": 1024, "mtp": 1, "context": 16384} in found.shapes
     assert made.quick_command == f"python {script}"
@@ -306,7 +305,7 @@ def test_manifest_shapes_are_parsed_to_columns(shapes: object, cells: object) ->
 
 def test_core_classes_are_core_in_a_verdict() -> None:
     found = proposed("")
-    target = replace(TARGET, configs=found.strata.configs, core=found.core)
+    target = replace(TARGET, configs=found.strata.configs, core=found.strata.core)
     table = ResultTable(columns=("block_size", "mtp", "err", "us"), rows=tuple(
         (block, mtp, "0", "5") for block in ("16", "1024") for mtp in ("1", "2")))
     run = judge_table(table, target, RowCost(target), csv="out.csv")
@@ -322,7 +321,7 @@ def test_core_classes_are_core_in_a_verdict() -> None:
             series=made,
         )
     ).rows
-    assert {row.config_class for row in rows if row.core} == set(found.core)
+    assert {row.config_class for row in rows if row.core} == set(found.strata.core)
     assert len(rows) == 4
 
 

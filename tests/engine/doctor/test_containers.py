@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.doctor import containers, start, surroundings
+from engine.doctor import containers, machine, surroundings
 from engine.doctor.machine_check import MachineCheck
 from harness.devices import inventory
 from tests.support import campaigns
@@ -93,4 +93,4 @@ def test_limits_are_reported_without_a_container(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(containers, "inside", lambda: ())
     monkeypatch.setattr(surroundings, "_cpu_limit", lambda: "2.0 cores by quota")
     assert surroundings.container() == MachineCheck("container", "note", "2.0 cores by quota")
-    assert [check.name for check in start.notices([inventory.find("cpu")])] == ["container"]
+    assert [check.name for check in machine.start_notices([inventory.find("cpu")])] == ["container"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from engine.doctor import machine, start, surroundings, tools
+from engine.doctor import machine, surroundings, tools
 from engine.doctor.machine_check import MachineCheck
 from harness.devices import inventory
 from harness.devices.device import Device
@@ -113,5 +113,5 @@ def test_campaign_start_reports_hidden_gpus(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     monkeypatch.setattr(surroundings, "container", lambda: MachineCheck("container", "ok", "none"))
     card = Device(id="cuda:1", kind="nvidia", name="NVIDIA H200", uuid="GPU-1", arch="sm_90")
-    assert [check.name for check in start.notices([card])] == ["visible devices", "cuda:1"]
-    assert start.notices([inventory.find("cpu")]) == []
+    assert [check.name for check in machine.start_notices([card])] == ["visible devices", "cuda:1"]
+    assert machine.start_notices([inventory.find("cpu")]) == []

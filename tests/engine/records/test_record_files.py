@@ -167,7 +167,7 @@ def test_campaign_without_keep_has_no_metrics(tmp_path: Path) -> None:
     writer.add_campaign(samples.campaign())
     writer.start_round(samples.round_(1))
     writer.event("rms", "campaign.stop", "b0", reason="stopped by ann")
-    found = campaign_view.read(Reader(tmp_path), "rms", "kernel")
+    found = campaign_view.read(Reader(tmp_path), "rms")
     text = performance.page(found)
     assert "current best metrics: not measured" in text and "- rounds: 0" in text
 

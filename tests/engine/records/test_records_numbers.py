@@ -75,8 +75,8 @@ def test_round_with_two_keeps_is_drawn_at_the_last() -> None:
         ProgressPoint(round=2, outcome="keep", best=3.0, tried=1.5, title="2"),
         ProgressPoint(round=3, outcome="tie", best=3.0, tried=1.0, title="3")])
     assert chart is not None
-    kept, tie = (text for text in chart.texts if text.title)
-    assert kept.y == tie.y
+    kept, tie = (shape for shape in chart.shapes if shape.title)
+    assert kept.at["y"] == tie.at["y"]
 
 
 def test_keep_on_top_of_another_is_marked(tmp_path: Path) -> None:
