@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.history import change_summary
 from engine.history.campaign_view import JournalView
 from engine.journal.records import Bottleneck, DecisionRow, Round
-from engine.records import measured, transfer_check
+from engine.records import measured, transfer_audit
 from engine.records.templates import render_page
 from harness.formats import quantities
 from harness.verdict import Verdict
@@ -34,7 +34,7 @@ def page(view: JournalView, round: Round) -> str:
         changes=[_change(view, decision) for decision in past.decisions if decision.round == n],
         limits=[(own.id, own.kernel, own.config_class, own.limiter, value(own.metric, own.value),
                  own.detail, own.advice) for own in view.bottlenecks.get(n, ())],
-        checks=transfer_check.of_round(past, n), kept_candidates={keep.candidate for keep in keeps},
+        checks=transfer_audit.of_round(past, n), kept_candidates={keep.candidate for keep in keeps},
         regression=regression and measured.regressions(view, [regression]),
         candidate=past.candidates.get(decision.candidate) if decision else None,
         directions=_directions(view, n)[:3])

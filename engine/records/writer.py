@@ -17,7 +17,7 @@ from engine.journal.read import Reader
 from engine.journal.records import Round, VerdictRow
 from engine.journal.write import Writer
 from engine.judge.candidate import JudgedCandidate
-from engine.records import optimize_log, performance, results_tsv, round_summary, trend
+from engine.records import optimize_log, performance, results_tsv, round_summary
 from engine.records.report.campaign_report import html, markdown
 from engine.task import Task
 from engine.workers.protocol import LOG
@@ -76,7 +76,7 @@ class Records:
         view = campaign_view.read(reader, self.setup.id, self.setup.manifest)
         view = msgspec.structs.replace(view, splits=kernel_splits.of(view.history, self._kernel))
         _grow(self.folder.performance, performance.page(view))
-        _grow(self.folder.trend, trend.page(view))
+        _grow(self.folder.trend, performance.trend(view))
         _grow(self.folder.log, optimize_log.page(view))
         _grow(self.folder.results, results_tsv.page(reader, self.setup.id, **self._labels))
         ended = [round for round in view.history.rounds if round.ended_at is not None]

@@ -8,7 +8,7 @@ import pytest
 
 from engine.campaign import setup as campaign
 from engine.campaign.setup import Setup
-from engine.discovery.classes import chosen_shapes, class_baseline, proposal, quick_script
+from engine.discovery.classes import class_baseline, proposal, quick_script
 from engine.manifest import load
 from harness.benchmark.runs.result_table import ResultTable, TableReading, judge_table
 from harness.benchmark.runs.run_pairs import BrokenIncumbent
@@ -86,7 +86,7 @@ def test_unknown_quick_rows_give_no_shapes(measured: ResultTable | None,
     file = tmp_path / "manifest.yaml"
     file.write_text(TEXT)
     found = proposal.propose_classes(TARGET, [reading()], quick_table=measured)
-    made = chosen_shapes.write_classes(tmp_path, file, found)
+    made = class_baseline.write_classes(tmp_path, file, found)
     assert (made.representative_shapes, made.quick_command) == (None, OWN)
     assert made.target.configs and made.target.core
     assert not (tmp_path / quick_script.NAME).exists()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from engine.discovery.classes import (
-    chosen_shapes,
+    class_baseline,
     proposal,
     quick_script,
     representative,
@@ -198,7 +198,7 @@ edit: [kernel.c]
 
 
 def test_edit_leaves_the_other_text() -> None:
-    text = chosen_shapes.edit_manifest(TEXT, representative_shapes=({"mtp": 4},),
+    text = class_baseline.edit_manifest(TEXT, representative_shapes=({"mtp": 4},),
                               quick_command="python q.py")
     assert text == TEXT.replace("  - {mtp: 1}\n  - {mtp: 2}\n", "- {mtp: 4}\n") + \
         "quick_command: python q.py\n"
@@ -208,7 +208,7 @@ def test_edit_replaces_a_whole_part() -> None:
     old = load.parse(TEXT, "m")
     spec = schema.TargetSpec(kind="command", csv="out.csv", check="err == 0", metrics=("us",),
                                configs=("mtp", "context <= 1024"))
-    text = chosen_shapes.edit_manifest(TEXT, target=spec)
+    text = class_baseline.edit_manifest(TEXT, target=spec)
     assert load.parse(text, "m").target == spec
     assert "# How long.\nmax_iterations: 5    # rounds" in text
     assert load.parse(text, "m").edit == old.edit
@@ -222,14 +222,14 @@ def test_text_without_lines_is_rewritten(text: str) -> None:
     wanted = load.parse(text, "m")
     assert wanted.max_iterations == 5
     edited = load.parse(
-        chosen_shapes.edit_manifest(text, max_iterations=7, target_backend="C"), "m"
+        class_baseline.edit_manifest(text, max_iterations=7, target_backend="C"), "m"
     )
     assert (edited.max_iterations, edited.target_backend, edited.target_op) == (7, "C", "pa")
 
 
 def test_invalid_edit_is_refused() -> None:
     with pytest.raises(InputError, match="expected a whole number of at most 119"):
-        chosen_shapes.edit_manifest(TEXT, max_iterations=500)
+        class_baseline.edit_manifest(TEXT, max_iterations=500)
 
 
 CELLS = [(str(block), str(mtp), str(context)) for block in (16, 1024) for mtp in (1, 2)
@@ -254,10 +254,10 @@ OPTIONED = "".join(f"parser.add_argument('--{name}')\n"
 def test_proposal_is_in_manifest_and_script(tmp_path: Path) -> None:
     file = tmp_path / "manifest.yaml"
     file.write_text(TEXT.replace("representative_shapes:\n  - {mtp: 1}\n  - {mtp: 2}\n", ""))
-    script = chosen_shapes.write_script(tmp_path, load.load(file), OPTIONED)
+    script = class_baseline.write_script(tmp_path, load.load(file), OPTIONED)
     assert "SHAPES = []" in script.read_text()
     found = proposed(OPTIONED, command="python bench.py")
-    made = chosen_shapes.write_classes(tmp_path, file, found)
+    made = class_baseline.write_classes(tmp_path, file, found)
     assert made.target.configs == ("block_size", "mtp")
     assert made.target.core == found.strata.core
     assert set(found.strata.core) >= {"block_size=1024 mtp=1"} and len(found.strata.core) < 4
@@ -268,8 +268,8 @@ def test_proposal_is_in_manifest_and_script(tmp_path: Path) -> None:
     assert '{"block_size": "1024", "mtp": "1", "context": "16384"},' in script.read_text()
     assert "# How long." in file.read_text()
     before = (file.read_bytes(), script.read_bytes())
-    assert chosen_shapes.write_classes(tmp_path, file, found) == made
-    chosen_shapes.write_script(tmp_path, made, OPTIONED)
+    assert class_baseline.write_classes(tmp_path, file, found) == made
+    class_baseline.write_script(tmp_path, made, OPTIONED)
     assert (file.read_bytes(), script.read_bytes()) == before, "written again, the same"
 
 
@@ -277,7 +277,7 @@ def test_slow_script_is_no_quick_command(tmp_path: Path) -> None:
     file = tmp_path / "manifest.yaml"
     file.write_text("target_op: pa\ntarget: {kind: command, csv: out.csv, check: err == 0, "
                     "metrics: [us]}\nbenchmark_command: make bench\nedit: [k.c]\n")
-    made = chosen_shapes.write_classes(tmp_path, file, proposed(""))
+    made = class_baseline.write_classes(tmp_path, file, proposed(""))
     assert made.quick_command == "" and made.representative_shapes
     assert (tmp_path / quick_script.NAME).is_file()
 
@@ -287,10 +287,10 @@ def test_fields_of_a_person_stay(tmp_path: Path) -> None:
     file.write_text(TEXT.replace("  metrics: [us]\n", "  metrics: [us]\n  configs: [mtp]\n"
                                  "  core: [mtp=2]\n") + "quick_command: python bench.py --quick\n")
     before = file.read_text()
-    made = chosen_shapes.write_classes(tmp_path, file, proposed(OPTIONED, configs=("mtp",)))
+    made = class_baseline.write_classes(tmp_path, file, proposed(OPTIONED, configs=("mtp",)))
     assert file.read_text() == before and made.quick_command == "python bench.py --quick"
     assert not (tmp_path / quick_script.NAME).exists()
-    script = chosen_shapes.write_script(tmp_path, made, OPTIONED)
+    script = class_baseline.write_script(tmp_path, made, OPTIONED)
     assert '{"mtp": "1"},\n    {"mtp": "2"},' in script.read_text()
 
 

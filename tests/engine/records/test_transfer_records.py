@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from engine.history import history
 from engine.journal.read import Reader
-from engine.records import transfer_audit, transfer_check
-from engine.records.transfer_audit import Audit, KeptRound
-from engine.records.transfer_check import check
+from engine.records import transfer_audit
+from engine.records.transfer_audit import Audit, KeptRound, check
 from harness.verdict import Row, TraceStep, Transfer, Verdict
 from tests.support import records_case as case
 from tests.support import samples
@@ -84,15 +83,28 @@ FIELDS = ("bucket: ", "cache key", "id audit", "hit rate", "skew robustness: ",
                              hit_rates=steps(8), id_audit="w (weight) by id, _version"),
     audit_of("W2", hit_rates=()), None], ids=["K1", "W1", "W2", "not audited"])
 @pytest.mark.parametrize("kept", [True, False])
-def test_transfer_section_has_every_field(audited: Transfer | None, kept: bool) -> None:
+def test_transfer_section_has_every_field(audited: Transfer | None, kept: bool,
+                                          tmp_path: Path) -> None:
     """Bucket, cache key, id audit, hit rate, skew, both gains, and the decision."""
-    lines = list(check(verdict(1.25, audited)).lines(kept=kept))
+    records, writer = case.begin(tmp_path)
+    writer.start_round(samples.round_(2))
+    if kept:
+        case.keep(writer, records.folder, 2, "c1", KEPT, transfer=audited)
+    else:
+        case.reject(writer, records.folder, 2, "c1", "no", transfer=audited, valid=True,
+                    correct=True)
+    writer.end_round("rms", 2, outcome="keep" if kept else "tie", summary="one")
+    records.write_all(Reader(tmp_path))
+    text = (records.folder.round(2) / "summary.md").read_text()
+    section = text.split("## Real-training transfer check")[1].split("\n## ")[0]
+    if audited is None and not kept:
+        assert "- nothing to check" in section
+        return
+    lines = section.strip().splitlines()
     for field in FIELDS:
         assert sum(field in line for line in lines) == 1, field
-    last = lines[-1]
-    assert last.startswith("decision: ")
     words = ("ACCEPT-as-real", "ACCEPT-with-asterisk", "REJECT-as-overfit")
-    assert any(word in last for word in words) or (audited is None and not kept)
+    assert lines[-1].startswith("- decision: ") and any(word in lines[-1] for word in words)
 
 
 def test_transfer_section_shows_hits_and_skew() -> None:
@@ -100,9 +112,8 @@ def test_transfer_section_shows_hits_and_skew() -> None:
             Row(config_class="even", correct=True, latency_us=1.0, log_ratio=math.log(1.4)))
     result = check(samples.verdict(rows=rows, transfer=audit_of(
         "W1", hit_rates=steps(6), skew=("k.py:3: constexpr M_per_group",))))
-    text = "\n".join(result.lines(kept=True))
-    assert "hit rate: weights in 6 of 8 steps, anything else in 0 of 8" in text
-    assert "skew robustness: k.py:3: constexpr M_per_group; class skewed 1.02x (+2.0%)" in text
+    assert result.hit_rate == "weights in 6 of 8 steps, anything else in 0 of 8"
+    assert result.skew == "k.py:3: constexpr M_per_group; class skewed 1.02x (+2.0%)"
 
 
 def test_round_checks_kept_candidates_or_else_the_fastest(tmp_path: Path) -> None:
@@ -114,7 +125,7 @@ def test_round_checks_kept_candidates_or_else_the_fastest(tmp_path: Path) -> Non
     case.reject(writer, records.folder, 4, "plain", "does not compile")
     case.reject(writer, records.folder, 4, "cached", "over-fit", transfer=audit_of("W2"))
     past = history.read(Reader(tmp_path), "rms")
-    chosen = [transfer_check.of_round(past, n) for n in (1, 2, 3, 4)]
+    chosen = [transfer_audit.of_round(past, n) for n in (1, 2, 3, 4)]
     names = [[name for name, _ in checks] for checks in chosen]
     assert names == [[], ["kept"], ["lost"], ["cached"]]
     assert chosen[3][0][1].decision == "REJECT-as-overfit"
