@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -74,16 +75,13 @@ def of(past: CampaignHistory, kernel: Callable[[str], Mapping[str, bytes]]) -> S
 
 
 def _of_commit(files: Mapping[str, bytes], classes: Sequence[str]) -> tuple[KernelSplit, ...]:
-    return tuple(split for name, data in files.items() if MARK in data
-                 for split in _of_source(name, data, classes))
-
-
-def _of_source(name: str, data: bytes, classes: Sequence[str]) -> Iterator[KernelSplit]:
-    try:
-        _, blocks = language_by_name(name).read(data.decode(errors="replace"))
-    except Refused:  # the dispatch was edited by hand since: kopt cannot read it any more
-        return
-    yield from (_split(block, classes) for block in blocks)
+    splits: list[KernelSplit] = []
+    for name, data in files.items():
+        if MARK in data:
+            with contextlib.suppress(Refused):  # edited by hand since: kopt cannot read it any more
+                _, blocks = language_by_name(name).read(data.decode(errors="replace"))
+                splits += [_split(block, classes) for block in blocks]
+    return tuple(splits)
 
 
 def _split(block: DispatchBlock, classes: Sequence[str]) -> KernelSplit:

@@ -13,7 +13,7 @@ from engine.manifest.schema import PoolSpec
 from engine.planning import directions, stagnation
 from engine.planning.bottlenecks import TunableBottleneck
 from engine.planning.directions import SearchDirection, TriedDirections
-from engine.planning.stagnation import DIRECTIONS, StagnationReview
+from engine.planning.stagnation import DIRECTIONS, BottleneckPlace, StagnationReview
 from engine.task import GLOBAL, Task
 from harness.formats.text import plain
 from harness.search.space.knobs import Knob
@@ -219,20 +219,18 @@ def _printable(name: str) -> str:
 
 def _cli(inputs: PlanInputs, slot: str, tunable: TunableBottleneck | None, turn: int) -> Task:
     command = inputs.pool.cli[turn % len(inputs.pool.cli)]
-    aim = "make the kernel faster" if tunable is None else \
-        f"relieve {tunable.bottleneck.limiter}: {tunable.bottleneck.advice}"
-    key = ""
+    aim, key = "make the kernel faster", ""
+    if tunable is not None:
+        aim = f"relieve {tunable.bottleneck.limiter}: {tunable.bottleneck.advice}"
     if inputs.review is not None:
         idea = inputs.review.ideas[turn % len(inputs.review.ideas)]
         idea, tunable = stagnation.aim(idea, inputs.bottlenecks, tunable)
         aim, key = str(idea), idea.idea.key
-    target = None if tunable is None else tunable.bottleneck
+    place = BottleneckPlace("") if tunable is None else BottleneckPlace.of(tunable)
     return Task(slot=slot, kind="fixed" if slot == "fixed" else "planned", backend="cli",
                 option=command.name, hypothesis=f"{command.name}: {aim}", idea=key,
-                bottleneck="" if tunable is None else f"{label(tunable)}: "
-                                                      f"{tunable.bottleneck.detail}",
-                limiter="" if target is None else target.limiter,
-                config_class="" if target is None else target.config_class,
+                bottleneck=f"{label(tunable)}: {tunable.bottleneck.detail}" if tunable else "",
+                limiter=place.limiter, config_class=place.config_class,
                 scope=inputs.scope(tunable), seed=inputs.seed(slot), trials=0,
                 round=inputs.round, brief=inputs.brief)
 

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import msgspec
 
-from engine.campaign.setup import Setup
 from engine.context import EngineContext
 from engine.history import history, lessons
 from engine.history.campaign_view import TipsRead
@@ -99,7 +98,7 @@ def read_before_baseline(context: EngineContext) -> None:
     except OSError as error:
         _warn(context, f"the tips were not read: {error.strerror or error}")
         return
-    tips = TipsRead(path=_name(setup, file), lessons=texts, left_out=left_out)
+    tips = TipsRead(path=str(file.relative_to(setup.workspace)), lessons=texts, left_out=left_out)
     context.writer.event(setup.id, "tips.read", setup.id, **msgspec.to_builtins(tips))
 
 
@@ -139,8 +138,8 @@ def learn(context: EngineContext) -> None:
         _warn(context, f"a tip was not written: {error.strerror or error}")
         return
     for lesson in new:
-        context.writer.event(setup.id, "tips.learned", lesson.key, path=_name(setup, file),
-                             round=lesson.round, lesson=lesson.text)
+        context.writer.event(setup.id, "tips.learned", lesson.key, round=lesson.round,
+                             path=str(file.relative_to(setup.workspace)), lesson=lesson.text)
 
 
 def _lessons(text: str) -> Iterator[str]:
@@ -159,10 +158,6 @@ def _lessons(text: str) -> Iterator[str]:
 def _folder(word: str) -> str:
     """Return a word of the manifest as a safe folder name."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", word).strip(".-") or "any"
-
-
-def _name(setup: Setup, file: Path) -> str:
-    return str(file.relative_to(setup.workspace))
 
 
 def _lock(fd: int, file: Path) -> None:

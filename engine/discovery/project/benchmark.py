@@ -119,11 +119,9 @@ def _written(tree: ast.AST) -> tuple[str, ...]:
     best: tuple[str, ...] = ()
     for node in ast.walk(tree):
         names: tuple[str, ...] = ()
-        if isinstance(node, ast.Dict):
-            names = tuple(key.value for key in node.keys
-                          if isinstance(key, ast.Constant) and isinstance(key.value, str))
-        elif isinstance(node, ast.List | ast.Tuple):
-            names = tuple(item.value for item in node.elts
+        if isinstance(node, ast.Dict | ast.List | ast.Tuple):
+            items = node.keys if isinstance(node, ast.Dict) else node.elts
+            names = tuple(item.value for item in items
                           if isinstance(item, ast.Constant) and isinstance(item.value, str))
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) \
                 and node.func.id == "dict":

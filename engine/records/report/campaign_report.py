@@ -45,7 +45,7 @@ def _sections(view: JournalView) -> list[PageSection]:
         PageSection(tables=[PageTable(rows=_facts(view))]), _progress(view), _kept(view),
         _waiting(past), _tried(past), *_classes(past),
         _table("History by config class", class_history.HEAD, _history(past)),
-        *_end_to_end(view), *_not_run(view), *_audit(transfer_audit.of(past)),
+        *_end_to_end(view), *_audit(transfer_audit.of(past)),
         _table("What limits it now", LIMITS, _limits(view)),
         PageSection(heading="What to try next", items=optimize_log.ideas(view, past)),
         *(PageSection(heading="Tips read before the baseline", paragraphs=[tips.summary],
@@ -188,9 +188,6 @@ def _end_to_end(view: JournalView) -> Iterator[PageSection]:
                 ("result", optimize_log.end_to_end_result(verdict)),
                 *(("note", note) for note in verdict.notes)]),
             PageTable(head=CLASSES, rows=[_class(row) for row in verdict.rows])])
-
-
-def _not_run(view: JournalView) -> Iterator[PageSection]:
     if (record := view.program_not_run) is not None:
         yield PageSection(heading="End to end", tables=[PageTable(rows=[
             ("commit", record.commit), ("command", view.manifest.e2e_command),

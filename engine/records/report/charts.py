@@ -39,7 +39,7 @@ class SpeedupBar(msgspec.Struct, frozen=True, kw_only=True):
     high: float | None = None
 
 
-class Shape(msgspec.Struct, frozen=True, kw_only=True):
+class ChartElement(msgspec.Struct, frozen=True, kw_only=True):
     """An SVG element: its tag, its attributes, its text, and the title shown on hovering."""
 
     tag: Literal["line", "path", "rect", "text"]
@@ -54,7 +54,7 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     height: float
     width: float = WIDTH
-    shapes: Sequence[Shape]
+    shapes: Sequence[ChartElement]
 
 
 def progress(points: Sequence[ProgressPoint]) -> Chart | None:
@@ -79,7 +79,7 @@ def progress(points: Sequence[ProgressPoint]) -> Chart | None:
         style = "one" if math.isclose(level, 1.0) else "level"
         shapes += [_line(LEFT, WIDTH - RIGHT, y(level), y(level), style),
                    _text(LEFT - 6, y(level) + 4, f"{level:.3g}x", "end")]
-    shapes.append(Shape(tag="path", at={"d": steps, "class": "line"}))
+    shapes.append(ChartElement(tag="path", at={"d": steps, "class": "line"}))
     for point in points[::max(1, math.ceil(len(points) / 20))]:
         shapes.append(_text(x(point.round), PROGRESS_HEIGHT - BOTTOM + 18, str(point.round),
                             "middle"))
@@ -110,7 +110,7 @@ def speedups(values: Sequence[SpeedupBar], label: str) -> Chart | None:
             "x": start, "y": top + 4, "width": max(1.0, end - start), "height": BAR - 8,
             "class": "faster" if own.value >= 1 else "slower"}
         shapes += [
-            Shape(tag="rect", at=bar,
+            ChartElement(tag="rect", at=bar,
                   title=f"{own.name}: {quantities.speedup(own.value, own.low, own.high)}"),
             _text(NAME - 8, middle + 4, _short(own.name), "end"),
             _text(max(end, x(own.high or own.value)) + 6, middle + 4, quantities.ratio(own.value))]
@@ -119,13 +119,13 @@ def speedups(values: Sequence[SpeedupBar], label: str) -> Chart | None:
     return Chart(label=label, height=height, shapes=shapes)
 
 
-def _line(x1: float, x2: float, y1: float, y2: float, style: str) -> Shape:
-    return Shape(tag="line", at={"x1": x1, "x2": x2, "y1": y1, "y2": y2, "class": style})
+def _line(x1: float, x2: float, y1: float, y2: float, style: str) -> ChartElement:
+    return ChartElement(tag="line", at={"x1": x1, "x2": x2, "y1": y1, "y2": y2, "class": style})
 
 
 def _text(x: float, y: float, words: str, anchor: str = "start", style: str = "",
-          title: str = "") -> Shape:
-    return Shape(tag="text", words=words, title=title,
+          title: str = "") -> ChartElement:
+    return ChartElement(tag="text", words=words, title=title,
                  at={"x": x, "y": y, "text-anchor": anchor, "class": style})
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.doctor import containers, machine, surroundings
+from engine.doctor import machine, surroundings
 from engine.doctor.machine_check import MachineCheck
 from harness.devices import inventory
 from tests.support import campaigns
@@ -74,12 +74,12 @@ def test_runtime_is_detected_by_its_marks(
         monkeypatch: pytest.MonkeyPatch) -> None:
     for variable, value in env.items():
         monkeypatch.setenv(variable, value)
-    assert ", ".join(containers.inside(root(tmp_path, **files))) == name
+    assert ", ".join(surroundings.containers(root(tmp_path, **files))) == name
 
 
 def test_campaign_start_logs_the_container(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(containers, "inside", lambda: ("kubernetes", "containerd"))
+    monkeypatch.setattr(surroundings, "containers", lambda: ("kubernetes", "containerd"))
     setup = campaigns.create(tmp_path)
     with campaigns.running(setup), campaigns.reading(setup) as reader:
         [event] = [event for event in reader.events(campaign=setup.id)
@@ -90,7 +90,7 @@ def test_campaign_start_logs_the_container(
 
 
 def test_limits_are_reported_without_a_container(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(containers, "inside", lambda: ())
+    monkeypatch.setattr(surroundings, "containers", lambda: ())
     monkeypatch.setattr(surroundings, "_cpu_limit", lambda: "2.0 cores by quota")
     assert surroundings.container() == MachineCheck("container", "note", "2.0 cores by quota")
     assert [check.name for check in machine.start_notices([inventory.find("cpu")])] == ["container"]
