@@ -19,8 +19,6 @@ from harness.isolation.zygote_client import Zygote
 from harness.loop.loop import loop
 from harness.requests import ErrorLine, Line, LoopLine, Progress, Request, TrialLine, VerdictLine
 from harness.search.trials.trials import Trial
-from harness.settings import Settings
-from harness.target import Target
 
 
 def write_line(line: Line) -> None:
@@ -49,7 +47,11 @@ def answer_kernel(request: requests.EvaluateRequest | requests.LoopRequest,
     """Evaluate or search a kernel target."""
     target.check(request.target)
     device = inventory.find(request.device)
-    zygote = inherited_zygote(request.target, device, request.settings)
+    settings, language = request.settings, request.target.language
+    place = kernel.place_on(device, language, scratch=settings.scratch, python=settings.python,
+                            env=settings.env)
+    kind = kernel.kind_of(place, language)
+    zygote = None if kind is None else Zygote.inherited(kind)
     if isinstance(request, requests.EvaluateRequest):
         return VerdictLine(verdict=evaluate(
             request.target, request.trees, device, request.settings, cancel=cancel, zygote=zygote,
@@ -78,14 +80,6 @@ def answer_command(request: requests.ReportedRequest | requests.ReportedLoopRequ
     judge = canary_check.check_canary if settings.canary else benchmark_verdict.evaluate
     return VerdictLine(verdict=judge(request.target, request.trees, device, settings,
                                      cancel=cancel, progress=write_progress))
-
-
-def inherited_zygote(task: Target, device: Device, settings: Settings) -> Zygote | None:
-    """Return the zygote that the parent process passed on, if it fits this request."""
-    place = kernel.place_on(device, task.language, scratch=settings.scratch,
-                            python=settings.python, env=settings.env)
-    kind = kernel.kind_of(place, task.language)
-    return None if kind is None else Zygote.inherited(kind)
 
 
 def main() -> int:

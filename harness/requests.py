@@ -42,11 +42,7 @@ class ReportedRequest(_Request):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportedLoopRequest(_Request):
-    """A search over the knobs of a command target's source; `job.reference` is the baseline's tree.
-
-    With `repeats` the possible winners of each class run that many times more, alternating with
-    the best.
-    """
+    """A search of a command target's knobs; possible winners run `repeats` times more, paired."""
 
     TAG = "reported-loop"
     target: CommandTarget

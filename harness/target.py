@@ -55,11 +55,7 @@ class Arg:
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigClass:
-    """Inputs that take the same path through the kernel and are judged together.
-
-    `interpret_shape` replaces `shape` if a Triton kernel is interpreted, which is thousands of
-    times slower than a GPU; it should take the same path.
-    """
+    """Inputs that take the same path and are judged together; an interpreter gets smaller ones."""
 
     name: str
     shape: dict[str, int]
@@ -137,9 +133,8 @@ class Target:
         return self.reference.partition(":")[2] or self.entry
 
     def config_class(self, name: str) -> ConfigClass:
-        for item in self.classes:
-            if item.name == name:
-                return item
+        if found := [item for item in self.classes if item.name == name]:
+            return found[0]
         raise InputError(f"no config class {name!r}",
                          fix=f"one of {', '.join(c.name for c in self.classes)}")
 
@@ -166,8 +161,7 @@ class Target:
         return float(flops), float(moved)
 
     def declared_tolerance(self, config_class: ConfigClass) -> float | None:
-        """Return the task's limit of the error relative to a value or to all values' rms, or None.
-        """
+        """Return the task's limit of the error relative to a value or all values' rms, or None."""
         return self.tolerance if config_class.tolerance is None else config_class.tolerance
 
     def tolerance_of(self, config_class: ConfigClass) -> float:

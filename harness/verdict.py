@@ -75,9 +75,7 @@ INCUMBENT_FLOOR = "incumbent-floor"
 COMPILED = "compiled"
 """The kind of evidence of what the compiler said of a kernel."""
 KERNEL_TIME = "kernel-time"
-"""The kind of evidence of GPU kernel time, and the rule of a finding that it does not confirm a
-gain on a GPU: a person always decides on such a gain.
-"""
+"""The evidence of GPU kernel time, and the rule of a gain that it does not confirm."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,8 +45,7 @@ def whole_number(cell: str) -> int | None:
         value = float(cell)
     except ValueError:
         return None
-    return int(value) if math.isfinite(value) and value == int(value) and abs(value) < 2**53 \
-        else None
+    return int(value) if value.is_integer() and abs(value) < 2**53 else None
 
 
 def numeric_columns(result: LoopResult) -> tuple[str, ...]:
@@ -60,11 +59,10 @@ def groups(result: LoopResult, usable: Sequence[str], margin: float, *,
            first: Sequence[str] = ()) -> tuple[ClassGroup, ...]:
     """Return the groups of classes that deserve a variant, none where the common best serves all.
 
-    A class prefers a configuration that beats both the common best and the existing kernel by more
-    than the margin, beyond the noise. Classes that the same variant serves as well, within the
-    noise, join the group. A condition tests the columns named `first`, which define the classes,
-    where one of these is enough. Raises Refused where no condition on the usable columns selects
-    any group.
+    A class prefers what beats the common best and the existing kernel by the margin, beyond the
+    noise; classes that it serves as well join. A condition tests the columns named `first`, which
+    define the classes, where one of these is enough. Raises Refused where no condition selects any
+    group.
     """
     least = math.log1p(margin)
     preferences = _preferences(result, least)
@@ -73,7 +71,8 @@ def groups(result: LoopResult, usable: Sequence[str], margin: float, *,
     left = dict(preferences)
     while left and len(chosen_groups) < MOST_GROUPS:
         contender = max({id(chosen): chosen for chosen, _ in left.values()}.values(),
-                        key=lambda contender: _total_gain(contender, left, least))
+                        key=lambda chosen: math.fsum(gain for name in left if (
+                            gain := _gain(chosen, name)) > least))
         served = [name for name in left if _serves(contender, name, left[name][1], least)]
         group = None
         for columns in ([column for column in usable if column in first], list(usable)):
@@ -93,33 +92,27 @@ def groups(result: LoopResult, usable: Sequence[str], margin: float, *,
 
 def _preferences(result: LoopResult, least: float) -> dict[str, tuple[Contender, ClassGain]]:
     """Return each class's preferred configuration and its gain, where the preference is clear."""
-    default = _default(result)
     preferences = {}
     for rows in result.classes:
         config, preferred = result.best_in(rows.name)
-        default_gain = 0.0 if default is None else _gain(default, rows.name)
-        if preferred.sure > 0 and preferred.gain > least and preferred.gain - default_gain > least:
+        if preferred.sure > 0 and preferred.gain > least \
+                and preferred.gain - _default_gain(result, rows.name) > least:
             contender = next(contender for contender in result.contenders
                              if contender.config == config)
             preferences[rows.name] = contender, preferred
     return preferences
 
 
-def _default(result: LoopResult) -> Contender | None:
-    """Return the existing kernel's configuration, None where it is the common best."""
+def _default_gain(result: LoopResult, name: str) -> float:
+    """Return the existing kernel's gain over the common best in a class; 0 where it is that."""
     first = result.trials[0].config if result.trials else result.best
-    return next((contender for contender in result.contenders if contender.config == first), None)
+    return next((_gain(contender, name) for contender in result.contenders
+                 if contender.config == first), 0.0)
 
 
 def _gain(contender: Contender, name: str) -> float:
     own = contender.gain_in(name)
     return -math.inf if own is None else own.gain
-
-
-def _total_gain(contender: Contender, left: Mapping[str, tuple[Contender, ClassGain]],
-                least: float) -> float:
-    return math.fsum(max(0.0, _gain(contender, name)) for name in left
-                     if _gain(contender, name) > least)
 
 
 def _serves(contender: Contender, name: str, preferred: ClassGain, least: float) -> bool:
@@ -135,12 +128,10 @@ def _group(contender: Contender, served: list[str], preferences: Mapping[str, ob
            result: LoopResult, points: Mapping[str, tuple[Point, ...]], columns: Sequence[str],
            least: float) -> ClassGroup | None:
     """Return the largest group that a condition separates from the classes that would lose."""
-    default = _default(result)
-
     def loses(name: str) -> bool:
         gain = _gain(contender, name)
-        default_gain = 0.0 if default is None else _gain(default, name)
-        return name in preferences or gain < -least or gain <= default_gain + least
+        return name in preferences or gain < -least \
+            or gain <= _default_gain(result, name) + least
 
     others = [name for name in points if name not in served]
     outside = [point for name in list(filter(loses, others)) or others for point in points[name]]

@@ -74,8 +74,7 @@ class Variant:
 def with_variants(language: Language, text: str, blocks: Sequence[DispatchBlock],
                   condition: Condition, points: Sequence[Point], classes: Sequence[str],
                   variant_of: Callable[[DispatchBlock, str], Variant | None]) -> tuple[str, str]:
-    """Return a text with dispatchers, up to the last of them, and the rest; points are class rows.
-    """
+    """Return a text with dispatchers, up to the last of them, and the rest; points are rows."""
     item_of = {item.function: item for item in language.items(text)}
     out, at = [], 0
     for block in sorted(blocks, key=lambda block: block.at):

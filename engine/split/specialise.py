@@ -1,9 +1,8 @@
 """Writes variants of a kernel for some config classes, and the dispatch to them.
 
-`split` specialises a kernel by its knobs, `merge` takes a candidate as a variant for the classes
-that it speeds up. A variant copies and renames all that it changes, the knobs included, so that a
-later search can move each variant's own. Everything else is shared. The existing kernel stays as it
-is, as the default.
+`split` specialises a kernel by its knobs, `merge` takes a candidate as a variant. A variant copies
+and renames all that it changes, its knobs included, so that a later search can move them. The rest
+is shared; the existing kernel stays as the default.
 """
 
 from __future__ import annotations
@@ -12,21 +11,13 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from engine.split import pieces
 from engine.split.class_preferences import ClassGroup
 from engine.split.languages.c_language import C
 from engine.split.languages.conditions import Condition, Point
 from engine.split.languages.language import DispatchBlock, Language
 from engine.split.languages.syntax import Item, dependents, prerequisites
-from engine.split.pieces import (
-    Variant,
-    add_dispatchers,
-    copied,
-    described,
-    free_suffix,
-    listed,
-    new_names,
-    with_variants,
-)
+from engine.split.pieces import Variant, copied, described, listed
 from harness.errors import Refused
 from harness.formats.text import plain
 from harness.search.space import knobs
@@ -67,9 +58,9 @@ def merge(old: str, new: str, condition: Condition, points: Sequence[Point],
     if not functions:
         raise Refused("it changes no function")
     existing = {item.function for item in language.items(text)}
-    text, blocks = add_dispatchers(language, text, blocks, functions & existing, condition)
+    text, blocks = pieces.add_dispatchers(language, text, blocks, functions & existing, condition)
     item_of = {item.function: item for item in language.items(text)}
-    suffix = free_suffix(language.names(text) | language.names(new_text))
+    suffix = pieces.free_suffix(language.names(text) | language.names(new_text))
     name_of: dict[str, str] = {}
 
     def variant_of(block: DispatchBlock, kernel: str) -> Variant | None:
@@ -82,14 +73,15 @@ def merge(old: str, new: str, condition: Condition, points: Sequence[Point],
         _expect_same_signature(item_of[kernel], variant)
         fresh = [item for item in copies if not item.defines <= name_of.keys()]
         more = headers if not name_of else []
-        name_of.update(new_names({name for item in copies for name in item.defines}, suffix))
+        name_of.update(pieces.new_names({name for item in copies for name in item.defines}, suffix))
         title = f"{name_of[new_kernel]}: another {new_kernel}, for {listed(classes)}"
         needed = frozenset[str]().union(*(item.defines for item in parts))
         code = copied(language, new_text, fresh, name_of, {}, needed)
         return Variant("".join([language.comment(title), *more, code]), name_of[new_kernel],
                        f"(a candidate's own), {listed(classes)}")
 
-    head, rest = with_variants(language, text, blocks, condition, points, classes, variant_of)
+    head, rest = pieces.with_variants(language, text, blocks, condition, points, classes,
+                                      variant_of)
     if not name_of:
         raise Refused("it does not change the kernel that these classes take")
     return _checked(head + rest, language)
@@ -105,18 +97,17 @@ def changed_names(old: str, new: str, language: Language = PLAIN_C) -> tuple[str
 def _with_variant(language: Language, source: str, group: ClassGroup,
                   parameter_of: Mapping[str, str], start: Config,
                   variants: dict[tuple[str, str], str]) -> str:
-    """Return the source with one more variant; `variants` has the earlier ones by kernel and knobs.
-    """
+    """Return the source with one more variant; `variants` has those made, by kernel and knobs."""
     changed = {name: value for name, value in group.config.items() if value != start.get(name)}
     condition = group.condition.with_columns(parameter_of)
     points = [{parameter_of[name]: value for name, value in point.items()
                if name in parameter_of} for point in group.points]
     text, blocks = language.read(source)
     affected = {item.function for item in dependents(language.items(text), changed)}
-    text, blocks = add_dispatchers(language, text, blocks, affected - {""}, condition)
+    text, blocks = pieces.add_dispatchers(language, text, blocks, affected - {""}, condition)
     items = language.items(text)
     tuned = dependents(items, changed)
-    suffix = free_suffix(language.names(text))
+    suffix = pieces.free_suffix(language.names(text))
     name_of: dict[str, str] = {}
     values: Config = {}
     needed: set[str] = set()
@@ -138,7 +129,7 @@ def _with_variant(language: Language, source: str, group: ClassGroup,
         key = kernel, described(used)
         if key not in variants:
             pending.extend(item for item in copies if not item.defines <= name_of.keys())
-            name_of.update(new_names(names, suffix))
+            name_of.update(pieces.new_names(names, suffix))
             values.update(used)
             variants[key] = name_of[kernel]
             needed.update(*(item.defines for item in parts))
@@ -149,7 +140,8 @@ def _with_variant(language: Language, source: str, group: ClassGroup,
         code = copied(language, text, ready, name_of, values, frozenset(needed))
         return Variant(title + code, variants[key], f"({described(used)}), {listed(group.classes)}")
 
-    head, rest = with_variants(language, text, blocks, condition, points, group.classes, variant_of)
+    head, rest = pieces.with_variants(language, text, blocks, condition, points, group.classes,
+                                      variant_of)
     if not has_variant:
         raise Refused(f"{', '.join(changed) or 'no knob'} does not change the kernel that "
                       f"{', '.join(plain(name, 60) for name in group.classes[:2])} takes")

@@ -78,10 +78,7 @@ def evaluate(node: ast.expr, names: Mapping[str, Any]) -> Any:
 
 
 def evaluate_expression(expression: int | float | str, names: Mapping[str, int]) -> Number:
-    """Evaluate arithmetic over a class's shape names, such as `2*m*n*k`; numbers stay as they are.
-
-    Raises InputError for anything but + - * / // % on numbers and known names.
-    """
+    """Evaluate + - * / // % over shape names, such as `2*m*n*k`. Raises InputError."""
     if not isinstance(expression, str):
         return expression
     if len(expression) > MOST_CHARACTERS:

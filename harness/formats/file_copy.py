@@ -35,10 +35,7 @@ class CopyResult:
 
 
 def copy_file(source: Path, target: Path) -> bool:
-    """Copy a plain file with its times, writable by its owner; return whether it was cloned.
-
-    Raises OSError if the source is a link; a link at the target is replaced.
-    """
+    """Copy a plain file with its times; return whether it was cloned. Raises OSError for a link."""
     target.unlink(missing_ok=True)
     with open(os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as reading:
         status = os.fstat(reading.fileno())
@@ -109,8 +106,7 @@ def copy_folder(source: Path, target: Path, *, most_bytes: int, should_copy: Pat
 
 
 def walk(folder: Path, enter: PathFilter = always) -> Iterator[tuple[os.DirEntry[str], str]]:
-    """Yield all below a folder with relative paths; enter neither links nor what `enter` rejects.
-    """
+    """Yield all below a folder with relative paths; enter no link and nothing `enter` rejects."""
     folders = [str(folder)]
     while folders:  # iterative: folders may be nested deeper than Python can recurse
         with os.scandir(folders.pop()) as entries:

@@ -71,9 +71,7 @@ def from_json(data: bytes | str, type_: Any) -> Any:
 
 
 def convert(value: object, type_: type[T], *, strict: bool = False) -> T:
-    """Convert plain JSON values to the wanted type; `strict` refuses unknown keys.
-
-    Raises ConvertError, also if a dataclass refuses its values with a ValueError.
+    """Convert JSON values; `strict` refuses unknown keys. Raises ConvertError, also for ValueError.
     """
     result: T = _convert(value, type_, "$", strict)
     return result

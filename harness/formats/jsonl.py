@@ -16,15 +16,13 @@ LOCK_S = 2.0
 
 
 def append(path: Path, text: bytes, *, head: bytes = b"", sync: bool = False) -> None:
-    """Append whole lines to a file, after `head` if it is empty; a torn last line is ended first.
-
-    Raises OSError if not all of the text could be written.
-    """
+    """Append whole lines, after `head` in an empty file; end a torn line first. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
     fd = os.open(path, flags, 0o644)
     try:
-        _lock_briefly(fd)
+        with contextlib.suppress(OSError):  # no locks here: one write is atomic enough
+            lock(fd, LOCK_S)
         size = os.fstat(fd).st_size
         if not size:
             text = head + text
@@ -51,12 +49,13 @@ def read(path: Path, end: int | None = None) -> Iterator[bytes]:
             yield line.rstrip(b"\n")
 
 
-def _lock_briefly(fd: int) -> None:
-    """Lock a file against concurrent writes, or give up after LOCK_S."""
-    until = time.monotonic() + LOCK_S
-    with contextlib.suppress(OSError):  # no locks here: one write is atomic enough
-        while time.monotonic() < until:
-            try:
-                return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                time.sleep(0.002)
+def lock(fd: int, seconds: float) -> bool:
+    """Lock a file; give up after some seconds. Return whether it is locked. Raises OSError."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(0.002)
+    return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from types import UnionType
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -22,19 +23,13 @@ _AT = re.compile(r" - at (?:`key` in )?`\$(?P<path>[^`]*)`$")
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[\.\.\.\]")
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(?P<name>.*)`")
+_strictly = partial(convert, strict=True)
 _EXPECTED = re.compile(r"Expected `(?P<types>[^`]*)`(?P<limit>[^,]*)")
-
-
-def _strictly(value: object, type_: type[T]) -> T:
-    return convert(value, type_, strict=True)
 
 
 def decode(document: Document, type_: type[T],
            converter: Callable[[object, type[T]], T] = _strictly) -> T:
-    """Return the document as a struct. Raises InputError for the first value that does not fit.
-
-    `converter` raises errors in msgspec's format.
-    """
+    """Return the document as a struct; `converter` raises as msgspec does. Raises InputError."""
     try:
         return converter(document.value, type_)
     except ValueError as error:

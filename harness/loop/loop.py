@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from harness.compile import kernel
+from harness.devices import datasheets
+from harness.devices.datasheets import CardModel
 from harness.devices.device import Device
-from harness.errors import Cancelled
+from harness.errors import Cancelled, InputError
 from harness.formats.quantities import counted
 from harness.formats.text import plain
+from harness.isolation import device_lock
 from harness.isolation.zygote_client import Zygote
-from harness.loop.forecast import Forecast
 from harness.loop.screening import Screening
+from harness.roofline.predictor import SourcePredictor, card_for
 from harness.search.keep_or_revert import KeepOrRevert, strategy_for
 from harness.search.space.tunable_source import TunableSource
 from harness.search.strategy import AskTell, PredictedOrder
 from harness.search.trials import trial_log
 from harness.search.trials.trial_log import Recorder
-from harness.search.trials.trials import LoopResult, Screened, SearchJob, Trial
+from harness.search.trials.trials import LoopResult, Screened, SearchJob, Trial, latency_kind
 from harness.settings import Settings
 from harness.target import Target
+from harness.timing.plan import SCREEN
 from harness.verdict import Config
 
 MOST_REASON = 400
@@ -74,7 +82,8 @@ class _Loop(KeepOrRevert):
         forecast = self.forecast
         subject = self.device if forecast is None else forecast.subject
         with Recorder(self.target, self.job, subject, self.source.knobs, name,
-                      on_note) as self.recorder, forecast or contextlib.nullcontext():
+                      on_note) as self.recorder, \
+                contextlib.closing(forecast.predictor) if forecast else contextlib.nullcontext():
             strategy = strategy_for(self.space, self.job.seed,
                                     self.recorder.history(self.space, self.kernel_id))
             self.walk = AskTell(strategy if forecast is None else
@@ -122,3 +131,80 @@ class _Loop(KeepOrRevert):
     def learn(self, trial: Trial) -> None:
         self.walk.tell(trial if self.forecast is None else self.forecast.scored(trial))
         self.recorder.add(trial)
+
+
+SourceOf = Callable[[Config], str | None]
+"""Returns the source with a configuration set, None for one that is refused."""
+
+
+class Forecast:
+    """Predicts a loop's configurations for one card, until its predictor is closed.
+
+    `subject` is the device that trials are recorded for: the predicted card where nothing can be
+    measured.
+    """
+
+    def __init__(self, card: CardModel, predictor: SourcePredictor, subject: Device,
+                 source_of: SourceOf) -> None:
+        self.card, self.predictor, self.subject = card, predictor, subject
+        self._source_of = source_of
+        self._start_us: float | None = None
+
+    @classmethod
+    def of(cls, target: Target, job: SearchJob, device: Device, settings: Settings,
+           source_of: SourceOf, cancel: threading.Event | None) -> Forecast | None:
+        """Return the forecast for `settings.predict`, None where it is empty.
+
+        Raises InputError for what cannot be predicted, and for a card other than the one that
+        measures here.
+        """
+        card = card_for(settings.predict, target.language)
+        if card is None:
+            return None
+        is_measured = latency_kind(device, target.language) is not None
+        if is_measured and datasheets.find(device.name) != card:
+            raise InputError(f"{device.name} measures here: predictions for {card.name} would not "
+                             "be used", where="--predict", fix="leave it out")
+        return cls(card, SourcePredictor(
+            target, Path(job.tree), card,
+            kernel.scratch_inside(Path(settings.scratch), "foresight"),
+            cold=SCREEN.cache == "cold", python=settings.python, env=settings.env,
+            yields=device_lock.turnstile() if device.kind == "cpu" else None, cancel=cancel),
+            device if is_measured else replace(device, name=card.name, arch=card.arch), source_of)
+
+    def latencies_us(self, configs: Sequence[Config]) -> list[float]:
+        """Return the predicted latencies (us) of configurations, infinity where there is none."""
+        sources = [self._source_of(config) for config in configs]
+        self.predictor.expect([source for source in sources if source is not None])
+        latencies = [None if source is None else self.predictor.of(source).latency_us
+                     for source in sources]
+        return [math.inf if latency is None else latency for latency in latencies]
+
+    def replayed(self, earlier: Sequence[Trial]) -> list[Trial]:
+        """Return recorded trials with the scores for a search, and remember their predictions."""
+        for trial in earlier:
+            source = self._source_of(trial.config)
+            if trial.latency_kind == "predicted" and trial.latency_us and source is not None:
+                self.predictor.remember(source, trial.latency_us, trial.roofline_us)
+        return [self.scored(trial) for trial in earlier]
+
+    def scored(self, trial: Trial) -> Trial:
+        """Return a trial with its score for a search: a prediction as a ratio to the first one."""
+        if trial.latency_kind != "predicted" or trial.latency_us is None:
+            return trial
+        self._start_us = self._start_us or trial.latency_us
+        return replace(trial, latency_us=None, latency_kind=None,
+                       log_ratio=math.log(self._start_us / trial.latency_us))
+
+    def notes(self, trials: Sequence[Trial]) -> Iterator[str]:
+        """Yield the loop's final notes for people."""
+        if self.predictor.problem:
+            yield (f"some configurations cannot be predicted for {self.card.name}: "
+                   f"{self.predictor.problem}")
+        predicted = [(trial.latency_us, trial.number, trial.config) for trial in trials
+                     if trial.latency_kind == "predicted" and trial.latency_us is not None]
+        if predicted:
+            least_us, _, config = min(predicted, key=lambda entry: entry[:2])
+            yield (f"predicted to be the fastest on {self.card.name}: {json.dumps(config)}, "
+                   f"{least_us:.4g} us; nothing is kept on a prediction, measure it there")
+

@@ -96,7 +96,7 @@ class PairScreening:
         self.session, self._oracle, self._tolerance, self._ahead = session, oracle, tolerance, ahead
         self._cases, self._start, self._start_tree = cases, start, start_tree
         self._summary = summary
-        self._start_ran = False
+        self._start_ran, self._refill = False, 0 if ahead else MORE
         self._last_home: Path | None = None
         self._tree = Path(session.settings.scratch) / "trial"
         file_copy.remove(self._tree)  # left by a killed loop
@@ -195,10 +195,3 @@ class PairScreening:
             quiet=any(side.tunes_itself for side in sides.values()),
             end=None if session.on_cpu else session.runners.end, cancel=session.cancel).run()
         return {timing.config_class: timing for timing in timings}
-
-    @property
-    def _refill(self) -> int:
-        return 0 if self._ahead else MORE
-
-    def close(self) -> None:
-        pass  # the session ends its runners

@@ -1,9 +1,8 @@
 """Screen configurations one after the other: build, check and time each of them briefly.
 
-Triton for a card is compiled ahead (`harness.compile.precompile`), on cores that a measurement
-leaves idle; a configuration that the card cannot launch is refused before it runs. A configuration
-that its first blocks show to be far behind is not timed further. With `foresight`, latencies are
-predicted for a card that need not be present.
+Triton for a card is compiled ahead on cores that a measurement leaves idle; what the card cannot
+launch never runs, and what is far behind in its first blocks is not timed further. With
+`foresight`, latencies are predicted for a card that need not be present.
 """
 
 from __future__ import annotations
@@ -38,8 +37,7 @@ MOST_EXPECTED = 100
 
 
 class Screening:
-    """A loop's session, oracle and cases. Entering raises InputError if the start does not compile.
-    """
+    """A loop's session, oracle, cases. Entering raises InputError if the start does not compile."""
 
     def __init__(self, target: Target, job: SearchJob, device: Device, settings: Settings,
                  source: TunableSource, cancel: threading.Event | None = None,
@@ -69,9 +67,8 @@ class Screening:
     def expect(self, configs: Iterable[Config]) -> None:
         """Compile configurations in the background, in this order; the first one in any case.
 
-        A loop calls this before each trial with the configurations that its strategy proposes now
-        and will probably propose next; of the later ones only as many start as there are cores. It
-        may be called before the screening is entered.
+        Call it before each trial with what the strategy proposes now and next; of the later ones
+        only as many start as there are cores.
         """
         ahead = self.ahead
         if ahead is None:
@@ -106,7 +103,7 @@ class Screening:
 
     def close(self) -> None:
         """End every process."""
-        if self.method is not None:
+        if isinstance(self.method, TurnScreening):  # the session ends other runners
             self.method.close()
         if self.ahead is not None:
             self.ahead.close()
@@ -114,9 +111,7 @@ class Screening:
         self.oracle.close()
 
     def _method(self) -> TurnScreening | PairScreening:
-        """Prepare cases and start, and choose a method; one that tunes itself needs its own
-        process.
-        """
+        """Prepare cases and start, and choose a method: tuning kernels need own processes."""
         session, tree = self.session, Path(self.job.tree)
         tolerance = Tolerance(session, self.oracle, Path(self.job.reference))
         with session.working():
@@ -134,9 +129,7 @@ class Screening:
                              self._start_key, self.summary)
 
     def measure(self, config: Config) -> Screened:
-        """Screen a configuration; its faults are results. Raises those of machine and reference,
-        Cancelled.
-        """
+        """Screen a configuration; its faults are results. Raises other faults, and Cancelled."""
         checked = self.source.check(config)
         if checked.refusal:
             return Screened(correctness="REJECTED", reason=checked.refusal)

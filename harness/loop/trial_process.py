@@ -1,8 +1,7 @@
 """One process on a card that runs many configurations of one source, one after the other.
 
-Making a context on a card takes longer than timing a configuration's first blocks. The
-configurations of a source count as one candidate, so they may share a process and its buffers. What
-a loop finds this way is a proposal; its verdict is measured in separate processes.
+Making a context takes longer than a configuration's first blocks, and configurations of a source
+are one candidate. Their verdict is measured in separate processes.
 """
 
 from __future__ import annotations
@@ -39,8 +38,7 @@ TRIES = 2
 
 @dataclass(kw_only=True)
 class LoadedTrial:
-    """What the process holds for a configuration; `key` is of its code, `generation` its process.
-    """
+    """What the process holds for a configuration; `key` names its compiled code."""
 
     number: int
     key: str

@@ -1,9 +1,7 @@
 """Screen a loop's trials on a card: one process, each trial timed in alternation with the start.
 
-Separate processes would cost each trial a context and copies of all inputs, which takes longer than
-the whole screening. Configurations of one source therefore share a process (`trial_process`) and
-its buffers. Every trial is checked on the class that is cheapest to check; only a trial that may
-become the best is checked on all classes. The times order trials and are never a verdict's.
+Separate processes would cost each a context and copies of all inputs. Every trial is checked on the
+cheapest class, one that may become the best on all. The times are never a verdict's.
 """
 
 from __future__ import annotations
@@ -22,13 +20,8 @@ from harness.compile.precompile import Precompiler
 from harness.correctness.tolerance import Tolerance
 from harness.formats import file_copy
 from harness.isolation.rpc import PeerDied, PeerError
-from harness.loop.trial_process import (
-    FAILURES,
-    TRIES,
-    LoadedTrial,
-    TrialProcess,
-    start_fault,
-)
+from harness.loop import trial_process
+from harness.loop.trial_process import TRIES, LoadedTrial, TrialProcess
 from harness.runners.oracle_client import Oracle
 from harness.runners.session import Session
 from harness.timing.paired_timing import ClassTiming
@@ -128,8 +121,7 @@ class TrialTurns:
         return self._process
 
     def _prepare_start(self, process: TrialProcess) -> None:
-        """Load and warm the start, in another process if it fails. Raises IncumbentFault,
-        DeviceFault.
+        """Load and warm the start, if needed in a new process. Raises IncumbentFault, DeviceFault.
         """
         if self._start is None:
             self._start = LoadedTrial(number=0, key=self._start_key, tree=self._start_tree)
@@ -142,9 +134,10 @@ class TrialTurns:
                     process.warm(start)
                     for timer in start.timers:
                         timer.block()
-                except FAILURES as error:
+                except trial_process.FAILURES as error:
                     if tries == TRIES:
-                        raise start_fault(self.session, error, ran=self._start_ran) from None
+                        raise trial_process.start_fault(
+                            self.session, error, ran=self._start_ran) from None
                     process.restart()
         except BaseException:
             self.close()
@@ -161,8 +154,7 @@ class RunningTrial:
         """By class that it was checked on."""
 
     def first(self) -> dict[str, float]:
-        """Load the trial, check its cheapest class, and return first blocks (ns). Raises
-        WrongResult.
+        """Load the trial, check its cheapest class, return first blocks (ns). Raises WrongResult.
         """
         self._process.load(self._loaded)
         self._check(self._turns._cheapest)

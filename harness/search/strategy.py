@@ -40,9 +40,7 @@ class AskTell:
 
     def replay(self, trials: Iterable[Trial],
                cancelled: Callable[[], bool] = lambda: False) -> None:
-        """Restore the strategy by the same calls; if it proposes another, pass on the other
-        results.
-        """
+        """Restore the strategy by the same calls; if it now differs, pass on the other results."""
         has_diverged = False
         for trial in trials:
             if cancelled():
@@ -132,8 +130,7 @@ FIRST_FOR_ALL = 12
 
 
 class RoundRobin:
-    """Alternates between strategies of the table and of classes; each learns its score of a trial.
-    """
+    """Alternates between strategies of the table and of classes; each learns its own score."""
 
     def __init__(self, make: Callable[[], Strategy]) -> None:
         self._make = make
@@ -167,10 +164,9 @@ class RoundRobin:
 class Incumbent:
     """The best of the trials it has taken.
 
-    Only correct trials count, with `measured_only` only those with a ratio. A measured one outranks
-    a reported one, then come predictions and trials without a latency. Among equals, the one that
-    is faster by the margin wins. Within the margin the simpler configuration wins, if it is also
-    within the margin of the fastest trial, so that small losses do not add up.
+    Only correct ones count, with `measured_only` only those with a ratio; measured ones outrank
+    reported ones, then come predictions. The faster by the margin wins; within it the simpler one,
+    if also within the margin of the fastest, so that small losses do not add up.
     """
 
     def __init__(self, space: Space, margin: float, *, measured_only: bool = False) -> None:

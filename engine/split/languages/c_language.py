@@ -1,8 +1,7 @@
 """C as a language whose sources can be split.
 
-tree-sitter finds the top-level items; a conditional block is one item. Names are found by a
-regular expression, since the grammar leaves the bodies of macros as plain text. Only the structure
-at file scope has to parse: a macro may break the grammar inside a function's body.
+tree-sitter finds the top-level items. Names are found by a regular expression, since macros' bodies
+are plain text to the grammar; a macro may also break the grammar in a function's body.
 """
 
 from __future__ import annotations

@@ -57,13 +57,11 @@ class Condition(msgspec.Struct, frozen=True):
 
 def find(inside: Sequence[Point], outside: Sequence[Point],
          columns: Sequence[str]) -> Condition | None:
-    """Return the simplest condition that holds for all points inside and for none outside, None if
-    there is no such condition.
+    """Return the simplest condition that holds for all points inside and for none outside, or None.
 
-    A threshold is preferred to an equality, since programs pass values that no benchmark has. Its
-    bound is the value inside that is nearest to those outside, so that values between the two,
-    which were never measured, stay outside. Among thresholds the one with the widest gap wins, then
-    the one whose column comes first.
+    Thresholds, the widest gap first, are preferred to equalities, since programs pass values that
+    no benchmark has. A bound is the inside value nearest to those outside: what was never measured
+    stays outside.
     """
     if not inside or not outside:
         return None

@@ -1,15 +1,14 @@
 """A language whose sources can be split, and the dispatchers that kopt writes into them.
 
-A dispatcher says which config class takes which kernel. People read and edit them, and the next
-split of the same source parses them again.
+People edit a dispatcher, which says which class takes which kernel; the next split parses it.
 """
 
 from __future__ import annotations
 
 import re
 import textwrap
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 import msgspec
 
@@ -45,7 +44,7 @@ class DispatchBlock(msgspec.Struct, frozen=True, kw_only=True):
                     self.default)
 
 
-class Language(ABC):
+class Language(Protocol):
     """A language whose sources can be split."""
 
     knobs: str
@@ -55,44 +54,32 @@ class Language(ABC):
     block: re.Pattern[str]
     """A dispatcher: its `entry`, its `table` and its `code`."""
 
-    @abstractmethod
     def items(self, source: str) -> tuple[Item, ...]:
         """Return the top-level items, in order. Raises InputError at a syntax error."""
 
-    @abstractmethod
     def renamed(self, text: str, name_of: Callable[[str], str]) -> str:
         """Return an item's text with its file-scope names replaced."""
 
-    @abstractmethod
     def names(self, source: str) -> frozenset[str]:
         """Return every name that the source uses."""
 
-    @abstractmethod
     def takes(self, entry: EntryFunction, columns: Iterable[str]) -> bool:
         """Return whether the entry's dispatcher can test all of these columns."""
 
-    @abstractmethod
     def dispatcher(self, block: DispatchBlock, kernel: Item) -> str:
         """Return the code of a dispatcher with the signature of its default kernel."""
 
-    @abstractmethod
     def calls(self, code: str, kernel: str, condition: Condition | None) -> bool:
-        """Return whether code, its space as single blanks, calls a kernel under a condition or
-        otherwise.
-        """
+        """Return whether code (single blanks) calls a kernel under a condition, or otherwise."""
 
-    @abstractmethod
     def comment(self, text: str) -> str:
         """Return a comment on lines of its own."""
 
-    @abstractmethod
     def is_header(self, item: Item) -> bool:
         """Return whether an item includes or imports something."""
 
     def read(self, source: str) -> tuple[str, tuple[DispatchBlock, ...]]:
-        """Return the source without its dispatchers, and these. Raises Refused where one was
-        edited.
-        """
+        """Return the source without its dispatchers, and them. Raises Refused for edited ones."""
         parts, blocks, at, length = [], [], 0, 0
         for match in self.block.finditer(source):
             parts.append(source[at:match.start()])

@@ -31,8 +31,7 @@ _ARGUMENT = re.compile(r"([A-Za-z_]\w*)(?:\.[A-Za-z_]\w*|\[(?:\d+|'[^']*'|\"[^\"
 
 
 class Python(Language):
-    """A module: knobs are its constants, an entry is a plain function that it does not call itself.
-    """
+    """A module: knobs are its constants, an entry is a function that it does not call itself."""
 
     gap = "\n\n"
     block = _BLOCK

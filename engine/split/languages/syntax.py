@@ -46,9 +46,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse(name: str, source: str, is_accepted: Callable[[Node], bool] | None = None) -> Node:
-    """Return the root of the syntax tree, with offsets in characters. Raises InputError for an
-    error.
-    """
+    """Return the root of the syntax tree, its offsets in characters. Raises InputError."""
     from tree_sitter import Parser
 
     ascii_only = re.sub(r"[^\x00-\x7f]", "x", source)  # so that byte and character offsets agree

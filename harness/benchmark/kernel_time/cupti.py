@@ -1,9 +1,8 @@
 """Measure the kernels of one benchmark run on an NVIDIA card by CUPTI's clock.
 
-A small library (cupti.c) is built here, and CUDA's driver loads it into every process of the
-command. It writes a file per process, which is complete only if the process exits normally. The
-candidate runs in the same process, so that these files can be forged as its CSV can: they are read
-within limits.
+CUDA's driver loads a small library (cupti.c) into every process of the command. It writes a file
+per process, complete only after a normal exit. The candidate could forge it, as it can its CSV: it
+is read within limits.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -136,35 +134,44 @@ def run_observed(copy: WorkingCopy, libraries: Iterable[str], work: Callable[[],
 def read_profile(folder: Path, cancel: threading.Event | None = None) -> KernelProfile:
     """Return the kernels of all processes of a run. Raises KernelTimeUnavailable, Cancelled."""
     found: dict[str, KernelLaunches] = {}
-    with _opened(folder) as texts:
-        for text in texts:
-            if cancel is not None and cancel.is_set():
-                raise Cancelled("cancelled while kernel time was read")
-            for name, kernel in parse(text).items():
-                found[name] = found[name] + kernel if name in found else kernel
-                if len(found) > LIMITS["names"]:
-                    raise KernelTimeUnavailable("it has too many different kernels")
+    for text in _texts(folder):
+        if cancel is not None and cancel.is_set():
+            raise Cancelled("cancelled while kernel time was read")
+        for name, kernel in parse(text).items():
+            found[name] = found[name] + kernel if name in found else kernel
+            if len(found) > LIMITS["names"]:
+                raise KernelTimeUnavailable("it has too many different kernels")
     if not found:
         raise KernelTimeUnavailable("no kernel was launched")
     return found
 
 
-@contextmanager
-def _opened(folder: Path) -> Iterator[Iterator[str]]:
+def _texts(folder: Path) -> Iterator[str]:
     """Yield the texts of a folder's files; no link is followed."""
     try:
         inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         raise KernelTimeUnavailable(f"CUPTI's files are gone: {error.strerror}") from None
     try:
-        yield _texts(inside)
+        left = LIMITS["all"]
+        for name in _names(inside):
+            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
+                                 dir_fd=inside)
+            with open(descriptor, "rb") as file:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    raise KernelTimeUnavailable("CUPTI's output is no plain file")
+                data = file.read(min(LIMITS["bytes"], left) + 1)
+            left -= len(data)
+            if len(data) > LIMITS["bytes"] or left < 0:
+                raise KernelTimeUnavailable("CUPTI's output is too large")
+            yield data.decode(errors="replace")
     except OSError as error:
         raise KernelTimeUnavailable(f"CUPTI's files cannot be read: {error.strerror}") from None
     finally:
         os.close(inside)
 
 
-def _texts(inside: int) -> Iterator[str]:
+def _names(inside: int) -> list[str]:
     with os.scandir(inside) as entries:
         names = [entry.name for entry, _ in zip(entries, range(LIMITS["files"] + 1), strict=False)]
     if not names:
@@ -173,18 +180,7 @@ def _texts(inside: int) -> Iterator[str]:
         raise KernelTimeUnavailable("too many processes")
     if not all(map(_FILE.fullmatch, names)):
         raise KernelTimeUnavailable("CUPTI's folder holds other files")
-    left = LIMITS["all"]
-    for name in sorted(names):
-        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
-                             dir_fd=inside)
-        with open(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise KernelTimeUnavailable("CUPTI's output is no plain file")
-            data = file.read(min(LIMITS["bytes"], left) + 1)
-        left -= len(data)
-        if len(data) > LIMITS["bytes"] or left < 0:
-            raise KernelTimeUnavailable("CUPTI's output is too large")
-        yield data.decode(errors="replace")
+    return sorted(names)
 
 
 def parse(text: str) -> dict[str, KernelLaunches]:

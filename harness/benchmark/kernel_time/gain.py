@@ -1,11 +1,9 @@
 """Decide whether GPU kernel time confirms a reported gain, contradicts it, or is unclear.
 
-The number of calls in a benchmark is unknown: one such as do_bench calls the kernel as often as
-time allows. So two times are compared: kernel time per call, counted by the most launched kernel,
-and kernel time of the whole run. If the launches differ, the time per call means nothing by itself.
-Then the run must show the gain, or unchanged kernels must count the calls. Kernel time contradicts
-a gain only if nothing observed here explains its rise. What is not observed (copies, overlapping
-kernels) may still explain it.
+The number of calls is unknown: do_bench calls as often as time allows. So kernel time per call,
+counted by the most launched kernel, and that of the whole run are compared. If launches differ, the
+run must show the gain, or unchanged kernels count the calls. A rise contradicts a gain only if
+nothing observed explains it; what is not observed (copies, overlap) still may.
 """
 
 from __future__ import annotations
@@ -25,22 +23,16 @@ Sign = Literal[-1, 0, 1]
 UNCHANGED = 0.02
 """A kernel whose mean differs by no more is unchanged; for a smaller gain, half of that gain."""
 CHANGED, RISEN = 0.005, 0.02
-"""The least change of kernel time, and the least rise that contradicts a gain: two processes with
-the same kernels may differ by less.
-"""
+"""The least change of kernel time, and the least rise that contradicts a gain."""
 CHANGED_RUN = 0.05
-"""The least change of the run's time if launches differ: a benchmark that runs for a given time
-keeps to it only this well.
-"""
+"""The same for the run's time if launches differ: benchmarks of a given time vary so much."""
 LEAST_PART = 0.25
 """The part of a reported gain that kernel time must show at least."""
 LEAST_CHANGED_SHARE = 0.05
 """The share of the run's kernel time that changed kernels must have to decide."""
 SAME_LAUNCHES = 0.02
 RARE = 0.05
-"""Share of the launches of the most launched kernel. An unchanged kernel with fewer is no part of a
-call; one with more counts the calls, as a kernel that flushes a cache does.
-"""
+"""Least share of the launches of the most launched kernel at which others count the calls."""
 FEWER, LARGER = 0.9, 1.5
 """Ratios of kernels per call and of blocks per launch that show a differently built call."""
 
@@ -89,8 +81,7 @@ def compare(before: KernelProfile, after: KernelProfile, gain: float, *,
             is_even: bool = True) -> KernelTimeComparison:
     """Compare incumbent and candidate; `gain` is the reported log-ratio of the whole table.
 
-    `is_even` says that no row is reported slower; otherwise a gain need not show in the sum of all
-    rows. Neither profile is empty.
+    `is_even`: no row is reported slower; otherwise a gain need not show in the sum of rows.
     """
     unchanged = _unchanged(before, after, gain)
     old, new = _totals(before, unchanged), _totals(after, unchanged)

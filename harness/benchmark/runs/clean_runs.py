@@ -25,10 +25,7 @@ BASE = "incumbent"
 
 
 class CleanRuns:
-    """Repeats disturbed work and counts how often; without a monitor nothing is repeated.
-
-    Sides are kept apart: a candidate can heat a card on purpose.
-    """
+    """Repeats disturbed work, apart for each side: a candidate can heat a card on purpose."""
 
     def __init__(self, monitor: InterferenceMonitor | None = None) -> None:
         self._monitor = monitor

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from harness.benchmark.runs import clean_runs, result_table
+from harness.benchmark.runs import result_table
 from harness.benchmark.runs.clean_runs import CleanRuns
 from harness.benchmark.runs.result_table import BenchmarkFault, CsvReader, TableReading
 from harness.benchmark.runs.run_pairs import BrokenIncumbent, RunPair
@@ -45,12 +45,14 @@ class CommandSession:
 
     def __init__(self, folder: Path, device: Device, environment: CommandEnvironment, *,
                  commands: Sequence[str] = (), frozen: Sequence[str] = (),
+                 progress: Progress | None = None,
                  on_wait: Callable[[str], None] | None = None) -> None:
         self.folder, self.device, self.environment = folder, device, environment
         self.reader = CsvReader(folder / "reader", environment.python, environment.cancel)
         self.is_cpu = device.kind == "cpu"
         self._commands, self._frozen = tuple(filter(None, commands)), frozen
-        self._on_wait = on_wait
+        self.progress = progress or ignore_progress
+        self._on_wait = on_wait or (lambda text: self.progress("waiting", text, None))
 
     def __enter__(self) -> Self:
         return self
@@ -112,7 +114,6 @@ class BenchmarkSession(CommandSession):
     def __init__(self, target: CommandTarget, device: Device, settings: Settings,
                  progress: Progress | None, cancel: threading.Event | None) -> None:
         self.target, self.settings = target, settings
-        self.progress = progress or ignore_progress
         self.row_cost = RowCost(target)
         self.notes = [self.row_cost.note]
         self.clean_runs = CleanRuns()
@@ -122,20 +123,12 @@ class BenchmarkSession(CommandSession):
             replace(environment_of(device, settings, target.timeout_s, cancel),
                     note=self.notes.append),
             commands=(target.setup_command, target.build_command), frozen=target.frozen,
-            on_wait=lambda text: self.progress("waiting", text, None))
+            progress=progress)
         if reason := guard.confinement_problem():
             self.notes.append(f"candidates are not confined on this machine: {reason}")
 
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Watch the device for disturbances. Raises DeviceFault if it cannot be used."""
-        with clean_runs.watch(self.device) as self.clean_runs:
-            yield
-
     def built(self, name: str, tree: str | Path) -> WorkingCopy:
-        """Return a built copy. Raises BenchmarkFault ("build"), or BrokenIncumbent for the
-        incumbent.
-        """
+        """Return a built copy. Raises BenchmarkFault, for the incumbent BrokenIncumbent."""
         copy = self.copies[name] = self.copy(name, tree)
         self.build(copy)
         return copy
@@ -149,8 +142,7 @@ class BenchmarkSession(CommandSession):
             raise (BrokenIncumbent(fault) if copy.name == "incumbent" else fault) from None
 
     def check_confinement(self, tree: str | Path) -> None:
-        """Run all later copies unconfined if the baseline's tree needs it. Raises BrokenIncumbent.
-        """
+        """Run later copies unconfined if the baseline's tree needs it. Raises BrokenIncumbent."""
         command = (self.target.quick or self.target.full).command
         fault = self.rehearse(tree, [command])
         if fault is None:

@@ -82,22 +82,6 @@ class TableReading:
             raise BenchmarkFault("failed-check", f"row {failed.row + 1}: {failed.what}", fix=fix)
 
 
-def parse_answer(answer: object) -> ResultTable:
-    """Return the table in the reader's answer. Raises BenchmarkFault if it is malformed."""
-    try:
-        table = convert(answer, ResultTable)
-    except ConvertError as error:
-        raise BenchmarkFault("unreadable", f"cannot be read: {error}") from None
-    if any(len(row) != len(table.columns) for row in table.rows):
-        raise BenchmarkFault("unreadable", "has rows of different lengths")
-    kept = [place for place, name in enumerate(table.columns)
-            if name and not name.startswith("Unnamed:")]
-    return ResultTable(
-        columns=tuple(plain(table.columns[place], 80) for place in kept),
-        rows=tuple(tuple(plain(row[place], 80) for place in kept) for row in table.rows),
-        sha256=table.sha256)
-
-
 def judge_table(table: ResultTable, target: CommandTarget, row_cost: RowCost, *, csv: str,
                 wall_s: float = 0.0) -> TableReading:
     """Check a table's rows and return the costs of those that pass. Raises BenchmarkFault."""
@@ -152,8 +136,7 @@ READ_LIMITS = Limits(wall_s=24 * 3600.0, output_bytes=1 << 20, memory_bytes=4 <<
 
 
 class CsvReader:
-    """Reads files, each in a fork that has seen no other; starting takes half a second. Close it.
-    """
+    """Reads files, each in a fork that has seen no other; the first takes half a second."""
 
     def __init__(self, folder: Path, python: str | None = None,
                  cancel: threading.Event | None = None) -> None:
@@ -161,8 +144,7 @@ class CsvReader:
         self._peer: Peer | None = None
 
     def read(self, path: Path, name: str) -> ResultTable:
-        """Return a file's table. Raises BenchmarkFault, Cancelled, EnvironmentFault without pandas.
-        """
+        """Return a table. Raises BenchmarkFault, Cancelled, EnvironmentFault without pandas."""
         try:
             answer = self._request(path)
         except PeerError as error:
@@ -178,9 +160,17 @@ class CsvReader:
         if "died" in answer:
             raise BenchmarkFault("unreadable", f"{name}: reading it {plain(str(answer['died']))}")
         try:
-            return parse_answer(answer)
-        except BenchmarkFault as fault:
-            raise BenchmarkFault(fault.kind, f"{name} {fault.what}") from None
+            table = convert(answer, ResultTable)
+        except ConvertError as error:
+            raise BenchmarkFault("unreadable", f"{name} cannot be read: {error}") from None
+        if any(len(row) != len(table.columns) for row in table.rows):
+            raise BenchmarkFault("unreadable", f"{name} has rows of different lengths")
+        kept = [place for place, column in enumerate(table.columns)
+                if column and not column.startswith("Unnamed:")]
+        return ResultTable(
+            columns=tuple(plain(table.columns[place], 80) for place in kept),
+            rows=tuple(tuple(plain(row[place], 80) for place in kept) for row in table.rows),
+            sha256=table.sha256)
 
     def _request(self, path: Path) -> dict[str, Any]:
         """Request a file; if a process that has read others dies, try once more in a new one."""

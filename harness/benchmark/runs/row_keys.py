@@ -1,8 +1,7 @@
 """Find the columns that identify a benchmark's rows: those whose values all runs share.
 
-A config column is neither a metric nor the check, has no unit of a time or rate in its name, and
-holds the same values in every run of a side. Dates and temperatures thus drop out. A column that
-the target names is always a config column.
+A config column is no metric or check, has no unit of a time or rate in its name, and is the same in
+every run of a side, unlike dates. A column that the target names always is one.
 """
 
 from __future__ import annotations
@@ -31,9 +30,8 @@ def find_config_columns(target: CommandTarget, incumbent: Sequence[ResultTable],
          candidate: Sequence[ResultTable]) -> ConfigColumns:
     """Return the config columns of all runs of both sides; each side has at least one run.
 
-    A column that is steady for the incumbent and not for the candidate is left out and reported as
-    unsteady, if the incumbent's rows differ without it. Raises BenchmarkFault if the candidate's
-    file lacks a config column.
+    A column that is unsteady only for the candidate is left out and reported, if rows differ
+    without it. Raises BenchmarkFault if the candidate's file lacks a config column.
     """
     required = table_rules.required_columns(target)
     left_out = {target.check.column, *target.ignore, *(m.name for m in target.metrics)}

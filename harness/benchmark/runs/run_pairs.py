@@ -1,7 +1,5 @@
-"""Turn pairs of runs into log-ratios by config class: one run of each side is one sample.
-
-The rows of a run share its disturbances, so that they are no independent samples: a run is the
-cluster.
+"""Turn pairs of runs into log-ratios by class; a run is one sample, as its rows are not
+independent.
 """
 
 from __future__ import annotations
@@ -67,15 +65,6 @@ class Series:
     config: ConfigColumns
     shares: Spread
 
-    @property
-    def rows(self) -> int:
-        return len(self.keys)
-
-    @property
-    def weight_of(self) -> dict[RowKey, float]:
-        """Return the weight of each row."""
-        return dict(zip(self.keys, self.shares.of, strict=True))
-
 
 def match_pairs(target: CommandTarget, row_cost: RowCost, pairs: Sequence[RunPair]) -> Series:
     """Match rows by their configuration. Raises BenchmarkFault (candidate) or BrokenIncumbent."""
@@ -109,8 +98,7 @@ def match_pairs(target: CommandTarget, row_cost: RowCost, pairs: Sequence[RunPai
 
 
 def expect_weights_apply(target: CommandTarget, series: Series, mode: BenchmarkMode) -> None:
-    """Raise InputError if weights name no row of the full benchmark; the quick one may lack them.
-    """
+    """Raise InputError if weights name no row of the full benchmark; the quick one may differ."""
     if mode.name == "full":
         row_weights(target, series.config.columns, series.keys)
 
@@ -129,7 +117,7 @@ def table_cost(target: CommandTarget, row_cost: RowCost, series: Series,
     """Return the cost of all rows of one run, combined as they are scored."""
     rows = row_keys.rows_by_key(reading.table, series.config.columns)
     return combine_costs([row_cost.combined(reading.costs[rows[key]]) for key in series.keys],
-                         target.scoring, [series.weight_of[key] for key in series.keys])
+                         target.scoring, series.shares.of)
 
 
 def rows_by_class(target: CommandTarget, config: ConfigColumns,
@@ -146,29 +134,23 @@ def _class_series(name: str, costs: Sequence[Sequence[tuple[Costs, Costs]]],
     """Return a class's series from costs by row and pair (incumbent, candidate) and row weights."""
     combined = [[(row_cost.combined(before), row_cost.combined(after)) for before, after in row]
                 for row in costs]
-    pairs = range(len(combined[0]))
-    by_metric = {metric.name: tuple(_log_ratio([(row[pair][0][place], row[pair][1][place])
-                                                for row in costs], scoring, weight)
-                                    for pair in pairs)
+
+    def log_ratios(table: Sequence[Sequence[tuple[float, float]]]) -> tuple[float, ...]:
+        """Return the rows' log-ratio in each pair, from costs by row and pair."""
+        sides = ([combine_costs([row[pair][side] for row in table], scoring, weight)
+                  for side in (0, 1)] for pair in range(len(table[0])))
+        return tuple(math.log(before / after) for before, after in sides)
+
+    by_metric = {metric.name: log_ratios([[(before[place], after[place]) for before, after in row]
+                                          for row in costs])
                  for place, metric in enumerate(row_cost.metrics)}
+    incumbent_us, candidate_us = (
+        combine_costs([median(sides[side] for sides in row) for row in combined], scoring, weight)
+        for side in (0, 1))
     return ClassSeries(
-        name=name, rows=len(costs), weight=math.fsum(weight),
-        by_metric=by_metric if len(by_metric) > 1 else {},
-        log_ratios=tuple(_log_ratio([row[pair] for row in combined], scoring, weight)
-                         for pair in pairs),
-        incumbent_us=combine_costs([median(before for before, _ in row) for row in combined],
-                                   scoring, weight),
-        candidate_us=combine_costs([median(after for _, after in row) for row in combined],
-                                   scoring, weight))
-
-
-def _log_ratio(costs: Sequence[tuple[float, float]], scoring: Scoring,
-               weight: Sequence[float]) -> float:
-    """Return the log-ratio of some rows' costs (incumbent, candidate) in one pair."""
-    if scoring == "total":
-        return math.log(combine_costs([before for before, _ in costs], scoring, weight)
-                        / combine_costs([after for _, after in costs], scoring, weight))
-    return weighted_mean([math.log(before / after) for before, after in costs], weight)
+        name=name, rows=len(costs), weight=math.fsum(weight), log_ratios=log_ratios(combined),
+        by_metric=by_metric if len(by_metric) > 1 else {}, incumbent_us=incumbent_us,
+        candidate_us=candidate_us)
 
 
 def combine_costs(costs: Sequence[float], scoring: Scoring, weight: Sequence[float]) -> float:

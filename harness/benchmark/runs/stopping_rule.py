@@ -70,8 +70,7 @@ def needs_repetition(series: Series, plan: Plan) -> bool:
 
 def class_outcome(series: ClassSeries, plan: Plan,
                   repetition: ClassSeries | None) -> tuple[ClassOutcome, str]:
-    """Return a class's outcome and a note; a gain under 2 % counts if the repetition (5 %) has it.
-    """
+    """Return a class's outcome and a note; a gain under 2 % must show in the repetition."""
     value = stats.estimate(series.log_ratios, plan.alpha_look)
     second = None if repetition is None else stats.estimate(repetition.log_ratios, SURE)
     outcome = timing_outcome.call_outcome(value, plan.margin, again=second)
@@ -82,8 +81,7 @@ def class_outcome(series: ClassSeries, plan: Plan,
 
 def overall_estimate(series: Series, plan: Plan,
                      repetition: Series | None) -> tuple[Estimate, str]:
-    """Return the estimate of the whole table, down to the repetition if a small gain fails there.
-    """
+    """Return the table's estimate and a note; an unconfirmed small gain extends it downwards."""
     value = stats.estimate(series.overall, plan.alpha_look)
     second = None if repetition is None else stats.estimate(repetition.overall, SURE)
     if not _is_small_gain(value):

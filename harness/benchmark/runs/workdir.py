@@ -14,13 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from harness.benchmark.runs.result_table import (
-    TABLE_LIMITS,
-    BenchmarkFault,
-    CsvReader,
-    FaultKind,
-    ResultTable,
-)
+from harness.benchmark.runs import result_table
+from harness.benchmark.runs.result_table import BenchmarkFault, CsvReader, ResultTable
 from harness.benchmark.spec.command_target import BenchmarkMode, words
 from harness.compile import compiler_cache
 from harness.errors import Cancelled
@@ -84,9 +79,7 @@ class WorkingCopy:
 
     def run(self, command: str, *, lock: DeviceLock | None = None,
             yields: Turnstile | None = None) -> ProcessOutcome:
-        """Run a command. Raises BenchmarkFault unless it succeeds and keeps frozen files,
-        Cancelled.
-        """
+        """Run a command. Raises BenchmarkFault also for changed frozen files; Cancelled."""
         return self._with_retry(lambda: self._run(command, lock, yields))
 
     def _with_retry(self, work: Callable[[], T]) -> T:
@@ -184,9 +177,10 @@ class WorkingCopy:
             age = (began_ns - status.st_mtime_ns) / 1e9
             raise BenchmarkFault("stale-file", f"{name} is of an earlier run: it is {age:.1f} s "
                                                "older than this one")
-        if status.st_size > TABLE_LIMITS["bytes"]:
+        if status.st_size > result_table.TABLE_LIMITS["bytes"]:
             raise BenchmarkFault(
-                "unreadable", f"{name} is larger than {TABLE_LIMITS['bytes'] >> 10} KiB")
+                "unreadable",
+                f"{name} is larger than {result_table.TABLE_LIMITS['bytes'] >> 10} KiB")
 
 
 def _content(tree: Path, path: str) -> str:
@@ -204,7 +198,7 @@ def _content(tree: Path, path: str) -> str:
         return ""
 
 
-def _kind(outcome: ProcessOutcome) -> FaultKind:
+def _kind(outcome: ProcessOutcome) -> result_table.FaultKind:
     if outcome.was_killed:
         return "killed"
     if outcome.ended == "exit":

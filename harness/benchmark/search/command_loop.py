@@ -1,9 +1,8 @@
 """Search the knobs of a command target's source; whole benchmark runs are the trials.
 
-Each trial is one run of the default, which is the tree as it is, and one of a copy with the knobs
-set, built anew. At the end the configurations that may be best in some config class run again,
-paired with the best of the whole table. Those that a quick command confirms run by the full one:
-there a class has more rows, which may prefer another configuration.
+Each trial is one run of the default, the tree as it is, and one of a copy with the knobs set. Then
+what may be best in some class runs again, paired with the best, and what a quick command confirms
+by the full one, where a class has more rows.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.benchmark.runs import row_keys, run_pairs
+from harness.benchmark.runs import clean_runs, row_keys, run_pairs
 from harness.benchmark.runs.command_session import BenchmarkSession, Progress
 from harness.benchmark.runs.result_table import BenchmarkFault, TableReading
 from harness.benchmark.runs.run_pairs import BrokenIncumbent, RunPair, Series
@@ -62,7 +61,7 @@ def sweep(target: CommandTarget, job: SearchJob, device: Device, settings: Setti
     contenders: tuple[Contender, ...] = ()
     with BenchmarkSession(target, device, settings, progress, cancel) as session:
         loop = CommandLoop(session, source, job)
-        with contextlib.suppress(Cancelled), session.watched():
+        with contextlib.suppress(Cancelled), clean_runs.watch(device) as session.clean_runs:
             session.check_confinement(job.reference or job.tree)
             session.built("incumbent", job.tree)
             try:
@@ -110,8 +109,7 @@ class CommandLoop(KeepOrRevert):
         return self._proposals.next()
 
     def screen(self, config: Config) -> Screened:
-        """Run a configuration, first the default; it may fail once later. Raises BrokenIncumbent.
-        """
+        """Run a configuration, first the default, which may fail once. Raises BrokenIncumbent."""
         if self._first is None:
             return self._run_default()
         try:

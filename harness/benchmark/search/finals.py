@@ -26,9 +26,7 @@ BEST = "best"
 
 
 def choose_contenders(trials: Sequence[Trial], best: Trial, classes: Sequence[str]) -> list[Trial]:
-    """Return the default unless it is the best, then class leaders by their gains; nothing without
-    any.
-    """
+    """Return the default unless it is the best, then class leaders by gain; none without any."""
     complete = [trial for trial in trials
                 if trial.correct and trial.by_class.keys() >= set(classes)]
     gains: dict[int, float] = {}

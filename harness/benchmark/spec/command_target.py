@@ -24,8 +24,7 @@ ModeName = Literal["quick", "full"]
 class Metric:
     """One column of numbers; without `unit` and `direction` its name has to say them.
 
-    `weight` is its share where several metrics are combined: work for a rate, calls for a time. A
-    metric of weight 0 is shown and enters no score.
+    `weight` is its share: work for a rate, calls for a time, 0 for one that is only shown.
     """
 
     name: str
@@ -36,8 +35,7 @@ class Metric:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckColumn:
-    """The column that says whether a row is correct, and the rule of its cells: see `table_rules`.
-    """
+    """The column that says whether a row is correct, and its rule: see `table_rules`."""
 
     column: str
     rule: str = ""
@@ -56,10 +54,9 @@ class BenchmarkMode:
 class CommandTarget:
     """A benchmark command of the project; it runs in the project's folder and writes `csv` there.
 
-    `configs` names the columns whose values make a config class, whole or cut (see `row_classes`);
-    if it is empty, each row is a class of its own. `ignore` names columns without meaning. With
-    `same_rows` the quick command claims to measure the same rows as the full one. `timeout_s` is
-    the limit of one run.
+    `configs` names the columns of config classes (see `table_rules`); without, each row is a class.
+    `ignore` names columns without meaning. With `same_rows` the quick command claims to measure the
+    rows of the full one. `timeout_s` is the limit of one run.
     """
 
     op: str
@@ -126,8 +123,7 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
 
 def words(command: str) -> tuple[dict[str, str], list[str]]:
-    """Return the variables that a command sets, and its program with arguments. Raises ValueError.
-    """
+    """Return the variables of a command, and its program with arguments. Raises ValueError."""
     try:
         parts = shlex.split(command)
     except ValueError as error:

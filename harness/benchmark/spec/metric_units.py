@@ -57,8 +57,7 @@ class ResolvedMetric:
 
 
 def resolve(metric: Metric) -> ResolvedMetric:
-    """Return the metric with its unit and direction, by its name if not given. Raises ValueError.
-    """
+    """Return the metric with unit and direction, by its name if not given. Raises ValueError."""
     unit = metric.unit or unit_in(metric.name)
     known = _known(unit)
     if known is None and metric.unit and metric.direction is None:
@@ -75,12 +74,6 @@ def resolve(metric: Metric) -> ResolvedMetric:
         raise ValueError(f"{better} {unit} is better, not {metric.direction}")
     return ResolvedMetric(name=metric.name, is_rate=is_rate, base=base, factor=factor,
                           weight=metric.weight)
-
-
-def metric_help(metric: Metric) -> str:
-    """Return what to write instead of a metric that `resolve` refuses."""
-    return ("units are ns, us, ms, s, GFLOPS, TFLOPS, GB/s, or any with a direction: "
-            f"{{name: {metric.name}, direction: lower}}, or higher")
 
 
 def unit_in(name: str) -> str:

@@ -1,8 +1,7 @@
 """How a benchmark's rows are read: which pass their check, and which config class each is in.
 
-The rule of the correctness column is `== 0`, `<= 1e-3`, `PASS`, or `PASS|OK`. An entry of `configs`
-is a column, whose values are kept apart, or a column cut at a number: `context <= 1024`. Several
-cuts of one column make ranges; `*` alone puts all rows into one class.
+A check's rule is `== 0`, `<= 1e-3`, `PASS`, or `PASS|OK`. An entry of `configs` is a column or a
+column cut at numbers, `context <= 1024`; `*` alone puts all rows into one class.
 """
 
 from __future__ import annotations

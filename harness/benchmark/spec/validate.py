@@ -70,7 +70,9 @@ def _metric_faults(key: tuple[str | int, ...], metric: Metric) -> Iterator[Field
     try:
         metric_units.resolve(metric)
     except ValueError as error:
-        yield key, f"{metric.name!r}: {error}", metric_units.metric_help(metric)
+        yield key, f"{metric.name!r}: {error}", (
+            "units are ns, us, ms, s, GFLOPS, TFLOPS, GB/s, or any with a direction: "
+            f"{{name: {metric.name}, direction: lower}}, or higher")
 
 
 def _column_faults(target: CommandTarget) -> Iterator[FieldFault]:

@@ -69,8 +69,7 @@ def verdict_of(results: ModeResults) -> Verdict:
 
 
 def incorrect_verdict(failure: IncorrectCandidate) -> Verdict:
-    """Return the verdict on a candidate with a failing row: its score is 0 even if others gain.
-    """
+    """Return the verdict on a candidate with a failing row: its score is 0 despite gains."""
     row = Row(config_class=plain(failure.name, MOST_CHARACTERS), correct=False, outcome="broken",
               note=failure.complaint)
     return Verdict(valid=True, correct=False, rejected_reason=failure.what, rows=(row,),
@@ -108,8 +107,8 @@ def _evidence(results: ModeResults) -> Iterator[Evidence]:
                for side in ("incumbent", "candidate")}
     yield Evidence(kind="runs", detail=(
         f"{len(results.pairs)} pairs of whole runs of the {results.mode.name} benchmark, "
-        f"{results.series.rows} rows; a run takes {seconds['incumbent']:.3g} s of the incumbent, "
-        f"{seconds['candidate']:.3g} s of the candidate by kopt's own clock"))
+        f"{len(results.series.keys)} rows; a run takes {seconds['incumbent']:.3g} s of the "
+        f"incumbent, {seconds['candidate']:.3g} s of the candidate by kopt's own clock"))
     yield Evidence(kind="columns", detail=(
         f"rows are distinguished by {', '.join(results.series.config.columns) or 'nothing'}"))
 
@@ -117,7 +116,7 @@ def _evidence(results: ModeResults) -> Iterator[Evidence]:
 def _score(results: ModeResults, mean: float) -> Evidence:
     how = "geometric mean" if results.target.scoring == "geometric" else "total"
     is_weighed = results.target.weights is not None and not results.series.shares.names_none
-    rows = f"{results.series.rows} rows{', by calls' if is_weighed else ''}"
+    rows = f"{len(results.series.keys)} rows{', by calls' if is_weighed else ''}"
     return Evidence(kind="score", detail=f"{math.exp(mean):.4g} ({how} of {rows})")
 
 

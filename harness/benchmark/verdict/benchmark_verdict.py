@@ -9,18 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.audit import benchmark_transfer
-from harness.benchmark.runs import row_keys, run_pairs, stopping_rule
+from harness.benchmark.runs import clean_runs, row_keys, run_pairs, stopping_rule
 from harness.benchmark.runs.command_session import BenchmarkSession, Progress
 from harness.benchmark.runs.result_table import BenchmarkFault
 from harness.benchmark.runs.run_pairs import RunPair, Series
 from harness.benchmark.spec.command_target import BenchmarkMode, CommandTarget
 from harness.benchmark.verdict import benchmark_rows, confirm_gain
 from harness.benchmark.verdict.benchmark_rows import IncorrectCandidate, ModeResults
-from harness.benchmark.verdict.confirm_gain import (
-    Confirm,
-    Confirmation,
-    confirm_by_kernel_time,
-)
+from harness.benchmark.verdict.confirm_gain import Confirm, Confirmation
 from harness.compile import compiler_cache
 from harness.devices.device import Device
 from harness.errors import InputError
@@ -31,12 +27,11 @@ from harness.verdict import Evidence, Verdict, rejected
 
 def evaluate(target: CommandTarget, trees: Trees, device: Device, settings: Settings, *,
              progress: Progress | None = None, cancel: threading.Event | None = None,
-             confirm: Confirm = confirm_by_kernel_time) -> Verdict:
+             confirm: Confirm = confirm_gain.confirm_by_kernel_time) -> Verdict:
     """Judge a candidate against the incumbent by whole runs of the project's benchmark.
 
-    The target has passed `validate.check`. Raises BrokenIncumbent if the benchmark fails without
-    the candidate, InputError if the quick and full commands do not measure the same rows as
-    declared, EnvironmentFault and Cancelled.
+    The target has passed `validate.check`. Raises BrokenIncumbent, EnvironmentFault, Cancelled, and
+    InputError if quick and full commands do not measure the same rows as declared.
     """
     began = time.monotonic()
     with BenchmarkSession(target, device, settings, progress, cancel) as session:
@@ -61,7 +56,7 @@ class BenchmarkEvaluation:
         """Return the verdict, or a rejection if the candidate does not build or run."""
         session = self.session
         try:
-            with session.watched():
+            with clean_runs.watch(session.device) as session.clean_runs:
                 verdict = self._judge()
             if self.settings.keep_cache:
                 compiler_cache.keep(session.folder / "incumbent" / "home",

@@ -11,12 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.benchmark.runs import result_table
-from harness.benchmark.runs.command_session import (
-    CommandSession,
-    Progress,
-    environment_of,
-    ignore_progress,
-)
+from harness.benchmark.runs.command_session import CommandSession, Progress, environment_of
 from harness.benchmark.runs.result_table import BenchmarkFault, TableReading
 from harness.benchmark.runs.workdir import WorkingCopy
 from harness.benchmark.spec.command_target import CommandTarget
@@ -37,8 +32,7 @@ def check_canary(target: CommandTarget, trees: Trees, device: Device, settings: 
     Its evidence says whether the benchmark failed. The code is the user's own: it runs unconfined,
     so that only its broken files can stop it.
     """
-    with CanaryCheck(target, trees, device, settings, progress or ignore_progress,
-                     cancel) as check:
+    with CanaryCheck(target, trees, device, settings, progress, cancel) as check:
         evidence = check.evidence()
         notes = check.test_notes() if evidence.kind == SHOWN else ()
     return replace(
@@ -50,15 +44,14 @@ class CanaryCheck(CommandSession):
     """The steps of one check."""
 
     def __init__(self, target: CommandTarget, trees: Trees, device: Device, settings: Settings,
-                 progress: Progress, cancel: threading.Event | None) -> None:
+                 progress: Progress | None, cancel: threading.Event | None) -> None:
         self.target, self.trees, self.settings = target, trees, settings
-        self.progress = progress
         super().__init__(
             Path(settings.scratch) / "canary", device,
             replace(environment_of(device, settings, target.timeout_s, cancel), confined=False,
                     nodes=()),
             commands=(target.setup_command, target.build_command), frozen=target.frozen,
-            on_wait=lambda text: progress("waiting", text, None))
+            progress=progress)
 
     def evidence(self) -> Evidence:
         """Return whether the benchmark notices the broken copy, and by what."""

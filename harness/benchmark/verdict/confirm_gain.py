@@ -23,9 +23,7 @@ from harness.verdict import KERNEL_TIME, Evidence, Finding, KernelShare
 UNCONFIRMED = Finding(rule="reported", severity="flag", detail=(
     "reported by the candidate's own benchmark: not confirmed by kernel time"))
 FASTER, TIMES = 0.1, 3.0
-"""How much less an observed run may report than the earlier runs: this log-ratio, or this multiple
-of their spread. It may report more, as CUPTI costs time at each launch.
-"""
+"""How much less an observed run may report: this log-ratio, or this multiple of the spread."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,10 +45,7 @@ def unconfirmed_because(reason: str) -> Finding:
 
 
 def confirm_by_kernel_time(session: BenchmarkSession, results: ModeResults) -> Confirmation:
-    """Run both sides once more on the same card and compare the time of their kernels.
-
-    If that fails for any reason, the gain stays unconfirmed.
-    """
+    """Compare kernel time of one more run of each side; a failure leaves the gain unconfirmed."""
     if session.device.kind == "cpu":
         return Confirmation()
     if session.device.kind == "amd":

@@ -17,15 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from harness.benchmark.runs import clean_runs
+from harness.benchmark.runs import clean_runs, command_session
 from harness.benchmark.runs.clean_runs import CleanRuns
-from harness.benchmark.runs.command_session import (
-    ORDER,
-    CommandSession,
-    Progress,
-    environment_of,
-    ignore_progress,
-)
+from harness.benchmark.runs.command_session import ORDER, CommandSession, Progress
 from harness.benchmark.runs.result_table import BenchmarkFault
 from harness.benchmark.runs.workdir import WorkingCopy
 from harness.benchmark.spec import metric_units
@@ -50,8 +44,7 @@ _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 
 
 def value_in(text: str, name: str) -> float:
-    """Return the last number printed after a name, as in `tokens/s: 41.2`. Raises BenchmarkFault.
-    """
+    """Return the last number after a name, as in `tokens/s: 41.2`. Raises BenchmarkFault."""
     numbers = re.findall(
         rf"(?<![\w/]){re.escape(name)}\"?\s*[:=]?\s*({_NUMBER})(?!\w|[.,]\d)", text)
     if not numbers:
@@ -71,8 +64,7 @@ def measure_end_to_end(target: EndToEndTarget, trees: Trees, device: Device, set
     Raises InputError if the program fails without the best as well, EnvironmentFault and Cancelled.
     """
     began = time.monotonic()
-    with EndToEndRuns(target, trees, device, settings, progress or ignore_progress,
-                      cancel) as runs:
+    with EndToEndRuns(target, trees, device, settings, progress, cancel) as runs:
         verdict = runs.verdict()
     return replace(verdict, device=device.name, alpha=SURE, candidate_id=settings.candidate_id,
                    incumbent_tree=settings.incumbent_tree,
@@ -83,13 +75,13 @@ class EndToEndRuns(CommandSession):
     """The whole runs of both sides within a time budget."""
 
     def __init__(self, target: EndToEndTarget, trees: Trees, device: Device, settings: Settings,
-                 progress: Progress, cancel: threading.Event | None) -> None:
-        self.target, self.progress, self.budget = target, progress, TimeBudget(target.left_s)
+                 progress: Progress | None, cancel: threading.Event | None) -> None:
+        self.target, self.budget = target, TimeBudget(target.left_s)
         super().__init__(
             Path(settings.scratch) / "end-to-end", device,
-            replace(environment_of(device, settings, target.timeout_s, cancel),
+            replace(command_session.environment_of(device, settings, target.timeout_s, cancel),
                     until=self.budget.until),
-            frozen=target.frozen, on_wait=lambda text: progress("waiting", text, None))
+            frozen=target.frozen, progress=progress)
         self._trees = {"incumbent": trees.incumbent, "candidate": trees.candidate}
         self._metric = None if target.metric is None else metric_units.resolve(target.metric)
         self._clean_runs = CleanRuns()

@@ -26,8 +26,7 @@ LEAST_SPREAD, LARGEST = 1e-3, 1e6
 SCORED = 4_000
 """Configurations that the model scores for a proposal."""
 DOUBTED, LOOKED = 8, 8
-"""After this many proposals without a gain advice is no longer used, and this many configurations
-far apart follow: the history says little about the rest."""
+"""Proposals without a gain after which advice ends, and configurations far apart that follow."""
 
 
 class BayesianSearch:
@@ -63,8 +62,7 @@ class BayesianSearch:
         return self.table.config(row)
 
     def planned(self) -> list[Config]:
-        """Return the configurations that certainly or likely come next, to compile them beforehand.
-        """
+        """Return the configurations that certainly or likely come next, to compile them."""
         rows = [row for row in self._planned if row not in self._asked] or \
             [int(row) for row in self._leaders[:LIKELY + 1] if row not in self._asked]
         return [self.table.config(row) for row in rows]
@@ -156,11 +154,9 @@ SLOW_QUANTILE, SLOW_LOG = 0.7, 0.5
 GAIN = 0.01
 """A smaller log ratio does not count as a new best: it does not end a stagnation."""
 RESTLESS, RESTLESS_MOST = 0.07, 10
-"""Standard deviations added to the required improvement per proposal without a gain, and the most
-proposals that count: the search leaves plateaus."""
+"""Required improvement per proposal without a gain (standard deviations); most that count."""
 PATIENCE, SETTLING = 25, 3
-"""After this many proposals without a gain, every third one again accepts any improvement: the last
-percent is near the best."""
+"""After this many without a gain, every third accepts any improvement: the last percent."""
 
 
 def expected_improvement(mean: Array, deviation: Array, best: float) -> Array:

@@ -53,9 +53,6 @@ class Points:
     def __getitem__(self, rows: Array) -> Points:
         return Points(self.features[rows], self.single[rows], self.advice[rows])
 
-    def __len__(self) -> int:
-        return len(self.features)
-
 
 class Hyperparameters:
     """Log length scales, log noise, and the logit of the additive part's share."""

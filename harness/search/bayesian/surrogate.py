@@ -1,8 +1,7 @@
 """The model of a search: a Gaussian process over observations, with advice from other recordings.
 
-Advice has one column per source: the log ratio of each latency to the best of its source, cut off
-where it no longer matters. Configurations that a source has not tried are predicted by a process of
-its own.
+Advice has one column per source: log ratios to its best, cut off where they no longer matter; a
+process of its own predicts what it has not tried.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ SHARPNESS = 2.0
 PRIOR_SPREAD = 0.5
 """Standard deviation of the factor by which a source's log ratios are stretched here."""
 LEAST_OBSERVATIONS, EVIDENCE, AGREEMENT = 8, 1.0, 0.3
-"""From this many observations, advice is dropped if it makes them less likely by this log ratio, or
-if less than this share of its log ratios is observed."""
+"""From this many, advice ends if it costs this log likelihood, or shows this share of effects."""
 
 
 class Surrogate:
@@ -33,12 +31,9 @@ class Surrogate:
     def __init__(self, table: ConfigTable, history: Sequence[Observation]) -> None:
         self.table = table
         self._advice = _advice(table, history)
+        self.has_advice = bool(self._advice.shape[1])
         self._hyperparameters = Hyperparameters(table.encoding.scales)
         self._learnt = 0
-
-    @property
-    def has_advice(self) -> bool:
-        return bool(self._advice.shape[1])
 
     def advised_rows(self) -> list[int]:
         """Return the best rows of the history: of all sources together, then of each."""

@@ -28,9 +28,7 @@ class Requirement:
         return frozenset(names_in(self.tree))
 
     def met(self, names: Mapping[str, Value]) -> bool:
-        """Return whether values meet it; what cannot be computed, such as a division by 0, is not
-        met.
-        """
+        """Return whether values meet it; what cannot be computed, as a division by 0, does not."""
         try:
             return bool(evaluate(self.tree, names))
         except (ArithmeticError, TypeError):

@@ -22,9 +22,7 @@ class ConfigList:
 
 
 def lists(source: str, most: int) -> list[ConfigList]:
-    """Return the lists of up to `most` literal configs: knobs `<function>.config`. Raises
-    InputError.
-    """
+    """Return the lists of at most `most` literal configs, one knob each. Raises InputError."""
     config_lists = []
     for function, configs in _lists(source):
         texts = tuple(_text(item) for item in configs.elts if isinstance(item, ast.Call))
@@ -39,7 +37,12 @@ def pinned(source: str, knob: str, text: str) -> str:
     """Return the source with a single config left in a knob's list."""
     for function, configs in _lists(source):
         if f"{function}.config" == knob:
-            return _replace(source, configs, f"[{text}]")
+            lines = lines_of(source)
+            assert configs.end_lineno is not None and configs.end_col_offset is not None
+            first, last = configs.lineno - 1, configs.end_lineno - 1
+            head = lines[first].encode()[: configs.col_offset].decode()
+            tail = lines[last].encode()[configs.end_col_offset:].decode()
+            return f"{''.join(lines[:first])}{head}[{text}]{tail}{''.join(lines[last + 1:])}"
     raise InputError(f"no autotune list for {knob!r}")
 
 
@@ -75,12 +78,3 @@ def _parsed(source: str) -> ast.Module:
         raise InputError(f"not Python: {error.msg}", where=f"line {error.lineno}") from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise InputError(f"not Python: {error or 'nested too deeply'}") from None
-
-
-def _replace(source: str, node: ast.expr, text: str) -> str:
-    lines = lines_of(source)
-    assert node.end_lineno is not None and node.end_col_offset is not None
-    first, last = node.lineno - 1, node.end_lineno - 1
-    head = lines[first].encode()[: node.col_offset].decode()
-    tail = lines[last].encode()[node.end_col_offset:].decode()
-    return "".join(lines[:first]) + head + text + tail + "".join(lines[last + 1:])

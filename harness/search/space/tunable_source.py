@@ -28,9 +28,7 @@ class TunableSource:
 
     @classmethod
     def parse(cls, text: str, *, language: str, path: str = "") -> TunableSource:
-        """Find the knobs and requirements. Raises InputError for invalid ones, or a text that
-        breaks one.
-        """
+        """Find knobs and requirements. Raises InputError for invalid or broken ones."""
         found = knobs.find(text, language=language, where=path)
         return cls(path=path, text=text, language=language, knobs=found,
                    requirements=knobs.requirements(text, found, path))
@@ -93,10 +91,7 @@ class Space:
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """A recorded result of a configuration of the same kernel: advice for a search, not a result.
-
-    Latencies (microseconds) are comparable within one `source`, which names the device and the
-    config classes of the recording; None is a failed configuration.
+    """A recorded result: advice for a search. Latencies (us, None: failed) compare within `source`.
     """
 
     source: str
@@ -123,9 +118,7 @@ def _rank(choices: Sequence[Value], value: Value) -> int:
 
 def of_knobs(knobs: Sequence[Knob], only: Sequence[str] = (),
              required: Sequence[Requirement] = ()) -> Space:
-    """Return the space of some unreserved knobs, all if `only` is empty. Raises InputError for
-    none.
-    """
+    """Return the space of unreserved knobs, of all if `only` is empty. Raises InputError."""
     chosen = [knob for knob in knobs if not knob.reserved and (not only or knob.name in only)]
     unknown = set(only) - {knob.name for knob in knobs}
     if unknown:

@@ -1,17 +1,14 @@
 """Record a loop's trials in the corpus, its own log and results.tsv; a killed loop resumes.
 
-The log's folder holds `trials.jsonl` (a head that names the loop, then one trial a line),
-`results.tsv` and the lock of the running loop. Lines are only appended; each is on disk before the
-next trial.
+The log's folder holds `trials.jsonl` (a head, then trials), `results.tsv` and a lock. Lines are
+only appended; each is on disk before the next trial.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,8 +43,7 @@ class TrialLogHead:
 
 
 def key(target: Target, job: SearchJob, device: Device, settings: Settings) -> str:
-    """Return a loop's name, from all that decides its trials; not its budget, so that it resumes.
-    """
+    """Return a loop's name, from all that decides its trials; a larger budget resumes it."""
     identity = [HARNESS_VERSION, target.content_hash, settings.incumbent_tree, device.uuid,
                 device.name, job.seed, sorted(job.only), settings.python,
                 sorted(settings.env.items()), settings.wall_s, settings.predict, repr(SCREEN)]
@@ -55,8 +51,7 @@ def key(target: Target, job: SearchJob, device: Device, settings: Settings) -> s
 
 
 class TrialLog:
-    """The log of one loop, locked by one process. Raises Refused, InputError for another, OSError.
-    """
+    """The log of a loop, locked by a process. Raises Refused, InputError for another, OSError."""
 
     def __init__(self, folder: Path, loop: str, *, fresh: bool = False,
                  corpus_bytes: int = 0) -> None:
@@ -103,10 +98,8 @@ class TrialLog:
 class Recorder:
     """Records the trials of one loop. Use as a context manager.
 
-    The corpus is written first, so that a killed loop measures a trial twice rather than losing it;
-    results.tsv last, since missing rows can be added later. A corpus or results.tsv that cannot be
-    written is noted once; a loop whose own log cannot be written ends with OSError, since it could
-    not resume.
+    The corpus is written first: a killed loop measures a trial twice rather than losing it. It and
+    results.tsv may fail, which is noted once; without its own log a loop ends with OSError.
     """
 
     def __init__(self, target: Target, job: SearchJob, device: Device, knobs: Sequence[Knob],
@@ -215,14 +208,8 @@ def _torn_lines(count: int, path: Path) -> str:
 def _lock(folder: Path) -> int:
     """Lock the folder and return the lock's descriptor. Raises Refused if another has it."""
     fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    until = time.monotonic() + LET_GO_S
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return fd
-        except BlockingIOError:
-            if time.monotonic() > until:
-                os.close(fd)
-                raise Refused("another loop is running with these trials", where=str(folder),
-                              fix="wait for it, or search with another --seed") from None
-        time.sleep(0.02)
+    if not jsonl.lock(fd, LET_GO_S):
+        os.close(fd)
+        raise Refused("another loop is running with these trials", where=str(folder),
+                      fix="wait for it, or search with another --seed")
+    return fd

@@ -115,9 +115,8 @@ class Contender:
 class LoopResult:
     """The result of a loop: the best configuration, and the whole source with it set.
 
-    `earlier` counts the trials recorded before the loop was resumed. For a benchmark that reports
-    classes, `columns` are those that distinguish the rows of `classes`; `contenders` are compared
-    with `best` in each class, the starting source among them unless it is the best.
+    `earlier` trials were recorded before. `columns` distinguish the rows of `classes`, where a
+    benchmark reports these; `contenders`, the start among them, are compared with `best` in each.
     """
 
     best: Config
@@ -143,9 +142,8 @@ class LoopResult:
 class SearchJob:
     """What to search: a tree, a budget of trials, a seed, and the knobs to vary (empty: all).
 
-    `record` is a folder for the loop's trials, from which it resumes; "" records none; `fresh`
-    moves existing records away. `corpus` is the file of all measured trials, which advises the
-    search and which it appends to.
+    `record` is the folder of the loop's log, "" for none; `fresh` moves an old one away. `corpus`
+    is the file of all measured trials, which advises.
     """
 
     tree: str

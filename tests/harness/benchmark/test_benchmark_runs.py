@@ -216,7 +216,7 @@ def test_confirmation_removes_the_flag(tmp_path: Path) -> None:
 
     def confirm(session: BenchmarkSession, results: ModeResults) -> Confirmation:
         copies = {"incumbent", "candidate"} & session.copies.keys()
-        seen.append((session.device.kind, copies, results.series.rows))
+        seen.append((session.device.kind, copies, len(results.series.keys)))
         return Confirmation(finding=None)
 
     verdict = judge(tmp_path, kernel(50.0), confirm=confirm)

@@ -19,8 +19,7 @@ from harness.devices import inventory
 from harness.devices.device import Device
 from harness.errors import InputError
 from harness.formats import quantities
-from harness.loop.forecast import Forecast
-from harness.loop.loop import loop
+from harness.loop.loop import Forecast, loop
 from harness.requests import EvaluateRequest, LoopRequest
 from harness.roofline import ceilings
 from harness.roofline.predictor import SourcePrediction, card_for, predict_tree, with_predictions
