@@ -43,13 +43,10 @@ def loop(target: Target, job: SearchJob, device: Device, settings: Settings, *,
     """Search the knobs of `job.tree`; return the best found, the default when nothing beats it.
 
     `on_trial` receives every new trial. With `job.record`, a loop that was ended at any moment
-    resumes. When no configuration works, the best is still the default, and a note says so. Raises
-    InputError when the source has no knobs, does not compile or does not run with the default, and
-    Refused while another process runs the same loop.
-
-    With `settings.predict`, configurations that the card cannot launch are rejected, and those that
-    the search has planned are tried in order of their predicted latency. Where nothing can be
-    measured, predictions guide the search, and it returns the default.
+    resumes. With `settings.predict`, what the card cannot launch is rejected, and what the search
+    has planned is tried in order of its predicted latency; where nothing can be measured,
+    predictions guide the search. Raises InputError for a source without knobs or a default that
+    does not run, and Refused while another process runs the same loop.
     """
     job.check()
     return _Loop(target, job, device, settings, cancel, zygote).run(
@@ -133,30 +130,23 @@ class _Loop(KeepOrRevert):
         self.recorder.add(trial)
 
 
-SourceOf = Callable[[Config], str | None]
-"""Returns the source with a configuration set, None for one that is refused."""
-
-
 class Forecast:
     """Predicts a loop's configurations for one card, until its predictor is closed.
 
-    `subject` is the device that trials are recorded for: the predicted card where nothing can be
-    measured.
+    `subject` is the device of the trials: the predicted card where nothing can be measured.
     """
 
     def __init__(self, card: CardModel, predictor: SourcePredictor, subject: Device,
-                 source_of: SourceOf) -> None:
+                 source_of: Callable[[Config], str | None]) -> None:
         self.card, self.predictor, self.subject = card, predictor, subject
         self._source_of = source_of
         self._start_us: float | None = None
 
     @classmethod
     def of(cls, target: Target, job: SearchJob, device: Device, settings: Settings,
-           source_of: SourceOf, cancel: threading.Event | None) -> Forecast | None:
-        """Return the forecast for `settings.predict`, None where it is empty.
-
-        Raises InputError for what cannot be predicted, and for a card other than the one that
-        measures here.
+           source_of: Callable[[Config], str | None],
+           cancel: threading.Event | None) -> Forecast | None:
+        """Return the forecast for `settings.predict`, or None. Raises InputError for a wrong card.
         """
         card = card_for(settings.predict, target.language)
         if card is None:

@@ -96,15 +96,12 @@ def _key(config: Config) -> bytes:
     return to_json(sorted(config.items()))
 
 
-Expect = Callable[[Sequence[Config]], Sequence[float]]
-"""Returns the predicted latencies (us) of configurations, infinity for those that cannot run."""
-
-
 class PredictedOrder:
     """Reorders what a strategy asks for independently of results; leaves out none."""
 
-    def __init__(self, strategy: Strategy, expect: Expect) -> None:
-        self._strategy, self._expect = strategy, expect
+    def __init__(self, strategy: Strategy,
+                 latencies_us: Callable[[Sequence[Config]], Sequence[float]]) -> None:
+        self._strategy, self._latencies_us = strategy, latencies_us
         self._waiting: deque[Config] = deque()
 
     def ask(self) -> Config | None:
@@ -113,7 +110,7 @@ class PredictedOrder:
             batch = [config for _ in range(count)
                      if (config := self._strategy.ask()) is not None]
             if len(batch) > 1:
-                order = sorted(zip(self._expect(batch), range(len(batch)), strict=True))
+                order = sorted(zip(self._latencies_us(batch), range(len(batch)), strict=True))
                 batch = [batch[number] for _, number in order]
             self._waiting.extend(batch)
         return self._waiting.popleft() if self._waiting else None

@@ -53,7 +53,7 @@ def open_screening(folder: Path, wall_s: float, source: str = WORK) -> Screening
     made = Screening(task, SearchJob(tree=at, reference=at), inventory.find("cpu"),
                   Settings(scratch=str(folder / "scratch"), wall_s=wall_s),
                      TunableSource.parse(source, language="python"))
-    made.ahead = NoPrecompiler(task, Path(at), "sm_90", folder / "ahead", workers=1)
+    made.ahead = NoPrecompiler(task, Path(at), "sm_90", folder / "ahead")
     return made
 
 

@@ -1,7 +1,6 @@
 """Turn metrics of any unit and direction into costs: a time as it is, a rate as time per unit.
 
-Costs are microseconds where the unit is known. The logarithm of the incumbent's cost over the
-candidate's is above zero where the candidate is better, for every unit of the column.
+Costs are microseconds where the unit is known; less is always better.
 """
 
 from __future__ import annotations

@@ -57,7 +57,11 @@ class BenchmarkEvaluation:
         session = self.session
         try:
             with clean_runs.watch(session.device) as session.clean_runs:
-                verdict = self._judge()
+                session.check_confinement(self.trees.reference)
+                session.built("incumbent", self.trees.incumbent)
+                session.built("candidate", self.trees.candidate)
+                self._test()
+                verdict = self._confirmed(self._measure())
             if self.settings.keep_cache:
                 compiler_cache.keep(session.folder / "incumbent" / "home",
                                     Path(self.settings.keep_cache))
@@ -67,13 +71,6 @@ class BenchmarkEvaluation:
             verdict = replace(rejected(str(fault)), evidence=(
                 Evidence(kind="benchmark-fault", detail=fault.kind),))
         return replace(verdict, evidence=(*verdict.evidence, *session.clean_runs.evidence()))
-
-    def _judge(self) -> Verdict:
-        self.session.check_confinement(self.trees.reference)
-        self.session.built("incumbent", self.trees.incumbent)
-        self.session.built("candidate", self.trees.candidate)
-        self._test()
-        return self._confirmed(self._measure())
 
     def _test(self) -> None:
         """Run the project's tests on the candidate, in a copy that the benchmark never sees."""

@@ -1,8 +1,7 @@
 """Measure end to end: run the whole program that uses the kernel, with the best and without it.
 
-A kernel's gain may not help the program, and may even slow it down. Whole runs of the baseline and
-of the best alternate, three of each. The cost is a number that the program prints, or its wall time
-by the harness's clock.
+A kernel's gain may not help the program. Whole runs of both alternate, three of each; the cost is a
+number that the program prints, or its wall time by the harness's clock.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Encode configurations for the model as numbers whose distances are meaningful.
+"""Encode configurations as numbers whose distances are meaningful to the model.
 
-The encoding follows from the choices and requirements alone and from how such numbers act: sizes by
-their ratios, machines in powers of two, and limits through products of knobs.
+Sizes act by their ratios, machines in powers of two, limits through products of knobs.
 """
 
 from __future__ import annotations

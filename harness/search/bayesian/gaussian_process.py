@@ -150,12 +150,6 @@ class GaussianProcess:
             + float(np.log(np.diag(lower)).sum()) + 0.5 * fit / self.variance
         """Its negative log likelihood, up to a constant."""
 
-    @property
-    def slopes(self) -> Array:
-        """The fitted weight of each column of advice, in standard deviations of its prior."""
-        slopes: Array = self.points.advice.T @ self.solved
-        return slopes
-
     def predict(self, points: Points) -> tuple[Array, Array]:
         """Return the mean and standard deviation of the values, without noise."""
         covariance = self._covariance(points)

@@ -60,7 +60,8 @@ class Surrogate:
 
     def is_misled(self, process: GaussianProcess, rows: Array, values: Array) -> bool:
         """Return whether the observations fit the model better without advice."""
-        stretched = 1.0 + PRIOR_SPREAD * float(process.slopes.sum())
+        slopes = process.points.advice.T @ process.solved  # in deviations of the prior
+        stretched = 1.0 + PRIOR_SPREAD * float(slopes.sum())
         alone = GaussianProcess(self.table.points[rows], values, self._hyperparameters)
         return stretched < AGREEMENT or alone.cost < process.cost - EVIDENCE
 

@@ -1,7 +1,6 @@
-"""The corpus: every measured trial of a workspace, one JSON line each.
+"""The corpus: every trial that loops measured in a workspace, also failures, one JSON line each.
 
-Only loops write it, and only values that they measured, including failures, from which a prior
-learns. It advises searches and decides nothing.
+A prior learns from it; it advises searches and decides nothing.
 """
 
 from __future__ import annotations
