@@ -19,6 +19,7 @@ from harness.verdict import Config
 
 MOST_GROUPS = 3
 """Specialised variants that one split adds."""
+_ALIAS = re.compile(r"(?://|/\*|#)\s*kopt:\s*column\s+(\S+)\s+is\s+(\S+)")
 
 
 class ClassGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,9 +148,6 @@ def _group(contender: Contender, served: list[str], preferences: Mapping[str, ob
                               gain=min(_gain(contender, name) for name in chosen))
         chosen.pop()
     return None
-
-
-_ALIAS = re.compile(r"(?://|/\*|#)\s*kopt:\s*column\s+(\S+)\s+is\s+(\S+)")
 
 
 def dispatch_entries(language: Language, source: str) -> dict[str, EntryFunction]:

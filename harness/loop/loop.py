@@ -133,7 +133,8 @@ class _Loop(KeepOrRevert):
 class Forecast:
     """Predicts a loop's configurations for one card, until its predictor is closed.
 
-    `subject` is the device of the trials: the predicted card where nothing can be measured.
+    Nothing is kept on a prediction. `subject` is the device of the trials: the predicted card where
+    nothing can be measured.
     """
 
     def __init__(self, card: CardModel, predictor: SourcePredictor, subject: Device,

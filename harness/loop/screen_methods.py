@@ -139,7 +139,8 @@ class PairScreening:
 
     @contextmanager
     def _check_start_on_failure(self, held: DeviceLock | None) -> Iterator[None]:
-        """When a trial fails, check the start alone: else no configuration is to blame."""
+        """When a trial fails, check the start alone: no configuration is blamed for a broken start.
+        """
         try:
             yield
         except (PeerError, PeerDied):

@@ -15,6 +15,8 @@ from harness.verdict import TRUST, Config
 
 PATIENCE = 1000
 """After this many known configurations in a row, a strategy counts as exhausted."""
+FIRST_FOR_ALL = 12
+"""Proposals for the whole table before classes have turns; all strategies learn from them."""
 
 
 class Strategy(Protocol):
@@ -120,10 +122,6 @@ class PredictedOrder:
 
     def tell(self, config: Config, score: float | None) -> None:
         self._strategy.tell(config, score)
-
-
-FIRST_FOR_ALL = 12
-"""Proposals for the whole table before classes have turns; all strategies learn from them."""
 
 
 class RoundRobin:

@@ -18,6 +18,11 @@ Point = Mapping[str, int]
 MOST_COMPARISONS = 2
 _OPERATORS: dict[str, Callable[[int, int], bool]] = {
     "==": operator.eq, "<=": operator.le, ">=": operator.ge}
+FAR = 2**31 - 1
+"""The open end of a range."""
+_VALUE = re.compile(r"(?P<column>[^\s=<>]+)=(?P<value>-?\d+)(?:\.0*)?")
+_RANGE = re.compile(r"(?:(?P<low>-?\d+)(?:\.0*)?<)?(?P<column>[^\s=<>]+)<=(?P<high>-?\d+)(?:\.0*)?")
+_ABOVE = re.compile(r"(?P<column>[^\s=<>]+)>(?P<low>-?\d+)(?:\.0*)?")
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -112,15 +117,8 @@ def _gap(comparison: Comparison, outside: Sequence[Point]) -> float:
     return nearest / max(1, abs(comparison.bound), max(abs(value) for value in values))
 
 
-FAR = 2**31 - 1
-"""The open end of a range."""
-_VALUE = re.compile(r"(?P<column>[^\s=<>]+)=(?P<value>-?\d+)(?:\.0*)?")
-_RANGE = re.compile(r"(?:(?P<low>-?\d+)(?:\.0*)?<)?(?P<column>[^\s=<>]+)<=(?P<high>-?\d+)(?:\.0*)?")
-_ABOVE = re.compile(r"(?P<column>[^\s=<>]+)>(?P<low>-?\d+)(?:\.0*)?")
-
-
 def corners(name: str) -> tuple[Point, ...]:
-    """Return every combination of the ends of a class's ranges; ignore columns of text."""
+    """Return the corners of the ranges in a class's name, `heads=3 64<context<=1024`."""
     ranges: dict[str, tuple[int, ...]] = {}
     for word in name.split():
         if match := _VALUE.fullmatch(word):

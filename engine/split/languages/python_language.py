@@ -158,7 +158,7 @@ def _bound(source: str, parent: Node) -> Iterator[str]:
 
 
 def _module_names(source: str, root: Node) -> Iterator[Node]:
-    """Yield the identifiers that are names of the module, in the source's order."""
+    """Yield the identifiers that are names of the module, not a function's own, in order."""
     stack: list[tuple[Node, frozenset[str]]] = [(root, frozenset())]
     while stack:
         node, local = stack.pop()

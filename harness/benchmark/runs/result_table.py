@@ -30,6 +30,8 @@ LEAST_VALUE, MOST_VALUE = 1e-12, 1e18
 """Limits of a metric in any unit."""
 MOST_NAMED = 3
 """Rows that a message names at most."""
+READ_LIMITS = Limits(wall_s=24 * 3600.0, output_bytes=1 << 20, memory_bytes=4 << 30, file_bytes=0)
+"""For all files of one verdict; `harness/child/read_csv.py` limits the time of one file."""
 
 
 class BenchmarkFault(KoptError):
@@ -131,12 +133,11 @@ def _value(text: str, name: str, row: int, csv: str) -> float:
     return value
 
 
-READ_LIMITS = Limits(wall_s=24 * 3600.0, output_bytes=1 << 20, memory_bytes=4 << 30, file_bytes=0)
-"""For all files of one verdict; `harness/child/read_csv.py` limits the time of one file."""
-
-
 class CsvReader:
-    """Reads files, each in a fork that has seen no other; the first takes half a second."""
+    """Reads CSV files with pandas in a guarded process of the target's Python, each in a fork.
+
+    A fork has seen no other file. The first read takes half a second; close it after use.
+    """
 
     def __init__(self, folder: Path, python: str | None = None,
                  cancel: threading.Event | None = None) -> None:

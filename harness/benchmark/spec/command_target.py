@@ -123,7 +123,7 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
 
 def words(command: str) -> tuple[dict[str, str], list[str]]:
-    """Return the variables of a command, and its program with arguments. Raises ValueError."""
+    """Split a command as a shell does, without one: variables, program. Raises ValueError."""
     try:
         parts = shlex.split(command)
     except ValueError as error:

@@ -21,6 +21,9 @@ COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
 _RULE = re.compile(r"\s*(==|!=|<=|>=|<|>|=)\s*(.*?)\s*", re.DOTALL)
 _COLUMN_AND_RULE = re.compile(r"\s*([^=!<>]+?)\s*((?:==|!=|<=|>=|<|>|=).*)", re.DOTALL)
+ALL = "*"
+"""The entry without a column: all rows are one class."""
+_CUT = re.compile(r"\s*(.+?)\s*<=\s*([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,11 +88,6 @@ def number(cell: str) -> float | None:
         return float(text)
     except ValueError:
         return None
-
-
-ALL = "*"
-"""The entry without a column: all rows are one class."""
-_CUT = re.compile(r"\s*(.+?)\s*<=\s*([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,8 @@
-"""Search a space with a Gaussian process and expected improvement, made for small budgets."""
+"""Search a space with a Gaussian process and expected improvement, made for small budgets.
+
+Expected improvement: Mockus (1975); Jones, Schonlau and Welch, Efficient Global Optimization
+(1998).
+"""
 
 from __future__ import annotations
 
@@ -27,6 +31,16 @@ SCORED = 4_000
 """Configurations that the model scores for a proposal."""
 DOUBTED, LOOKED = 8, 8
 """Proposals without a gain after which advice ends, and configurations far apart that follow."""
+KEPT = 400
+"""Observations that predict: of more, the best half and the latest half."""
+SLOW_QUANTILE, SLOW_LOG = 0.7, 0.5
+"""A value above this quantile, and above 1.6 times the best, counts as just that slow."""
+GAIN = 0.01
+"""A smaller log ratio does not count as a new best: it does not end a stagnation."""
+RESTLESS, RESTLESS_MOST = 0.07, 10
+"""Required improvement per proposal without a gain (standard deviations); most that count."""
+PATIENCE, SETTLING = 25, 3
+"""After this many without a gain, every third accepts any improvement: the last percent."""
 
 
 class BayesianSearch:
@@ -145,18 +159,6 @@ class BayesianSearch:
             chosen.append(int(drawn[nearest[drawn].argmax()]))
             nearest = np.minimum(nearest, np.abs(places - places[chosen[-1]]).sum(1))
         return chosen[1:]
-
-
-KEPT = 400
-"""Observations that predict: of more, the best half and the latest half."""
-SLOW_QUANTILE, SLOW_LOG = 0.7, 0.5
-"""A value above this quantile, and above 1.6 times the best, counts as just that slow."""
-GAIN = 0.01
-"""A smaller log ratio does not count as a new best: it does not end a stagnation."""
-RESTLESS, RESTLESS_MOST = 0.07, 10
-"""Required improvement per proposal without a gain (standard deviations); most that count."""
-PATIENCE, SETTLING = 25, 3
-"""After this many without a gain, every third accepts any improvement: the last percent."""
 
 
 def expected_improvement(mean: Array, deviation: Array, best: float) -> Array:

@@ -23,6 +23,12 @@ PRIOR_SPREAD = 0.5
 """Standard deviation of the factor by which a source's log ratios are stretched here."""
 LEAST_OBSERVATIONS, EVIDENCE, AGREEMENT = 8, 1.0, 0.3
 """From this many, advice ends if it costs this log likelihood, or shows this share of effects."""
+WORST = 1.0
+"""Log ratio to the best of a source at which values are cut off."""
+LEAST = 8
+"""Working configurations that a source needs to be used."""
+MOST_SOURCES = 4
+STEPS = 20
 
 
 class Surrogate:
@@ -96,14 +102,6 @@ def _to_learn_from(values: Array) -> Array:
     best, others = order[: LEARNT // 3], np.sort(order[LEARNT // 3:])
     return np.concatenate([best, others[np.linspace(0, len(others) - 1, LEARNT - len(best),
                                                     dtype=int)]])
-
-
-WORST = 1.0
-"""Log ratio to the best of a source at which values are cut off."""
-LEAST = 8
-"""Working configurations that a source needs to be used."""
-MOST_SOURCES = 4
-STEPS = 20
 
 
 def _advice(table: ConfigTable, history: Sequence[Observation]) -> Array:

@@ -1,4 +1,4 @@
-"""A kernel's source as a search sees it: its text, its knobs and what they must fulfil."""
+"""A kernel's source as a search sees it, and the space of its configurations."""
 
 from __future__ import annotations
 

@@ -46,7 +46,9 @@ def key(target: Target, job: SearchJob, device: Device, settings: Settings) -> s
     """Return a loop's name, from all that decides its trials; a larger budget resumes it."""
     identity = [HARNESS_VERSION, target.content_hash, settings.incumbent_tree, device.uuid,
                 device.name, job.seed, sorted(job.only), settings.python,
-                sorted(settings.env.items()), settings.wall_s, settings.predict, repr(SCREEN)]
+                sorted(settings.env.items()), settings.wall_s,
+                settings.predict or False,  # False also in earlier logs, which are still found
+                repr(SCREEN)]
     return hashlib.sha256(to_json(identity)).hexdigest()[:12]
 
 
