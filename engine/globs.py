@@ -17,16 +17,15 @@ def matches(path: str, globs: Iterable[str]) -> bool:
 
 def reaches(folder: str, globs: Iterable[str]) -> bool:
     """Return whether one of the globs may match something below a folder."""
-    return any(_reaches(folder.split("/"), _bare(glob).split("/")) for glob in globs)
+    def reaches_below(glob: str) -> bool:
+        for part, pattern in zip(folder.split("/"), _bare(glob).split("/"), strict=False):
+            if "**" in pattern:
+                return True
+            if not _compiled(pattern).fullmatch(part):
+                return False
+        return True
 
-
-def _reaches(folder: list[str], glob: list[str]) -> bool:
-    for part, pattern in zip(folder, glob, strict=False):
-        if "**" in pattern:
-            return True
-        if not _compiled(pattern).fullmatch(part):
-            return False
-    return True
+    return any(map(reaches_below, globs))
 
 
 def names_exactly(path: str, globs: Iterable[str]) -> bool:

@@ -28,10 +28,7 @@ class RepairRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SplitRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate to use for some config classes only, whose files lie in `tree`.
-
-    `faster`, `slower` and `others` are config classes by name; `reason` is the ruling on it.
-    """
+    """A candidate, whose files lie in `tree`, to use for some config classes only, and why."""
 
     candidate: str
     tree: str

@@ -19,7 +19,7 @@ from engine.globs import matches, reaches
 from engine.manifest import benchmark_target
 from engine.manifest.schema import Manifest
 from engine.repository.checkouts import lfs, submodules
-from engine.repository.clone import Clone, TreeEntry
+from engine.repository.clone import Clone
 from engine.repository.git import init
 from engine.repository.project import Project, find
 from harness.benchmark.spec.command_target import CommandTarget
@@ -92,7 +92,10 @@ def commit_copy(project: Project, paths: Iterable[str], folder: Path) -> Project
     entries = theirs.entries(project.head)
     copied = {path: entries[path] for path in paths}
     git = init(folder, object_format=project.object_format)
-    _pack(theirs, copied.values(), folder / ".git")
+    blobs = dict.fromkeys(entry.id for entry in copied.values()
+                          if entry.mode != submodules.GITLINK)
+    theirs.git.run("pack-objects", "--quiet", str(folder / ".git" / "objects" / "pack" / "pack"),
+                   stdin="".join(f"{blob}\n" for blob in blobs).encode())
     git.run("update-index", "-z", "--index-info", stdin="".join(
         f"{entry.mode} {entry.id}\t{path}\0" for path, entry in copied.items()
     ).encode(errors="surrogateescape"))
@@ -111,10 +114,3 @@ def complete(copied: Project, clone: Clone) -> None:
     """Write into the copy what its commit only points at, from a clone that contains it."""
     submodules.fill(clone, copied.head, copied.path)
     lfs.fill(clone, copied.head, copied.path)
-
-
-def _pack(theirs: Clone, entries: Iterable[TreeEntry], git_dir: Path) -> None:
-    """Pack the contents of files into another repository."""
-    blobs = dict.fromkeys(entry.id for entry in entries if entry.mode != submodules.GITLINK)
-    theirs.git.run("pack-objects", "--quiet", str(git_dir / "objects" / "pack" / "pack"),
-                   stdin="".join(f"{blob}\n" for blob in blobs).encode())

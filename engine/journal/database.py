@@ -29,11 +29,7 @@ NETWORK_FILE_SYSTEMS = frozenset({
 
 
 class OwnedConnection:
-    """Gives its SQLite connection only to the thread and process that made it.
-
-    Sharing a connection across threads or a fork corrupts transactions silently, so `get` raises
-    AssertionError instead.
-    """
+    """A connection that only its own thread and process get: others would corrupt transactions."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection

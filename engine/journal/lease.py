@@ -1,24 +1,148 @@
-"""The lease of a campaign: one engine owns it at a time, and is replaced once it is dead."""
+"""The lease of a campaign, and the writing connection that checks it and appends events.
+
+One engine owns a campaign at a time, and is replaced once it is dead.
+"""
 
 from __future__ import annotations
 
 import os
+import sqlite3
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 
 import msgspec
 
+from engine.journal import database
+from engine.journal.database import OwnedConnection
 from engine.journal.liveness import alive, host_name, process_start, this_host
-from engine.journal.records import Lease
-from engine.journal.write import Writer
+from engine.journal.records import Event, JournalRow, Lease
+from engine.journal.rows import Record, Value, fetch, payload, storable, store
 from harness.errors import Refused
 
 
-def acquire(writer: Writer, campaign: str) -> Lease:
-    """Take the campaign for this process, at once if its owner is dead.
+class LeaseLost(Refused):
+    """Another engine has taken over the campaign; this one may not write any more."""
 
-    If several processes try at the same time, exactly one succeeds. Raises Refused while the owner
-    is alive.
+
+class LeasedConnection:
+    """A writing connection to a workspace's journal, for the one thread that made it.
+
+    Every write checks the campaign's lease epoch inside its transaction and raises LeaseLost when
+    another engine has taken over; a campaign that never had a lease may be written without one.
+    Raises EnvironmentFault when the disk is full or the workspace cannot be written.
     """
+
+    def __init__(self, workspace: Path) -> None:
+        self.workspace = workspace
+        self.path = workspace / database.FILE
+        self._connection = OwnedConnection(database.open_for_writing(workspace))
+        self._epochs: dict[str, int] = {}
+        self._depth = 0
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Commit all of the block or, after an exception, nothing; nested ones are savepoints."""
+        connection = self._connection.get()
+        begin, commit, undo = _BRACKETS[self._depth > 0]
+        with database.faults(self.path):
+            connection.execute(begin)
+            self._depth += 1
+            try:
+                yield connection
+                connection.execute(commit)
+            except BaseException:
+                if connection.in_transaction:  # a full disk may have rolled back already
+                    for statement in undo:
+                        connection.execute(statement)
+                raise
+            finally:
+                self._depth -= 1
+
+    @contextmanager
+    def change(self, campaign: str) -> Iterator[sqlite3.Connection]:
+        """Open a transaction on a campaign, under its lease."""
+        with self.transaction() as connection:
+            self.check_lease(campaign)
+            yield connection
+
+    def lease(self, campaign: str) -> Lease | None:
+        """Return the campaign's lease row; its pid is 0 after a release."""
+        return self.one(Lease, "WHERE campaign = ?", campaign)
+
+    def put_lease(self, lease: Lease) -> None:
+        """Store a lease; `hold` says whether this connection writes under it."""
+        with self.transaction() as connection:
+            store(connection, lease, verb="INSERT OR REPLACE")
+
+    def hold(self, campaign: str, epoch: int | None) -> None:
+        """Write the campaign under this epoch from now on; None gives the lease up."""
+        if epoch is None:
+            self._epochs.pop(campaign, None)
+        else:
+            self._epochs[campaign] = epoch
+
+    def check_lease(self, campaign: str) -> None:
+        """Raise LeaseLost unless this connection may write the campaign."""
+        lease = self.lease(campaign)
+        if (lease.epoch if lease else None) == self._epochs.get(campaign):
+            return
+        owner = f"process {lease.pid} on {lease.host.split()[0]}" if lease and lease.pid else "none"
+        raise LeaseLost(f"this engine does not hold the campaign's lease (owner: {owner})",
+                        where=campaign)
+
+    def append(self, campaign: str, kind: str, ref: str, fields: Mapping[str, object]) -> int:
+        """Append an event inside the open transaction and return its sequence number."""
+        event = Event(seq=0, campaign=campaign, at=time.time(), kind=kind, ref=ref,
+                      payload=payload(fields))
+        number = self.add(event, numbered="seq")
+        self._connection.get().execute("UPDATE campaigns SET updated_at = ? WHERE id = ?",
+                                       (event.at, campaign))
+        return number
+
+    def add(self, record: JournalRow, *, numbered: str = "") -> int:
+        """Insert a record in the open transaction; return its number, that of column `numbered`."""
+        cursor = store(self._connection.get(), record, without=numbered)
+        if cursor.lastrowid is None:
+            raise AssertionError("the statement inserted no row")
+        return cursor.lastrowid
+
+    def all(self, record: type[Record], where: str, *parameters: Value) -> list[Record]:
+        """Return the records that match `where`."""
+        with database.faults(self.path):
+            return fetch(self._connection.get(), record, where, parameters)
+
+    def one(self, record: type[Record], where: str, *parameters: Value) -> Record | None:
+        """Return the first record that matches `where`, None if there is none."""
+        return next(iter(self.all(record, f"{where} LIMIT 1", *parameters)), None)
+
+    @staticmethod
+    def update(connection: sqlite3.Connection, table: str, fields: Mapping[str, Value],
+               where: Mapping[str, Value]) -> None:
+        """Change fields of the rows that `where` names; raises LookupError if there are none."""
+        if not fields:
+            return
+        assignments = ", ".join(f'"{name}" = ?' for name in fields)
+        condition = " AND ".join(f'"{name}" = ?' for name in where)
+        cursor = connection.execute(
+            f"UPDATE {table} SET {assignments} WHERE {condition}",
+            [storable(value) for value in (*fields.values(), *where.values())])
+        if cursor.rowcount == 0:
+            raise LookupError(f"{table} has no row {dict(where)}")
+
+
+_BRACKETS: dict[bool, tuple[str, str, tuple[str, ...]]] = {
+    False: ("BEGIN IMMEDIATE", "COMMIT", ("ROLLBACK",)),
+    True: ("SAVEPOINT inner", "RELEASE inner", ("ROLLBACK TO inner", "RELEASE inner")),
+}
+
+
+def acquire(writer: LeasedConnection, campaign: str) -> Lease:
+    """Take a campaign, also from a dead owner; of several processes one gets it. Raises Refused."""
     pid = os.getpid()
     with writer.transaction():
         before = writer.lease(campaign)
@@ -33,13 +157,13 @@ def acquire(writer: Writer, campaign: str) -> Lease:
         writer.put_lease(lease)
     writer.hold(campaign, lease.epoch)
     if before is not None and before.pid:
-        writer.event(campaign, "log", message=(
-            f"taken over from process {before.pid} on {host_name(before)}, which has ended"
-        ))
+        with writer.change(campaign):
+            writer.append(campaign, "log", "", {"message": (
+                f"taken over from process {before.pid} on {host_name(before)}, which has ended")})
     return lease
 
 
-def heartbeat(writer: Writer, lease: Lease) -> Lease:
+def heartbeat(writer: LeasedConnection, lease: Lease) -> Lease:
     """Renew the heartbeat; raises LeaseLost if another engine has taken over."""
     renewed = msgspec.structs.replace(lease, heartbeat=time.time())
     with writer.change(lease.campaign):
@@ -47,7 +171,7 @@ def heartbeat(writer: Writer, lease: Lease) -> Lease:
     return renewed
 
 
-def release(writer: Writer, lease: Lease) -> None:
+def release(writer: LeasedConnection, lease: Lease) -> None:
     """Release the campaign; the row stays, because its epoch must never be used twice."""
     with writer.change(lease.campaign):
         writer.put_lease(msgspec.structs.replace(lease, pid=0, heartbeat=time.time()))

@@ -28,11 +28,7 @@ from harness.errors import InputError
 
 
 class Reader:
-    """A read-only view of a workspace's journal, for the one thread that made it.
-
-    A workspace without a journal is empty until there is one. Raises InputError if a newer kopt
-    wrote the journal, EnvironmentFault if it cannot be read.
-    """
+    """A journal's read-only view for one thread. Raises InputError, EnvironmentFault."""
 
     def __init__(self, workspace: Path) -> None:
         self.path = workspace / database.FILE

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from engine.journal.leased_connection import LeasedConnection
+from engine.journal.lease import LeasedConnection
 from engine.journal.records import Bottleneck, Round, RoundOutcome, Slot, TrialRow
 from engine.journal.rows import Value, on_conflict_update, store
 from harness.search.trials.trials import Trial

@@ -52,11 +52,7 @@ def tally(rounds: Sequence[Round], *, kept: Collection[int] = (),
 def reason_to_stop(manifest: Manifest, counts: RoundCounts, *, spent: BudgetUsed = NOTHING,
                    margin_s: float = 0.0, pct_of_roofline: float | None = None,
                    reached: str = "") -> str:
-    """Return why the campaign stops now, or "".
-
-    `margin_s` of the wall-time budget is reserved for verdicts; `reached` describes how the
-    performance target was reached, if it was.
-    """
+    """Return why the campaign stops now, or ""; `margin_s` is reserved for a round's verdicts."""
     stop = manifest.stop
     if reached:
         return f"performance_target {manifest.performance_target}: {reached}"

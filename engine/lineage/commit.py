@@ -67,10 +67,7 @@ def commit_candidate(writer: Writer, repo: CampaignRepo, candidate: Candidate, t
 
 
 def recover(writer: Writer, repo: CampaignRepo) -> list[KeptCommit]:
-    """Finish or give up interrupted keeps, make branch and journal agree, and return what was kept.
-
-    An engine calls this once, after it has taken the campaign's lease and called `unlock`.
-    """
+    """Finish or give up interrupted keeps, after taking the lease and `unlock`; return them."""
     kept: list[KeptCommit] = []
     for candidate in writer.keeping(repo.campaign):
         try:

@@ -159,10 +159,7 @@ class Keeper:
 
 
 def ask_next(keeper: Keeper) -> None:
-    """Ask a person about the best deferred gain at the end of a run, if none is waiting already.
-
-    Gains on an outdated base are closed: only a round can try them again.
-    """
+    """Ask about the best deferred gain at a run's end; gains on an outdated base are closed."""
     context, setup = keeper.context, keeper.setup
     best = setup.repo.best
     waiting = context.reader.candidates(setup.id, states=("waiting",))

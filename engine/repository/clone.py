@@ -111,10 +111,7 @@ class Clone:
                                   self.tree_of(after)))
 
     def import_tree(self, other: Clone, commit: str, known: str) -> str:
-        """Copy the tree of another repository's commit, without its history; returns the tree.
-
-        Objects of the commit `known`, which both repositories have, are not copied again.
-        """
+        """Copy the tree of another repository's commit, but for what its commit `known` has."""
         tree = other.tree_of(commit)
         other.git.run("pack-objects", "--quiet", "--revs",
                       str(self.git_dir / "objects" / "pack" / "pack"),

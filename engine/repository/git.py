@@ -93,14 +93,6 @@ class Git:
             return ""
 
 
-def _one_line(stderr: bytes) -> str:
-    """Return the most telling line of git's errors, without control characters."""
-    lines = [line.strip() for line in stderr.decode(errors="replace").splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith(("fatal:", "error:"))] or lines
-    message = re.sub(r"^(fatal|error): ", "", errors[0] if errors else "failed")
-    return re.sub(r"[\x00-\x1f\x7f-\x9f]+", " ", message)[:300]
-
-
 _FAULTS = {
     "No space left on device": "free some space",
     "Disk quota exceeded": "free some space",
@@ -112,7 +104,12 @@ _FAULTS = {
 
 
 def _failure(command: str, printed: bytes, complaints: bytes, place: Path | None) -> KoptError:
-    message = _one_line(complaints)
+    """Return the error with the most telling line of git's, without control characters."""
+    lines = [line.strip() for line in complaints.decode(errors="replace").splitlines()
+             if line.strip()]
+    telling = [line for line in lines if line.startswith(("fatal:", "error:"))] or lines
+    message = re.sub(r"^(fatal|error): ", "", telling[0] if telling else "failed")
+    message = re.sub(r"[\x00-\x1f\x7f-\x9f]+", " ", message)[:300]
     for sign, fix in _FAULTS.items():
         if sign.encode() in complaints:
             return EnvironmentFault(f"git {command}: {message}", where=str(place or ""), fix=fix)

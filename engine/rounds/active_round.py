@@ -87,11 +87,14 @@ class RoundSlots:
 
     def close(self, judged: JudgedCandidate) -> None:
         """Record the ruling on a candidate that is no gain, and end its slot."""
-        reason, rebased = judged.ruling.reason, self._is_rebased(judged.entry.candidate)
+        candidate, reason = judged.entry.candidate, judged.ruling.reason
+        original = round_resume.recorded(self.context.reader, candidate).form_of
+        if original and self.context.reader.candidate(
+                original, self._campaign).base_commit != candidate.base_commit:
+            reason = f"on the new best: {reason}"
         with self.context.writer.transaction():
             self.keeper.close(judged)
-            self.end_of(judged.entry.candidate, judged.ruling.kind,
-                        f"on the new best: {reason}" if rebased else reason)
+            self.end_of(candidate, judged.ruling.kind, reason)
 
     def ask(self, judged: JudgedCandidate) -> None:
         """Put a candidate to a person; its slot waits."""
@@ -112,12 +115,6 @@ class RoundSlots:
                 verdict=judged.verdict_id)
             failpoint("decided.stands-back")
             self.end_of(candidate, "runner-up", reason)
-
-    def _is_rebased(self, candidate: Candidate) -> bool:
-        """Return whether a candidate is an earlier one on another base."""
-        original = round_resume.recorded(self.context.reader, candidate).form_of
-        return bool(original) and self.context.reader.candidate(
-            original, self._campaign).base_commit != candidate.base_commit
 
 
 @dataclass(kw_only=True)
@@ -152,11 +149,6 @@ class ActiveRound:
     @property
     def slots(self) -> RoundSlots:
         return RoundSlots(self.context, self.keeper, self.n)
-
-    @property
-    def in_flight(self) -> int:
-        """How many candidates are being worked on or judged."""
-        return len(self.working) + len(self.verifying)
 
     @property
     def may_retry(self) -> bool:

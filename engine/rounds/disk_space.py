@@ -75,11 +75,7 @@ def trim(folder: Path, keep: Collection[str]) -> int:
 
 def make_room(folder: Path, *, base_tree: str, slots: int, cards: int = 1,
               keep: Collection[str] = (), limit_bytes: int | None = None) -> str:
-    """Ensure that a round of `slots` slots fits; return a line if much was deleted for it.
-
-    `limit_bytes` is what the campaign's folder may take. Raises EnvironmentFault, in one line, if
-    a round needs more room than there is.
-    """
+    """Make room for a round; return a line if much was deleted. Raises EnvironmentFault."""
     round_bytes = need(folder, base_tree=base_tree, slots=slots, cards=cards)
     freed = trim(folder, {base_tree, *keep})
     free = shutil.disk_usage(folder).free

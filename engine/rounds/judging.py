@@ -28,7 +28,11 @@ def take_work(round: ActiveRound, finished: WorkerFinished) -> None:
     round.records.worker_log(round.n, task.slot)
     _capture(round, finished)
     if task.backend == "inbox":
-        _remove_from_inbox(round, Path(task.option))
+        try:
+            inbox.take(Path(task.option))  # the journal has its result now
+        except OSError as error:
+            round.context.writer.event(round.setup.id, "warning", message=(
+                f"a patch stays in the inbox: {error.strerror or error}"))
 
 
 def _capture(round: ActiveRound, finished: WorkerFinished) -> None:
@@ -75,15 +79,6 @@ def _start_retry(round: ActiveRound, task: Task, reason: str, repeat_of: str = "
     if not round.may_retry or not (task.repair or task.split):
         return False
     return round.no_device is not None or retries.begin_next(round, task, reason, repeat_of)
-
-
-def _remove_from_inbox(round: ActiveRound, path: Path) -> None:
-    """Remove a submitted patch from the inbox, now that the journal has its result."""
-    try:
-        inbox.take(path)
-    except OSError as error:
-        round.context.writer.event(round.setup.id, "warning", message=(
-            f"a patch stays in the inbox: {error.strerror or error}"))
 
 
 def request(round: ActiveRound, entry: CandidateTree) -> None:

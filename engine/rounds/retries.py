@@ -63,10 +63,7 @@ def begin(round: ActiveRound, judged: JudgedCandidate, reason: str) -> bool:
 
 
 def resume(round: ActiveRound, candidate: Candidate) -> str | None:
-    """Resume a retry during which an engine was killed; return why it cannot be resumed.
-
-    The journal says which retry it is. Raises InputError where the candidate cannot be loaded.
-    """
+    """Resume a retry that a kill cut short; return why not, or None. Raises InputError."""
     judged = _judged_before(round, candidate)
     if judged is None or round.context.reader.task(round.setup.id, candidate.id) is None:
         return "its task is not recorded"

@@ -50,9 +50,14 @@ def run_round(round: ActiveRound, tasks: Sequence[Task], undecided: Sequence[Can
         resume_candidates(round, undecided)
         while round.working or round.verifying:
             _handle(round, round.context.wait())
-            _between_messages(round, apply_approvals)
+            if round.no_device is None:  # else there is none for an approval's verdict either
+                try:
+                    apply_approvals()
+                except NoDeviceAvailable as error:
+                    round.drain(error)
             if round.working and (
-                    reason := reason_to_end_workers(round.in_flight, len(round.gains))):
+                    reason := reason_to_end_workers(
+                        len(round.working) + len(round.verifying), len(round.gains))):
                 _end_workers(round, reason)
     finally:
         round.pool.stop()
@@ -73,15 +78,6 @@ def _handle(round: ActiveRound, message: object | None) -> None:
             judging.take_work(round, message)
         case VerdictResult():
             judging.take_verdict(round, message)
-
-
-def _between_messages(round: ActiveRound, apply_approvals: Callable[[], None]) -> None:
-    """Carry out approvals, unless there is no device for their verdicts either."""
-    if round.no_device is None:
-        try:
-            apply_approvals()
-        except NoDeviceAvailable as error:
-            round.drain(error)
 
 
 def _end_workers(round: ActiveRound, reason: str) -> None:

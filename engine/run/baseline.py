@@ -20,10 +20,7 @@ NAME, CANARY = "baseline", "canary"
 
 
 def prepare(campaign: RunningCampaign) -> None:
-    """Find config classes, measure the baseline and run the canary, unless they are recorded.
-
-    Raises InputError where the baseline fails its own check, or where a broken copy passes it.
-    """
+    """Find classes, measure the baseline, run the canary, unless recorded. Raises InputError."""
     context = campaign.context
     context.round = max(1, campaign.before.round)  # approvals applied now belong to the last round
     if recorded(context) is None:

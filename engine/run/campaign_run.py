@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from engine.context import CampaignStopped, EngineContext
 from engine.history import history, round_resume
-from engine.journal.leased_connection import LeaseLost
+from engine.journal.lease import LeaseLost
 from engine.journal.records import Candidate
 from engine.judge import candidate as candidates
 from engine.lineage import commit, rollback
@@ -110,7 +110,8 @@ def _run_rounds(campaign: RunningCampaign) -> str:
         _wait_while_paused(campaign)
         campaign.apply_approvals()
         unfinished = campaign.unfinished_rounds()
-        reason = _reason_to_stop(campaign)
+        reason = rollback.failing(campaign.context) or rollback.ended(
+            campaign.context.reader, campaign.setup.id) or campaign.planner.reason_to_stop()
         if reason and not unfinished:
             return reason
         n = min(unfinished) if unfinished else _next_number(campaign)
@@ -120,12 +121,6 @@ def _run_rounds(campaign: RunningCampaign) -> str:
             return f"nothing left to try: {no_tasks}"
         campaign.set_state("running", f"round {n}")
         _run_round(campaign, n, tasks, closing=bool(reason))
-
-
-def _reason_to_stop(campaign: RunningCampaign) -> str:
-    return rollback.failing(campaign.context) \
-        or rollback.ended(campaign.context.reader, campaign.setup.id) \
-        or campaign.planner.reason_to_stop()
 
 
 def _next_number(campaign: RunningCampaign) -> int:

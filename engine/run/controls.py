@@ -14,10 +14,7 @@ from harness.errors import InputError, KoptError
 
 @dataclass
 class ControlHandler:
-    """Reads the open controls and answers each.
-
-    Approvals may need a verdict: they wait until `decide` is called between verdicts.
-    """
+    """Reads open controls and answers each; approvals wait for `decide`, between verdicts."""
 
     context: EngineContext
     since: float

@@ -101,10 +101,7 @@ def _record_stop(campaign: RunningCampaign, state: CampaignState, reason: str, *
 
 
 def _run_end_to_end(campaign: RunningCampaign) -> None:
-    """Run the whole program within the wall time that is left.
-
-    A `decide_only` run comes after the campaign's end: its time is not limited by the budget.
-    """
+    """Run the whole program in the wall time that is left; late approvals have no limit."""
     if not _end_to_end_due(campaign.context):
         return
     campaign.show_phase("end to end: the whole program with the best and without it")

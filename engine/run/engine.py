@@ -23,10 +23,7 @@ log = logging.getLogger("kopt.engine")
 
 
 class Engine(threading.Thread):
-    """Runs one campaign. With `decide_only` it applies waiting controls and ends (a short host).
-
-    `error` is the fault that ended it, if there was one.
-    """
+    """Runs one campaign, or only applies waiting controls; `error` is the fault that ended it."""
 
     def __init__(self, workspace: Path, campaign: str, *, decide_only: bool = False) -> None:
         super().__init__(name=f"engine {campaign}", daemon=True)

@@ -47,10 +47,7 @@ class OneShotCandidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OneShot:
-    """A manifest opened for single verdicts; a context manager that deletes its folder at the end.
-
-    `base` names the project's commit that is the incumbent (HEAD by default).
-    """
+    """A manifest opened for verdicts, a context manager; `base` names the incumbent's commit."""
 
     def __init__(self, manifest_path: Path, *, base: str = "HEAD") -> None:
         manifest = load.load(manifest_path)
@@ -171,11 +168,7 @@ class OneShot:
                         test_command=self.judged.manifest.test_command)
 
     def _configured(self, config: Mapping[str, object]) -> Change | Verdict:
-        """Return the change that sets knobs in the source.
-
-        Unknown names are dropped with a note, so that a configuration for another version of the
-        kernel still applies.
-        """
+        """Return the change that sets knobs; unknown ones, of another version, are noted only."""
         checked, judged = self.source.check(config), self.judged
         self.notes = [*self._target_notes,
                       *(f"no knob {name!r}: ignored" for name in checked.dropped)]

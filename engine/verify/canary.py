@@ -63,10 +63,7 @@ def broken(clone: Clone, commit: str, names: Iterable[str]) -> str:
 
 
 def unseen(verdict: Verdict) -> bool:
-    """Return whether a verdict on the broken tree shows no sign of the breakage.
-
-    The verdict on a command states it; a kernel that is found correct ran without those files.
-    """
+    """Return whether a verdict on the broken tree shows no sign of it, as a correct kernel does."""
     kinds = {fact.kind for fact in verdict.evidence}
     if kinds & {SHOWN, UNSEEN, UNBUILT}:
         return SHOWN not in kinds

@@ -139,10 +139,7 @@ class Verifier:
 
     def _asked(self, card: FleetDevice, job: VerdictRequest,
                request: EvaluateRequest | ReportedRequest | EndToEndRequest) -> Verdict:
-        """Ask the harness. A fault that may pass is tried once more before it ends anything.
-
-        For example, something that worked for the baseline fails now, or the harness was killed.
-        """
+        """Ask the harness. A fault that may pass, such as a kill, is tried once more."""
         def ask() -> Verdict:
             return harness_client.evaluate(request, cancel=self.cancel, warm=card.warm,
                                            progress=lambda progress: self._tick(job, progress))

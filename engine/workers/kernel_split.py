@@ -20,7 +20,7 @@ from engine.split.languages.detect import language_of
 from engine.split.specialise import changed_names, merge
 from engine.task import SplitRequest, Task
 from engine.workers import class_sizes
-from engine.workers.class_search import search_classes
+from engine.workers.knob_search import search_classes
 from engine.workers.protocol import Report, Tick, WorkerBench
 from harness.benchmark.spec import table_rules
 from harness.benchmark.spec.command_target import CommandTarget

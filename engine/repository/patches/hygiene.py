@@ -32,10 +32,7 @@ _DESCRIBED_FIRST = {"cache folder": 0, "build folder": 0, "binary": 1}
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """A change that a candidate must not make, or not without a person's approval.
-
-    `outside` (a file that no edit glob names) may be approved; any other is a reject.
-    """
+    """A change that is a reject or, if `outside` of the edit globs, needs a person's approval."""
 
     kind: ViolationKind
     path: str

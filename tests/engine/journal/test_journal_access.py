@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from engine.journal import database, lease
-from engine.journal.leased_connection import LeaseLost
+from engine.journal.lease import LeaseLost
 from engine.journal.read import Reader
 from engine.journal.write import Writer
 from harness.errors import EnvironmentFault

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from engine.journal import lease, liveness
-from engine.journal.leased_connection import LeaseLost
+from engine.journal.lease import LeaseLost
 from engine.journal.read import Reader
 from engine.journal.records import Lease
 from engine.journal.write import Writer

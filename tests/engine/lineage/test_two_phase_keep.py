@@ -15,7 +15,7 @@ import pytest
 
 from engine.failpoint import VARIABLE
 from engine.journal import lease
-from engine.journal.leased_connection import LeaseLost
+from engine.journal.lease import LeaseLost
 from engine.journal.read import Reader
 from engine.journal.write import Writer
 from engine.lineage.commit import FAILPOINTS, KeepReason, commit_candidate
