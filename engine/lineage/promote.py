@@ -50,6 +50,11 @@ class Keeper:
         ruling = rule(verdict, self.policy, violations=entry.violations)
         return JudgedCandidate(entry=entry, verdict=verdict, verdict_id=number, ruling=ruling)
 
+    def judged_before(self, entry: CandidateTree) -> JudgedCandidate | None:
+        """Return a candidate with its recorded verdict and the ruling on it, None without one."""
+        verdict = self.context.recorded(entry.id, "verify", entry.candidate.base_tree)
+        return None if verdict is None else self.record(entry, verdict, "verify")
+
     def judge(self, entry: CandidateTree, purpose: str) -> JudgedCandidate:
         """Judge a candidate now and wait for the verdict; a recorded verdict is not repeated."""
         recorded = self.context.recorded(entry.id, purpose, entry.candidate.base_tree)
@@ -165,15 +170,15 @@ def ask_next(keeper: Keeper) -> None:
     waiting = context.reader.candidates(setup.id, states=("waiting",))
     deferred: list[JudgedCandidate] = []
     for candidate in context.reader.candidates(setup.id, states=("verified",)):
-        verdict = context.recorded(candidate.id, "verify", candidate.base_tree)
         try:
             entry = candidates.load(setup, candidate)
         except InputError as error:
             context.writer.set_candidate_state(setup.id, candidate.id, "closed", reason=str(error))
             continue
-        if verdict is None or candidate.base_commit != best:
+        judged = keeper.judged_before(entry) if candidate.base_commit == best else None
+        if judged is None:
             keeper.refuse(entry, "runner-up", "another was kept, and the campaign has ended")
         else:
-            deferred.append(keeper.record(entry, verdict, "verify"))
+            deferred.append(judged)
     if deferred and not any(candidate.base_commit == best for candidate in waiting):
         keeper.ask(max(deferred, key=lambda judged: judged.verdict.speedup or 0.0))

@@ -176,11 +176,11 @@ def _retry_on_new_best(round: ActiveRound, judged: JudgedCandidate) -> JudgedCan
     entry, writer = judged.entry, round.context.writer
     try:
         moved = candidates.rebase(round.setup, entry, round.setup.repo.best, round.n)
+        why = "the new best already contains this change"
     except InputError:
-        _close_runner_up(round, judged, "conflicts with what was kept")
-        return None
+        moved, why = None, "conflicts with what was kept"
     if moved is None:
-        _close_runner_up(round, judged, "the new best already contains this change")
+        round.slots.refuse(entry, "runner-up", why, verdict=judged.verdict_id)
         return None
     with writer.transaction():
         is_new = writer.add_candidate(moved.candidate, form_of=entry.id)
@@ -189,7 +189,8 @@ def _retry_on_new_best(round: ActiveRound, judged: JudgedCandidate) -> JudgedCan
             round.keeper.refuse(entry, "runner-up", f"tried again on the new best as {moved.id}",
                                 verdict=judged.verdict_id)
     if not is_new:
-        _close_runner_up(round, judged, f"on the new best it is {round.keeper.known_as(moved.id)}")
+        why = f"on the new best it is {round.keeper.known_as(moved.id)}"
+        round.slots.refuse(entry, "runner-up", why, verdict=judged.verdict_id)
         return None
     round.slots.tick(entry.candidate, "again, on the new best")
     try:
@@ -204,7 +205,3 @@ def _retry_on_new_best(round: ActiveRound, judged: JudgedCandidate) -> JudgedCan
         return again
     round.slots.close(again)
     return None
-
-
-def _close_runner_up(round: ActiveRound, judged: JudgedCandidate, reason: str) -> None:
-    round.slots.refuse(judged.entry, "runner-up", reason, verdict=judged.verdict_id)

@@ -88,11 +88,10 @@ def cost_of(setup: Setup, task: Task) -> float:
 def _judged_before(round: ActiveRound, candidate: Candidate) -> JudgedCandidate | None:
     """Return a candidate with its recorded verdict, and write its files; raises InputError."""
     entry = candidates.load(round.setup, candidate)
-    verdict = round.context.recorded(entry.id, "verify", candidate.base_tree)
-    if verdict is None:
-        return None
-    round.context.run_in_thread(lambda: round.setup.tree(entry.tree))  # the checkout may be deleted
-    return round.keeper.record(entry, verdict, "verify")
+    judged = round.keeper.judged_before(entry)
+    if judged is not None:  # its checkout may be deleted
+        round.context.run_in_thread(lambda: round.setup.tree(entry.tree))
+    return judged
 
 
 def _is_repairable(round: ActiveRound, identity: str) -> bool:

@@ -165,12 +165,10 @@ def resume_candidates(round: ActiveRound, undecided: Sequence[Candidate]) -> Non
         if ruling := breach(entry.violations):
             round.slots.refuse(entry, "reject", ruling.reason)
             continue
-        verdict = round.context.recorded(entry.id, "verify", candidate.base_tree)
-        if verdict is None:
+        judged = round.keeper.judged_before(entry)
+        if judged is None:
             judging.request(round, entry)
-            continue
-        judged = round.keeper.record(entry, verdict, "verify")
-        if candidate.round == round.n and candidate.state == "captured":
+        elif candidate.round == round.n and candidate.state == "captured":
             judging.take_ruling(round, judged)
         elif judged.is_gain:
             round.gains.append(judged)

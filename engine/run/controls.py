@@ -92,11 +92,10 @@ class ControlHandler:
         setup = self.context.setup
         entry = candidates.load(setup, candidate)
         if candidate.base_commit == setup.repo.best:
-            verdict = self.context.recorded(entry.id, "verify", candidate.base_tree)
-            if verdict is None:
+            before = keeper.judged_before(entry)
+            if before is None:
                 return "refused: it has no recorded verdict"
-            judged = keeper.record(entry, verdict, "verify")
-            return "kept" if keeper.keep(judged, actor=control.by) else self._refusal(entry.id)
+            return "kept" if keeper.keep(before, actor=control.by) else self._refusal(entry.id)
         try:
             moved = candidates.rebase(setup, entry, setup.repo.best, self.context.round)
         except InputError:

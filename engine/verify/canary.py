@@ -37,19 +37,15 @@ PROSE = (".md", ".rst", ".txt")
 STALE = ("a compiler's cache hides changes of the source: every verdict compiles everything anew")
 
 
-def editable(files: Iterable[str], edit: Sequence[str], frozen: Sequence[str]) -> tuple[str, ...]:
-    """Return the files of a tree that a candidate may change."""
-    return tuple(path for path in files if matches(path, edit) and not matches(path, frozen))
-
-
 def watched(clone: Clone, commit: str, edit: Sequence[str], frozen: Sequence[str],
             source: str = "") -> tuple[str, ...]:
-    """Return the files to break, none where nothing needs proof.
+    """Return the files to break: those that a candidate may change and that need proof.
 
     kopt itself loads a kernel's own `source`, by its path and its hash; an installed package may
     still shadow the files next to it.
     """
-    return tuple(path for path in editable(clone.files(commit), edit, frozen) if path != source)
+    return tuple(path for path in clone.files(commit)
+                 if path != source and matches(path, edit) and not matches(path, frozen))
 
 
 def broken(clone: Clone, commit: str, names: Iterable[str]) -> str:
