@@ -5,6 +5,7 @@ The counting code is the package harness/call_trace/injected, copied into the pr
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from harness.formats.json_codec import ConvertError, from_json
+from harness.formats.json_codec import convert
 
 Cell = int | float | str | bool | tuple[int, ...] | None
 """What identifies a shape in one argument: an array's shape or a scalar; None for anything else."""
@@ -126,8 +127,8 @@ def _lines(path: Path) -> Iterator[CountLine]:
     """Yield the complete lines of a process; its last one may be cut off."""
     with path.open("rb") as file:
         for text in file.read(MOST_LINES_BYTES).splitlines():
-            with suppress(ConvertError):
-                yield from_json(text, CountLine)
+            with suppress(ValueError, SyntaxError):
+                yield convert(ast.literal_eval(text.decode("ascii")), CountLine)
 
 
 def _numbers(path: Path) -> dict[int, int]:

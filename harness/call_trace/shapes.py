@@ -16,16 +16,10 @@ from harness.formats.text import plain
 from harness.target import Arg, Target
 
 Cells = tuple[str, ...]
+DimensionSource = tuple[str, int | None]
+"""Where a dimension can be read: an argument and an axis of its shape (None: its value)."""
 MOST_NOTES = 3
 """Most reasons for uncounted calls, and most disagreements, that the notes name."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DimensionSource:
-    """Where a dimension can be read: an argument and an axis of its shape (None: its value)."""
-
-    arg: str
-    axis: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,14 +53,14 @@ def dimensions(target: Target) -> Dimensions:
         entries = [(None, arg.value)] if arg.shape is None else enumerate(arg.shape)
         for axis, entry in entries:
             if str(entry).strip() in sources_of:
-                sources_of[str(entry).strip()].append(DimensionSource(arg=arg.name, axis=axis))
+                sources_of[str(entry).strip()].append((arg.name, axis))
     shown = {name: sources for name, sources in sources_of.items() if sources}
     hidden = tuple(name for name in names if name not in shown)
     if not shown:
         raise InputError("no argument shows a dimension of the classes directly: "
                          + (", ".join(hidden) or "they have none"), where="args",
                          fix="use a dimension's name as a shape entry or a value of an argument")
-    used = {source.arg for sources in shown.values() for source in sources}
+    used = {arg for sources in shown.values() for arg, _ in sources}
     return Dimensions(sources=shown, hidden=hidden,
                       args=tuple(arg for arg in target.args if arg.name in used))
 
@@ -82,8 +76,8 @@ def of_kernel(dimensions: Dimensions, counts: Counts) -> ShapeTable:
             continue
         cells = []
         for column, sources in dimensions.sources.items():
-            read = {source.arg: value for source in sources
-                    if (value := _value(source, call.cells)) is not None}
+            read = {arg: value for arg, axis in sources
+                    if (value := _value(call.cells.get(arg), axis)) is not None}
             cells.append(next(iter(read.values()), ""))
             if len(set(folded(tuple(read.values())))) > 1:
                 disagreements[f"{column} differs between {' and '.join(read)}: counted with "
@@ -116,10 +110,9 @@ def _no_call(dimensions: Dimensions, cells: Mapping[str, Cell]) -> str:
     return ""
 
 
-def _value(source: DimensionSource, cells: Mapping[str, Cell]) -> str | None:
-    cell = cells.get(source.arg)
-    if source.axis is not None:
-        return str(cell[source.axis]) if isinstance(cell, tuple) else None
+def _value(cell: Cell, axis: int | None) -> str | None:
+    if axis is not None:
+        return str(cell[axis]) if isinstance(cell, tuple) else None
     if isinstance(cell, tuple | None):
         return None
     return str(int(cell)) if isinstance(cell, bool) else _text(cell)

@@ -7,11 +7,10 @@ Each configuration therefore has a folder of its own, which no other process may
 that no candidate finds files planted by another. The shared part, C modules made from Triton's own
 text and a list of types, is built by a process that loads no candidate.
 
-The cache's key covers the kernel's text, line and module name, what it calls and which globals it
-reads, argument types, alignments and constants, options, architecture, Triton's own files, ptxas'
-version, and allow-listed environment variables, which are equal on both sides. It does not cover
-the file's path. But Triton writes absolute paths into the cache, so the index of each kernel is
-rewritten where a cache is copied to.
+The cache's key covers the kernel's text, line and module name, what it calls and reads, argument
+types, alignments and constants, options, architecture, Triton's own files, ptxas' version, and
+environment variables that are equal on both sides; it does not cover the file's path. But the index
+of each kernel has absolute paths, and is rewritten where a cache is copied to.
 """
 
 from __future__ import annotations

@@ -56,16 +56,14 @@ class Ceilings:
     copy_gb_per_s: float
     kept_bytes: float = 0.0
 
-    def bandwidth(self, working_set: float) -> float:
-        """Return the best bandwidth (GB/s) of any level that may hold a working set (bytes)."""
-        fitting = [level.gb_per_s for level in self.levels if level.bytes >= working_set / 2]
-        return max(fitting, default=self.levels[-1].gb_per_s)
-
     def floor_us(self, flops: float, moved: float) -> float:
         """Return the time (us) below which this work cannot be done: `moved` is in bytes."""
-        far = max(0.0, moved - self.kept_bytes)
-        moving = max(moved / self.levels[0].gb_per_s, far / self.levels[-1].gb_per_s) \
-            if self.kept_bytes else moved / self.bandwidth(moved)
+        near, memory = self.levels[0].gb_per_s, self.levels[-1].gb_per_s
+        if self.kept_bytes:
+            moving = max(moved / near, max(0.0, moved - self.kept_bytes) / memory)
+        else:  # at the rate of the best level that may hold them
+            fitting = [level.gb_per_s for level in self.levels if level.bytes >= moved / 2]
+            moving = moved / max(fitting, default=memory)
         return max(moving, flops / self.gflops) / 1e3
 
 
@@ -106,10 +104,7 @@ def cache_directory() -> Path:
 
 
 def of_cpu(name: str, scratch: Path) -> Ceilings:
-    """Return this CPU's ceilings, from the cache or measured now (about two seconds).
-
-    Raises EnvironmentFault when they cannot be measured.
-    """
+    """Return this CPU's ceilings, cached or measured in two seconds. Raises EnvironmentFault."""
     cores = len(os.sched_getaffinity(0))
     key = hashlib.sha256(f"{name} {cores}".encode() + SOURCE.read_bytes()).hexdigest()[:16]
     path = cache_directory() / f"ceilings-{key}.json"

@@ -26,7 +26,7 @@ from harness.formats.json_codec import ConvertError, from_json, to_json
 from harness.formats.text import plain
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.guard import Confine, Limits, clean_env
-from harness.isolation.rpc import Peer, PeerDied, PeerError
+from harness.isolation.rpc import INVALID_ANSWER, Peer, PeerDied, PeerError
 from harness.isolation.zygote_client import Zygote
 from harness.roofline import ceilings
 from harness.target import Target
@@ -49,10 +49,7 @@ TIMES_CACHE = 4
 
 @dataclass(frozen=True, kw_only=True)
 class GpuCeilings:
-    """The best measured rates: GB/s of a copy (read and written) and TFLOP/s of products.
-
-    `missing` says why a rate is unknown; `at` is UTC.
-    """
+    """The best rates, GB/s copied (read and written) and TFLOP/s; `missing` says why not others."""
 
     card: str
     torch: str
@@ -162,7 +159,11 @@ def _ask_all(child: Peer, device: Device, torch: str) -> GpuCeilings:
             missing.setdefault(name, "out of time")
             continue
         try:
-            best[name] = max(_rate_in(child.ask(**question)), best.get(name, 0.0))
+            answer = child.ask(**question)
+            rate = answer.get("gb_per_s", answer.get("tflops"))
+            if not isinstance(rate, float) or not 0 < rate < math.inf:
+                raise PeerError(INVALID_ANSWER)
+            best[name] = max(rate, best.get(name, 0.0))
         except PeerError as error:
             missing[name] = plain(error.what, 200)
         except PeerDied as error:
@@ -174,13 +175,6 @@ def _ask_all(child: Peer, device: Device, torch: str) -> GpuCeilings:
         card=device.name, torch=plain(torch, 60), copy_gb_per_s=copy, tflops=best,
         missing={name: why for name, why in missing.items() if name in {*PRECISIONS} - {*best}},
         at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
-
-
-def _rate_in(answer: dict[str, Any]) -> float:
-    rate = answer.get("gb_per_s", answer.get("tflops"))
-    if not isinstance(rate, float) or not 0 < rate < math.inf:
-        raise PeerError("sent an invalid answer")
-    return rate
 
 
 def _path(device: Device) -> Path:

@@ -125,10 +125,7 @@ def _mean(times_us: Sequence[float], weights: Sequence[float]) -> float | None:
 
 
 def compiler_evidence(resources: Sequence[KernelResources]) -> tuple[Evidence, ...]:
-    """Return what the compiler reports of each kernel and class, at most MOST_COMPILED lines.
-
-    The first config of an autotuned kernel that can be launched represents the others.
-    """
+    """Return what the compiler reports of each kernel and class, at most MOST_COMPILED lines."""
     lines: dict[str, None] = {}
     for group in triton_aot.by_kernel(resources).values():
         tuned = [each for each in group if each.config]
@@ -141,6 +138,7 @@ def compiler_evidence(resources: Sequence[KernelResources]) -> tuple[Evidence, .
 
 
 def _describe_autotuned(group: Sequence[KernelResources]) -> str:
+    """Describe the first config that can be launched: it represents the others."""
     launchable = next((each for each in group if not launch_limits.reasons(each)), None)
     if launchable is None:
         return f"{_describe(group[0])}; none of {len(group)} configs can be launched"

@@ -1,7 +1,8 @@
 """Keeps one process's counts in two files, which survive however the process ends.
 
-One file has lines about the process and each shape that it met. The other is mapped into memory and
-has one number per shape. So a call costs an addition, and nothing is left to do at the end.
+One file has lines about the process and each shape that it met, as literals of Python: the program
+may shadow the json module. The other is mapped into memory and has one number per shape. So a call
+costs an addition, and nothing is left to do at the end.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ class Tally:
             try:
                 if slot * 8 // ROOM >= len(self._views):
                     self._map(len(self._views))
-                self._write("shape", slot=slot, cells=key)
+                self._write("shape", slot=slot, cells=tuple(
+                    tuple(map(int, cell)) if isinstance(cell, tuple) else cell for cell in key))
             except Exception as error:
                 self.note(error)
                 return UNREAD
@@ -127,35 +129,6 @@ class Tally:
         file = os.open(self._path + ".lines", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC,
                        0o600)
         try:
-            os.write(file, json_line({"type": kind, **fields}))
+            os.write(file, (ascii({"type": kind, **fields}) + "\n").encode("ascii"))
         finally:
             os.close(file)
-
-
-def json_line(value: dict[str, Any]) -> bytes:
-    """Return a line of JSON, without the json module, which the program may shadow."""
-    inside = ",".join(f"{_json(key)}:{_json(one)}" for key, one in value.items())
-    return f"{{{inside}}}\n".encode("ascii")
-
-
-def _json(value: Any) -> str:
-    if value is None:
-        return "null"
-    if value is True or value is False:
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return '"' + "".join(map(_escaped, value)) + '"'
-    if isinstance(value, (tuple, list)):
-        return "[" + ",".join(map(_json, value)) + "]"
-    if type(value) is float:
-        return repr(value)
-    return str(int(value))
-
-
-def _escaped(character: str) -> str:
-    code = ord(character)
-    if 32 <= code < 127 and character not in '"\\':
-        return character
-    if code < 0x10000:
-        return f"\\u{code:04x}"
-    return f"\\u{0xd800 + (code - 0x10000 >> 10):04x}\\u{0xdc00 + (code & 0x3ff):04x}"

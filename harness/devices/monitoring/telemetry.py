@@ -180,9 +180,8 @@ class TelemetryWatch:
             if seen is None:
                 self._failures, self._failure = self._failures + 1, failure
             else:
-                place = bisect_right(self._at, seen[0].at_ns)
-                self._at.insert(place, seen[0].at_ns)
-                self._seen.insert(place, seen)
+                self._at.append(seen[0].at_ns)
+                self._seen.append(seen)
                 del self._at[:-KEPT], self._seen[:-KEPT]
             self._tried_ns, self._hanging = started_ns, False
             self._sampled.notify_all()

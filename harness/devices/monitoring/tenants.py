@@ -15,7 +15,7 @@ import contextlib
 import fcntl
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,25 +116,13 @@ class StrangerDetector:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CardProcesses:
-    """The processes on a card at one moment; `nameless` counts pids unknown in this namespace.
-
-    `allowed` is the largest number of processes that can be ours. `listed` is False if the driver
-    lists none.
-    """
+    """The processes on a card at one moment; `nameless` counts pids unknown in this namespace."""
 
     ours: frozenset[int] = frozenset()
     others: frozenset[int] = frozenset()
     nameless: int = 0
-    allowed: int = 0
     listed: bool = True
-
-    def foreign(self, proven: bool) -> frozenset[int]:
-        """Return the foreign pids; `proven` says that listed pids are pids of this namespace."""
-        if proven:
-            has_unknown = len(self.ours) + self.nameless > self.allowed
-            return self.others | ({UNNAMED} if self.nameless and has_unknown else set())
-        total = len(self.ours) + len(self.others) + self.nameless
-        return frozenset({UNNAMED} if total > self.allowed else ())
+    """False if the driver lists none."""
 
 
 class ProcessClassifier:
@@ -148,7 +136,8 @@ class ProcessClassifier:
         self._runners = runners
         self._ours: set[int] = set()
         self._others: set[int] = set()
-        self.proven = False
+        self._proven = False
+        """Whether listed pids are pids of this namespace."""
 
     def classify(self, pids: tuple[int, ...] | None) -> CardProcesses:
         """Return the listed processes by owner; None means that they cannot be listed."""
@@ -162,29 +151,33 @@ class ProcessClassifier:
             ours = new & own_processes()
             self._ours |= ours
             self._others |= {pid for pid in new - ours if _exists(pid)}
-        self.proven = self.proven or bool(self._ours)
+        self._proven = self._proven or bool(self._ours)
         nameless = len(listed - self._ours - self._others) + pids.count(UNNAMED)
         return CardProcesses(ours=frozenset(self._ours), others=frozenset(self._others),
-                             nameless=nameless, allowed=self._runners)
+                             nameless=nameless)
 
     def foreign(self, observations: Iterable[CardProcesses]) -> tuple[tuple[int, ...], str]:
         """Return the foreign pids in these observations, and why some may be missing."""
         seen = list(observations)
-        pids = {pid for processes in seen for pid in processes.foreign(self.proven)}
+        pids = {pid for processes in seen for pid in self._foreign(processes)}
         if not all(processes.listed for processes in seen):
             doubt = NOT_LISTED
-        elif not self.proven:
+        elif not self._proven:
             doubt = BY_NUMBER
         else:
             doubt = "" if in_first_namespace() else HIDDEN
         return tuple(sorted(pids)), doubt
 
+    def _foreign(self, seen: CardProcesses) -> Set[int]:
+        named = len(seen.others) if not self._proven else 0
+        too_many = len(seen.ours) + named + seen.nameless > self._runners
+        if self._proven:
+            return seen.others | ({UNNAMED} if seen.nameless and too_many else set())
+        return {UNNAMED} if too_many else set()
+
 
 def _lock_shared(name: str) -> int:
-    """Open and lock a file of users; empty it if no other process holds it.
-
-    Raises EnvironmentFault if another process holds it exclusively.
-    """
+    """Open a file of users, emptied if no other holds it. Raises EnvironmentFault if locked."""
     for _ in range(TRIES):  # `is_in_use` of another process holds the file for an instant
         fd, path = device_lock.open_file(name)
         try:
