@@ -157,16 +157,16 @@ def _rocm_processes(system: dict[str, Any]) -> Iterator[tuple[int, DeviceProcess
 
 def _running(cards: Mapping[int, SmiCard]) -> dict[int, tuple[DeviceProcess, ...]]:
     """Return the processes of each card, by index, from `amd-smi process`."""
-    return {index: tuple(_amd_processes(entries)) for index, card in cards.items()
-            if isinstance(entries := card.get("process_list"), list)}
-
-
-def _amd_processes(running: list[Any]) -> Iterator[DeviceProcess]:
-    for entry in (_flat(entry) for entry in running if isinstance(entry, dict)):
-        if isinstance(pid := entry.get("process_info.pid"), int):
-            memory = ("process_info.mem_usage", "process_info.memory_usage.vram_mem")
-            yield DeviceProcess(pid=pid, name=_text(entry, ("process_info.name",)),
-                                memory_bytes=_bytes(entry, memory))
+    memory = ("process_info.mem_usage", "process_info.memory_usage.vram_mem")
+    running: dict[int, tuple[DeviceProcess, ...]] = {}
+    for index, card in cards.items():
+        if isinstance(listed := card.get("process_list"), list):
+            entries = [_flat(entry) for entry in listed if isinstance(entry, dict)]
+            running[index] = tuple(
+                DeviceProcess(pid=pid, name=_text(entry, ("process_info.name",)),
+                              memory_bytes=_bytes(entry, memory))
+                for entry in entries if isinstance(pid := entry.get("process_info.pid"), int))
+    return running
 
 
 def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

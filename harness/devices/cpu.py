@@ -7,10 +7,9 @@ import platform
 import re
 import threading
 import time
-from pathlib import Path
 
 from harness.devices.device import Device, DeviceState, Listing
-from harness.formats.text import plain
+from harness.formats.text import plain, read_text
 
 SAMPLE_S = 0.1
 _lock = threading.Lock()
@@ -32,7 +31,7 @@ def states(_: list[Device]) -> list[DeviceState]:
 
 
 def _model_name() -> str:
-    text = _read("/proc/cpuinfo")
+    text = read_text("/proc/cpuinfo")
     for key in ("model name", "Hardware", "cpu model", "uarch"):
         if match := re.search(rf"^{key}\s*:\s*(.+)$", text, re.MULTILINE):
             return plain(" ".join(match[1].split()), 80)
@@ -41,9 +40,9 @@ def _model_name() -> str:
 
 def _memory() -> tuple[int, int]:
     """Return (used, total) bytes; a limit of the control group replaces the total."""
-    fields = dict(re.findall(r"^(\w+):\s+(\d+) kB$", _read("/proc/meminfo"), re.MULTILINE))
+    fields = dict(re.findall(r"^(\w+):\s+(\d+) kB$", read_text("/proc/meminfo"), re.MULTILINE))
     total, free = int(fields["MemTotal"]) * 1024, int(fields["MemAvailable"]) * 1024
-    limit, used = _read("/sys/fs/cgroup/memory.max"), _read("/sys/fs/cgroup/memory.current")
+    limit, used = read_text("/sys/fs/cgroup/memory.max"), read_text("/sys/fs/cgroup/memory.current")
     if limit.strip().isdigit() and used.strip().isdigit() and int(limit) < total:
         return int(used), int(limit)
     return total - free, total
@@ -65,7 +64,7 @@ def _cpu_times() -> tuple[int, int]:
     """Return (busy, total) clock ticks summed over the allowed cores."""
     allowed = {f"cpu{core}" for core in os.sched_getaffinity(0)}
     busy = total = 0
-    for line in _read("/proc/stat").splitlines():
+    for line in read_text("/proc/stat").splitlines():
         name, *numbers = line.split()
         if name in allowed:
             ticks = [int(number) for number in numbers[:8]]
@@ -75,12 +74,5 @@ def _cpu_times() -> tuple[int, int]:
 
 
 def _clock_mhz() -> float | None:
-    clocks = re.findall(r"^cpu MHz\s*:\s*([\d.]+)$", _read("/proc/cpuinfo"), re.MULTILINE)
+    clocks = re.findall(r"^cpu MHz\s*:\s*([\d.]+)$", read_text("/proc/cpuinfo"), re.MULTILINE)
     return round(sum(map(float, clocks)) / len(clocks), 1) if clocks else None
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text(errors="replace")
-    except OSError:
-        return ""

@@ -12,7 +12,7 @@ from harness.devices import nvml
 from harness.devices.call_timeout import BoundedCaller, CallTimeout
 from harness.devices.device import Device, DeviceProcess, DeviceState, Listing
 from harness.devices.nvml import NO_ANSWER
-from harness.formats.text import plain
+from harness.formats.text import plain, read_text
 
 REASONS = {
     0x1: "idle", 0x2: "application-clocks", 0x4: "sw-power-cap", 0x8: "hw-slowdown",
@@ -159,10 +159,7 @@ def _message(error: Exception) -> str:
 
 def process_name(pid: int) -> str:
     """Return a process's name; empty if it runs in another process namespace."""
-    try:
-        return plain(Path(f"/proc/{pid}/comm").read_text(errors="replace").strip(), 40)
-    except OSError:
-        return ""
+    return plain(read_text(f"/proc/{pid}/comm").strip(), 40)
 
 
 def listing() -> Listing:

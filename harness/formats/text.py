@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_]?)")
 _CONTROL = re.compile(  # and invisible characters, line breaks, changes of text direction
@@ -16,6 +17,14 @@ def plain(text: str, limit: int = 2000) -> str:
     """Return a text without escape sequences and control characters, at most `limit` long."""
     cleaned = _CONTROL.sub("", _ESCAPES.sub("", text.replace("\r", "\n")))
     return cleaned if len(cleaned) <= limit else cleaned[: limit - 1] + "…"
+
+
+def read_text(path: str | Path) -> str:
+    """Return a file's text, empty if it cannot be read."""
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def words(text: str) -> frozenset[str]:

@@ -23,7 +23,7 @@ from harness.devices import datasheets
 from harness.devices.device import Device
 from harness.errors import Cancelled, EnvironmentFault
 from harness.formats.json_codec import ConvertError, from_json, to_json
-from harness.formats.text import plain
+from harness.formats.text import plain, read_text
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.guard import Confine, Limits, clean_env
 from harness.isolation.rpc import INVALID_ANSWER, Peer, PeerDied, PeerError
@@ -186,10 +186,7 @@ def _path(device: Device) -> Path:
 
 def _driver(device: Device) -> str:
     module = {"nvidia": "nvidia", "amd": "amdgpu"}.get(device.kind, "")
-    try:
-        return Path(f"/sys/module/{module}/version").read_text().strip() if module else ""
-    except OSError:
-        return ""
+    return read_text(f"/sys/module/{module}/version").strip() if module else ""
 
 
 def _share(rate: float, published: float | None, unit: str) -> str:

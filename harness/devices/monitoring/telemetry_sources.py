@@ -100,27 +100,14 @@ class NvmlSource:
 
 @dataclass(frozen=True, kw_only=True)
 class SharingMode:
-    """How processes may share a device: its compute mode, and whether it is a MIG instance."""
+    """How processes may share a device: not at all, or incumbent and candidate in one process.
 
-    compute: str = ""
-    mig: bool = False
+    `note` says so in a verdict; it is empty for a device that several processes may share.
+    """
 
-    @property
-    def prohibited(self) -> bool:
-        return self.compute == "prohibited"
-
-    @property
-    def one_process(self) -> bool:
-        """Whether incumbent and candidate must share one process."""
-        return self.mig or self.compute in EXCLUSIVE
-
-    @property
-    def note(self) -> str:
-        """The note for a verdict; empty for a device that several processes may share."""
-        if self.prohibited:
-            return "PROHIBITED: no process may use the card"
-        why = "a MIG instance" if self.mig else self.compute.replace("-", "_").upper()
-        return f"{why}: {ONE_PROCESS}" if self.one_process else ""
+    prohibited: bool = False
+    one_process: bool = False
+    note: str = ""
 
 
 def sharing_mode(device: Device) -> SharingMode:
@@ -128,5 +115,11 @@ def sharing_mode(device: Device) -> SharingMode:
     if device.kind != "nvidia":
         return SharingMode()
     listed = "exclusive-process" if "EXCLUSIVE_PROCESS" in device.note else ""
-    return SharingMode(compute=inventory.state(device).compute_mode or listed,
-                       mig=device.uuid.startswith("MIG-"))
+    compute = inventory.state(device).compute_mode or listed
+    if compute == "prohibited":
+        return SharingMode(prohibited=True, note="PROHIBITED: no process may use the card")
+    is_mig = device.uuid.startswith("MIG-")
+    if not is_mig and compute not in EXCLUSIVE:
+        return SharingMode()
+    why = "a MIG instance" if is_mig else compute.replace("-", "_").upper()
+    return SharingMode(one_process=True, note=f"{why}: {ONE_PROCESS}")

@@ -91,7 +91,7 @@ def test_compute_mode_decides_whether_processes_share_a_card(
 
     monkeypatch.setitem(inventory._READERS, "nvidia", read)
     mode = sharing_mode(NvmlReader(nvml).devices()[-1])
-    assert (mode.one_process, mode.note, mode.mig) == (one_process, note, mig)
+    assert (mode.one_process, mode.note) == (one_process, note)
 
 
 def test_mode_of_a_silent_card_is_the_listed_one(

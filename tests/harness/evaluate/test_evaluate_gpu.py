@@ -12,6 +12,7 @@ import pytest
 
 from harness.devices import inventory
 from harness.devices.device import Device
+from harness.devices.monitoring import telemetry_sources
 from harness.devices.monitoring.telemetry_sources import ONE_PROCESS, SharingMode
 from harness.evaluate.evaluate import evaluate
 from harness.isolation import device_lock, guard
@@ -229,7 +230,8 @@ def double(x):
 
 def test_card_for_one_process_runs_both_kernels_in_it(tmp_path: Path,
                                                       monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SharingMode, "one_process", True)
+    monkeypatch.setattr(telemetry_sources, "sharing_mode", lambda card: SharingMode(
+        one_process=True, note=ONE_PROCESS))
     task = load(EXAMPLES / "softmax_triton" / "task.yaml")
     task = replace(task, classes=(  # the oracle then runs on the CPU
         ConfigClass(name="odd", shape={"rows": 16383, "cols": 1000}),

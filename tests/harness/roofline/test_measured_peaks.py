@@ -14,6 +14,7 @@ import pytest
 from harness.compile.kernel import Place, kind_of
 from harness.devices import datasheets, inventory
 from harness.devices.device import Device
+from harness.devices.monitoring import telemetry_sources
 from harness.devices.monitoring.telemetry_sources import SharingMode
 from harness.evaluate import device_limits
 from harness.evaluate.evaluate import Evaluation
@@ -113,8 +114,8 @@ def test_failed_measurement_yields_no_evidence_and_is_not_repeated_at_once(
 
 def test_evaluation_on_a_card_for_one_process_reads_peaks_only_from_the_cache(
         tmp_path: Path, held: DeviceLock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SharingMode, "prohibited", False)
-    monkeypatch.setattr(SharingMode, "one_process", True)
+    monkeypatch.setattr(telemetry_sources, "sharing_mode", lambda card: SharingMode(
+        one_process=True))
     trees = Trees(candidate="", incumbent="", reference="")
     settings = Settings(scratch=str(tmp_path))
     one_process = Evaluation(target(language="python"), trees, CARD, settings, None, None)
