@@ -101,7 +101,10 @@ def prepare(folder: Path, function: CountedFunction,
 def gather(folder: Path) -> Counts:
     """Return the counts so far."""
     seen: list[CallCount] = []
-    notes: dict[str, None] = dict.fromkeys(_faults(folder))
+    notes: dict[str, None] = {}
+    with suppress(OSError, UnicodeDecodeError):
+        faults = (folder / "faults").read_text("ascii").splitlines()[:3]
+        notes = dict.fromkeys(f"a process could not count: {line}" for line in faults)
     elsewhere: dict[str, None] = {}
     processes = unread = other = 0
     for path in sorted(folder.glob("*.lines")):
@@ -138,11 +141,3 @@ def _numbers(path: Path) -> dict[int, int]:
         return {}
     values = memoryview(data[:len(data) // 8 * 8]).cast("Q")
     return {slot: number for slot, number in enumerate(values) if number}
-
-
-def _faults(folder: Path) -> list[str]:
-    try:
-        return [f"a process could not count: {line}"
-                for line in (folder / "faults").read_text("ascii").splitlines()[:3]]
-    except (OSError, UnicodeDecodeError):
-        return []

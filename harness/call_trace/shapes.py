@@ -91,8 +91,11 @@ def of_kernel(dimensions: Dimensions, counts: Counts) -> ShapeTable:
         if dimensions.hidden else []
     notes += [f"{counted(calls, 'call')} in which {what}"
               for what, calls in disagreements.most_common(MOST_NOTES)]
-    notes += [*_left_out(uncounted), *_uncounted(counts)]
-    return _table(tuple(dimensions.sources), total, notes)
+    named = uncounted.most_common(MOST_NOTES)
+    notes += [f"{counted(calls, 'call')} not counted: {what}" for what, calls in named]
+    if rest := uncounted.total() - sum(calls for _, calls in named):
+        notes.append(f"{counted(rest, 'call')} not counted: other arguments that do not fit")
+    return _table(tuple(dimensions.sources), total, [*notes, *_uncounted(counts)])
 
 
 def _no_call(dimensions: Dimensions, cells: Mapping[str, Cell]) -> str:
@@ -141,15 +144,6 @@ def of_command(columns: Sequence[str] | None, counts: Counts) -> ShapeTable:
 def _text(cell: Cell) -> str:
     """Return a cell as text, in the form that reading the file gives."""
     return plain(str(cell).strip(), 80).strip()
-
-
-def _left_out(uncounted: Counter[str]) -> list[str]:
-    listed = uncounted.most_common(MOST_NOTES)
-    notes = [f"{counted(calls, 'call')} not counted: {what}" for what, calls in listed]
-    rest = uncounted.total() - sum(calls for _, calls in listed)
-    if rest:
-        notes.append(f"{counted(rest, 'call')} not counted: other arguments that do not fit")
-    return notes
 
 
 def _uncounted(counts: Counts) -> list[str]:

@@ -60,7 +60,7 @@ class Precompiler:
                  cancel: threading.Event | None = None) -> None:
         self.target, self.tree, self.arch, self.scratch = target, tree, arch, scratch
         self.workers = max(1, len(os.sched_getaffinity(0)) - 1)
-        self._python, self._env = python, dict(env or {})
+        self._place = Place(device="cpu", scratch=str(scratch), python=python, env=env or {})
         self._zygote, self._yields = zygote, yields
         self._cancel = _Either(cancel)
         self._pool = ThreadPoolExecutor(self.workers, "kopt-ahead")
@@ -144,8 +144,8 @@ class Precompiler:
                             ignore=shutil.ignore_patterns(".git"))
             (tree / self.target.source).write_bytes(source.encode(errors="surrogatepass"))
             inspection = triton_aot.inspect(
-                self.target, tree, self.arch, self._folder(key), python=self._python,
-                env=self._env, cached=True, nice=NICE, limits=LIMITS, yields=self._yields,
+                self.target, tree, self.arch, self._folder(key), python=self._place.python,
+                env=self._place.env, cached=True, nice=NICE, limits=LIMITS, yields=self._yields,
                 zygote=self._zygote, cancel=self._cancel)
             self._build(inspection.signatures)
         except Cancelled:
@@ -168,10 +168,8 @@ class Precompiler:
                 return
             self._built = (self._built or set()) | missing
             self._stubs.mkdir(parents=True, exist_ok=True)
-            place = Place(device="cpu", scratch=str(self.scratch), python=self._python,
-                          env=self._env)
             try:
-                with triton_aot.peer(place, self._stubs, limits=LIMITS, yields=self._yields,
+                with triton_aot.peer(self._place, self._stubs, limits=LIMITS, yields=self._yields,
                               zygote=self._zygote, cancel=self._cancel) as builder:
                     answer = builder.ask("stubs", signatures=sorted(missing))
                 self.no_stubs = "; ".join(answer["failed"])

@@ -272,5 +272,4 @@ def _resources(raw: object, config_class: str) -> KernelResources:
     fit = None if kernel.error else datasheets.occupancy(
         _arch(kernel.arch), registers=kernel.registers, shared_bytes=kernel.shared_bytes,
         threads=kernel.threads, waves=kernel.waves)
-    return kernel if fit is None else replace(
-        kernel, occupancy=round(fit.share, 4), limiter=fit.limiter)
+    return kernel if fit is None else replace(kernel, occupancy=round(fit[0], 4), limiter=fit[1])

@@ -26,8 +26,10 @@ def listing() -> Listing:
 def states(_: list[Device]) -> list[DeviceState]:
     """Return the load of the allowed cores since the last call, and the used memory."""
     used, total = _memory()
+    clocks = re.findall(r"^cpu MHz\s*:\s*([\d.]+)$", read_text("/proc/cpuinfo"), re.MULTILINE)
+    clock_mhz = round(sum(map(float, clocks)) / len(clocks), 1) if clocks else None
     return [DeviceState(device="cpu", at=time.time(), utilization_pct=_utilization(),
-                        memory_used=used, memory_total=total, clock_mhz=_clock_mhz())]
+                        memory_used=used, memory_total=total, clock_mhz=clock_mhz)]
 
 
 def _model_name() -> str:
@@ -71,8 +73,3 @@ def _cpu_times() -> tuple[int, int]:
             total += sum(ticks)
             busy += sum(ticks) - ticks[3] - ticks[4]
     return busy, total
-
-
-def _clock_mhz() -> float | None:
-    clocks = re.findall(r"^cpu MHz\s*:\s*([\d.]+)$", read_text("/proc/cpuinfo"), re.MULTILINE)
-    return round(sum(map(float, clocks)) / len(clocks), 1) if clocks else None

@@ -47,14 +47,6 @@ class Arch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Occupancy:
-    """The share of a multiprocessor's warps that can be resident, and the limiting resource."""
-
-    share: float
-    limiter: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class CardModel:
     """One model of card, as the framework sees it: one device. A rate of None is no bound.
 
@@ -150,14 +142,14 @@ def resident_warps(arch: Arch, registers: int) -> int:
 
 
 def occupancy(arch: Arch, *, registers: int | None, shared_bytes: int, threads: int,
-              waves: int | None = None) -> Occupancy | None:
-    """Return a kernel's occupancy: None if unknown, a share of 0 if not even one block fits.
+              waves: int | None = None) -> tuple[float, str] | None:
+    """Return the share of resident warps and what limits it: None if unknown, 0 if no block fits.
 
     `waves` (0 to 8 per SIMD) is the AMD compiler's figure: what the registers allow, ignoring the
     shared memory that Triton requests at launch.
     """
     if shared_bytes > arch.shared_per_block:
-        return Occupancy(share=0.0, limiter="shared memory")
+        return 0.0, "shared memory"
     per_block = max(1, -(-threads // arch.warp))
     if arch.backend == "hip":
         if waves is None:
@@ -166,7 +158,7 @@ def occupancy(arch: Arch, *, registers: int | None, shared_bytes: int, threads: 
         by_shared = arch.shared // shared_bytes * per_block / arch.warps if shared_bytes else 1.0
         limiter = "registers" if by_registers <= by_shared else "shared memory"
         share = min(by_registers, by_shared)
-        return Occupancy(share=share, limiter="" if share > 0.99 else limiter)
+        return share, "" if share > 0.99 else limiter
     if registers is None:
         return None
     fits = {"registers": resident_warps(arch, registers) // per_block,
@@ -174,4 +166,4 @@ def occupancy(arch: Arch, *, registers: int | None, shared_bytes: int, threads: 
             "blocks": arch.blocks, "warps": arch.warps // per_block}
     limiter, blocks = min(fits.items(), key=lambda item: item[1])
     share = blocks * per_block / arch.warps
-    return Occupancy(share=share, limiter="" if share > 0.99 else limiter)
+    return share, "" if share > 0.99 else limiter

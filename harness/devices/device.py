@@ -11,9 +11,7 @@ from harness.errors import InputError
 DeviceKind = Literal["cpu", "nvidia", "amd"]
 
 SLOWDOWNS = frozenset({"hw-slowdown", "sw-thermal", "hw-thermal", "hw-power-brake", "throttled"})
-"""Throttle reasons that void a measurement. The software power cap is not among them: it is the
-normal state under a large kernel.
-"""
+"""Throttle reasons that void a measurement; not the software power cap, normal under load."""
 
 
 @dataclass(frozen=True, kw_only=True)

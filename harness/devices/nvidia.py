@@ -129,8 +129,9 @@ class NvmlReader:
         running = self.ask(self.nvml.nvmlDeviceGetComputeRunningProcesses, handle)
         if running is None:
             return None
-        return tuple(DeviceProcess(pid=process.pid, name=process_name(process.pid),
-                                   memory_bytes=process.usedGpuMemory) for process in running)
+        return tuple(DeviceProcess(  # without a name in another process namespace
+            pid=process.pid, name=plain(read_text(f"/proc/{process.pid}/comm").strip(), 40),
+            memory_bytes=process.usedGpuMemory) for process in running)
 
     def _reasons(self, handle: Any) -> tuple[str, ...]:
         mask = self.ask(self.nvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
@@ -155,11 +156,6 @@ def _unusable(id: str, index: int, why: str, uuid: str = "") -> Device:
 
 def _message(error: Exception) -> str:
     return f"NVML: {plain(str(error), 200)}"
-
-
-def process_name(pid: int) -> str:
-    """Return a process's name; empty if it runs in another process namespace."""
-    return plain(read_text(f"/proc/{pid}/comm").strip(), 40)
 
 
 def listing() -> Listing:

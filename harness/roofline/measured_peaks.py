@@ -179,14 +179,11 @@ def _ask_all(child: Peer, device: Device, torch: str) -> GpuCeilings:
 
 def _path(device: Device) -> Path:
     """Return the cache file of a card: it depends on card, driver and the measuring program."""
-    identity = to_json([device.name, device.uuid, _driver(device)]) + SOURCE.read_bytes()
+    module = {"nvidia": "nvidia", "amd": "amdgpu"}.get(device.kind, "")
+    driver = read_text(f"/sys/module/{module}/version").strip() if module else ""
+    identity = to_json([device.name, device.uuid, driver]) + SOURCE.read_bytes()
     key = hashlib.sha256(identity).hexdigest()[:16]
     return ceilings.cache_directory() / f"ceilings-gpu-{key}.json"
-
-
-def _driver(device: Device) -> str:
-    module = {"nvidia": "nvidia", "amd": "amdgpu"}.get(device.kind, "")
-    return read_text(f"/sys/module/{module}/version").strip() if module else ""
 
 
 def _share(rate: float, published: float | None, unit: str) -> str:

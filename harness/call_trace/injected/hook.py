@@ -73,8 +73,7 @@ def _count(module: Any) -> None:
         holder = getattr(holder, step, None)
     found = vars(holder).get(name) if hasattr(holder, "__dict__") else None
     if isinstance(found, (staticmethod, classmethod)):
-        inner = found.__func__
-        if (counted := _counted(inner)) is not None:
+        if (counted := _counted(found.__func__)) is not None:
             setattr(holder, name, type(found)(counted))
     elif found is None:
         _tally.note(f"{module.__name__} has no function {job.FUNCTION}")

@@ -58,9 +58,9 @@ class Inspector:
         self.arch = job["arch"]
         self.max_configs = job["max_configs"]
         self.records: list[dict[str, Any]] = []
-        self.known: dict[int, dict[str, Any]] = {}
+        self.known: dict[int, tuple[Any, dict[str, Any]]] = {}
+        """What was read of each compiled kernel, which is kept so that its id stays unique."""
         self.signatures: list[Signature] = []
-        self.kept: list[Any] = []  # compiled kernels; alive, so that their ids stay unique
         self.config = ""
         self.unlaunchable = errors.OutOfResources  # Triton raises it when a launch fails
         driver.set_active(gpu_driver(self.arch))
@@ -120,12 +120,11 @@ class Inspector:
             return
         key = id(compiled)
         if key not in self.known:
-            self.kept.append(compiled)
-            self.known[key] = resources(compiled, report.getvalue())
+            self.known[key] = compiled, resources(compiled, report.getvalue())
             signature = signature_of(compiled)
             if signature is not None and signature not in self.signatures:
                 self.signatures.append(signature)
-        usage, most_shared = self.known[key], self.arch["shared_per_block"]
+        usage, most_shared = self.known[key][1], self.arch["shared_per_block"]
         self.records.append(record | usage)
         if usage["shared_bytes"] > most_shared or usage["threads"] > self.arch["threads_per_block"]:
             self.records[-1]["fails"] = True
