@@ -135,9 +135,6 @@ def _lines(path: Path) -> Iterator[CountLine]:
 
 
 def _numbers(path: Path) -> dict[int, int]:
-    try:
-        data = path.read_bytes()
-    except OSError:
-        return {}
+    data = path.read_bytes() if path.exists() else b""
     values = memoryview(data[:len(data) // 8 * 8]).cast("Q")
     return {slot: number for slot, number in enumerate(values) if number}

@@ -16,7 +16,6 @@ from types import FrameType
 
 from harness.errors import InputError
 
-Handler = Callable[[int, FrameType | None], None]
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STDIN = 0
 LEAVE_S = 5.0
@@ -61,7 +60,7 @@ def run(command: Sequence[str], env: Mapping[str, str], *, stdout: int | None = 
 
 
 @contextmanager
-def _handled(forward: Handler) -> Iterator[None]:
+def _handled(forward: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     """Handle the forwarded signals, except those that were ignored at the start."""
     before = {number: signal.signal(number, forward) for number in FORWARDED
               if signal.getsignal(number) is not signal.SIG_IGN}

@@ -259,8 +259,8 @@ def _limit(kernel: KernelResources, limiter: str, metric: str, value: float | No
 def _arch(name: str) -> Arch:
     arch = datasheets.find_arch(name)
     if arch is None:
-        known = ", ".join(each.name for each in datasheets.archs())
-        raise InputError(f"no architecture {name!r}", fix=f"one of {known}")
+        raise InputError(f"no architecture {name!r}", fix="one of " + ", ".join(
+            each.name for each in datasheets.archs()))
     return arch
 
 

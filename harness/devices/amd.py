@@ -23,8 +23,7 @@ FAULTS = (OSError, subprocess.SubprocessError, ValueError)
 UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 """Bytes of amd-smi's units; by MB it means MiB."""
 SmiCard = Mapping[str, Any]
-"""One card in a tool's output, nested keys joined by dots; keys and units differ between releases.
-"""
+"""A card in a tool's output, nested keys joined by dots; keys and units differ by release."""
 Keys = Mapping[str, tuple[str, ...]]
 """The keys under which a tool's output may have a value, by what it is."""
 

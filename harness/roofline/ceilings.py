@@ -99,8 +99,7 @@ def of_card(card: CardModel, target: Target, *, count: int = 1) -> Ceilings:
 
 def cache_directory() -> Path:
     """Return the folder of measured rates."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "kopt"
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "kopt"
 
 
 def of_cpu(name: str, scratch: Path) -> Ceilings:

@@ -148,9 +148,9 @@ def _work_of(target: Target, config_class: ConfigClass, card: CardModel,
     share = reads / (reads + writes) if reads + writes else 1.0
     double = any(t.dtype == "float64" for t in tensors)
     return LaunchWork(flops=flops / launches, reads=moved * share / launches,
-                writes=moved * (1 - share) / launches,
-                matrix_tflops=ceilings.of_card(card, target).gflops / 1e3,
-                vector_tflops=(card.fp64 or card.fp32 / 64) if double else card.fp32)
+                      writes=moved * (1 - share) / launches,
+                      matrix_tflops=ceilings.of_card(card, target).gflops / 1e3,
+                      vector_tflops=(card.fp64 or card.fp32 / 64) if double else card.fp32)
 
 
 def _total(parts: Mapping[str, float]) -> float:

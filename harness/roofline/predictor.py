@@ -30,7 +30,6 @@ from harness.target import Target
 from harness.timing import stats
 from harness.verdict import COMPILED, Evidence, Verdict
 
-NOT_LAUNCHED = "no kernel launch was found"
 MOST_COMPILED = 8
 """Lines of such evidence."""
 
@@ -108,7 +107,8 @@ def predict_source(target: Target, resources: Sequence[KernelResources], card: C
     predictions = [prediction for each in target.classes if (
         prediction := cost_model.predict(target, each, resources, card, cold=cold)) is not None]
     if len(predictions) < len(target.classes):
-        return SourcePrediction(card=card.name, error=NOT_LAUNCHED, evidence=evidence)
+        return SourcePrediction(card=card.name, evidence=evidence,
+                                error="no kernel launch was found")
     weights = [each.weight for each in target.classes]
     return SourcePrediction(
         card=card.name, latency_us=_mean([each.latency_us for each in predictions], weights),

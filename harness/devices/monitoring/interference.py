@@ -128,8 +128,7 @@ def _strangers(detector: StrangerDetector, foreign: Set[int]) -> Set[int]:
     """Return the foreign pids on a card that no kopt started.
 
     A second look excludes processes that are ending, which have left their process tree already.
-    Our own pid is added because foreign pids are only named where listed pids are those of this
-    namespace.
+    Our own pid is added: foreign pids are only named where listed pids are of this namespace.
     """
     strangers = detector.strangers({*foreign, os.getpid()}) if foreign else set()
     if strangers:
