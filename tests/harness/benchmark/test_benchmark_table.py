@@ -203,7 +203,7 @@ def test_steady_columns_are_config_columns() -> None:
     result = series(pair(run(1, A, B, C), run(2, C, A, B)), pair(run(3, B, C, A), run(4, A, B, C)))
     assert result.config == row_keys.ConfigColumns(columns=("m", "n"))
     assert [row_class.name for row_class in result.classes] == ["m=1 n=1", "m=1 n=2", "m=2 n=2"]
-    assert result.overall == (0.0, 0.0) and result.rows == 3
+    assert result.overall == (0.0, 0.0) and len(result.keys) == 3
 
 
 def test_rows_are_matched_by_configuration() -> None:
