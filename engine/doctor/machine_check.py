@@ -1,9 +1,8 @@
-"""The result of one check of this machine, and how checks run programs and read files."""
+"""The result of one check of this machine, and how checks run programs."""
 
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -29,11 +28,3 @@ def output(*argv: str, timeout_s: float = TOOL_S) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
-
-
-def read(path: Path) -> str:
-    """Return a file's text, "" if it cannot be read."""
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""

@@ -12,9 +12,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from engine.doctor.machine_check import MachineCheck, output, read
+from engine.doctor.machine_check import MachineCheck, output
 from engine.journal.liveness import this_host
 from harness.formats.quantities import GIB
+from harness.formats.text import read_text as read
 
 UNSHARE = "import ctypes, sys; sys.exit(ctypes.CDLL(None).unshare(0x10000000) != 0)"
 LOGIND = ("busctl", "--system", "get-property", "org.freedesktop.login1",
