@@ -1,6 +1,6 @@
 """Static audit: what a candidate's sources show before any of it runs. The second line of defence.
 
-Face: benchmark_transfer, transfer.
+Face: transfer.
 """
 
 from __future__ import annotations

@@ -6,13 +6,12 @@ import ast
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 
 from harness.audit import declared_dependencies
-from harness.audit.c.source import CSource
-from harness.audit.c.toolkit_headers import is_standard_header, is_standard_library
+from harness.audit.c.source import CSource, is_standard_header, is_standard_library
 from harness.audit.findings import sighting
 from harness.audit.findings.sighting import Sighting
 from harness.audit.findings.tree_diff import C_SUFFIXES, PYTHON_SUFFIXES, Changes, Tree
@@ -58,7 +57,8 @@ class _Dependencies:
                 if data is not None:
                     yield from self._c(path, CSource(data, path))
             elif path.endswith(_BUILD_FILES):
-                yield from self._build_file(path)
+                yield from self._links(sorted(
+                    _linked_by(self.tree, path) - _linked_by(self.changes.baseline, path)), path)
 
     def _python(self, path: str) -> Iterator[Sighting]:
         module = _module(self.tree, path)
@@ -117,27 +117,20 @@ class _Dependencies:
             yield _see(path, f"declares {line[:100]}")
 
     def _linked(self) -> Iterator[Sighting]:
-        """Find libraries that the build links and the baseline does not."""
+        """Find libraries that the build's flags link and the baseline does not."""
         flags = " ".join(self.target.build)
         named = [match["name"] for match in _LINK.finditer(flags)]
         named += [flag for flag in self.target.build
                   if _SHARED.search(flag) or flag.endswith((".a", ".o"))]
-        for name in dict.fromkeys(named):
-            if not is_standard_library(name) and not self._baseline_links(name):
-                yield Sighting(rule=RULE, severity="reject", file="build", text=flags,
-                               what=f"links {os.path.basename(name)}")
+        return self._links(dict.fromkeys(named), "build", flags)
 
-    def _baseline_links(self, name: str) -> bool:
+    def _links(self, libraries: Iterable[str], file: str, text: str = "") -> Iterator[Sighting]:
         tree = self.changes.baseline
-        if name in tree.files:
-            return True
-        return any(name in _linked_by(tree, path) for path in tree.files
-                   if path.endswith(_BUILD_FILES))
-
-    def _build_file(self, path: str) -> Iterator[Sighting]:
-        for name in sorted(_linked_by(self.tree, path) - _linked_by(self.changes.baseline, path)):
-            if not is_standard_library(name) and not self._baseline_links(name):
-                yield _see(path, f"links {name}")
+        for name in libraries:
+            if not is_standard_library(name) and name not in tree.files and not any(
+                    name in _linked_by(tree, path) for path in tree.files
+                    if path.endswith(_BUILD_FILES)):
+                yield _see(file, f"links {os.path.basename(name)}", text)
 
     def _binary(self, path: str) -> str:
         """Return what a new or changed path is if it is not a source file, "" for a source."""
@@ -209,8 +202,8 @@ def _loads(library: str) -> AuditRule:
     return _rule(f"loads the library {os.path.basename(library)}")
 
 
-def _see(path: str, what: str) -> Sighting:
-    return Sighting(rule=RULE, severity="reject", what=what, file=path)
+def _see(path: str, what: str, text: str = "") -> Sighting:
+    return Sighting(rule=RULE, severity="reject", what=what, file=path, text=text)
 
 
 class _Known:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from harness.audit.c import memory as c_memory
@@ -44,12 +44,8 @@ def static(target: Target, candidate_tree: Path, baseline_tree: Path) -> list[Fi
 
 def both(target: Target, changes: Changes) -> tuple[AuditedTree, AuditedTree]:
     """Return the candidate's changed sources and the baseline's sources that they replace."""
-    return (
-        AuditedTree(
-            target, changes.candidate, _sources(target, changes.candidate, changes.touched)
-        ),
-        AuditedTree(target, changes.baseline, _sources(target, changes.baseline, changes.replaced)),
-    )
+    return (AuditedTree(target, changes.candidate, changes.touched),
+            AuditedTree(target, changes.baseline, changes.replaced))
 
 
 class AuditedTree:
@@ -66,7 +62,7 @@ class AuditedTree:
             reference.removesuffix(".py").replace("/", ".")
         self.context = Context(reference=dotted, function=target.reference_function,
                                modules=own_modules(target, tree))
-        for path in paths:
+        for path in _sources(target, tree, paths):
             data = tree.read(path)
             if data is not None and path.endswith(C_SUFFIXES):
                 self._c(path, data)
@@ -94,9 +90,8 @@ class AuditedTree:
                 delegation.scan(module, entry, self.context.own, function)))
         for node, text in module.texts():
             if _INSIDE.search(text):
-                source = CSource(text.encode(errors="replace"), path,
-                                         getattr(node, "lineno", 1))
-                self._c_source(source)
+                self._c_source(CSource(text.encode(errors="replace"), path,
+                                       getattr(node, "lineno", 1)))
 
     def _c(self, path: str, data: bytes) -> None:
         if len(data) > MAX_SOURCE_BYTES:
@@ -119,14 +114,16 @@ class AuditedTree:
 
 def own_modules(target: Target, tree: Tree) -> frozenset[str]:
     """Return the modules and packages that an import would find in the project."""
-    modules = set()
+    paths = (place.partition(".")[0].split("/") for path in tree.files
+             if path.endswith(PYTHON_SUFFIXES) for place in _places(target, path))
+    return frozenset(".".join(parts[:end + 1]) for parts in paths for end in range(len(parts)))
+
+
+def _places(target: Target, path: str) -> Iterator[str]:
+    """Yield a path relative to each folder that an import looks in."""
     for folder in import_roots(target):
-        prefix = f"{folder}/" if folder else ""
-        for path in tree.files:
-            if path.startswith(prefix) and path.endswith(PYTHON_SUFFIXES):
-                parts = path.removeprefix(prefix).partition(".")[0].split("/")
-                modules |= {".".join(parts[:end + 1]) for end in range(len(parts))}
-    return frozenset(modules)
+        if path.startswith(f"{folder}/" if folder else ""):
+            yield path.removeprefix(folder).removeprefix("/")
 
 
 def import_roots(target: Target) -> tuple[str, ...]:
@@ -159,17 +156,9 @@ def key_finding(key: CacheKey) -> Sighting:
 
 def _shadows(target: Target, changes: Changes) -> list[Sighting]:
     """Find new modules that an import of a library would find first."""
-    sightings = []
-    for path in changes.touched:
-        parts = path.split("/")
-        for folder in import_roots(target):
-            depth = len(folder.split("/")) if folder else 0
-            inside = "/".join(parts[:depth]) == folder
-            if inside and path.endswith(".py") and len(parts) > depth \
-                    and parts[depth].removesuffix(".py") in NAMES["shadows"] \
-                    and path not in changes.baseline.files:
-                sightings.append(Sighting(
-                    rule="patched", severity="reject", file=path,
-                    what="replaces a library's module"))
-                break
-    return sightings
+    return [Sighting(rule="patched", severity="reject", file=path,
+                     what="replaces a library's module")
+            for path in changes.touched
+            if path.endswith(".py") and path not in changes.baseline.files
+            and any(place.partition("/")[0].removesuffix(".py") in NAMES["shadows"]
+                    for place in _places(target, path))]

@@ -26,13 +26,13 @@ from harness.audit import skew
 from harness.audit.c.source import CSource
 from harness.audit.findings import sighting
 from harness.audit.findings.sighting import Sighting
-from harness.audit.findings.tree_diff import C_SUFFIXES, Changes
+from harness.audit.findings.tree_diff import C_SUFFIXES, PYTHON_SUFFIXES, Changes
 from harness.audit.python import delegation
 from harness.audit.python.cache_keys import CacheKey
-from harness.audit.static import AuditedTree, both
+from harness.audit.static import AuditedTree, both, key_finding
 from harness.formats.text import plain
 from harness.target import Target
-from harness.verdict import TraceStep, Transfer, TransferBucket, TransferDecision
+from harness.verdict import Finding, TraceStep, Transfer, TransferBucket, TransferDecision
 
 TRACE_STEPS = 8
 LEAST_HIT_RATE = 0.5
@@ -71,6 +71,33 @@ def transfer(target: Target, candidate_tree: Path, baseline_tree: Path, *,
         bucket=bucket, decision=decision, reason=plain(reason, 600),
         cache_keys=tuple(_shown(key) for key in keys[:20]), id_audit=_id_audit(keys, known),
         hit_rates=steps if bucket.startswith("W") else None, skew=assumed[:20])
+
+
+def transfer_of_project(op: str, candidate: Path, baseline: Path,
+                        ) -> tuple[list[Finding], Transfer | None]:
+    """Audit a project with its own benchmark, where no arguments are declared.
+
+    A patch without a cache is inside the kernel. A cache of something named like a weight counts as
+    one of weights; any other is left for a person to check. Return the findings, and the transfer:
+    None if an edited file is not a source, cannot be read, or has an unknown cache.
+    """
+    changes = Changes(candidate, baseline)
+    edited = dict.fromkeys((*changes.touched, *changes.replaced))
+    if not edited or not all(path.endswith(PYTHON_SUFFIXES + C_SUFFIXES) for path in edited):
+        return [], None
+    source = next(iter(edited))
+    target = Target(op=op, language="c" if source.endswith(C_SUFFIXES) else "python",
+                    source=source, entry="", reference="", args=(), classes=())
+    ours, theirs = both(target, changes)
+    hidden, known = ({(s.file, s.what) for s in side.sightings if s.rule == "hidden-code"}
+                     for side in (ours, theirs))
+    if hidden - known:
+        return [], None
+    carried = transfer(target, candidate, baseline)
+    if carried.bucket in ("W2", "W3"):
+        return sighting.findings([key_finding(key) for key in new_keys(ours, theirs)]), None
+    finding = carried.finding()
+    return [finding] if finding is not None else [], carried
 
 
 def new_keys(ours: AuditedTree, theirs: AuditedTree) -> list[CacheKey]:

@@ -25,5 +25,5 @@ def stream():
         streams.append(torch.cuda.Stream())
     return streams[0]
 """)
-HONEST = Honest(title="two streams, which wait for the caller's", source=SOURCE, gpu=True,
+HONEST = Honest(title="two side streams wait for the caller's stream", source=SOURCE, gpu=True,
                 problem=problems.MIX_GPU, like=(1,))

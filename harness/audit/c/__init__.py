@@ -1,4 +1,4 @@
 """Audits C and CUDA sources, read as tokens and never compiled.
 
-Face: memory, scan_c, source, toolkit_headers.
+Face: memory, scan_c, source.
 """

@@ -6,16 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from harness.audit.c.source import CSource
 from harness.audit.findings.sighting import Sighting
-from harness.audit.findings.watched_names import AuditRule
+from harness.audit.findings.watched_names import NAMES, AuditRule
 from harness.audit.python.cache_keys import CacheKey
 from harness.audit.python.key_flow import Probe
-from harness.formats.text import words
-
-_TYPES = words("""
-    const volatile restrict __restrict __restrict__ float double int char void long short
-    unsigned signed size_t ssize_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t
-    uint64_t uintptr_t intptr_t struct bool _Bool half __half static register auto""")
-_STORES = words("static thread_local _Thread_local __thread __device__ __managed__")
 
 
 class CMemory:
@@ -51,79 +44,53 @@ class CMemory:
                 "memo", "note", "keeps memory between calls"), name)
 
     def _evidence(self) -> Iterator[tuple[int, str, str]]:
-        tokens = self.source.tokens
+        tokens, kept, pointers = self.source.tokens, self.names.keys(), self.pointers.keys()
         for index, token in enumerate(tokens):
-            if token.directive or not self.names:
+            if token.directive or not kept:
                 continue
             if token.text in ("==", "!=") and token.kind == "mark":
-                left, right = self._left(index - 1), self._right(index + 1)
+                left, right = self._operand(index, -1), self._operand(index, 1)
                 for (ours, inside), (theirs, _) in ((left, right), (right, left)):
-                    if ours in self.pointers and theirs in self.names:
-                        yield index, self.pointers[ours], "contents" if inside else "data_ptr"
+                    for name in sorted(ours & pointers) if theirs & kept else ():
+                        yield index, self.pointers[name], "contents" if inside else "data_ptr"
             elif token.kind == "name" and token.text in ("memcmp", "bcmp"):
-                words = self._words(index + 1)
-                if words & set(self.names):
-                    for name in words & set(self.pointers):
-                        yield index, self.pointers[name], "contents"
-            elif token.kind == "name" and token.text in self.names \
-                    and self.source.follows(index, "["):
+                closed = self.source.matching.get(index + 1, index + 1)
+                names = {t.text for t in tokens[index + 1:closed] if t.kind == "name"}
+                for name in sorted(names & pointers) if names & kept else ():
+                    yield index, self.pointers[name], "contents"
+            elif token.kind == "name" and token.text in kept and self.source.follows(index, "["):
                 for at in range(index + 2, self.source.matching.get(index + 1, index + 2)):
-                    name = tokens[at].text
-                    if name in self.pointers and not self._read(at):
-                        yield index, self.pointers[name], "data_ptr"
-
-    def _words(self, opened: int) -> set[str]:
-        closed = self.source.matching.get(opened, opened)
-        return {t.text for t in self.source.tokens[opened:closed] if t.kind == "name"}
+                    if tokens[at].text in pointers and not self._read(at):
+                        yield index, self.pointers[tokens[at].text], "data_ptr"
 
     def _read(self, index: int) -> bool:
         """Return whether a pointer is dereferenced rather than used as a number."""
         before = self.source.tokens[index - 1].text if index else ""
         second = self.source.tokens[index - 2].text if index > 1 else ""
         return self.source.follows(index, "[") or self.source.follows(index, "->") \
-            or (before == "*" and second not in _TYPES)
+            or (before == "*" and second not in NAMES["storage_types"])
 
-    def _left(self, index: int) -> tuple[str, bool]:
-        """Return the base variable of the operand ending here, and whether it is dereferenced."""
-        tokens, inside = self.source.tokens, False
+    def _operand(self, index: int, step: int) -> tuple[set[str], bool]:
+        """Return the names of the operand beside a comparison, and whether it is dereferenced."""
+        tokens, names, inside = self.source.tokens, set(), False
         for _ in range(12):
-            if index < 0:
+            index += step
+            if not 0 <= index < len(tokens) or tokens[index].directive:
                 break
-            text = tokens[index].text
-            if text in (")", "]"):
-                opened = self.source.matching.get(index)
-                if opened is None:
-                    break
-                if text == ")":
-                    names = [t.text for t in tokens[opened:index] if t.kind == "name"
-                             and t.text not in _TYPES]
-                    return (names[-1] if names else ""), inside
-                inside, index = True, opened - 1
-            elif index >= 2 and tokens[index - 1].text in (".", "->"):
-                inside, index = inside or tokens[index - 1].text == "->", index - 2
+            token, other = tokens[index], self.source.matching.get(index, -step)
+            if token.text in ("(", "[", ")", "]") and (other - index) * step > 0:
+                names |= {t.text for t in tokens[min(index, other):max(index, other)]
+                          if t.kind == "name"}
+                inside, index = inside or token.text in ("[", "]"), other
+            elif token.text == "*":
+                inside |= step > 0 or self.source.before(index) in ("(", "&&", "||", "!")
+            elif token.text in (".", "->"):
+                inside |= token.text == "->"
+            elif token.kind == "name" and token.text not in ("return", "case"):
+                names.add(token.text)
             else:
-                return text, inside or (tokens[index - 1].text == "*"
-                                        and tokens[index - 2].text in ("(", "&&", "||", "!"))
-        return "", False
-
-    def _right(self, index: int) -> tuple[str, bool]:
-        tokens, deref = self.source.tokens, False
-        for _ in range(12):
-            if index >= len(tokens):
                 break
-            token = tokens[index]
-            if token.text == "*":
-                deref, index = True, index + 1
-            elif token.text == "(":
-                closed = self.source.matching.get(index, len(tokens))
-                after = tokens[closed + 1] if closed + 1 < len(tokens) else None
-                cast = after is not None and (after.kind == "name" or after.text == "(")
-                index = closed + 1 if cast else index + 1
-            elif token.kind == "name" and token.text in _TYPES:
-                index += 1
-            else:
-                return token.text, deref or self.source.follows(index, "[")
-        return "", False
+        return names, inside
 
     def _follow_copies(self) -> None:
         """Follow copies such as `uintptr_t key = (uintptr_t)x;`: key is then another name of x."""
@@ -136,7 +103,7 @@ class CMemory:
                 end += 1
             last = tokens[end - 1].text
             rest = {t.text for t in tokens[index + 1: end - 1]}
-            if last in self.pointers and rest <= _TYPES | {"(", ")", "*", "&"} \
+            if last in self.pointers and rest <= NAMES["storage_types"] | {"(", ")", "*", "&"} \
                     and not self._read(end - 1) and tokens[index - 1].text not in self.names:
                 self.pointers.setdefault(tokens[index - 1].text, self.pointers[last])
 
@@ -153,7 +120,7 @@ def _kept(source: CSource) -> Iterator[int]:
         elif token.text == "}" and token.kind == "mark":
             depth = max(0, depth - 1)
             start = index + 1 if depth == 0 and not source.follows(index, ";") else start
-        if token.kind == "name" and token.text in _STORES and depth:
+        if token.kind == "name" and token.text in NAMES["storage"] and depth:
             yield from _declared(source, index, index + 80)
         elif token.text == ";" and depth == 0:
             yield from _declared(source, start, index + 1)
@@ -199,5 +166,5 @@ def _parameters(source: CSource, index: int) -> Iterator[tuple[str, bool]]:
             name, pointer = "", False
         elif token.text == "*":
             pointer = True
-        elif token.kind == "name" and token.text not in _TYPES:
+        elif token.kind == "name" and token.text not in NAMES["storage_types"]:
             name = token.text

@@ -1,20 +1,27 @@
-"""One C source: its tokens, what it defines, what it includes."""
+"""One C source: its tokens, what it defines and includes; which headers belong to the system."""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Sequence
 from functools import cache, cached_property
 
 from harness.audit.c.tokens import Token, tokens
 from harness.audit.findings.sighting import Sighting
 from harness.audit.findings.tree_diff import MAX_SOURCE_BYTES
-from harness.audit.findings.watched_names import AuditRule
+from harness.audit.findings.watched_names import NAMES, AuditRule
 from harness.formats.text import words
 
 ASSEMBLY = words("asm __asm__ __asm")
 INCLUDES = words("include include_next import embed")
 MAX_SPELLED = 1 << 14
 _CONTROL = words("if for while switch return sizeof else do case")
+
+
+_INTRINSICS = re.compile(r"(?:[a-z]?mm|avx\w*|amx\w*|fma|f16c|bmi2?|popcnt|sse\w*|gfni|vaes|sha"
+                         r"|adx|lzcnt|xsave\w*|prfchw|clflushopt|wmmintrin|movdir)intrin\.h")
+_SONAME = re.compile(r"^(?:lib)?(?P<name>[A-Za-z0-9_+-]+?)(?:\.so(?:\.[0-9]+)*|\.a)?$")
 
 
 class CSource:
@@ -130,3 +137,18 @@ class CSource:
         return Sighting(rule=rule.rule, severity=rule.severity, file=self.file,
                         what=f"{rule.why}: {name}" if name else rule.why,
                         line=self.line(token), text=self.text(token.line))
+
+
+def is_standard_header(name: str) -> bool:
+    """Return whether a header belongs to the compiler, the system, CUDA, HIP or torch."""
+    name = name.removeprefix("./")
+    if ".." in name.split("/") or name.startswith("/"):
+        return False
+    return name in NAMES["headers"] or name.startswith(tuple(NAMES["header_folders"])) \
+        or _INTRINSICS.fullmatch(name) is not None
+
+
+def is_standard_library(name: str) -> bool:
+    """Return whether a library, by its name or file name, belongs to the compiler or the device."""
+    match = _SONAME.match(os.path.basename(name.removeprefix(":")))
+    return match is not None and match["name"] in NAMES["libraries"] and name.count("/") == 0

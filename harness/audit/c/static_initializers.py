@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from harness.audit.c.source import ASSEMBLY, CSource
+from harness.audit.c.source import ASSEMBLY, CSource, is_standard_header
 from harness.audit.c.tokens import Token
-from harness.audit.c.toolkit_headers import is_standard_header
 from harness.audit.findings.watched_names import NAMES
 from harness.formats.text import words
 

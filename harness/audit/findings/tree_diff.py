@@ -59,25 +59,9 @@ class Tree:
 
     def has_module(self, name: str, folders: Iterable[str]) -> bool:
         """Return whether one of the folders contains a Python module or package of that name."""
-        for folder in folders:
-            base = os.path.normpath(os.path.join(folder, name))
-            if base + ".py" in self.files or base + ".pyi" in self.files:
-                return True
-            if base in self._folders:
-                return True
-        return False
-
-    @cached_property
-    def _folders(self) -> set[str]:
-        """Folders that hold Python, at any depth."""
-        parents: set[str] = set()
-        for path in self.files:
-            if path.endswith(PYTHON_SUFFIXES):
-                parent = os.path.dirname(path)
-                while parent and parent not in parents:
-                    parents.add(parent)
-                    parent = os.path.dirname(parent)
-        return parents
+        bases = [os.path.normpath(os.path.join(folder, name)) for folder in folders]
+        return any(path in (f"{base}.py", f"{base}.pyi") or path.startswith(f"{base}/")
+                   for path in self.files if path.endswith(PYTHON_SUFFIXES) for base in bases)
 
 
 def _entry(path: str) -> FileEntry | None:

@@ -6,12 +6,11 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from harness.audit.findings.watched_names import NAMES
 from harness.audit.python.key_flow import Flow, Probe, last_name
 from harness.audit.python.names import Module
 from harness.audit.python.source_tree import parameters
 
-_LOOKUPS = frozenset({"get", "setdefault", "pop", "move_to_end", "__getitem__", "__contains__",
-                      "__setitem__", "add", "discard", "index"})
 _MEMOS = ("functools.lru_cache", "functools.cache", "cachetools", "functools.cached_property")
 
 
@@ -66,7 +65,7 @@ class _CacheKeyFinder(Flow):
         if isinstance(node, ast.Subscript) and self._is_kept(node.value):
             yield from self._as_key(node.slice)
         elif isinstance(node, ast.Call):
-            if isinstance(node.func, ast.Attribute) and node.func.attr in _LOOKUPS \
+            if isinstance(node.func, ast.Attribute) and node.func.attr in NAMES["lookups"] \
                     and node.args and self._is_kept(node.func.value):
                 yield from self._as_key(node.args[0])
             callee = self.functions.get(last_name(node.func))

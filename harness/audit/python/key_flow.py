@@ -6,14 +6,11 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from harness.audit.findings.watched_names import NAMES
 from harness.audit.python.names import Module
 from harness.audit.python.source_tree import Function, defaults, parameters, root
 
 ROUNDS = 5
-_SAME = frozenset({"contiguous", "detach", "view", "reshape", "t", "data", "T", "flatten",
-                   "view_as", "squeeze", "unsqueeze", "requires_grad_"})
-_KEYISH = frozenset({"tuple", "hash", "str", "repr", "frozenset", "int", "list", "map", "sorted"})
-_CONTENTS = frozenset({"item", "tolist", "tobytes", "numpy"})
 _FLOWS = (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.For, ast.comprehension, ast.Call,
           ast.Return, ast.Lambda)
 _CHAINS = (ast.Attribute, ast.Subscript, ast.Call)
@@ -153,7 +150,7 @@ class Flow:
                 if not isinstance(node, ast.Attribute):
                     return False
             elif isinstance(node, ast.Attribute):
-                if node.attr not in _SAME:
+                if node.attr not in NAMES["views"]:
                     return False
                 node = node.value
             else:
@@ -209,7 +206,7 @@ class Flow:
             elif len(node.args) > 1 and "builtins.getattr" in names \
                     and (word := self.module.fold(node.args[1])) in ("_version", "data_ptr"):
                 yield word or "", node.args[0]
-            elif isinstance(node.func, ast.Attribute) and node.func.attr in _CONTENTS \
+            elif isinstance(node.func, ast.Attribute) and node.func.attr in NAMES["contents"] \
                     and self._args_of(node.func.value) and not node.args:
                 yield "contents", node.func.value
         elif isinstance(node, ast.Attribute) and node.attr == "_version":
@@ -232,7 +229,7 @@ class Flow:
                 at = names.index(parameter)
                 if at < len(node.args) and (p := self._probe(kind, node.args[at])) is not None:
                     yield p
-            if name in _KEYISH or name[:1].isupper() or name == "format":
+            if name in NAMES["key_builders"] or name[:1].isupper():
                 for part in (*node.args, *(k.value for k in node.keywords)):
                     yield from self._probes(part)
         elif isinstance(node, ast.BinOp):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness.audit import benchmark_transfer
+from harness.audit.transfer import transfer_of_project
 from harness.benchmark.runs import clean_runs, row_keys, run_pairs, stopping_rule
 from harness.benchmark.runs.command_session import BenchmarkSession, Progress
 from harness.benchmark.runs.result_table import BenchmarkFault
@@ -37,7 +37,7 @@ def evaluate(target: CommandTarget, trees: Trees, device: Device, settings: Sett
     with BenchmarkSession(target, device, settings, progress, cancel) as session:
         verdict = BenchmarkEvaluation(session, trees, confirm).verdict()
     findings, transfer = ([], None) if not settings.static_audit or not trees.reference else \
-        benchmark_transfer.audit(target.op, Path(trees.candidate), Path(trees.reference))
+        transfer_of_project(target.op, Path(trees.candidate), Path(trees.reference))
     return replace(
         verdict, notes=(*session.notes, *verdict.notes), device=device.name,
         audit=(*verdict.audit, *findings), transfer=transfer, candidate_id=settings.candidate_id,

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.audit import benchmark_transfer
-from harness.audit.transfer import looks_like_weight, transfer
+from harness.audit.transfer import looks_like_weight, transfer, transfer_of_project
 from harness.formats.json_codec import from_json, to_json
 from harness.target import Arg, Target
 from harness.verdict import TraceStep, Transfer
@@ -196,6 +195,6 @@ MEMO = "static const float *last;\nvoid f(const float *{0}) {{ if ({0} != last) 
 def test_project_without_declared_arguments_is_audited(tmp_path: Path,
                                                        files: dict[str, str | bytes],
                                                        bucket: str | None, flagged: bool) -> None:
-    found, carried = benchmark_transfer.audit("norm", *trees(tmp_path, files))
+    found, carried = transfer_of_project("norm", *trees(tmp_path, files))
     assert (carried.bucket if carried else None) == bucket, (carried, found)
     assert [one.severity for one in found] == ["flag"] * flagged
