@@ -14,7 +14,15 @@ from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.runners.oracle_client import Oracle
 from harness.runners.session import Session
 
-FAILS = Errors(absolute=0.0, relative=None, bad=1)
+
+def _named(kind: type[BaseException]) -> set[str]:
+    """Return the names of an exception and of all that are derived from it."""
+    return {kind.__name__}.union(*map(_named, kind.__subclasses__()))
+
+
+OF_THE_MACHINE = _named(OSError) | {"MemoryError", "OutOfMemoryError"}
+"""Exceptions of a process that lacks a file, memory or permission."""
+UNUSABLE = "the baseline does not run, so the usual tolerances apply: "
 
 
 class BaselineRunner:
@@ -31,70 +39,90 @@ class BaselineRunner:
         self._peer: Peer | None = None
         self._errors: dict[tuple[str, int], Errors | None] = {}
         self._unusable = ""
-        self._is_candidate = False
 
     def errors(self, case: Case, errors: Errors, candidate: Kernel,
                held: DeviceLock | None) -> Errors | None:
-        """Return the baseline's errors on a case; None if it does not run on normal inputs.
+        """Return the baseline's errors on a case; None if it does not run on it.
 
-        They are the candidate's `errors` if that has the baseline's code.
+        They are the candidate's `errors` if that has the baseline's code. Raises EnvironmentFault
+        if the machine is the reason.
         """
         key = case.id, self._oracle.version(case)
         if key not in self._errors:
-            self._errors[key] = self._run(case, errors, candidate, held)
+            self._errors[key] = errors if self._has_code_of(candidate) else self._run(case, held)
         return self._errors[key]
 
     def is_stable(self, case: Case, candidate: Kernel, held: DeviceLock | None) -> bool:
         """Return whether three calls of the baseline give the same outputs, bit for bit."""
-        peer = self._start(candidate, held)
-        if peer is None:
-            return not self._is_candidate
-        digests = [self._judge(peer, case).digests for _ in range(3)]
-        return len(set(digests)) == 1
+        if self._has_code_of(candidate):
+            return False
+        answers = self._answers(case, held, calls=3)
+        return answers is None or len({answer.digests for answer in answers}) == 1
 
     def judge_alone(self, case: Case, held: DeviceLock | None) -> tuple[Kernel, Errors] | None:
         """Return the baseline's kernel and its errors on a case; None if it does not run."""
-        try:
-            kernel = self._kernel()
-            self._peer = self._peer or self._session.runners.start(kernel, lock=held,
-                                                                 yields=self._session.yields)
-            return kernel, self._judge(self._peer, case)
-        except (BuildError, EnvironmentFault, PeerError, PeerDied):
-            self.close()
-            return None
+        errors = self._run(case, held)
+        return None if errors is None else (self._kernel(), errors)
 
     def _judge(self, peer: Peer, case: Case) -> Errors:
         answer = peer.ask("call", tensors=case.tensors)
         return self._oracle.judge(case, answer.get("outputs"))
 
-    def _run(self, case: Case, errors: Errors, candidate: Kernel,
-             held: DeviceLock | None) -> Errors | None:
-        peer = self._start(candidate, held)
-        if self._is_candidate:
-            return errors
-        if peer is None:
-            self._note("the baseline does not run, so the usual tolerances apply: "
-                       + self._unusable)
-            return None
+    def _has_code_of(self, candidate: Kernel) -> bool:
         try:
-            return self._judge(peer, case)
-        except (PeerError, PeerDied) as error:
-            self.close()
-            self._note(f"class {case.config_class}: the baseline fails on {case.distribution} "
-                       f"inputs: {error.what}")
-            return None if case.distribution == "normal" else FAILS
+            return self._kernel().identity == candidate.identity
+        except BuildError as error:
+            self._unusable = error.what
+            return False
 
-    def _start(self, candidate: Kernel, held: DeviceLock | None) -> Peer | None:
-        """Return a runner of the baseline; None if it is the candidate or does not run."""
+    def _run(self, case: Case, held: DeviceLock | None) -> Errors | None:
+        answers = self._answers(case, held)
+        return None if answers is None else answers[0]
+
+    def _answers(self, case: Case, held: DeviceLock | None, *,
+                 calls: int = 1) -> list[Errors] | None:
+        """Return the errors of several calls; None if two processes in a row fail.
+
+        That excuses nobody. Raises EnvironmentFault if the machine is the reason.
+        """
+        for again in (False, True):
+            try:
+                peer = self._start(held)
+                return None if peer is None else [self._judge(peer, case) for _ in range(calls)]
+            except (PeerError, PeerDied) as error:
+                running, self._peer = self._peer, None
+                if running is not None:
+                    running.close()
+                if again:
+                    self._explain(case, error, started=running is not None)
+        return None
+
+    def _explain(self, case: Case, error: PeerError | PeerDied, *, started: bool) -> None:
+        """Note why the baseline does not run. Raises EnvironmentFault for reasons of the machine.
+        """
+        where = f"class {case.config_class}: the baseline fails on {case.distribution} inputs"
+        if _is_of_the_machine(error):
+            raise EnvironmentFault(f"{where}, twice in a row: {error.what}",
+                                   where=self._session.target.source,
+                                   fix="check free space, memory and the limits of its processes")
+        if started:
+            self._note(f"{where}, which excuses no candidate: {error.what}")
+        else:
+            self._unusable = error.what
+            self._note(f"{UNUSABLE}{error.what}")
+
+    def _start(self, held: DeviceLock | None) -> Peer | None:
+        """Return a runner of the baseline, None if it cannot be built or loaded."""
         try:
             kernel = self._kernel()
-            self._is_candidate = kernel.identity == candidate.identity
-            if self._peer is None and not self._unusable and not self._is_candidate:
-                self._peer = self._session.runners.start(kernel, lock=held,
-                                                       yields=self._session.yields)
-        except (BuildError, EnvironmentFault, PeerError, PeerDied) as error:
+        except BuildError as error:
             self._unusable = error.what
-        return None if self._is_candidate else self._peer
+        if self._unusable:
+            self._note(f"{UNUSABLE}{self._unusable}")
+            return None
+        self._peer = self._peer or self._session.runners.start(kernel, lock=held,
+                                                               yields=self._session.yields)
+        return self._peer
 
     def _kernel(self) -> Kernel:
         key = str(self._tree)
@@ -107,3 +135,10 @@ class BaselineRunner:
         if self._peer is not None:
             self._peer.close()
             self._peer = None
+
+
+def _is_of_the_machine(error: PeerError | PeerDied) -> bool:
+    """Return whether a limit or the operating system ended a call, and not the kernel's code."""
+    if isinstance(error, PeerDied):
+        return error.outcome.ended != "exit" or error.outcome.was_killed
+    return error.kind in OF_THE_MACHINE

@@ -31,6 +31,8 @@ class PeerError(KoptError):
     exit_code = 1
     peer = ""
     """Name of the child, if it has one."""
+    kind = ""
+    """Name of the exception in the child, by its own account."""
 
 
 class PeerDied(KoptError):
@@ -135,7 +137,7 @@ class Peer:
             raise self._died(invalid=True)
         if "error" in answer:
             failure = PeerError(" ".join(plain(str(answer["error"])).split()))
-            failure.peer = self.name
+            failure.peer, failure.kind = self.name, str(answer.get("kind", ""))
             raise failure
         return answer
 

@@ -1,0 +1,72 @@
+"""An error of the baseline excuses no candidate; one of the machine is called that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.compile.kernel import Kernel
+from harness.errors import EnvironmentFault
+from harness.isolation.rpc import Peer
+from harness.runners.runner_pool import RunnerPool
+from harness.timing.plan import Plan
+from harness.verdict import Verdict
+from tests.support import kernel_case
+
+RIGHT = "import os, torch\ndef double(x, out):\n    {before}\n    out.copy_(2 * x)\n"
+WRONG = "import torch\ndef double(x, out):\n    out.copy_(2 * x if {exact} else 3 * x)\n"
+ON_OTHERS = "if bool((x == x[0]).all()): "
+"""On constant inputs."""
+WRONG_THERE = WRONG.format(exact="not bool((x == x[0]).all())")
+
+
+def judge(folder: Path, candidate: str, baseline: str) -> Verdict:
+    return kernel_case.judge(folder, candidate, baseline, of=kernel_case.target(language="python"),
+                             plan=Plan(looks=(1,)), distributions=("normal", "constant"))
+
+
+@pytest.mark.parametrize("error", [
+    "raise OSError(28, 'No space left on device')", "open('/no/such/file')",
+    "raise MemoryError", "raise PermissionError('no')",
+    "raise type('OutOfMemoryError', (RuntimeError,), {})('CUDA out of memory')"])
+def test_a_file_or_memory_error_of_the_baseline_is_the_machines(error: str, tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentFault, match="the baseline fails on constant inputs, twice"):
+        judge(tmp_path, WRONG_THERE, RIGHT.format(before=ON_OTHERS + error))
+
+
+@pytest.mark.parametrize("error", ["raise ValueError('unlike me')", "os._exit(3)",
+                                   "os.kill(os.getpid(), 11)"])
+def test_another_error_of_the_baseline_excuses_nothing(error: str, tmp_path: Path) -> None:
+    verdict = judge(tmp_path, WRONG_THERE, RIGHT.format(before=ON_OTHERS + error))
+    assert verdict.valid and not verdict.correct, verdict
+    assert any("excuses no candidate" in note for note in verdict.notes), verdict.notes
+
+
+def test_a_wrong_answer_of_the_baseline_still_excuses(tmp_path: Path) -> None:
+    verdict = judge(tmp_path, WRONG_THERE, WRONG_THERE.replace("3 * x", "4 * x"))
+    assert verdict.valid and verdict.correct, verdict
+    assert any("on which the baseline itself fails" in note for note in verdict.notes)
+
+
+def test_a_baseline_that_fails_once_is_tried_in_another_process(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process may be ended from outside; a wrong answer of the next one still excuses."""
+    start, failed = RunnerPool.start, list[str]()
+
+    def start_badly(self: RunnerPool, kernel: Kernel, **options: Any) -> Peer:
+        peer = start(self, kernel, **options)
+        if kernel.name == "incumbent" and not failed:
+            failed.append("once")
+            peer._guarded.kill()
+        return peer
+
+    monkeypatch.setattr(RunnerPool, "start", start_badly)
+    verdict = judge(tmp_path, WRONG_THERE, WRONG_THERE.replace("3 * x", "4 * x"))
+    assert verdict.correct and failed, verdict
+
+
+def test_a_baseline_that_is_killed_is_the_machines_fault(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentFault, match="twice in a row"):
+        judge(tmp_path, WRONG_THERE, RIGHT.format(before=ON_OTHERS + "os.kill(os.getpid(), 9)"))
