@@ -12,9 +12,8 @@ from engine.judge.stop_rules import reason_to_stop
 from engine.manifest import goal
 from engine.manifest.schema import PoolSpec
 from engine.planning import stagnation, survey, tips
-from engine.planning.directions import TriedDirections
 from engine.planning.round_plan import PlanInputs, SlotKindStats, plan, planned_share
-from engine.planning.stagnation import BottleneckPlace, StagnationReview
+from engine.planning.stagnation import BottleneckPlace, StagnationReview, TriedDirections
 from engine.planning.survey import Survey
 from engine.split.languages.detect import splits
 from engine.task import Task

@@ -10,10 +10,15 @@ from pathlib import Path
 import msgspec
 
 from engine.manifest.schema import PoolSpec
-from engine.planning import directions, stagnation
+from engine.planning import stagnation
 from engine.planning.bottlenecks import TunableBottleneck
-from engine.planning.directions import SearchDirection, TriedDirections
-from engine.planning.stagnation import DIRECTIONS, BottleneckPlace, StagnationReview
+from engine.planning.stagnation import (
+    DIRECTIONS,
+    BottleneckPlace,
+    SearchDirection,
+    StagnationReview,
+    TriedDirections,
+)
 from engine.task import GLOBAL, Task
 from harness.formats.text import plain
 from harness.search.space.knobs import Knob
@@ -75,8 +80,10 @@ class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def new(self) -> list[SearchDirection]:
         """The search directions that no slot has followed on this best."""
+        if not self.may_search:
+            return []
         depth = "review" if self.review is None else self.review.depth
-        return directions.new(self.bottlenecks, self.tried, depth) if self.may_search else []
+        return stagnation.new_directions(self.bottlenecks, self.tried, depth)
 
     @property
     def main_bottleneck(self) -> str:

@@ -10,7 +10,7 @@ from engine.discovery.classes import quick_script, representative, strata
 from engine.discovery.classes.quick_script import QuickScript
 from engine.discovery.classes.representative import Representatives
 from engine.discovery.classes.strata import Strata
-from engine.discovery.project import columns, metric_columns
+from engine.discovery.project import columns
 from engine.discovery.project.columns import TableColumn
 from harness.benchmark.runs import row_keys, run_pairs
 from harness.benchmark.runs.result_table import BenchmarkFault, ResultTable, TableReading
@@ -135,9 +135,9 @@ def _other_costs(row_cost: RowCost,
     Further columns of the measured implementation, such as a rate, add no information.
     """
     bases = {metric.base for metric in row_cost.metrics}
-    own = {metric_columns.implementation_of(metric.name) for metric in row_cost.metrics}
+    own = {columns.implementation_of(metric.name) for metric in row_cost.metrics}
     for column in classified:
-        if column.role == "cost" and metric_columns.implementation_of(column.name) not in own \
+        if column.role == "cost" and columns.implementation_of(column.name) not in own \
                 and metric_units.resolve(Metric(name=column.name)).base in bases:
             costs = columns.cost_of(column.name, column.numbers)
             if costs:

@@ -11,7 +11,7 @@ from engine.discovery.classes.proposal import ClassProposal
 from engine.discovery.new import parameters
 from engine.discovery.new.parameters import Parameter, Parameters
 from engine.discovery.project import benchmark, kernel_source, sources
-from engine.discovery.project.metric_columns import GuessedColumns, guess_columns
+from engine.discovery.project.columns import GuessedColumns, guess_columns
 from engine.manifest.schema import Manifest
 from harness.benchmark.runs.result_table import ResultTable
 from harness.errors import InputError

@@ -1,6 +1,6 @@
 """Read a project's benchmark from its sources: the script, its CSV and columns, the tests.
 
-Nothing of the project runs here. `metric_columns` guesses what the columns of a real run mean.
+Nothing of the project runs here. `columns` guesses what the columns of a real run mean.
 """
 
 from __future__ import annotations

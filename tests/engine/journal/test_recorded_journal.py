@@ -21,7 +21,7 @@ from engine.journal.read import Reader
 from engine.journal.records import Slot
 from engine.judge.recorded_values import verdict_of
 from engine.planning import stagnation
-from engine.planning.directions import TriedDirections
+from engine.planning.stagnation import TriedDirections
 from engine.records import results_tsv
 from harness.errors import InputError
 from tests.support import campaigns

@@ -12,11 +12,17 @@ from hypothesis import strategies as st
 from engine.history.history import Regression
 from engine.journal.records import Bottleneck
 from engine.manifest.schema import CliSpec, PoolSpec
-from engine.planning import directions, stagnation
+from engine.planning import stagnation
 from engine.planning.bottlenecks import TunableBottleneck
-from engine.planning.directions import SearchDirection, TriedDirections
 from engine.planning.round_plan import PlanInputs, plan, planned_share
-from engine.planning.stagnation import DIRECTIONS, NOTHING, AimedIdea, BottleneckPlace
+from engine.planning.stagnation import (
+    DIRECTIONS,
+    NOTHING,
+    AimedIdea,
+    BottleneckPlace,
+    SearchDirection,
+    TriedDirections,
+)
 from engine.task import Task
 from harness.search.space.knobs import Knob
 
@@ -136,16 +142,16 @@ def moved(directions_found: list[SearchDirection]) -> list[str]:
 
 
 def test_directions_alternate_between_bottlenecks_without_repeats() -> None:
-    assert moved(directions.new(BOTTLENECKS, NOTHING, "review")) == \
+    assert moved(stagnation.new_directions(BOTTLENECKS, NOTHING, "review")) == \
         ["A", "C", "B", "D", "AB", "BC", "CD", "ABCD"]
 
 
 def test_compilers_bottlenecks_come_first_at_the_level_of_instructions() -> None:
-    assert moved(directions.new(BOTTLENECKS, NOTHING, "instructions"))[:2] == ["C", "A"]
+    assert moved(stagnation.new_directions(BOTTLENECKS, NOTHING, "instructions"))[:2] == ["C", "A"]
 
 
 def test_all_knobs_move_first_at_the_state_of_the_art() -> None:
-    ideas = moved(directions.new(BOTTLENECKS, NOTHING, "state of the art"))
+    ideas = moved(stagnation.new_directions(BOTTLENECKS, NOTHING, "state of the art"))
     assert ideas[:3] == ["ABCD", "C", "AB"]
 
 
@@ -153,14 +159,15 @@ def test_all_knobs_move_first_at_the_state_of_the_art() -> None:
        st.sampled_from(["review", "instructions", "state of the art"]))
 def test_tried_knobs_are_not_new_in_any_order_against_any_bottleneck(
         names: list[str], depth: Any) -> None:
-    left = directions.new(BOTTLENECKS, TriedDirections(knobs=frozenset({frozenset(names)})), depth)
+    tried = TriedDirections(knobs=frozenset({frozenset(names)}))
+    left = stagnation.new_directions(BOTTLENECKS, tried, depth)
     assert frozenset(names) not in [frozenset(direction.knobs) for direction in left]
 
 
-@given(st.lists(st.sampled_from(directions.new(BOTTLENECKS, NOTHING, "review"))))
+@given(st.lists(st.sampled_from(stagnation.new_directions(BOTTLENECKS, NOTHING, "review"))))
 def test_direction_is_new_until_it_was_tried(tried: list[SearchDirection]) -> None:
     knobs = frozenset(frozenset(direction.knobs) for direction in tried)
-    left = directions.new(BOTTLENECKS, TriedDirections(knobs=knobs), "review")
+    left = stagnation.new_directions(BOTTLENECKS, TriedDirections(knobs=knobs), "review")
     assert len(left) == 8 - len(knobs)
 
 

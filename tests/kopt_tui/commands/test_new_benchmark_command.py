@@ -10,7 +10,7 @@ import pytest
 
 from engine.discovery.classes import proposal, sample_runs
 from engine.discovery.new import draft_command
-from engine.discovery.project import benchmark, kernel_source, metric_columns, sources
+from engine.discovery.project import benchmark, columns, kernel_source, sources
 from engine.manifest import load
 from harness.benchmark.runs.result_table import ResultTable
 from harness.benchmark.runs.run_pairs import BrokenIncumbent
@@ -193,7 +193,7 @@ def test_example_manifest_is_inferred(tmp_path: Path) -> None:
 def test_checks_and_metrics_are_inferred_from_column_names(
         names: tuple[str, ...], check: str, metrics: tuple[str, ...]) -> None:
     """Times rather than rates, forward and backward, of the implementation that is checked."""
-    found = metric_columns.guess_columns(names)
+    found = columns.guess_columns(names)
     assert (found.check, found.metrics) == (check, metrics)
 
 
@@ -202,7 +202,7 @@ def test_checks_and_metrics_are_inferred_from_column_names(
 ])
 def test_nonzero_error_needs_a_threshold(cells: list[str],
                                                                    check: str) -> None:
-    found = metric_columns.guess_columns(["err", "us"], {"err": cells, "us": ["1", "2"]})
+    found = columns.guess_columns(["err", "us"], {"err": cells, "us": ["1", "2"]})
     assert found.check == check
 
 
@@ -212,13 +212,13 @@ def test_nonzero_error_needs_a_threshold(cells: list[str],
 ])
 def test_word_in_all_rows_is_the_check(cells: list[str], check: str) -> None:
     assert (
-        metric_columns.guess_columns(["ok", "us"], {"ok": cells, "us": ["1", "2"]}).check == check
+        columns.guess_columns(["ok", "us"], {"ok": cells, "us": ["1", "2"]}).check == check
     )
 
 
 def test_column_without_times_is_not_a_metric() -> None:
     cells = {"us": ["n/a", "2"], "ms": ["1", "2"], "ok": ["PASS", "PASS"]}
-    assert metric_columns.guess_columns(["us", "ms", "ok"], cells).metrics == ("ms",)
+    assert columns.guess_columns(["us", "ms", "ok"], cells).metrics == ("ms",)
 
 
 @pytest.mark.parametrize(("source", "csv", "columns"), [
