@@ -22,7 +22,8 @@ from harness.audit.findings.watched_names import (
 from harness.formats.text import words
 
 _SYSCALL = re.compile(r"\bsyscall\b|\bsysenter\b|\bint\s*\$?0x80\b|\bsvc\b")
-_BYTES = re.compile(r"\.(?:byte|word|long|quad|inst|incbin)\b")
+_BYTES = re.compile(r"\.(?:byte|word|long|quad|octa|short|hword|[248]byte|inst|insn"
+                    r"|incbin|ascii|asciz)\b")
 _LABEL = re.compile(r"\s*\w+(?:@+[\w.]+)?\s*")
 _REFERS = re.compile(r"\.(?:symver|set|equ|weakref|reloc|quad|long)\b|\w\s*=\s*[A-Za-z_]"
                      r"|\b(?:call[lq]?|jmp|blr?)\b")
@@ -188,6 +189,11 @@ def _pasting(source: CSource) -> Iterator[Sighting]:
     words = {t.text for t in source.tokens if t.kind == "name"}
     left, right = ({source.name(at + step) for at in pastes} for step in (-1, 1))
     arguments, neighbours = _arguments(source)
+    joined: dict[int, str] = {}
+    for at in pastes:  # words of the macro itself, as fo##rk
+        first = joined.get(at - 2, source.name(at - 1))
+        neighbours.add((first, source.name(at + 1)))
+        joined[at] = first + source.name(at + 1)
     for name in (*C_NAMES, *ASSEMBLY, "__attribute__"):
         cuts = [(name[:cut], name[cut:]) for cut in range(1, len(name))]
         if any((a, b) in neighbours or (a in arguments and b in right) or (

@@ -85,7 +85,7 @@ class CSource:
             if token.kind == "name" and token.text in self.macros and depth < 4:
                 parts.append(self._spelled_macro(token.text, depth + 1))
             elif token.kind == "string" or (not depth and (
-                    token.kind in ("name", "number") or token.text in (".", ":"))):
+                    token.kind in ("name", "number") or token.text in (".", ":", "::"))):
                 parts.append(token.text)
         return "".join(parts)[:MAX_SPELLED]
 

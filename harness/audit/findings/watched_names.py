@@ -23,7 +23,8 @@ class AuditRule:
 _DATA = tomllib.loads(Path(__file__).with_name("watched.toml").read_text())
 NAMES = {key: frozenset(words.split()) for key, words in _DATA["names"].items()}
 _MEMORY = re.compile(r"/proc/[^/\s]*/mem\b|/dev/k?mem\b")
-_SYSTEM = re.compile(r"/proc/[^\s]*|/dev/shm\b|/tmp/|/etc/|/home/|/root/|/sys/|(?:^|/)\.\./")
+_SYSTEM = re.compile(r"/proc/[^\s]*|/dev/shm\b|/tmp/|/etc/|/home/|/root/|/sys/"
+                     r"|(?:^|/)\.\.(?:/|$)")
 _INCLUDE = re.compile(r"#\s*include[^\n]*")
 _FETCH = re.compile(r"\bpip3?\b.*\binstall\b|\bcurl\b|\bwget\b|\bgit\s+clone\b"
                     r"|\b(?:conda|mamba|apt|apt-get|uv|npm)\b.*\b(?:install|add)\b", re.DOTALL)

@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from functools import cached_property
 
 from harness.audit.findings.sighting import Sighting, unread
 from harness.audit.findings.tree_diff import MAX_SOURCE_BYTES
@@ -218,10 +219,17 @@ class _Scan(SourceChecks):
         standard = any(n.partition(".")[0] in sys.stdlib_module_names for n in names)
         if of is None or standard or (names and called):
             yield self.see(node, _COMPUTED, names[0] if names else "")
-        elif not names and len(text) > 1:
-            spelled = re.compile(".*".join(map(re.escape, text.split(HOLE))), re.DOTALL)
-            if any(spelled.fullmatch(n) for n in ATTRIBUTES if not n.startswith("get_")):
-                yield self.see(node, _COMPUTED)
+        elif not names and (_may_spell(text) if text != HOLE else self._composes and not (
+                isinstance(of, ast.Name) and of.id in ("self", "cls"))):
+            yield self.see(node, _COMPUTED)
+
+    @cached_property
+    def _composes(self) -> bool:
+        """Return whether any text that the source puts together may name a watched attribute."""
+        patterns = {self.module.pattern(node) for node in self.module.nodes
+                    if isinstance(node, ast.BinOp | ast.JoinedStr | ast.Call)}
+        return any(_may_spell(text) for text in patterns
+                   if HOLE in text and text.replace(HOLE, "").strip("_"))
 
     def _subscript(self, node: ast.Subscript) -> Iterator[Sighting]:
         loads = isinstance(node.ctx, ast.Load)
@@ -251,3 +259,9 @@ class _Scan(SourceChecks):
         if tensor or methods & NAMES["stolen_methods"]:
             yield self.see(node, AuditRule("patched", "flag",
                                            "a tensor subclass that may compute lazily"))
+
+
+def _may_spell(pattern: str) -> bool:
+    """Return whether a text with unknown parts may be a watched attribute's name."""
+    spelled = re.compile(".*".join(map(re.escape, pattern.split(HOLE))), re.DOTALL)
+    return any(spelled.fullmatch(n) for n in ATTRIBUTES if not n.startswith("get_"))

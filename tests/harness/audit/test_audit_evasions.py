@@ -62,6 +62,8 @@ PYTHON = {
     "name put together": (CAUGHT + "getattr(error, 'tb_' + part)", "part = input()", CODE),
     "name put together before": (CAUGHT + "getattr(error, name)",
                                  "part = input()\nname = f'f_{part}'", CODE),
+    "name put together for a helper": (CAUGHT + "go(error, 'f_' + part)", "part = input()\ndef "
+                                       "go(o, name): return getattr(o, name)", CODE),
     "name put together for a module": ("f = getattr(os, part)", "import os\npart = input()", CODE),
     "name put together for attrgetter": ("f = operator.attrgetter(part)", "import operator\n"
                                          "part = input()", CODE),
@@ -132,6 +134,9 @@ PYTHON = {
     "processes": ("f('/proc/1/environ')", "f = print", FILES),
     "folder beside its own": ("f('../io/expected.bin')", "f = print", FILES),
     "temporary file": ("f('/tmp/expected.bin')", "f = print", FILES),
+    "folder above": ("(pathlib.Path(__file__).parent / '..').iterdir()", "import pathlib", FILES),
+    "descriptor": ("os.read(3, 100)", "import os", FILES),
+    "frames by their type": ("isinstance(x, types.FrameType)", "import types", FRAMES),
     "working folder": ("os.getcwd()", "import os", FILES),
 }
 LABEL = "int f(int a) __asm__({});"
@@ -159,6 +164,8 @@ C_SOURCES = {
     "pasted short name": ("J(fo, rk)();", "#define J(a, b) a##b", CODE),
     "pasted to a word of the macro": ("J(fo)();", "#define J(a) a##rk", CODE),
     "pasted after a letter": ("J(f)();", "#define J(a) a##ork", CODE),
+    "pasted in the macro": ("J()();", "#define J() fo##rk", CODE),
+    "pasted in the macro from three": ("J()();", "#define J() f##or##k", CODE),
     "pasted from three": ("J(fo, r, k)();", "#define J(a, b, c) a##b##c", CODE),
     "pasted asm": ("", "#define J(a, b) a##b\nint f(int a) J(__as, m__)(\"fork\");", CODE),
     "label by a macro with a word": ("f(1);", '#define A(x) __asm__("fo" #x)\nint f(int a) A(rk);',
@@ -181,6 +188,9 @@ C_SOURCES = {
                                ("hidden-code", "reject")),
     "resolver": ("", "static void *r(void) { return 0; }\nint f(int a) "
                  '__attribute__((ifunc("r")));', CODE),
+    "system call beside a goto": ('asm goto("syscall" :::: out); out:;', "",
+                                  ("hidden-code", "reject")),
+    "bytes as letters": ('asm(".ascii \\"x\\"");', "", CODE),
     "environment": ("puts(environ[0]);", "extern char **environ;", CODE),
     "folder beside its own": ('f("../io/expected.bin");', "int f(const char *p);", FILES),
 }
