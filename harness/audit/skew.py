@@ -37,13 +37,12 @@ def of_python(module: Module) -> Iterator[Sighting]:
                 and _PER_GROUP.search(node.arg) \
                 and any(n.endswith("constexpr") for n in module.dotted(node.annotation)):
             yield module.see(node, _fixed(f"{node.arg} is a constant of the kernel"))
-        elif isinstance(node, ast.Assert) and _divides(node.test) \
+        elif isinstance(node, ast.Assert | ast.If) and _divides(node.test) \
                 and any(_is_size(word) for word in _words(node.test)):
-            yield module.see(node, _fixed("asserts that group sizes divide"))
-        elif isinstance(node, ast.If) and _divides(node.test) \
-                and any(_is_size(word) for word in _words(node.test)) \
-                and any(isinstance(n, ast.Raise) for n in node.body):
-            yield module.see(node, _fixed("refuses group sizes that do not divide"))
+            if isinstance(node, ast.Assert):
+                yield module.see(node, _fixed("asserts that group sizes divide"))
+            elif any(isinstance(n, ast.Raise) for n in node.body):
+                yield module.see(node, _fixed("refuses group sizes that do not divide"))
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv) \
                 and any(_COUNT.match(word) for word in _words(node.right)) \
                 and not _in_grid(module, node):

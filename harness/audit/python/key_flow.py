@@ -13,7 +13,6 @@ from harness.audit.python.source_tree import Function, defaults, parameters, roo
 ROUNDS = 5
 _FLOWS = (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.For, ast.comprehension, ast.Call,
           ast.Return, ast.Lambda)
-_CHAINS = (ast.Attribute, ast.Subscript, ast.Call)
 
 
 @dataclass(frozen=True)
@@ -130,9 +129,9 @@ class Flow:
         known = parameters(function)
         for inner in ast.walk(value):
             for kind, subject in self._direct(inner):
-                name = _root_name(subject)
-                if name in known:
-                    self.returned.setdefault(function.name, set()).add((kind, name))
+                base = root(subject)
+                if isinstance(base, ast.Name) and base.id in known:
+                    self.returned.setdefault(function.name, set()).add((kind, base.id))
 
     def _args_of(self, node: ast.AST) -> set[str]:
         """Return the task's arguments that an expression depends on."""
@@ -144,17 +143,13 @@ class Flow:
 
     def _is_tensor(self, node: ast.AST) -> bool:
         """Return whether an expression is one of the arguments or a view of it."""
-        while isinstance(node, _CHAINS):
-            if isinstance(node, ast.Call):
+        while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 node = node.func
-                if not isinstance(node, ast.Attribute):
-                    return False
-            elif isinstance(node, ast.Attribute):
-                if node.attr not in NAMES["views"]:
-                    return False
-                node = node.value
-            else:
-                node = node.value
+            if isinstance(node, ast.Call) or (
+                    isinstance(node, ast.Attribute) and node.attr not in NAMES["views"]):
+                return False
+            node = node.value
         return isinstance(node, ast.Name) and (self._scope(node), node.id) in self.exact
 
     def _is_kept(self, node: ast.AST) -> bool:
@@ -258,8 +253,3 @@ def last_name(node: ast.AST) -> str:
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
-
-
-def _root_name(node: ast.AST) -> str:
-    base = root(node)
-    return base.id if isinstance(base, ast.Name) else ""
