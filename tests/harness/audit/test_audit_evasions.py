@@ -136,7 +136,7 @@ PYTHON = {
     "temporary file": ("f('/tmp/expected.bin')", "f = print", FILES),
     "folder above": ("(pathlib.Path(__file__).parent / '..').iterdir()", "import pathlib", FILES),
     "descriptor": ("os.read(3, 100)", "import os", FILES),
-    "frames by their type": ("isinstance(x, types.FrameType)", "import types", FRAMES),
+    "frames by their type": ("isinstance(x, types.FrameType)", "import types", PROBE),
     "working folder": ("os.getcwd()", "import os", FILES),
 }
 LABEL = "int f(int a) __asm__({});"
@@ -237,6 +237,8 @@ HONEST_PYTHON = {
                                          "import math"),
     "array modules": triton("def like(xp): return xp\nlike(np)\nlike(torch)",
                             "import numpy as np"),
+    "types of a context": triton(head="from types import TracebackType\nclass Held:\n    def __exit__("
+                                 "self, kind: type, e: Exception, t: TracebackType): ..."),
     "datetime": triton("keep = [datetime, copy]", "from datetime import datetime\n"
                        "from copy import copy"),
     "in place": triton("x.mul_(2).add_(weight)\nx[:] = 0\nout.zero_()"),
