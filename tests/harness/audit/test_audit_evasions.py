@@ -237,8 +237,8 @@ HONEST_PYTHON = {
                                          "import math"),
     "array modules": triton("def like(xp): return xp\nlike(np)\nlike(torch)",
                             "import numpy as np"),
-    "types of a context": triton(head="from types import TracebackType\nclass Held:\n    def __exit__("
-                                 "self, kind: type, e: Exception, t: TracebackType): ..."),
+    "types of a context": triton(head="from types import TracebackType\nclass Held:\n"
+                                 "    def __exit__(self, kind: type, t: TracebackType): ..."),
     "datetime": triton("keep = [datetime, copy]", "from datetime import datetime\n"
                        "from copy import copy"),
     "in place": triton("x.mul_(2).add_(weight)\nx[:] = 0\nout.zero_()"),
