@@ -175,6 +175,8 @@ class Verdict:
     valid: bool
     correct: bool = False
     rejected_reason: str | None = None
+    not_judged: str = ""
+    """Why this machine cannot tell whether a valid candidate is correct."""
     max_abs_err: float | None = None
     max_rel_err: float | None = None
     error_budget_used: float | None = None
@@ -210,6 +212,8 @@ class Verdict:
         refuse(
             (not self.valid and not self.rejected_reason, "an invalid verdict must say why"),
             (not self.valid and self.correct, "an invalid verdict makes no claim of correctness"),
+            (bool(self.not_judged) and (self.correct or not self.valid),
+             "nothing is claimed of a candidate that was not judged"),
             (us is not None and not self.correct, "only a correct candidate has a latency"),
             ((us is None) != (self.latency_kind is None), "a latency and its kind come together"),
             (us is not None and not 0 < us < math.inf, "a latency is a positive number"),

@@ -50,6 +50,8 @@ def rule(verdict: Verdict, policy: Policy, *, violations: Sequence[Violation] = 
         return rejected
     if not verdict.valid:
         return Ruling(kind="reject", reason=verdict.rejected_reason or "invalid")
+    if verdict.not_judged:
+        return Ruling(kind="tie", reason=f"not judged here: {verdict.not_judged}")
     if not verdict.correct:
         wrong = next((f"class {row.config_class}: {row.note or 'differs from the reference'}"
                       for row in verdict.rows if not row.correct), "differs from the reference")

@@ -48,7 +48,7 @@ def _decided(decision: DecisionRow, candidate: Candidate | None, verdict: Verdic
              gpu: str) -> tuple[str, ...]:
     if decision.kind == "keep":
         tag = "kept"
-    elif verdict.valid and not verdict.correct:
+    elif verdict.valid and not verdict.correct and not verdict.not_judged:
         tag = "revert"
     else:
         tag = "rejected" if not verdict.valid or decision.kind == "reject" else "tried"
@@ -60,7 +60,8 @@ def _decided(decision: DecisionRow, candidate: Candidate | None, verdict: Verdic
 
 def _row(experiment: str, tag: str, verdict: Verdict, model: str, gpu: str, why: str, *,
          commit: str = "") -> tuple[str, ...]:
-    correctness = "PASS" if verdict.correct else "FAIL" if verdict.valid else "REJECTED"
+    judged = verdict.valid and not verdict.not_judged
+    correctness = "PASS" if verdict.correct else "FAIL" if judged else "REJECTED"
     kind = f"; {verdict.latency_kind}" if verdict.latency_kind else ""
     return (experiment, tag, LOOP, model, gpu, REGIME, correctness,
             trials_tsv.number(verdict.latency_us, 4), trials_tsv.number(verdict.pct_of_roofline, 2),

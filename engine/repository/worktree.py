@@ -17,7 +17,12 @@ from pathlib import Path
 from engine.globs import matches
 from engine.repository.clone import Change, Clone, between, cleaned
 from engine.repository.git import GitFailed, init
-from engine.repository.patches.hygiene import by_product_kind, refuse_conflicts, unsafe_path
+from engine.repository.patches.hygiene import (
+    NOT_IN_EDIT,
+    by_product_kind,
+    refuse_conflicts,
+    unsafe_path,
+)
 from engine.repository.patches.patch import Dropped
 from harness.errors import EnvironmentFault, InputError
 from harness.formats import file_copy
@@ -163,7 +168,7 @@ def _left_out(name: str, edit: Sequence[str]) -> str:
     if unsafe_path(name):
         return "a name that git refuses"
     if edit and not matches(name, edit):
-        return by_product_kind(name) or "new file that no edit glob names"
+        return by_product_kind(name) or NOT_IN_EDIT
     return ""
 
 

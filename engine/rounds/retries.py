@@ -140,7 +140,7 @@ def is_repairable(verdict: Verdict) -> bool:
     """Return whether an honest mistake explains the verdict: wrong results, a failed build or test.
     """
     if verdict.valid:
-        return not verdict.correct
+        return not verdict.correct and not verdict.not_judged
     return any(fact.detail in FAULTS.get(fact.kind, ()) for fact in verdict.evidence)
 
 

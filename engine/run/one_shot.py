@@ -20,7 +20,7 @@ from engine.repository.campaign_repo import CampaignRepo
 from engine.repository.clone import Change, Clone, between
 from engine.repository.git import Git, GitFailed
 from engine.repository.patches import patch as patches
-from engine.repository.patches.hygiene import violations
+from engine.repository.patches.hygiene import how_to_include, violations
 from engine.repository.patches.patch import Patch
 from engine.repository.project import Project
 from engine.verify.fleet import Fleet
@@ -125,7 +125,10 @@ class OneShot:
             if trial.ref is not None:
                 return between(self.repo, self.judged.base_tree, self._tree_of(trial.ref))
             if trial.patch is not None:
-                return self.repo.take(self.judged.base_tree, trial.patch, self.judged.edit)
+                change = self.repo.take(self.judged.base_tree, trial.patch, self.judged.edit)
+                if left_out := how_to_include(change.patch.dropped):
+                    self.notes = [*self._target_notes, left_out]
+                return change
         except InputError as error:
             return rejected(str(error), device=self.judged.device.name)
         return Change(base_tree=self.judged.base_tree, tree=self.judged.base_tree, patch=Patch())

@@ -38,7 +38,7 @@ class BaselineRunner:
         self._tree, self._built, self._note = tree, built, note
         self._peer: Peer | None = None
         self._errors: dict[tuple[str, int], Errors | None] = {}
-        self._unusable = ""
+        self._unusable = self._last = ""
 
     def errors(self, case: Case, errors: Errors, candidate: Kernel,
                held: DeviceLock | None) -> Errors | None:
@@ -49,12 +49,12 @@ class BaselineRunner:
         """
         key = case.id, self._oracle.version(case)
         if key not in self._errors:
-            self._errors[key] = errors if self._has_code_of(candidate) else self._run(case, held)
+            self._errors[key] = errors if self.has_code_of(candidate) else self._run(case, held)
         return self._errors[key]
 
     def is_stable(self, case: Case, candidate: Kernel, held: DeviceLock | None) -> bool:
         """Return whether three calls of the baseline give the same outputs, bit for bit."""
-        if self._has_code_of(candidate):
+        if self.has_code_of(candidate):
             return False
         answers = self._answers(case, held, calls=3)
         return answers is None or len({answer.digests for answer in answers}) == 1
@@ -68,7 +68,14 @@ class BaselineRunner:
         answer = peer.ask("call", tensors=case.tensors)
         return self._oracle.judge(case, answer.get("outputs"))
 
-    def _has_code_of(self, candidate: Kernel) -> bool:
+    def failure(self, case: Case, held: DeviceLock | None) -> str:
+        """Return the error with which the baseline fails on a case, empty if it runs."""
+        self._last = ""
+        self._answers(case, held)
+        return self._unusable or self._last
+
+    def has_code_of(self, candidate: Kernel) -> bool:
+        """Return whether a candidate has the baseline's code."""
         try:
             return self._kernel().identity == candidate.identity
         except BuildError as error:
@@ -105,6 +112,7 @@ class BaselineRunner:
             raise EnvironmentFault(f"{where}, twice in a row: {error.what}",
                                    where=self._session.target.source,
                                    fix="check free space, memory and the limits of its processes")
+        self._last = error.what
         if started:
             self._note(f"{where}, which excuses no candidate: {error.what}")
         else:

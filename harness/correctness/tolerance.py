@@ -107,6 +107,18 @@ class Tolerance:
         judged = self.judge(case, errors, kernel, held)
         return judged is not None and judged.right
 
+    def problem_of_baseline(self, case: Case, candidate: Kernel, held: DeviceLock | None) -> str:
+        """Return why the baseline is no standard on a case, empty if it is right.
+
+        It is empty too if the candidate has the baseline's code, which is then judged itself.
+        """
+        if self.baseline.has_code_of(candidate):
+            return ""
+        problem = self.baseline.failure(case, held)
+        if not problem and not self.baseline_is_right(case, held):
+            problem = "its answer is wrong"
+        return problem
+
     def floor_of(self, case: Case, output: int) -> float:
         """Return the allowed error of an output, for any error of the baseline."""
         return self._floors(case, output + 1)[output]

@@ -17,7 +17,7 @@ from harness.correctness.check import CandidateFailed, CorrectnessCheck
 from harness.correctness.tolerance import Tolerance
 from harness.devices.device import Device
 from harness.devices.monitoring.telemetry_sources import ONE_PROCESS
-from harness.evaluate import device_limits, project_tests, verdict_rows
+from harness.evaluate import device_limits, interpreter_limits, project_tests, verdict_rows
 from harness.evaluate.candidate_audit import CandidateAudit
 from harness.evaluate.measure import Measurement
 from harness.evaluate.verdict_rows import EvaluationResults
@@ -79,8 +79,8 @@ class Evaluation:
             with self.session:
                 verdict = self._judge()
         except CandidateFailed as failure:
-            verdict = rejected(str(failure))
-            if failure.fault:
+            verdict = interpreter_limits.not_judged(self.target, failure) or rejected(str(failure))
+            if failure.fault and not verdict.not_judged:
                 self.evidence.append(Evidence(kind="fault", detail=failure.fault))
         if problem := self.session.runners.unconfined:
             self.notes.append("candidates are not confined: inside namespaces the GPU says "
@@ -163,7 +163,7 @@ class Evaluation:
 
     def _check_and_time(self, check: CorrectnessCheck, candidate: Kernel, incumbent: Kernel,
                         held: DeviceLock | None) -> Verdict:
-        if not check.run(candidate, held):
+        if not interpreter_limits.run_check(self.session, check, candidate, held):
             return self._verdict(check.errors, {})
         self.audit.add_trace(check.steps)
         if not self.session.measurable:

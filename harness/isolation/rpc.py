@@ -35,6 +35,14 @@ class PeerError(KoptError):
     """Name of the exception in the child, by its own account."""
 
 
+class NotJudgedHere(PeerError):
+    """This machine cannot run what the child was asked to; `what` says why."""
+
+
+NEEDS_GPU = "NeedsGpu"
+"""The exception of `harness/child/run/interpret.py`."""
+
+
 class PeerDied(KoptError):
     """The child ended instead of answering."""
 
@@ -136,8 +144,10 @@ class Peer:
         if not isinstance(answer, dict):
             raise self._died(invalid=True)
         if "error" in answer:
-            failure = PeerError(" ".join(plain(str(answer["error"])).split()))
-            failure.peer, failure.kind = self.name, str(answer.get("kind", ""))
+            kind, text = str(answer.get("kind", "")), " ".join(plain(str(answer["error"])).split())
+            failure = NotJudgedHere(text.removeprefix(f"{kind}: ")) if kind == NEEDS_GPU else \
+                PeerError(text)
+            failure.peer, failure.kind = self.name, kind
             raise failure
         return answer
 

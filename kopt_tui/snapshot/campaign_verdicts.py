@@ -44,8 +44,9 @@ def _verdict_line(row: VerdictRow, decision: DecisionRow | None,
         outcome = row.purpose if row.purpose in ("headline", "baseline", "e2e") else "measured"
     else:
         verdict = harmless_verdict(row)
-        outcome = "incorrect" if row.valid else "invalid"
-        reason = (verdict.rejected_reason if verdict else "") or ""
+        not_judged = verdict.not_judged if verdict else ""
+        outcome = "not judged here" if not_judged else "incorrect" if row.valid else "invalid"
+        reason = not_judged or (verdict.rejected_reason if verdict else "") or ""
     return _line(f"v{row.id}", row, candidate, outcome=outcome, reason=reason,
                  at=max(row.at, decision.at if decision else 0.0), purpose=row.purpose,
                  speedup=speedup(row))

@@ -20,8 +20,8 @@ if TYPE_CHECKING:  # for start-up time, see `snapshot`
 
 SIGNS: Mapping[str, tuple[str, str]] = {
     "keep": ("✓", "good"), "kept": ("✓", "good"), "finished": ("✓", "good"),
-    "faster": ("✓", "good"), "baseline": ("·", "dim"), "headline": ("»", "info"),
-    "e2e": ("»", "info"), "e2e.not_run": ("!", "warn"),
+    "faster": ("✓", "good"), "baseline": ("·", "dim"), "not judged here": ("·", "warn"),
+    "headline": ("»", "info"), "e2e": ("»", "info"), "e2e.not_run": ("!", "warn"),
     "tie": ("=", "plain"),
     "regression": ("▼", "warn"), "slower": ("▼", "warn"), "reject": ("✗", "bad"),
     "invalid": ("✗", "bad"), "incorrect": ("✗", "bad"), "broken": ("✗", "bad"),

@@ -13,7 +13,7 @@ from harness.formats import quantities
 from harness.verdict import FLOOR, INCUMBENT_FLOOR, Row, Verdict
 from kopt_tui.snapshot import phrases
 
-Outcome = Literal["invalid", "incorrect", "rejected", "correct"]
+Outcome = Literal["invalid", "not judged here", "incorrect", "rejected", "correct"]
 
 
 class VerdictWords(msgspec.Struct, frozen=True):
@@ -31,7 +31,8 @@ class VerdictWords(msgspec.Struct, frozen=True):
         if self.outcome == "rejected":
             withheld = self.reason.startswith("latency withheld")
             return f"✗ correct, but {'' if withheld else 'rejected: '}{self.reason}"
-        return f"✗ {self.outcome}" + (f": {self.reason}" if self.reason else "")
+        sign = "·" if self.outcome == "not judged here" else "✗"
+        return f"{sign} {self.outcome}" + (f": {self.reason}" if self.reason else "")
 
 
 def describe(verdict: Verdict) -> VerdictWords:
@@ -39,6 +40,8 @@ def describe(verdict: Verdict) -> VerdictWords:
     reason = verdict.rejected_reason or ""
     if not verdict.valid:
         return VerdictWords("invalid", reason)
+    if verdict.not_judged:
+        return VerdictWords("not judged here", verdict.not_judged)
     if not verdict.correct:
         return VerdictWords("incorrect", reason)
     if rejects := [finding for finding in verdict.audit if finding.severity == "reject"]:

@@ -86,6 +86,8 @@ def _outcome(verdict: Verdict, width: int) -> list[Line]:
     errors = verdict_words.errors(verdict)
     if words.outcome == "invalid":
         return _field("✗ invalid", words.reason, width, "bad bold")
+    if words.outcome == "not judged here":
+        return _field("· not judged", words.reason, width, "warn")
     if words.outcome == "incorrect":
         return _field("✗ incorrect", words.reason or errors, width, "bad bold")
     correct = _field("✓ correct", errors, width, "good bold")

@@ -22,6 +22,7 @@ ViolationKind = Literal[
     "mode",
 ]
 
+NOT_IN_EDIT = "new file that `edit` does not include"
 MOST_BYTES = 255
 """Longest file name of most file systems."""
 NAMED = 5
@@ -57,7 +58,7 @@ def _unwanted(file: FilePatch, edit: Sequence[str], tracked: Collection[str]) ->
         return ""
     if reason := by_product_kind(file.path, folder_named(file.path, edit), tracked):
         return reason
-    return "new file that no edit glob names" if file.is_new and not named else ""
+    return NOT_IN_EDIT if file.is_new and not named else ""
 
 
 def by_product_kind(path: str, below: str = "", tracked: Collection[str] = ()) -> str:
@@ -104,6 +105,15 @@ def describe_dropped(dropped: Iterable[Dropped]) -> str:
     named = sorted((file for file in dropped if not _is_by_product(file)),
                    key=lambda file: _DESCRIBED_FIRST.get(file.reason, 2))
     return listed([f"{plain(file.path, LONGEST_NAME)} ({file.reason})" for file in named], NAMED)
+
+
+def how_to_include(dropped: Iterable[Dropped]) -> str:
+    """Return what to add to the manifest for new files outside of `edit`; "" if there are none."""
+    paths = [plain(file.path, LONGEST_NAME) for file in dropped if file.reason == NOT_IN_EDIT]
+    if not paths:
+        return ""
+    return f"left out {listed(paths, NAMED)}: new, and `edit` does not include it; to judge the " \
+        f"candidate with it, add it to `edit` in the manifest (edit: [..., {paths[0]}])"
 
 
 def refuse_conflicts(patch: Patch) -> None:

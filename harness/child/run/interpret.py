@@ -2,19 +2,30 @@
 
 TRITON_INTERPRET=1 must be set before triton is imported. The interpreter computes bf16 wrongly
 without an error. So bf16 buffers are passed as float32, and a kernel that creates bf16 values is
-refused. autotune fails in the interpreter, so the first config is used.
+not judged here. autotune fails in the interpreter, so the first config is used.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 BF16 = ("the kernel creates bfloat16 values, which Triton's interpreter computes wrongly: "
         "checking it needs a GPU")
 
 
+LACKS: tuple[tuple[type[Exception], str, str], ...] = (
+    (NotImplementedError, "", "Triton's interpreter cannot do this"),
+    (AttributeError, r"'InterpreterBuilder' object has no", "Triton's interpreter cannot do this"),
+    (ValueError, "Did you forget to add @triton.jit",
+     "Triton's interpreter cannot call functions of its extra libraries"),
+    (AttributeError, "'(float|int|bool)' object has no",
+     "Triton's interpreter passes scalars as numbers of Python"))
+"""What the interpreter raises in a kernel that a GPU would run: exception, pattern and reason."""
+
+
 class NeedsGpu(RuntimeError):
-    """The kernel uses an operation that the interpreter computes wrongly."""
+    """The kernel uses an operation that the interpreter lacks or computes wrongly."""
 
 
 class FirstConfig:
@@ -57,9 +68,17 @@ def install() -> None:
 
 def refusal(error: BaseException) -> str:
     """Return why the interpreter cannot run a kernel, empty if the error is the kernel's own."""
+    from triton.runtime.errors import InterpreterError
+
     seen: BaseException | None = error
+    interpreted = False
     while seen is not None:
         if isinstance(seen, NeedsGpu):
             return str(seen)
+        if interpreted:  # below the interpreter: the host's own code fails in the same way on a GPU
+            for kind, pattern, reason in LACKS:
+                if type(seen) is kind and re.search(pattern, str(seen)):
+                    return f"{reason} ({seen}): checking it needs a GPU"
+        interpreted = interpreted or isinstance(seen, InterpreterError)
         seen = seen.__cause__ or seen.__context__
     return ""

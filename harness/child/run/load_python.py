@@ -159,10 +159,10 @@ class PythonKernel:
             call.returned = self.function(*call.arguments)
         except Exception as error:
             if self.interpret:
-                from .interpret import refusal
+                from .interpret import NeedsGpu, refusal
 
                 if reason := refusal(error):
-                    raise RuntimeError(reason) from None
+                    raise NeedsGpu(reason) from None
             raise
 
     def synchronize(self) -> None:

@@ -372,7 +372,7 @@ def test_new_files_outside_edit_globs_are_dropped(repo: CampaignRepo) -> None:
     patch = repo.capture(tree, repo.base, ("kernel.c",)).patch
     assert [f.path for f in patch.files] == ["kernel.c", "reference.py"]
     assert [(d.path, d.reason) for d in patch.dropped] == [
-        ("NOTES.md", "new file that no edit glob names")]
+        ("NOTES.md", "new file that `edit` does not include")]
 
 
 def test_worker_commits_do_not_hide_changes(repo: CampaignRepo) -> None:

@@ -229,12 +229,18 @@ def test_merge_reads_missing_blobs_from_project(tmp_path: Path) -> None:
     ((), ""), ((Dropped("k.so", "compiled file"),), ""),
     ((Dropped("a/__pycache__/k.pyc", "cache folder"),), ""),
     ((Dropped("my_cache/fast.py", "cache folder"),), "my_cache/fast.py (cache folder)"),
-    ((Dropped("notes.md", "new file that no edit glob names"), Dropped("w.npy", "binary"),
+    ((Dropped("notes.md", "new file that `edit` does not include"), Dropped("w.npy", "binary"),
       Dropped("my_cache/\x1b[1mx", "cache folder")),
-     "my_cache/x (cache folder), w.npy (binary), notes.md (new file that no edit glob names)"),
+     "my_cache/x (cache folder), w.npy (binary), notes.md (new file that `edit` does not include)"),
     (tuple(Dropped(f"n{n}.md", "helper file") for n in range(9)),
      "n0.md (helper file), n1.md (helper file), n2.md (helper file), n3.md (helper file), "
      "n4.md (helper file) and 4 more"),
 ])
 def test_dropped_files_are_described(dropped: tuple[Dropped, ...], message: str) -> None:
     assert hygiene.describe_dropped(dropped) == message
+
+
+def test_only_new_files_outside_of_edit_are_named_with_what_to_add() -> None:
+    dropped = (Dropped("k.so", "compiled file"), Dropped("tile.h", hygiene.NOT_IN_EDIT))
+    assert "(edit: [..., tile.h])" in hygiene.how_to_include(dropped)
+    assert hygiene.how_to_include(dropped[:1]) == ""

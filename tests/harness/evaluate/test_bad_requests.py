@@ -225,3 +225,17 @@ def test_real_command_judges_a_bad_candidate(plain: Path, tmp_path: Path, kernel
     code, verdict = real(plain, "--patch", path)
     assert code == 1 and not verdict["correct"]
     assert verdict["valid"] == (not words) and words in (verdict["rejected_reason"] or "")
+
+
+def test_a_header_that_edit_leaves_out_is_named_with_what_to_add(plain: Path, tmp_path: Path,
+                                                                 ) -> None:
+    path = tmp_path / "header.patch"
+    with_header = '#include "tile.h"\n' + campaigns.KERNEL
+    path.write_text("".join([
+        *difflib.unified_diff(campaigns.KERNEL.splitlines(True), with_header.splitlines(True),
+                              "a/scale.c", "b/scale.c"),
+        "--- /dev/null\n", "+++ b/tile.h\n", "@@ -0,0 +1 @@\n", "+#define TILE 8\n"]))
+    code, verdict = real(plain, "--patch", path)
+    assert code == 1 and "tile.h" in verdict["rejected_reason"]
+    [note] = [note for note in verdict["notes"] if "tile.h" in note]
+    assert "`edit` does not include it" in note and "edit: [..., tile.h]" in note

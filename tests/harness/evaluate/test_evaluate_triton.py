@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from engine.judge.judge import Policy, rule
+from engine.rounds.retries import is_repairable
 from harness.compile.kernel import make, place_on
 from harness.devices import inventory
 from harness.errors import EnvironmentFault, KoptError
@@ -15,6 +17,7 @@ from harness.runners.runner_pool import RunnerPool
 from harness.runners.session import CALL_LIMITS
 from harness.target import Arg, ConfigClass, Target
 from harness.timing.plan import Plan
+from kopt_tui.snapshot import verdict_words
 from tests.support.kernel_case import DOUBLE, HEAD, Bench, judge, target
 
 TUNED = DOUBLE.replace("@triton.jit", """@triton.autotune(
@@ -37,12 +40,69 @@ def test_bfloat16_buffers_are_widened(tmp_path: Path) -> None:
     assert verdict.max_rel_err == 0.0  # twice a bfloat16 number is one
 
 
-def test_bfloat16_made_by_the_kernel_is_refused(tmp_path: Path) -> None:
-    source = DOUBLE.replace("2 * tl.load(x + at, mask=at < n)",
-                            "(2 * tl.load(x + at, mask=at < n)).to(tl.bfloat16)")
+LOAD = "2 * tl.load(x + at, mask=at < n)"
+NEEDS_GPU = {
+    "bfloat16": (DOUBLE.replace(LOAD, f"({LOAD}).to(tl.bfloat16)"), "bfloat16"),
+    "inline PTX": (DOUBLE.replace(LOAD, "tl.inline_asm_elementwise('add.f32 $0, $1, $1;', '=r,r', "
+                                  "[tl.load(x + at, mask=at < n)], dtype=tl.float32, is_pure=True,"
+                                  " pack=1)"), "inline_asm not supported"),
+    "an extra library": (DOUBLE.replace("    tl.store", "    t = tl.extra.cuda.globaltimer()\n"
+                                        "    tl.store"), "extra libraries"),
+    "a scalar's method": (DOUBLE.replace("2 *", "s.to(tl.float32) *").replace(
+        "x, out, n,", "x, out, n, s,").replace("(x, out, n)", "(x, out, n, 2.0)"),
+        "passes scalars as numbers of Python"),
+}
+
+
+@pytest.mark.parametrize("name", NEEDS_GPU)
+def test_what_the_interpreter_cannot_do_is_not_judged_here(name: str, tmp_path: Path) -> None:
+    source, reason = NEEDS_GPU[name]
     verdict = judge(tmp_path, source)
-    assert not verdict.valid
-    assert "needs a GPU" in (verdict.rejected_reason or "")
+    assert verdict.valid and not verdict.correct and verdict.rejected_reason is None
+    assert reason in verdict.not_judged and "needs a GPU" in verdict.not_judged
+    assert verdict.rows[0].outcome == "unmeasured"
+    assert verdict.rows[0].note == f"not judged here: {verdict.not_judged}"
+    ruling = rule(verdict, Policy())
+    assert ruling.kind == "tie" and ruling.reason.startswith("not judged here: ")
+    assert not is_repairable(verdict)
+    assert verdict_words.describe(verdict).headline.startswith("· not judged here: ")
+
+
+@pytest.mark.parametrize("error", ["raise NotImplementedError('later')", "(1.0).to('cpu')"])
+def test_the_hosts_own_errors_are_the_candidates(error: str, tmp_path: Path) -> None:
+    verdict = judge(tmp_path, DOUBLE.replace("    n = x.numel()", f"    {error}"))
+    assert not verdict.valid and not verdict.not_judged
+
+
+DESCRIPTORS = HEAD + """
+@triton.jit
+def double_kernel(x, out, n, BLOCK: tl.constexpr = 64):
+    a = tl.make_tensor_descriptor(x, shape=[n], strides=[1], block_shape=[BLOCK])
+    b = tl.make_tensor_descriptor(out, shape=[n], strides=[1], block_shape=[BLOCK])
+    at = tl.program_id(0) * BLOCK
+    b.store([at], 2 * a.load([at]))
+
+def double(x, out):
+    n = x.numel()
+    double_kernel[(triton.cdiv(n, 64),)](x, out, n)
+"""
+
+
+def test_tensor_descriptors_are_judged(tmp_path: Path) -> None:
+    assert judge(tmp_path, DESCRIPTORS).correct
+
+
+@pytest.mark.parametrize("baseline", [
+    DOUBLE.replace("    tl.store", "    tl.extra.cuda.globaltimer()\n    tl.store"),
+    DOUBLE.replace("2 *", "3 *"), DOUBLE.replace("out + at", "out + at + (1 << 40)")],
+    ids=["cannot be interpreted", "is wrong", "crashes"])
+@pytest.mark.parametrize("candidate", [
+    DOUBLE.replace("2 *", "4 *"), DOUBLE.replace("    n = x.numel()", "    n = x.size")],
+    ids=["wrong", "failing"])
+def test_a_baseline_that_fails_in_the_interpreter_is_to_blame(
+        candidate: str, baseline: str, tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentFault, match="the baseline fails in Triton's interpreter"):
+        judge(tmp_path, candidate, baseline)
 
 
 def test_wrong_kernel_is_incorrect(tmp_path: Path) -> None:
