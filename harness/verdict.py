@@ -195,6 +195,8 @@ class Verdict:
     harness_version: str = HARNESS_VERSION
     device: str = ""
     alpha: float | None = None
+    effort: Literal["quick", "normal", "thorough"] = "normal"
+    """How long was measured; nothing is kept on a quick verdict."""
     wall_s: float = 0.0
     notes: tuple[str, ...] = ()
     audit: tuple[Finding, ...] = ()

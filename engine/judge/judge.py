@@ -58,6 +58,8 @@ def rule(verdict: Verdict, policy: Policy, *, violations: Sequence[Violation] = 
         return Ruling(kind="reject", reason=f"wrong result: {wrong}")
     if findings := [finding for finding in verdict.audit if finding.severity == "reject"]:
         return Ruling(kind="reject", reason=f"audit: {findings[0].detail}")
+    if verdict.effort == "quick":
+        return Ruling(kind="tie", reason="a quick verdict: nothing is kept on it")
     if verdict.latency_kind == "predicted":
         return Ruling(kind="tie", reason="predicted, not timed: nothing is kept on a prediction")
     if all(row.latency_us is None for row in verdict.rows):
@@ -106,7 +108,8 @@ def needs_split(verdict: Verdict) -> bool:
     significant gain over all classes, and a split is the only way to keep what it brings. The
     split decisions in recorded journals were made with this threshold.
     """
-    clean = verdict.correct and not any(finding.severity == "reject" for finding in verdict.audit)
+    clean = verdict.correct and verdict.effort != "quick" and not any(
+        finding.severity == "reject" for finding in verdict.audit)
     return clean and {"faster", "slower"} <= {row.outcome for row in verdict.rows}
 
 

@@ -34,7 +34,7 @@ from harness.search.space import knobs
 from harness.search.space.tunable_source import TunableSource
 from harness.settings import Settings, Trees
 from harness.target import Target
-from harness.timing.plan import Plan
+from harness.timing.plan import Effort, Plan
 from harness.verdict import Verdict, rejected
 
 
@@ -133,8 +133,8 @@ class OneShot:
             return rejected(str(error), device=self.judged.device.name)
         return Change(base_tree=self.judged.base_tree, tree=self.judged.base_tree, patch=Patch())
 
-    def request(self, trial: OneShotCandidate, *,
-                alpha: float) -> EvaluateRequest | ReportedRequest | Verdict:
+    def request(self, trial: OneShotCandidate, *, alpha: float,
+                effort: Effort = "normal") -> EvaluateRequest | ReportedRequest | Verdict:
         """Return the harness's request, or the verdict on a candidate that breaks the rules.
 
         A command target's benchmark is part of the project: there, no change outside of `edit` is
@@ -151,7 +151,7 @@ class OneShot:
         if broken:
             return rejected(f"{broken[0].path} {broken[0].detail}", candidate_id=identity,
                             device=judged.device.name)
-        plan = judged.manifest.decision.plan(alpha)
+        plan = judged.manifest.decision.plan(alpha).with_effort(effort)
         base = str(judged.tree(judged.base_tree))
         trees = Trees(candidate=str(judged.tree(change.tree)), incumbent=base, reference=base)
         if judged.command is not None:

@@ -91,9 +91,12 @@ class Evaluation:
             audit=(*self.audit.findings, *self.findings, *verdict.audit),
             device=self.session.device.name, candidate_id=self.settings.candidate_id,
             incumbent_tree=self.settings.incumbent_tree, alpha=self.settings.plan.alpha,
+            effort=self.settings.plan.effort,
             wall_s=round(time.monotonic() - began, 3))
 
     def _note_conditions(self) -> None:
+        if effort := self.settings.plan.describe_effort():
+            self.notes.append(effort)
         self.notes += weaker_checks(self.target)
         self.evidence += [Evidence(kind="card", detail=f"measured on {card.id}, {card.uuid}")
                           for card in self.session.device.cards if card.kind != "cpu"]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from harness.timing import stats
 
 Score = Literal["kernel", "wall"]
 Cache = Literal["warm", "cold"]
+Effort = Literal["quick", "normal", "thorough"]
+"""How long to measure. A quick verdict is a first impression, and nothing is kept because of it."""
 
 BLOCK_NS = 2_000_000
 GPU_BLOCK_NS = 3_000_000
@@ -18,6 +20,8 @@ BLOCKS = 6
 LONG = 3
 """Half of the blocks have this many times the calls of the others: see clock_check."""
 MOST_COPIES = 512
+QUICK_LOOKS, QUICK_BLOCKS = (3, 5), 4
+THOROUGH_LOOKS, THOROUGH_MARGIN = (6, 9, 13, 18, 26, 36), 0.005
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +45,26 @@ class Plan:
     cache: Cache = "cold"
     cache_bytes: int = 0
     by_host: bool = False
+    effort: Effort = "normal"
+
+    def with_effort(self, effort: Effort) -> Plan:
+        """Return the plan of a quick or a thorough verdict, at the same error rate."""
+        if effort == "quick":
+            return replace(self, effort=effort, looks=QUICK_LOOKS, blocks=QUICK_BLOCKS)
+        if effort == "thorough":
+            return replace(self, effort=effort, looks=THOROUGH_LOOKS,
+                           margin=min(self.margin, THOROUGH_MARGIN))
+        return self
+
+    def describe_effort(self, unit: str = "process pairs") -> str:
+        """Return how a quick or thorough verdict differs from others, empty for a normal one."""
+        if self.effort == "quick":
+            return f"quick: at most {self.looks[-1]} {unit}, so only large gains are certain; " \
+                "nothing is kept on a quick verdict"
+        if self.effort == "thorough":
+            return f"thorough: up to {self.looks[-1]} {unit}, and gains from {self.margin:.2%} " \
+                "on count"
+        return ""
 
     @property
     def alpha_look(self) -> float:

@@ -30,6 +30,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--alpha", metavar="P", type=float, default=ALPHA,
                         help="the probability of calling an equal candidate faster "
                         f"(default {ALPHA:g})")
+    effort = parser.add_mutually_exclusive_group()
+    effort.add_argument("--quick", action="store_const", const="quick", dest="effort",
+                        default="normal", help="measure few pairs, for a first impression")
+    effort.add_argument("--thorough", action="store_const", const="thorough", dest="effort",
+                        help="measure more pairs, and count gains from 0.5 %% on")
     add_predict(parser)
     add_json(parser)
 
@@ -41,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         patch=_patch(args.patch), config=read_config(args.config), ref=args.ref)
     with OneShot(args.manifest, base=args.base) as one_shot:
         card = card_name(args.predict, one_shot.language)
-        request = one_shot.request(candidate, alpha=args.alpha)
+        request = one_shot.request(candidate, alpha=args.alpha, effort=args.effort)
         verdict = measure(request, Gate(one_shot, quiet=args.json), predict=card, quiet=args.json)
         verdict = replace(verdict, notes=(*one_shot.notes, *verdict.notes))
     if args.json:

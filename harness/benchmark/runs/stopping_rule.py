@@ -27,7 +27,8 @@ SMALL_GAIN = 0.02
 
 def plan_for(plan: Plan, most: int | None = None) -> Plan:
     """Return the plan with looks for whole runs: at most `most` pairs, and never fewer than 3."""
-    looks = tuple(n for n in LOOKS if most is None or n <= most)
+    of_effort = {"quick": LOOKS[:2], "normal": LOOKS, "thorough": (*LOOKS, 18)}[plan.effort]
+    looks = tuple(n for n in of_effort if most is None or n <= most)
     return replace(plan, looks=looks or LOOKS[:1])
 
 

@@ -38,8 +38,10 @@ def evaluate(target: CommandTarget, trees: Trees, device: Device, settings: Sett
         verdict = BenchmarkEvaluation(session, trees, confirm).verdict()
     findings, transfer = ([], None) if not settings.static_audit or not trees.reference else \
         transfer_of_project(target.op, Path(trees.candidate), Path(trees.reference))
+    effort = settings.plan.describe_effort("pairs of runs")
     return replace(
-        verdict, notes=(*session.notes, *verdict.notes), device=device.name,
+        verdict, notes=(*filter(None, [effort]), *session.notes, *verdict.notes),
+        device=device.name, effort=settings.plan.effort,
         audit=(*verdict.audit, *findings), transfer=transfer, candidate_id=settings.candidate_id,
         incumbent_tree=settings.incumbent_tree, alpha=settings.plan.alpha,
         wall_s=round(time.monotonic() - began, 3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -59,6 +60,19 @@ def test_ruling_follows_from_verdict_and_policy(given: Verdict, policy: Policy, 
                                                 words: str) -> None:
     ruling = rule(given, policy)
     assert (ruling.kind, words in ruling.reason) == (kind, True), ruling
+
+
+@pytest.mark.parametrize("policy", [AUTO, REVIEW, FLAGGED])
+def test_nothing_is_kept_on_a_quick_verdict(policy: Policy) -> None:
+    quick = replace(verdict(row(0.5)), effort="quick")
+    ruling = rule(quick, policy)
+    assert (ruling.kind, ruling.reason) == ("tie", "a quick verdict: nothing is kept on it")
+    assert rule(replace(quick, effort="thorough"), AUTO).kind == "keep"
+
+
+def test_a_quick_verdict_asks_for_no_split() -> None:
+    divergent = verdict(row(0.5), row(-0.06, "slower", name="odd"))
+    assert needs_split(divergent) and not needs_split(replace(divergent, effort="quick"))
 
 
 @pytest.mark.parametrize(("policy", "given", "doubt"), [

@@ -239,3 +239,19 @@ def test_a_header_that_edit_leaves_out_is_named_with_what_to_add(plain: Path, tm
     assert code == 1 and "tile.h" in verdict["rejected_reason"]
     [note] = [note for note in verdict["notes"] if "tile.h" in note]
     assert "`edit` does not include it" in note and "edit: [..., tile.h]" in note
+
+
+@pytest.mark.parametrize(("words", "effort", "most"), [
+    ((), "normal", 18), (("--quick",), "quick", 5), (("--thorough",), "thorough", 36)])
+def test_effort_of_a_verdict_is_chosen_and_stated(words: tuple[str, ...], effort: str, most: int,
+                                                  plain: Path) -> None:
+    code, verdict = real(plain, "--alpha", "0.05", *words)
+    assert code == 0 and verdict["effort"] == effort
+    assert all(2 <= row["pairs"] <= most for row in verdict["rows"])
+    stated = [note for note in verdict["notes"] if note.startswith(("quick: ", "thorough: "))]
+    assert len(stated) == bool(words)
+    assert all(f" {most} process pairs" in note for note in stated)
+
+
+def test_quick_and_thorough_exclude_each_other(plain: Path) -> None:
+    assert real(plain, "--quick", "--thorough")[0] == 2
