@@ -12,7 +12,7 @@ from engine.run.running_campaign import RunningCampaign
 from engine.task import GLOBAL, SlotProgress
 from engine.verify import canary
 from engine.verify.verifier import VerdictRequest
-from harness.errors import InputError
+from harness.errors import EnvironmentFault, InputError, KoptError
 from harness.verdict import Verdict
 
 NAME, CANARY = "baseline", "canary"
@@ -58,7 +58,10 @@ def _find_classes(campaign: RunningCampaign) -> None:
 
 
 def measure(context: EngineContext) -> None:
-    """Measure the unmodified code against itself as round 1; raises InputError if it fails."""
+    """Measure the unmodified code against itself as round 1.
+
+    Raises InputError if it fails, EnvironmentFault if this machine cannot judge it.
+    """
     setup, writer = context.setup, context.writer
     base = setup.repo.base
     tree = setup.repo.tree_of(base)
@@ -77,7 +80,10 @@ def measure(context: EngineContext) -> None:
                          summary=f"baseline: {survey.describe_baseline(verdict)}")
 
 
-def _not_usable(verdict: Verdict, source: str) -> InputError:
+def _not_usable(verdict: Verdict, source: str) -> KoptError:
+    if verdict.not_judged:
+        return EnvironmentFault(f"the baseline is not judged here: {verdict.not_judged}",
+                                where=source, fix="start the campaign on a machine with a GPU")
     cause = verdict.rejected_reason or next(
         (f"class {row.config_class}: {row.note}" for row in verdict.rows if not row.correct), "")
     in_full_tests = cause.startswith("the project's full tests")

@@ -28,8 +28,8 @@ from harness.settings import Settings, Trees
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
 
-UNTRUSTED = ("io", "build", "home-candidate")
-"""Parts of the scratch folder that candidates write to."""
+UNTRUSTED = ("io", "build", "home-candidate", "runners")
+"""Parts of the scratch folder that hold what candidates wrote or compiled."""
 FULL = ("baseline", "headline", "final")
 """Purposes that run the whole benchmark even where there is a quick command."""
 

@@ -11,7 +11,10 @@ import pytest
 from engine.campaign import setup as campaigns_of
 from engine.campaign.setup import Setup
 from engine.manifest.schema import Manifest
+from engine.run import baseline
 from engine.verify.verifier import commands_of
+from harness.errors import EnvironmentFault
+from harness.verdict import Row, Verdict
 from tests.support import benchmark_case, campaigns
 from tests.support.campaigns import campaign, candidates, reading, run
 
@@ -62,3 +65,10 @@ def test_full_tests_run_only_for_baseline_and_best(purpose: str,
     assert commands_of(manifest, purpose) == commands
     few = Manifest(target_op="x", test_command="few")
     assert commands_of(few, purpose) == ("few", "")
+
+
+def test_a_baseline_that_needs_a_gpu_is_the_machines_fault() -> None:
+    verdict = Verdict(valid=True, not_judged="it creates bfloat16 values: checking it needs a GPU",
+                      rows=(Row(config_class="odd", correct=False),))
+    error = baseline._not_usable(verdict, "kernel.py")
+    assert isinstance(error, EnvironmentFault) and "not judged here" in error.what
