@@ -101,7 +101,7 @@ def test_tensor_descriptors_are_judged(tmp_path: Path) -> None:
     ids=["wrong", "failing"])
 def test_a_baseline_that_fails_in_the_interpreter_is_to_blame(
         candidate: str, baseline: str, tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentFault, match="the baseline fails in Triton's interpreter"):
+    with pytest.raises(EnvironmentFault, match="the baseline fails "):
         judge(tmp_path, candidate, baseline)
 
 
