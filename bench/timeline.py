@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,16 +42,17 @@ class RequestLog:
     def listen(self) -> None:
         log = self
 
-        def send(peer: Peer, op: str, **fields: object) -> None:
+        def send(peer: Peer, op: str, descriptors: Sequence[int] = (), /,
+                 **fields: object) -> None:
             log._asked.setdefault(id(peer), []).append((op, time.monotonic()))
-            log._send(peer, op, **fields)
+            log._send(peer, op, descriptors, **fields)
 
         def receive(peer: Peer) -> dict[str, Any]:
             answer = log._receive(peer)
             op, asked = log._asked[id(peer)].pop(0)
             now = time.monotonic()
             name = log._names.setdefault(id(peer), f"#{len(log._names)}")
-            if now - asked > 0.004 or op not in ("exchange", "block"):
+            if now - asked > 0.004 or op not in ("fill_ring", "compare_ring", "block"):
                 print(f"{now - log.began:7.3f}  {name:4} {op:12} {now - asked:6.3f}")
             return answer
 

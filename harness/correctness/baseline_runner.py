@@ -13,6 +13,7 @@ from harness.isolation.device_lock import DeviceLock
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.runners.oracle_client import Oracle
 from harness.runners.session import Session
+from harness.runners.slots.case_memory import CaseMemory
 
 
 def _named(kind: type[BaseException]) -> set[str]:
@@ -65,8 +66,7 @@ class BaselineRunner:
         return None if errors is None else (self._kernel(), errors)
 
     def _judge(self, peer: Peer, case: Case) -> Errors:
-        answer = peer.ask("call", tensors=case.tensors)
-        return self._oracle.judge(case, answer.get("outputs"))
+        return CaseMemory(self._oracle, peer, case).call(case)
 
     def failure(self, case: Case, held: DeviceLock | None) -> str:
         """Return the error with which the baseline fails on a case, empty if it runs."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from harness.case import Case, Errors
@@ -13,10 +13,13 @@ from harness.correctness.check_inputs import plan_inputs, strided_views
 from harness.correctness.held_out_shapes import find_over_fit
 from harness.correctness.statefulness import StatefulnessCheck
 from harness.correctness.tolerance import FLOOR, Tolerance
+from harness.errors import IncumbentFault
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.runners.oracle_client import Oracle
 from harness.runners.session import Session
+from harness.runners.slots.case_memory import CaseMemory
+from harness.runners.slots.slot_ring import JudgedSlot
 from harness.target import ConfigClass
 from harness.verdict import Finding, TraceStep
 
@@ -49,6 +52,8 @@ class CorrectnessCheck:
         self.errors: dict[str, Errors] = {}
         self.findings: list[Finding] = []
         self.notes: list[str] = []
+        self.kinds: dict[str, list[str]] = {}
+        """By class, the kinds of input for timed calls: well-conditioned, and never equal."""
         self.steps: tuple[TraceStep, ...] | None = None
         """What the kernel recognised over training steps, if `trace_weights` is set."""
         self.trace_weights: Collection[str] | None = None
@@ -98,33 +103,42 @@ class CorrectnessCheck:
 
     def _check_class(self, config_class: ConfigClass, kinds: tuple[str, ...], runner: Peer) -> bool:
         trivial = TrivialAnswers(config_class.name)
-        for kind in kinds:
+        memory: CaseMemory | None = None
+        own_slots = False  # a kernel may remember weights by their address
+        for number, kind in enumerate(kinds):
             case = self.oracle.make(config_class, kind, self.cases.get(config_class.name))
             if case.skip:
                 self.notes.append(f"class {config_class.name}: no {kind} inputs: {case.skip}")
                 continue
-            errors = self._check_case(case, runner)
+            if memory is None:
+                self._on_first(case)
+                own_slots = any(tensor["weight"] for tensor in case.tensors)
+                memory = CaseMemory(self.oracle, runner, case,
+                                    slots=len(kinds) + 1 if own_slots else 2)
+            errors = self._check_case(case, memory, number if own_slots else 0)
             if not errors.right:
                 return False
+            if errors.basis == FLOOR and kind != "constant":  # its contents would all be equal
+                self.kinds.setdefault(config_class.name, []).append(kind)
             trivial.add(case, errors, self.tolerance)
         self.findings += trivial.findings()
+        if memory is not None:
+            memory.close()
         return True
 
-    def _check_case(self, case: Case, runner: Peer) -> Errors:
-        first = self.cases.setdefault(case.config_class, case) is case
-        if first:
-            self._on_first(case)
-        answer = runner.ask("keep" if first else "call", tensors=case.tensors)
-        errors = self._judge(case, answer, outputs_only=False)
+    def _check_case(self, case: Case, memory: CaseMemory, slot: int) -> Errors:
+        runner, first = memory.peer, self.cases.setdefault(case.config_class, case) is case
+        errors = self._judge(case, memory.call(case, slot))
         if first and errors.right:
-            errors = self._check_state(case, errors, runner)
+            errors = self._check_state(case, errors, memory)
         if first and errors.right:
-            self._add_audit(runtime_audit.trial(runner, case, self.session.target))
+            self._add_audit(runtime_audit.trial(memory, case, self.session.target))
         if first and errors.right and self.trace_weights is not None and self.steps is None:
-            self.steps = runtime_audit.trace(runner, self.trace_weights)
+            self.steps = runtime_audit.trace(memory, self.trace_weights)
         if first and errors.right and any(t["strided"] for t in case.tensors):
-            answer = runner.ask("call", tensors=strided_views(case))
-            errors = self._judge(case, answer, outputs_only=False).worse(errors)
+            views = CaseMemory(self.oracle, runner, case, tensors=strided_views(case))
+            errors = self._judge(case, views.call(case)).worse(errors)
+            views.close()
         self.errors[case.config_class] = errors.worse(self.errors.get(case.config_class))
         if not first:
             self.oracle.drop(case)
@@ -135,8 +149,8 @@ class CorrectnessCheck:
         if reason := runtime_audit.reject_reason(findings):
             raise CandidateFailed(reason)
 
-    def _check_state(self, case: Case, errors: Errors, runner: Peer) -> Errors:
-        states = StatefulnessCheck(self.oracle, runner, self._judge,
+    def _check_state(self, case: Case, errors: Errors, memory: CaseMemory) -> Errors:
+        states = StatefulnessCheck(self.oracle, memory, self._judge,
                                    slow=self.session.place.interpret)
         first, errors = errors, states.run(case, errors)
         self.findings += states.findings
@@ -159,30 +173,47 @@ class CorrectnessCheck:
                 ", which differ by rounding" if small else
                 ", all of them right" if right else ", not all of them right")))
 
-    def _judge(self, case: Case, answer: Mapping[str, object], known: Errors | None = None, *,
-               outputs_only: bool = True) -> Errors:
-        errors = self.oracle.judge(case, answer.get("outputs"), known, outputs_only=outputs_only)
+    def _judge(self, case: Case, errors: Errors, known: Errors | None = None) -> Errors:
+        """Return the errors compared with what is allowed; those of `known` were already."""
         if known is not None and known.digests == errors.digests:
             return errors
         judged = self.tolerance.judge(case, errors, self.candidate, self._held)
         return excused_errors(errors) if judged is None else judged
 
-    def recheck(self, case: Case, written: object,
-                exchanged: Mapping[str, Mapping[int, int]]) -> None:
-        """Judge the outputs of the timed calls, for the contents that the inputs had then."""
-        if any(tensor["role"] == "inout" for tensor in case.tensors):
-            return  # repeated calls on one buffer have no expected value
+    def limits(self, case: Case) -> list[float]:
+        """Return by output how far the answers of two right kernels may differ.
+
+        Where they differ more, the reference decides; see `judge_slots`.
+        """
+        known = self.errors.get(case.config_class)
+        allowed = 0.0 if known is None else known.allowed or 0.0
+        return [2 * max(allowed, self.tolerance.floor_of(case, index))
+                for index in range(len(self.session.target.output_dtypes))]
+
+    def judge_slots(self, judged: Sequence[JudgedSlot], incumbent: Kernel) -> None:
+        """Judge what timed calls of both sides answered, by the reference. Raises CandidateFailed.
+
+        Raises IncumbentFault if only the incumbent's answer is wrong.
+        """
         try:
-            self.oracle.exchange(case, exchanged)
-            errors = self._judge(case, {"outputs": written}, outputs_only=False)
-        except PeerError as error:
-            raise CandidateFailed(f"after timing: {error.what}") from None
+            for slot in judged:
+                errors = self.tolerance.judge(slot.case, slot.errors["candidate"], self.candidate,
+                                              self._held)
+                if errors is not None and not errors.right:
+                    detail = f"class {slot.case.config_class}: a timed call gave a wrong answer"
+                    self.findings.append(Finding(rule="timed-answer", severity="reject",
+                                                 detail=detail))
+                    raise CandidateFailed(detail)
+                theirs = self.tolerance.judge(slot.case, slot.errors["incumbent"], incumbent,
+                                              self._held)
+                if errors is not None and theirs is not None and not theirs.right:
+                    raise IncumbentFault(
+                        f"class {slot.case.config_class}: a timed call of the incumbent gave a "
+                        "wrong answer", where=self.session.target.source,
+                        fix="start from a kernel that is right")
+                self.oracle.drop(slot.case)
         finally:
             self.tolerance.close()
-        if not errors.right:
-            detail = f"class {case.config_class}: the timed calls left a wrong answer"
-            self.findings.append(Finding(rule="after-timing", severity="reject", detail=detail))
-            raise CandidateFailed(detail)
 
 
 class TrivialAnswers:

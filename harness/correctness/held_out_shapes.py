@@ -16,6 +16,7 @@ from harness.errors import InputError
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.runners.oracle_client import Oracle, OracleError
+from harness.runners.slots.case_memory import CaseMemory
 from harness.target import ConfigClass, Target, check
 from harness.verdict import Finding
 
@@ -53,7 +54,7 @@ def find_over_fit(target: Target, oracle: Oracle, tolerance: Tolerance, runner: 
         if case.skip:
             continue
         try:
-            errors = oracle.judge(case, runner.ask("call", tensors=case.tensors).get("outputs"))
+            errors = CaseMemory(oracle, runner, case).call(case)
             judged = tolerance.judge(case, errors, candidate, held)
             if judged is None or judged.right:
                 continue

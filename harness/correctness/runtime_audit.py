@@ -11,6 +11,7 @@ from harness.case import Case
 from harness.correctness.statefulness import MOST_MOVES, draw_moves
 from harness.formats.text import plain
 from harness.isolation.rpc import Peer, PeerError, decode_answer
+from harness.runners.slots.case_memory import CaseMemory
 from harness.target import Target
 from harness.verdict import Finding, TraceStep
 
@@ -48,18 +49,20 @@ def watch(runner: Peer) -> list[Finding]:
     return _findings(runner.ask("watch"))
 
 
-def trial(runner: Peer, case: Case, target: Target) -> list[Finding]:
-    """Return whether the kernel delegates its work, from calls on the kept case.
+def trial(memory: CaseMemory, case: Case, target: Target) -> list[Finding]:
+    """Return whether the kernel delegates its work, from calls on the first slot of a memory.
 
-    The kept buffers have other contents afterwards. C kernels are not tried.
+    The slot has other contents afterwards. C kernels are not tried.
     """
     if target.language == "c":
         return []
     moves = {name: [list(sources), list(sources.values())]
              for name, sources in draw_moves(case, MOST_MOVES).items()}
     own = target.reference_file == target.source
-    return _findings(runner.ask("trial", moves=moves, triton=target.language == "triton",
-                                reference="" if own else target.reference_file))
+    memory.place(case)
+    return _findings(memory.peer.ask(
+        "trial", case=memory.id, slot=0, moves=moves, triton=target.language == "triton",
+        reference="" if own else target.reference_file))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +72,13 @@ class TraceAnswer:
     steps: tuple[TraceStep, ...]
 
 
-def trace(runner: Peer, weights: Collection[str]) -> tuple[TraceStep, ...]:
-    """Return what the kernel recognises over training steps on the kept case. Raises PeerError."""
-    answer = runner.ask("trace", weights=sorted(weights), steps=TRACE_STEPS)
+def trace(memory: CaseMemory, weights: Collection[str]) -> tuple[TraceStep, ...]:
+    """Return what the kernel recognises over training steps, on the first slot of a memory.
+
+    Raises PeerError.
+    """
+    answer = memory.peer.ask("trace", case=memory.id, slot=0, weights=sorted(weights),
+                             steps=TRACE_STEPS)
     steps = decode_answer(answer, TraceAnswer).steps
     if len(steps) != TRACE_STEPS:
         raise PeerError("did not trace every step")

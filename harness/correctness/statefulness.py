@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Mapping
-from typing import Protocol
+import time
+from collections.abc import Callable
 
 from harness.case import Case, Errors
-from harness.isolation.rpc import Peer
 from harness.runners.oracle_client import Oracle
+from harness.runners.slots.case_memory import CaseMemory
 from harness.verdict import Finding
 
 REPEATS = 2
@@ -21,21 +21,20 @@ WAIT_S = 0.02
 LARGE_BYTES = 32 << 20
 
 
-class JudgeAnswer(Protocol):
-    def __call__(self, case: Case, answer: Mapping[str, object], known: Errors | None = None, *,
-                 outputs_only: bool = True) -> Errors: ...
+Judge = Callable[[Case, Errors, Errors | None], Errors]
+"""Compares errors with what is allowed, unless they are those of a known answer."""
 
 
 class StatefulnessCheck:
-    """Checks one class on the buffers that its runner kept from a first, right call.
+    """Checks one class on the slot of a first, right call.
 
     The check changes the contents of the case. It makes fewer calls if they are `slow` or their
     tensors large.
     """
 
-    def __init__(self, oracle: Oracle, runner: Peer, judge: JudgeAnswer, *,
+    def __init__(self, oracle: Oracle, memory: CaseMemory, judge: Judge, *,
                  slow: bool = False) -> None:
-        self.oracle, self._runner, self._judge = oracle, runner, judge
+        self.oracle, self._memory, self._judge = oracle, memory, judge
         self._slow = slow
         self.findings: list[Finding] = []
         self.answers: list[Errors] = []
@@ -45,7 +44,8 @@ class StatefulnessCheck:
         """Return the worst errors of calls on the same contents; add to `findings`."""
         worst, brief = first, self._slow or sum(t["nbytes"] for t in case.tensors) > LARGE_BYTES
         for _ in range(1 if self._slow else REPEATS):
-            errors = self._judge(case, self._runner.ask("again"), first)
+            errors = self._judge(case, self._memory.call(case, known=first, outputs_only=True),
+                                 first)
             worst = errors.worse(worst)
             if errors.digests not in [known.digests for known in (first, *self.answers)]:
                 self.answers.append(errors)
@@ -63,9 +63,9 @@ class StatefulnessCheck:
             if not moves:
                 break
             self.oracle.exchange(case, moves)
-            pairs = {name: [list(sources), list(sources.values())]
-                     for name, sources in moves.items()}
-            errors = self._judge(case, self._runner.ask("swap", moves=pairs))
+            weights = [tensor["name"] for tensor in case.tensors if tensor["weight"]]
+            errors = self._judge(case, self._memory.call(case, outputs_only=True,
+                                                         touched=weights), None)
             if not errors.right:
                 what = "the answer to the old ones" if errors.digests == last.digests \
                     else "a wrong answer"
@@ -91,8 +91,13 @@ class StatefulnessCheck:
                          "call")
 
     def _reread(self, case: Case, last: Errors, *, elsewhere: bool) -> Errors:
-        return self._judge(case, self._runner.ask("reread", wait_s=WAIT_S, elsewhere=elsewhere),
-                           last)
+        """Judge the last call's outputs again, after a wait or a call on another slot."""
+        if elsewhere:
+            other = self._memory.slots - 1
+            self._memory.place(case, other, reverse=True)
+            self._memory.run(other)
+        time.sleep(WAIT_S)
+        return self._judge(case, self._memory.read_again(case, last), last)
 
     def _reject(self, rule: str, case: Case, text: str) -> None:
         self.findings.append(Finding(rule=rule, severity="reject",

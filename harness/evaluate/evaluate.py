@@ -31,8 +31,10 @@ from harness.roofline.ceilings import Ceilings
 from harness.roofline.roofline import Roofline
 from harness.runners import kernel_spans, process_home
 from harness.runners.kernel_spans import CallProfile
+from harness.runners.oracle_client import Oracle
 from harness.runners.profile_cache import ProfileCache
 from harness.runners.session import Session
+from harness.runners.slots.case_memory import CaseMemory
 from harness.settings import Settings, Trees
 from harness.target import Target
 from harness.timing.paired_timing import ClassTiming
@@ -125,7 +127,8 @@ class Evaluation:
                                   {self.trees.incumbent: incumbent})
             check = CorrectnessCheck(
                 session, oracle, tolerance, self._progress,
-                on_first=lambda case: self._prepare_timing(candidate, incumbent, case, held))
+                on_first=lambda case: self._prepare_timing(candidate, incumbent, case, oracle,
+                                                           held))
             if self.audit.should_trace:
                 check.trace_weights = self.audit.weights
             try:
@@ -149,7 +152,7 @@ class Evaluation:
                                   fault="build" if is_candidate else "") from None
 
     def _prepare_timing(self, candidate: Kernel, incumbent: Kernel, case: Case,
-                        held: DeviceLock | None) -> None:
+                        oracle: Oracle, held: DeviceLock | None) -> None:
         """Start the runners that timing needs while the candidate compiles for its check.
 
         Not earlier: contexts are made one after another, and these would delay the candidate's.
@@ -159,7 +162,7 @@ class Evaluation:
         if held is not None and self.session.measurable and not self.session.in_process:
             profiled = (candidate,) if self._incumbent_profiles else (incumbent, candidate)
             for kernel in profiled:
-                runners.profile(kernel, held, case)
+                runners.profile(kernel, held, case, oracle)
             for kernel in (incumbent, candidate):
                 runners.prestart(kernel, self.settings.plan.looks[0], asleep=True)
             runners.create_contexts(held)
@@ -193,7 +196,10 @@ class Evaluation:
         with contextlib.suppress(PeerError, PeerDied), session.runners.start(
                 incumbent, lock=held, yields=session.yields) as runner:  # timing will report it
             for case in check.cases.values():
-                runner.ask("prepare", case=case.id, tensors=case.tensors, copies=1)
+                memory = CaseMemory(check.oracle, runner, case)
+                memory.place(case)
+                memory.run()
+                memory.close()
 
     def _run_project_tests(self, held: DeviceLock | None) -> None:
         for name, command in self.settings.tests:

@@ -15,10 +15,10 @@ from harness.errors import DeviceFault, IncumbentFault
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.runners.session import Session
+from harness.runners.slots.slot_ring import SlotRings
 from harness.timing import outcome, stats
-from harness.timing.input_mutation import InputMutation
-from harness.timing.paired_blocks import TamperedTiming
-from harness.timing.paired_timing import ClassTiming, MemoisedResults, PairedTiming
+from harness.timing.paired_blocks import FIRST_SLOTS, TamperedTiming
+from harness.timing.paired_timing import ClassTiming, PairedTiming
 from harness.timing.plan import Plan
 from harness.verdict import Evidence, Finding
 
@@ -30,7 +30,6 @@ class Measurement:
                  progress: Callable[[str, str, float | None], None]) -> None:
         self.session, self.check = session, check
         self._progress = progress
-        self._outputs: dict[str, tuple[object, Mapping[str, Mapping[int, int]]]] = {}
         self.findings: list[Finding] = []
         self.evidence: list[Evidence] = []
 
@@ -43,11 +42,15 @@ class Measurement:
         """
         session = self.session
         sides = {"candidate": candidate, "incumbent": incumbent}
+        self._slots = SlotRings(
+            self.check.oracle, limits=self.check.limits, on_gpu=not session.on_cpu,
+            kinds=lambda name: self.check.kinds.get(name) or ["normal"],
+            flush_bytes=session.fitted(session.settings.plan).cache_bytes)
         self._progress("waiting", "for the device", None)
         session.runners.wait_profiles()
         session.runners.wait_contexts()
         with session.measuring(held, lambda text: self._progress("waiting", text, None)) as owned, \
-                interference.monitored(session.device) as watching:
+                interference.monitored(session.device) as watching, self.check.oracle.running():
             cases = self.check.cases
             timings = self._measure(sides, owned, watching, list(cases.values()))
             if small := [cases[timing.config_class] for timing in timings
@@ -56,9 +59,7 @@ class Measurement:
                          for timing in self._measure(sides, owned, watching, small)}
                 timings = [replace(timing, again=again.get(timing.config_class, ()))
                            for timing in timings]
-        # after the lock is free, since the oracle must not run while something is timed
-        for case in self.check.cases.values():
-            self.check.recheck(case, *self._outputs[case.id])
+        self.check.judge_slots(self._slots.judged, incumbent)  # the lock is free: kernels may run
         return {timing.config_class: timing for timing in timings}
 
     def _measure(self, sides: Mapping[str, Kernel], owned: DeviceLock,
@@ -70,17 +71,16 @@ class Measurement:
             return session.runners.start_all([sides[side] for side in order], lock=owned)
 
         pairs = PairedTiming(
-            plan, cases, start, at_once=session.pairs_at_once(plan, cases),
+            plan, cases, self._slots, start, at_once=session.pairs_at_once(plan, cases),
             quiet=any(side.tunes_itself for side in sides.values()),
             end=None if session.on_cpu else session.runners.end,
             on_pair=lambda n, of: self._progress("timing", f"pair {n} of ≤{of}", n / of),
-            alone=session.on_cpu and not session.in_process,
+            alone=session.on_cpu and not session.in_process, freeze=not session.in_process,
             voids=watching.voids if watching is not None else None, cancel=session.cancel)
         try:
             timings = pairs.run(self._after)
         except TamperedTiming as error:
-            rule = "memo" if isinstance(error, MemoisedResults) else "clock"
-            self.findings.append(Finding(rule=rule, severity="reject", detail=error.what))
+            self.findings.append(Finding(rule="clock", severity="reject", detail=error.what))
             raise CandidateFailed(f"tampered: {error.what}") from None
         except (PeerError, PeerDied) as error:
             incumbent = sides["incumbent"]
@@ -105,17 +105,19 @@ class Measurement:
         try:
             with runners.start(incumbent, lock=owned) as runner:
                 for case in cases:
-                    runner.ask("prepare", case=case.id, tensors=case.tensors,
-                               copies=plan.copies(case.footprint))
+                    slots = self._slots.open(case, FIRST_SLOTS)
+                    slots.draw(FIRST_SLOTS)
+                    slots.fill("incumbent")
+                    slots.send(runner, "incumbent")
+                    slots.receive(runner, "incumbent")
                     runner.ask("warm", case=case.id, warm_ns=plan.warm_ns)
+                    slots.close()
         except (PeerError, PeerDied) as error:
             raise IncumbentFault(f"the incumbent fails alone: {error.what}",
                                  where=self.session.target.source,
                                  fix="start from a kernel that runs") from None
 
-    def _after(self, peer: Peer, case: Case, contents: InputMutation) -> None:
-        answer = peer.ask("after", case=case.id, tensors=case.tensors, copy=contents.copy)
-        self._outputs[case.id] = answer.get("outputs"), contents.exchanged(contents.copy)
+    def _after(self, peer: Peer) -> None:
         findings = runtime_audit.watch(peer)
         self.findings += runtime_audit.new_findings(
             findings, [*self.check.findings, *self.findings])
@@ -130,8 +132,9 @@ class Measurement:
     def _report(self, pairs: PairedTiming, watching: InterferenceMonitor | None) -> None:
         if pairs.suspicion:
             self.findings.append(Finding(rule="clock", severity="flag", detail=pairs.suspicion))
-        if pairs.memory:
-            self.findings.append(Finding(rule="memo", severity="flag", detail=pairs.memory))
+        if damage := pairs.damage.get("candidate"):
+            self.findings.append(Finding(rule="timed-answer", severity="reject", detail=damage))
+            raise CandidateFailed(f"while timed, {damage}")
         evidence: list[Evidence] = []
         if pairs.band is not None:
             evidence.append(Evidence(kind="clock", detail=(
@@ -139,6 +142,9 @@ class Measurement:
                 if pairs.band < 1 else "too few pairs to check times by the harness's own clock")))
         evidence.append(Evidence(kind="cost", detail=f"{pairs.timed_ns / 1e9:.2f} s of timed calls "
                                                  f"in {pairs.count} process pairs"))
+        evidence.append(Evidence(kind="judged", detail=(
+            f"all {pairs.judged_calls} timed calls had contents of their own and were compared "
+            f"with the incumbent's; the reference judged {len(self._slots.judged)} of them")))
         if not self.session.on_cpu:
             evidence += [Evidence(kind="launch", detail=f"{name}: {launched}")
                      for name, launched in pairs.launches.items()]

@@ -152,6 +152,7 @@ class Guarded:
         self._line = b""
         self._outputs: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
         self._outcome: ProcessOutcome | None = None
+        self._stopped: set[int] = set()
         self._waiting = threading.Lock()
         self._control, theirs = socket.socketpair()
         held = lock.fds if lock else ()
@@ -192,12 +193,19 @@ class Guarded:
         with contextlib.suppress(OSError):  # it has ended: no process is left that needs the lock
             socket.send_fds(self._control, [b"lock\n"], list(lock.fds))
 
+    def exempt(self, exempt: bool) -> None:
+        """Let a job that yields run during the measurements of this process, or no longer."""
+        with contextlib.suppress(OSError):  # it has ended
+            self._control.sendall(b"run\n" if exempt else b"yield\n")
+
     def pause(self) -> None:
         """Stop the job until `resume`; its wall-clock limit keeps running."""
-        process_tree.stop(self.pid)
+        self._stopped |= process_tree.stop(self.pid)
 
     def resume(self) -> None:
-        process_tree.resume(self.pid)
+        """Let the job run again; this takes microseconds, unlike `pause`."""
+        process_tree.resume(self._stopped)
+        self._stopped.clear()
 
     def kill(self) -> None:
         """Tell the supervisor to end its job; `wait` then returns soon."""

@@ -5,6 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from collections.abc import Iterable
+
+STILL = "TtDZX"
+"""States of processes that, once signalled, do nothing until they are resumed."""
+MOST_ROUNDS = 4
+"""Some kernels do not report that a process is stopped."""
 
 
 def descendants(pid: int) -> list[int]:
@@ -17,18 +23,36 @@ def descendants(pid: int) -> list[int]:
     return pids
 
 
-def stop(pid: int) -> None:
-    """Stop all descendants, including those that start meanwhile."""
-    stopped: set[int] = set()
-    while fresh := [child for child in descendants(pid) if child not in stopped]:
-        for child in fresh:
+def stop(pid: int) -> set[int]:
+    """Stop all descendants, including those that start meanwhile or are woken by others.
+
+    Returns their pids.
+    """
+    signalled: set[int] = set()
+    for _ in range(MOST_ROUNDS):
+        running = [child for child in descendants(pid)
+                   if child not in signalled or _state(child) not in STILL]
+        if not running:
+            break
+        for child in running:
             _signal(child, signal.SIGSTOP)
-        stopped.update(fresh)
+        signalled.update(running)
+    return signalled
 
 
-def resume(pid: int) -> None:
-    for child in descendants(pid):
-        _signal(child, signal.SIGCONT)
+def _state(pid: int) -> str:
+    """Return the state of a process as /proc has it; X if it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return "X"
+
+
+def resume(pids: Iterable[int]) -> None:
+    """Let processes run that were stopped."""
+    for pid in pids:
+        _signal(pid, signal.SIGCONT)
 
 
 def _children(pid: int) -> list[int]:

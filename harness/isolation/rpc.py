@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +21,7 @@ from harness.isolation.guard import Confine, Guarded, Limits, ProcessOutcome, cl
 from harness.isolation.zygote_client import PROGRAM, Zygote
 
 MAX_ANSWER = 16 << 20
+MOST_DESCRIPTORS = 4
 INVALID_ANSWER = "sent an invalid answer"
 T = TypeVar("T")
 
@@ -75,13 +76,17 @@ class Peer:
                  bare: bool = False, zygote: Zygote | None = None,
                  cancel: threading.Event | None = None, name: str = "",
                  on_ending: Callable[[], None] | None = None,
-                 on_ended: Callable[[], None] | None = None) -> None:
+                 on_ended: Callable[[], None] | None = None,
+                 takes_descriptors: bool = False) -> None:
         self.limits, self.name = limits, name
         self._on_ending = on_ending or (lambda: None)
         self._on_ended = on_ended or (lambda: None)
         self.elapsed_ns = 0
         self._cancel = cancel
         self._buffer = bytearray()
+        self.received: list[int] = []
+        """File descriptors that came with the last answer, if the child is trusted with that."""
+        self._takes_descriptors = takes_descriptors
         self._socket, theirs = socket.socketpair()
         self._socket.settimeout(0.1)
         flags = ["-I", "-S"] if bare else ["-I"]
@@ -97,8 +102,12 @@ class Peer:
         Raises PeerError if the child reports a failure, PeerDied if it crashed, hung past its
         limit or sent an invalid answer.
         """
-        self.send(op, **fields)
+        self.send(op, (), **fields)
         return self.receive()
+
+    def exempt(self, exempt: bool) -> None:
+        """Let a child that yields run during the measurements of this process, or no longer."""
+        self._guarded.exempt(exempt)
 
     def pause(self) -> None:
         """Stop the child and its descendants until `resume`."""
@@ -111,11 +120,14 @@ class Peer:
         """Pass a device lock to the guard of a child that was started without it."""
         self._guarded.hold(lock)
 
-    def send(self, op: str, **fields: object) -> None:
+    def send(self, op: str, descriptors: Sequence[int] = (), /, **fields: object) -> None:
+        """Send one request, with file descriptors for a child that expects them."""
         line = to_json({"op": op, **fields}) + b"\n"
         self.asked_ns = time.perf_counter_ns()
         try:
             self._socket.settimeout(10.0)
+            if descriptors:
+                line = line[socket.send_fds(self._socket, [line], list(descriptors)):]
             self._socket.sendall(line)
             self._socket.settimeout(0.1)
         except OSError:
@@ -124,7 +136,7 @@ class Peer:
     def receive(self) -> dict[str, Any]:
         while b"\n" not in self._buffer:
             try:
-                data = self._socket.recv(1 << 16)
+                data = self._receive_some()
             except TimeoutError:
                 if self._cancel is not None and self._cancel.is_set():
                     self._guarded.kill()
@@ -150,6 +162,18 @@ class Peer:
             failure.peer, failure.kind = self.name, kind
             raise failure
         return answer
+
+    def _receive_some(self) -> bytes:
+        if not self._takes_descriptors:
+            return self._socket.recv(1 << 16)
+        data, received, _, _ = socket.recv_fds(self._socket, 1 << 16, MOST_DESCRIPTORS)
+        self.received += received
+        return data
+
+    def take_received(self) -> list[int]:
+        """Return the received file descriptors; the caller closes them."""
+        received, self.received = self.received, []
+        return received
 
     def _died(self, *, invalid: bool = False) -> PeerDied | Cancelled | EnvironmentFault:
         self._socket.close()

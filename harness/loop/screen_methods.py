@@ -16,15 +16,17 @@ from harness.correctness.tolerance import Tolerance
 from harness.formats import file_copy
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.rpc import Peer, PeerDied, PeerError
+from harness.loop.quick_timing import QuickTimer
 from harness.loop.screen_summary import ScreenSummary
 from harness.loop.trial_process import FAILURES, TRIES, start_fault
 from harness.loop.trial_turns import TrialTurns, WrongResult
 from harness.runners.oracle_client import Oracle
 from harness.runners.session import Session
+from harness.runners.slots.case_memory import CaseMemory
+from harness.runners.slots.slot_ring import JudgedSlot, SlotRings
 from harness.search.trials.trials import Screened
 from harness.timing.paired_timing import ClassTiming, PairedTiming
 from harness.timing.plan import SCREEN
-from harness.timing.quick_timing import QuickTimer
 
 COMPILES_S = 2.0
 """A card is kept for this long while a configuration compiles."""
@@ -132,7 +134,9 @@ class PairScreening:
             if loser := self._summary.clear_loser(first_ns):
                 return loser
             with self.session.measuring(held) as owned:
-                timings = self._time(candidate, owned)
+                timings, slots = self._time(candidate, owned)
+            for slot in slots:
+                self._require_right(slot.case, slot.errors["candidate"], candidate, held)
         screened = self._summary.screened(errors, timings)
         self._summary.best.take(screened.log_ratio, first_ns)
         return screened
@@ -155,7 +159,9 @@ class PairScreening:
                 with self.session.runners.start(self._start, lock=held,
                                                 yields=self.session.yields) as runner:
                     for case in self._cases:
-                        runner.ask("call", case=case.id, tensors=case.tensors)
+                        memory = CaseMemory(self._oracle, runner, case)
+                        memory.place(case)
+                        memory.run()
                 return
             except FAILURES as error:
                 if number == TRIES:
@@ -168,18 +174,26 @@ class PairScreening:
         with self.session.runners.start(candidate, lock=held, yields=self.session.yields,
                                       refill=self._refill) as runner, self._tolerance:
             for case in self._cases:
-                answer = runner.ask("call", case=case.id, tensors=case.tensors)
-                judged = self._tolerance.judge(
-                    case, self._oracle.judge(case, answer.get("outputs")), candidate, held)
-                if judged is None or not judged.right:
-                    raise WrongResult(f"wrong result on class {case.config_class}")
-                errors[case.config_class] = judged
+                memory = CaseMemory(self._oracle, runner, case)
+                errors[case.config_class] = self._require_right(case, memory.call(case), candidate,
+                                                                held)
+                memory.close()
             for case in self._cases if self._ahead else ():
-                timer = QuickTimer(runner, case, self.session.fitted(SCREEN))
+                timer = QuickTimer(self._oracle, runner, case, self.session.fitted(SCREEN))
                 first_ns[case.config_class] = timer.first()
         return errors, first_ns
 
-    def _time(self, candidate: Kernel, held: DeviceLock) -> Mapping[str, ClassTiming]:
+    def _require_right(self, case: Case, errors: Errors, candidate: Kernel,
+                       held: DeviceLock | None) -> Errors:
+        """Return the errors compared with what is allowed. Raises WrongResult."""
+        judged = self._tolerance.judge(case, errors, candidate, held)
+        if judged is None or not judged.right:
+            raise WrongResult(f"wrong result on class {case.config_class}")
+        return judged
+
+    def _time(self, candidate: Kernel, held: DeviceLock,
+              ) -> tuple[Mapping[str, ClassTiming], Sequence[JudgedSlot]]:
+        """Return the timings by class, and the timed calls that the reference judged."""
         session = self.session
         sides = {"candidate": candidate, "incumbent": self._start}
 
@@ -190,9 +204,15 @@ class PairScreening:
                 session.runners.prestart(self._start, MORE)
             return peers
 
-        timings = PairedTiming(
-            session.fitted(SCREEN), self._cases, start,
-            alone=session.on_cpu and not session.in_process,
-            quiet=any(side.tunes_itself for side in sides.values()),
-            end=None if session.on_cpu else session.runners.end, cancel=session.cancel).run()
-        return {timing.config_class: timing for timing in timings}
+        slots = SlotRings(
+            self._oracle, on_gpu=not session.on_cpu, kinds=lambda name: ["normal"],
+            limits=lambda case: [2 * self._tolerance.floor_of(case, index)
+                                 for index in range(len(session.target.output_dtypes))],
+            flush_bytes=session.fitted(SCREEN).cache_bytes)
+        with self._oracle.running():
+            timings = PairedTiming(
+                session.fitted(SCREEN), self._cases, slots, start,
+                alone=session.on_cpu and not session.in_process, freeze=not session.in_process,
+                quiet=any(side.tunes_itself for side in sides.values()),
+                end=None if session.on_cpu else session.runners.end, cancel=session.cancel).run()
+        return {timing.config_class: timing for timing in timings}, slots.judged

@@ -9,6 +9,7 @@ from statistics import median
 from harness.case import Errors
 from harness.evaluate import device_limits, verdict_rows
 from harness.evaluate.verdict_rows import EvaluationResults
+from harness.loop.quick_timing import BestQuickTimes
 from harness.roofline import measured_peaks, roofline
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.roofline import Roofline
@@ -17,7 +18,6 @@ from harness.search.trials.trials import Screened, latency_kind
 from harness.timing import stats
 from harness.timing.paired_timing import ClassTiming
 from harness.timing.plan import SCREEN
-from harness.timing.quick_timing import BestQuickTimes
 from harness.verdict import Verdict
 
 CLEAR = 1.5

@@ -19,12 +19,13 @@ from harness.errors import DeviceFault, IncumbentFault, KoptError
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.guard import Limits
 from harness.isolation.rpc import Peer, PeerDied, PeerError
+from harness.loop.quick_timing import QuickTimer
+from harness.runners.oracle_client import Oracle
 from harness.runners.runner_pool import RunnerPool
 from harness.runners.session import Session
 from harness.runners.shared_process import SharedRunner
 from harness.timing.paired_blocks import TamperedTiming
 from harness.timing.plan import Plan
-from harness.timing.quick_timing import QuickTimer
 
 MOST_SHARING = 100
 """Kernels that one process may have loaded."""
@@ -52,16 +53,19 @@ class LoadedTrial:
 class TrialProcess:
     """Loads trials into one process; starts another after a crash or when memory is full."""
 
-    def __init__(self, session: Session, name: str, ahead: Precompiler,
+    def __init__(self, session: Session, oracle: Oracle, name: str, ahead: Precompiler,
                  cases: Sequence[Case], plan: Plan, limits: Limits,
                  held: DeviceLock | None) -> None:
         self.session, self.name, self.ahead, self.cases = session, name, ahead, cases
+        self.oracle = oracle
         self.plan = plan
         self.held = held
         self.runners = RunnerPool(limits, zygote=session.zygote, in_process=True,
                                   cancel=session.cancel)
         self.generation = 0
         self._loaded: list[Peer] = []
+        self._sharing: list[QuickTimer] = []
+        """The timers of the first trial, whose slots all others use if trials share buffers."""
         self.shares_buffers = not session.target.returns and all(
             arg.kind in ("input", "output", "scalar") for arg in session.target.args)
         """Whether trials use the same buffers: none of them writes to its inputs."""
@@ -77,12 +81,14 @@ class TrialProcess:
         trial.kernel = self.session.make(trial.tree, self.name)
         self.ahead.give(trial.key, trial.kernel)
         trial.peer = self.runners.start(trial.kernel, lock=self.held)
-        like = getattr(self._loaded[0], "side", "") if self._loaded and self.shares_buffers else ""
         self._loaded.append(trial.peer)
-        trial.timers = [QuickTimer(trial.peer, case, self.plan) for case in self.cases]
+        trial.timers = [QuickTimer(self.oracle, trial.peer, case, self.plan)
+                        for case in self.cases]
         try:
-            for timer in trial.timers:
-                timer.prepare(like)
+            for index, timer in enumerate(trial.timers):
+                timer.prepare(self._sharing[index] if self._sharing else None)
+            if self.shares_buffers and not self._sharing:
+                self._sharing = trial.timers
         except PeerError:  # its buffers may be incomplete: no other trial may share them
             with contextlib.suppress(PeerError, PeerDied):
                 self.unload(trial)
@@ -106,6 +112,8 @@ class TrialProcess:
                 and peer in self._loaded):
             self._loaded.remove(peer)
             peer.vacate()
+            for timer in trial.timers if trial.timers is not self._sharing else ():
+                timer.forget()
 
     def recover(self, trial: LoadedTrial, error: PeerError | PeerDied) -> None:
         """Unload a failed trial; restart unless the process can still reach the card."""
@@ -122,6 +130,7 @@ class TrialProcess:
         for peer in self._loaded:
             peer.kill()
         self._loaded.clear()
+        self._sharing = []
 
     def close(self) -> None:
         self.restart()

@@ -21,12 +21,12 @@ from harness.correctness.tolerance import Tolerance
 from harness.formats import file_copy
 from harness.isolation.rpc import PeerDied, PeerError
 from harness.loop import trial_process
+from harness.loop.quick_timing import BLOCKS, QuickTimer
 from harness.loop.trial_process import TRIES, LoadedTrial, TrialProcess
 from harness.runners.oracle_client import Oracle
 from harness.runners.session import Session
 from harness.timing.paired_timing import ClassTiming
 from harness.timing.plan import Plan
-from harness.timing.quick_timing import BLOCKS, QuickTimer
 
 HOLD_S = 30.0
 """After this time the card is released once, so that other processes get a turn."""
@@ -112,7 +112,7 @@ class TrialTurns:
                 held = resources.enter_context(self.session.working())
                 resources.enter_context(self.tolerance)
                 self._process = TrialProcess(
-                    self.session, "turns", self.ahead, self.cases, self.plan,
+                    self.session, self.oracle, "turns", self.ahead, self.cases, self.plan,
                     replace(limits, wall_s=min(limits.wall_s, LIMIT_S)), held)
                 resources.callback(self._process.close)
                 self._resources = resources.pop_all()
@@ -207,14 +207,10 @@ class RunningTrial:
     def _check(self, case: Case) -> None:
         turns, loaded = self._turns, self._loaded
         assert loaded.peer is not None and loaded.kernel is not None
-        if self._process.shares_buffers:
-            answer = loaded.peer.ask("recall", case=case.id, tensors=case.tensors)
-            known = turns.last_errors.get(case.config_class)
-            errors = turns.oracle.judge(case, answer.get("outputs"), known, outputs_only=True)
-            turns.last_errors[case.config_class] = errors
-        else:
-            answer = loaded.peer.ask("call", case=case.id, tensors=case.tensors)
-            errors = turns.oracle.judge(case, answer.get("outputs"))
+        memory = next(timer.memory for timer in loaded.timers if timer.case is case)
+        known = turns.last_errors.get(case.config_class) if self._process.shares_buffers else None
+        errors = memory.call(case, known=known, outputs_only=self._process.shares_buffers)
+        turns.last_errors[case.config_class] = errors
         judged = turns.tolerance.judge(case, errors, loaded.kernel, self._process.held)
         if judged is None or not judged.right:
             raise WrongResult(f"wrong result on class {case.config_class}")

@@ -15,6 +15,8 @@ from harness.errors import EnvironmentFault
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.runners import kernel_spans
 from harness.runners.kernel_spans import CallProfile
+from harness.runners.oracle_client import Oracle, OracleError
+from harness.runners.slots.case_memory import CaseMemory
 
 FINISH_S = 30.0
 
@@ -37,9 +39,9 @@ class ProfilingRun:
         """Start the process and attach the profiler to it."""
         return self._thread.submit(self._attach)
 
-    def add(self, case: Case) -> Future[None]:
+    def add(self, case: Case, oracle: Oracle) -> Future[None]:
         """Compile and profile a case after the earlier ones."""
-        return self._thread.submit(self._run, case)
+        return self._thread.submit(self._run, case, oracle)
 
     def _attach(self) -> None:
         if self._ended:
@@ -47,20 +49,21 @@ class ProfilingRun:
         with self._ignoring_faults():
             kernel_spans.attach(self._peer or self._begin())
 
-    def _run(self, case: Case) -> None:
+    def _run(self, case: Case, oracle: Oracle) -> None:
         if self._ended:
             return
         with self._ignoring_faults():
-            peer = self._peer or self._begin()
+            memory = CaseMemory(oracle, self._peer or self._begin(), case)
             try:
-                peer.ask("prepare", case=case.id, tensors=case.tensors, copies=1)
-                self._store(case, kernel_spans.profile(peer, case.id))
+                memory.place(case)
+                memory.run()
+                self._store(case, kernel_spans.profile(memory.peer, memory.id))
             finally:  # the check may need the memory
-                peer.ask("drop", case=case.id)
+                memory.close()
 
     @contextlib.contextmanager
     def _ignoring_faults(self) -> Iterator[None]:
-        with contextlib.suppress(PeerError, PeerDied, EnvironmentFault):
+        with contextlib.suppress(PeerError, PeerDied, EnvironmentFault, OracleError):
             try:
                 yield
             except (PeerDied, EnvironmentFault):  # a new process serves the next class
@@ -104,7 +107,7 @@ class ProfilingRuns:
         self._runs: dict[str, ProfilingRun] = {}
         self._pending: list[Future[None]] = []
 
-    def add(self, side: str, case: Case, start: Callable[[], Peer],
+    def add(self, side: str, case: Case, oracle: Oracle, start: Callable[[], Peer],
             load: Callable[[Peer], None]) -> None:
         """Compile and profile a case of a side; start the side's process if none runs."""
         if side not in self._runs:
@@ -112,7 +115,7 @@ class ProfilingRuns:
                 start, load, lambda case, profile: self.profiles.__setitem__(
                     (side, case.config_class), profile))
             self._pending.append(self._runs[side].begin())
-        self._pending.append(self._runs[side].add(case))
+        self._pending.append(self._runs[side].add(case, oracle))
 
     def finish(self) -> None:
         """Wait for all profiles, at most FINISH_S; then end those that are missing."""

@@ -22,6 +22,7 @@ from harness.isolation.rpc import Peer
 from harness.isolation.zygote_client import Zygote
 from harness.runners.context_warmup import ContextWarmup
 from harness.runners.kernel_spans import CallProfile
+from harness.runners.oracle_client import Oracle
 from harness.runners.profiling_run import ProfilingRuns
 from harness.runners.shared_process import SharedProcess
 from harness.runners.startup import (
@@ -194,9 +195,10 @@ class RunnerPool:
             self.end(waiting)
             waiting.clear()
 
-    def profile(self, kernel: Kernel, lock: DeviceLock, case: Case) -> None:
+    def profile(self, kernel: Kernel, lock: DeviceLock, case: Case, oracle: Oracle) -> None:
         """Compile and profile a kernel for a case during the check, in a separate process."""
-        self._profiling.add(kernel.name, case, partial(self.starter.start, kernel, lock, None),
+        self._profiling.add(kernel.name, case, oracle,
+                            partial(self.starter.start, kernel, lock, None),
                             partial(load_alone, self.starter, kernel))
 
     @property

@@ -23,12 +23,15 @@ from harness.runners.oracle_client import Oracle
 from harness.runners.runner_pool import BYTES_PER_CONTEXT, RunnerPool, starts_ahead
 from harness.settings import Settings
 from harness.target import Target
-from harness.timing.plan import GPU_BLOCK_NS, Plan
+from harness.timing.paired_blocks import FIRST_SLOTS
+from harness.timing.plan import GPU_BLOCK_NS, LARGEST_RING, Plan
 
 CALL_LIMITS = Limits(wall_s=40.0, output_bytes=1 << 20, memory_bytes=8 << 30, file_bytes=4 << 30)
 PYTHON_LIMITS = replace(CALL_LIMITS, wall_s=180.0)
 GPU_LIMITS = Limits(wall_s=300.0, output_bytes=1 << 20, memory_bytes=32 << 30, file_bytes=8 << 30)
 
+RING_SHARE = 8
+"""The slots of one side may take 1 / RING_SHARE of a card's memory."""
 LARGEST_CACHE_MB = 256
 """Assumed last-level cache of a card that is not in `datasheets`, in MB."""
 
@@ -84,15 +87,19 @@ class Session:
             return plan
         card = datasheets.find(self.device.name)
         cold = plan.cache == "cold"
-        fitted = replace(plan, block_ns=max(plan.block_ns, GPU_BLOCK_NS // 2), cache_bytes=int(
-            1e6 * (card.cache_mb if card else LARGEST_CACHE_MB)) if cold else 0)
+        memory = self.device.memory_bytes or LARGEST_RING
+        keep = any(arg.weight for arg in self.target.args)  # then slots stay mapped
+        share = memory // RING_SHARE // (len(self.target.classes) if keep else 1)
+        fitted = replace(plan, block_ns=max(plan.block_ns, GPU_BLOCK_NS // 3), cache_bytes=int(
+            1e6 * (card.cache_mb if card else LARGEST_CACHE_MB)) if cold else 0,
+            ring_bytes=share, largest_ring=share)
         return replace(fitted, score="wall", by_host=True) if self.several else fitted
 
     def pairs_at_once(self, plan: Plan, cases: Sequence[Case]) -> int:
         """Return how many pairs of runners may hold buffers at a time, in half of the memory."""
         if self.on_cpu or self.in_process or self.device.memory_bytes is None:
             return 1
-        held = sum(plan.copies(case.footprint) * case.footprint for case in cases)
+        held = sum(FIRST_SLOTS * case.footprint for case in cases)
         return max(1, self.device.memory_bytes // 4 // (held + BYTES_PER_CONTEXT // 4))
 
     def folder(self, name: str) -> Path:

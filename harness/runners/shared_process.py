@@ -5,6 +5,7 @@ They share the process, so one could reach the other's clock; the verdict says s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from harness.isolation.device_lock import DeviceLock
@@ -24,8 +25,8 @@ class SharedRunner(Peer):
         self.limits = self._peer.limits
         self.elapsed_ns = self.asked_ns = 0
 
-    def send(self, op: str, **fields: object) -> None:
-        self._peer.send(op, side=self.side, **fields)
+    def send(self, op: str, descriptors: Sequence[int] = (), /, **fields: object) -> None:
+        self._peer.send(op, descriptors, side=self.side, **fields)
         self.asked_ns = self._peer.asked_ns
 
     def receive(self) -> dict[str, Any]:

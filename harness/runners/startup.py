@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Iterable
 from concurrent.futures import Future
-from pathlib import Path
 
 from harness.compile.kernel import Kernel, Place
 from harness.errors import DeviceFault, EnvironmentFault
@@ -54,13 +53,11 @@ class RunnerStarter:
         env = home.environment({**(context_queue.ONE_QUEUE if self.one_queue else {}), **place.env})
         if place.interpret:
             env["TRITON_INTERPRET"] = "1"
-        outputs = Path(place.scratch) / "io" / "out"  # the inputs next to it stay read-only
-        outputs.mkdir(parents=True, exist_ok=True)
         peer = Peer("run.runner", cwd=home.path, limits=self._limits, env=env, lock=lock,
                     yields=yields, bare=bare, python=None if bare else place.python,
                     zygote=self._zygote, cancel=self._cancel,
                     name="" if self._shared else kernel.name,
-                    confine=home.confine(str(outputs)) if self.confined else None,
+                    confine=home.confine() if self.confined else None,
                     on_ending=home.leave_compiled, on_ended=home.remove)
         self._homes[peer] = home
         self._started[peer] = time.monotonic()

@@ -23,7 +23,11 @@ LINEAR_TIGHT = 0.02
 CERTAIN, SUSPECT = 1e-4, 0.01
 """Error rates of a certain finding, and of a suspicion, which leads to more pairs."""
 GROSS = 0.3
-"""From this relative excess on, a suspicion is certain."""
+"""Larger relative excesses count as this one; from half of it on, a suspicion is certain."""
+SLOW_NS = 1_000_000
+"""A block that takes this much longer than it reports is slow, if it is far beyond all others."""
+GROSS_GAPS = 20
+"""Larger costs around a block count as this many times the accepted one."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +69,18 @@ class ClockCheck:
         self._gaps: list[float] = []
         self._slopes: list[float] = []
         self._curves: list[float] = []
+        self._blocks = self._slow = self._shapeless = 0
 
     def add(self, candidate: Sequence[TimedBlock], incumbent: Sequence[TimedBlock]) -> None:
         """Add the blocks of one class of one pair."""
         self._gaps.append(median(block.gap_ns for block in candidate)
                           - median(block.gap_ns for block in incumbent))
         tested, reference = _shape(candidate), _shape(incumbent)
+        usual_ns = max((block.gap_ns for block in incumbent), default=0)
+        self._blocks += len(candidate)
+        self._slow += sum(block.gap_ns > max(SLOW_NS, block.ns // 2, 3 * usual_ns)
+                          for block in candidate)
+        self._shapeless += reference is not None and tested is None
         if tested is not None and reference is not None:
             self._slopes.append(tested[0] - reference[0])
             self._curves.append(tested[1] - reference[1])
@@ -78,14 +88,18 @@ class ClockCheck:
     def excess(self) -> ClockExcess | None:
         """Return the most certain excess of the candidate; None if its times are plausible."""
         findings = [
-            _beyond(self._slopes, SLOPE_TIGHT,
+            _beyond(_clipped(self._slopes, GROSS), SLOPE_TIGHT,
                     lambda more: f"by our clock it takes {math.expm1(more):.1%} longer than it "
-                                 "reports", GROSS),
-            _beyond(self._gaps, self.tight_ns,
+                                 "reports", GROSS / 2),
+            _beyond(_clipped(self._gaps, GROSS_GAPS * self.tight_ns), self.tight_ns,
                     lambda more: f"its blocks take {more / 1e6:.2f} ms more than it reports"),
-            _beyond(self._curves, LINEAR_TIGHT,
+            _beyond(_clipped(self._curves, GROSS), LINEAR_TIGHT,
                     lambda more: f"long blocks report {more:.1%} more time per call than short "
                                  "ones")]
+        if 2 * self._slow > self._blocks:
+            findings.append(ClockExcess("most of its blocks take far longer than it reports", True))
+        if self._shapeless > 1:
+            findings.append(ClockExcess("its longer blocks do not take longer", True))
         return max((excess for excess in findings if excess is not None),
                    key=lambda excess: excess.certain, default=None)
 
@@ -127,6 +141,11 @@ def _beyond(values: Sequence[float], tight: float, words: Callable[[float], str]
     if more - tight <= _half(values, SUSPECT):
         return None
     return ClockExcess(words(more), more > gross or more - tight > _half(values, CERTAIN))
+
+
+def _clipped(values: Sequence[float], limit: float) -> list[float]:
+    """Return the values within a limit: one huge value would hide all others behind its spread."""
+    return [min(limit, max(-limit, value)) for value in values]
 
 
 def _half(values: Sequence[float], alpha: float) -> float:

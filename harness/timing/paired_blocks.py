@@ -1,4 +1,8 @@
-"""Time one config class in one process pair: blocks of the two sides in strict alternation."""
+"""Time one config class in one process pair: blocks of the two sides in strict alternation.
+
+Every call of a block has a slot of its own, with contents that no call has seen. After each round
+both sides are stopped, and all their answers are compared with each other.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +11,26 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from time import perf_counter_ns
 
 from harness.case import Case
 from harness.errors import DeviceFault, KoptError
 from harness.formats.text import plain
 from harness.isolation.rpc import INVALID_ANSWER, Peer, PeerError, decode_answer
 from harness.timing.clock_check import TimedBlock
-from harness.timing.input_mutation import InputMutation
 from harness.timing.plan import Plan
+from harness.timing.timed_slots import SlotSource, TimedSlots
 
 GRAPH_CALLS = 64
 GRAPH_NS = 1_000_000
 MOST_IN_GRAPH = 1024
 SINGLE_NS = 500_000
 """From this duration on, calls are launched one by one: the host stays well ahead of them."""
-LENGTHENED = 4
 OTHER_BLOCKS = 2
-SHORTEST_CHAIN, LONGEST_CHAIN = 32, 256
-PROBES = 3
+FIRST_SLOTS = 2
+"""Slots on which the kernels are compiled and warmed up, before the sizes of blocks are known."""
+MOST_DISPUTED = 2
+"""Slots of a pair in which the sides differ that are held against the reference."""
 MOST_VOIDED = 40
 
 VoidReason = Callable[[int, int], str]
@@ -74,65 +80,100 @@ def graph_unit(call_ns: float, copies: int) -> int:
 class PairedBlocks:
     """Times one case on both sides: `prepare`, `wait_prepared`, `warm`, then `run`.
 
-    `alone` stops the other side while one is timed, since they share a CPU.
+    With `freeze` a side is stopped while the other one runs, and both are while contents are
+    written and answers compared: nothing changes after its block. `alone` times by the host's
+    clock, on a CPU that both share.
     """
 
-    def __init__(self, plan: Plan, case: Case, peers: Mapping[str, Peer], order: Sequence[str], *,
-                 alone: bool, voids: VoidReason | None = None) -> None:
+    def __init__(self, plan: Plan, case: Case, peers: Mapping[str, Peer], order: Sequence[str],
+                 source: SlotSource, *, alone: bool, freeze: bool = True,
+                 voids: VoidReason | None = None) -> None:
         self.plan, self.case, self.peers, self.order = plan, case, peers, tuple(order)
-        self._alone = alone
+        self._source = source
+        self._alone, self._freeze = alone, freeze
         self._voids = voids
         self.voided: list[str] = []
-        self.copies = plan.copies(case.footprint)
-        seed = random.Random(case.id).random()
-        self.contents = {side: InputMutation(case, random.Random(seed)) for side in order}
         self.blocks: dict[str, list[TimedBlock]] = {side: [] for side in order}
         self.others: dict[str, list[TimedBlock]] = {}
         """Blocks of the time that is not scored."""
-        self._calls: dict[tuple[str, str], int] = {}
+        self.damage: dict[str, str] = {}
+        """By side, what timed calls overwrote besides their outputs."""
+        self._random = random.SystemRandom()
+        self._graph_orders: dict[int, list[int]] = {}
+        self._disputed = 0
+        self._slots: TimedSlots | None = None
 
     def prepare(self, *, concurrently: bool = True) -> None:
         """Start both sides' allocation and compilation; `wait_prepared` waits for them.
 
         If not `concurrently`, wait for one side after the other here, and not in `wait_prepared`.
         """
+        self._first = self._source.open(self.case, FIRST_SLOTS)
+        self._first.draw(FIRST_SLOTS)
         for side in self.order:
-            self.peers[side].send("prepare", case=self.case.id, tensors=self.case.tensors,
-                                  copies=self.copies)
+            self._first.fill(side)
+            self._first.send(self.peers[side], side)
             if not concurrently:
-                self.peers[side].receive()
+                self._first.receive(self.peers[side], side)
 
     def wait_prepared(self) -> None:
         for side in self.order:
-            self.peers[side].receive()
+            self._first.receive(self.peers[side], side)
 
     def warm(self) -> None:
-        """Warm one side after the other, and choose how calls are launched, alike for both."""
-        self._call_ns = {side: decode_answer(self.peers[side].ask(
-            "warm", case=self.case.id, warm_ns=self.plan.warm_ns), WarmupAnswer).call_ns
-            for side in self.order}
-        slowest_ns = max(1.0, *self._call_ns.values())
-        self._unit = graph_unit(slowest_ns, self.copies)
+        """Warm one side after the other, choose the sizes of blocks, and open their slots."""
+        call_ns = {}
+        for side in self.order:
+            self._run_alone(side)
+            call_ns[side] = decode_answer(self.peers[side].ask(
+                "warm", case=self.case.id, warm_ns=self.plan.warm_ns), WarmupAnswer).call_ns
+        self._call_ns = call_ns
+        self.sizes = self.plan.sizes(self._source.slot_bytes(self.case), min(call_ns.values()))
+        self._slots = self._source.open(self.case, self.sizes.slots, self._first)
+        self._slots.draw(self.sizes.slots)
+        for side in self.order:
+            self._slots.fill(side)
+            self._run_alone(side)
+            self._slots.send(self.peers[side], side)
+            self._slots.receive(self.peers[side], side)
+        self._first.close()
+        self._choose_mode(max(1.0, *call_ns.values()))
+
+    def _choose_mode(self, slowest_ns: float) -> None:
+        """Choose how calls are launched, alike for both sides."""
         by_host = self._alone or self.plan.by_host
         single = by_host or slowest_ns >= SINGLE_NS
-        self._graphs = {} if single else {side: decode_answer(self.peers[side].ask(
-            "capture", case=self.case.id, unit=self._unit), CaptureAnswer) for side in self.order}
+        self._graphs = {} if single else {side: self._capture(side) for side in self.order}
         graph = bool(self._graphs) and all(answer.graph for answer in self._graphs.values())
         self.kernel_mode = "graph" if graph else "launch"
         self.mode = "wall" if by_host or self.plan.score == "wall" else self.kernel_mode
         self.other_mode = "" if by_host else "wall" if self.mode != "wall" else self.kernel_mode
 
+    def _capture(self, side: str) -> CaptureAnswer:
+        """Capture a graph for each length of blocks; their calls are in secret orders."""
+        answer = CaptureAnswer()
+        for factor in {1, self.sizes.long}:
+            count = self.sizes.calls * factor
+            order = self._graph_orders.setdefault(count, self._order(count, count))
+            answer = decode_answer(self.peers[side].ask(
+                "capture", case=self.case.id, order=order), CaptureAnswer)
+            if not answer.graph:
+                break
+        return answer
+
     def run(self) -> tuple[float, float | None]:
         """Return log(incumbent / candidate) of the scored time, and of the other one or None."""
-        ratios = [self._round(number, self.mode, self.plan.factor(number), self.blocks)
-                  for number in range(self.plan.blocks)]
-        for number in range(self.plan.blocks):
+        sizes = self.sizes
+        judged = self._random.randrange(sizes.blocks)
+        ratios = [self._round(self.mode, sizes.factor(number), number, self.blocks,
+                              judge=number == judged) for number in range(sizes.blocks)]
+        for number in range(sizes.blocks):
             if reason := self._void_reason(number):
                 ratios[number] = self._repeat(number, reason)
         if not self.other_mode or self.plan.screening:
             return median(ratios), None
         self.others = {side: [] for side in self.order}
-        return median(ratios), median(self._round(number, self.other_mode, 1, self.others)
+        return median(ratios), median(self._round(self.other_mode, 1, number, self.others)
                                       for number in range(OTHER_BLOCKS))
 
     def us_per_call(self, side: str) -> float:
@@ -143,29 +184,99 @@ class PairedBlocks:
         blocks = self.others.get(side)
         return _us_per_call(blocks) if blocks else None
 
-    def _round(self, number: int, mode: str, factor: int,
-               timed: dict[str, list[TimedBlock]]) -> float:
-        """Time a block of each side; the order reverses with every round."""
+    @property
+    def judged_calls(self) -> int:
+        """Number of the candidate's timed calls, each of which was judged."""
+        return sum(block.calls for block in
+                   (*self.blocks["candidate"], *self.others.get("candidate", ())))
+
+    def _round(self, mode: str, factor: int, number: int, timed: dict[str, list[TimedBlock]], *,
+               judge: bool = False) -> float:
+        """Time a block of each side on new contents, and compare all answers.
+
+        The order of the sides reverses with every round. With `judge`, the reference judges one
+        slot as well, whether the sides agree there or not. A side gets its contents while it is
+        stopped, and runs nothing between them and its first timed call.
+        """
+        assert self._slots is not None
+        calls = self.sizes.calls * factor
+        # on the CPU all slots are written, so that caches hold as much for short blocks as for long
+        count = calls if self.plan.cache_bytes or mode == "graph" else self.sizes.slots - 1
+        self._slots.draw(count)
+        order = self._graph_orders[calls] if mode == "graph" else self._order(calls, count)
         for side in self.order if number % 2 == 0 else self.order[::-1]:
-            self._run_alone(side)
-            timed[side].append(self._block(side, mode, factor))
+            timed[side].append(self._block(self._slots, side, mode, order))
+        self._compare(self._slots, count, self._random.choice(order) if judge else None)
         per_call = {side: timed[side][-1].ns / timed[side][-1].calls for side in self.order}
         return math.log(max(per_call["incumbent"], 1e-3) / max(per_call["candidate"], 1e-3))
 
+    def _order(self, calls: int, slots: int) -> list[int]:
+        return self._random.sample(range(slots), calls)
+
+    def _block(self, slots: TimedSlots, side: str, mode: str, order: list[int]) -> TimedBlock:
+        peer, calls = self.peers[side], len(order)
+        self._run_alone(side)
+        peer.ask("lead", case=self.case.id, order=order)
+        self._stop(side)
+        slots.fill(side)
+        if slots.needs_fetch:
+            self._run_alone(side)
+            peer.ask("fetch", case=self.case.id, first=0, end=1 + max(order))
+            self._stop(side)
+        peer.send("block", case=self.case.id, mode=mode)
+        peer.asked_ns = perf_counter_ns()
+        if self._freeze:
+            peer.resume()
+        ns = nanoseconds(peer.receive())
+        asked_ns, elapsed_ns = peer.asked_ns, peer.elapsed_ns
+        if not 0 < ns <= elapsed_ns:
+            raise TamperedTiming(f"the {side} reports {ns} ns for a block of {elapsed_ns} ns")
+        if slots.needs_store:
+            peer.ask("store", case=self.case.id, slots=order)
+        self._stop(side)
+        return TimedBlock(calls, ns, elapsed_ns, 0, asked_ns)
+
+    def _stop(self, side: str) -> None:
+        if self._freeze:
+            self.peers[side].pause()
+
+    def _compare(self, slots: TimedSlots, count: int, judged: int | None) -> None:
+        comparison = slots.compare(count)
+        for side, damage in comparison.damage.items():
+            if damage:
+                self.damage.setdefault(side, damage)
+        disputed = comparison.differs[:MOST_DISPUTED - self._disputed]
+        self._disputed += len(disputed)
+        for slot in disputed:
+            slots.judge(slot)
+        if judged is not None:
+            slots.judge(judged)
+
     def _run_alone(self, side: str) -> None:
-        if self._alone:
+        """Let one side run while the other is stopped, where processes can be stopped."""
+        if self._freeze:
             self.peers[_other(side)].pause()
             self.peers[side].resume()
 
     def resume_both(self) -> None:
-        for side in self.order if self._alone else ():
+        for side in self.order if self._freeze else ():
             self.peers[side].resume()
 
-    def _block(self, side: str, mode: str, factor: int) -> TimedBlock:
-        """Change the inputs and time a block."""
-        self.peers[side].ask("exchange", case=self.case.id, moves=self.contents[side].draw(
-            min(self.copies, self._count(side, mode))), copy=self.contents[side].copy)
-        return self._long_enough(side, mode, factor)
+    def release(self) -> None:
+        """Let the runners unmap the slots, and free them."""
+        if (slots := self._slots) is None:
+            return
+        for side in self.order:
+            self._run_alone(side)
+            slots.drop(self.peers[side])
+        self.resume_both()
+        self.close()
+
+    def close(self) -> None:
+        """Free the slots; what is mapped lives on in the runners until these end."""
+        if self._slots is not None:
+            self._slots.close()
+            self._slots = None
 
     def _void_reason(self, number: int) -> str:
         """Return why a round is void; empty if it counts."""
@@ -180,7 +291,7 @@ class PairedBlocks:
         for _ in range(MOST_VOIDED):
             self.voided.append(reason)
             timed: dict[str, list[TimedBlock]] = {side: [] for side in self.order}
-            ratio = self._round(number, self.mode, self.plan.factor(number), timed)
+            ratio = self._round(self.mode, self.sizes.factor(number), number, timed)
             for side in self.order:
                 self.blocks[side][number] = timed[side][-1]
             if not (reason := self._void_reason(number)):
@@ -188,66 +299,17 @@ class PairedBlocks:
         raise DeviceFault(f"{MOST_VOIDED} blocks in a row were void: {reason}",
                           where="the card", fix="try again when it is free and cool")
 
-    def _count(self, side: str, mode: str) -> int:
-        if (side, mode) not in self._calls:
-            unit, call_ns = (self._unit, self._graphs[side].graph_ns) if mode == "graph" else \
-                (1, self._call_ns[side])
-            self._calls[side, mode] = unit * max(
-                1, round(self.plan.block_ns / max(call_ns, 1.0) / unit))
-        return self._calls[side, mode]
-
-    def _long_enough(self, side: str, mode: str, factor: int) -> TimedBlock:
-        """Time a block; repeat one that was much too short with more calls.
-
-        A kernel that is slow during the warm-up, by chance or by intent, must not be timed over
-        fewer calls than the other.
-        """
-        peer, target_ns = self.peers[side], factor * self.plan.block_ns
-        for _ in range(LENGTHENED):
-            calls = factor * self._count(side, mode)
-            ns = nanoseconds(peer.ask("block", case=self.case.id, calls=calls, mode=mode))
-            if 2 * ns >= target_ns:
-                break
-            self._calls[side, mode] *= min(1000, math.ceil(target_ns / max(ns, 1)))
-        if not 0 < ns <= peer.elapsed_ns:
-            raise TamperedTiming(f"the {side} reports {ns} ns for a block of {peer.elapsed_ns} ns")
-        unit = self._unit if mode == "graph" else 1
-        return TimedBlock(calls, ns, peer.elapsed_ns, ns * unit // calls, peer.asked_ns)
-
-    def probe(self) -> float:
-        """Return the candidate's time on new contents relative to that on old contents.
-
-        Before each call an element is moved, within the inputs (new contents) or in memory that no
-        call reads (old contents).
-        """
-        self._run_alone("candidate")
-        contents = self.contents["candidate"]
-        per_call_ns = 1e3 * self.us_per_call("candidate")
-        length = round(self.plan.block_ns / (per_call_ns + 1000))
-        least: dict[bool, int] = {}
-        for number in range(2 * PROBES):
-            fresh = number % 4 in (0, 3)
-            chain = contents.chain(max(SHORTEST_CHAIN, min(LONGEST_CHAIN, length)))
-            if not chain:
-                return 1.0
-            answer = self.peers["candidate"].ask(
-                "probe", case=self.case.id, chain=chain, fresh=fresh, graph=self.mode == "graph")
-            least[fresh] = min(nanoseconds(answer), least.get(fresh, 1 << 62))
-            if fresh:
-                contents.copy = 0  # the whole chain is on the first copy
-                contents.note(0, chain)
-        return least[True] / max(1, least[False])
-
     @property
     def launched(self) -> str:
         """How calls were launched, and with which caches, in words."""
-        cold = f"cold cache, {self.copies} copies in turn" if self.copies > 1 else \
-            "cold cache, one call's data exceed it" if self.plan.cache_bytes else "warm cache"
+        calls = self.sizes.calls
+        cold = "cold cache" if self.plan.cache_bytes else "warm cache"
+        each = f"{cold}, contents of its own for each call"
         if self.mode == "graph":
-            return f"graphs of {self._unit} call{'s' if self._unit > 1 else ''}; {cold}"
+            return f"graphs of {calls} and {calls * self.sizes.long} calls; {each}"
         reasons = [f"{side}: {plain(answer.why, 200)}"
                    for side, answer in sorted(self._graphs.items()) if answer.why]
-        return f"one by one; {cold}" + (f"; no graph: {'; '.join(reasons)}" if reasons else "")
+        return f"one by one; {each}" + (f"; no graph: {'; '.join(reasons)}" if reasons else "")
 
 
 def _us_per_call(blocks: Sequence[TimedBlock]) -> float:

@@ -19,10 +19,10 @@ from harness.errors import Cancelled
 from harness.isolation.rpc import Peer
 from harness.timing import stats
 from harness.timing.clock_check import ClockCheck
-from harness.timing.input_mutation import InputMutation
 from harness.timing.outcome import SURE, is_settled
 from harness.timing.paired_blocks import PairedBlocks, TamperedTiming, VoidReason
 from harness.timing.plan import Plan
+from harness.timing.timed_slots import SlotSource
 
 CLOCK_TIGHT_NS = 200_000
 CLOCK_TIGHT_GPU_NS = 1_000_000
@@ -31,13 +31,6 @@ CONVICTED = 2
 """Number of looks at which the clock must be off."""
 ORDER = ("incumbent", "candidate")
 """Order of the sides in every other pair; the other pairs reverse it."""
-REMEMBERED = 1.25
-"""Largest accepted time of calls on new contents, relative to calls on old contents."""
-PROBED_AGAIN = 3
-"""Number of probes in a pair that must all exceed REMEMBERED."""
-REMEMBERED_PAIRS = 3
-"""Number of consecutive pairs after which slow calls on new contents are a verdict."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class ClassTiming:
@@ -66,10 +59,6 @@ class RunnerPair:
     classes: Sequence[PairedBlocks]
 
 
-class MemoisedResults(TamperedTiming):
-    """The candidate is faster on contents that it has seen before."""
-
-
 @dataclass
 class _ClassSamples:
     """The samples of one class, one per pair; times in microseconds by side."""
@@ -78,8 +67,6 @@ class _ClassSamples:
     other_ratios: list[float] = field(default_factory=list)
     us: dict[str, list[float]] = field(default_factory=dict)
     other_us: dict[str, list[float]] = field(default_factory=dict)
-    remembered: int = 0
-    """Number of consecutive pairs, from the first on, with slow calls on new contents."""
 
     def add(self, blocks: PairedBlocks, log_ratio: float, other_ratio: float | None) -> None:
         self.log_ratios.append(log_ratio)
@@ -104,22 +91,23 @@ class PairedTiming:
     """Times process pairs until the plan's rule stops; a class settled at a look is then left out.
 
     At most `at_once` pairs hold buffers at a time, and only one of them is timed. With `quiet`, not
-    even buffers are prepared concurrently, since a kernel may then time its configurations. With
-    `alone` (CPU), each side is stopped while the other one is timed.
+    even buffers are prepared concurrently, since a kernel may then time its configurations. `alone`
+    and `freeze` are those of PairedBlocks.
     """
 
-    def __init__(self, plan: Plan, cases: Sequence[Case],
+    def __init__(self, plan: Plan, cases: Sequence[Case], source: SlotSource,
                  start: Callable[[Sequence[str]], Sequence[Peer]], *,
                  end: Callable[[Iterable[Peer]], None] | None = None,
                  on_pair: Callable[[int, int], None] | None = None, alone: bool = False,
-                 at_once: int = 1, quiet: bool = False,
+                 freeze: bool = True, at_once: int = 1, quiet: bool = False,
                  voids: VoidReason | None = None, cancel: threading.Event | None = None) -> None:
         self.plan = plan
         self.cases = list(cases)
+        self._source = source
         self._start = start
         self._end = end or _end
         self._on_pair = on_pair
-        self._alone, self._quiet = alone, quiet or alone
+        self._alone, self._freeze, self._quiet = alone, freeze, quiet or alone
         self._at_once = 1 if self._quiet else at_once
         self._ready: deque[RunnerPair] = deque()
         self._voids = voids
@@ -129,8 +117,10 @@ class PairedTiming:
         self._clock_failures = 0
         self.suspicion = ""
         """What is odd about the candidate's clock and might be noise."""
-        self.memory = ""
-        """What looks like remembered results, after too few pairs for certainty."""
+        self.damage: dict[str, str] = {}
+        """By side, what timed calls overwrote besides their outputs."""
+        self.judged_calls = 0
+        """Number of the candidate's timed calls, whose answers were all judged."""
         self.launches: dict[str, str] = {}
         """How the calls of each class were launched."""
         self.count = 0
@@ -140,8 +130,7 @@ class PairedTiming:
         self.voided: Counter[str] = Counter()
         """Number of void blocks by reason."""
 
-    def run(self, after: Callable[[Peer, Case, InputMutation], None] | None = None,
-            ) -> list[ClassTiming]:
+    def run(self, after: Callable[[Peer], None] | None = None) -> list[ClassTiming]:
         """Measure; `after` receives the candidate's runner after the last pair of each look.
 
         Raises PeerError or PeerDied if a kernel fails while timed, or TamperedTiming.
@@ -158,8 +147,7 @@ class PairedTiming:
                 self.count = number
                 if self._on_pair is not None:
                     self._on_pair(number, last)
-                if is_look and not self._is_clock_suspect(number) \
-                        and not self._is_memory_suspect(number) and self._settle():
+                if is_look and not self._is_clock_suspect(number) and self._settle():
                     break
         finally:
             self._end(peer for pair in self._ready for peer in pair.peers.values())
@@ -196,7 +184,8 @@ class PairedTiming:
         for number, order in zip(numbers, orders, strict=True):
             sides = {side: next(peers) for side in order}
             self._ready.append(RunnerPair(number, sides, [
-                PairedBlocks(self.plan, case, sides, order, alone=self._alone, voids=self._voids)
+                PairedBlocks(self.plan, case, sides, order, self._source, alone=self._alone,
+                             freeze=self._freeze, voids=self._voids)
                 for case in self.cases]))
         for same_class in zip(*(pair.classes for pair in self._ready), strict=True):
             for blocks in same_class:
@@ -204,48 +193,29 @@ class PairedTiming:
             for blocks in same_class if not self._quiet else ():
                 blocks.wait_prepared()
 
-    def _time_pair(self, pair: RunnerPair,
-                   after: Callable[[Peer, Case, InputMutation], None] | None) -> None:
+    def _time_pair(self, pair: RunnerPair, after: Callable[[Peer], None] | None) -> None:
         try:
             for blocks in pair.classes:
-                self._time_class(blocks, pair.number)
-            for blocks in pair.classes:
-                if after is not None:
-                    after(pair.peers["candidate"], blocks.case, blocks.contents["candidate"])
+                self._time_class(blocks)
+            if after is not None:
+                after(pair.peers["candidate"])
         finally:
             self._end(pair.peers.values())
+            for blocks in pair.classes:
+                blocks.close()
 
-    def _time_class(self, blocks: PairedBlocks, number: int) -> None:
+    def _time_class(self, blocks: PairedBlocks) -> None:
         name = blocks.case.config_class
         blocks.warm()
         self._samples[name].add(blocks, *blocks.run())
         self.timed_ns += sum(block.ns for side in ORDER for block in blocks.blocks[side])
+        self.judged_calls += blocks.judged_calls
+        for side, damage in blocks.damage.items():
+            self.damage.setdefault(side, f"class {name}: {damage}")
         self._clock.add(blocks.blocks["candidate"], blocks.blocks["incumbent"])
         self.launches[name] = blocks.launched
         self.voided.update(blocks.voided)
-        self._probe_memory(blocks, number)
-        blocks.resume_both()
-
-    def _probe_memory(self, blocks: PairedBlocks, number: int) -> None:
-        """Probe for remembered results in the first pair, and again while they are suspected."""
-        name = blocks.case.config_class
-        samples = self._samples[name]
-        if self.plan.screening or samples.remembered < number - 1:
-            return
-        ratio = math.inf
-        for _ in range(PROBED_AGAIN):  # noise would not exceed the limit every time
-            ratio = min(ratio, blocks.probe())
-            if ratio <= REMEMBERED:
-                return
-        samples.remembered += 1
-        finding = f"class {name}: calls on new contents take {ratio:.3g} times as long as on old " \
-                  "ones"
-        if samples.remembered >= REMEMBERED_PAIRS:
-            raise MemoisedResults(finding)
-        self.memory = finding if number == self.plan.looks[-1] else ""
-
-    def _is_memory_suspect(self, pairs: int) -> bool:
-        return any(samples.remembered == pairs for samples in self._samples.values())
+        blocks.release()
 
     def _is_clock_suspect(self, pairs: int) -> bool:
         """Return whether a candidate's blocks take longer by our clock than by its own.

@@ -22,6 +22,30 @@ LONG = 3
 MOST_COPIES = 512
 QUICK_LOOKS, QUICK_BLOCKS = (3, 5), 4
 THOROUGH_LOOKS, THOROUGH_MARGIN = (6, 9, 13, 18, 26, 36), 0.005
+MOST_SLOTS = 1024
+RING_BYTES = 16 << 20
+"""Bytes of a class's slots on the CPU, which its last-level cache may hold."""
+LARGEST_RING = 4 << 30
+MORE_BLOCKS = 4
+"""Times as many blocks as planned where memory allows only short ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockSizes:
+    """Calls of a short block, the relative length of a long one, and the number of blocks."""
+
+    calls: int
+    long: int
+    blocks: int
+
+    @property
+    def slots(self) -> int:
+        """Number of slots: one for each call of a long block, and one for a call before it."""
+        return self.calls * self.long + 1
+
+    def factor(self, block: int) -> int:
+        """Return the length of a block relative to a short one: 1, 3, 3, 1, repeated."""
+        return self.long if block % 4 in (1, 2) else 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +54,8 @@ class Plan:
 
     `alpha` is the error rate of the whole verdict. `score` selects which of a GPU's two times is
     judged, that of the kernels alone or that of whole calls; the other one must agree. With
-    `cache_bytes`, calls rotate through copies of their buffers of twice that size. `by_host` uses
-    only the host's clock, since several cards share none.
+    `cache_bytes` the inputs of a call are in no cache. `by_host` uses only the host's clock, since
+    several cards share none. `ring_bytes` is the memory for the slots of a class on one side.
     """
 
     looks: tuple[int, ...] = stats.LOOKS
@@ -46,6 +70,8 @@ class Plan:
     cache_bytes: int = 0
     by_host: bool = False
     effort: Effort = "normal"
+    ring_bytes: int = RING_BYTES
+    largest_ring: int = LARGEST_RING
 
     def with_effort(self, effort: Effort) -> Plan:
         """Return the plan of a quick or a thorough verdict, at the same error rate."""
@@ -76,14 +102,23 @@ class Plan:
         return self.looks[-1] < 2
 
     def copies(self, footprint: int) -> int:
-        """Return the number of copies of a call's buffers, given their bytes."""
+        """Return the number of copies of a call's buffers in a screening, given their bytes."""
         if not self.cache_bytes or footprint >= 2 * self.cache_bytes:
             return 1
         return min(MOST_COPIES, math.ceil(2 * self.cache_bytes / max(1, footprint)))
 
-    def factor(self, block: int) -> int:
-        """Return the length of a block relative to a short one: 1, 3, 3, 1, repeated."""
-        return LONG if block % 4 in (1, 2) else 1
+    def sizes(self, slot_bytes: int, call_ns: float) -> BlockSizes:
+        """Return the sizes of blocks for calls of `call_ns` (nanoseconds) on such slots.
+
+        A short block takes `block_ns` if the slots of a long one fit into the memory.
+        """
+        wanted = max(1, round(self.block_ns / max(call_ns, 1.0)))
+        fitting = (min(MOST_SLOTS, self.ring_bytes // slot_bytes) - 1) // LONG
+        if fitting < 1 and (LONG + 1) * slot_bytes > self.largest_ring:
+            return BlockSizes(calls=1, long=1, blocks=self.blocks)
+        calls = max(1, min(wanted, fitting))
+        more = min(MORE_BLOCKS, math.ceil(wanted / calls))
+        return BlockSizes(calls=calls, long=LONG, blocks=self.blocks * more)
 
 
 SCREEN = Plan(looks=(1,), blocks=4, block_ns=750_000, warm_ns=1_500_000)

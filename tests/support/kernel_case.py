@@ -13,6 +13,7 @@ from harness.formats.json_codec import from_json, to_json
 from harness.runners.oracle_client import Oracle
 from harness.runners.runner_pool import RunnerPool
 from harness.runners.session import PYTHON_LIMITS
+from harness.runners.slots.case_memory import CaseMemory
 from harness.settings import Settings, Trees
 from harness.target import Arg, ConfigClass, Target, check
 from harness.timing.plan import Plan
@@ -80,8 +81,7 @@ class Bench:
                            "candidate", self.place)
         with RunnerPool(PYTHON_LIMITS, zygote=self.zygote) as runners, \
                 runners.start(made) as runner:
-            answer = runner.ask("call", case=self.case.id, tensors=self.case.tensors)
-        return self.oracle.judge(self.case, answer["outputs"])
+            return CaseMemory(self.oracle, runner, self.case).call(self.case)
 
 
 def judge(folder: Path, source: str, incumbent: str = DOUBLE, *, of: Target | None = None,

@@ -7,20 +7,19 @@ Standard library, plus numpy or torch.
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import importlib.util
 import inspect
-import json
 import math
 import os
-import socket
 import sys
 import traceback
 from typing import Any
 
-from .case_files import CaseFiles, take
+from ..channel import Channel
+from .contents import Contents
 from .inputs import draw
+from .ring import Ring, Tape
+from .slot_memory import SlotMemory
 
 
 class NoAnswer(ValueError):
@@ -42,29 +41,32 @@ class OracleProgram:
         spec.loader.exec_module(module)
         self.function = getattr(module, job["function"])
         self.accepted = inspect.signature(self.function).parameters
-        self.cases: dict[str, CaseFiles] = {}
+        self.cases: dict[str, Contents] = {}
+        self.tapes: dict[tuple[str, str], Tape] = {}
+        self.rings: dict[str, Ring] = {}
+        self.memories: dict[str, SlotMemory] = {}
 
     def make(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Draw one case's inputs, write them to files, compute and keep the expected outputs.
+        """Draw one case's inputs; compute and keep the expected outputs.
 
         `skip` is the reason if the reference has no answer and the case may be skipped.
         """
-        case = CaseFiles(job["tensors"])
+        case = Contents(self.arrays, job["tensors"])
         for index, tensor in enumerate(job["tensors"]):
             if tensor["role"] not in ("scalar", "output"):
                 drawn = draw(self.arrays, tensor, job["seed"] + index * 7919, job["distribution"])
-                case.put(tensor, self.arrays.to_bytes(drawn, tensor["dtype"]))
+                case.values[tensor["name"]] = self.arrays.to_native(drawn, tensor["dtype"])
         try:
             values = self._expect(case, job["dtypes"])
         except Exception as error:
             if not job["may_skip"]:
                 raise
-            self._remove([tensor["path"] for tensor in job["tensors"]])
-            return {"skip": one_line(error), "controls": []}
+            return {"skip": one_line(error), "controls": [], "shapes": []}
         self.cases[job["case"]] = case
-        return {"skip": "", "controls": self._controls(case, values, job["first"])}
+        return {"skip": "", "controls": self._controls(case, values, job["first"]),
+                "shapes": [self.arrays.shape(value) for value in case.expected]}
 
-    def _expect(self, case: CaseFiles, dtypes: list[str]) -> dict[str, Any]:
+    def _expect(self, case: Contents, dtypes: list[str]) -> dict[str, Any]:
         """Compute and keep a case's expected outputs; return the arguments by name."""
         arrays, values = self.arrays, self._values(case)
         case.expected, case.dtypes = self._call(values), dtypes
@@ -82,31 +84,26 @@ class OracleProgram:
                                f"in {name}")
         return values
 
-    def _values(self, case: CaseFiles) -> dict[str, Any]:
-        values: dict[str, Any] = {}
-        for tensor in case.tensors:
-            name = tensor["name"]
-            if tensor["role"] == "scalar":
-                values[name] = tensor["value"]
-            elif name in case.data:
-                values[name] = self.arrays.from_bytes(case.data[name], tensor["dtype"],
-                                                      tensor["shape"], wide=self.wide)
-        return values
+    def _values(self, case: Contents) -> dict[str, Any]:
+        return {tensor["name"]: tensor["value"] if tensor["role"] == "scalar" else
+                self.arrays.widen(case.values[tensor["name"]], tensor["shape"], wide=self.wide)
+                for tensor in case.tensors if tensor["role"] != "output"}
 
     def _call(self, values: dict[str, Any]) -> list[Any]:
         result = self.function(**{k: v for k, v in values.items() if k in self.accepted})
         results = result if isinstance(result, tuple) else (result,)
         return [self.arrays.as_wide(value) for value in results]
 
-    def _controls(self, case: CaseFiles, values: dict[str, Any],
+    def _controls(self, case: Contents, values: dict[str, Any],
                   first: str) -> list[dict[str, Any]]:
         """Return the relative error of each trivial answer: [output, name, relative error]."""
         arrays, errors = self.arrays, []
-        inputs = [arrays.as_wide(values[name]) for name in case.data]
+        inputs = [arrays.as_wide(values[name]) for name in case.values]
         other = self.cases[first].expected if first in self.cases else []
         for index, want in enumerate(case.expected):
-            fakes = {"zeros": arrays.full(want, 0.0), "half of the answer": want / 2,
-                     "constant": arrays.full(want, float(want.mean()))}
+            fakes = {"zeros": arrays.full(want, 0.0), "half of the answer": want / 2}
+            if math.prod(arrays.shape(want)) > 1:  # of one element, the mean is the answer itself
+                fakes["constant"] = arrays.full(want, float(want.mean()))
             for value in inputs:
                 if arrays.shape(value) == arrays.shape(want):
                     fakes["copied input"] = value
@@ -130,50 +127,115 @@ class OracleProgram:
         case, arrays = self.cases[job["case"]], self.arrays
         generator = arrays.generator(job["seed"])
         values = self._values(case)
-        for name in case.data:
+        for name in case.values:
             values[name] = arrays.nudged(values[name], job["part"], generator)
         return {"typical": [arrays.typical(near, want) for near, want in
                             zip(self._call(values), case.expected, strict=True)]}
 
-    def judge(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Compare a case's outputs with the expected values, and its inputs with their bytes.
+    def open_memory(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Make memory for one runner; `share` is its descriptor."""
+        memory = self.memories[job["memory"]] = SlotMemory(self.arrays, job)
+        return {"memory": memory.description, "share": [memory.memory.fd]}
 
-        Outputs with the digests in `known` were compared before and are skipped.
+    def place(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Write a case's inputs to a slot; `reverse` reverses the order of their elements."""
+        self.memories[job["memory"]].place(job["slot"], self.cases[job["case"]].values,
+                                           reverse=job["reverse"])
+        return {}
+
+    def judge(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Compare the outputs in a slot with a case's expected values, and inputs with its own.
+
+        `returned` says where the runner put what the kernel returned. Outputs with the digests in
+        `known` were compared before and are skipped.
         """
-        case = self.cases[job["case"]]
-        if len(job["outputs"]) != len(case.expected):
-            raise ValueError(f"{len(job['outputs'])} outputs, expected {len(case.expected)}")
-        changed = [after["name"] for after in job["inputs"]
-                   if take(after["path"], after["nbytes"]) != case.data[after["name"]]]
-        data, digests = [], []
-        for output, want in zip(job["outputs"], case.expected, strict=True):
-            if output["shape"] != self.arrays.shape(want):
-                raise ValueError(f"shape {output['shape']}, expected {self.arrays.shape(want)}")
-            data.append(take(output["path"], output["nbytes"]))
-            digests.append(_digest(data[-1]))
-        answer: dict[str, Any] = {"absolute": 0.0, "relative": 0.0, "bad": 0, "each": [],
-                                  "changed": changed, "digests": digests}
+        case, memory, slot = self.cases[job["case"]], self.memories[job["memory"]], job["slot"]
+        got = [memory.view(tensor, slot) for tensor in memory.outputs]
+        got += [memory.returned(region, slot) for region in job["returned"]]
+        if len(got) != len(case.expected):
+            raise ValueError(f"{len(got)} outputs, expected {len(case.expected)}")
+        for value, want in zip(got, case.expected, strict=True):
+            if self.arrays.shape(value) != self.arrays.shape(want):
+                raise ValueError(f"shape {self.arrays.shape(value)}, expected "
+                                 f"{self.arrays.shape(want)}")
+        if damage := memory.damage(slot, slot + 1):
+            raise ValueError(damage)
+        changed = [tensor["name"] for tensor in memory.tensors
+                   if tensor["role"] == "input" and not job["outputs_only"]
+                   and memory.is_changed(tensor, slot, case.values[tensor["name"]])]
+        digests = [self.arrays.digest(value) for value in got]
         if digests == job["known"]:
-            return answer
-        for output, want, raw in zip(job["outputs"], case.expected, data, strict=True):
-            got = self.arrays.from_bytes(raw, output["dtype"], output["shape"])
-            absolute, relative, bad = self.arrays.errors(self.arrays.as_wide(got), want)
+            return {"absolute": 0.0, "relative": 0.0, "bad": 0, "each": [], "changed": changed,
+                    "digests": digests}
+        return {**self._errors(case, got), "changed": changed, "digests": digests}
+
+    def close_memory(self, job: dict[str, Any]) -> dict[str, Any]:
+        self.memories.pop(job["memory"]).close()
+        return {}
+
+    def _errors(self, case: Contents, got: list[Any]) -> dict[str, Any]:
+        """Return the errors of outputs against the expected ones."""
+        answer: dict[str, Any] = {"absolute": 0.0, "bad": 0, "each": []}
+        for value, want in zip(got, case.expected, strict=True):
+            absolute, relative, bad = self.arrays.errors(self.arrays.as_wide(value), want)
             answer["absolute"] = max(answer["absolute"], absolute)
             answer["bad"] += bad
             answer["each"].append(relative if math.isfinite(relative) else None)
         answer["relative"] = None if None in answer["each"] else max(answer["each"], default=0.0)
         return answer
 
-    def drop(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Forget a case and remove its files."""
-        self.cases.pop(job["case"], None)
-        self._remove(job["paths"])
+    def open_ring(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Make the slots of a class for both sides; `share` are the descriptors of their memory."""
+        tapes = {}
+        for index, tensor in enumerate(job["tensors"]):
+            if tensor["role"] in ("input", "inout"):
+                key = job["class"], tensor["name"]
+                if key not in self.tapes:
+                    self.tapes[key] = Tape(self.arrays, tensor, job["seed"] + 104729 * index,
+                                           job["kinds"])
+                tapes[tensor["name"]] = self.tapes[key]
+        ring = self.rings[job["ring"]] = Ring(self.arrays, job, tapes)
+        return {"memory": [side.description for side in ring.sides.values()],
+                "share": [side.memory.fd for side in ring.sides.values()]}
+
+    def draw_ring(self, job: dict[str, Any]) -> dict[str, Any]:
+        self.rings[job["ring"]].draw(job["count"])
         return {}
 
-    def _remove(self, paths: list[str]) -> None:
-        for path in paths:
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(path)
+    def fill_ring(self, job: dict[str, Any]) -> dict[str, Any]:
+        self.rings[job["ring"]].fill(job["side"])
+        if job["flush_bytes"]:
+            self.arrays.flush(job["flush_bytes"])
+        return {}
+
+    def compare_ring(self, job: dict[str, Any]) -> dict[str, Any]:
+        return self.rings[job["ring"]].compare(job["count"], job["limits"])
+
+    def judge_slot(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Hold both sides' answers in a slot against the reference; its contents become a case.
+
+        `skip` is the reason if the reference has no answer.
+        """
+        ring, case = self.rings[job["ring"]], Contents(self.arrays, job["tensors"])
+        case.values = ring.contents(job["slot"])
+        try:
+            self._expect(case, job["dtypes"])
+        except Exception as error:
+            return {"skip": one_line(error)}
+        self.cases[job["case"]] = case
+        return {"skip": "", **{side: self._errors(case, [
+            self.arrays.widen(answer, self.arrays.shape(want))
+            for answer, want in zip(ring.answers(side, job["slot"]), case.expected, strict=True)])
+            for side in ring.sides}}
+
+    def close_ring(self, job: dict[str, Any]) -> dict[str, Any]:
+        self.rings.pop(job["ring"]).close()
+        return {}
+
+    def drop(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Forget a case."""
+        self.cases.pop(job["case"], None)
+        return {}
 
 
 def open_arrays(job: dict[str, Any]) -> Any:
@@ -186,29 +248,21 @@ def open_arrays(job: dict[str, Any]) -> Any:
     return TorchArrays(job["device"])
 
 
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
 def one_line(error: BaseException) -> str:
     return traceback.format_exception_only(error)[-1].strip().splitlines()[-1][:300]
 
 
 def main(descriptor: int) -> None:
-    channel = socket.socket(fileno=descriptor)
+    channel = Channel(descriptor)
     oracle: OracleProgram | None = None
-    with channel, channel.makefile("rwb") as stream:
-        for line in stream:
-            job = json.loads(line)
-            try:
-                if job["op"] == "load":
-                    oracle = OracleProgram(job)
-                    answer: dict[str, Any] = {}
-                else:
-                    answer = getattr(oracle, job["op"])(job)
-            except BaseException as error:
-                last = traceback.format_exc().strip().splitlines()[-1]
-                answer = {"error": f"{last}", "kind": type(error).__name__}
-            stream.write(json.dumps(answer).encode() + b"\n")
-            stream.flush()
-
+    for job, _ in channel.requests():
+        try:
+            if job["op"] == "load":
+                oracle = OracleProgram(job)
+                answer: dict[str, Any] = {}
+            else:
+                answer = getattr(oracle, job["op"])(job)
+        except BaseException as error:
+            last = traceback.format_exc().strip().splitlines()[-1]
+            answer = {"error": f"{last}", "kind": type(error).__name__}
+        channel.answer(answer, answer.pop("share", ()))

@@ -1,69 +1,49 @@
 """Loads and calls a Python or Triton kernel: a function over torch tensors, on CPU or GPU.
 
-Buffers are allocated before anything is timed. Outputs are poisoned with NaN, and a poisoned guard
-zone follows each buffer.
+Its tensors lie in slots of shared memory, which the oracle fills and reads.
 """
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import importlib.util
 import os
 import sys
-from collections import deque
 from typing import Any
 
 import torch
 
 POISON = 0xFF  # a quiet NaN in every float width, -1 or 255 in integers
-GUARD_BYTES = 4096
-KEPT_BYTES = 2 << 30
 _in_place = [""]
 """The tree whose modules are importable at present; see `turn_to`."""
 _aside: dict[str, tuple[dict[str, Any], list[str]]] = {}
 
 
-def memory(tensor: Any) -> Any:
-    """Return a CPU tensor's bytes as a writable buffer, without numpy."""
-    count = tensor.numel() * tensor.element_size()
-    return (ctypes.c_char * count).from_address(tensor.data_ptr())
-
-
 class TensorBuffer:
-    """One tensor argument: the payload and the guard zone behind it.
+    """One tensor argument in a slot of memory.
 
     With a `layout` the tensor is a view: every other column of a wider tensor, or a transposed one.
     """
 
-    def __init__(self, tensor: dict[str, Any], device: str, interpret: bool) -> None:
-        self.declared = getattr(torch, tensor["dtype"])
-        widened = interpret and self.declared == torch.bfloat16
-        self.dtype = torch.float32 if widened else self.declared
+    def __init__(self, tensor: dict[str, Any], slot: Any) -> None:
+        self.description = tensor
         self.role, self.output = tensor["role"], tensor["role"] == "output"
-        self.path, self.path_bytes = tensor["path"], tensor["nbytes"]
-        self.weight = bool(tensor.get("weight"))
-        shape, self.layout = list(tensor["shape"]), tensor.get("layout", "")
-        stored = [*shape[:-1], 2 * shape[-1]] if self.layout == "columns" else \
-            [*shape[:-2], shape[-1], shape[-2]] if self.layout == "transposed" else shape
-        self.nbytes = tensor["nbytes"] * (2 if widened else 1) \
-            * (2 if self.layout == "columns" else 1)
-        self.raw = torch.full((self.nbytes + GUARD_BYTES,), POISON, dtype=torch.uint8,
-                              device=device)
-        self.stored = self.raw[: self.nbytes].view(self.dtype).view(stored)
-        self.tensor = self.stored[..., ::2] if self.layout == "columns" else \
-            self.stored.transpose(-1, -2) if self.layout == "transposed" else self.stored
-
-    def fill(self) -> None:
-        """Read the contents from the file they were written to."""
-        staging = torch.empty(self.path_bytes, dtype=torch.uint8)
-        with open(self.path, "rb") as file:
-            if file.readinto(memory(staging)) != self.path_bytes:
-                raise RuntimeError(f"{os.path.basename(self.path)} is too short")
-        self.tensor.copy_(staging.view(self.declared).view(self.tensor.shape))
+        self.weight = bool(tensor["weight"])
+        shape, layout = list(tensor["shape"]), tensor.get("layout", "")
+        stored = [*shape[:-1], 2 * shape[-1]] if layout == "columns" else \
+            [*shape[:-2], shape[-1], shape[-2]] if layout == "transposed" else shape
+        self.raw = slot[tensor["offset"]:tensor["offset"] + tensor["nbytes"]]
+        # .data: with a version counter of its own, not that of the whole memory
+        self.stored = self.raw.view(getattr(torch, tensor["stored"])).view(stored).data
+        self.tensor = self.stored[..., ::2] if layout == "columns" else \
+            self.stored.transpose(-1, -2) if layout == "transposed" else self.stored
 
     def poison(self) -> None:
         self.raw.fill_(POISON)
+
+    def touch(self) -> None:
+        """Increment the version of a tensor whose contents were changed from outside."""
+        self.stored.view(-1)[:0].zero_()
 
     def move(self, to: list[int], source: list[int]) -> None:
         """Copy elements over others in place; only a weight's tensor version changes with it."""
@@ -72,30 +52,6 @@ class TensorBuffer:
         if flat.dtype.itemsize == 1:
             flat = flat.view(torch.uint8)  # eight-bit floats cannot be indexed everywhere
         flat[there] = flat[here]
-
-    def reverse(self) -> None:
-        """Reverse the order of the elements, which gives new contents of the same distribution."""
-        flat = self.tensor.view(-1)
-        if flat.dtype.itemsize == 1:
-            flat = flat.view(torch.uint8)
-        flat.copy_(flat.flip(0))
-
-    def save(self, path: str) -> None:
-        if not bool((self.raw[self.nbytes:] == POISON).all()):
-            raise RuntimeError("wrote past its end")
-        if self.layout == "columns":
-            size = self.stored.element_size()
-            between = self.raw[: self.nbytes].view(-1, 2, size)[:, 1]
-            if not bool((between == POISON).all()):
-                raise RuntimeError("wrote between its elements")
-        save(self.tensor.to(self.declared), path)
-
-
-def save(tensor: Any, path: str) -> None:
-    plain = tensor.detach().contiguous().cpu()
-    with open(path, "wb") as file:
-        if plain.numel():
-            file.write(memory(plain))
 
 
 class Call:
@@ -114,14 +70,11 @@ class Call:
 class PythonKernel:
     """The entry function of a source file, with the operations that a runner needs."""
 
-    last = None  # returned values are kept with their buffers
-
     def __init__(self, job: dict[str, Any]) -> None:
         self.device, self.interpret = job["device"], job["interpret"]
         self.on_gpu = self.device != "cpu"
         self.gpus = range(torch.cuda.device_count() if self.on_gpu else 0)
         self.returns = job["returns"]
-        self.weights: deque[TensorBuffer] = deque()
         with open(job["artifact"], "rb") as file:
             if hashlib.sha256(file.read()).hexdigest() != job["sha256"]:
                 raise RuntimeError("the source file changed after it was hashed")
@@ -131,28 +84,24 @@ class PythonKernel:
             self.facts["card"] = torch.cuda.get_device_name()
         self.function = getattr(import_file(job["artifact"], job["root"]), job["entry"])
 
-    def buffers(self, tensors: list[dict[str, Any]]) -> Call:
+    def arguments(self, tensors: list[dict[str, Any]], slot: Any,
+                  weights: Call | None = None) -> Call:
+        """Return a call with its tensors in a slot, but for weights if those of a call are given.
+        """
         arguments: list[Any] = []
         buffers: list[TensorBuffer | None] = []
-        for tensor in tensors:
+        for index, tensor in enumerate(tensors):
             if tensor["role"] == "scalar":
                 arguments.append(tensor["value"])
                 buffers.append(None)
                 continue
-            buffer = TensorBuffer(tensor, self.device, self.interpret)
-            if not buffer.output:
-                buffer.fill()
+            of_weights = weights is not None and tensor["weight"] and tensor["role"] == "input"
+            buffer = weights.buffers[index] if weights is not None and of_weights else \
+                TensorBuffer(tensor, slot)
+            assert buffer is not None
             arguments.append(buffer.tensor)
             buffers.append(buffer)
-            if tensor["weight"]:
-                self._keep(buffer)
         return Call(arguments, buffers)
-
-    def _keep(self, buffer: TensorBuffer) -> None:
-        """Keep a weight alive, so that no other tensor gets its address: caches may use it."""
-        self.weights.append(buffer)
-        while sum(weight.nbytes for weight in self.weights) > KEPT_BYTES and len(self.weights) > 1:
-            self.weights.popleft()
 
     def call(self, call: Call) -> None:
         try:
@@ -169,53 +118,32 @@ class PythonKernel:
         for index in self.gpus:
             torch.cuda.synchronize(index)
 
-    def renew(self, call: Call) -> None:
-        """Prepare the buffers for another call: poison outputs, reload in-place arguments."""
-        call.poison()
-        for buffer in call.buffers:
-            if buffer is not None and buffer.role == "inout":
-                buffer.fill()
-
     def move(self, call: Call, names: list[str], moves: dict[str, Any]) -> None:
         for buffer, name in zip(call.buffers, names, strict=True):
             if buffer is not None and buffer.role == "input" and name in moves:
                 buffer.move(*moves[name])
 
-    def reverse(self, call: Call) -> None:
-        for buffer in call.buffers:
-            if buffer is not None and not buffer.output:
-                buffer.reverse()
+    def returned(self, call: Call) -> list[Any]:
+        """Return the tensors that a call returned. Raises TypeError for anything else.
 
-    def write(self, call: Call, _: None, tensors: list[dict[str, Any]],
-              outputs_only: bool = False) -> list[dict[str, Any]]:
-        self.synchronize()
-        written = []
-        for buffer, tensor in zip(call.buffers, tensors, strict=True):
-            if buffer is None or (outputs_only and buffer.role == "input"):
-                continue
-            try:
-                buffer.save(tensor["after"])
-            except RuntimeError as error:
-                raise RuntimeError(f"{tensor['name']}: {error}") from None
-            written.append({"name": tensor["name"], "path": tensor["after"],
-                            "dtype": tensor["dtype"], "shape": tensor["shape"]})
-        return written + (self._write_returned(call, tensors) if self.returns else [])
-
-    def _write_returned(self, call: Call, tensors: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        values = call.returned if isinstance(call.returned, tuple) else (call.returned,)
-        written = []
-        for index, value in enumerate(values):
+        A class derived from tuple, list or Tensor could compute when it is read.
+        """
+        kind = type(call.returned)
+        torchs_own = getattr(torch.return_types, kind.__name__, None) is kind
+        values = call.returned if kind in (tuple, list) or torchs_own else [call.returned]
+        for value in values:
             if type(value) is not torch.Tensor:
                 raise TypeError(f"returned {type(value).__name__}, not a torch.Tensor")
             if value.device != torch.device(self.device):
                 raise TypeError(f"returned a tensor on {value.device}, not on {self.device}")
             if value.layout != torch.strided:
                 raise TypeError(f"returned a tensor of layout {value.layout}")
-            path = f"{tensors[0]['after']}.return{index}"
-            save(value, path)
-            written.append({"name": "return", "path": path, "shape": list(value.shape),
-                            "dtype": str(value.dtype).removeprefix("torch.")})
-        return written
+        return list(values)
+
+    def described(self, call: Call) -> list[dict[str, Any]]:
+        """Return the dtype and the shape of each tensor that a call returned."""
+        return [{"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
+                for value in self.returned(call)] if self.returns else []
 
 
 def import_file(path: str, root: str) -> Any:

@@ -1,21 +1,20 @@
 """Runs one kernel, the candidate's or the incumbent's, in its own process.
 
 Talks JSON lines over a socket: `ready` imports what the language needs, `load` opens the built
-kernel, `call` calls it once and writes all its buffers to files, `prepare` allocates buffers for
-timing, `warm` warms them up, `block` times calls. It knows no expected values, nothing of the other
-side and not why it is asked. Standard library only; each language's loader is imported when needed.
+kernel, `prepare` maps the slots of a case in memory that it shares with the oracle, `call` calls it
+on one of them, `warm` warms up, `block` times calls. It knows no expected values,
+nothing of the other side and not why it is asked. Standard library only; each language's loader is
+imported when needed.
 """
 
 from __future__ import annotations
 
-import json
-import socket
 from importlib import import_module
 from typing import Any
 
+from ..channel import Channel
 from ..one_line import one_line
 from ..watch.process_watch import ProcessWatch, bounded
-from .kept_buffers import KeptBuffers
 
 
 def open_kernel(job: dict[str, Any]) -> Any:
@@ -35,6 +34,10 @@ class Runner:
         self.kernel: Any = None
         self.root = ""
         self.prepared: dict[str, Any] = {}
+        self.mapped: list[Any] = []
+        """Memory of earlier slots, to which a kernel may still refer."""
+        self.received: list[int] = []
+        """The file descriptors that came with the request."""
 
     def turn(self) -> None:
         """Switch to this kernel's modules, in a process that several kernels share."""
@@ -66,48 +69,49 @@ class Runner:
         return dict(self.kernel.facts)
 
     def call(self, job: dict[str, Any]) -> dict[str, Any]:
-        buffers = self.kernel.buffers(job["tensors"])
-        outputs = self.kernel.call(buffers)
-        return {"outputs": self.kernel.write(buffers, outputs, job["tensors"])}
-
-    def keep(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Call once and keep the buffers for `again`, `swap` and `reread`."""
-        self.kept = KeptBuffers(self.kernel, job["tensors"])
-        return self.kept.call(outputs_only=False)
-
-    def again(self, job: dict[str, Any]) -> dict[str, Any]:
-        return self.kept.call()
-
-    def swap(self, job: dict[str, Any]) -> dict[str, Any]:
-        return self.kept.swap(job["moves"])
-
-    def reread(self, job: dict[str, Any]) -> dict[str, Any]:
-        return self.kept.reread(job["wait_s"], job["elsewhere"])
+        """Call once on a prepared slot, and put what was returned into it."""
+        return {"returned": self.prepared[job["case"]].call(job["slot"], job["touched"])}
 
     def trial(self, job: dict[str, Any]) -> dict[str, Any]:
         """Report work that the kernel delegates to libraries or to the reference."""
         from ..watch.launches import trial
 
         return bounded([("delegation", text) for text in trial(
-            self.kept, job["moves"], job["reference"], triton=job["triton"])])
+            self._kept(job), job["moves"], job["reference"], triton=job["triton"])])
 
     def trace(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Report what the kernel recognises over training steps, on the kept case."""
+        """Report what the kernel recognises over training steps."""
         from ..watch.training_steps import trace
 
-        return {"steps": trace(self.kept, job["weights"], job["steps"])}
+        return {"steps": trace(self._kept(job), job["weights"], job["steps"])}
+
+    def _kept(self, job: dict[str, Any]) -> Any:
+        """Return a call on a prepared slot, for further calls in this process."""
+        from .kept_call import KeptCall
+
+        case = self.prepared[job["case"]]
+        case.fetch(job["slot"], job["slot"] + 1)
+        kept = KeptCall(self.kernel, case.tensors, case.copies[job["slot"]])
+        kept.remember()
+        return kept
 
     def watch(self, _: dict[str, Any]) -> dict[str, Any]:
         """Report what changed in this process since before the kernel was loaded."""
         return self.watching.look()
 
     def prepare(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Allocate the buffers of one case and call the kernel on them, untimed.
+        """Map the slots of one case, and call the kernel on each if the job says so, untimed.
 
-        With `like`, the name of another side in this process, that side's buffers are used.
+        Earlier slots of the case are unmapped, unless the job says to `keep` them. With `like`,
+        the name of another side in this process, that side's slots are used.
         """
-        self.prepared[job["case"]] = self.clock.prepare(self.kernel, job)
-        return {}
+        if (old := self.prepared.pop(job["case"], None)) is not None:
+            if job["keep"]:
+                self.mapped.append(old.memory)
+            old.close()
+        case = self.prepared[job["case"]] = self.clock.prepare(self.kernel, job, self.received)
+        return {"returned": self.kernel.described(case.copies[0])
+                if job["call"] and getattr(self.kernel, "returns", False) else []}
 
     def leave(self, _: dict[str, Any]) -> dict[str, Any]:
         """Free everything this side holds; other sides of this process need the memory."""
@@ -116,18 +120,11 @@ class Runner:
         return {}
 
     def drop(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Free the buffers of one case; other processes on the GPU need the memory."""
-        self.prepared.pop(job["case"], None)
+        """Unmap the slots of one case; other processes on the GPU need the memory."""
+        if (case := self.prepared.pop(job["case"], None)) is not None:
+            case.close()
         self.clock.trim()
         return {}
-
-    def recall(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Call once more on the prepared buffers and write the outputs."""
-        case = self.prepared[job["case"]]
-        case.poison()
-        case.run(1)
-        call, last = case.copies[0], self.kernel.last
-        return {"outputs": self.kernel.write(call, last, job["tensors"], True)}
 
     def warm(self, job: dict[str, Any]) -> dict[str, Any]:
         """Warm up the prepared buffers, while the device is otherwise idle."""
@@ -135,7 +132,7 @@ class Runner:
 
     def capture(self, job: dict[str, Any]) -> dict[str, Any]:
         """Capture a CUDA graph of calls on the prepared buffers."""
-        return dict(self.clock.capture(self.prepared[job["case"]], job["unit"]))
+        return dict(self.clock.capture(self.prepared[job["case"]], job))
 
     def attach(self, _: dict[str, Any]) -> dict[str, Any]:
         """Attach the profiler to this process, on a GPU."""
@@ -150,45 +147,43 @@ class Runner:
 
         return spans(self.prepared[job["case"]], job["calls"])
 
-    def exchange(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Move elements within the inputs of one copy, so that earlier results become wrong."""
-        self.prepared[job["case"]].exchange(job["copy"], job["moves"])
+    def fetch(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Copy what slots contain to a GPU that shares no memory."""
+        self.prepared[job["case"]].fetch(job["first"], job["end"])
+        return {}
+
+    def store(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Copy what calls returned into their slots."""
+        self.prepared[job["case"]].store(job["slots"])
+        return {}
+
+    def lead(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Call once on the last slot, untimed, before the slots in `order` get new contents.
+
+        The next block is one call on each of these, in this order.
+        """
+        self.prepared[job["case"]].lead(job["order"])
         return {}
 
     def block(self, job: dict[str, Any]) -> dict[str, Any]:
-        return {"ns": self.clock.block(self.prepared[job["case"]], job["calls"], job["mode"])}
-
-    def probe(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Time calls with a move before each, in the inputs (`fresh`) or elsewhere."""
-        case = self.prepared[job["case"]]
-        how = {"graph": job["graph"]} if self.kernel.on_gpu else {}
-        return {"ns": self.clock.probe(case, job["chain"], job["fresh"], **how)}
-
-    def after(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Write the outputs that the timed calls left in one of the copies."""
-        call = self.prepared[job["case"]].copies[job["copy"]]
-        return {"outputs": self.kernel.write(call, self.kernel.last, job["tensors"])}
+        return {"ns": self.clock.block(self.prepared[job["case"]], job)}
 
 
 def main(descriptor: int) -> None:
-    channel = socket.socket(fileno=descriptor)
-    channel.set_inheritable(False)
+    channel = Channel(descriptor)
     runners: dict[str, Runner] = {}  # several only on a GPU that allows a single process
-    with channel, channel.makefile("rwb") as stream:
-        for line in stream:
-            job = json.loads(line)
-            try:
-                side = job.get("side", "")
-                runner = runners.setdefault(side, Runner())
-                if len(runners) > 1:
-                    runner.turn()
-                if like := job.get("like"):
-                    job["copies_of"] = runners[like].prepared[job["case"]]
-                answer = getattr(runner, job["op"])(job)
-                if job["op"] == "leave":
-                    del runners[side]
-            except BaseException as error:
-                answer = {"error": one_line(error), "kind": type(error).__name__}
-            stream.write(json.dumps(answer).encode() + b"\n")
-            stream.flush()
-
+    for job, descriptors in channel.requests():
+        try:
+            side = job.get("side", "")
+            runner = runners.setdefault(side, Runner())
+            runner.received = descriptors
+            if len(runners) > 1:
+                runner.turn()
+            if like := job.get("like"):
+                job["copies_of"] = runners[like].prepared[job["case"]]
+            answer = getattr(runner, job["op"])(job)
+            if job["op"] == "leave":
+                del runners[side]
+        except BaseException as error:
+            answer = {"error": one_line(error), "kind": type(error).__name__}
+        channel.answer(answer)

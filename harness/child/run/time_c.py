@@ -1,54 +1,51 @@
-"""Times a C kernel: blocks of consecutive calls, and calls between which the inputs change."""
+"""Times a C kernel: a block of calls, each on a slot of its own in shared memory."""
 
 from __future__ import annotations
 
-import ctypes
 from time import perf_counter_ns  # bound now: a kernel that replaces time.* later has no effect
 from typing import Any
 
+from ..memory.host_memory import HostMemory
+
 
 class PreparedC:
-    """The buffers of one case."""
+    """The slots of one case: the arguments of a call for each."""
 
-    def __init__(self, kernel: Any, tensors: list[dict[str, Any]]) -> None:
-        self.function, self.tensors = kernel.function, tensors
-        self.arguments = kernel.buffers(tensors)
-        self.copies = [self.arguments]
-        self.native = kernel.native(self.arguments)
-        self.addresses = [getattr(argument, "address", 0) for argument in self.arguments]
-        self.widths = [argument.nbytes // max(1, _elements(tensor)) if address else 0
-                       for argument, tensor, address in
-                       zip(self.arguments, tensors, self.addresses, strict=True)]
-        self.decoy = ctypes.create_string_buffer(4096)
+    def __init__(self, kernel: Any, job: dict[str, Any], descriptors: list[int]) -> None:
+        self.function = kernel.function
+        self.memory = HostMemory.received(descriptors[0], job["memory"]["nbytes"])
+        self.slots = [
+            kernel.arguments(job["tensors"], self.memory.address + slot * job["slot_bytes"])
+            for slot in range(job["slots"])]
 
-    def exchange(self, copy: int, moves: list[list[int]]) -> None:
-        """Copy elements within inputs, in order; a move is [argument, to, from]."""
-        for index, to, source in moves:
-            width, address = self.widths[index], self.addresses[index]
-            ctypes.memmove(address + to * width, address + source * width, width)
+    def call(self, slot: int, touched: list[str]) -> list[dict[str, Any]]:
+        """Call once; a C kernel returns nothing, and its caller's `touched` inputs are memory."""
+        self.function(*self.slots[slot])
+        return []
 
-    def poison(self) -> None:
-        for argument in self.arguments:
-            if getattr(argument, "output", False):
-                argument.poison()
+    def lead(self, order: list[int]) -> None:
+        """Get ready for a block of these calls, and call once."""
+        self.armed = [self.slots[slot] for slot in order]
+        self.function(*self.slots[-1])
 
+    def close(self) -> None:
+        """Unmap the slots: nothing may use them any more."""
+        self.slots.clear()
 
-def _elements(tensor: dict[str, Any]) -> int:
-    count = 1
-    for size in tensor["shape"]:
-        count *= size
-    return count
+    def store(self, slots: list[int]) -> None:
+        """Do nothing: the kernel writes to the slots."""
 
 
-def prepare(kernel: Any, job: dict[str, Any]) -> PreparedC:
-    """Return the buffers of one case after one call on them."""
-    case = PreparedC(kernel, job["tensors"])
-    case.function(*case.native)
+def prepare(kernel: Any, job: dict[str, Any], descriptors: list[int]) -> PreparedC:
+    """Return the slots of one case, after a call on each if the job says so."""
+    case = PreparedC(kernel, job, descriptors)
+    for arguments in case.slots if job["call"] else ():
+        case.function(*arguments)
     return case
 
 
 def trim() -> None:
-    """Do nothing: memory is freed with the buffers."""
+    """Do nothing: memory is freed with the slots."""
 
 
 def warm(case: PreparedC, warm_ns: int) -> dict[str, Any]:
@@ -56,40 +53,15 @@ def warm(case: PreparedC, warm_ns: int) -> dict[str, Any]:
     began = perf_counter_ns()
     calls = 0
     while calls < 3 or perf_counter_ns() - began < warm_ns:
-        case.function(*case.native)
+        case.function(*case.slots[calls % len(case.slots)])
         calls += 1
     return {"call_ns": (perf_counter_ns() - began) / calls}
 
 
-def block(case: PreparedC, calls: int, mode: str) -> int:
-    """Return the nanoseconds of `calls` consecutive calls, after one that is not timed.
-
-    The outputs are poisoned in between, so they afterwards hold what the timed calls wrote.
-    """
-    function, native = case.function, case.native
-    function(*native)
-    case.poison()
+def block(case: PreparedC, job: dict[str, Any]) -> int:
+    """Return the nanoseconds of the calls that the case is armed for."""
+    function, calls = case.function, case.armed
     began = perf_counter_ns()
-    for _ in range(calls):
-        function(*native)
-    return perf_counter_ns() - began
-
-
-def probe(case: PreparedC, chain: list[list[int]], fresh: bool) -> int:
-    """Return the nanoseconds of calls with a move before each: in the inputs, or in a decoy."""
-    function, native, memmove = case.function, case.native, ctypes.memmove
-    decoy = ctypes.addressof(case.decoy)
-    steps = []
-    for index, to, source in chain:
-        width = case.widths[index]
-        base = case.addresses[index] if fresh else decoy
-        if not fresh:
-            to, source = to % 256, source % 256
-        steps.append((base + to * width, base + source * width, width))
-    function(*native)
-    case.poison()
-    began = perf_counter_ns()
-    for to, source, width in steps:
-        memmove(to, source, width)
-        function(*native)
+    for arguments in calls:
+        function(*arguments)
     return perf_counter_ns() - began

@@ -2,44 +2,101 @@
 
 A block has one of three modes. `graph` replays a CUDA graph of several calls, so that Python's
 speed does not limit short kernels. `launch` launches call by call between two GPU events. `wall`
-does the same by the host's clock, launch overhead included. With several copies of the buffers,
-calls rotate through them, so that inputs are not in the cache.
+does the same by the host's clock, launch overhead included. In a verdict every call of a block has
+a slot of its own in shared memory; a screening of many trials uses copies of the buffers in turn.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from time import perf_counter_ns  # bound now: a kernel that replaces time.* later has no effect
 from typing import Any
 
 import torch
 
+from ..memory.device_memory import DeviceMemory
+from ..memory.host_memory import HostMemory
+
 
 class PreparedPython:
-    """The buffers of one case, in the requested number of copies, and a graph of calls on them."""
+    """The calls of one case on several copies of its buffers, and graphs of such calls.
 
-    def __init__(self, kernel: Any, job: dict[str, Any]) -> None:
+    The copies are slots of shared memory, unless they are another side's. A GPU that cannot share
+    its own memory gets copies of the machine's: `fetch` and `store` move the contents.
+    """
+
+    def __init__(self, kernel: Any, job: dict[str, Any], descriptors: list[int]) -> None:
         self.kernel, self.on_gpu = kernel, kernel.on_gpu
-        other = job.get("copies_of")
-        self.copies = other.copies if other is not None else \
-            [kernel.buffers(job["tensors"]) for _ in range(job["copies"])]
-        if other is not None:
-            self.poison()
-        self.graph: Any = None
+        self.graphs: dict[int, Any] = {}
         self.unit = 1
-        self.decoys: dict[Any, Any] = {}
+        if (other := job.get("copies_of")) is not None:
+            self.copies, self.slots, self.shared = other.copies, other.slots, other.shared
+            self.tensors, self.regions = other.tensors, other.regions
+            self.memory: Any = other.memory
+            return
+        kind, size = job["memory"]["kind"], job["slots"] * job["slot_bytes"]
+        opened: type[Any] = DeviceMemory if kind == "device" else HostMemory
+        self.memory = opened.received(descriptors[0], job["memory"]["nbytes"])
+        self.shared = self.memory.tensor()[:size].view(job["slots"], job["slot_bytes"])
+        self.slots = self.shared.to(kernel.device, copy=True) \
+            if self.on_gpu and kind == "host" else self.shared
+        self.tensors, self.regions = job["tensors"], job["returned"]
+        self.copies = [kernel.arguments(self.tensors, self.slots[0])]
+        self.copies += [kernel.arguments(self.tensors, slot,
+                                         self.copies[0] if job["one_weight"] else None)
+                        for slot in self.slots[1:]]
 
-    @property
-    def flat(self) -> list[Any]:
-        """Return the first copy's tensors by argument, flattened; None for a scalar."""
-        return [None if buffer is None else buffer.tensor.view(-1)
-                for buffer in self.copies[0].buffers]
-
-    def exchange(self, copy: int, moves: list[list[int]]) -> None:
-        """Copy elements within inputs, in order; a move is [argument, to, from]."""
-        for index, to, source in moves:
-            flat = self.copies[copy].buffers[index].tensor.view(-1)
-            flat[to].copy_(flat[source])
+    def call(self, slot: int, touched: list[str]) -> list[dict[str, Any]]:
+        """Call once and return what was returned; `touched` weights were changed from outside."""
+        call = self.copies[slot]
+        self.fetch(slot, slot + 1)
+        for buffer in call.buffers:
+            if buffer is not None and buffer.description["name"] in touched:
+                buffer.touch()
+        self.kernel.call(call)
         self.synchronize()
+        self.store([slot])
+        described: list[dict[str, Any]] = self.kernel.described(call)
+        return described
+
+    def fetch(self, first: int, end: int) -> None:
+        """Copy the contents of slots to a GPU that shares no memory."""
+        if self.slots is not self.shared:
+            self.slots[first:end].copy_(self.shared[first:end])
+            self.synchronize()
+
+    def store(self, slots: list[int]) -> None:
+        """Copy returned values into their slots, and slots from a GPU that shares no memory."""
+        if self.regions and modes():
+            raise TypeError("a mode of torch is active, which may compute what was returned")
+        for slot in slots if self.regions else ():
+            values = self.kernel.returned(self.copies[slot])
+            if len(values) != len(self.regions):
+                raise ValueError(f"{len(values)} outputs, expected {len(self.regions)}")
+            for value, region in zip(values, self.regions, strict=True):
+                if list(value.shape) != region["shape"]:
+                    raise ValueError(f"shape {list(value.shape)}, expected {region['shape']}")
+                size = value.numel() * value.element_size()
+                if size > region["nbytes"]:
+                    raise ValueError(f"returned {value.dtype}")
+                raw = self.slots[slot, region["offset"]:region["offset"] + size]
+                raw.view(value.dtype).view(value.shape).copy_(value.detach())
+        self.synchronize()
+        if self.slots is not self.shared:
+            for slot in slots:
+                self.shared[slot].copy_(self.slots[slot])
+
+    def lead(self, order: list[int]) -> None:
+        """Get ready for a block of these calls, and call once."""
+        self.armed = order
+        self.run_on([len(self.copies) - 1])
+        self.synchronize()
+
+    def close(self) -> None:
+        """Unmap the slots: nothing may use them any more."""
+        self.synchronize()
+        self.graphs.clear()
+        self.copies = self.slots = self.shared = self.memory = None
 
     def poison(self) -> None:
         for call in self.copies:
@@ -47,25 +104,33 @@ class PreparedPython:
 
     def run(self, calls: int) -> None:
         """Launch call by call, each on the next copy."""
+        self.run_on(number % len(self.copies) for number in range(calls))
+
+    def run_on(self, order: Iterable[int]) -> None:
+        """Launch call by call, on the copies in `order`."""
         work, copies = self.kernel.call, self.copies
-        for number in range(calls):
-            work(copies[number % len(copies)])
+        for number in order:
+            work(copies[number])
 
     def synchronize(self) -> None:
         self.kernel.synchronize()
 
-    def decoy(self, dtype: Any) -> Any:
-        if dtype not in self.decoys:
-            self.decoys[dtype] = torch.zeros(256, dtype=torch.uint8,
-                                             device=self.kernel.device).view(dtype)
-        return self.decoys[dtype]
+
+def modes() -> int:
+    """Return the number of active modes that see every operation of torch."""
+    return sum(count() for name in ("_len_torch_function_stack", "_len_torch_dispatch_stack")
+               if (count := getattr(torch._C, name, None)))
 
 
-def prepare(kernel: Any, job: dict[str, Any]) -> PreparedPython:
-    """Return the buffers of one case after one call on each copy, which also compiles."""
-    case = PreparedPython(kernel, job)
-    case.run(len(case.copies))
-    case.synchronize()
+def prepare(kernel: Any, job: dict[str, Any], descriptors: list[int]) -> PreparedPython:
+    """Return the buffers of one case, after one call on each copy if the job says so.
+
+    A first call also compiles.
+    """
+    case = PreparedPython(kernel, job, descriptors)
+    if job["call"]:
+        case.run(len(case.copies))
+        case.synchronize()
     return case
 
 
@@ -89,18 +154,23 @@ def _launched(case: PreparedPython, calls: int) -> float:
     return (perf_counter_ns() - began) / calls
 
 
-def capture(case: PreparedPython, unit: int) -> dict[str, Any]:
-    """Capture a graph of `unit` calls; return whether it works, and the ns of one call."""
+def capture(case: PreparedPython, job: dict[str, Any]) -> dict[str, Any]:
+    """Capture a graph; return whether it works, and the ns of one call.
+
+    It consists of the calls on the slots in `order`, or of `unit` calls on the copies in turn.
+    """
+    order = job.get("order") or [number % len(case.copies) for number in range(job["unit"])]
     try:
-        case.graph = _captured(lambda: case.run(unit))
-        case.unit = unit
+        graph = _captured(lambda: case.run_on(order))
+        case.graphs[len(order)] = graph, [case.copies[number].returned for number in order]
+        case.unit = len(order)
     except Exception as error:
         case.synchronize()
         return {"graph": False, "why": str(error).partition("\n")[0][:200]}
     began = perf_counter_ns()
-    case.graph.replay()
+    graph.replay()
     case.synchronize()
-    return {"graph": True, "graph_ns": (perf_counter_ns() - began) / unit}
+    return {"graph": True, "graph_ns": (perf_counter_ns() - began) / len(order)}
 
 
 def _captured(work: Any) -> Any:
@@ -112,13 +182,24 @@ def _captured(work: Any) -> Any:
     return graph
 
 
-def block(case: PreparedPython, calls: int, mode: str) -> int:
-    """Return the nanoseconds of `calls` calls, after some that are not timed.
+def block(case: PreparedPython, job: dict[str, Any]) -> int:
+    """Return the nanoseconds of a block of calls.
 
-    The outputs are poisoned in between, so they afterwards hold what the timed calls wrote.
+    These are the calls that the case is armed for, each on a slot of its own, or `calls` calls on
+    the copies in turn, after some that are not timed and with outputs poisoned in between.
     """
-    if mode == "graph":
-        rounds, replay = calls // case.unit, case.graph.replay
+    by_events = job["mode"] != "wall"
+    if "calls" not in job:
+        order = case.armed
+        if job["mode"] != "graph":
+            return _timed(case, lambda: case.run_on(order), by_events=by_events)
+        graph, returned = case.graphs[len(order)]
+        for number, values in zip(order, returned, strict=True):
+            case.copies[number].returned = values  # a replay writes to the values of its capture
+        return _timed(case, graph.replay, by_events=by_events)
+    calls = job["calls"]
+    if job["mode"] == "graph":
+        rounds, replay = calls // case.unit, case.graphs[case.unit][0].replay
 
         def work() -> None:
             for _ in range(rounds):
@@ -129,7 +210,7 @@ def block(case: PreparedPython, calls: int, mode: str) -> int:
             case.run(calls)
         case.run(1)
     case.poison()
-    return _timed(case, work, by_events=mode != "wall")
+    return _timed(case, work, by_events=by_events)
 
 
 def _timed(case: PreparedPython, work: Any, *, by_events: bool) -> int:
@@ -146,40 +227,3 @@ def _timed(case: PreparedPython, work: Any, *, by_events: bool) -> int:
     end.record()
     torch.cuda.synchronize()
     return int(begin.elapsed_time(end) * 1e6)
-
-
-def probe(case: PreparedPython, chain: list[list[int]], fresh: bool, graph: bool = False) -> int:
-    """Return the nanoseconds of calls with a move before each: in the inputs, or in a decoy.
-
-    All calls use the first copy of the buffers.
-    """
-    flat, call = case.flat, case.copies[0]
-    steps = []
-    for index, to, source in chain:
-        tensor = flat[index]
-        if not fresh:
-            tensor = case.decoy(tensor.dtype)
-            to, source = to % tensor.numel(), source % tensor.numel()
-        steps.append((tensor[to], tensor[source]))
-
-    def once() -> None:
-        for to, source in steps:
-            to.copy_(source)
-            case.kernel.call(call)
-
-    if not graph:
-        case.kernel.call(call)
-        case.poison()
-        return _timed(case, once, by_events=False)
-    recorded = _recorded(once)
-    case.graph.replay()
-    case.poison()
-    return _timed(case, recorded.replay, by_events=True)
-
-
-def _recorded(work: Any) -> Any:
-    """Capture without a replay, which would move elements that the harness does not know of."""
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        work()
-    return graph

@@ -193,11 +193,14 @@ class Supervisor:
             self._heed()
 
     def _heed(self) -> None:
-        """Receive device locks from the owner; treat end-of-file as its end."""
+        """Receive device locks and exemptions from the owner; treat end-of-file as its end."""
         data, fds, _, _ = socket.recv_fds(self.control, 64, 64)
         self.held += fds
         if not data:
             self.ended = "killed"
+        for line in data.split():
+            if line in (b"run", b"yield"):
+                self.gate.exempt = line == b"run"
 
     def _exited(self, child: int) -> bool:
         pid, status = os.waitpid(child, os.WNOHANG)

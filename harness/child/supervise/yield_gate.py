@@ -27,6 +27,11 @@ class YieldGate:
         self.files = [os.open(path, os.O_RDWR | os.O_CLOEXEC) for path in paths or []]
         self.stopped_since: float | None = None
         self.stopped_s = 0.0
+        self._holds = False
+        """Whether this process holds `active`."""
+        self._signalled = False
+        self.exempt = False
+        """Whether the measurement is the program's own owner's, who lets it run meanwhile."""
 
     def enter(self) -> bool:
         """Try to become active; False while another process measures."""
@@ -35,24 +40,36 @@ class YieldGate:
         turn, active = self.files
         if not _try_lock(turn, fcntl.LOCK_SH):
             return False
-        entered = _try_lock(active, fcntl.LOCK_SH)
+        self._holds = _try_lock(active, fcntl.LOCK_SH)
         fcntl.flock(turn, fcntl.LOCK_UN)
-        return entered
+        return self._holds
 
     def tick(self) -> None:
         if not self.files:
             return
         turn, active = self.files
-        if self.stopped_since is None:
-            if _try_lock(turn, fcntl.LOCK_SH):
-                fcntl.flock(turn, fcntl.LOCK_UN)
-                return
-            if self._stop():
-                fcntl.flock(active, fcntl.LOCK_UN)
-        elif self.enter():
-            self.stopped_s += time.monotonic() - self.stopped_since
-            self.stopped_since = None
+        if self.exempt:  # it was stopped by our own measurement, and now runs without `active`
+            self._resume()
+            self._holds = False
+        elif self.stopped_since is not None or not self._holds:
+            if self.enter():
+                self._resume()
+            elif self.stopped_since is None:
+                self._stop()
+        elif _try_lock(turn, fcntl.LOCK_SH):
+            self._resume()
+            fcntl.flock(turn, fcntl.LOCK_UN)
+        elif self._stop():
+            fcntl.flock(active, fcntl.LOCK_UN)
+            self._holds = False
+
+    def _resume(self) -> None:
+        """Let all descendants run that were stopped, also by an attempt that did not succeed."""
+        self.stopped_s = self.total_stopped_s()
+        self.stopped_since = None
+        if self._signalled:
             signal_all(signal.SIGCONT)
+            self._signalled = False
 
     def _stop(self) -> bool:
         """Stop all descendants; return False if some still run, so that the caller tries again.
@@ -60,6 +77,7 @@ class YieldGate:
         An uninterruptible wait (D) counts as stopped: the signal arrives before the process runs
         again, and the parent of a vfork is in this state while its child is stopped.
         """
+        self._signalled = True
         for _ in range(20):  # a fork can slip between the listing and the signal
             signal_all(signal.SIGSTOP)
             if all(state in STILL for state in descendants().values()):

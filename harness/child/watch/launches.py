@@ -145,7 +145,7 @@ def trial(kept: Any, moves: dict[str, Any], reference: str, *, triton: bool) -> 
     kernel, buffers = kept.kernel, kept.buffers
     launches = Launches()
     calls = Calls(reference, launches.codes)
-    kernel.renew(buffers)
+    kept.renew()
     try:
         with launches.counted():
             calls.see(lambda: kernel.call(buffers))
@@ -167,7 +167,7 @@ def _right_without(kept: Any, launches: Launches, moves: dict[str, Any]) -> bool
     kernel, buffers = kept.kernel, kept.buffers
     before = _outputs(kernel, buffers)
     kernel.move(buffers, [tensor["name"] for tensor in kept.tensors], moves)
-    kernel.renew(buffers)
+    kept.renew()
     _spoil(before)
     try:
         with launches.left_out():
@@ -175,7 +175,7 @@ def _right_without(kept: Any, launches: Launches, moves: dict[str, Any]) -> bool
         alone = _outputs(kernel, buffers)
     except Exception:
         return False  # it needs its launches
-    kernel.renew(buffers)
+    kept.renew()
     kernel.call(buffers)
     after = _outputs(kernel, buffers)
     return _same(alone, after) and not _same(before, after)
@@ -186,7 +186,7 @@ def _outputs(kernel: Any, call: Any) -> list[Any]:
     kernel.synchronize()
     written = [buffer.tensor for buffer in call.buffers
                if buffer is not None and buffer.role != "input"]
-    values = call.returned if isinstance(call.returned, tuple) else (call.returned,)
+    values = call.returned if type(call.returned) in (tuple, list) else (call.returned,)
     return [tensor.detach().contiguous().clone() for tensor in [*written, *values]
             if tensor is not None]
 

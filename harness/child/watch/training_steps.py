@@ -58,7 +58,7 @@ class Steps:
 
     def call(self, *, hold: bool = False) -> None:
         """Call on new activations with new contents; `hold` keeps their addresses from reuse."""
-        fresh = self._kept.kernel.buffers(self._kept.tensors)
+        fresh = self._kept.fresh()
         self._calls += 1
         for index, (buffer, weight) in enumerate(zip(fresh.buffers, self._weights, strict=True)):
             if weight is not None:

@@ -18,12 +18,12 @@ from harness.compile.precompile import Precompiler
 from harness.devices.device import Device
 from harness.isolation.guard import Limits
 from harness.isolation.zygote_client import Zygote
+from harness.loop.quick_timing import BestQuickTimes
 from harness.loop.screen_methods import Infeasible, require_launchable
 from harness.loop.screening import Screening
 from harness.search.space.tunable_source import TunableSource
 from harness.search.trials.trials import SearchJob
 from harness.settings import Settings
-from harness.timing.quick_timing import BestQuickTimes
 from tests.support.kernel_case import DOUBLE, target, tree
 
 LIMITS = Limits(wall_s=60.0, output_bytes=1 << 20, memory_bytes=4 << 30)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -19,6 +20,7 @@ from harness.isolation.rpc import PeerError
 from harness.runners.oracle_client import Oracle
 from harness.runners.runner_pool import RunnerPool
 from harness.runners.session import PYTHON_LIMITS
+from harness.runners.slots.case_memory import CaseMemory
 from harness.target import Target
 from harness.verdict import Finding
 from tests.exploits import case, problems
@@ -88,11 +90,11 @@ class Bench:
                                 python=None, env={})
         oracle, posed = self._oracles.get((target.op, target.reference)) or self._open(problem)
         built = kernel.make(target, Path(case.tree(folder, problem, source)), "candidate",
-                           replace(place, scratch=str(oracle.scratch.parent)))
+                           replace(place, scratch=str(self._scratch(problem))))
         with self._alone, RunnerPool(PYTHON_LIMITS) as runners, runners.start(built) as runner:
-            answer = runner.ask("keep", tensors=posed.tensors)
-            assert oracle.judge(posed, answer["outputs"]).bad == 0
-            return runtime_audit.trial(runner, posed, target) + runtime_audit.watch(runner)
+            memory = CaseMemory(oracle, runner, posed)
+            assert memory.call(posed).bad == 0
+            return runtime_audit.trial(memory, posed, target) + runtime_audit.watch(runner)
 
     @property
     def _alone(self) -> AbstractContextManager[object]:
@@ -101,8 +103,12 @@ class Bench:
         return nullcontext() if on_cpu else device_lock.acquire(
             self._device.lock_name)
 
+    def _scratch(self, problem: Problem) -> Path:
+        key = f"{problem.target.op} {problem.target.reference}"
+        return self._folder / hashlib.sha256(key.encode()).hexdigest()[:16]
+
     def _open(self, problem: Problem) -> tuple[Oracle, Case]:
-        scratch = self._folder / f"scratch{len(self._oracles)}"
+        scratch = self._scratch(problem)
         place = kernel.place_on(self._device, problem.target.language,
                                 scratch=str(scratch), python=None, env={})
         base = Path(case.tree(scratch / "base", problem, problem.incumbent))
@@ -245,8 +251,8 @@ torch.Tensor.copy_ = lambda self, other: copy(self, other)
 builtins.len = lambda x: length(x)
 json.dumps = lambda *a: dumps(*a)
 main.Runner.block = lambda self, job: block(self, job)
-main.Runner.probe.__code__ = (lambda self, job: {}).__code__
-time_python.block.__code__ = (lambda a, b, c: 1).__code__
+main.Runner.store.__code__ = (lambda self, job: {}).__code__
+time_python.block.__code__ = (lambda a, b: 1).__code__
 time_python.perf_counter_ns = lambda: 0
 time_python.int = float
 del load_python.POISON
@@ -260,7 +266,7 @@ os.environ["NVIDIA_TF32_OVERRIDE"] = "1"
 """
 REPLACED = {"time.monotonic_ns", "torch.cuda.synchronize", "torch.cuda.Event.elapsed_time",
             "torch.allclose", "torch.Tensor.copy_", "builtins.len", "json.dumps",
-            "runner.Runner.block", "runner.Runner.probe", "time_python.block",
+            "runner.Runner.block", "runner.Runner.store", "time_python.block",
             "time_python.perf_counter_ns", "load_python.POISON"}
 FLAGS = {"allow_tf32", "get_float32_matmul_precision", "flush-to-zero", "is_grad_enabled",
          "get_num_threads", "NVIDIA_TF32_OVERRIDE"}

@@ -15,6 +15,7 @@ from harness.isolation.zygote_client import WarmStart
 from harness.runners.oracle_client import Oracle
 from harness.runners.runner_pool import RunnerPool
 from harness.runners.session import PYTHON_LIMITS
+from harness.runners.slots.case_memory import CaseMemory
 from harness.settings import Settings, Trees
 from harness.target import Arg, ConfigClass
 from harness.timing.plan import Plan
@@ -59,8 +60,9 @@ def traced(folder: Path, source: str) -> list[tuple[int, int]]:
                 Oracle(TARGET, folder / "tree", folder / "io", place,
                        zygote=warm.zygote()) as oracle:
             case = oracle.make(TARGET.classes[0], "normal")
-            runner.ask("keep", tensors=case.tensors)
-            steps = runtime_audit.trace(runner, {"w"})
+            memory = CaseMemory(oracle, runner, case)
+            assert memory.call(case).bad == 0
+            steps = runtime_audit.trace(memory, {"w"})
     finally:
         warm.close()
     assert [step.step for step in steps] == list(range(1, TRACE_STEPS + 1))

@@ -138,8 +138,9 @@ def test_stateful_kernel_that_is_right_once_is_caught(bench: Bench) -> None:
 def test_wrong_results_during_timing_are_caught_afterwards(source: str, bench: Bench) -> None:
     verdict = bench.judge(source)
     assert (verdict.valid, verdict.latency_us) == (False, None)
-    assert verdict.rejected_reason == "class even: the timed calls left a wrong answer"
-    assert [(f.rule, f.severity) for f in verdict.audit] == [("after-timing", "reject")]
+    assert verdict.rejected_reason in ("class even: a timed call gave a wrong answer",
+                                       "class odd: a timed call gave a wrong answer")
+    assert [(f.rule, f.severity) for f in verdict.audit] == [("timed-answer", "reject")]
 
 
 # Crashes, hangs, floods

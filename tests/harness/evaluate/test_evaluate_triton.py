@@ -208,7 +208,9 @@ def test_python_kernel_is_measured_on_the_cpu(tmp_path: Path) -> None:
 
 
 RETURNS = {
-    "a list": ("return [1.0]", "returned list"),
+    "a list of numbers": ("return [1.0]", "returned float"),
+    "a tuple that computes when it is read": (
+        "return type('T', (tuple,), {'__iter__': lambda self: iter((x + x,))})()", "returned T"),
     "nothing": ("pass", "returned NoneType"),
     "a subclass": ("import torch; return torch.nn.Parameter(x + x)", "returned Parameter"),
     "another shape": ("return (x + x).flatten()", "shape"),

@@ -9,13 +9,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
-from socket import socketpair
+from socket import send_fds, socketpair
 from typing import Any
 
 import pytest
 
 from engine.verify import harness_client
+from harness.child.memory.host_memory import HostMemory
 from harness.compile.kernel import Place, kind_of
 from harness.devices.monitoring import tenants
 from harness.errors import EnvironmentFault
@@ -31,6 +33,7 @@ from harness.isolation.zygote_client import (
     ZygoteKind,
     forked_pids,
 )
+from harness.runners.slots.slot_layout import placed
 from tests.support.paths import ROOT
 from tests.support.processes import alive, kill, until
 
@@ -130,7 +133,6 @@ def test_fork_has_only_the_given_environment_and_folder(
 
 def _run_probe(zygote: Zygote | None, folder: Path, env: dict[str, str], home: Path) -> list[Any]:
     source = folder / "kernel.py"
-    (folder / "x.in").write_bytes(b"\0" * 16)
     ours, theirs = socketpair()
     argv = [sys.executable, "-I", str(ROOT / "harness" / "child" / "__main__.py"), "run.runner",
             str(theirs.fileno())]
@@ -139,17 +141,21 @@ def _run_probe(zygote: Zygote | None, folder: Path, env: dict[str, str], home: P
                           program="run.runner",
                           pass_fds=[theirs.fileno()],
                           confine=Confine(writable=(str(home),), required=True))
-    shared = {"dtype": "float32", "shape": [4], "nbytes": 16, "path": str(folder / "x.in"),
-              "weight": False, "value": None, "strided": False}
-    tensors = [{"name": "x", "role": "input", "after": str(home / "x"), **shared},
-               {"name": "out", "role": "output", "after": str(home / "out"), **shared}]
+    shared = {"dtype": "float32", "shape": [4], "nbytes": 16, "weight": False, "value": None,
+              "strided": False}
+    tensors, size = placed([{"name": "x", "role": "input", **shared},
+                            {"name": "out", "role": "output", **shared}])
+    memory = HostMemory.create(size)
     load = {"op": "load", "language": "python", "artifact": str(source), "root": str(folder),
             "sha256": hashlib.sha256(source.read_bytes()).hexdigest(), "entry": "double",
             "returns": False, "device": "cpu", "interpret": False}
-    with ours, ours.makefile("rwb") as stream:
-        for request in (load, {"op": "call", "tensors": tensors}):
-            stream.write(to_json(request) + b"\n")
-            stream.flush()
+    prepare = {"op": "prepare", "case": "one", "memory": {"kind": "host", "nbytes": size},
+               "slots": 1, "slot_bytes": size, "tensors": tensors, "returned": [], "call": False,
+               "keep": False, "one_weight": False}
+    with ours, ours.makefile("rb") as stream, closing(memory):
+        for request in (load, prepare, {"op": "call", "case": "one", "slot": 0, "touched": []}):
+            send_fds(ours, [to_json(request) + b"\n"],
+                     [memory.fd] if request is prepare else [])
             answer = json.loads(stream.readline())
             assert "error" not in answer, answer
     outcome = guarded.wait()
@@ -210,6 +216,7 @@ OWNER = """
 import os, sys, time
 from pathlib import Path
 from harness.isolation.guard import clean_env, Limits
+from harness.child.memory.host_memory import HostMemory
 from harness.compile.kernel import Place, kind_of
 from harness.isolation.rpc import Peer
 from harness.isolation.zygote_client import Zygote
@@ -233,6 +240,7 @@ def test_killed_owner_leaves_neither_zygote_nor_fork(tmp_path: Path) -> None:
 
 INHERITING = """
 import sys
+from harness.child.memory.host_memory import HostMemory
 from harness.compile.kernel import Place, kind_of
 from harness.isolation.zygote_client import Zygote
 for language in ("python", "triton"):
@@ -292,6 +300,7 @@ import os, sys
 from pathlib import Path
 from harness.isolation.process_tree import descendants
 from harness.isolation.guard import clean_env, Limits
+from harness.child.memory.host_memory import HostMemory
 from harness.compile.kernel import Place, kind_of
 from harness.isolation.rpc import Peer
 from harness.isolation.zygote_client import Zygote

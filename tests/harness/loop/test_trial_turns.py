@@ -11,9 +11,9 @@ import pytest
 
 from harness.compile.compiler_cache import adopt
 from harness.loop import trial_turns
+from harness.loop.quick_timing import BestQuickTimes
 from harness.loop.screen_methods import TurnScreening
 from harness.loop.screening import Screening
-from harness.timing.quick_timing import BestQuickTimes
 from tests.support.trial_turn_case import measure, open_screening
 
 

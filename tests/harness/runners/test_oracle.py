@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,18 +10,21 @@ from pathlib import Path
 import pytest
 
 from engine.verify.harness_client import HARNESS_LIMITS, USUAL_BUDGET
-from harness.case import DISTRIBUTIONS, Case
+from harness.case import DISTRIBUTIONS, Case, Errors
 from harness.compile import kernel as kernels
 from harness.correctness.check_inputs import plan_inputs
 from harness.devices import inventory
 from harness.evaluate.evaluate import evaluate
+from harness.isolation.rpc import PeerError
 from harness.runners.oracle_client import ORACLE_LIMITS, Oracle, OracleError
+from harness.runners.slots.case_memory import CaseMemory
 from harness.search.trials.trials import MOST_TRIALS
 from harness.settings import Settings, Trees
 from harness.target import Arg, ConfigClass, Target
 from tests.support import kernel_case, shared_zygotes
 from tests.support.c_case import FAST, QUICK, judge, kernel, tree
 from tests.support.c_case import target as c_target
+from tests.support.stub_runner import StubRunner
 
 CUMULATIVE = "import numpy as np\ndef twice(x):\n    return np.cumsum(x)\n"
 
@@ -47,42 +51,92 @@ def cumulative(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Oracl
         yield oracle
 
 
-def answer(case: Case, values: list[float]) -> list[dict[str, object]]:
-    """Write the files that a runner would, inputs unchanged, and return its report."""
-    import numpy as np
-
-    report: list[dict[str, object]] = []
-    for tensor in case.tensors:
-        if tensor["role"] == "scalar":
-            continue
-        data = Path(tensor["path"]).read_bytes() if tensor["role"] == "input" else \
-            np.array(values, dtype=tensor["dtype"]).tobytes()
-        Path(tensor["after"]).write_bytes(data)
-        report.append({"name": tensor["name"], "dtype": tensor["dtype"], "shape": tensor["shape"]})
-    return report
+def opened(oracle: Oracle, case: Case, slots: int = 1) -> tuple[CaseMemory, StubRunner]:
+    """Return memory for calls of a case, and a runner that answers what a test writes."""
+    runner = StubRunner()
+    return CaseMemory(oracle, runner.peer, case, slots=slots), runner
 
 
-def inputs(case: Case) -> list[float]:
-    import numpy as np
+def judged(memory: CaseMemory, runner: StubRunner, case: Case, values: list[float]) -> Errors:
+    """Return the errors of an answer, with the inputs unchanged."""
+    runner.view("out")[:] = values
+    return memory.judge(case)
 
-    return list(np.fromfile(case.tensors[0]["path"], dtype="float32").astype(float))
+
+def inputs(memory: CaseMemory, runner: StubRunner, case: Case) -> list[float]:
+    memory.place(case)
+    return runner.values("x")
+
+
+def sums(values: list[float]) -> list[float]:
+    return [sum(values[: i + 1]) for i in range(len(values))]
 
 
 def test_exchange_is_simultaneous_and_changes_expected_values(cumulative: Oracle) -> None:
     case = cumulative.make(cumulative.target.classes[0], "normal")
-    before = inputs(case)
-    expected = [sum(before[: i + 1]) for i in range(9)]
-    assert cumulative.judge(case, answer(case, expected)).within(1e-5)
+    memory, runner = opened(cumulative, case)
+    before = inputs(memory, runner, case)
+    assert judged(memory, runner, case, sums(before)).within(1e-5)
     cumulative.exchange(case, {"x": {0: 8, 8: 0, 3: 4}})
-    after = inputs(case)
+    after = inputs(memory, runner, case)
     changed = [before[8], *before[1:3], before[4], *before[4:8], before[0]]
     assert after == changed
-    stale = cumulative.judge(case, answer(case, expected))
+    stale = judged(memory, runner, case, sums(before))
     assert not stale.within(1e-5) and not stale.changed
-    assert cumulative.judge(case, answer(case, [sum(after[: i + 1]) for i in range(9)])
-                            ).within(1e-5)
+    assert judged(memory, runner, case, sums(after)).within(1e-5)
     cumulative.exchange(case, {"x": {0: 8, 8: 0}})
-    assert inputs(case)[0] == before[0]
+    assert inputs(memory, runner, case)[0] == before[0]
+
+
+def test_slot_holds_the_inputs_or_their_reverse_and_nan_elsewhere(cumulative: Oracle) -> None:
+    case = cumulative.make(cumulative.target.classes[0], "normal")
+    memory, runner = opened(cumulative, case, slots=2)
+    runner.raw[:] = 7
+    memory.place(case)
+    memory.place(case, 1, reverse=True)
+    assert runner.values("x", 1) == runner.values("x")[::-1] != runner.values("x")
+    begin, end = runner.place_of("x")
+    for slot in range(2):
+        assert all(math.isnan(value) for value in runner.values("out", slot))
+        assert (runner.raw[slot, :begin] == 0xFF).all() and (runner.raw[slot, end:] == 0xFF).all()
+
+
+def test_outputs_that_are_known_are_not_compared_again(cumulative: Oracle) -> None:
+    case = cumulative.make(cumulative.target.classes[0], "normal")
+    memory, runner = opened(cumulative, case)
+    right = sums(inputs(memory, runner, case))
+    first = judged(memory, runner, case, right).against([1e-5], "")
+    runner.view("x")[2] += 1
+    again = memory.judge(case, known=first)
+    assert again.used == first.used and again.changed == ("x",)
+    assert memory.judge(case, known=first, outputs_only=True) == first
+    wrong = judged(memory, runner, case, [value + 1 for value in right])
+    assert wrong.digests != first.digests and not wrong.within(1e-5)
+
+
+def test_values_that_are_missing_or_changed_are_errors(cumulative: Oracle) -> None:
+    case = cumulative.make(cumulative.target.classes[0], "normal")
+    memory, runner = opened(cumulative, case)
+    right = sums(inputs(memory, runner, case))
+    assert memory.judge(case).bad == 9, "an output that nobody wrote"
+    assert judged(memory, runner, case, [*right[:8], math.nan]).bad == 1
+    runner.view("x")[8] = 0
+    assert judged(memory, runner, case, right).changed == ("x",)
+
+
+@pytest.mark.parametrize(("tensor", "end", "offset", "words"), [
+    ("x", 0, -1, "before the beginning of x"), ("x", 0, -4096, "before the beginning of x"),
+    ("x", 1, 0, "past the end of x"), ("out", 0, -1, "before the beginning of out"),
+    ("out", 1, 0, "past the end of out"), ("out", 1, 4095, "past the end of out")])
+def test_writes_besides_the_tensors_are_errors(cumulative: Oracle, tensor: str, end: int,
+                                               offset: int, words: str) -> None:
+    case = cumulative.make(cumulative.target.classes[0], "normal")
+    memory, runner = opened(cumulative, case)
+    right = sums(inputs(memory, runner, case))
+    assert judged(memory, runner, case, right).within(1e-5)
+    runner.raw[0, runner.place_of(tensor)[end] + offset] = 0
+    with pytest.raises(PeerError, match=words):
+        memory.judge(case)
 
 
 @pytest.mark.parametrize("moves", [{0: 9}, {9: 0}, {-1: 0}])
@@ -95,17 +149,13 @@ def test_exchange_outside_the_tensor_is_an_error(cumulative: Oracle, moves: dict
 # Distributions of the inputs
 
 
-def drawn(oracle: Oracle, kind: str, dtype: str = "float32") -> list[list[float]]:
-    import numpy as np
-
+def drawn(oracle: Oracle, kind: str) -> list[list[float]]:
     case = oracle.make(oracle.target.classes[0], kind)
-    tensor = case.tensors[0]
-    if dtype == "bfloat16":
-        raw = np.fromfile(tensor["path"], dtype="uint16").astype("uint32") << 16
-        values = raw.view("float32")
-    else:
-        values = np.fromfile(tensor["path"], dtype=dtype)
-    return [[float(v) for v in row] for row in values.reshape(tensor["shape"])]
+    memory, runner = opened(oracle, case)
+    memory.place(case)
+    values, (_, columns) = runner.values("x"), case.tensors[0]["shape"]
+    memory.close()
+    return [values[at:at + columns] for at in range(0, len(values), columns)]
 
 
 def wide_target(language: str, **fields: object) -> Target:
@@ -147,7 +197,7 @@ def test_bounds_hold_for_every_distribution(dtype: str, low: float, high: float 
     of = wide_target(language, dtype=dtype, low=low, high=high)
     with started_oracle(tmp_path, of, SUM) as oracle:
         for kind in DISTRIBUTIONS:
-            values = {v for row in drawn(oracle, kind, dtype) for v in row}
+            values = {v for row in drawn(oracle, kind) for v in row}
             assert min(values) >= low and max(values) <= (1.0 if high is None else high), kind
             if "int" in dtype:
                 assert max(values) < (high or 0)

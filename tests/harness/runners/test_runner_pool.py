@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from harness.case import Case
 from harness.compile import kernel
 from harness.compile.kernel import Kernel
 from harness.devices import inventory
@@ -18,7 +18,7 @@ from harness.isolation.rpc import Peer
 from harness.runners import context_queue
 from harness.runners.runner_pool import RunnerPool
 from harness.runners.session import PYTHON_LIMITS
-from tests.support.kernel_case import target
+from tests.support.kernel_case import Bench, target
 from tests.support.processes import until
 
 LONG_S = 120.0
@@ -63,8 +63,8 @@ def test_sleeping_runner_does_not_touch_the_card_before_it_is_used(
         asleep: bool, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     requests: list[str] = []
     send = Peer.send
-    monkeypatch.setattr(Peer, "send", lambda self, op, **fields: [
-        requests.append(op), send(self, op, **fields)][1])
+    monkeypatch.setattr(Peer, "send", lambda self, op, *descriptors, **fields: [
+        requests.append(op), send(self, op, *descriptors, **fields)][1])
     with RunnerPool(PYTHON_LIMITS, ahead=1) as runners:
         built = make_kernel(tmp_path)
         runners.prestart(built, 1, asleep=asleep)
@@ -94,10 +94,11 @@ def test_hanging_profiling_run_ends_with_the_pool(tmp_path: Path,
                                                       monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
     hung = make_kernel(tmp_path, source="open('started', 'w')\nwhile True: pass\n")
-    case = Case(id="c", config_class="c", distribution="normal", tensors=())
-    with device_lock.acquire("gpu-test") as held:
+    with closing(Bench(tmp_path / "bench", target(language="python")).oracle) as oracle, \
+            device_lock.acquire("gpu-test") as held:
+        case = oracle.make(oracle.target.classes[0], "normal")
         with RunnerPool(PYTHON_LIMITS) as runners:
-            runners.profile(hung, held, case)
+            runners.profile(hung, held, case, oracle)
             assert until(lambda: any(tmp_path.glob("runners/*/started")))
             start = time.monotonic()
         assert time.monotonic() - start < 20.0 < PYTHON_LIMITS.wall_s
@@ -161,8 +162,8 @@ def test_waiting_runners_never_use_a_released_card(
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
     requests: list[str] = []
     send = Peer.send
-    monkeypatch.setattr(Peer, "send", lambda self, op, **fields: [
-        requests.append(op), send(self, op, **fields)][1])
+    monkeypatch.setattr(Peer, "send", lambda self, op, *descriptors, **fields: [
+        requests.append(op), send(self, op, *descriptors, **fields)][1])
     built = make_kernel(tmp_path)
     runners = RunnerPool(PYTHON_LIMITS, ahead=3)
     with device_lock.acquire("gpu-test") as held, context_queue.urgent():
@@ -184,13 +185,14 @@ def test_all_classes_of_a_side_are_profiled_in_one_process(
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
     requests: list[str] = []
     send = Peer.send
-    monkeypatch.setattr(Peer, "send", lambda self, op, **fields: [
-        requests.append(op), send(self, op, **fields)][1])
     built = make_kernel(tmp_path, source=f"import os\ndef double(*arguments):\n    {call}\n")
-    with device_lock.acquire("gpu-test") as held, RunnerPool(PYTHON_LIMITS) as runners:
+    with closing(Bench(tmp_path / "bench", target(language="python")).oracle) as oracle, \
+            device_lock.acquire("gpu-test") as held, RunnerPool(PYTHON_LIMITS) as runners:
+        case = oracle.make(oracle.target.classes[0], "normal")
+        monkeypatch.setattr(Peer, "send", lambda self, op, *descriptors, **fields: [
+            requests.append(op), send(self, op, *descriptors, **fields)][1])
         for name in ("first", "second"):
-            runners.profile(built, held, Case(id=name, config_class=name, distribution="normal",
-                                             tensors=()))
+            runners.profile(built, held, replace(case, config_class=name), oracle)
         runners.wait_profiles()
         assert requests.count("load") == processes
         assert requests.count("prepare") >= 2, requests

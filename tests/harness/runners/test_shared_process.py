@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from harness.devices import inventory
-from harness.devices.monitoring.telemetry_sources import ONE_PROCESS
+from harness.devices.monitoring import interference
+from harness.devices.monitoring.telemetry_sources import ONE_PROCESS, SharingMode
 from harness.evaluate.evaluate import evaluate
 from harness.isolation.guard import Limits
 from harness.isolation.rpc import Peer, PeerDied
@@ -30,6 +31,12 @@ LATE = KERNEL.replace("from helper import TIMES\n", "").replace(
     "    for", "    from helper import TIMES\n    for")
 
 
+@pytest.fixture
+def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interference, "require_usable", lambda device: SharingMode(
+        one_process=True, note=ONE_PROCESS))
+
+
 def side(folder: Path, name: str, times: int, source: str = KERNEL) -> str:
     folder_path = tree(folder / name, source + f"# {name}\n")
     (Path(folder_path) / "helper.py").write_text(f"TIMES = {times}\n")
@@ -37,13 +44,14 @@ def side(folder: Path, name: str, times: int, source: str = KERNEL) -> str:
 
 
 def verdict_of(folder: Path, candidate: str, incumbent: str, **settings: object) -> Verdict:
-    defaults: dict[str, object] = {"scratch": str(folder / "scratch"), "in_process": True,
-                                "plan": Plan(looks=(4,), alpha=0.01), "distributions": ("normal",),
-                                "static_audit": False}
+    defaults: dict[str, object] = {"scratch": str(folder / "scratch"),
+                                   "plan": Plan(looks=(4,), alpha=0.01),
+                                   "distributions": ("normal",), "static_audit": False}
     return evaluate(TARGET, Trees(candidate=candidate, incumbent=incumbent, reference=incumbent),
                     inventory.find("cpu"), Settings(**(defaults | settings)))  # type: ignore[arg-type]
 
 
+@pytest.mark.usefixtures("one_process")
 @pytest.mark.parametrize(("times", "outcome", "source"), [
     (10, "faster", KERNEL), (90, "slower", KERNEL), (10, "faster", LATE)],
     ids=["faster", "slower", "imported late"])
@@ -58,6 +66,7 @@ def test_each_side_runs_its_own_modules(times: int, outcome: str, source: str,
     assert [finding for finding in verdict.audit if finding.severity == "reject"] == []
 
 
+@pytest.mark.usefixtures("one_process")
 def test_wrong_or_crashing_candidate_is_judged_as_usual(tmp_path: Path) -> None:
     base = side(tmp_path, "incumbent", 3)
     wrong = verdict_of(tmp_path, side(tmp_path, "wrong", 3, KERNEL.replace("x, 2", "x, 3")), base)

@@ -15,7 +15,14 @@ from harness.devices.monitoring import interference
 from harness.errors import DeviceFault, EnvironmentFault, IncumbentFault
 from harness.target import ConfigClass
 from harness.timing.outcome import call_outcome, is_small_gain
-from harness.timing.plan import MOST_COPIES, Plan
+from harness.timing.plan import (
+    LARGEST_RING,
+    MOST_COPIES,
+    MOST_SLOTS,
+    RING_BYTES,
+    BlockSizes,
+    Plan,
+)
 from harness.timing.stats import Estimate, estimate
 from harness.verdict import Evidence
 from tests.support.c_case import FAST, RIGHT, Bench, judge, kernel, target
@@ -70,7 +77,26 @@ def test_copies_hold_twice_the_cache(cache: int, footprint: int, copies: int) ->
 
 
 def test_half_of_the_blocks_are_long() -> None:
-    assert [Plan().factor(block) for block in range(8)] == [1, 3, 3, 1, 1, 3, 3, 1]
+    sizes = Plan().sizes(1000, 1e5)
+    assert [sizes.factor(block) for block in range(8)] == [1, 3, 3, 1, 1, 3, 3, 1]
+
+
+@pytest.mark.parametrize(("slot_bytes", "call_ns", "expected"), [
+    (1000, 1e5, BlockSizes(calls=20, long=3, blocks=6)),  # as long as planned
+    (1000, 1e7, BlockSizes(calls=1, long=3, blocks=6)),
+    (1000, 1.0, BlockSizes(calls=(MOST_SLOTS - 1) // 3, long=3, blocks=24)),
+    (RING_BYTES // 31, 1e5, BlockSizes(calls=10, long=3, blocks=12)),  # half as long: twice as many
+    (RING_BYTES // 4, 1e5, BlockSizes(calls=1, long=3, blocks=24)),
+    (RING_BYTES, 1e5, BlockSizes(calls=1, long=3, blocks=24)),  # more than planned, but there
+    (LARGEST_RING // 4, 1e5, BlockSizes(calls=1, long=3, blocks=24)),
+    (LARGEST_RING // 4 + 1, 1e5, BlockSizes(calls=1, long=1, blocks=6))])
+def test_every_call_of_a_block_has_a_slot_and_short_blocks_are_more(
+        slot_bytes: int, call_ns: float, expected: BlockSizes) -> None:
+    sizes = Plan().sizes(slot_bytes, call_ns)
+    assert sizes == expected
+    assert sizes.slots == sizes.calls * sizes.long + 1 <= MOST_SLOTS
+    assert sizes.slots * slot_bytes <= (LARGEST_RING if slot_bytes > RING_BYTES // 4
+                                        else RING_BYTES) or sizes.long == 1
 
 
 class Slowdown:
@@ -154,10 +180,8 @@ def test_incumbent_that_crashes_alone_is_an_incumbent_fault(tmp_path: Path) -> N
 def test_incumbent_that_crashes_only_with_a_candidate_is_the_candidates_fault(
         tmp_path: Path) -> None:
     """The candidate may have taken memory that the incumbent needs."""
-    crashing_once = kernel(
-        'FILE *ran = fopen("ran", "r"); if (!ran) { fclose(fopen("ran", "w")); abort(); }'
-        "fclose(ran);" + RIGHT, "#include <stdio.h>")
-    verdict = judge(tmp_path, FAST, incumbent=crashing_once)
+    crashing_late = kernel("static int calls; if (++calls > 3000) abort(); " + RIGHT)
+    verdict = judge(tmp_path, FAST, incumbent=crashing_late)
     assert verdict.rejected_reason == ("failed while timed: the incumbent, timed with it, crashed "
                                        "(SIGABRT)"), verdict
 
@@ -169,7 +193,7 @@ def test_verdict_reports_clock_band_and_cost(bench: Bench) -> None:
     assert "s of timed calls in" in details["cost"]
 
 
-def test_results_remembered_by_a_sum_of_inputs_are_found(bench: Bench) -> None:
+def test_results_remembered_by_a_sum_of_inputs_gain_nothing(bench: Bench) -> None:
     memo = kernel("""double s = 0; for (int64_t i = 0; i < n; i++) s += x[i] * (double)x[i];
     unsigned long bits; memcpy(&bits, &s, 8);
     unsigned at = bits * 0x9E3779B97F4A7C15ul >> 54;
@@ -178,5 +202,30 @@ def test_results_remembered_by_a_sum_of_inputs_are_found(bench: Bench) -> None:
     sums[at] = s; memcpy(kept[at], out, 4 * n);""",
                   "static double sums[1024]; static float kept[1024][8192];")
     verdict = bench.judge(memo, plan=Plan(looks=(4,), alpha=0.01))
+    assert not verdict.valid or verdict.rows[0].outcome != "faster", verdict
+
+
+WRONG_AT_TIMES = """static long calls;
+    int wrong = calls++ > 400 && calls % 97 == 0; """
+
+
+def test_one_wrong_answer_among_timed_calls_is_rejected(bench: Bench) -> None:
+    verdict = bench.judge(kernel(WRONG_AT_TIMES + RIGHT + " if (wrong) out[n / 2] += 1;"))
     assert not verdict.valid, verdict
-    assert {finding.rule for finding in verdict.audit} & {"memo", "clock"}, verdict
+    assert {finding.rule for finding in verdict.audit} & {"timed-answer"}, verdict
+    assert "a timed call gave a wrong answer" in (verdict.rejected_reason or ""), verdict
+
+
+def test_one_skipped_call_among_timed_calls_is_rejected(bench: Bench) -> None:
+    """Its output holds an earlier answer, to other inputs, or NaN."""
+    verdict = bench.judge(kernel(WRONG_AT_TIMES + "if (wrong) return; " + RIGHT))
+    assert not verdict.valid, verdict
+    assert {finding.rule for finding in verdict.audit} & {"timed-answer"}, verdict
+
+
+@pytest.mark.parametrize("write", ["((float *)x)[3] = 0;", "out[n] = 0;", "out[n + 900] = 0;"])
+def test_timed_call_that_writes_besides_its_outputs_is_rejected(write: str, bench: Bench) -> None:
+    verdict = bench.judge(kernel("static long calls; " + RIGHT
+                                 + f" if (calls++ > 400) {{ {write} }}"))
+    assert not verdict.valid, verdict
+    assert "overwrote its input x" in str(verdict) or "past the end of out" in str(verdict), verdict

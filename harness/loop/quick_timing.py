@@ -11,6 +11,8 @@ from collections.abc import Mapping
 
 from harness.case import Case
 from harness.isolation.rpc import Peer, decode_answer
+from harness.runners.oracle_client import Oracle
+from harness.runners.slots.case_memory import CaseMemory
 from harness.target import Target
 from harness.timing import stats
 from harness.timing.paired_blocks import (
@@ -28,28 +30,40 @@ BLOCKS = 2
 
 
 class QuickTimer:
-    """Times one case of one runner: `prepare`, `warm`, then blocks."""
+    """Times one case of one runner: `prepare`, `warm`, then blocks on copies of the case."""
 
-    def __init__(self, peer: Peer, case: Case, plan: Plan) -> None:
-        self.peer, self.case, self.plan = peer, case, plan
+    def __init__(self, oracle: Oracle, peer: Peer, case: Case, plan: Plan) -> None:
+        self.oracle, self.peer, self.case, self.plan = oracle, peer, case, plan
         self.copies = plan.copies(case.footprint)
         self.calls, self.mode, self._unit = 1, "launch", 1
+        self._owns = False
+        self.memory: CaseMemory
 
-    def prepare(self, like: str = "") -> None:
-        """Allocate buffers and compile the kernel; other runners may do so at the same time.
+    def prepare(self, like: QuickTimer | None = None) -> None:
+        """Fill slots and compile the kernel; other runners may do so at the same time.
 
-        With `like`, use the buffers of that other side of the same process.
+        With `like`, use the slots of that timer of another kernel in the same process.
         """
-        shared = {"like": like} if like else {}
-        self.peer.ask("prepare", case=self.case.id, tensors=self.case.tensors, copies=self.copies,
-                      **shared)
+        if like is not None:
+            self.memory = like.memory.shared_with(self.peer, getattr(like.peer, "side", ""))
+            return
+        self.memory = CaseMemory(self.oracle, self.peer, self.case, slots=self.copies)
+        self._owns = True
+        for slot in range(self.copies):
+            self.memory.place(self.case, slot)
+        self.memory.run()
+
+    def forget(self) -> None:
+        """Free the oracle's part of slots that no other kernel uses."""
+        if self._owns:
+            self.memory.forget()
 
     def warm(self) -> None:
-        answer = self.peer.ask("warm", case=self.case.id, warm_ns=self.plan.warm_ns)
+        answer = self.peer.ask("warm", case=self.memory.id, warm_ns=self.plan.warm_ns)
         call_ns = decode_answer(answer, WarmupAnswer).call_ns
         if call_ns < LAUNCHED_NS:
             unit = graph_unit(call_ns, self.copies)
-            graph = decode_answer(self.peer.ask("capture", case=self.case.id, unit=unit),
+            graph = decode_answer(self.peer.ask("capture", case=self.memory.id, unit=unit),
                                   CaptureAnswer)
             if graph.graph:
                 self.mode, self._unit, call_ns = "graph", unit, graph.graph_ns
@@ -58,7 +72,7 @@ class QuickTimer:
 
     def block(self) -> float:
         """Return the nanoseconds per call of one block."""
-        ns = nanoseconds(self.peer.ask("block", case=self.case.id, calls=self.calls,
+        ns = nanoseconds(self.peer.ask("block", case=self.memory.id, calls=self.calls,
                                        mode=self.mode))
         if not 0 < ns <= self.peer.elapsed_ns:
             raise TamperedTiming(f"reports {ns} ns for a block of {self.peer.elapsed_ns} ns")

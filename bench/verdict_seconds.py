@@ -1,0 +1,165 @@
+"""Measure how long a verdict takes on a GPU, and where its seconds go.
+
+    python bench/verdict_seconds.py [--repeat 10] [--out FILE.jsonl]
+
+A SwiGLU in bfloat16 with classes of 8192x14336, 1024x4096 and 4097x5000. `fresh` verdicts start
+with nothing, as `kopt evaluate` does; `campaign` verdicts have a zygote and one scratch folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import machine
+
+from harness.compile import kernel
+from harness.devices import inventory
+from harness.evaluate.evaluate import evaluate
+from harness.isolation.rpc import Peer
+from harness.isolation.zygote_client import Zygote
+from harness.settings import Settings, Trees
+from harness.target import Arg, ConfigClass, Target
+from harness.timing.plan import Plan
+from harness.verdict import Verdict
+
+SOURCE = '''
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _kernel(gate, up, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < n
+    g = tl.load(gate + at, mask=inside).to(tl.float32)
+    u = tl.load(up + at, mask=inside).to(tl.float32)
+    tl.store(out + at, (g / (1.0 + tl.exp(-g)) * u).to(tl.bfloat16), mask=inside)
+
+
+def swiglu(gate, up, out):
+    n = gate.numel()
+    _kernel[(triton.cdiv(n, BLOCK_SIZE),)](gate, up, out, n, BLOCK=BLOCK_SIZE, num_warps=WARPS)
+'''
+REFERENCE = "def swiglu(gate, up):\n    return gate / (1 + (-gate).exp()) * up\n"
+SIZES = ((8192, 14336), (1024, 4096), (4097, 5000))
+
+
+def target() -> Target:
+    shape = ("rows", "columns")
+    return Target(
+        op="swiglu", language="triton", source="swiglu.py", entry="swiglu",
+        reference="reference.py:swiglu", returns=False,
+        args=(Arg(name="gate", dtype="bfloat16", shape=shape),
+              Arg(name="up", dtype="bfloat16", shape=shape),
+              Arg(name="out", dtype="bfloat16", shape=shape, role="output")),
+        classes=tuple(ConfigClass(name=f"{rows}x{columns}",
+                                  shape={"rows": rows, "columns": columns})
+                      for rows, columns in SIZES))
+
+
+def write(folder: Path, block: int, warps: int) -> str:
+    folder.mkdir()
+    (folder / "swiglu.py").write_text(f"BLOCK_SIZE, WARPS = {block}, {warps}\n{SOURCE}")
+    (folder / "reference.py").write_text(REFERENCE)
+    return str(folder)
+
+
+class Spent:
+    """Sums the seconds of requests by their name; they overlap."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._asked: dict[int, list[tuple[str, float]]] = {}
+        send, receive = Peer.send, Peer.receive
+
+        def sent(peer: Peer, op: str, *args: Any, **fields: object) -> None:
+            self._asked.setdefault(id(peer), []).append((op, time.monotonic()))
+            send(peer, op, *args, **fields)
+
+        def received(peer: Peer) -> dict[str, Any]:
+            answer = receive(peer)
+            op, asked = self._asked[id(peer)].pop(0)
+            self.seconds[op] += time.monotonic() - asked
+            return answer
+
+        setattr(Peer, "send", sent)  # noqa: B010
+        setattr(Peer, "receive", received)  # noqa: B010
+
+
+def judged(folder: Path, scratch: Path, number: int, zygote: Zygote | None,
+           device: Any) -> tuple[float, Verdict, dict[str, float]]:
+    """Return the seconds of a verdict, the verdict, and the seconds of its stages."""
+    candidate = write(folder / f"candidate-{number}", 2048, 8)
+    incumbent = folder / "incumbent"
+    if not incumbent.exists():
+        write(incumbent, 512, 4)
+    stages: dict[str, float] = defaultdict(float)
+    began = at = time.monotonic()
+    stage = "begin"
+
+    def on(name: str, detail: str, _: float | None) -> None:
+        nonlocal at, stage
+        stages[stage] += time.monotonic() - at
+        at, stage = time.monotonic(), name
+
+    verdict = evaluate(target(), Trees(candidate=candidate, incumbent=str(incumbent),
+                                       reference=str(incumbent)), device,
+                       Settings(scratch=str(scratch), plan=Plan(alpha=0.001)), progress=on,
+                       zygote=zygote)
+    stages[stage] += time.monotonic() - at
+    return time.monotonic() - began, verdict, dict(stages)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeat", type=int, default=10)
+    parser.add_argument("--kinds", default="fresh,campaign")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    device = next(d for d in inventory.inventory() if d.kind != "cpu")
+    spent = Spent()
+    lines: list[dict[str, Any]] = [{"machine": machine.describe()}
+                                   if hasattr(machine, "describe") else {}]
+    for kind in args.kinds.split(","):
+        with tempfile.TemporaryDirectory(prefix="kopt-bench-") as name:
+            folder = Path(name)
+            zygote = None
+            if kind == "campaign":
+                place = kernel.place_on(device, "triton", scratch="", python=None, env={})
+                of = kernel.kind_of(place, "triton")
+                assert of is not None
+                zygote = Zygote.start(of)
+            for number in range(args.repeat + (kind == "campaign")):
+                spent.seconds.clear()
+                scratch = folder / (f"scratch-{number}" if kind == "fresh" else "scratch")
+                seconds, verdict, stages = judged(folder, scratch, number, zygote, device)
+                line = {"kind": kind, "number": number, "seconds": round(seconds, 3),
+                        "reason": verdict.rejected_reason,
+                        "rows": [(row.config_class, row.outcome, row.pairs, row.latency_us,
+                                  row.incumbent_us) for row in verdict.rows],
+                        "stages": {k: round(v, 3) for k, v in stages.items()},
+                        "requests": {k: round(v, 3) for k, v in spent.seconds.items()},
+                        "evidence": [f"{e.kind}: {e.detail}" for e in verdict.evidence]
+                        if number == 0 else [],
+                        "findings": [f"{f.rule}: {f.detail}" for f in verdict.audit],
+                        "notes": list(verdict.notes)}
+                lines.append(line)
+                print(json.dumps(line), flush=True)
+            if zygote is not None:
+                zygote.close()
+        times = [line["seconds"] for line in lines if line.get("kind") == kind]
+        print(kind, "median", median(times[kind == "campaign":]), "s of", len(times), flush=True)
+    if args.out:
+        args.out.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+if __name__ == "__main__":
+    main()

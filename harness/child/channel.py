@@ -1,0 +1,39 @@
+"""The child's end of its socket: JSON lines, which may carry file descriptors."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+MOST_DESCRIPTORS = 4
+
+
+class Channel:
+    """Requests of the owner, one at a time, each followed by its answer."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+        self._socket.set_inheritable(False)
+
+    def requests(self) -> Iterator[tuple[dict[str, Any], list[int]]]:
+        """Yield (request, its file descriptors) until the owner closes the socket."""
+        data, descriptors = b"", list[int]()
+        while True:
+            while b"\n" not in data:
+                more, received, _, _ = socket.recv_fds(self._socket, 1 << 16, MOST_DESCRIPTORS)
+                descriptors += received
+                if not more:
+                    return
+                data += more
+            line, _, data = data.partition(b"\n")
+            yield json.loads(line), descriptors
+            descriptors = []
+
+    def answer(self, answer: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+        line = json.dumps(answer).encode() + b"\n"
+        if descriptors:
+            sent = socket.send_fds(self._socket, [line], list(descriptors))
+            line = line[sent:]
+        self._socket.sendall(line)

@@ -1,0 +1,49 @@
+"""Memory of the machine that two processes map: a file without a name, which cannot change size."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import mmap
+import os
+from typing import Any
+
+F_ADD_SEALS = 1033
+SEAL_SEAL, SEAL_SHRINK, SEAL_GROW = 1, 2, 4
+"""A file that its receiver could shrink would kill the process that reads it."""
+
+
+class HostMemory:
+    """A mapping of `nbytes` bytes at `address`; `fd` is its file."""
+
+    kind = "host"
+
+    def __init__(self, fd: int, nbytes: int) -> None:
+        self.fd, self.nbytes = fd, nbytes
+        self.map = mmap.mmap(fd, nbytes)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
+
+    @classmethod
+    def create(cls, nbytes: int) -> HostMemory:
+        fd = os.memfd_create("kopt", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(fd, nbytes)
+        fcntl.fcntl(fd, F_ADD_SEALS, SEAL_SEAL | SEAL_SHRINK | SEAL_GROW)
+        return cls(fd, nbytes)
+
+    @classmethod
+    def received(cls, fd: int, nbytes: int) -> HostMemory:
+        memory = cls(fd, nbytes)
+        memory.close()
+        return memory
+
+    def tensor(self) -> Any:
+        """Return the bytes as a tensor of torch."""
+        import torch
+
+        return torch.frombuffer(self.map, dtype=torch.uint8)
+
+    def close(self) -> None:
+        """Close the file; the mapping lives as long as anything refers to it."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1

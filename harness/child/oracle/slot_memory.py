@@ -1,0 +1,92 @@
+"""Memory that the oracle shares with one runner: slots, each with the tensors of one call.
+
+Every tensor has a guard zone of poison before and behind it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+POISON = 0xFF
+"""A quiet NaN in every float width, -1 or 255 in integers."""
+GUARD_BYTES = 4096
+
+
+class SlotMemory:
+    """Slots of `slot_bytes` bytes; a tensor's `offset` and `stored` dtype are those in memory."""
+
+    def __init__(self, arrays: Any, job: dict[str, Any]) -> None:
+        self.arrays = arrays
+        slots, slot_bytes = job["slots"], job["slot_bytes"]
+        self.memory, raw = arrays.share(slots * slot_bytes)
+        self.raw = raw[:slots * slot_bytes].reshape(slots, slot_bytes)
+        self.raw[:] = POISON
+        self.tensors = [tensor for tensor in job["tensors"] if tensor["role"] != "scalar"]
+        self.outputs = [tensor for tensor in self.tensors if tensor["role"] != "input"]
+
+    @property
+    def description(self) -> dict[str, Any]:
+        return {"kind": self.memory.kind, "nbytes": self.memory.nbytes}
+
+    def rows(self, tensor: dict[str, Any]) -> Any:
+        """Return the values of a tensor in all slots, one row a slot."""
+        first = tensor["offset"]
+        return self.arrays.typed(self.raw[:, first:first + tensor["nbytes"]], tensor["stored"])
+
+    def view(self, tensor: dict[str, Any], slot: int) -> Any:
+        """Return a tensor in a slot, in its shape; with a `layout` it is a strided view."""
+        return self.arrays.strided(self.rows(tensor)[slot], tensor["shape"],
+                                   tensor.get("layout", ""))
+
+    def place(self, slot: int, values: dict[str, Any], *, reverse: bool = False) -> None:
+        """Write inputs to a slot, and poison over all other bytes of it."""
+        self.raw[slot] = POISON
+        for tensor in self.tensors:
+            if tensor["role"] != "output":
+                flat = values[tensor["name"]]
+                self.arrays.put(self.view(tensor, slot),
+                                (self.arrays.reversed(flat) if reverse else flat
+                                 ).reshape(tensor["shape"]))
+        self.arrays.finish()
+
+    def damage(self, first: int, end: int) -> str:
+        """Return what was written outside of tensors in the slots from `first` to `end`.
+
+        Of the poison between two tensors, the first half belongs to the one before it. Empty if
+        nothing was written.
+        """
+        raw, begin, before = self.raw[first:end], 0, ""
+        for tensor in self.tensors:
+            half = (begin + tensor["offset"]) // 2 if before else 0
+            if before and not _is_poison(raw[:, begin:half]):
+                return f"wrote past the end of {before}"
+            if not _is_poison(raw[:, half or begin:tensor["offset"]]):
+                return f"wrote before the beginning of {tensor['name']}"
+            begin, before = tensor["offset"] + tensor["nbytes"], tensor["name"]
+            if tensor.get("layout") == "columns" and tensor["role"] != "input":
+                size = tensor["nbytes"] // max(1, 2 * math.prod(tensor["shape"]))
+                columns = raw[:, tensor["offset"]:begin].reshape(end - first, -1, 2, size)
+                if not _is_poison(columns[:, :, 1]):
+                    return f"wrote between the elements of {before}"
+        if not _is_poison(raw[:, begin:begin + GUARD_BYTES]):
+            return f"wrote past the end of {before}"
+        return ""
+
+    def is_changed(self, tensor: dict[str, Any], slot: int, values: Any) -> bool:
+        """Return whether an input has other contents than these."""
+        return not self.arrays.equal(self.view(tensor, slot), values.reshape(tensor["shape"]))
+
+    def returned(self, region: dict[str, Any], slot: int) -> Any:
+        """Return a value that a kernel returned, from where the runner put it."""
+        count = math.prod(region["shape"])
+        raw = self.raw[slot, region["offset"]:region["offset"] + region["nbytes"]]
+        return self.arrays.typed(raw, region["dtype"])[:count].reshape(region["shape"])
+
+    def close(self) -> None:
+        self.raw = None
+        self.memory.close()
+
+
+def _is_poison(raw: Any) -> bool:
+    return bool((raw == POISON).all())

@@ -1,0 +1,127 @@
+"""The slots of timed calls: shared memory of the oracle and of both sides' runners.
+
+The oracle gives each slot new contents before a block, compares both sides' answers after it, and
+holds some against the reference (harness/child/oracle/ring.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.case import Case, Errors
+from harness.formats.json_codec import convert
+from harness.isolation.rpc import Peer, PeerError, decode_answer
+from harness.runners.oracle_client import Oracle
+from harness.runners.slots.slot_layout import PreparedAnswer, ReturnedTensor, placed
+from harness.timing.timed_slots import SlotComparison, TimedSlots
+
+SIDES = ("candidate", "incumbent")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedSlot:
+    """The contents of a slot as a case, and both sides' errors in it."""
+
+    case: Case
+    errors: Mapping[str, Errors]
+
+
+class SlotRing:
+    """The slots of one class, in one memory for each side."""
+
+    def __init__(self, source: SlotRings, case: Case, slots: int,
+                 returned: Mapping[str, Sequence[ReturnedTensor]]) -> None:
+        self._source, self._case, self._oracle = source, case, source.oracle
+        self._id = secrets.token_hex(8)
+        self.returned = dict(returned)
+        tensors, end = placed(case.tensors)
+        regions, size = {}, end
+        for side in SIDES:
+            regions[side], last = placed([
+                {"name": "return", "role": "return", "dtype": tensor.dtype,
+                 "shape": list(tensor.shape), "nbytes": tensor.nbytes}
+                for tensor in self.returned.get(side, ())], end=end)
+            size = max(size, last)
+        self._has_weights = any(tensor["weight"] for tensor in case.tensors)
+        self._shape = {"tensors": tensors, "slots": slots, "slot_bytes": size}
+        self._regions = regions
+        answer, descriptors = self._oracle.share(
+            "open_ring", ring=self._id, seed=secrets.randbits(48), sides=regions,
+            kinds=source.kinds(case.config_class), **{"class": case.config_class}, **self._shape)
+        self._memory = dict(zip(SIDES, answer["memory"], strict=True))
+        self._files = dict(zip(SIDES, descriptors, strict=True))
+        staged = source.on_gpu and self._memory["candidate"]["kind"] == "host"
+        self.needs_fetch, self.needs_store = staged, staged or bool(self.returned)
+
+    def send(self, peer: Peer, side: str) -> None:
+        peer.send("prepare", [self._files[side]], case=self._case.id,
+                  memory=self._memory[side], returned=self._regions[side], call=True,
+                  keep=self._has_weights, one_weight=self._source.flush_bytes == 0, **self._shape)
+
+    def receive(self, peer: Peer, side: str) -> None:
+        answer = decode_answer(peer.receive(), PreparedAnswer)
+        if answer.returned:
+            self.returned[side] = answer.returned
+        shapes = [[tensor.shape for tensor in each] for each in self.returned.values()]
+        if any(each != shapes[0] for each in shapes):
+            raise PeerError("returned tensors of other shapes than the other side")
+
+    def drop(self, peer: Peer) -> None:
+        if not self._has_weights:
+            peer.ask("drop", case=self._case.id)
+
+    def draw(self, count: int) -> None:
+        self._oracle.ask("draw_ring", ring=self._id, count=count)
+
+    def fill(self, side: str) -> None:
+        self._oracle.ask("fill_ring", ring=self._id, side=side,
+                         flush_bytes=self._source.flush_bytes)
+
+    def compare(self, count: int) -> SlotComparison:
+        answer = self._oracle.ask("compare_ring", ring=self._id, count=count,
+                                  limits=self._source.limits(self._case))
+        return SlotComparison(differs=tuple(answer["differs"]), damage=answer["damage"])
+
+    def judge(self, slot: int) -> None:
+        case = self._oracle.new_case(self._case)
+        answer = self._oracle.ask("judge_slot", ring=self._id, slot=slot, case=case.id,
+                                  tensors=case.tensors,
+                                  dtypes=self._oracle.target.output_dtypes)
+        if not answer["skip"]:
+            self._source.judged.append(JudgedSlot(case=case, errors={
+                side: convert(answer[side], Errors) for side in SIDES}))
+
+    def close(self) -> None:
+        if self._files:
+            for fd in self._files.values():
+                with contextlib.suppress(OSError):
+                    os.close(fd)
+            self._files = {}
+            self._oracle.ask("close_ring", ring=self._id)
+
+
+class SlotRings:
+    """Makes the slots of a verdict, and collects what the reference said about some of them.
+
+    `kinds` returns the usable kinds of input of a class, `limits` the relative difference that
+    counts as none, by output. `flush_bytes` is the size of a GPU's cache, which is emptied before
+    each block if it is above zero.
+    """
+
+    def __init__(self, oracle: Oracle, *, kinds: Callable[[str], Sequence[str]],
+                 limits: Callable[[Case], Sequence[float]], on_gpu: bool,
+                 flush_bytes: int = 0) -> None:
+        self.oracle, self.kinds, self.limits = oracle, kinds, limits
+        self.on_gpu, self.flush_bytes = on_gpu, flush_bytes
+        self.judged: list[JudgedSlot] = []
+
+    def slot_bytes(self, case: Case) -> int:
+        return placed(case.tensors)[1]
+
+    def open(self, case: Case, slots: int, like: TimedSlots | None = None) -> SlotRing:
+        return SlotRing(self, case, slots, like.returned if isinstance(like, SlotRing) else {})
+

@@ -1,0 +1,65 @@
+"""The slots of timed calls, as the timing sees them: filled, passed to both sides, and compared.
+
+`harness/runners/slots/slot_ring.py` has the implementation, in the oracle's process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from harness.case import Case
+from harness.isolation.rpc import Peer
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlotComparison:
+    """Both sides' answers in a number of slots, compared.
+
+    `differs` are slots in which they differ by more than the tolerance, worst first; `damage` says
+    by side what it overwrote besides its outputs.
+    """
+
+    differs: tuple[int, ...] = ()
+    damage: Mapping[str, str]
+
+
+class TimedSlots(Protocol):
+    """Slots of one class; each call of a block has one of its own, with other contents."""
+
+    needs_fetch: bool
+    """Whether a runner copies contents to its GPU before a block."""
+    needs_store: bool
+    """Whether a runner copies answers into the slots after a block."""
+
+    def send(self, peer: Peer, side: str) -> None:
+        """Ask a runner to map its side's slots and to call the kernel once on each."""
+
+    def receive(self, peer: Peer, side: str) -> None:
+        """Wait for that. Raises PeerError and PeerDied."""
+
+    def drop(self, peer: Peer) -> None:
+        """Let a runner unmap its slots, unless the kernel may remember weights in them."""
+
+    def draw(self, count: int) -> None:
+        """Choose new contents for the first slots, equal on both sides, which no call has seen."""
+
+    def fill(self, side: str) -> None:
+        """Write the chosen contents into the slots of a side."""
+
+    def compare(self, count: int) -> SlotComparison: ...
+
+    def judge(self, slot: int) -> None:
+        """Hold both sides' answers in a slot against the reference; report it to the source."""
+
+    def close(self) -> None: ...
+
+
+class SlotSource(Protocol):
+    """Makes slots for cases."""
+
+    def slot_bytes(self, case: Case) -> int: ...
+
+    def open(self, case: Case, slots: int, like: TimedSlots | None = None) -> TimedSlots:
+        """Return new slots; those of earlier ones (`like`) tell what the kernels return."""
