@@ -1,4 +1,4 @@
 """Paired timing and its statistics: incumbent and candidate alternate, block by block.
 
-Face: input_mutation, outcome, paired_blocks, paired_timing, plan, quick_timing, stats.
+Face: outcome, paired_blocks, paired_timing, plan, stats, timed_slots.
 """
