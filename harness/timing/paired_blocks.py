@@ -152,6 +152,7 @@ class PairedBlocks:
     def _capture(self, side: str) -> CaptureAnswer:
         """Capture a graph for each length of blocks; their calls are in secret orders."""
         answer = CaptureAnswer()
+        self._run_alone(side)
         for factor in {1, self.sizes.long}:
             count = self.sizes.calls * factor
             order = self._graph_orders.setdefault(count, self._order(count, count))

@@ -57,7 +57,8 @@ class Tape:
         """Return rows of values with the noise that begins at `starts`; weights have none."""
         if self._noise is None:
             return rows
-        noise = self._arrays.windows(self._noise, starts, rows.shape[1])
+        noise = self._arrays.windows(self._noise, starts, rows.shape[1]) if len(starts) > 1 \
+            else self._noise[starts[0]:starts[0] + rows.shape[1]][None]
         return self._arrays.noisy(rows, noise, self.low, self.high)
 
     def start(self, kind: int, rng: random.Random) -> int:
