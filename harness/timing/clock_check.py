@@ -23,7 +23,8 @@ LINEAR_TIGHT = 0.02
 CERTAIN, SUSPECT = 1e-4, 0.01
 """Error rates of a certain finding, and of a suspicion, which leads to more pairs."""
 GROSS = 0.3
-"""Larger relative excesses count as this one; from half of it on, a suspicion is certain."""
+"""Larger relative excesses count as this one."""
+LEAST_PAIRS = 3
 SLOW_NS = 1_000_000
 """A block that takes this much longer than it reports is slow, if it is far beyond all others."""
 GROSS_GAPS = 20
@@ -90,15 +91,15 @@ class ClockCheck:
         findings = [
             _beyond(_clipped(self._slopes, GROSS), SLOPE_TIGHT,
                     lambda more: f"by our clock it takes {math.expm1(more):.1%} longer than it "
-                                 "reports", GROSS / 2),
+                                 "reports"),
             _beyond(_clipped(self._gaps, GROSS_GAPS * self.tight_ns), self.tight_ns,
                     lambda more: f"its blocks take {more / 1e6:.2f} ms more than it reports"),
             _beyond(_clipped(self._curves, GROSS), LINEAR_TIGHT,
                     lambda more: f"long blocks report {more:.1%} more time per call than short "
                                  "ones")]
-        if 2 * self._slow > self._blocks:
+        if len(self._gaps) >= LEAST_PAIRS and 2 * self._slow > self._blocks:
             findings.append(ClockExcess("most of its blocks take far longer than it reports", True))
-        if self._shapeless > 1:
+        if len(self._gaps) >= LEAST_PAIRS and 2 * self._shapeless > len(self._gaps):
             findings.append(ClockExcess("its longer blocks do not take longer", True))
         return max((excess for excess in findings if excess is not None),
                    key=lambda excess: excess.certain, default=None)
@@ -134,13 +135,13 @@ def _slope(points: Sequence[tuple[int, int]]) -> float:
 
 
 def _beyond(values: Sequence[float], tight: float, words: Callable[[float], str],
-            gross: float = math.inf) -> ClockExcess | None:
-    if len(values) < 3:
+            ) -> ClockExcess | None:
+    if len(values) < LEAST_PAIRS:
         return None
     more = fmean(values)
     if more - tight <= _half(values, SUSPECT):
         return None
-    return ClockExcess(words(more), more > gross or more - tight > _half(values, CERTAIN))
+    return ClockExcess(words(more), more - tight > _half(values, CERTAIN))
 
 
 def _clipped(values: Sequence[float], limit: float) -> list[float]:
