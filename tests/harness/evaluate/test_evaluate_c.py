@@ -131,9 +131,9 @@ def test_stateful_kernel_that_is_right_once_is_caught(bench: Bench) -> None:
     # one process checks everything in some 12 calls: right while it is checked, wrong while timed
     c("if (calls++ < 20) " + RIGHT, "static int calls;"),
     c("if (calls++ > 40) out[n / 2] = 0; else " + RIGHT, "static int calls;"),
-    # remembers where it has been: the same buffers need no second computation
-    c("if (calls++ > 20 && x == last) return; last = x; " + RIGHT,
-      "static int calls; static const float *last;"),
+    # remembers where it has been, and no contents come again
+    c("static int seen[1 << 16]; int at = (uintptr_t)x >> 12 & 65535; "
+      "if (calls++ > 20 && seen[at]) return; seen[at] = 1; " + RIGHT, "static int calls;"),
 ])
 def test_wrong_results_during_timing_are_caught_afterwards(source: str, bench: Bench) -> None:
     verdict = bench.judge(source)

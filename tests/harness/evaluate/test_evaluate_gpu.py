@@ -79,7 +79,7 @@ BROKEN = {
     "lazy": (HEAD + "def double(x, out):\n    out[:-1].copy_(2 * x[:-1])\n", None),
     "far out of bounds": (DOUBLE.replace("out + at", "out + at + (1 << 40)"), "illegal memory"),
     "just out of bounds": (DOUBLE.replace("mask=at < n)\n\n", "mask=at < n + 5)\n\n"),
-                           "wrote past its end"),
+                           "wrote past the end of out"),
     "does not compile": (DOUBLE.replace("2 * tl.load", "no_such_name * tl.load"), "no_such_name"),
     "too much shared memory": (HEAD + '''
 @triton.jit
