@@ -152,7 +152,9 @@ class Guarded:
         self._line = b""
         self._outputs: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
         self._outcome: ProcessOutcome | None = None
-        self._stopped: set[int] = set()
+        self._paused = False
+        self._known: set[int] = set()
+        """The job's processes when it was last stopped."""
         self._waiting = threading.Lock()
         self._control, theirs = socket.socketpair()
         held = lock.fds if lock else ()
@@ -200,12 +202,15 @@ class Guarded:
 
     def pause(self) -> None:
         """Stop the job until `resume`; its wall-clock limit keeps running."""
-        self._stopped |= process_tree.stop(self.pid)
+        if not self._paused:
+            self._known = process_tree.stop(self.pid, self._known)
+            self._paused = True
 
     def resume(self) -> None:
         """Let the job run again; this takes microseconds, unlike `pause`."""
-        process_tree.resume(self._stopped)
-        self._stopped.clear()
+        if self._paused:
+            self._paused = False
+            process_tree.resume(self._known)
 
     def kill(self) -> None:
         """Tell the supervisor to end its job; `wait` then returns soon."""

@@ -23,11 +23,13 @@ def descendants(pid: int) -> list[int]:
     return pids
 
 
-def stop(pid: int) -> set[int]:
+def stop(pid: int, known: Iterable[int] = ()) -> set[int]:
     """Stop all descendants, including those that start meanwhile or are woken by others.
 
-    Returns their pids.
+    `known` descendants are stopped first, within microseconds. Returns the pids of all.
     """
+    for child in known:
+        _signal(child, signal.SIGSTOP)
     signalled: set[int] = set()
     for _ in range(MOST_ROUNDS):
         running = [child for child in descendants(pid)

@@ -83,14 +83,14 @@ class ClockCheck:
                           for block in candidate)
         self._shapeless += reference is not None and tested is None
         if tested is not None and reference is not None:
-            self._slopes.append(tested[0] - reference[0])
-            self._curves.append(tested[1] - reference[1])
+            self._slopes.append((tested.untold_ns - reference.untold_ns) / tested.reported_ns)
+            self._curves.append(tested.curve - reference.curve)
 
     def excess(self) -> ClockExcess | None:
         """Return the most certain excess of the candidate; None if its times are plausible."""
         findings = [
             _beyond(_clipped(self._slopes, GROSS), SLOPE_TIGHT,
-                    lambda more: f"by our clock it takes {math.expm1(more):.1%} longer than it "
+                    lambda more: f"by our clock it takes {more:.1%} longer than it "
                                  "reports"),
             _beyond(_clipped(self._gaps, GROSS_GAPS * self.tight_ns), self.tight_ns,
                     lambda more: f"its blocks take {more / 1e6:.2f} ms more than it reports"),
@@ -112,8 +112,20 @@ class ClockCheck:
         return SLOPE_TIGHT + _half(self._slopes, CERTAIN)
 
 
-def _shape(blocks: Sequence[TimedBlock]) -> tuple[float, float] | None:
-    """Return log(our slope / reported slope) and log(long / short) of reported times per call."""
+@dataclass(frozen=True)
+class _Shape:
+    """How blocks of two lengths took their time, per call.
+
+    `untold_ns` is what our clock's slope has beyond the reported one; `curve` is log(long / short)
+    of reported times.
+    """
+
+    reported_ns: float
+    untold_ns: float
+    curve: float
+
+
+def _shape(blocks: Sequence[TimedBlock]) -> _Shape | None:
     middle = (min(b.calls for b in blocks) + max(b.calls for b in blocks)) / 2
     short = [block for block in blocks if block.calls < middle]
     long = [block for block in blocks if block.calls > middle]
@@ -123,8 +135,8 @@ def _shape(blocks: Sequence[TimedBlock]) -> tuple[float, float] | None:
     reported = _slope([(block.calls, block.ns) for block in blocks])
     if seen <= 0 or reported <= 0:
         return None
-    return math.log(seen / reported), math.log(
-        median(b.ns / b.calls for b in long) / median(b.ns / b.calls for b in short))
+    return _Shape(reported, seen - reported, math.log(
+        median(b.ns / b.calls for b in long) / median(b.ns / b.calls for b in short)))
 
 
 def _slope(points: Sequence[tuple[int, int]]) -> float:

@@ -207,7 +207,7 @@ class PairedBlocks:
         order = self._graph_orders[calls] if mode == "graph" else self._order(calls, count)
         for side in self.order if number % 2 == 0 else self.order[::-1]:
             timed[side].append(self._block(self._slots, side, mode, order))
-        self._compare(self._slots, count, self._random.choice(order) if judge else None)
+        self._compare(self._slots, count, order[-1], self._random.choice(order) if judge else None)
         per_call = {side: timed[side][-1].ns / timed[side][-1].calls for side in self.order}
         return math.log(max(per_call["incumbent"], 1e-3) / max(per_call["candidate"], 1e-3))
 
@@ -224,7 +224,8 @@ class PairedBlocks:
             self._run_alone(side)
             peer.ask("fetch", case=self.case.id, first=0, end=1 + max(order))
             self._stop(side)
-        peer.send("block", case=self.case.id, mode=mode)
+        peer.send("block", case=self.case.id, mode=mode,
+                  store=order if slots.needs_store else [])
         peer.asked_ns = perf_counter_ns()
         if self._freeze:
             peer.resume()
@@ -232,8 +233,6 @@ class PairedBlocks:
         asked_ns, elapsed_ns = peer.asked_ns, peer.elapsed_ns
         if not 0 < ns <= elapsed_ns:
             raise TamperedTiming(f"the {side} reports {ns} ns for a block of {elapsed_ns} ns")
-        if slots.needs_store:
-            peer.ask("store", case=self.case.id, slots=order)
         self._stop(side)
         return TimedBlock(calls, ns, elapsed_ns, 0, asked_ns)
 
@@ -241,8 +240,8 @@ class PairedBlocks:
         if self._freeze:
             self.peers[side].pause()
 
-    def _compare(self, slots: TimedSlots, count: int, judged: int | None) -> None:
-        comparison = slots.compare(count)
+    def _compare(self, slots: TimedSlots, count: int, last: int, judged: int | None) -> None:
+        comparison = slots.compare(count, last)
         for side, damage in comparison.damage.items():
             if damage:
                 self.damage.setdefault(side, damage)

@@ -48,7 +48,8 @@ class TimedSlots(Protocol):
     def fill(self, side: str) -> None:
         """Write the chosen contents into the slots of a side."""
 
-    def compare(self, count: int) -> SlotComparison: ...
+    def compare(self, count: int, last: int) -> SlotComparison:
+        """Compare the first slots of both sides; `last` is that of a block's last call."""
 
     def judge(self, slot: int) -> None:
         """Hold both sides' answers in a slot against the reference; report it to the source."""

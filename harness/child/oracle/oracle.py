@@ -209,7 +209,7 @@ class OracleProgram:
         return {}
 
     def compare_ring(self, job: dict[str, Any]) -> dict[str, Any]:
-        return self.rings[job["ring"]].compare(job["count"], job["limits"])
+        return self.rings[job["ring"]].compare(job["count"], job["limits"], job["last"])
 
     def judge_slot(self, job: dict[str, Any]) -> dict[str, Any]:
         """Hold both sides' answers in a slot against the reference; its contents become a case.

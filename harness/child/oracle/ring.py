@@ -168,7 +168,7 @@ class Ring:
             for slot in self._blank:
                 side.raw[slot, first:end] = POISON
 
-    def compare(self, count: int, limits: list[float]) -> dict[str, Any]:
+    def compare(self, count: int, limits: list[float], last: int) -> dict[str, Any]:
         """Compare both sides' outputs in the first `count` slots.
 
         `limits` are the allowed relative differences by output. `differs` are the slots with the
@@ -189,16 +189,19 @@ class Ring:
         differs = sorted((slot for slot in range(count) if not worst[slot] <= 1),
                          key=lambda slot: -worst[slot])
         return {"differs": differs[:MOST_SHOWN], "all": len(differs),
-                "damage": {side: self._damage(side, count) for side in sides}}
+                "damage": {side: self._damage(side, count, last) for side in sides}}
 
-    def _damage(self, side: str, count: int) -> str:
-        """Return what a side wrote outside of its tensors, or which input of a random slot."""
-        own, looked_at = self.sides[side], self._rng.randrange(count)
+    def _damage(self, side: str, count: int, last: int) -> str:
+        """Return what a side wrote outside of its tensors, or which input in two of the slots.
+
+        These are a random one, and that of the last call, which no later call can restore.
+        """
+        own, looked_at = self.sides[side], (last, self._rng.randrange(count))
         if damage := own.damage(0, count):
             return damage
         return next((f"overwrote its input {tensor['name']}" for tensor in own.tensors
-                     if tensor["role"] == "input" and self._is_changed(own, tensor, looked_at)),
-                    "")
+                     if tensor["role"] == "input"
+                     and any(self._is_changed(own, tensor, slot) for slot in looked_at)), "")
 
     def _is_changed(self, own: SlotMemory, tensor: dict[str, Any], slot: int) -> bool:
         return not self.arrays.equal(own.rows(tensor)[slot], self._contents(tensor, slot))

@@ -81,8 +81,8 @@ class SlotRing:
         self._oracle.ask("fill_ring", ring=self._id, side=side,
                          flush_bytes=self._source.flush_bytes)
 
-    def compare(self, count: int) -> SlotComparison:
-        answer = self._oracle.ask("compare_ring", ring=self._id, count=count,
+    def compare(self, count: int, last: int) -> SlotComparison:
+        answer = self._oracle.ask("compare_ring", ring=self._id, count=count, last=last,
                                   limits=self._source.limits(self._case))
         return SlotComparison(differs=tuple(answer["differs"]), damage=answer["damage"])
 

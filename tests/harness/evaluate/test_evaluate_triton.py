@@ -155,7 +155,7 @@ RAISING = {
     "leaves": ("import os\nos._exit(0)\n", "exited with 0"),
     "aborts": ("import os\ndef double(x, out):\n    os.abort()\n", "SIGABRT"),
     "just out of bounds": (DOUBLE.replace("mask=at < n)\n\n", "mask=at < n + 5)\n\n"),
-                           "out: wrote past the end of out"),
+                           "wrote past the end of out"),
     "closes its channel": ("import os\nos.closerange(3, 999)\n", "exited with"),
 }
 

@@ -63,7 +63,7 @@ class Pair:
         self.fill(count)
         for runner in self.sides.values():
             runner.run(count)
-        return self.ring.compare(count)
+        return self.ring.compare(count, 0)
 
     def contents(self, slot: int, *names: str) -> tuple[float, ...]:
         """Return the inputs in a slot, which must be the same on both sides."""
@@ -206,14 +206,14 @@ def test_right_answers_agree(pair: Pair) -> None:
 def test_one_wrong_element_in_one_slot_is_seen(wrong: float, slot: int, pair: Pair) -> None:
     assert pair.run().differs == ()
     pair.candidate.view("out", slot)[COUNT - 1] = wrong
-    assert pair.ring.compare(SLOTS).differs == (slot,)
+    assert pair.ring.compare(SLOTS, 0).differs == (slot,)
 
 
 def test_worst_slots_come_first(pair: Pair) -> None:
     pair.run()
     for slot, off in ((3, 1e4), (9, 1e6), (5, math.nan), (12, 1e5)):
         pair.candidate.view("out", slot)[0] += off
-    assert pair.ring.compare(SLOTS).differs == (5, 9, 12, 3)
+    assert pair.ring.compare(SLOTS, 0).differs == (5, 9, 12, 3)
 
 
 def test_a_skipped_call_is_seen(pair: Pair) -> None:
@@ -224,14 +224,14 @@ def test_a_skipped_call_is_seen(pair: Pair) -> None:
         for slot in range(SLOTS):
             if slot != skipped:
                 right(pair.candidate, slot)
-        assert pair.ring.compare(SLOTS).differs == (skipped,)
+        assert pair.ring.compare(SLOTS, 0).differs == (skipped,)
 
 
 def test_values_that_are_finite_on_neither_side_agree(pair: Pair) -> None:
     pair.run()
     for runner in pair.sides.values():
         runner.view("out", 4)[:3] = [math.nan, math.inf, -math.inf]
-    assert pair.ring.compare(SLOTS).differs == ()
+    assert pair.ring.compare(SLOTS, 0).differs == ()
 
 
 @pytest.mark.parametrize("name", INPUTS)
@@ -240,7 +240,7 @@ def test_overwritten_input_is_seen(side: str, name: str, pair: Pair) -> None:
     pair.run()
     for slot in range(SLOTS):
         pair.sides[side].view(name, slot)[5] += 1
-    damage = pair.ring.compare(SLOTS).damage
+    damage = pair.ring.compare(SLOTS, 0).damage
     assert damage == {**dict.fromkeys(SIDES, ""), side: f"overwrote its input {name}"}
 
 
@@ -254,7 +254,7 @@ def test_write_besides_the_tensors_is_seen(name: str, end: int, offset: int, wor
                                            pair: Pair) -> None:
     pair.run()
     pair.candidate.raw[slot, pair.candidate.place_of(name)[end] + offset] = 0
-    damage = pair.ring.compare(SLOTS).damage
+    damage = pair.ring.compare(SLOTS, 0).damage
     assert words in damage["candidate"] and damage["incumbent"] == ""
 
 
@@ -293,7 +293,7 @@ def test_reference_sees_what_was_given_not_what_the_sides_made_of_it(pair: Pair)
         for slot in range(SLOTS):
             runner.view("x", slot)[:] = 1
         runner.run(SLOTS)
-    assert pair.ring.compare(SLOTS).differs == ()
+    assert pair.ring.compare(SLOTS, 0).differs == ()
     pair.ring.judge(1)
     assert not any(errors.within(1e-3) for errors in pair.source.judged[0].errors.values())
 
@@ -323,7 +323,7 @@ def test_returned_tensors_are_compared_and_judged(returning: Oracle) -> None:
     assert pair.run().differs == ()
     pair.ring.judge(8)
     pair.candidate.view("return", 8)[2] = math.nan
-    assert pair.ring.compare(SLOTS).differs == (8,)
+    assert pair.ring.compare(SLOTS, 0).differs == (8,)
     pair.ring.judge(8)
     before, after = pair.source.judged
     assert all(errors.within(1e-6) for errors in before.errors.values())
@@ -354,7 +354,7 @@ def test_arguments_changed_in_place_are_compared_and_judged(tmp_path: Path) -> N
             assert pair.run() == SlotComparison(damage={"candidate": "", "incumbent": ""})
             pair.ring.judge(4)
         added(pair.candidate, 5)
-        assert pair.ring.compare(SLOTS).differs == (5,)
+        assert pair.ring.compare(SLOTS, 0).differs == (5,)
         pair.ring.judge(5)
         *before, after = pair.source.judged
         assert all(errors.within(1e-5) for each in before for errors in each.errors.values())
