@@ -44,6 +44,8 @@ class TimedBlock:
     elapsed_ns: int
     untimed_ns: int
     asked_ns: int = 0
+    store_ns: int = 0
+    """Time in which the runner copied what the calls returned, from request to answer."""
 
     @property
     def gap_ns(self) -> int:
@@ -70,7 +72,7 @@ class ClockCheck:
         self._gaps: list[float] = []
         self._slopes: list[float] = []
         self._curves: list[float] = []
-        self._blocks = self._slow = self._shapeless = 0
+        self._blocks = self._slow = self._late = self._shapeless = 0
 
     def add(self, candidate: Sequence[TimedBlock], incumbent: Sequence[TimedBlock]) -> None:
         """Add the blocks of one class of one pair."""
@@ -81,6 +83,8 @@ class ClockCheck:
         self._blocks += len(candidate)
         self._slow += sum(block.gap_ns > max(SLOW_NS, block.ns // 2, 3 * usual_ns)
                           for block in candidate)
+        stored_ns = max((block.store_ns for block in incumbent), default=0)
+        self._late += sum(block.store_ns > 2 * stored_ns + SLOW_NS // 2 for block in candidate)
         self._shapeless += reference is not None and tested is None
         if tested is not None and reference is not None:
             self._slopes.append((tested.untold_ns - reference.untold_ns) / tested.reported_ns)
@@ -99,6 +103,8 @@ class ClockCheck:
                                  "ones")]
         if len(self._gaps) >= LEAST_PAIRS and 2 * self._slow > self._blocks:
             findings.append(ClockExcess("most of its blocks take far longer than it reports", True))
+        if len(self._gaps) >= LEAST_PAIRS and 2 * self._late > self._blocks:
+            findings.append(ClockExcess("what it returned comes long after its blocks", True))
         if len(self._gaps) >= LEAST_PAIRS and 2 * self._shapeless > len(self._gaps):
             findings.append(ClockExcess("its longer blocks do not take longer", True))
         return max((excess for excess in findings if excess is not None),

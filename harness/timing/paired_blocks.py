@@ -224,8 +224,7 @@ class PairedBlocks:
             self._run_alone(side)
             peer.ask("fetch", case=self.case.id, first=0, end=1 + max(order))
             self._stop(side)
-        peer.send("block", case=self.case.id, mode=mode,
-                  store=order if slots.needs_store else [])
+        peer.send("block", case=self.case.id, mode=mode)
         peer.asked_ns = perf_counter_ns()
         if self._freeze:
             peer.resume()
@@ -233,8 +232,12 @@ class PairedBlocks:
         asked_ns, elapsed_ns = peer.asked_ns, peer.elapsed_ns
         if not 0 < ns <= elapsed_ns:
             raise TamperedTiming(f"the {side} reports {ns} ns for a block of {elapsed_ns} ns")
+        store_ns = 0
+        if slots.needs_store:
+            peer.ask("store", case=self.case.id, slots=order)
+            store_ns = peer.elapsed_ns
         self._stop(side)
-        return TimedBlock(calls, ns, elapsed_ns, 0, asked_ns)
+        return TimedBlock(calls, ns, elapsed_ns, 0, asked_ns, store_ns)
 
     def _stop(self, side: str) -> None:
         if self._freeze:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter_ns
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from harness.devices.monitoring import interference
 from harness.errors import DeviceFault, EnvironmentFault, IncumbentFault
 from harness.target import ConfigClass
 from harness.timing.outcome import call_outcome, is_small_gain
+from harness.timing.paired_timing import PairedTiming
 from harness.timing.plan import (
     LARGEST_RING,
     MOST_COPIES,
@@ -25,6 +28,7 @@ from harness.timing.plan import (
 )
 from harness.timing.stats import Estimate, estimate
 from harness.verdict import Evidence
+from tests.support import kernel_case
 from tests.support.c_case import FAST, RIGHT, Bench, judge, kernel, target
 
 ONE_CLASS = target(classes=(ConfigClass(name="even", shape={"n": 8192}),))
@@ -229,3 +233,29 @@ def test_timed_call_that_writes_besides_its_outputs_is_rejected(write: str, benc
                                  + f" if (calls++ > 400) {{ {write} }}"))
     assert not verdict.valid, verdict
     assert "overwrote its input x" in str(verdict) or "past the end of out" in str(verdict), verdict
+
+
+@pytest.mark.parametrize("returns", [
+    pytest.param(False, id="written"), pytest.param(True, id="returned", marks=pytest.mark.slow)])
+def test_steps_of_a_gpus_measurement_end_on_a_machine_without_one(
+        returns: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU both sides run on, graphs are captured and caches emptied; here no graph works."""
+    began = PairedTiming.__init__
+
+    def as_on_a_gpu(self: PairedTiming, plan: Plan, *args: Any, **kwargs: Any) -> None:
+        began(self, replace(plan, cache_bytes=1 << 20), *args, **{**kwargs, "alone": False})
+    monkeypatch.setattr(PairedTiming, "__init__", as_on_a_gpu)
+    of = kernel_case.target(language="python", classes=(
+        ConfigClass(name="one", shape={"n": 3000}), ConfigClass(name="two", shape={"n": 500})))
+    slow = "    for _ in range(30): y = x + x\n"
+    if returns:
+        of = replace(of, returns=True, return_dtypes=("float32",), args=of.args[:1])
+        body, incumbent = "return x + x", f"def double(x):\n{slow}    return y\n"
+    else:
+        body, incumbent = "out.copy_(x + x)", f"def double(x, out):\n{slow}    out.copy_(y)\n"
+    head = "def double(x):\n    " if returns else "def double(x, out):\n    "
+    verdict = kernel_case.judge(tmp_path, head + body + "\n", incumbent, of=of,
+                                plan=Plan(looks=(2,), alpha=0.05))
+    assert verdict.correct and [row.pairs for row in verdict.rows] == [2, 2], verdict
+    judged = next(line.detail for line in verdict.evidence if line.kind == "judged")
+    assert judged.startswith("all "), judged
