@@ -80,9 +80,6 @@ return y.as_strided(y.shape, y.stride())
     mix("chunks", "chunks of rows that are joined", """
 return torch.cat([torch.relu(part @ w) for part in x.chunk(4)])
 """),
-    mix("numpy", "numpy on the tensors' memory", """
-return torch.from_numpy(np.maximum(x.numpy() @ w.numpy(), 0))
-""", "\nimport numpy as np\n", allowed={"delegation"}),
     mix("no-grad", "inference mode", """
 with torch.inference_mode():
     return torch.relu(x @ w)
