@@ -20,7 +20,8 @@ from harness.target import ConfigClass
 from harness.timing.clock_check import TimedBlock
 from harness.timing.paired_blocks import PairedBlocks
 from harness.timing.paired_timing import ClassTiming
-from harness.timing.plan import Plan
+from harness.timing.plan import BlockSizes, Plan
+from harness.timing.timed_slots import SlotComparison, TimedSlots
 from harness.verdict import Evidence, Finding, Verdict
 from kopt_tui.cli.verdict_text import exit_code, print_verdict
 from tests.support.c_case import target
@@ -71,6 +72,19 @@ def test_row_includes_the_unscored_time() -> None:
         assert (row.latency_us, row.incumbent_us) == (10.0, pytest.approx(11.0))
 
 
+class AgreeingSlots(TimedSlots):
+    """Slots in which both sides answer alike."""
+
+    def draw(self, count: int) -> None:
+        pass
+
+    def compare(self, count: int, last: int) -> SlotComparison:
+        return SlotComparison(damage={})
+
+    def judge(self, slot: int) -> None:
+        pass
+
+
 class Told(PairedBlocks):
     """A duel whose blocks take what is said here."""
 
@@ -81,11 +95,15 @@ class Told(PairedBlocks):
         self.plan, self.order = Plan(), ("incumbent", "candidate")
         self.blocks, self.others = {"incumbent": [], "candidate": []}, {}
         self.mode, self.other_mode = "graph", other_mode
-        self._alone, self._voids = False, None
+        self._freeze, self._voids, self._disputed = False, None, 0
+        self._random, self._slots = random.SystemRandom(), AgreeingSlots()
+        self.sizes = BlockSizes(calls=2, long=3, blocks=6)
+        self._graph_orders = {2: [1, 0], 6: [5, 0, 3, 2, 4, 1]}
+        self.damage = {}
 
-    def _block(self, side: str, mode: str, factor: int) -> TimedBlock:
-        return TimedBlock(calls=2 * factor, ns=2 * factor * self.NS[side, mode], asked_ns=0,
-                     elapsed_ns=0, untimed_ns=0)
+    def _block(self, slots: TimedSlots, side: str, mode: str, order: list[int]) -> TimedBlock:
+        return TimedBlock(calls=len(order), ns=len(order) * self.NS[side, mode], asked_ns=0,
+                          elapsed_ns=0, untimed_ns=0)
 
 
 def test_paired_blocks_keep_both_times() -> None:
