@@ -10,7 +10,7 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import geometric_mean, median
 from time import perf_counter_ns
 
 from harness.case import Case
@@ -128,7 +128,9 @@ class PairedBlocks:
             call_ns[side] = decode_answer(self.peers[side].ask(
                 "warm", case=self.case.id, warm_ns=self.plan.warm_ns), WarmupAnswer).call_ns
         self._call_ns = call_ns
-        self.sizes = self.plan.sizes(self._source.slot_bytes(self.case), min(call_ns.values()))
+        # in between: blocks of the slower side are not much too long, nor the other's too short
+        self.sizes = self.plan.sizes(self._source.slot_bytes(self.case),
+                                     geometric_mean(max(1.0, ns) for ns in call_ns.values()))
         self._slots = self._source.open(self.case, self.sizes.slots, self._first)
         self._slots.draw(self.sizes.slots)
         for side in self.order:

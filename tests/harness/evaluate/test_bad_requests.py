@@ -242,7 +242,8 @@ def test_a_header_that_edit_leaves_out_is_named_with_what_to_add(plain: Path, tm
 
 
 @pytest.mark.parametrize(("words", "effort", "most"), [
-    ((), "normal", 18), (("--quick",), "quick", 5), (("--thorough",), "thorough", 36)])
+    ((), "normal", 18), (("--quick",), "quick", 5),
+    pytest.param(("--thorough",), "thorough", 36, marks=pytest.mark.slow)])
 def test_effort_of_a_verdict_is_chosen_and_stated(words: tuple[str, ...], effort: str, most: int,
                                                   plain: Path) -> None:
     code, verdict = real(plain, "--alpha", "0.05", *words)

@@ -171,7 +171,7 @@ def test_failure_while_timed_reports_strangers_on_the_card(
     def monitored(device: Device) -> Iterator[Slowdown]:
         yield Beside(0)
     monkeypatch.setattr(interference, "monitored", monitored)
-    verdict = bench.judge(kernel("static int calls; if (++calls > 2000) abort(); " + RIGHT))
+    verdict = bench.judge(kernel("static int calls; if (++calls > 300) abort(); " + RIGHT))
     assert "failed while timed" in (verdict.rejected_reason or ""), verdict
     assert [line.detail for line in verdict.evidence] == ["timed beside process 7"]
 
