@@ -18,6 +18,7 @@ from engine.repository.patches import patch as patches
 from engine.repository.patches.hygiene import Violation, violations
 from engine.repository.patches.patch import Patch
 from harness.errors import InputError
+from harness.formats import shell_command
 from harness.formats.text import plain
 from harness.isolation import guard
 from harness.isolation.guard import Confine, Limits
@@ -119,8 +120,9 @@ def formatted(setup: Setup, entry: CandidateTree, command: str, *, round: int,
     with tempfile.TemporaryDirectory(dir=setup.folder.scratch("format")) as folder:
         tree = Path(folder) / "tree"
         repo.checkout_tree(entry.tree, tree)
-        outcome = guard.run(["sh", "-c", command], cwd=tree, cancel=stop,
-                            env=guard.clean_env(home=Path(folder)), limits=FORMAT_LIMITS,
+        variables, argv = shell_command.split(command)
+        outcome = guard.run(argv, cwd=tree, cancel=stop, limits=FORMAT_LIMITS,
+                            env=guard.clean_env(variables, home=Path(folder)),
                             confine=Confine(writable=(folder,), cards=False))
         if not outcome.ok:
             raise InputError(outcome.describe(FORMAT_LIMITS))

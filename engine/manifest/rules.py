@@ -6,7 +6,6 @@ Also list the fields that a campaign does not act on, so that its start can repo
 from __future__ import annotations
 
 import re
-import shlex
 import string
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
@@ -18,6 +17,7 @@ from engine.manifest.schema import CliSpec, Manifest, publishes_commits
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.benchmark.spec.validate import FieldFault, faults
 from harness.errors import InputError
+from harness.formats import shell_command
 from harness.formats.text import suggest
 from harness.formats.yaml_document import Document, Key
 from harness.target import Target
@@ -118,7 +118,8 @@ def _glob_fault(glob: str) -> str:
 
 def _commands(manifest: Manifest) -> Iterator[FieldFault]:
     for field in manifest.__struct_fields__:
-        if field.endswith("_command") and (problem := _command_fault(getattr(manifest, field))):
+        command = getattr(manifest, field)
+        if field.endswith("_command") and command and (problem := _command_fault(command)):
             yield (field,), f"{field}: {problem}", ""
     yield from _harness_faults(faults(end_to_end(manifest)), _KEYS_OF_PROGRAM)
     if manifest.target.kind == "command":
@@ -142,9 +143,9 @@ def _harness_faults(found: Iterator[FieldFault], keys: Mapping[str, str]) -> Ite
 
 def _command_fault(command: str) -> str:
     try:
-        shlex.split(command)
+        shell_command.split(command)
     except ValueError as error:
-        return f"the command is not well quoted: {str(error).lower()}"
+        return str(error)
     return ""
 
 

@@ -149,6 +149,12 @@ class StopSpec(_Part, frozen=True, kw_only=True):
 
 
 class Manifest(_Part, frozen=True, kw_only=True):
+    """A campaign's manifest; only `target_op` is required.
+
+    Every command, also a worker's, runs by `sh -c` if its text needs a shell (operators,
+    redirections, variables, globs), else directly; `NAME=value` before it sets a variable.
+    """
+
     target_op: Text
     target_backend: str = ""
     target_lang: str = ""

@@ -8,7 +8,6 @@ candidate; its output is only a log.
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 import threading
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from engine.workers.agent_prompt import prompt_text
 from engine.workers.protocol import LOG, Report, Tick, WorkerBench
 from harness.compile import compiler_cache
 from harness.errors import Refused
+from harness.formats import shell_command
 from harness.formats.text import plain
 from harness.isolation import device_lock, guard
 from harness.isolation.guard import Confine, Limits
@@ -47,11 +47,11 @@ class CliWorker:
         home.mkdir(parents=True, exist_ok=True)
         prompt = home / "PROMPT.md"
         prompt.write_text(prompt_text(task, bench))
-        words = {"prompt": str(prompt), "worktree": bench.worktree, "python": sys.executable}
-        argv = [_fill(part, words) for part in shlex.split(command.command)]
+        variables, argv = shell_command.split(shell_command.fill(command.command, {
+            "prompt": str(prompt), "worktree": bench.worktree, "python": sys.executable}))
         limits = Limits(wall_s=min(command.timeout_s, bench.timeout_s), output_bytes=64 << 20,
                         memory_bytes=16 << 30)
-        env = {} if command.gpu else dict(HIDDEN)
+        env = variables if command.gpu else variables | HIDDEN
         env |= {name: os.environ[name] for name in command.env if name in os.environ}
         if bench.selftest_iterations is not None:
             env["KOPT_SELFTEST_ITERATIONS"] = str(bench.selftest_iterations)
@@ -77,9 +77,3 @@ class CliWorker:
             text = f"{command.name} {outcome.describe(limits)} {plain(' '.join(last), 200)}"
             return Report(ok=False, summary=text.strip())
         return Report(ok=True, summary=f"{command.name} ended after {outcome.wall_s:.0f} s")
-
-
-def _fill(part: str, words: dict[str, str]) -> str:
-    for name, value in words.items():
-        part = part.replace("{" + name + "}", value)
-    return part

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import sys
 from pathlib import Path
 
 from harness.errors import Cancelled
-from harness.formats import file_copy
+from harness.formats import file_copy, shell_command
 from harness.formats.text import plain
 from harness.isolation import guard
 from harness.isolation.device_lock import DeviceLock
@@ -24,22 +23,23 @@ def failure(command: str, tree: Path, session: Session, held: DeviceLock | None)
 
     It may write only to the copy and to its own home, and has no network.
     """
+    try:
+        variables, argv = shell_command.split(command)
+    except ValueError as error:
+        return str(error)
     folder = session.folder("tests")
     file_copy.remove(folder)
     copy, home = folder / "tree", folder / "home"
     home.mkdir(parents=True)
     shutil.copytree(tree, copy, symlinks=True, ignore=shutil.ignore_patterns(".git"))
     bin_folder = os.path.dirname(session.place.python or sys.executable)
-    env = guard.clean_env(session.place.env, home=home)
+    env = guard.clean_env({**session.place.env, **variables}, home=home)
     env["PATH"] = f"{bin_folder}:{env['PATH']}"
     confine = None if session.runners.unconfined else Confine(writable=(str(folder),),
                                                             nodes=session.place.nodes)
     try:
-        argv = shlex.split(command)
         outcome = guard.run(argv, cwd=copy, env=env, limits=TEST_LIMITS, confine=confine,
                             lock=held, yields=session.yields, cancel=session.cancel)
-    except ValueError as error:
-        return f"the command's quotes do not match: {error}"
     finally:
         file_copy.remove(copy)
     if session.cancel is not None and session.cancel.is_set():

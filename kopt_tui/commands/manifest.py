@@ -17,6 +17,7 @@ def add(parser: argparse.ArgumentParser) -> None:
                         help="the manifest file to check")
     parser.add_argument("--schema", action="store_true", help="print the JSON schema of manifests")
     parser.add_argument("--full", action="store_true", help="print the manifest with every default")
+    parser.epilog = "Every command in a manifest runs by sh -c if it needs a shell, else directly."
     add_json(parser)
 
 

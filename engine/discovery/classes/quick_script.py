@@ -17,7 +17,8 @@ from pathlib import Path, PurePosixPath
 from string import Template
 from typing import Literal
 
-from harness.benchmark.spec.command_target import CommandTarget, words
+from harness.benchmark.spec.command_target import CommandTarget
+from harness.formats import shell_command
 
 Restriction = Literal["arguments", "environment", "filter"]
 NAME = "quick_test_bench.py"
@@ -42,9 +43,9 @@ def make_script(target: CommandTarget, shapes: Sequence[Mapping[str, str]],
                 source: str) -> QuickScript:
     """Return the script for rows given by config columns; `source` is the benchmark's text."""
     keys = list(shapes[0]) if shapes else []
-    options = _options(source, keys)
+    options = {} if shell_command.needs_shell(target.command) else _options(source, keys)
     by: Restriction = "environment" if VARIABLE in source else "arguments" if options else "filter"
-    variables, argv = words(target.command)
+    variables, argv = shell_command.split(target.command)
     shape_list = "".join(f"    {json.dumps(dict(shape))},\n" for shape in shapes)
     text = _TEMPLATE.substitute(
         command=json.dumps(argv), variables=json.dumps(variables), csv=json.dumps(target.csv),
@@ -65,7 +66,7 @@ def script_command(path: Path) -> str:
 def benchmark_file(benchmark: str, files: Sequence[str]) -> str:
     """Return the file of a project that a command runs, "" if it names none."""
     try:
-        _, argv = words(benchmark)
+        argv = shell_command.words_of(benchmark)
     except ValueError:
         return ""
     for at, word in enumerate(argv):

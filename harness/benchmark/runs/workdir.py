@@ -16,10 +16,10 @@ from typing import TypeVar
 
 from harness.benchmark.runs import result_table
 from harness.benchmark.runs.result_table import BenchmarkFault, CsvReader, ResultTable
-from harness.benchmark.spec.command_target import BenchmarkMode, words
+from harness.benchmark.spec.command_target import BenchmarkMode
 from harness.compile import compiler_cache
 from harness.errors import Cancelled
-from harness.formats import file_copy
+from harness.formats import file_copy, shell_command
 from harness.formats.text import plain
 from harness.isolation import guard
 from harness.isolation.device_lock import DeviceLock, Turnstile
@@ -102,7 +102,7 @@ class WorkingCopy:
     def _run(self, command: str, lock: DeviceLock | None,
              yields: Turnstile | None) -> ProcessOutcome:
         environment, limits = self.environment, self.environment.limits_now
-        variables, argv = words(command)
+        variables, argv = shell_command.split(command)
         env = guard.clean_env(
             compiler_cache.private({**environment.env, **variables}, self.home), home=self.home)
         env["PATH"] = f"{os.path.dirname(environment.python or sys.executable)}:{env['PATH']}"

@@ -6,8 +6,6 @@ The manifest and the harness share these types; `validate` checks them wherever 
 from __future__ import annotations
 
 import hashlib
-import re
-import shlex
 from dataclasses import dataclass
 from typing import Literal
 
@@ -117,21 +115,3 @@ class EndToEndTarget:
     timeout_s: float = 3600.0
     left_s: float | None = None
     """Seconds that all runs may take together; if they do not suffice, fewer runs or none."""
-
-
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-
-
-def words(command: str) -> tuple[dict[str, str], list[str]]:
-    """Split a command as a shell does, without one: variables, program. Raises ValueError."""
-    try:
-        parts = shlex.split(command)
-    except ValueError as error:
-        raise ValueError(f"the command is not well quoted: {str(error).lower()}") from None
-    variables: dict[str, str] = {}
-    while parts and (match := _ASSIGNMENT.fullmatch(parts[0])):
-        variables[match[1]] = match[2]
-        parts.pop(0)
-    if not parts:
-        raise ValueError("the command runs nothing")
-    return variables, parts

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from harness.benchmark.spec import metric_units, table_rules
-from harness.benchmark.spec.command_target import CommandTarget, EndToEndTarget, Metric, words
+from harness.benchmark.spec.command_target import CommandTarget, EndToEndTarget, Metric
 from harness.errors import InputError
+from harness.formats import shell_command
 
 FieldFault = tuple[tuple[str | int, ...], str, str]
 """The field that is wrong, what is wrong with it, and what to do."""
@@ -26,7 +27,7 @@ def faults(target: CommandTarget | EndToEndTarget) -> Iterator[FieldFault]:
         command = getattr(target, key, "")
         try:
             if command or (key == "command" and isinstance(target, CommandTarget)):
-                words(command)
+                shell_command.split(command)
         except ValueError as error:
             yield (key,), str(error), ""
     if not 0 < target.timeout_s < math.inf:

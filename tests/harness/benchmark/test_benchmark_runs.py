@@ -158,7 +158,7 @@ def test_benchmark_that_fails_on_the_incumbent_raises(tmp_path: Path) -> None:
 
 def test_failed_build_is_reported(tmp_path: Path) -> None:
     verdict = judge(tmp_path, kernel(50.0, "this is no Python\n"),
-                    wanted=target(build_command="python -m py_compile kernel.py"))
+                    wanted=target(build_command="mkdir -p o && python -m py_compile kernel.py"))
     assert fault(verdict) == "build"
     assert (verdict.rejected_reason or "").startswith("does not build: exited with 1: ")
 

@@ -18,7 +18,7 @@ from harness.benchmark.runs import result_table, row_keys, run_pairs, stopping_r
 from harness.benchmark.runs.result_table import BenchmarkFault, CsvReader, ResultTable, TableReading
 from harness.benchmark.runs.run_pairs import BrokenIncumbent, RunPair
 from harness.benchmark.spec import table_rules
-from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric, words
+from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
 from harness.benchmark.spec.metric_units import RowCost, resolve, unit_in
 from harness.benchmark.spec.table_rules import check_in
 from harness.benchmark.spec.validate import faults
@@ -151,16 +151,6 @@ def test_invalid_target_is_refused(fields: dict[str, Any], key: tuple[str | int,
                                    message: str) -> None:
     fault = next(iter(faults(replace(TARGET, **fields))))
     assert fault[0] == key and message in fault[1]
-
-
-@pytest.mark.parametrize(("command", "variables", "argv"), [
-    ("python bench.py", {}, ["python", "bench.py"]),
-    ("TURBO_BACKEND=TRITON N='1 2' python bench.py x=1",
-     {"TURBO_BACKEND": "TRITON", "N": "1 2"}, ["python", "bench.py", "x=1"]),
-    ("A= ./run", {"A": ""}, ["./run"])])
-def test_command_may_set_variables(command: str, variables: dict[str, str],
-                                   argv: list[str]) -> None:
-    assert words(command) == (variables, argv)
 
 
 FAULTS = [

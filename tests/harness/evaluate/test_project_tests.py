@@ -18,7 +18,7 @@ SHORT = replace(QUICK, looks=(2,))
 
 def test_candidate_that_passes_the_tests_is_timed(tmp_path: Path) -> None:
     verdict = judge(tmp_path, FAST, task=ONE_CLASS, plan=SHORT, test_command=(
-        "sh -c 'grep -q twice twice.c && touch built && test -w $HOME'"))
+        "grep -q twice twice.c && A=1 sh -c 'test $A = 1' && touch built && test -w $HOME"))
     assert verdict.correct and verdict.latency_us, verdict
     assert not (tmp_path / "candidate" / "built").exists()
 
@@ -35,7 +35,7 @@ FAILING = {
     "a traceback": (f"{sys.executable} -c 'assert 1 == 2, \"no\"'", "AssertionError: no"),
     "a signal": ("sh -c 'kill -9 $$'", "crashed (SIGKILL)"),
     "no such program": ("no-such-program-anywhere", "no-such-program-anywhere"),
-    "bad quotes": ("sh 'a", "quotes do not match"),
+    "bad quotes": ("sh 'a", "not well quoted"),
     "silent": ("false", "exited with 1"),
 }
 

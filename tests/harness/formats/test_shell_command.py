@@ -1,0 +1,66 @@
+"""A command runs as a shell would run it; only one that needs a shell gets one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.formats import shell_command
+
+
+@pytest.mark.parametrize(("command", "variables", "argv"), [
+    ("python bench.py", {}, ["python", "bench.py"]),
+    ("TURBO_BACKEND=TRITON N='1 2' python bench.py x=1",
+     {"TURBO_BACKEND": "TRITON", "N": "1 2"}, ["python", "bench.py", "x=1"]),
+    ("A= ./run", {"A": ""}, ["./run"]),
+    ("make\n", {}, ["make"]),
+    ("python -c 'import os; print(\"$1\")' a#b", {},
+     ["python", "-c", 'import os; print("$1")', "a#b"])])
+def test_command_without_shell_syntax_runs_directly(
+        command: str, variables: dict[str, str], argv: list[str]) -> None:
+    assert shell_command.split(command) == (variables, argv)
+
+
+@pytest.mark.parametrize("command", [
+    "mkdir -p x && cc a.c", "run > log 2>&1", "run | tee log", "a; b", "run $HOME", 'run "$HOME"',
+    "run `date`", "ls *.c", "ls ?.c", "ls [ab].c", "run ~/x", "A=~/x run", "run # fast", "a\nb",
+    "a \\\n b", "cd build", ". ./env.sh", "(run)"])
+def test_command_with_shell_syntax_runs_in_a_shell(command: str) -> None:
+    assert shell_command.split(command) == ({}, ["/bin/sh", "-c", command])
+
+
+@pytest.mark.parametrize("command", [
+    "printf %s, a 'b c' \"d'e\" f\\ g", "printf %s, 'a*' \\* x=1", "V='1 2' printenv V",
+    "printf %s, \"a;b\" '$V' a'b'\"c\"", "W=1 V=$W-2 sh -c 'echo $V'"])
+def test_both_ways_give_what_a_shell_gives(command: str, tmp_path: Path) -> None:
+    def output(argv: list[str], **variables: str) -> bytes:
+        return subprocess.run(argv, cwd=tmp_path, env=os.environ | variables, check=True,
+                              capture_output=True).stdout
+
+    variables, argv = shell_command.split(command)
+    assert output(argv, **variables) == output(["/bin/sh", "-c", command])
+
+
+@pytest.mark.parametrize("place", ["{prompt}", '"{prompt}"', "'{prompt}'", ": ; printf %s {prompt}",
+                                   '$NOTHING printf %s "{prompt}"'])
+def test_filled_value_stays_one_word_wherever_it_stands(place: str) -> None:
+    value = "/a b/$(touch x)'\"`;\\"
+    command = shell_command.fill(place if "printf" in place else f"printf %s {place}",
+                                 {"prompt": value})
+    done = subprocess.run(shell_command.split(command)[1], capture_output=True, check=True)
+    assert done.stdout.decode() == value
+
+
+def test_doubled_braces_are_braces() -> None:
+    assert shell_command.fill("echo ${{HOME}} '{{x}}' {word}", {"word": "w"}) == \
+        "echo ${HOME} '{x}' w"
+
+
+@pytest.mark.parametrize(("command", "message"), [
+    ("sh 'a", "not well quoted"), ("A=1", "runs nothing"), ("", "runs nothing")])
+def test_command_without_a_program_is_refused(command: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        shell_command.split(command)
