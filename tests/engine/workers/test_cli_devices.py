@@ -40,8 +40,8 @@ def test_agent_sees_gpus_only_if_manifest_allows(
         base_commit="",
         scratch=str(tmp_path / "scratch"),
     )
-    worker = CliWorker([CliSpec(name="agent", command=f"test -s {{prompt}} && {sys.executable} {tmp_path}/show.py",
-                            **fields)])  # type: ignore[arg-type]
+    command = f"test -s {{prompt}} && {sys.executable} {tmp_path}/show.py"
+    worker = CliWorker([CliSpec(name="agent", command=command, **fields)])  # type: ignore[arg-type]
     task = Task(slot="agent", kind="planned", backend="cli", option="agent", hypothesis="h",
                 bottleneck="", seed=1, trials=1)
     report = worker.work(task, bench, lambda *_: None, threading.Event())
