@@ -14,6 +14,7 @@ from pathlib import Path
 
 from engine.doctor import surroundings
 from engine.doctor.machine_check import MachineCheck
+from harness.benchmark.kernel_time.profilers import profiler_for
 from harness.devices import inventory
 from harness.devices.device import Device
 from harness.errors import KoptError
@@ -30,6 +31,7 @@ def checks(workspace: Path) -> Iterator[MachineCheck]:
     yield locks()
     devices, problems = inventory.survey()
     yield from cards(devices, problems)
+    yield from profilers(devices)
     yield visibility()
     yield load(next((device.cores for device in devices if device.kind == "cpu"), None) or 1)
     yield limits()
@@ -86,6 +88,23 @@ def cards(devices: list[Device], problems: list[str]) -> Iterator[MachineCheck]:
                            "is only checked for correctness")
 
 
+def profilers(devices: Sequence[Device], python: str | None = None) -> Iterator[MachineCheck]:
+    """Yield one check per kind of GPU: whether kernel time of a project's benchmark is measured."""
+    for kind in dict.fromkeys(device.kind for device in devices):
+        device = next(device for device in devices if device.kind == kind)
+        profiler = profiler_for(device, python)
+        if profiler is None:
+            continue
+        if profiler.missing:
+            yield MachineCheck(
+                "profiler", "warn", f"kernel time of a project's own benchmark is not measured: "
+                f"{profiler.missing}", f"{profiler.fix}; without it approval: auto keeps gains by "
+                "the benchmark's own times, and otherwise the first approval answers for the "
+                "campaign")
+        else:
+            yield MachineCheck("profiler", "ok", f"{profiler.tool} measures kernel time")
+
+
 def visibility() -> MachineCheck:
     """Report the variables that hide GPUs from this process."""
     names = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
@@ -119,17 +138,20 @@ def limits() -> MachineCheck:
     return MachineCheck("limits", "ok", facts)
 
 
-def start_notices(devices: Sequence[Device]) -> list[MachineCheck]:
+def start_notices(devices: Sequence[Device], *, has_benchmark: bool = False,
+                  python: str | None = None) -> list[MachineCheck]:
     """Return the checks that a campaign's log should show.
 
     These are a Slurm job or a login session whose end kills the campaign, a container and its
-    limits, and GPUs that are hidden, shared or restricted to one process.
+    limits, GPUs that are hidden, shared or restricted to one process, and a missing profiler where
+    the target is the project's own benchmark.
     """
     notable = [check for check in (surroundings.slurm(), surroundings.logind())
                if check.status == "warn"]
     notable += [check for check in (surroundings.container(),) if check.status == "note"]
     gpus = [card for device in devices for card in device.cards if card.kind != "cpu"]
     if gpus:
-        notable += [check for check in (visibility(), *cards(gpus, []))
+        profiling = profilers(gpus, python) if has_benchmark else ()
+        notable += [check for check in (visibility(), *cards(gpus, []), *profiling)
                     if check.status in ("note", "warn")]
     return notable

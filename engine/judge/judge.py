@@ -12,7 +12,7 @@ from engine.repository.patches.hygiene import Violation
 from harness.formats import quantities
 from harness.timing.outcome import SURE
 from harness.timing.stats import Estimate
-from harness.verdict import KERNEL_TIME, Row, Verdict
+from harness.verdict import KERNEL_TIME, NO_PROFILER, Row, Verdict
 
 Kind = Literal["keep", "ask", "tie", "regression", "reject"]
 UNSPLIT_LOSS = 0.05
@@ -23,11 +23,16 @@ ASTONISHING = 2.0
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """The manifest's rules for a keep: when to ask, and which loss of a class is tolerable."""
+    """The manifest's rules for a keep: when to ask, and which loss of a class is tolerable.
+
+    `has_answer`: a person has approved a gain of this campaign without kernel time, so that the
+    lack of a profiler is no doubt any more.
+    """
 
     approval: Literal["auto", "review", "flagged"] = "flagged"
     margin: float = 0.01
     tolerance: float = 0.01
+    has_answer: bool = False
 
 
 class Ruling(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +83,8 @@ def breach(violations: Sequence[Violation]) -> Ruling | None:
 def _weigh(verdict: Verdict, policy: Policy, violations: Sequence[Violation]) -> Ruling:
     """Weigh the gains of a correct, timed candidate against its losses."""
     measured = f"{describe_speedup(verdict)}; {describe_rows(verdict.rows)}"
+    if lacks_profiler(verdict):
+        measured += "; kernel time was not available, the benchmark's own times decide"
     worst = max(map(_sure_loss, verdict.rows), default=0.0)
     no_gain: Kind = "regression" if regressed(verdict, policy.margin) else "tie"
     if not any(row.outcome == "faster" for row in verdict.rows):
@@ -113,6 +120,11 @@ def needs_split(verdict: Verdict) -> bool:
     return clean and {"faster", "slower"} <= {row.outcome for row in verdict.rows}
 
 
+def lacks_profiler(verdict: Verdict) -> bool:
+    """Return whether no tool measures kernel time on the machine of a reported gain."""
+    return any(finding.rule == NO_PROFILER for finding in verdict.audit)
+
+
 def core_loss(rows: Sequence[Row]) -> str:
     """Return which core class surely loses UNSPLIT_LOSS or more, or ""."""
     for row in rows:
@@ -129,7 +141,8 @@ def _doubts(verdict: Verdict, policy: Policy, violations: Sequence[Violation],
     if worst_loss > policy.tolerance:
         doubts.append(f"a class loses {worst_loss:.1%}")
     flags = [finding for finding in verdict.audit if finding.severity == "flag"
-             and (policy.approval == "flagged" or finding.rule == KERNEL_TIME)]
+             and (policy.approval == "flagged" or finding.rule == KERNEL_TIME)
+             and not (policy.has_answer and finding.rule == NO_PROFILER)]
     doubts += [f"audit: {finding.detail}" for finding in flags]
     if policy.approval == "flagged":
         doubts += [f"edits {violation.path}, outside the kernel" for violation in violations]

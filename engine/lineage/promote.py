@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import msgspec
+
 from engine.context import EngineContext
 from engine.failpoint import failpoint
 from engine.history import history, round_resume
@@ -11,11 +13,14 @@ from engine.journal.records import DecisionKind
 from engine.judge import candidate as candidates
 from engine.judge import commit_message
 from engine.judge.candidate import CandidateTree, JudgedCandidate
-from engine.judge.judge import Policy, rule
+from engine.judge.judge import Policy, lacks_profiler, rule
 from engine.lineage.commit import KeepReason, commit_candidate
 from engine.verify.verifier import VerdictRequest
 from harness.errors import InputError, Refused
 from harness.verdict import Verdict
+
+NO_PROFILER_ANSWER = "answer.no-profiler"
+"""The event of a person who approved a gain without kernel time, for the whole campaign."""
 
 
 class Refuse(Protocol):
@@ -47,8 +52,24 @@ class Keeper:
     def record(self, entry: CandidateTree, verdict: Verdict, purpose: str) -> JudgedCandidate:
         """Record a verdict and rule on it."""
         number = self.context.writer.add_verdict(self.setup.id, entry.id, verdict, purpose=purpose)
-        ruling = rule(verdict, self.policy, violations=entry.violations)
+        ruling = rule(verdict, self._policy_for(verdict), violations=entry.violations)
         return JudgedCandidate(entry=entry, verdict=verdict, verdict_id=number, ruling=ruling)
+
+    def _policy_for(self, verdict: Verdict) -> Policy:
+        """Return the policy, with the campaign's answer to a verdict without kernel time."""
+        return msgspec.structs.replace(self.policy, has_answer=True) \
+            if lacks_profiler(verdict) and self._has_answer() else self.policy
+
+    def _has_answer(self) -> bool:
+        return bool(self.context.reader.events_of(self.setup.id, NO_PROFILER_ANSWER))
+
+    def _note_answer(self, judged: JudgedCandidate, actor: str) -> None:
+        """Record that a person's approval of a gain without kernel time holds for the campaign."""
+        if actor != "engine" and lacks_profiler(judged.verdict) and not self._has_answer():
+            self.context.writer.event(
+                self.setup.id, NO_PROFILER_ANSWER, judged.entry.id,
+                message=f"approved by {actor}: kernel time is not available here, and the "
+                        "benchmark's own times decide for the rest of this campaign")
 
     def judged_before(self, entry: CandidateTree) -> JudgedCandidate | None:
         """Return a candidate with its recorded verdict and the ruling on it, None without one."""
@@ -118,6 +139,7 @@ class Keeper:
             self.context.writer.event(self.setup.id, "warning", final.entry.id,
                                       message=str(refusal))
             return False
+        self._note_answer(judged, actor)
         if kept.refusal:
             self.context.writer.event(self.setup.id, "log", final.entry.id, message=kept.refusal)
         return True

@@ -84,7 +84,9 @@ class Engine(threading.Thread):
         began = time.monotonic()
         lease = leases.acquire(writer, self.campaign)
         try:
-            for check in [] if decide_only else machine.start_notices(setup.devices):
+            for check in [] if decide_only else machine.start_notices(
+                    setup.devices, has_benchmark=setup.command is not None,
+                    python=setup.manifest.python):
                 writer.event(setup.id, "log" if check.name == "container" else "warning",
                              check.name, message="; ".join(
                                  filter(None, (check.found, check.fix))))

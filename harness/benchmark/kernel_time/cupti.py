@@ -1,8 +1,7 @@
 """Measure the kernels of one benchmark run on an NVIDIA card by CUPTI's clock.
 
 CUDA's driver loads a small library (cupti.c) into every process of the command. It writes a file
-per process, complete only after a normal exit. The candidate could forge it, as it can its CSV: it
-is read within limits.
+per process, complete only after a normal exit.
 """
 
 from __future__ import annotations
@@ -10,68 +9,62 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import stat
 import string
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
+from harness.benchmark.kernel_time import profile
+from harness.benchmark.kernel_time.profile import (
+    KernelLaunches,
+    KernelProfile,
+    KernelTimeUnavailable,
+    T,
+    ToolFiles,
+)
 from harness.benchmark.runs.workdir import WorkingCopy
 from harness.compile.c_compiler import BUILD_LIMITS, compiler
-from harness.errors import Cancelled, KoptError
+from harness.errors import Cancelled, EnvironmentFault
 from harness.formats import file_copy
 from harness.formats.text import plain
 from harness.isolation import guard
 from harness.isolation.guard import Confine
-from harness.verdict import Evidence, KernelShare
 
-T = TypeVar("T")
 SOURCE = Path(__file__).parent / "cupti.c"
 FOLDER = "kernel-time"
-LIMITS = {"files": 512, "bytes": 4 << 20, "all": 16 << 20, "lines": 4100, "names": 4096,
-          "name": 300}
-"""Limits of the files that a run leaves; a program with more processes is not measured."""
-MOST_KERNELS, SHOWN_KERNELS = 8, 3
-"""Kernels that a verdict lists, and that its evidence names."""
+MOST_LINES = 4100
 _NUMBER = re.compile(r"[0-9]{1,19}")
 _HEADER = re.compile(r"kopt-kernel-time\t1\t[0-9]{1,10}\t[01]")
-_FILE = re.compile(r"k\.[0-9]{1,10}\.[0-9]{1,3}")
+FILES = ToolFiles(tool="CUPTI", result=re.compile(r"k\.[0-9]{1,10}\.[0-9]{1,3}"),
+                  none="no process of the command loaded CUDA",
+                  file_bytes=4 << 20, all_bytes=16 << 20)
 _PACKAGES = ("lib*/python3*/*-packages/nvidia/*/lib", "lib",
              "lib*/python3*/*-packages/triton/backends/nvidia/lib/cupti")
 _TOOLKITS = ("lib64", "lib", "extras/CUPTI/lib64")
 
 
-class KernelTimeUnavailable(KoptError):
-    """The kernels of a run could not be measured; the text says why."""
+@dataclass(frozen=True)
+class CuptiProfiler:
+    """Measures a command's kernels by the first of these libraries that works."""
 
-    exit_code = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class KernelLaunches:
-    """All launches of the kernels of one name; `blocks` is their sum."""
-
-    launches: int
-    total_ns: int
-    least_ns: int
-    blocks: int
+    libraries: Sequence[str]
+    tool: str = "CUPTI"
+    fix: str = "install a C compiler, and nvidia-cuda-cupti or a CUDA toolkit"
 
     @property
-    def mean_ns(self) -> float:
-        return self.total_ns / self.launches
+    def missing(self) -> str:
+        try:
+            compiler()
+        except EnvironmentFault as fault:
+            return fault.what
+        return "" if self.libraries else \
+            "no libcupti.so beside the target's Python or in a CUDA toolkit"
 
-    def __add__(self, other: KernelLaunches) -> KernelLaunches:
-        return KernelLaunches(launches=self.launches + other.launches,
-                      total_ns=self.total_ns + other.total_ns,
-                      least_ns=min(self.least_ns, other.least_ns),
-                      blocks=self.blocks + other.blocks)
-
-
-KernelProfile = Mapping[str, KernelLaunches]
+    def observe(self, copy: WorkingCopy, work: Callable[[], T]) -> tuple[T, KernelProfile]:
+        return run_observed(copy, self.libraries, work)
 
 
 def build_library(folder: Path, output: Path, cancel: threading.Event | None = None) -> Path:
@@ -133,59 +126,12 @@ def run_observed(copy: WorkingCopy, libraries: Iterable[str], work: Callable[[],
 
 def read_profile(folder: Path, cancel: threading.Event | None = None) -> KernelProfile:
     """Return the kernels of all processes of a run. Raises KernelTimeUnavailable, Cancelled."""
-    found: dict[str, KernelLaunches] = {}
-    for text in _texts(folder):
-        if cancel is not None and cancel.is_set():
-            raise Cancelled("cancelled while kernel time was read")
-        for name, kernel in parse(text).items():
-            found[name] = found[name] + kernel if name in found else kernel
-            if len(found) > LIMITS["names"]:
-                raise KernelTimeUnavailable("it has too many different kernels")
-    if not found:
-        raise KernelTimeUnavailable("no kernel was launched")
-    return found
-
-
-def _texts(folder: Path) -> Iterator[str]:
-    """Yield the texts of a folder's files; no link is followed."""
-    try:
-        inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError as error:
-        raise KernelTimeUnavailable(f"CUPTI's files are gone: {error.strerror}") from None
-    try:
-        left = LIMITS["all"]
-        for name in _names(inside):
-            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
-                                 dir_fd=inside)
-            with open(descriptor, "rb") as file:
-                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                    raise KernelTimeUnavailable("CUPTI's output is no plain file")
-                data = file.read(min(LIMITS["bytes"], left) + 1)
-            left -= len(data)
-            if len(data) > LIMITS["bytes"] or left < 0:
-                raise KernelTimeUnavailable("CUPTI's output is too large")
-            yield data.decode(errors="replace")
-    except OSError as error:
-        raise KernelTimeUnavailable(f"CUPTI's files cannot be read: {error.strerror}") from None
-    finally:
-        os.close(inside)
-
-
-def _names(inside: int) -> list[str]:
-    with os.scandir(inside) as entries:
-        names = [entry.name for entry, _ in zip(entries, range(LIMITS["files"] + 1), strict=False)]
-    if not names:
-        raise KernelTimeUnavailable("no process of the command loaded CUDA")
-    if len(names) > LIMITS["files"]:
-        raise KernelTimeUnavailable("too many processes")
-    if not all(map(_FILE.fullmatch, names)):
-        raise KernelTimeUnavailable("CUPTI's folder holds other files")
-    return sorted(names)
+    return profile.merged((parse(text) for text in FILES.texts(folder)), cancel)
 
 
 def parse(text: str) -> dict[str, KernelLaunches]:
     """Parse one process's file. Raises KernelTimeUnavailable for an invalid file or a failure."""
-    if text.count("\n") > LIMITS["lines"]:
+    if text.count("\n") > MOST_LINES:
         raise KernelTimeUnavailable("CUPTI's output is too large")
     header, *lines = text.split("\n")
     found: dict[str, KernelLaunches] = {}
@@ -212,21 +158,5 @@ def _kernel(rest: str) -> tuple[str, KernelLaunches]:
     launches, total, least, blocks = map(int, parts[:4])
     if not 0 < launches * least <= total or blocks < launches:
         raise KernelTimeUnavailable("CUPTI's output contradicts itself")
-    name = " ".join(plain(parts[4], LIMITS["name"]).split())
-    return name, KernelLaunches(launches=launches, total_ns=total, least_ns=least, blocks=blocks)
-
-
-def kernel_shares(profile: KernelProfile) -> tuple[KernelShare, ...]:
-    """Return the kernels that take the most of a run's GPU time, the longest first."""
-    whole_ns = sum(kernel.total_ns for kernel in profile.values())
-    ranked = sorted(profile.items(), key=lambda item: (-item[1].total_ns, item[0]))
-    return tuple(KernelShare(name=name, launches=kernel.launches, mean_us=kernel.mean_ns / 1e3,
-                             share=kernel.total_ns / whole_ns)
-                 for name, kernel in ranked[:MOST_KERNELS])
-
-
-def trace_evidence(kernels: Sequence[KernelShare]) -> Evidence:
-    """Return the longest kernels in words."""
-    parts = [f"{kernel.name or 'unnamed kernels'} {kernel.share:.0%} ({kernel.launches} launches "
-             f"of {kernel.mean_us:.4g} us)" for kernel in kernels[:SHOWN_KERNELS]]
-    return Evidence(kind="trace", detail=f"GPU time of a run goes to {', '.join(parts)}, by CUPTI")
+    return profile.kernel_name(parts[4]), KernelLaunches(
+        launches=launches, total_ns=total, least_ns=least, blocks=blocks)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Literal
 
-from harness.benchmark.kernel_time.cupti import KernelLaunches, KernelProfile
+from harness.benchmark.kernel_time.profile import KernelLaunches, KernelProfile
 from harness.formats.text import plain
 
 KernelTimeRuling = Literal["less", "more", "unclear"]
@@ -60,6 +60,7 @@ class KernelTimeComparison:
     after: KernelTimeTotals
     unchanged: int
     why: str = ""
+    tool: str = "CUPTI"
 
     @property
     def times(self) -> str:
@@ -74,11 +75,11 @@ class KernelTimeComparison:
         unchanged = f"; {self.unchanged} unchanged kernels do not count" if self.unchanged else ""
         return (f"GPU kernel time went from {self.times} ({sides[0]}, then {sides[1]}), of the "
                 f"whole run from {self.before.whole_ns / 1e6:.4g} ms to "
-                f"{self.after.whole_ns / 1e6:.4g} ms, by CUPTI{unchanged}")
+                f"{self.after.whole_ns / 1e6:.4g} ms, by {self.tool}{unchanged}")
 
 
 def compare(before: KernelProfile, after: KernelProfile, gain: float, *,
-            is_even: bool = True) -> KernelTimeComparison:
+            is_even: bool = True, tool: str = "CUPTI") -> KernelTimeComparison:
     """Compare incumbent and candidate; `gain` is the reported log-ratio of the whole table.
 
     `is_even`: no row is reported slower; otherwise a gain need not show in the sum of rows.
@@ -88,7 +89,7 @@ def compare(before: KernelProfile, after: KernelProfile, gain: float, *,
     counted = _gain_by_counted_calls(before, after, unchanged, old, new)
     ruling, why = _ruling(old, new, gain, is_even, counted)
     return KernelTimeComparison(ruling=ruling, before=old, after=new, unchanged=len(unchanged),
-                                why=why)
+                                why=why, tool=tool)
 
 
 def _unchanged(before: KernelProfile, after: KernelProfile, gain: float) -> frozenset[str]:

@@ -37,6 +37,8 @@ class CommandEnvironment:
     python: str | None = None
     limits: Limits = COMMAND_LIMITS
     confined: bool = True
+    wrapper: tuple[str, ...] = ()
+    """A program with its options that starts each command, such as a profiler."""
     nodes: tuple[str, ...] = ()
     """The files below /dev of the cards that commands may open; empty for all cards."""
     cancel: threading.Event | None = None
@@ -108,7 +110,7 @@ class WorkingCopy:
         env["PATH"] = f"{os.path.dirname(environment.python or sys.executable)}:{env['PATH']}"
         writable = (str(self.tree), str(self.home))
         outcome = guard.run(
-            argv, cwd=self.tree, env=env, limits=limits, lock=lock,
+            [*environment.wrapper, *argv], cwd=self.tree, env=env, limits=limits, lock=lock,
             yields=yields, cancel=environment.cancel,
             confine=Confine(writable=writable, nodes=environment.nodes)
             if environment.confined else None)

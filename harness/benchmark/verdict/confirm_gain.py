@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from harness.benchmark.kernel_time import cupti
 from harness.benchmark.kernel_time import gain as kernel_gain
-from harness.benchmark.kernel_time.cupti import KernelProfile, KernelTimeUnavailable
+from harness.benchmark.kernel_time import profile as kernel_profile
 from harness.benchmark.kernel_time.gain import CHANGED, KernelTimeComparison
+from harness.benchmark.kernel_time.profile import KernelProfile, KernelTimeUnavailable, Profiler
+from harness.benchmark.kernel_time.profilers import profiler_for
 from harness.benchmark.runs import row_keys, run_pairs, stopping_rule
 from harness.benchmark.runs.command_session import ORDER, BenchmarkSession
 from harness.benchmark.runs.result_table import BenchmarkFault, TableReading
@@ -18,7 +19,7 @@ from harness.benchmark.verdict.benchmark_rows import ModeResults
 from harness.errors import Cancelled, KoptError
 from harness.formats.text import plain
 from harness.isolation.device_lock import DeviceLock
-from harness.verdict import KERNEL_TIME, Evidence, Finding, KernelShare
+from harness.verdict import KERNEL_TIME, NO_PROFILER, Evidence, Finding, KernelShare
 
 UNCONFIRMED = Finding(rule="reported", severity="flag", detail=(
     "reported by the candidate's own benchmark: not confirmed by kernel time"))
@@ -39,51 +40,54 @@ Confirm = Callable[[BenchmarkSession, ModeResults], Confirmation]
 """Checks a reported gain; the working copies still exist. Raises only Cancelled."""
 
 
-def unconfirmed_because(reason: str) -> Finding:
-    """Return why a gain on a GPU is not confirmed; only a person may then keep it."""
-    return replace(UNCONFIRMED, rule=KERNEL_TIME, detail=f"{UNCONFIRMED.detail}: {reason}")
+def unconfirmed_because(reason: str, rule: str = KERNEL_TIME) -> Finding:
+    """Return why a gain on a GPU is not confirmed; the judge asks a person by its rule."""
+    return replace(UNCONFIRMED, rule=rule, detail=f"{UNCONFIRMED.detail}: {reason}")
 
 
 def confirm_by_kernel_time(session: BenchmarkSession, results: ModeResults) -> Confirmation:
     """Compare kernel time of one more run of each side; a failure leaves the gain unconfirmed."""
-    if session.device.kind == "cpu":
+    profiler = profiler_for(session.device, session.environment.python)
+    if profiler is None:
         return Confirmation()
-    if session.device.kind == "amd":
-        return Confirmation(finding=unconfirmed_because("kernel time is not measured on AMD cards"))
     overall, classes = stopping_rule.estimates(results.series, results.plan)
     if any(estimate.high < 0 and estimate.mean <= -math.log1p(stopping_rule.HEAVY_LOSS)
            for estimate in classes):
         return Confirmation()
     try:
-        profiles = _profiles(session, results)
+        profiles = _profiles(session, results, profiler)
         comparison = kernel_gain.compare(
             profiles["incumbent"], profiles["candidate"], overall.mean,
-            is_even=all(estimate.mean > -math.log1p(CHANGED) for estimate in classes))
+            is_even=all(estimate.mean > -math.log1p(CHANGED) for estimate in classes),
+            tool=profiler.tool)
     except Cancelled:
         raise
     except Exception as error:  # a measured gain is not lost because this check fails
         _raise_if_cancelled(session)
-        return Confirmation(finding=unconfirmed_because(_message(error)))
-    kernels = cupti.kernel_shares(profiles["candidate"])
+        return Confirmation(finding=unconfirmed_because(profiler.missing, NO_PROFILER)
+                            if profiler.missing else unconfirmed_because(_message(error)))
+    kernels = kernel_profile.kernel_shares(profiles["candidate"])
     evidence = Evidence(kind=KERNEL_TIME, detail=comparison.description)
     return Confirmation(finding=_finding(comparison, math.exp(overall.mean)), kernels=kernels,
-                        evidence=(evidence, cupti.trace_evidence(kernels)))
+                        evidence=(evidence, kernel_profile.trace_evidence(kernels, profiler.tool)))
 
 
 def trace_kernels(session: BenchmarkSession, results: ModeResults) -> Confirmation:
     """Return the kernels of one more run, or why they cannot be observed; nothing is confirmed."""
-    if session.device.kind != "nvidia":
+    profiler = profiler_for(session.device, session.environment.python)
+    if profiler is None:
         return Confirmation(finding=None)
     try:
-        _, profile = _observed(session, results, ["candidate"])["candidate"]
+        _, profile = _observed(session, results, ["candidate"], profiler)["candidate"]
     except Cancelled:
         raise
     except Exception as error:  # a verdict is not lost because its trace fails
         _raise_if_cancelled(session)
         return Confirmation(finding=None, evidence=(Evidence(
             kind="trace", detail=f"no trace of the kernels: {_message(error)}"),))
-    kernels = cupti.kernel_shares(profile)
-    return Confirmation(finding=None, kernels=kernels, evidence=(cupti.trace_evidence(kernels),))
+    kernels = kernel_profile.kernel_shares(profile)
+    return Confirmation(finding=None, kernels=kernels, evidence=(
+        kernel_profile.trace_evidence(kernels, profiler.tool),))
 
 
 def _message(error: Exception) -> str:
@@ -100,31 +104,31 @@ def _finding(comparison: KernelTimeComparison, speedup: float) -> Finding | None
         f"GPU kernel time speaks against {speedup:.2f}x: it went from {comparison.times}"))
 
 
-def _profiles(session: BenchmarkSession, results: ModeResults) -> Mapping[str, KernelProfile]:
+def _profiles(session: BenchmarkSession, results: ModeResults,
+              profiler: Profiler) -> Mapping[str, KernelProfile]:
     """Return the kernels of one more undisturbed run of each side."""
-    session.progress("confirming", "building the library that measures kernel time", None)
-    observed = _observed(session, results, ORDER)
+    session.progress("confirming", f"one more run of each side under {profiler.tool}", None)
+    observed = _observed(session, results, ORDER, profiler)
     _expect_alike({name: reading for name, (reading, _) in observed.items()}, session, results)
     return {name: profile for name, (_, profile) in observed.items()}
 
 
 def _observed(session: BenchmarkSession, results: ModeResults, names: Sequence[str],
-              ) -> dict[str, tuple[TableReading, KernelProfile]]:
+              profiler: Profiler) -> dict[str, tuple[TableReading, KernelProfile]]:
     """Run some sides once more, undisturbed; return each one's table and kernels."""
-    libraries = cupti.cupti_libraries(session.environment.python)
     with session.lock() as held:
         return session.clean_runs(lambda: {
-            name: _profile(session, results, name, held, libraries) for name in names})
+            name: _profile(session, results, name, held, profiler) for name in names})
 
 
 def _profile(session: BenchmarkSession, results: ModeResults, name: str, held: DeviceLock,
-             libraries: Sequence[str]) -> tuple[TableReading, KernelProfile]:
+             profiler: Profiler) -> tuple[TableReading, KernelProfile]:
     """Return one side's run, which must measure the same rows as before, and its kernels."""
     session.progress("confirming", f"kernel time of the {name}", ORDER.index(name) / len(ORDER))
     series, columns = results.series, results.series.config.columns
     try:
-        reading, profile = cupti.run_observed(session.copies[name], libraries,
-                                              partial(session.run, name, results.mode, held))
+        reading, profile = profiler.observe(session.copies[name],
+                                            partial(session.run, name, results.mode, held))
         reading.expect_passed()
         row_keys.expect_same_rows(series.keys, row_keys.rows_by_key(reading.table, columns),
                                   columns)

@@ -15,6 +15,7 @@ import pytest
 
 from engine.doctor import machine, surroundings, tools
 from engine.doctor.machine_check import MachineCheck
+from harness.benchmark.kernel_time import cupti, rocprof
 from harness.devices import inventory
 from harness.devices.device import Device
 from tests.support import campaigns
@@ -115,3 +116,19 @@ def test_campaign_start_reports_hidden_gpus(monkeypatch: pytest.MonkeyPatch) -> 
     card = Device(id="cuda:1", kind="nvidia", name="NVIDIA H200", uuid="GPU-1", arch="sm_90")
     assert [check.name for check in machine.start_notices([card])] == ["visible devices", "cuda:1"]
     assert machine.start_notices([inventory.find("cpu")]) == []
+
+
+@pytest.mark.parametrize(("kind", "tool"), [("nvidia", "libcupti.so"), ("amd", "rocprofv3")])
+def test_missing_profiler_is_told_by_doctor_and_at_the_start(
+        kind: Any, tool: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cupti, "cupti_libraries", lambda python: [])
+    monkeypatch.setattr(rocprof, "find_program", lambda: "")
+    card = Device(id="card", kind=kind, name="a card", uuid="GPU-1", arch="arch")
+    [check] = machine.profilers([card, card, inventory.find("cpu")])
+    assert (check.name, check.status) == ("profiler", "warn") and tool in check.found
+    assert check in machine.start_notices([card], has_benchmark=True)
+    assert check not in machine.start_notices([card])
+    monkeypatch.setattr(cupti, "cupti_libraries", lambda python: ["/x/libcupti.so.12"])
+    monkeypatch.setattr(rocprof, "find_program", lambda: "/x/rocprofv3")
+    [check] = machine.profilers([card])
+    assert check.status == "ok" and check.found.endswith("measures kernel time")

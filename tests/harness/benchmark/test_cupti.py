@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.benchmark.kernel_time import cupti as kernel_time
-from harness.benchmark.kernel_time.cupti import (
+from harness.benchmark.kernel_time.cupti import parse, read_profile
+from harness.benchmark.kernel_time.profile import (
+    MOST_FILES,
     KernelLaunches,
     KernelProfile,
     KernelTimeUnavailable,
-    parse,
-    read_profile,
 )
 from harness.benchmark.runs.workdir import CommandEnvironment, WorkingCopy
 from harness.errors import Cancelled
@@ -247,9 +247,9 @@ def test_forged_profile_folder_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "c" / "k.1.0")
     assert why(tmp_path / "c") == "CUPTI's output is no plain file"
     (tmp_path / "d").mkdir()
-    (tmp_path / "d" / "k.1.0").write_text("x" * (kernel_time.LIMITS["bytes"] + 1))
+    (tmp_path / "d" / "k.1.0").write_text("x" * (kernel_time.FILES.file_bytes + 1))
     assert why(tmp_path / "d") == "CUPTI's output is too large"
-    for number in range(kernel_time.LIMITS["files"] + 1):
+    for number in range(MOST_FILES + 1):
         (tmp_path / "d" / f"k.{number}.0").touch()
     assert why(tmp_path / "d") == "too many processes"
     (tmp_path / "e").mkdir()
@@ -263,7 +263,7 @@ LINE = "kernel\t1\t5\t5\t1\tf\n"
 
 
 def test_oversized_profile_is_refused(tmp_path: Path) -> None:
-    many = kernel_time.LIMITS["lines"]
+    many = kernel_time.MOST_LINES
     parse(f"{HEAD}{LINE * (many - 2)}end\n")
     with pytest.raises(KernelTimeUnavailable, match="too large"):
         parse(f"{HEAD}{LINE * many}end\n")

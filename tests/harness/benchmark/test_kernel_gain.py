@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.benchmark.kernel_time.cupti import KernelLaunches, KernelProfile
 from harness.benchmark.kernel_time.gain import KernelTimeRuling, compare
+from harness.benchmark.kernel_time.profile import KernelLaunches, KernelProfile
 
 Launched = dict[str, tuple[int, float] | tuple[int, float, int] | tuple[int, float, int, float]]
 N = 1000

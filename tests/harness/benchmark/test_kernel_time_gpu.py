@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from harness.benchmark.kernel_time import cupti as kernel_time
+from harness.benchmark.kernel_time.profile import KernelTimeUnavailable
 from harness.benchmark.runs.result_table import BenchmarkFault
 from harness.benchmark.runs.workdir import CommandEnvironment, WorkingCopy
 from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
@@ -155,7 +156,7 @@ def test_cupti_sees_every_launch(confined: bool, tmp_path: Path) -> None:
     cupti = kernel_time.cupti_libraries()
     try:
         outcome, profile = kernel_time.run_observed(side, cupti, partial(side.run, TARGET.command))
-    except kernel_time.KernelTimeUnavailable as unseen:
+    except KernelTimeUnavailable as unseen:
         pytest.fail(f"{unseen.what}; CUPTI is looked for in {cupti}")
     listed = "\n".join(f"{name}: {kernel}" for name, kernel in sorted(
         profile.items(), key=lambda item: -item[1].total_ns))
@@ -177,7 +178,7 @@ def test_self_profiling_benchmark_still_works(tmp_path: Path) -> None:
         _, profile = kernel_time.run_observed(side, kernel_time.cupti_libraries(),
                                           partial(side.run, TARGET.command))
         print(profile)
-    except kernel_time.KernelTimeUnavailable as unseen:
+    except KernelTimeUnavailable as unseen:
         print(unseen.what)
     assert (side.tree / "bench.csv").exists()
 

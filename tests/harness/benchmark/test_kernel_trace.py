@@ -8,7 +8,7 @@ import pytest
 
 from engine.planning import bottlenecks
 from harness.benchmark.kernel_time import cupti
-from harness.benchmark.kernel_time.cupti import KernelLaunches
+from harness.benchmark.kernel_time.profile import KernelLaunches, kernel_shares
 from harness.devices import inventory
 from harness.devices.device import Device
 from harness.verdict import KernelShare, Row, Verdict
@@ -72,7 +72,7 @@ def test_cpu_verdict_has_no_trace(tmp_path: Path) -> None:
 def test_longest_kernels_are_listed_first() -> None:
     profile = {f"k{n}": KernelLaunches(launches=2, total_ns=n * 1000, least_ns=1, blocks=2)
                for n in range(1, 12)}
-    shares = cupti.kernel_shares(profile)
+    shares = kernel_shares(profile)
     assert [share.name for share in shares] == [f"k{n}" for n in range(11, 3, -1)]
     assert shares[0].share == pytest.approx(11 / 66) and shares[0].mean_us == 5.5
 

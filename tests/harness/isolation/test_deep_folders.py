@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.benchmark.kernel_time import cupti
+from harness.benchmark.kernel_time.profile import KernelTimeUnavailable
 from harness.benchmark.runs.workdir import CommandEnvironment, WorkingCopy
 from harness.benchmark.spec.command_target import EndToEndTarget
 from harness.benchmark.verdict.whole_program import measure_end_to_end
@@ -74,6 +75,6 @@ def test_program_that_makes_deep_folders_gets_a_verdict(tmp_path: Path) -> None:
 def test_deep_folder_next_to_a_profile_is_no_crash(tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     side = WorkingCopy("candidate", tmp_path / "tree", tmp_path / "side", CommandEnvironment())
-    with pytest.raises(cupti.KernelTimeUnavailable):
+    with pytest.raises(KernelTimeUnavailable):
         cupti.run_observed(side, (), lambda: deep_folder(next(side.home.glob("kernel-time-*"))))
     assert not list(side.home.iterdir())

@@ -1,0 +1,65 @@
+"""Without a profiler a person is asked once per campaign whether the benchmark's times decide."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from engine.campaign.setup import Setup
+from engine.context import EngineContext
+from engine.journal.read import Reader
+from engine.journal.records import Event
+from engine.journal.write import Writer
+from engine.judge import candidate
+from engine.judge.candidate import JudgedCandidate
+from engine.lineage.promote import NO_PROFILER_ANSWER, Keeper
+from engine.repository.patches.patch import parse
+from harness.verdict import NO_PROFILER, Finding, Row
+from tests.support import campaigns, samples
+
+UNMEASURED = replace(samples.verdict(
+    latency_kind="reported", audit=(Finding(rule=NO_PROFILER, severity="flag", detail="no tool"),),
+    rows=(Row(config_class="a", correct=True, outcome="faster", latency_us=10.0, log_ratio=0.4,
+              low=0.3, high=0.5, stderr=0.01, pairs=3),)))
+
+
+def keeper_of(setup: Setup, writer: Writer) -> Keeper:
+    """Return a new keeper on the journal, as an engine that has just started has one."""
+    context = EngineContext.__new__(EngineContext)
+    context.setup, context.writer, context.round = setup, writer, 2
+    context.reader = Reader(setup.workspace)
+    return Keeper(context)
+
+
+def answers(setup: Setup) -> list[Event]:
+    with campaigns.reading(setup) as reader:
+        return reader.events_of(setup.id, NO_PROFILER_ANSWER)
+
+
+def gain(keeper: Keeper, passes: int) -> JudgedCandidate:
+    """Record a gain whose kernel time could not be measured, and rule on it."""
+    setup = keeper.setup
+    text = campaigns.KERNEL.replace("PASSES 16", f"PASSES {passes}")
+    change = setup.repo.apply(setup.repo.best, parse(campaigns.patch(setup, text).decode()))
+    entry = candidate.make(setup, change, setup.repo.best, round=2, slot="fixed",
+                           hypothesis="less", bottleneck="")
+    keeper.context.writer.add_candidate(entry.candidate)
+    return keeper.record(entry, replace(UNMEASURED, candidate_id=entry.id), "verify")
+
+
+def test_approval_without_kernel_time_answers_for_the_campaign(tmp_path: Path) -> None:
+    setup, other = (campaigns.create(tmp_path / name, approval="flagged") for name in "ab")
+    writer = Writer(setup.workspace)
+    first = gain(keeper_of(setup, writer), 8)
+    assert first.ruling.kind == "ask" and "no tool" in first.ruling.doubts[0]
+    assert keeper_of(setup, writer).keep(first, actor="ada")
+    [answer] = answers(setup)
+    assert b"approved by ada: kernel time is not available here" in answer.payload
+    second = gain(keeper_of(setup, writer), 4)
+    assert second.ruling.kind == "keep" and "kernel time was not available" in second.ruling.reason
+    assert keeper_of(setup, writer).keep(second)
+    assert len(answers(setup)) == 1
+    writer.close()
+    elsewhere = Writer(other.workspace)
+    assert gain(keeper_of(other, elsewhere), 8).ruling.kind == "ask"
+    elsewhere.close()
