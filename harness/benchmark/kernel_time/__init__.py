@@ -1,4 +1,4 @@
 """GPU kernel time of a benchmark run, measured by CUPTI or rocprofv3, to confirm reported gains.
 
-Face: cupti, gain, profile, profilers.
+Face: gain, profile, profilers.
 """
