@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -86,12 +86,11 @@ class ProgramNotRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JournalView(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that the files for people show; slots, bottlenecks and reviews are by round."""
+    """Everything that the files for people show; slots and reviews are by round."""
 
     row: Campaign
     history: CampaignHistory
     slots: dict[int, Sequence[Slot]]
-    bottlenecks: dict[int, Sequence[Bottleneck]]
     reviews: dict[int, StagnationRecord]
     stops: tuple[tuple[float, StopRecord], ...]
     """Each with its time."""
@@ -104,6 +103,11 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
     """The UTC offset where the campaign started, so that its files are the same everywhere."""
     lessons: tuple[Lesson, ...] = ()
     """The lessons of the campaign, whether or not tips.md has them already."""
+
+    @property
+    def bottlenecks(self) -> Mapping[int, Sequence[Bottleneck]]:
+        """The bottlenecks of the best before each round, by round."""
+        return self.history.surveys
 
     @property
     def campaign(self) -> str:
@@ -127,13 +131,19 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
         return stamp(at, self.utc_offset_s)
 
     def why(self, keep: DecisionRow) -> str:
-        """Return a kept change's hypothesis, the bottleneck that it attacks, and who kept it."""
+        """Return a kept change, where it gained, what it was aimed at, and who kept it."""
         candidate = self.history.candidates.get(keep.candidate)
-        if candidate is None:
+        shown = self.history.attribution(keep)
+        if candidate is None or shown is None:
             return keep.reason
-        bottleneck = f" (against {candidate.bottleneck})" if candidate.bottleneck else ""
-        by = "" if keep.actor == "engine" else f"; kept by {keep.actor}"
-        return f"{candidate.hypothesis}{bottleneck}{by}"
+        words = [lessons.change_of(self.history, candidate, shown)]
+        if shown.gained:
+            words.append(f"gained in {shown.scope}: {shown.evidence}")
+        if shown.aim:
+            words.append(f"aimed at {shown.aim}")
+        if keep.actor != "engine":
+            words.append(f"kept by {keep.actor}")
+        return "; ".join(words)
 
     @property
     def end_to_end(self) -> tuple[VerdictRow, ...]:
@@ -188,7 +198,6 @@ def read(reader: Reader, campaign: str, manifest: Manifest | None = None) -> Jou
             reader, campaign, "campaign.created", _Created)), None),
         manifest=manifest, lessons=lessons.of(past),
         slots={r.n: reader.slots(campaign, r.n) for r in past.rounds},
-        bottlenecks={r.n: reader.bottlenecks(campaign, r.n) for r in past.rounds},
         reviews={review.round: review for review in reviews},
         stops=_timed(reader, campaign, "campaign.stop", StopRecord),
         tips=_timed(reader, campaign, "tips.read", TipsRead),

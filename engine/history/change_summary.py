@@ -33,6 +33,16 @@ def quoted(folder: Path, candidate: Candidate | None) -> str:
     return _lines(changed[0]) if len(changed) == 1 else ""
 
 
+def short(folder: Path, candidate: Candidate | None) -> str:
+    """Return the knobs that a change sets if it does nothing else, else its lines if they are few,
+    else its knobs: `TILE 16 -> 64`.
+    """
+    lines, settings = quoted(folder, candidate), knobs(folder, candidate)
+    if settings.count(" -> ") == lines.count(" -> "):
+        return settings
+    return lines.rstrip(";") or settings
+
+
 def knobs(folder: Path, candidate: Candidate | None) -> str:
     """Return the knobs that a change of any length sets: `TILE 16 -> 64`."""
     before: dict[str, str] = {}

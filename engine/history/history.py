@@ -6,15 +6,24 @@ The rolling list of regressions is computed from the rounds, so it survives a ch
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 import msgspec
 
 from engine.history import change_summary
 from engine.journal.read import Reader
-from engine.journal.records import Candidate, DecisionRow, Round, RoundOutcome, VerdictRow
+from engine.journal.records import (
+    Bottleneck,
+    Candidate,
+    DecisionRow,
+    Round,
+    RoundOutcome,
+    VerdictRow,
+)
 from engine.judge import judge, stop_rules
+from engine.judge.attribution import Attribution, attribute
 from engine.judge.recorded_values import verdict_of
 from engine.judge.stop_rules import RoundCounts
 from harness.timing.plan import Score
@@ -84,6 +93,15 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: dict[int, VerdictRow] = {}
     candidates: dict[str, Candidate] = {}
     rollbacks: tuple[Rollback, ...] = ()
+    surveys: Mapping[int, Sequence[Bottleneck]] = {}
+    """The bottlenecks of the best before each round, by round."""
+
+    def attribution(self, keep: DecisionRow) -> Attribution | None:
+        """Return what the verdict on a change shows of it, None without a verdict."""
+        candidate, row = self.candidates.get(keep.candidate), self.verdicts.get(keep.verdict or 0)
+        if candidate is None or row is None:
+            return None
+        return attribute(candidate, verdict_of(row), list(chain(*self.surveys.values())))
 
     @property
     def attempts(self) -> tuple[Round, ...]:
@@ -229,7 +247,7 @@ def read(reader: Reader, campaign: str, score: Score = "kernel",
         decisions=tuple(reversed(reader.decisions(campaign))),
         verdicts={verdict.id: verdict for verdict in reversed(reader.verdicts(campaign))},
         candidates={candidate.id: candidate for candidate in reader.candidates(campaign)},
-        rollbacks=rollbacks(reader, campaign))
+        rollbacks=rollbacks(reader, campaign), surveys=reader.surveys(campaign))
 
 
 def rollbacks(reader: Reader, campaign: str) -> tuple[Rollback, ...]:

@@ -15,6 +15,7 @@ import msgspec
 from engine.history import change_summary
 from engine.history.history import CampaignHistory
 from engine.journal.records import Candidate, DecisionRow
+from engine.judge.attribution import Attribution
 from engine.judge.judge import describe_rows, describe_speedup
 from engine.judge.recorded_values import verdict_of
 from harness.formats import quantities
@@ -23,7 +24,7 @@ from harness.verdict import Transfer
 
 REPEATS = 3
 """Rejects of one class that make a lesson."""
-LONGEST = 300
+LONGEST = 1500
 """Most characters of a lesson."""
 _ID = re.compile(r"^b\d+\.\d+\s+")
 """The id of a bottleneck, which means nothing outside its campaign."""
@@ -55,6 +56,16 @@ def category(reason: str) -> str:
     return re.sub(r"[0-9][0-9.]*", "#", " ".join(head.lower().split()))
 
 
+def change_of(past: CampaignHistory, candidate: Candidate, shown: Attribution) -> str:
+    """Return a change in words: its lines or knobs, with the hypothesis unless its aim gained
+    nothing; without such lines the hypothesis.
+    """
+    lines = change_summary.short(past.folder, candidate)
+    if not lines:
+        return candidate.hypothesis
+    return lines if shown.missed else f"{lines} ({candidate.hypothesis})"
+
+
 def _gains(past: CampaignHistory, keeps: Iterable[DecisionRow]) -> Iterator[Lesson]:
     for keep in keeps:
         candidate = past.candidates.get(keep.candidate)
@@ -64,18 +75,20 @@ def _gains(past: CampaignHistory, keeps: Iterable[DecisionRow]) -> Iterator[Less
         verdict = verdict_of(row)
         if not _transfers(verdict.transfer):
             continue
-        bottleneck = _ID.sub("", candidate.bottleneck)
-        against = f", against {bottleneck}" if bottleneck else ""
+        shown = past.attribution(keep)
+        assert shown is not None
         bound = "; a cache of weights, so its gain is bounded" \
             if verdict.transfer and verdict.transfer.bucket == "W1" else ""
-        classes = f"; {describe_rows(verdict.rows)}" if verdict.rows else ""
         level = "" if verdict.speedup_low is None else quantities.alpha_level(verdict.alpha)
         lines = change_summary.quoted(past.folder, candidate) or \
             change_summary.knobs(past.folder, candidate)
-        change = f"{lines} ({candidate.hypothesis})" if lines else candidate.hypothesis
-        yield _lesson(keep, f"kept {_normalised(lines or candidate.hypothesis)}", (
-            f"helped: {change}{against}: {describe_speedup(verdict)}{level}{classes}"
-            f"{bound}"))
+        words = [f"helped: {change_of(past, candidate, shown)}",
+                 f"{describe_speedup(verdict)}{level}",
+                 f"gained in {shown.scope}: {shown.evidence}" if shown.gained else "",
+                 describe_rows([row for row in verdict.rows if row.outcome == "slower"]),
+                 f"aimed at {_ID.sub('', shown.aim)}" if shown.aim else ""]
+        yield _lesson(keep, f"kept {_normalised(lines or candidate.hypothesis)}", "; ".join(
+            filter(None, words)) + bound)
 
 
 def _transfers(transfer: Transfer | None) -> bool:

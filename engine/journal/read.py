@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterable
+from itertools import groupby
 from pathlib import Path
 
 from engine.journal import database
@@ -123,6 +124,11 @@ class Reader:
         of_round = newest if round is None else "?"
         return self._all(Bottleneck, f"WHERE campaign = ? AND round = {of_round} ORDER BY rank",
                          campaign, campaign if round is None else round)
+
+    def surveys(self, campaign: str) -> dict[int, tuple[Bottleneck, ...]]:
+        """Return the bottlenecks of every round that has some, by rank."""
+        rows = self._all(Bottleneck, "WHERE campaign = ? ORDER BY round, rank", campaign)
+        return {n: tuple(found) for n, found in groupby(rows, key=lambda row: row.round)}
 
     def events(self, *, campaign: str | None = None, after: int = 0,
                limit: int = 200) -> list[Event]:

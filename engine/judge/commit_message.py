@@ -1,11 +1,13 @@
-"""A kept commit's message: what it changes and why it is faster."""
+"""A kept commit's message: what it changes, and which classes that is seen to speed up."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from engine.journal.records import Candidate
+from engine.journal.records import Bottleneck, Candidate
+from engine.judge.attribution import attribute
 from engine.judge.judge import describe_rows, describe_speedup
 from engine.repository.patches.patch import FilePatch, Patch
 from harness.errors import InputError
@@ -26,25 +28,42 @@ _PYTHON = re.compile(r"\s*(?:async\s+)?(?:def|class)\s+(\w+)")
 _C = re.compile(r"[A-Za-z_][\w\s*&:<>,\[\]()\"]*?\b(?!if|for|while|switch|return)(\w+)\s*\([^;]*$")
 
 
-def message(op: str, candidate: Candidate, verdict: Verdict, changed: str) -> str:
-    """Return the message of a candidate's commit; `changed` is from the function of that name."""
+def message(op: str, candidate: Candidate, verdict: Verdict, changed: Change,
+            bottlenecks: Sequence[Bottleneck] = ()) -> str:
+    """Return the message of a candidate's commit: what changed, and what that is seen to gain.
+
+    `bottlenecks` are those of the campaign.
+    """
     gain = "" if verdict.speedup is None else f" ({quantities.speedup(verdict.speedup)})"
-    subject = f"{op}: {candidate.hypothesis}"
+    subject = f"{op}: {changed.knobs or candidate.hypothesis}"
     subject = subject if len(subject) <= SUBJECT else subject[:SUBJECT - 1].rstrip() + "…"
+    shown = attribute(candidate, verdict, bottlenecks)
+    doubt = "; the class that it was written for did not gain" if shown.missed else ""
     return "\n".join([
         f"{subject}{gain}", "",
-        f"Why it is faster: {candidate.hypothesis}.",
-        f"What it changes: {changed}.",
-        f"It attacks: {candidate.bottleneck or 'no single bottleneck'}.", "",
+        f"Why it is faster: {changed.text}.",
+        f"Gained in {shown.scope}: {shown.evidence or 'no single class'}.",
+        f"Hypothesis: {candidate.hypothesis}{doubt}.",
+        f"Aimed at: {shown.aim or 'no single bottleneck'}.", "",
         f"Measured: {describe_speedup(verdict)} on {verdict.device}",
         f"Classes: {describe_rows(verdict.rows)}",
         f"Candidate: {candidate.id}, slot {candidate.slot}, round {candidate.round}"])
 
 
-def changed(patch: Patch, language: str, before: Read, after: Read) -> str:
+@dataclass(frozen=True)
+class Change:
+    """What a patch changes; `knobs` is `TILE 16 -> 64` if it sets knobs and does nothing else."""
+
+    text: str
+    knobs: str = ""
+
+
+def changed(patch: Patch, language: str, before: Read, after: Read) -> Change:
     """Return the knobs that a patch sets, `TILE 16 -> 64`, and the functions that it changes."""
     files = [_of_file(file, language, before, after) for file in patch.files]
-    return plain(listed(files, NAMED, "; "), 400)
+    knobs = [change.knobs for change in files]
+    return Change(plain(listed([change.text for change in files], NAMED, "; "), 400),
+                  plain(", ".join(knobs), 400) if all(knobs) else "")
 
 
 def functions(file: FilePatch) -> tuple[str, ...]:
@@ -53,14 +72,15 @@ def functions(file: FilePatch) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_changed_functions(file.text, pattern)))
 
 
-def _of_file(file: FilePatch, language: str, before: Read, after: Read) -> str:
+def _of_file(file: FilePatch, language: str, before: Read, after: Read) -> Change:
     if file.is_new or file.is_deleted or file.binary:
-        return f"{'removes' if file.is_deleted else 'adds'} {file.path}"
+        return Change(f"{'removes' if file.is_deleted else 'adds'} {file.path}")
     knob_changes, knobs_only = _knob_changes(file, language, before, after)
     names = [] if knobs_only else [f"{name}()" for name in functions(file)]
     words = [*knob_changes, *([listed(names, NAMED)] if names else [])]
     size = "" if knobs_only else f" (+{file.added} -{file.removed})"
-    return f"{listed(words, NAMED)}{' in' if words else ''} {file.path}{size}".strip()
+    text = f"{listed(words, NAMED)}{' in' if words else ''} {file.path}{size}".strip()
+    return Change(text, listed(knob_changes, NAMED) if knobs_only else "")
 
 
 def _knob_changes(file: FilePatch, language: str, before: Read,

@@ -10,7 +10,7 @@ import msgspec
 
 from engine.repository.patches.hygiene import Violation
 from harness.formats import quantities
-from harness.timing.outcome import SURE
+from harness.timing.outcome import SURE, describe_row
 from harness.timing.stats import Estimate
 from harness.verdict import KERNEL_TIME, NO_PROFILER, Row, Verdict
 
@@ -167,6 +167,5 @@ def describe_speedup(verdict: Verdict) -> str:
 
 
 def describe_rows(rows: Sequence[Row]) -> str:
-    """Return each class with its outcome and change: `tall faster +12.3%, odd tie -0.2%`."""
-    return ", ".join(f"{row.config_class} {row.outcome} {quantities.change(row.log_ratio)}".rstrip()
-                     for row in rows)
+    """Return each class with its outcome: `tall 12.3% faster, odd tie`."""
+    return ", ".join(f"{row.config_class} {describe_row(row)}" for row in rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Protocol
 
 import msgspec
@@ -181,8 +182,8 @@ class Keeper:
         changed = commit_message.changed(entry.patch, self.setup.target.language,
                               read(entry.candidate.base_commit), read(entry.tree))
         return commit_message.message(
-            self.setup.manifest.target_op, entry.candidate, judged.verdict, changed
-        )
+            self.setup.manifest.target_op, entry.candidate, judged.verdict, changed,
+            list(chain(*self.context.reader.surveys(self.setup.id).values())))
 
 
 def ask_next(keeper: Keeper) -> None:

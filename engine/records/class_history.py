@@ -9,13 +9,16 @@ import msgspec
 from engine.history.history import CampaignHistory
 from engine.journal.records import DecisionRow, VerdictRow
 from engine.judge.recorded_values import verdict_of
+from engine.records import measured
 from harness.formats import quantities
+from harness.timing.outcome import row_word
 
 HEAD = ("round", "commit", "class", "time", "against the last best", "against the baseline")
 
 
 class ClassMeasurement(msgspec.Struct, frozen=True, kw_only=True):
-    """The time of one class after a keep, or of the baseline; gains are ln(before / after)."""
+    """The time of one class after a keep, or of the baseline; gains are ln(before / after), also
+    in words."""
 
     round: int
     commit: str
@@ -24,6 +27,8 @@ class ClassMeasurement(msgspec.Struct, frozen=True, kw_only=True):
     latency_us: float | None
     against_last_best: float | None
     against_baseline: float | None
+    words_last_best: str
+    words_baseline: str
     outcome: str
 
     @property
@@ -72,9 +77,8 @@ def by_class(past: CampaignHistory) -> list[ClassMeasurement]:
 
 def cells(own: ClassMeasurement) -> tuple[str, str, str, str]:
     """Return a table's cells: the class, its time, its gains over the last best and baseline."""
-    last = "" if own.against_last_best is None else quantities.gain(own.against_last_best)
-    return (own.name, quantities.latency_us(own.latency_us), last,
-            quantities.gain(own.against_baseline))
+    return (own.name, quantities.latency_us(own.latency_us), own.words_last_best,
+            own.words_baseline)
 
 
 def _is_unmeasured(past: CampaignHistory, keep: DecisionRow,
@@ -90,11 +94,13 @@ def _is_unmeasured(past: CampaignHistory, keep: DecisionRow,
 def _step(n: int, commit: str, shown: VerdictRow, headline: VerdictRow | None,
           own: VerdictRow | None) -> ClassStep:
     is_baseline = shown.purpose == "baseline"
-    against_best = {row.config_class: row.log_ratio
-                    for row in (() if own is None else verdict_of(own).rows)}
+    against_best = {} if own is None else {row.config_class: row for row in verdict_of(own).rows}
     return ClassStep(at=shown.at, round=n, commit=commit, classes=tuple(ClassMeasurement(
         round=n, commit=commit, config_class=row.config_class, core=row.core,
-        latency_us=row.latency_us, outcome="" if is_baseline else row.outcome,
-        against_last_best=against_best.get(row.config_class),
-        against_baseline=None if headline is None else 0.0 if is_baseline else row.log_ratio)
-        for row in verdict_of(shown).rows))
+        latency_us=row.latency_us, outcome="" if is_baseline else row_word(row),
+        against_last_best=before.log_ratio if before else None,
+        against_baseline=None if headline is None else 0.0 if is_baseline else row.log_ratio,
+        words_last_best=measured.gain(before) if before and before.log_ratio is not None else "",
+        words_baseline="not measured" if headline is None else
+        quantities.gain(0.0) if is_baseline else measured.gain(row))
+        for row in verdict_of(shown).rows for before in [against_best.get(row.config_class)]))

@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from engine.history.campaign_view import JournalView
 from engine.history.history import CampaignHistory, Change, Regression
 from engine.journal.records import DecisionRow, Round, VerdictRow
+from engine.judge.attribution import before
 from engine.judge.recorded_values import verdict_of
 from engine.markdown import table
 from harness.formats import quantities
+from harness.timing.outcome import row_interval, row_word
 from harness.timing.plan import Score
 from harness.verdict import Row, Verdict
 
@@ -32,9 +34,10 @@ def latencies(verdict: Verdict, score: Score) -> tuple[str, str]:
 
 def change(verdict: Verdict) -> str:
     """Return how a candidate's time differs from the last best's: `-6.2% time; 1.07x [...]`."""
-    if verdict.speedup is None:
-        return "not measured"
-    return f"{1 / verdict.speedup - 1:+.1%} time; {speedup(verdict)}"
+    words = speedup(verdict)
+    if verdict.speedup is None or words.startswith("uncertain"):
+        return words
+    return f"{1 / verdict.speedup - 1:+.1%} time; {words}"
 
 
 def speedup(verdict: Verdict) -> str:
@@ -59,17 +62,6 @@ def of_headline(past: CampaignHistory) -> VerdictRow | None:
                  and row.candidate == past.best[:12]), None)
 
 
-def before(row: Row) -> float | None:
-    """Return a candidate's latency times the measured ratio: the time of the best before it.
-
-    The ratio is a mean over pairs of runs; the latencies of the two sides are medians, whose ratio
-    may point the other way.
-    """
-    if row.latency_us is None or row.log_ratio is None:
-        return row.incumbent_us
-    return row.latency_us * math.exp(row.log_ratio)
-
-
 def kernel(view: JournalView, n: int, verdict: Verdict) -> str:
     """Return the kernel that a verdict of round `n` is about: the profiler's, else the hottest."""
     profiled = [match[1] for evidence in verdict.evidence
@@ -83,10 +75,9 @@ def kernel(view: JournalView, n: int, verdict: Verdict) -> str:
 def classes(verdict: Verdict) -> str:
     """Return the table of a verdict's config classes, best and candidate side by side."""
     return table(CLASSES, ((
-        class_name(row), row.outcome if row.correct else "wrong",
-        quantities.latency_us(before(row)), quantities.latency_us(row.latency_us),
-        "" if row.log_ratio is None else quantities.gain(row.log_ratio), roofline_share(row),
-        row.note) for row in verdict.rows))
+        class_name(row), row_word(row), quantities.latency_us(before(row)),
+        quantities.latency_us(row.latency_us), "" if row.log_ratio is None else gain(row),
+        roofline_share(row), row.note) for row in verdict.rows))
 
 
 def classes_of_baseline(verdict: Verdict) -> str:
@@ -103,7 +94,7 @@ def classes_of_best(past: CampaignHistory) -> str:
         return ""
     return table(GAINS, ((
         row.config_class, quantities.latency_us(before(row) or row.latency_us),
-        quantities.latency_us(row.latency_us), quantities.gain(row.log_ratio), roofline_share(row))
+        quantities.latency_us(row.latency_us), gain(row), roofline_share(row))
         for row in verdict.rows))
 
 
@@ -114,6 +105,11 @@ def regressions(view: JournalView, found: Sequence[Regression]) -> str:
         f"{own.hypothesis} (against {own.bottleneck})" if own.bottleneck else own.hypothesis,
         ", ".join(own.files), times(own.wall_us), times(own.kernel_us), f"{own.change:+.1%}",
         "; ".join(own.points)) for own in found])
+
+
+def gain(row: Row) -> str:
+    """Return a class's speedup and its size in words, `uncertain` if it may be none."""
+    return quantities.gain(row.log_ratio, *row_interval(row))
 
 
 def class_name(row: Row) -> str:

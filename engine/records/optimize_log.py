@@ -37,8 +37,8 @@ def page(view: JournalView) -> str:
         "optimize_log", view=view, entries=entries, summary=round_summary, gain=_gain,
         baseline=None if first is None else verdict_of(first), verdict_of=verdict_of,
         describe=change_summary.describe, end_to_end_result=end_to_end_result, ideas=ideas,
-        ineffective=_ineffective, most_listed=LISTED, lessons=lessons.of,
-        audit_of=transfer_audit.of)
+        lessons=lessons.of,
+        ineffective=_ineffective, most_listed=LISTED, audit_of=transfer_audit.of)
 
 
 def end_to_end_result(verdict: Verdict) -> str:

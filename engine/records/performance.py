@@ -58,11 +58,11 @@ def _row(view: JournalView, at: float, commit: str, status: str, scope: str, n: 
 
 
 def _scope(view: JournalView, keep: DecisionRow) -> str:
-    """Return the classes that a kept change is for: those of its split, its slot or its round."""
+    """Return the conditions of a kept split, else the classes that a kept change made faster."""
     if splits := view.splits.get(keep.commit):
         return "; ".join(split.conditions for split in splits)
-    return view.scopes.get(keep.candidate) or next(
-        (round.scope for round in view.history.rounds if round.n == keep.round), GLOBAL)
+    shown = view.history.attribution(keep)
+    return shown.scope if shown is not None else GLOBAL
 
 
 def _kernel_rows(split: KernelSplit) -> list[tuple[str, ...]]:

@@ -8,8 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+Effect = Literal["faster", "slower", "tie", "uncertain"]
+TIE = math.log(1.02)
+"""An interval around no change, given as ln(before / after), that reaches no farther is a tie."""
+WIDE, TINY = 4.0, 1e-300
+"""An uncertain interval is not printed from this ratio of its bounds on; the least ratio."""
 
 
 def ratio(value: float) -> str:
@@ -17,14 +23,34 @@ def ratio(value: float) -> str:
     return f"{value:.{_decimals(value)}f}x"
 
 
+def effect(log_ratio: float | None, low: float | None = None,
+           high: float | None = None) -> Effect | None:
+    """Return the word for a speedup, all three given as ln(before / after); None if not measured.
+
+    An interval that includes no change is a tie if it lies within TIE, else uncertain.
+    """
+    if log_ratio is None:
+        return None
+    low, high = (log_ratio if bound is None else bound for bound in (low, high))
+    if low > 0 or high < 0:
+        return "faster" if low > 0 else "slower"
+    return "tie" if max(-low, high) <= TIE else "uncertain"
+
+
 def speedup(value: float | None, low: float | None = None, high: float | None = None,
             alpha: float | None = None) -> str:
-    """Return a speedup with its interval if it has one: `1.52x [1.49, 1.55] at alpha 0.05`."""
+    """Return a speedup with its interval if it has one: `1.52x [1.49, 1.55] at alpha 0.05`.
+
+    One whose interval includes 1 is `uncertain [0.95, 1.12]`, without numbers if it is WIDE.
+    """
     if value is None:
         return ""
     if low is None or high is None:
         return ratio(value)
-    return f"{ratio(value)} [{ratio(low)[:-1]}, {ratio(high)[:-1]}]{alpha_level(alpha)}"
+    interval = f"[{ratio(low)[:-1]}, {ratio(high)[:-1]}]{alpha_level(alpha)}"
+    if effect(*(math.log(max(bound, TINY)) for bound in (value, low, high))) != "uncertain":
+        return f"{ratio(value)} {interval}"
+    return f"uncertain {interval}" if high <= WIDE * low else "uncertain"
 
 
 def speedup_of_log(log_ratio: float | None, low: float | None = None,
@@ -44,15 +70,24 @@ def percent(share: float | None, decimals: int = 0) -> str:
     return "" if share is None else f"{share:.{decimals}%}"
 
 
-def change(log_ratio: float | None) -> str:
-    """Return ln(before / after) as a change of speed, above zero is faster: `+12.3%`."""
-    return "" if log_ratio is None else f"{math.expm1(log_ratio):+.1%}"
+def change(log_ratio: float | None, low: float | None = None, high: float | None = None) -> str:
+    """Return ln(before / after) in words: `12.3% faster`, `4.83x slower`, `tie`, `uncertain`."""
+    word = effect(log_ratio, low, high)
+    if log_ratio is None or word is None or word in ("tie", "uncertain"):
+        return word or ""
+    share = math.expm1(abs(log_ratio))
+    return f"{ratio(1 + share) if share >= 1 else f'{share:.1%}'} {word}"
 
 
-def gain(log_ratio: float | None) -> str:
-    """Return ln(before / after) as a speedup and as a change: `1.25x (+25.0%)`."""
-    return "not measured" if log_ratio is None else \
-        f"{speedup_of_log(log_ratio)} ({change(log_ratio)})"
+def gain(log_ratio: float | None, low: float | None = None, high: float | None = None) -> str:
+    """Return ln(before / after) as a speedup and in words: `1.25x (25.0% faster)`."""
+    if log_ratio is None:
+        return "not measured"
+    words = change(log_ratio, low, high)
+    if words == "uncertain":
+        return words
+    is_told = words == "tie" or log_ratio >= math.log(2)
+    return ratio(math.exp(log_ratio)) + ("" if is_told else f" ({words})")
 
 
 def latency(microseconds: float | None) -> str:

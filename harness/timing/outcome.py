@@ -1,11 +1,13 @@
-"""Call a config class faster, tie, slower or unmeasured from its interval."""
+"""Call a config class faster, tie, slower or unmeasured from its interval, and say so."""
 
 from __future__ import annotations
 
 import math
+from typing import Literal
 
+from harness.formats import quantities
 from harness.timing.stats import Estimate
-from harness.verdict import ClassOutcome
+from harness.verdict import ClassOutcome, Row
 
 SURE = 0.05
 """Error rate of losses: the ordinary 5 %, since an error costs a gain but keeps nothing wrong."""
@@ -27,6 +29,27 @@ def call_outcome(value: Estimate, margin: float, *, again: Estimate | None = Non
     if value.at(SURE)[1] < 0 and value.mean <= -threshold:
         return "slower"
     return "tie"
+
+
+def row_word(row: Row) -> ClassOutcome | Literal["uncertain"]:
+    """Return a class's outcome; a tie whose interval is wide is uncertain, a wrong class broken."""
+    is_open = row.outcome == "tie" and quantities.effect(row.log_ratio, row.low, row.high)
+    return "broken" if not row.correct else "uncertain" if is_open == "uncertain" else row.outcome
+
+
+def row_interval(row: Row) -> tuple[float | None, float | None]:
+    """Return the interval of a class's log-ratio at the error rate that its outcome rests on."""
+    if row.outcome != "slower" or row.log_ratio is None or row.stderr is None or row.pairs < 2:
+        return row.low, row.high
+    return Estimate(mean=row.log_ratio, stderr=row.stderr, low=0.0, high=0.0, pairs=row.pairs,
+                    alpha=SURE).at(SURE)
+
+
+def describe_row(row: Row) -> str:
+    """Return a class's outcome with its size: `12.3% faster`, `4.83x slower`, `uncertain`."""
+    word = row_word(row)
+    sized = word in ("faster", "slower") and row.log_ratio is not None
+    return quantities.change(row.log_ratio) if sized else word
 
 
 def is_small_gain(value: Estimate, margin: float) -> bool:

@@ -22,7 +22,7 @@ SIGNS: Mapping[str, tuple[str, str]] = {
     "keep": ("✓", "good"), "kept": ("✓", "good"), "finished": ("✓", "good"),
     "faster": ("✓", "good"), "baseline": ("·", "dim"), "not judged here": ("·", "warn"),
     "headline": ("»", "info"), "e2e": ("»", "info"), "e2e.not_run": ("!", "warn"),
-    "tie": ("=", "plain"),
+    "tie": ("=", "plain"), "uncertain": ("~", "plain"),
     "regression": ("▼", "warn"), "slower": ("▼", "warn"), "reject": ("✗", "bad"),
     "invalid": ("✗", "bad"), "incorrect": ("✗", "bad"), "broken": ("✗", "bad"),
     "failed": ("✗", "bad"), "lost": ("✗", "bad"), "repair": ("↻", "info"),
@@ -38,7 +38,7 @@ UNMEASURED = "kept, not measured"
 BARS = "▁▂▃▄▅▆▇█"
 CLIP = 2000
 HASH = re.compile("[0-9a-f]{40}")
-RATIO = re.compile(r"^\d[\d.]*x \[[^]]*\];? *")
+RATIO = re.compile(r"^(\d[\d.]*x|uncertain)( \[[^]]*\])?(;? +|$)")
 
 
 def clean(text: str, limit: int = CLIP) -> str:

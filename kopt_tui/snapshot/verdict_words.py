@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from harness.formats import quantities
+from harness.timing.outcome import describe_row, row_interval, row_word
 from harness.verdict import FLOOR, INCUMBENT_FLOOR, Row, Verdict
 from kopt_tui.snapshot import phrases
 
@@ -76,12 +77,12 @@ def errors(verdict: Verdict) -> str:
 
 def class_cells(row: Row) -> dict[str, str]:
     """Return a config class as cells by column, and the tone of its outcome; some are empty."""
-    outcome = row.outcome if row.correct else "broken"
+    outcome = row_word(row)
     return {
         "class": row.config_class,
         "outcome": "not timed" if outcome == "unmeasured" else phrases.signed(outcome),
-        "speedup": quantities.speedup_of_log(row.log_ratio, row.low, row.high),
-        "change": quantities.change(row.log_ratio),
+        "speedup": quantities.speedup_of_log(row.log_ratio, *row_interval(row)),
+        "change": "" if row.log_ratio is None else describe_row(row),
         "latency": quantities.latency(row.latency_us),
         "incumbent": quantities.latency(row.incumbent_us),
         "roofline": "" if row.pct_of_roofline is None else

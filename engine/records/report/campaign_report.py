@@ -10,6 +10,7 @@ from engine.campaign import handover
 from engine.history.campaign_view import JournalView
 from engine.history.history import CampaignHistory
 from engine.journal.records import Campaign, DecisionRow
+from engine.judge.attribution import before
 from engine.judge.recorded_values import verdict_of
 from engine.records import class_history, measured, optimize_log, round_summary, transfer_audit
 from engine.records.report import charts
@@ -18,6 +19,7 @@ from engine.records.report.page import Headline, PageSection, PageTable, render_
 from engine.records.transfer_audit import Audit
 from harness.formats import quantities
 from harness.formats.quantities import counted
+from harness.timing.outcome import row_interval, row_word
 from harness.verdict import Row
 
 TRIED = ("round", "slot", "candidate", "decision", "speedup", "hypothesis", "reason")
@@ -60,9 +62,11 @@ def _headline(view: JournalView) -> Headline:
     if row.speedup is None:
         return Headline(words="What was kept is not accepted: its gain against the baseline is not "
                               "measured.")
-    return Headline(gain=quantities.ratio(row.speedup), interval=quantities.speedup(
-        row.speedup, row.speedup_low, row.speedup_high,
-        measured.alpha(measured.of_headline(view.history))))
+    interval = quantities.speedup(row.speedup, row.speedup_low, row.speedup_high,
+                                  measured.alpha(measured.of_headline(view.history)))
+    if interval.startswith("uncertain"):
+        return Headline(words=f"The gain of the best over the baseline is {interval}.")
+    return Headline(gain=quantities.ratio(row.speedup), interval=interval)
 
 
 def _facts(view: JournalView) -> list[tuple[str, str]]:
@@ -173,9 +177,9 @@ def _classes(past: CampaignHistory) -> Iterator[PageSection]:
 
 
 def _class(row: Row) -> tuple[str, ...]:
-    return (measured.class_name(row), row.outcome, quantities.latency_us(measured.before(row)),
+    return (measured.class_name(row), row_word(row), quantities.latency_us(before(row)),
             quantities.latency_us(row.latency_us),
-            quantities.speedup_of_log(row.log_ratio, row.low, row.high),
+            quantities.speedup_of_log(row.log_ratio, *row_interval(row)),
             measured.roofline_share(row))
 
 

@@ -38,6 +38,16 @@ class SpeedupBar(msgspec.Struct, frozen=True, kw_only=True):
     low: float | None = None
     high: float | None = None
 
+    @property
+    def effect(self) -> str:
+        """The word for it, by which it is coloured."""
+        logs = (None if bound is None else math.log(bound) for bound in (self.low, self.high))
+        return quantities.effect(math.log(self.value), *logs) or ""
+
+    @property
+    def label(self) -> str:
+        return self.effect if self.effect == "uncertain" else quantities.ratio(self.value)
+
 
 class ChartElement(msgspec.Struct, frozen=True, kw_only=True):
     """An SVG element: its tag, its attributes, its text, and the title shown on hovering."""
@@ -108,12 +118,12 @@ def speedups(values: Sequence[SpeedupBar], label: str) -> Chart | None:
         middle = top + BAR / 2
         bar: dict[str, float | str] = {
             "x": start, "y": top + 4, "width": max(1.0, end - start), "height": BAR - 8,
-            "class": "faster" if own.value >= 1 else "slower"}
+            "class": own.effect}
         shapes += [
             ChartElement(tag="rect", at=bar,
                   title=f"{own.name}: {quantities.speedup(own.value, own.low, own.high)}"),
             _text(NAME - 8, middle + 4, _short(own.name), "end"),
-            _text(max(end, x(own.high or own.value)) + 6, middle + 4, quantities.ratio(own.value))]
+            _text(max(end, x(own.high or own.value)) + 6, middle + 4, own.label)]
         if own.low and own.high:
             shapes.append(_line(x(own.low), x(own.high), middle, middle, "interval"))
     return Chart(label=label, height=height, shapes=shapes)

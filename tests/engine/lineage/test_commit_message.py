@@ -1,15 +1,17 @@
-"""A kept commit's message states what it changes and why it is faster."""
+"""A kept commit's message states what it changes and which classes that speeds up."""
 
 from __future__ import annotations
 
 import difflib
+import math
 
 import pytest
 
 from engine.judge import commit_message
+from engine.judge.commit_message import Change
 from engine.repository.patches.patch import Patch, parse
 from harness.errors import InputError
-from tests.support import samples
+from tests.support import attribution_case as case
 
 C = """\
 #define TILE 16  // kopt: knob TILE in [16, 32, 64]
@@ -46,7 +48,7 @@ def summary_of(path: str, language: str, old: str, new: str) -> str:
     diff = "".join(difflib.unified_diff(old.splitlines(True), new.splitlines(True),
                                         f"a/{path}", f"b/{path}"))
     return commit_message.changed(parse(f"diff --git a/{path} b/{path}\n{diff}"), language,
-                       lambda _: old, lambda _: new)
+                       lambda _: old, lambda _: new).text
 
 
 @pytest.mark.parametrize(("new", "summary"), [
@@ -78,18 +80,27 @@ def test_added_removed_and_many_files_are_summarised() -> None:
 
     new = "".join(f"diff --git a/n{n}.c b/n{n}.c\nnew file mode 100644\n--- /dev/null\n"
                   f"+++ b/n{n}.c\n@@ -0,0 +1 @@\n+int x;\n" for n in range(6))
-    assert commit_message.changed(parse(new), "c", gone, gone) == \
+    assert commit_message.changed(parse(new), "c", gone, gone).text == \
         "adds n0.c; adds n1.c; adds n2.c; adds n3.c and 2 more"
-    assert commit_message.changed(Patch(), "c", gone, gone) == ""
+    assert commit_message.changed(Patch(), "c", gone, gone).text == ""
 
 
-def test_commit_message_states_reason_and_measurement() -> None:
-    summary = commit_message.message(
-        "rms",
-        samples.candidate(bottleneck=""),
-        samples.verdict(device="cpu"),
-        "TILE 16 -> 64 in k.c",
-    ).split("\n")
-    assert summary[:5] == ["rms: unroll by 4 (1.50x)", "", "Why it is faster: unroll by 4.",
-                        "What it changes: TILE 16 -> 64 in k.c.",
-                        "It attacks: no single bottleneck."]
+def test_commit_message_states_change_gained_classes_and_aim() -> None:
+    lines = commit_message.message(
+        "pa", case.CANDIDATE, case.verdict(aimed=math.log(1.1)),
+        Change("LANES 1 -> 16 in k.c", "LANES 1 -> 16"), case.BOTTLENECKS).split("\n")
+    assert lines[:6] == [
+        "pa: LANES 1 -> 16 (1.50x)", "", "Why it is faster: LANES 1 -> 16 in k.c.",
+        "Gained in all: mtp=1 20.0 us -> 10.0 us (memory: 10.0% -> 20.0% of roofline), "
+        "mtp=8 11.0 us -> 10.0 us (compute: 18.2% -> 20.0% of roofline).",
+        "Hypothesis: LANES against compute: more multiply-adds in flight.",
+        "Aimed at: b2.1 compute in mtp=8 (18 % of roofline)."]
+
+
+def test_commit_message_names_target_class_that_did_not_gain() -> None:
+    text = commit_message.message(
+        "pa", case.CANDIDATE, case.verdict(aimed=-0.001, tie=True),
+        Change("LANES 1 -> 16 in k.c", "LANES 1 -> 16"), case.BOTTLENECKS)
+    assert "Gained in mtp=1: mtp=1 20.0 us -> 10.0 us (memory" in text
+    assert "in flight; the class that it was written for did not gain." in text
+    assert "(18 % of roofline), where it did not gain (mtp=8 tie)." in text

@@ -176,8 +176,8 @@ def learned(records: Records, workspace: Path) -> list[str]:
 def test_kept_gain_is_a_lesson(tmp_path: Path) -> None:
     made, _, _ = case.record_campaign(tmp_path)
     assert learned(made, tmp_path) == [
-        "helped: int n = 1; -> int n = 4; (unroll by 4), against b1: 1.50x [1.46, 1.54]; "
-        "tall faster +53.7%"]
+        "helped: int n = 1; -> int n = 4 (unroll by 4); 1.50x [1.46, 1.54]; gained in all: "
+        "tall 9.99 us -> 6.50 us; aimed at b1"]
 
 
 def test_lesson_names_knobs_and_leaves_the_bottleneck_id_out(tmp_path: Path) -> None:
@@ -192,9 +192,9 @@ def test_lesson_names_knobs_and_leaves_the_bottleneck_id_out(tmp_path: Path) -> 
         "diff --git a/src/scale.c b/src/scale.c\n--- a/src/scale.c\n+++ b/src/scale.c\n"
         "@@ -1,4 +1,4 @@\n" + "\n".join(lines) + "\n")
     [text] = learned(made, tmp_path)
-    assert text.startswith(
-        "helped: TILE 16 -> 64, UNROLL 1 -> 4, AHEAD 0 -> 2, LANES 1 -> 8 (canonical: every knob), "
-        "against memory in tall (41 % of roofline): 1.50x [1.46, 1.54] at alpha 0.05")
+    assert text == (
+        "helped: TILE 16 -> 64, UNROLL 1 -> 4, AHEAD 0 -> 2, LANES 1 -> 8 (canonical: every knob); "
+        "1.50x [1.46, 1.54] at alpha 0.05; aimed at memory in tall (41 % of roofline)")
 
 
 def test_lesson_reaches_the_next_campaign(tmp_path: Path) -> None:
@@ -313,14 +313,14 @@ def test_round_summary_names_its_lesson(tmp_path: Path) -> None:
     made, reader, _ = case.record_campaign(tmp_path)
     made.write_all(reader)
     first, second = ((made.folder.round(n) / "summary.md").read_text() for n in (2, 3))
-    assert "## Reusable lessons\n\n- helped: int n = 1; -> int n = 4; (unroll by 4)" in first
+    assert "## Reusable lessons\n\n- helped: int n = 1; -> int n = 4 (unroll by 4)" in first
     assert "## Reusable lessons" not in second
     assert "### Lessons for the next campaign" in made.folder.log.read_text()
 
 
-def test_lesson_without_measured_rows_has_no_numbers(tmp_path: Path) -> None:
+def test_lesson_without_measured_rows_names_no_class(tmp_path: Path) -> None:
     made, writer = case.begin(tmp_path)
     writer.start_round(samples.round_(2))
     rows = (Row(config_class="tall", correct=True),)
     case.keep(writer, made.folder, 2, "c1", KEPT, rows=rows)
-    assert cast(Any, learned(made, tmp_path))[0].endswith("tall unmeasured")
+    assert cast(Any, learned(made, tmp_path))[0].endswith("[1.46, 1.54]; aimed at b1")

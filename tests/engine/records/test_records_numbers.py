@@ -9,7 +9,7 @@ import pytest
 
 from engine.history.campaign_view import NOT_RUN
 from engine.journal.read import Reader
-from engine.records import measured
+from engine.judge.attribution import before
 from engine.records.report import charts
 from engine.records.report.charts import ProgressPoint
 from harness.verdict import Row
@@ -24,8 +24,8 @@ SLOWER = Row(config_class="tall", correct=True, outcome="faster", latency_us=357
 
 
 def test_times_of_best_and_candidate_have_the_measured_ratio() -> None:
-    assert measured.before(SLOWER) == pytest.approx(357.875 * 1.027)
-    assert measured.before(Row(config_class="a", correct=True, incumbent_us=2.0)) == 2.0
+    assert before(SLOWER) == pytest.approx(357.875 * 1.027)
+    assert before(Row(config_class="a", correct=True, incumbent_us=2.0)) == 2.0
 
 
 def test_all_files_show_times_with_the_measured_ratio(tmp_path: Path) -> None:

@@ -46,7 +46,8 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     ("the benchmark's own metric", "call time", r"10\.000 us"),
     ("GPU kernel time, where that was the scored one", "GPU time", ""),
     ("percentage relative to the previous best", "against the last best", r"-33\.3% time; 1.50x.*"),
-    ("which bottleneck, and what was done", "why", r"unroll by 4 \(against b1\)"),
+    ("which bottleneck, and what was done", "why",
+     r"int n = 1; -> int n = 4 \(unroll by 4\).*aimed at b1"),
 ])
 def test_kept_record_has_every_required_field(field: str, column: str, expected: str,
                                               campaign: Recorded) -> None:
@@ -130,7 +131,7 @@ def test_split_of_python_source_is_shown(tmp_path: Path, language: str) -> None:
     ("correctness", "- correct: yes, every class"),
     ("against the best", "- against the best before it: +25.0% time; 0.80x [0.79, 0.81]"),
     ("against the baseline", "- the best against the baseline after the round: 1.54x"),
-    ("every class", "| tall | unmeasured | 10.031 us | 12.500 us | 0.80x (-19.7%) |"),
+    ("every class", "| tall | unmeasured | 10.031 us | 12.500 us | 0.80x (24.6% slower) |"),
     ("the decision", "## Decision\n\nROLLED BACK"), ("the review", "## Stagnation: review"),
     ("its new directions", "New directions:\n- A\n- B\n- C\n"), ("the regression", "## Regression"),
     ("what was expected", "- expected: idea | 5"), ("what was seen", "- seen: 0.80x [0.79, 0.81]"),
@@ -143,10 +144,10 @@ def test_summary_of_rolled_back_round_has_every_required_field(field: str, words
 
 @pytest.mark.parametrize(("field", "words"), [
     ("outcome", "- outcome: keep"), ("the decision", "## Decision\n\nACCEPTED"),
-    ("the commit and why", "- kkkkkkkkkkkk: unroll by 4 (against b1): 1.50x"),
+    ("the commit and why", "(unroll by 4)"),
     ("bottlenecks", "| b2.1 | scale_kernel | tall | memory | 41 % of roofline | d | move less |"),
     ("what was seen besides", "- launch: tall: 2 launches"),
-    ("the gain by class", "| tall | faster | 9.992 us | 6.500 us | 1.54x (+53.7%) |"),
+    ("the gain by class", "| tall | faster | 9.992 us | 6.500 us | 1.54x (53.7% faster) |"),
     ("the transfer's decision", "- decision: ACCEPT-as-real (kernel only)"),
     ("next direction", "## Next direction\n\n- memory in tall: move less"),
 ])
@@ -179,7 +180,7 @@ def test_every_round_has_summary_snapshot_and_transfer_check(campaign: Recorded)
     ("its decision", "  - decision: keep: 1.50x"), ("where more is", "rounds/round-2/summary.md"),
     ("the final report", "## Final Report\n\n- result: 1.54x [1.49, 1.59] against the baseline"),
     ("gains", "- rounds: 7, of which 1 brought a lasting gain and 6 did not"),
-    ("effective directions", "### What worked\n\n- 1.50x: unroll by 4"),
+    ("effective directions", "### What worked\n\n- 1.50x: int n = 1; -> int n = 4 (unroll by 4)"),
     ("ineffective directions", "### What did not help\n\n- idea | 3: regression in round 3"),
     ("three next steps", "### What to try next\n\n1. A\n2. B\n3. C\n"),
     ("the audit", "### Real-training applicability audit"),

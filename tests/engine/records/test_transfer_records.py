@@ -113,7 +113,7 @@ def test_transfer_section_shows_hits_and_skew() -> None:
     result = check(samples.verdict(rows=rows, transfer=audit_of(
         "W1", hit_rates=steps(6), skew=("k.py:3: constexpr M_per_group",))))
     assert result.hit_rate == "weights in 6 of 8 steps, anything else in 0 of 8"
-    assert result.skew == "k.py:3: constexpr M_per_group; class skewed 1.02x (+2.0%)"
+    assert result.skew == "k.py:3: constexpr M_per_group; class skewed 1.02x (2.0% faster)"
 
 
 def test_round_checks_kept_candidates_or_else_the_fastest(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_audit_is_made_from_the_journal(tmp_path: Path) -> None:
     for file in (records.folder.log, records.folder.report, records.folder.page):
         text = file.read_text()
         assert "Real-training applicability audit" in text and "S_real" in text
-        assert "1.20x (+20.0%)" in text and "inflation gap" in text
+        assert "1.20x (20.0% faster)" in text and "inflation gap" in text
 
 
 def test_campaign_without_keep_has_nothing_to_audit(tmp_path: Path) -> None:

@@ -16,6 +16,9 @@ from harness.formats import quantities
     (0.8, 0.79, 0.81, 0.05, "0.80x [0.79, 0.81] at alpha 0.05"),
     (21.75, 21.46, 22.06, None, "21.8x [21.5, 22.1]"),
     (120.0, None, None, 0.05, "120x"),
+    (1.0, 0.99, 1.01, None, "1.00x [0.99, 1.01]"),
+    (0.99, 0.93, 1.07, None, "uncertain [0.93, 1.07]"),
+    (0.5, 1e-9, 535.0, 0.05, "uncertain"),
 ])
 def test_speedup_has_three_digits_and_its_interval(
         value: float | None, low: float | None, high: float | None, alpha: float | None,
@@ -26,8 +29,10 @@ def test_speedup_has_three_digits_and_its_interval(
 def test_log_ratio_is_shown_as_speedup_and_change() -> None:
     log = math.log(1.25)
     assert quantities.speedup_of_log(log, math.log(1.2), math.log(1.3)) == "1.25x [1.20, 1.30]"
-    assert quantities.change(log) == "+25.0%"
-    assert quantities.gain(log) == "1.25x (+25.0%)"
+    assert quantities.change(log) == "25.0% faster"
+    assert quantities.gain(log) == "1.25x (25.0% faster)"
+    assert quantities.gain(0.0) == "1.00x"
+    assert quantities.gain(log, -0.1, 0.6) == "uncertain"
     assert quantities.gain(None) == "not measured"
 
 
