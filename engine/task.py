@@ -48,7 +48,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     backend: str
     hypothesis: str
     bottleneck: str
-    """The bottleneck that it attacks, in words."""
+    """The bottleneck that it attacks, in words; "" if no single one."""
     seed: int
     trials: int
     knobs: tuple[str, ...] = ()

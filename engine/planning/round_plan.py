@@ -85,10 +85,6 @@ class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
         depth = "review" if self.review is None else self.review.depth
         return stagnation.new_directions(self.bottlenecks, self.tried, depth)
 
-    @property
-    def main_bottleneck(self) -> str:
-        return label(self.bottlenecks[0]) if self.bottlenecks else ""
-
     def seed(self, slot: str) -> int:
         """Return the slot's seed, the same when the round is run again after a crash."""
         return zlib.crc32(f"{self.campaign}/{self.round}/{slot}".encode())
@@ -128,7 +124,7 @@ def plan(inputs: PlanInputs) -> list[Task]:
     if inputs.may_search:
         tasks.append(Task(slot="fixed", kind="fixed", backend="search",
                           hypothesis="canonical: search all knobs of the best source together",
-                          bottleneck=inputs.main_bottleneck, seed=inputs.seed("fixed"),
+                          bottleneck="", seed=inputs.seed("fixed"),
                           trials=inputs.trials))
     elif inputs.pool.cli:
         tasks.append(_cli(inputs, "fixed", inputs.bottlenecks[0] if inputs.bottlenecks else None,
@@ -187,7 +183,7 @@ def _split(inputs: PlanInputs) -> list[Task]:
     return [Task(slot="split", kind="planned", backend="split",
                  hypothesis="config classes that need other knobs get their own kernel, behind a "
                             "dispatch",
-                 bottleneck=inputs.main_bottleneck, seed=inputs.seed("split"),
+                 bottleneck="", seed=inputs.seed("split"),
                  trials=inputs.trials)]
 
 
@@ -196,7 +192,7 @@ def _rewrites(inputs: PlanInputs, room: int) -> list[Task]:
         return []
     return [Task(slot=f"rewrite-{name}", kind="rewrite", backend="rewrite-template", option=name,
                  hypothesis=f"a known good form of the op: template {name}",
-                 bottleneck=inputs.main_bottleneck, seed=inputs.seed(name), trials=inputs.trials)
+                 bottleneck="", seed=inputs.seed(name), trials=inputs.trials)
             for name in inputs.templates[:max(0, room)]]
 
 
