@@ -28,7 +28,7 @@ _PYTHON = re.compile(r"\s*(?:async\s+)?(?:def|class)\s+(\w+)")
 _C = re.compile(r"[A-Za-z_][\w\s*&:<>,\[\]()\"]*?\b(?!if|for|while|switch|return)(\w+)\s*\([^;]*$")
 
 
-def message(op: str, candidate: Candidate, verdict: Verdict, changed: Change,
+def message(op: str, candidate: Candidate, verdict: Verdict, changed: PatchWords,
             bottlenecks: Sequence[Bottleneck] = ()) -> str:
     """Return the message of a candidate's commit: what changed, and what that is seen to gain.
 
@@ -51,18 +51,18 @@ def message(op: str, candidate: Candidate, verdict: Verdict, changed: Change,
 
 
 @dataclass(frozen=True)
-class Change:
+class PatchWords:
     """What a patch changes; `knobs` is `TILE 16 -> 64` if it sets knobs and does nothing else."""
 
     text: str
     knobs: str = ""
 
 
-def changed(patch: Patch, language: str, before: Read, after: Read) -> Change:
+def changed(patch: Patch, language: str, before: Read, after: Read) -> PatchWords:
     """Return the knobs that a patch sets, `TILE 16 -> 64`, and the functions that it changes."""
     files = [_of_file(file, language, before, after) for file in patch.files]
     knobs = [change.knobs for change in files]
-    return Change(plain(listed([change.text for change in files], NAMED, "; "), 400),
+    return PatchWords(plain(listed([change.text for change in files], NAMED, "; "), 400),
                   plain(", ".join(knobs), 400) if all(knobs) else "")
 
 
@@ -72,15 +72,15 @@ def functions(file: FilePatch) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_changed_functions(file.text, pattern)))
 
 
-def _of_file(file: FilePatch, language: str, before: Read, after: Read) -> Change:
+def _of_file(file: FilePatch, language: str, before: Read, after: Read) -> PatchWords:
     if file.is_new or file.is_deleted or file.binary:
-        return Change(f"{'removes' if file.is_deleted else 'adds'} {file.path}")
+        return PatchWords(f"{'removes' if file.is_deleted else 'adds'} {file.path}")
     knob_changes, knobs_only = _knob_changes(file, language, before, after)
     names = [] if knobs_only else [f"{name}()" for name in functions(file)]
     words = [*knob_changes, *([listed(names, NAMED)] if names else [])]
     size = "" if knobs_only else f" (+{file.added} -{file.removed})"
     text = f"{listed(words, NAMED)}{' in' if words else ''} {file.path}{size}".strip()
-    return Change(text, listed(knob_changes, NAMED) if knobs_only else "")
+    return PatchWords(text, listed(knob_changes, NAMED) if knobs_only else "")
 
 
 def _knob_changes(file: FilePatch, language: str, before: Read,

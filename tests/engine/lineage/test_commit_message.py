@@ -8,7 +8,7 @@ import math
 import pytest
 
 from engine.judge import commit_message
-from engine.judge.commit_message import Change
+from engine.judge.commit_message import PatchWords
 from engine.repository.patches.patch import Patch, parse
 from harness.errors import InputError
 from tests.support import attribution_case as case
@@ -88,7 +88,7 @@ def test_added_removed_and_many_files_are_summarised() -> None:
 def test_commit_message_states_change_gained_classes_and_aim() -> None:
     lines = commit_message.message(
         "pa", case.CANDIDATE, case.verdict(aimed=math.log(1.1)),
-        Change("LANES 1 -> 16 in k.c", "LANES 1 -> 16"), case.BOTTLENECKS).split("\n")
+        PatchWords("LANES 1 -> 16 in k.c", "LANES 1 -> 16"), case.BOTTLENECKS).split("\n")
     assert lines[:6] == [
         "pa: LANES 1 -> 16 (1.50x)", "", "Why it is faster: LANES 1 -> 16 in k.c.",
         "Gained in all: mtp=1 20.0 us -> 10.0 us (memory: 10.0% -> 20.0% of roofline), "
@@ -100,7 +100,7 @@ def test_commit_message_states_change_gained_classes_and_aim() -> None:
 def test_commit_message_names_target_class_that_did_not_gain() -> None:
     text = commit_message.message(
         "pa", case.CANDIDATE, case.verdict(aimed=-0.001, tie=True),
-        Change("LANES 1 -> 16 in k.c", "LANES 1 -> 16"), case.BOTTLENECKS)
+        PatchWords("LANES 1 -> 16 in k.c", "LANES 1 -> 16"), case.BOTTLENECKS)
     assert "Gained in mtp=1: mtp=1 20.0 us -> 10.0 us (memory" in text
     assert "in flight; the class that it was written for did not gain." in text
     assert "(18 % of roofline), where it did not gain (mtp=8 tie)." in text
