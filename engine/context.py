@@ -13,6 +13,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TypeVar
 
+import msgspec
+
+from engine.campaign import artifacts
+from engine.campaign.artifacts import Artifacts
 from engine.campaign.setup import Setup
 from engine.journal import lease as leases
 from engine.journal.read import Reader
@@ -81,7 +85,7 @@ class EngineContext:
 
     def verdict(self, job: VerdictRequest) -> Verdict:
         """Wait for one verdict; other messages stay queued. Raises KoptError, CampaignStopped."""
-        self.verifier.submit(job)
+        job = self.submit(job)
         others: list[object] = []
         try:
             while True:
@@ -97,6 +101,12 @@ class EngineContext:
             for other in others:
                 self.messages.put(other)
             self._show_wait("")
+
+    def submit(self, job: VerdictRequest) -> VerdictRequest:
+        """Request a verdict, whose outputs are kept with the present round; return the request."""
+        job = msgspec.structs.replace(job, round=self.round)
+        self.verifier.submit(job)
+        return job
 
     def run_in_thread(self, work: Callable[[], T]) -> T:
         """Do slow work in another thread and return its result. Raises CampaignStopped."""
@@ -125,12 +135,14 @@ class EngineContext:
             self.messages.put(other)
 
     def _record_if_notice(self, message: object) -> bool:
-        """Record progress or a device notice; return whether the message was one."""
+        """Record progress, a device notice or kept outputs; return whether the message was one."""
         if isinstance(message, SlotProgress):
             self._tick(message)
         elif isinstance(message, DeviceNotice):
             self.writer.event(self.setup.id, "gate", message.device, message=message.text)
-        return isinstance(message, SlotProgress | DeviceNotice)
+        elif isinstance(message, Artifacts):
+            artifacts.record(self.writer, self.reader, self.setup.folder, self.setup.id, message)
+        return isinstance(message, SlotProgress | DeviceNotice | Artifacts)
 
     def recorded(self, candidate: str, purpose: str, incumbent_tree: str = "") -> Verdict | None:
         """Return the recorded verdict on a candidate, by default against the baseline, or None."""

@@ -15,6 +15,7 @@ from harness.devices.device import Device
 from harness.errors import DeviceFault, IncumbentFault, InputError, KoptError, os_fault
 from harness.evaluate.evaluate import evaluate
 from harness.formats.json_codec import ConvertError, from_json, to_json
+from harness.isolation import raw_outputs
 from harness.isolation.zygote_client import Zygote
 from harness.loop.loop import loop
 from harness.requests import ErrorLine, Line, LoopLine, Progress, Request, TrialLine, VerdictLine
@@ -93,7 +94,8 @@ def main() -> int:
             request: Request = from_json(Path(sys.argv[1]).read_bytes(), Request)
         except (OSError, ConvertError) as error:
             raise InputError(f"cannot read the request: {error}", where=sys.argv[1]) from None
-        last_line = answer(request, cancel)
+        with raw_outputs.recording(request.settings.outputs):
+            last_line = answer(request, cancel)
     except (KoptError, OSError) as raised:
         fault = os_fault(raised) if isinstance(raised, OSError) else raised
         write_line(ErrorLine(what=fault.what, where=fault.where, fix=fault.fix,

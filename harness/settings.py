@@ -48,6 +48,9 @@ class Settings:
     canary: bool = False
     """The candidate is broken on purpose: report whether the benchmark fails on it."""
 
+    outputs: str = ""
+    """A folder for what the processes print and write, "" to keep none of it."""
+
     @property
     def tests(self) -> tuple[tuple[str, str], ...]:
         """Return the commands that test a candidate, with their names, in order."""

@@ -25,7 +25,7 @@ VERBS = {
     "status": "list campaigns and their states",
     "show": "print everything about a campaign or a candidate",
     "diff": "print the patch of a candidate",
-    "logs": "print the log of a campaign",
+    "logs": "print the log of a campaign, or what a candidate's runs printed",
     "events": "print what happened, one event per line; --follow waits for more",
     "approve": "keep a candidate that waits for your approval",
     "reject": "turn down a candidate that waits for your approval",

@@ -10,6 +10,8 @@ from pathlib import Path
 import msgspec
 
 from engine import globs
+from engine.campaign import artifacts
+from engine.campaign.artifacts import Artifacts
 from engine.campaign.setup import Setup
 from engine.history import campaign_view, kernel_splits
 from engine.history.history import CampaignHistory
@@ -17,7 +19,7 @@ from engine.journal.read import Reader
 from engine.journal.records import Round, VerdictRow
 from engine.journal.write import Writer
 from engine.judge.candidate import JudgedCandidate
-from engine.records import optimize_log, performance, results_tsv, round_summary
+from engine.records import artifact_index, optimize_log, performance, results_tsv, round_summary
 from engine.records.report.campaign_report import html, markdown
 from engine.task import Task
 from engine.workers.protocol import LOG
@@ -85,6 +87,7 @@ class Records:
                 self._snapshot(round, view.history)
                 _grow(self.folder.round(round.n) / "summary.md", round_summary.page(view, round))
         self._candidates(view.history)
+        self._artifacts(reader, view.history)
         self._settled = max([0, *(round.n for round in ended[:-SETTLING])])
         if view.stops:
             _grow(self.folder.report, markdown(view))
@@ -111,6 +114,16 @@ class Records:
                 _write(candidate_folder / f"{candidate.id}.patch", patch.read_bytes())
             if row := newest.get(candidate.id):
                 _write(candidate_folder / f"{candidate.id}.verdict.json", _indented(row.body))
+
+    def _artifacts(self, reader: Reader, past: CampaignHistory) -> None:
+        """Store the index of each round's raw outputs."""
+        by_round: dict[int, list[Artifacts]] = {}
+        for own in artifacts.of_campaign(reader, self.setup.id, removed=True):
+            by_round.setdefault(own.round, []).append(own)
+        gone = artifacts.removed_paths(reader, self.setup.id)
+        for n, stored in by_round.items():
+            _grow(self.folder.round(n) / "artifacts" / "index.md",
+                  artifact_index.page(stored, gone, past))
 
     def _snapshot(self, round: Round, past: CampaignHistory) -> None:
         """Store the best kernel after a round: all files that candidates may change."""

@@ -90,7 +90,7 @@ def request(round: ActiveRound, entry: CandidateTree) -> None:
         return
     round.verifying[entry.id] = entry
     round.slots.tick(entry.candidate, "waiting for the device")
-    round.context.verifier.submit(round.keeper.job(entry, "verify"))
+    round.context.submit(round.keeper.job(entry, "verify"))
 
 
 def take_verdict(round: ActiveRound, result: VerdictResult) -> None:

@@ -7,10 +7,11 @@ import queue
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 
-from engine.campaign import baseline_cache
+from engine.campaign import artifacts, baseline_cache
 from engine.campaign.setup import Setup
 from engine.manifest import benchmark_target
 from engine.manifest.schema import Manifest
@@ -28,7 +29,7 @@ from harness.settings import Settings, Trees
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
 
-UNTRUSTED = ("io", "build", "home-candidate", "runners")
+UNTRUSTED = ("io", "build", "home-candidate", "runners", "outputs")
 """Parts of the scratch folder that hold what candidates wrote or compiled."""
 FULL = ("baseline", "headline", "final")
 """Purposes that run the whole benchmark even where there is a quick command."""
@@ -46,6 +47,8 @@ class VerdictRequest(msgspec.Struct, frozen=True, kw_only=True):
     incumbent_tree: str
     alpha: float
     always_time: bool = False
+    round: int = 0
+    """The round in whose folder its outputs are kept."""
     left_s: float | None = None
     """Seconds that all runs of the whole program may take together."""
 
@@ -76,7 +79,10 @@ def commands_of(manifest: Manifest, purpose: str) -> tuple[str, str]:
 
 
 class Verifier:
-    """Threads that answer requests in order, one for each device; results go to `messages`."""
+    """Threads that answer requests in order, one for each device; results go to `messages`.
+
+    Each result follows the Artifacts of what its processes printed and wrote, if there are some.
+    """
 
     def __init__(self, setup: Setup, messages: queue.Queue[object], fleet: Fleet) -> None:
         self.setup, self._fleet = setup, fleet
@@ -130,12 +136,28 @@ class Verifier:
         if setup.command is None:
             baseline_cache.seed(setup.folder.path, scratch / "home-candidate")
         request = self._request(card, job, str(scratch))
-        verdict = self._asked(card, job, request)
-        if baseline_cache.cold_timeout(verdict, setup.target.language) and setup.command is None:
+        try:
             verdict = self._asked(card, job, request)
+            if baseline_cache.cold_timeout(verdict, setup.target.language) \
+                    and setup.command is None:
+                verdict = self._asked(card, job, request)
+        finally:
+            self._keep_outputs(card, job, Path(request.settings.outputs))
         if job.purpose == baseline_cache.BASELINE:
             baseline_cache.keep(setup.folder.path, scratch / "home-incumbent")
         return verdict
+
+    def _keep_outputs(self, card: FleetDevice, job: VerdictRequest, outputs: Path) -> None:
+        if self.cancel.is_set():
+            return
+        try:
+            stored = artifacts.pack(outputs, self.setup.folder, candidate=job.candidate,
+                                    purpose=job.purpose, round=job.round, device=card.device.id)
+        except OSError as error:  # a full disk costs no verdict
+            log.warning("the outputs of %s are not kept: %s", job.candidate, error)
+            return
+        if stored is not None:
+            self._messages.put(stored)
 
     def _asked(self, card: FleetDevice, job: VerdictRequest,
                request: EvaluateRequest | ReportedRequest | EndToEndRequest) -> Verdict:
@@ -167,6 +189,7 @@ class Verifier:
                             always_time=job.always_time,
                             test_command=tests, full_test_command=all_tests,
                             canary=job.purpose == canary.PURPOSE,
+                            outputs=f"{scratch}/outputs",
                             warm_cache=baseline_cache.warm_for(setup.folder.path, job.purpose),
                             keep_cache=baseline_cache.keep_for(setup.folder.path, job.purpose))
         if job.purpose == "e2e":

@@ -86,7 +86,7 @@ def build(target: Target, tree: Path, out: Path, *, yields: Turnstile | None = N
             target.source, "-lm"]
     outcome = guard.run(argv, cwd=tree, env=guard.clean_env(home=out.parent), limits=BUILD_LIMITS,
                         confine=Confine(writable=(str(out.parent),), cards=False), yields=yields,
-                        cancel=cancel)
+                        cancel=cancel, name=f"build-{out.parent.name}")
     if cancel is not None and cancel.is_set():
         raise Cancelled("stopped while building")
     if not outcome.ok:

@@ -21,8 +21,9 @@ from harness.evaluate import device_limits, interpreter_limits, project_tests, v
 from harness.evaluate.candidate_audit import CandidateAudit
 from harness.evaluate.measure import Measurement
 from harness.evaluate.verdict_rows import EvaluationResults
+from harness.formats.json_codec import to_json
 from harness.formats.text import plain
-from harness.isolation import guard
+from harness.isolation import guard, raw_outputs
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.rpc import PeerDied, PeerError
 from harness.isolation.zygote_client import Zygote
@@ -84,6 +85,7 @@ class Evaluation:
             verdict = interpreter_limits.not_judged(self.target, failure) or rejected(str(failure))
             if failure.fault and not verdict.not_judged:
                 self.evidence.append(Evidence(kind="fault", detail=failure.fault))
+        self._keep_findings(verdict)
         if problem := self.session.runners.unconfined:
             self.notes.append("candidates are not confined: inside namespaces the GPU says "
                               f"{plain(problem, 200)}")
@@ -95,6 +97,17 @@ class Evaluation:
             incumbent_tree=self.settings.incumbent_tree, alpha=self.settings.plan.alpha,
             effort=self.settings.plan.effort,
             wall_s=round(time.monotonic() - began, 3))
+
+    def _keep_findings(self, verdict: Verdict) -> None:
+        """Keep for people what failed, and the profiles of the kernels."""
+        failing = [f"class {row.config_class}: {row.note}" for row in verdict.rows
+                   if not row.correct]
+        raw_outputs.keep("failed-checks.txt", "".join(
+            f"{line}\n" for line in [*filter(None, [verdict.rejected_reason]), *failing]))
+        profiles = {f"{side} {name}": profile for (side, name), profile
+                    in dict(self.session.runners.profiles).items()}
+        if profiles:
+            raw_outputs.keep(raw_outputs.PROFILE, to_json(profiles))
 
     def _note_conditions(self) -> None:
         if effort := self.settings.plan.describe_effort():

@@ -39,7 +39,7 @@ def failure(command: str, tree: Path, session: Session, held: DeviceLock | None)
                                                             nodes=session.place.nodes)
     try:
         outcome = guard.run(argv, cwd=copy, env=env, limits=TEST_LIMITS, confine=confine,
-                            lock=held, yields=session.yields, cancel=session.cancel)
+                            lock=held, yields=session.yields, cancel=session.cancel, name="tests")
     finally:
         file_copy.remove(copy)
     if session.cancel is not None and session.cancel.is_set():

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.formats.json_codec import from_json, to_builtins, to_json
-from harness.isolation import process_tree
+from harness.isolation import process_tree, raw_outputs
 from harness.isolation.device_lock import DeviceLock, Turnstile, lock_directory
 from harness.isolation.zygote_client import PROGRAM, ForkedSupervisor, Zygote
 
@@ -139,15 +139,17 @@ class Guarded:
     """A running guarded process. Use as a context manager, or call `kill` and `wait`.
 
     With a zygote, `program` (one of harness/child) runs in a fork that has imported all it needs.
-    Without one, or if the zygote has ended, `argv` is started.
+    Without one, or if the zygote has ended, `argv` is started. `name` is that of its output among
+    the raw outputs, by default its program's.
     """
 
     def __init__(self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str],
                  limits: Limits | None = None, confine: Confine | None = None,
                  lock: DeviceLock | None = None, yields: Turnstile | None = None,
                  pass_fds: Sequence[int] = (), on_line: Callable[[bytes], None] | None = None,
-                 zygote: Zygote | None = None, program: str = "") -> None:
+                 zygote: Zygote | None = None, program: str = "", name: str = "") -> None:
         self.limits = limits or Limits()
+        self._name, self._argv = name or program or Path(argv[0]).name, argv
         self._on_line = on_line
         self._line = b""
         self._outputs: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
@@ -256,9 +258,10 @@ class Guarded:
                 if deadline is not None and time.monotonic() > deadline:
                     raise TimeoutError
         self._process.wait()
-        self._outcome = self._read(bytes(answer))
+        outcome = self._outcome = self._read(bytes(answer))
         self.close()
-        return self._outcome
+        raw_outputs.keep_process(self._name, self._argv, outcome, self.limits)
+        return outcome
 
     def _read(self, answer: bytes) -> ProcessOutcome:
         outcome = ProcessOutcome(ended="killed", returncode=None)  # the supervisor was killed
@@ -294,9 +297,9 @@ def run(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None,
         limits: Limits | None = None, confine: Confine | None = None,
         lock: DeviceLock | None = None, yields: Turnstile | None = None,
         pass_fds: Sequence[int] = (), on_line: Callable[[bytes], None] | None = None,
-        cancel: threading.Event | None = None) -> ProcessOutcome:
+        cancel: threading.Event | None = None, name: str = "") -> ProcessOutcome:
     """Run an untrusted command and return how it ended; no way of ending raises."""
     with Guarded(argv, cwd=cwd, env=clean_env() if env is None else env, limits=limits,
                  confine=confine, lock=lock, yields=yields, pass_fds=pass_fds,
-                 on_line=on_line) as guarded:
+                 on_line=on_line, name=name) as guarded:
         return guarded.wait(cancel=cancel)

@@ -94,7 +94,8 @@ class Peer:
         with theirs:
             self._guarded = Guarded(argv, cwd=cwd, env=clean_env() if env is None else env,
                                     limits=limits, confine=confine, lock=lock, yields=yields,
-                                    pass_fds=[theirs.fileno()], zygote=zygote, program=program)
+                                    pass_fds=[theirs.fileno()], zygote=zygote, program=program,
+                                    name=name)
 
     def ask(self, op: str, **fields: object) -> dict[str, Any]:
         """Send one request and wait for its answer.

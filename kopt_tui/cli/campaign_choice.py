@@ -7,7 +7,7 @@ from contextlib import closing
 
 from engine.journal.liveness import alive
 from engine.journal.read import Reader
-from engine.journal.records import Campaign
+from engine.journal.records import Campaign, Candidate
 from harness.errors import InputError, Refused
 from harness.formats.text import suggest
 from kopt_tui.cli.parser import workspace_of
@@ -35,6 +35,20 @@ def choose_campaign(reader: Reader, name: str | None) -> Campaign:
         raise InputError(f"{name!r} is the start of {names}", fix="give more of the name")
     raise InputError(f"no campaign {name!r}", where=str(reader.path.parent),
                      fix=suggest(name, [campaign.id for campaign in campaigns]))
+
+
+def find_candidate(reader: Reader, name: str | None) -> Candidate | None:
+    """Return the candidate that a name means, None if it means a campaign."""
+    if name is None or any(campaign.id.startswith(name) for campaign in reader.campaigns()):
+        return None
+    try:
+        return reader.candidate(name)
+    except InputError as error:
+        if "ambiguous" in error.what or not reader.campaigns():
+            raise
+        raise InputError(f"no campaign and no candidate {name!r}", where=str(reader.path.parent),
+                         fix="kopt status lists campaigns, kopt show CAMPAIGN its candidates"
+                         ) from None
 
 
 def choose_running(reader: Reader, name: str | None) -> Campaign:

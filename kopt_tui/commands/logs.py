@@ -1,4 +1,4 @@
-"""`kopt logs`: print the log of a campaign."""
+"""`kopt logs`: print the log of a campaign, or what a candidate's processes printed and wrote."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import os
 import time
 from pathlib import Path
 
+from engine.campaign import artifacts
+from engine.journal.read import Reader
 from engine.journal.records import Campaign
 from harness.errors import InputError
-from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
-from kopt_tui.cli.output import print_bytes
-from kopt_tui.cli.parser import add_campaign
+from kopt_tui.cli.campaign_choice import choose_campaign, find_candidate, open_journal
+from kopt_tui.cli.output import print_bytes, print_json
+from kopt_tui.cli.output_files import CandidateOutputs
+from kopt_tui.cli.parser import add_json
 
 DEFAULT = ("optimize.md", "engine.log", "host.log")
 TAIL_BYTES = 1 << 20
@@ -19,29 +22,69 @@ POLL_S = 0.3
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    add_campaign(parser)
+    parser.add_argument("name", metavar="CAMPAIGN|CANDIDATE", nargs="?", default=None,
+                        help="a name or the start of one, or baseline (default: the newest "
+                        "campaign)")
     parser.add_argument("--file", metavar="NAME", default=None,
-                        help=f"a file of the logs folder (default {' or '.join(DEFAULT)})")
+                        help=f"a file of the logs folder (default {' or '.join(DEFAULT)}), or one "
+                        "of the candidate's files")
     parser.add_argument("--lines", "-n", metavar="N", type=int, default=200,
                         help="only the last N lines (default 200, 0 for all)")
     parser.add_argument("--follow", "-f", action="store_true",
-                        help="print new lines as they are written")
+                        help="print new lines of a campaign's log as they are written")
+    add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     with open_journal(args) as reader:
-        path = _file(choose_campaign(reader, args.campaign), args.file)
+        outputs = _outputs(reader, args.name)
+        if outputs is None:
+            return _print_log(args, _file(choose_campaign(reader, args.name), args.file))
+    if args.file is not None:
+        _print_text(args, outputs.file(args.file), args.file)
+    elif args.json:
+        outputs.print_json()
+    else:
+        outputs.print(args.lines)
+    return 0
+
+
+def _outputs(reader: Reader, name: str | None) -> CandidateOutputs | None:
+    """Return what is kept of a candidate or of another verdict, None if a campaign is meant."""
+    try:
+        candidate = find_candidate(reader, name)
+    except InputError:
+        for campaign in reader.campaigns() if name else ():
+            known = {own.candidate for own in artifacts.of_campaign(reader, campaign.id)}
+            if name in known:
+                return CandidateOutputs(reader, campaign, str(name), None)
+        raise
+    if candidate is None:
+        return None
+    return CandidateOutputs(reader, choose_campaign(reader, candidate.campaign), candidate.id,
+                            candidate)
+
+
+def _print_log(args: argparse.Namespace, path: Path) -> int:
     with path.open("rb") as file:
         if args.lines:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
-        lines = file.read().splitlines(keepends=True)
-        print_bytes(b"".join(lines[-args.lines:] if args.lines else lines))
+        _print_text(args, file.read(), path.name)
         while args.follow:
             if more := file.read():
                 print_bytes(more)
             else:
                 time.sleep(POLL_S)
     return 0
+
+
+def _print_text(args: argparse.Namespace, data: bytes, name: str) -> None:
+    lines = data.splitlines(keepends=True)
+    shown = b"".join(lines[-args.lines:] if args.lines else lines)
+    if args.json:
+        print_json({"name": name, "text": shown.decode(errors="replace")})
+    else:
+        print_bytes(shown)
 
 
 def _file(campaign: Campaign, name: str | None) -> Path:

@@ -9,9 +9,8 @@ from engine.history import history
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Candidate
 from engine.records import class_history
-from harness.errors import InputError
 from harness.formats import quantities
-from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
+from kopt_tui.cli.campaign_choice import choose_campaign, find_candidate, open_journal
 from kopt_tui.cli.output import Cell, print_facts, print_json, print_table
 from kopt_tui.cli.parser import add_json
 from kopt_tui.cli.verdict_text import print_verdict
@@ -28,26 +27,12 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     with open_journal(args) as reader:
-        candidate = _candidate(reader, args.name)
+        candidate = find_candidate(reader, args.name)
         if candidate is not None:
             _show_candidate(candidate, whole_view(reader, candidate), as_json=args.json)
         else:
             _show_campaign(reader, choose_campaign(reader, args.name), as_json=args.json)
     return 0
-
-
-def _candidate(reader: Reader, name: str | None) -> Candidate | None:
-    """Return the candidate that a name means, None if it means a campaign."""
-    if name is None or any(campaign.id.startswith(name) for campaign in reader.campaigns()):
-        return None
-    try:
-        return reader.candidate(name)
-    except InputError as error:
-        if "ambiguous" in error.what or not reader.campaigns():
-            raise
-        raise InputError(f"no campaign and no candidate {name!r}", where=str(reader.path.parent),
-                         fix="kopt status lists campaigns, kopt show CAMPAIGN its candidates"
-                         ) from None
 
 
 def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None:

@@ -16,6 +16,7 @@ from harness.benchmark.spec.metric_units import RowCost
 from harness.errors import EnvironmentFault, KoptError
 from harness.formats.json_codec import ConvertError, convert
 from harness.formats.text import plain
+from harness.isolation import raw_outputs
 from harness.isolation.guard import Confine, Limits
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 
@@ -115,7 +116,15 @@ def judge_table(table: ResultTable, target: CommandTarget, row_cost: RowCost, *,
             costs.append(row_cost.costs(values))
         except OverflowError as error:
             raise BenchmarkFault("not-positive", f"{csv} row {row + 1}: {error}") from None
+    _keep_failed_rows(table, failed)
     return TableReading(table=table, costs=tuple(costs), failed=tuple(failed), wall_s=wall_s)
+
+
+def _keep_failed_rows(table: ResultTable, failed: Sequence[FailedRow]) -> None:
+    if failed:
+        rows = [(str(own.row + 1), own.what, *table.rows[own.row]) for own in failed]
+        raw_outputs.keep("failed-rows.tsv", "".join(
+            map(raw_outputs.table_row, [("row", "why", *table.columns), *rows])))
 
 
 def _value(text: str, name: str, row: int, csv: str) -> float:

@@ -21,7 +21,7 @@ from harness.compile import compiler_cache
 from harness.errors import Cancelled
 from harness.formats import file_copy, shell_command
 from harness.formats.text import plain
-from harness.isolation import guard
+from harness.isolation import guard, raw_outputs
 from harness.isolation.device_lock import DeviceLock, Turnstile
 from harness.isolation.guard import Confine, Limits, ProcessOutcome
 
@@ -111,7 +111,7 @@ class WorkingCopy:
         writable = (str(self.tree), str(self.home))
         outcome = guard.run(
             [*environment.wrapper, *argv], cwd=self.tree, env=env, limits=limits, lock=lock,
-            yields=yields, cancel=environment.cancel,
+            yields=yields, cancel=environment.cancel, name=self.name,
             confine=Confine(writable=writable, nodes=environment.nodes)
             if environment.confined else None)
         if environment.cancel is not None and environment.cancel.is_set():
@@ -135,7 +135,10 @@ class WorkingCopy:
         path = self.tree / mode.csv
         was_there = self._remove(path, mode.csv)
         began_ns = self._now_ns()
-        outcome = self._run(mode.command, lock, None)
+        try:
+            outcome = self._run(mode.command, lock, None)
+        finally:
+            raw_outputs.keep_file(f"{self.name}.csv", path)
         self._expect_fresh(path, mode.csv, began_ns, was_there=was_there)
         return reader.read(path, mode.csv), outcome.wall_s
 

@@ -17,7 +17,9 @@ from harness.benchmark.runs.command_session import ORDER, BenchmarkSession
 from harness.benchmark.runs.result_table import BenchmarkFault, TableReading
 from harness.benchmark.verdict.benchmark_rows import ModeResults
 from harness.errors import Cancelled, KoptError
+from harness.formats.json_codec import to_json
 from harness.formats.text import plain
+from harness.isolation import raw_outputs
 from harness.isolation.device_lock import DeviceLock
 from harness.verdict import KERNEL_TIME, NO_PROFILER, Evidence, Finding, KernelShare
 
@@ -117,8 +119,11 @@ def _observed(session: BenchmarkSession, results: ModeResults, names: Sequence[s
               profiler: Profiler) -> dict[str, tuple[TableReading, KernelProfile]]:
     """Run some sides once more, undisturbed; return each one's table and kernels."""
     with session.lock() as held:
-        return session.clean_runs(lambda: {
+        observed = session.clean_runs(lambda: {
             name: _profile(session, results, name, held, profiler) for name in names})
+    raw_outputs.keep(raw_outputs.PROFILE, to_json(
+        {name: profile for name, (_, profile) in observed.items()}))
+    return observed
 
 
 def _profile(session: BenchmarkSession, results: ModeResults, name: str, held: DeviceLock,

@@ -1,0 +1,123 @@
+"""Keep what the processes of one verdict print and write, as files for people.
+
+The texts come from candidates: they are stored as bytes, and nothing here interprets them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import stat
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.formats.text import plain
+
+if TYPE_CHECKING:  # the guard imports this module
+    from harness.isolation.guard import Limits, ProcessOutcome
+
+MOST_BYTES = 8 << 20
+"""Most bytes of all files of a verdict; the oldest are deleted to make room."""
+FILE_BYTES = 1 << 20
+"""Most bytes of one file; of a longer one the first and the last half of that are kept."""
+RUNS = "runs.tsv"
+"""The list of processes: number, name, how it ended, its seconds, its command."""
+MOST_RUNS = 2000
+PROFILE = "kernel-profile.json"
+"""The kernels of both sides by the profiler's clock."""
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+class RawOutputs:
+    """A folder of numbered files, such as `07-candidate.stderr`; several threads may add some."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._sizes: dict[Path, int] = {}
+        self._count = 0
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def add(self, name: str, data: bytes) -> None:
+        """Store one file, unless it is empty."""
+        with self._lock:
+            self._count += 1
+            self._store(name, data)
+
+    def add_process(self, name: str, argv: Sequence[str], outcome: ProcessOutcome,
+                    limits: Limits) -> None:
+        """Store what a process printed, and list it among the runs."""
+        with self._lock:
+            self._count += 1
+            for stream, data in (("stdout", outcome.stdout), ("stderr", outcome.stderr)):
+                self._store(f"{name}.{stream}", data)
+            if self._count <= MOST_RUNS:
+                cells = (f"{self._count:03}", name, outcome.describe(limits),
+                         f"{outcome.wall_s:.3f}", shlex.join(argv))
+                with (self._folder / RUNS).open("a", encoding="utf-8", errors="replace") as runs:
+                    runs.write(table_row(cells))
+
+    def _store(self, name: str, data: bytes) -> None:
+        if not data:
+            return
+        if len(data) > FILE_BYTES:
+            half = FILE_BYTES // 2
+            left_out = f"\n[... {len(data) - 2 * half} bytes left out by kopt ...]\n".encode()
+            data = data[:half] + left_out + data[-half:]
+        path = self._folder / f"{self._count:03}-{_UNSAFE.sub('-', name)[:80]}"
+        path.write_bytes(data)
+        self._sizes[path] = len(data)
+        while sum(self._sizes.values()) > MOST_BYTES:
+            oldest = next(iter(self._sizes))
+            del self._sizes[oldest]
+            oldest.unlink(missing_ok=True)
+
+
+def table_row(cells: Sequence[str]) -> str:
+    """Return a line of a table, whose cells hold no tabs and line ends."""
+    return "\t".join(" ".join(plain(cell, 500).split()) for cell in cells) + "\n"
+
+
+_recorder: RawOutputs | None = None
+
+
+@contextlib.contextmanager
+def recording(folder: str) -> Iterator[None]:
+    """Keep the outputs of every guarded process in a folder until the block ends; "" keeps none."""
+    global _recorder
+    before, _recorder = _recorder, RawOutputs(Path(folder)) if folder else None
+    try:
+        yield
+    finally:
+        _recorder = before
+
+
+def keep_process(name: str, argv: Sequence[str], outcome: ProcessOutcome,
+                 limits: Limits) -> None:
+    """Keep a process's output if outputs are recorded; a full disk costs no verdict."""
+    if _recorder is not None:
+        with contextlib.suppress(OSError):
+            _recorder.add_process(name, argv, outcome, limits)
+
+
+def keep(name: str, text: str | bytes) -> None:
+    """Keep a text under a name if outputs are recorded."""
+    if _recorder is not None:
+        data = text.encode(errors="replace") if isinstance(text, str) else text
+        with contextlib.suppress(OSError):
+            _recorder.add(name, data)
+
+
+def keep_file(name: str, path: Path) -> None:
+    """Keep the start of a plain file that a candidate wrote, if outputs are recorded."""
+    if _recorder is None:
+        return
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                _recorder.add(name, file.read(4 * FILE_BYTES))

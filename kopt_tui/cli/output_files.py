@@ -1,0 +1,120 @@
+"""The raw outputs of a candidate's verdicts and its worker's log, as files by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from engine.campaign import artifacts
+from engine.campaign.artifacts import Artifacts
+from engine.journal.read import Reader
+from engine.journal.records import Campaign, Candidate
+from engine.workers.protocol import LOG
+from harness.errors import InputError
+from harness.formats.quantities import counted
+from harness.formats.text import suggest
+from harness.isolation.raw_outputs import RUNS
+from kopt_tui.cli.output import print_bytes, print_facts, print_json, print_table
+
+SHOWN_RUNS = 40
+"""Processes of one verdict that are listed, at most; those that failed come first."""
+FAILED = "failed-"
+"""How the names of files about failed rows and checks go on after their number."""
+OK = ("exited with 0", "was stopped")
+"""How processes end that did not fail: kopt itself stops those that serve requests."""
+
+
+class VerdictOutputs(msgspec.Struct, frozen=True, kw_only=True):
+    """One archive and its files; there are none if it was deleted to make room."""
+
+    stored: Artifacts
+    files: Mapping[str, bytes]
+
+    @property
+    def runs(self) -> list[list[str]]:
+        """The processes: number, name, how it ended, seconds, command."""
+        lines = self.files.get(RUNS, b"").decode(errors="replace").splitlines()
+        return [line.split("\t") for line in lines if line.count("\t") == 4]
+
+
+class CandidateOutputs:
+    """What is kept of one candidate, or of a verdict on something else, such as the baseline."""
+
+    def __init__(self, reader: Reader, campaign: Campaign, name: str,
+                 candidate: Candidate | None) -> None:
+        self.name, self.campaign = name, campaign.id
+        folder = Path(campaign.path)
+        gone = artifacts.removed_paths(reader, campaign.id)
+        self.verdicts = [
+            VerdictOutputs(stored=own, files={} if own.path in gone
+                           else artifacts.read(folder, own))
+            for own in artifacts.of_campaign(reader, campaign.id, removed=True)
+            if own.candidate == name]
+        log = None if candidate is None else folder / "rounds" / f"round-{candidate.round}" \
+            / "candidates" / candidate.slot / LOG
+        self.worker_log = log if log is not None and log.is_file() else None
+
+    def file(self, name: str) -> bytes:
+        """Return a file by its name, of several such the newest. Raises InputError."""
+        if name == LOG and self.worker_log is not None:
+            return self.worker_log.read_bytes()
+        for verdict in reversed(self.verdicts):
+            for known, data in verdict.files.items():
+                if name in (known, f"{verdict.stored.purpose}/{known}"):
+                    return data
+        names = [known for verdict in self.verdicts for known in verdict.files]
+        raise InputError(f"{self.name[:12]} has no output {name!r}",
+                         fix=suggest(name, [*names, *([LOG] if self.worker_log else [])]))
+
+    def print(self, lines: int) -> None:
+        """Print the processes and files of each verdict, and the end of what failed."""
+        if not self.verdicts and self.worker_log is None:
+            raise InputError(f"no outputs of {self.name[:12]} are kept", where=self.campaign,
+                             fix="they are kept when its verdict ends")
+        print_facts([("outputs of", self.name), ("campaign", self.campaign),
+                     ("worker's log", str(self.worker_log or ""))])
+        for verdict in self.verdicts:
+            self._print_verdict(verdict, lines)
+        print(f"\nkopt logs {self.name[:12]} --file NAME prints one file whole")
+
+    def print_json(self) -> None:
+        """Print the lists of processes and files as JSON."""
+        print_json({"candidate": self.name, "campaign": self.campaign,
+                    "worker_log": str(self.worker_log or ""),
+                    "outputs": [{**msgspec.to_builtins(verdict.stored),
+                                 "removed": not verdict.files, "runs": verdict.runs,
+                                 "files": [{"name": name, "bytes": len(data)} for name, data
+                                           in verdict.files.items()]}
+                                for verdict in self.verdicts]})
+
+    def _print_verdict(self, verdict: VerdictOutputs, lines: int) -> None:
+        stored = verdict.stored
+        removed = "" if verdict.files else "; deleted to make room"
+        print(f"\n{stored.purpose}, round {stored.round}, on {stored.device}: "
+              f"{counted(stored.files, 'file')}, {stored.bytes / 1024:.1f} KiB in {stored.path}"
+              f"{removed}")
+        runs = sorted(verdict.runs, key=lambda cells: cells[2] in OK)
+        print_table(("run", "process", "ended", "seconds", "command"),
+                    sorted(runs[:SHOWN_RUNS]), right="seconds")
+        if len(runs) > SHOWN_RUNS:
+            print(f"and {len(runs) - SHOWN_RUNS} more, which {OK[0]}")
+        print_table(("file", "bytes"), [(name, len(data)) for name, data
+                                        in verdict.files.items()], right="bytes")
+        for name in _telling(verdict.files, runs):
+            print(f"\n{name}")
+            shown = verdict.files[name].splitlines()
+            shown = shown[-lines:] if lines else shown
+            table = [row.decode(errors="replace").split("\t") for row in shown]
+            if name.endswith(".tsv") and len({len(row) for row in table}) == 1:
+                print_table(table[0], table[1:])
+            else:
+                print_bytes(b"\n".join(shown) + b"\n")
+
+
+def _telling(files: Mapping[str, bytes], runs: Sequence[Sequence[str]]) -> list[str]:
+    """Return the files about what failed: failed rows and checks, and the last process's output."""
+    failed = [cells[0] for cells in runs if cells[2] not in OK][-1:]
+    return [name for name in files if name.partition("-")[2].startswith(FAILED)
+            or name.partition("-")[0] in failed]

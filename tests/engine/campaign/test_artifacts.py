@@ -1,0 +1,71 @@
+"""Archives of raw outputs: the oldest lost ones go first, those of kept candidates never."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.campaign import artifacts
+from engine.campaign.artifacts import Artifacts
+from engine.campaign.folder import Folder
+from engine.journal.read import Reader
+from engine.journal.write import Writer
+from harness.errors import EnvironmentFault
+from harness.isolation import raw_outputs
+from tests.support import samples
+
+
+def pack(folder: Folder, outputs: Path, candidate: str, purpose: str = "verify",
+         **files: str) -> Artifacts:
+    outputs.mkdir(exist_ok=True)
+    for name, text in (files or {"001-tests.stdout": "some output"}).items():
+        (outputs / name).write_text(text)
+    stored = artifacts.pack(outputs, folder, candidate=candidate, purpose=purpose, round=2,
+                            device="cuda:0")
+    assert stored is not None
+    return stored
+
+
+def test_lost_archives_make_room_oldest_first(tmp_path: Path) -> None:
+    folder, writer, reader = Folder.create(tmp_path / "rms"), Writer(tmp_path), Reader(tmp_path)
+    writer.add_campaign(samples.campaign("rms", path=str(folder.path)))
+    for name, state in (("kept", "kept"), ("lost1", "closed"), ("asks", "waiting"),
+                        ("lost2", "closed"), ("lost3", "closed")):
+        writer.add_candidate(samples.candidate(name, campaign="rms", state=state))
+    most = 0
+    for name in ("baseline", "kept", "lost1", "asks", "lost2", "lost3"):
+        stored = pack(folder, tmp_path / "out", name)
+        most = max(most, 4 * stored.bytes)
+        artifacts.record(writer, reader, folder, "rms", stored, most_bytes=most)
+    present = artifacts.of_campaign(reader, "rms")
+    assert [own.candidate for own in present] == ["baseline", "kept", "asks", "lost3"]
+    assert len(artifacts.of_campaign(reader, "rms", removed=True)) == 6
+    names = {path.name for path in (folder.path / "rounds/round-2/artifacts").iterdir()}
+    assert names == {f"{own.candidate}.verify.tar.gz" for own in present}
+    writer.close()
+
+
+def test_a_second_verdict_does_not_replace_the_first(tmp_path: Path) -> None:
+    folder = Folder.create(tmp_path / "rms")
+    first, second = (pack(folder, tmp_path / "out", "c1", "headline") for _ in range(2))
+    assert first.path != second.path and first.sha256 == second.sha256
+
+
+def test_a_kernel_profile_also_lies_in_profiles(tmp_path: Path) -> None:
+    folder = Folder.create(tmp_path / "rms")
+    stored = pack(folder, tmp_path / "out", "c1", **{f"004-{raw_outputs.PROFILE}": "{}"})
+    assert stored.profile == "profiles/c1.verify.cuda-0.json"
+    assert (folder.path / stored.profile).read_text() == "{}"
+
+
+def test_an_archive_that_was_changed_is_not_read(tmp_path: Path) -> None:
+    folder = Folder.create(tmp_path / "rms")
+    stored = pack(folder, tmp_path / "out", "c1")
+    assert artifacts.read(folder.path, stored) == {"001-tests.stdout": b"some output"}
+    (folder.path / stored.path).write_bytes(b"other")
+    with pytest.raises(EnvironmentFault, match="changed since"):
+        artifacts.read(folder.path, stored)
+    (folder.path / stored.path).unlink()
+    with pytest.raises(EnvironmentFault, match="cannot be read"):
+        artifacts.read(folder.path, stored)

@@ -1,0 +1,121 @@
+"""What a real campaign keeps of its verdicts: raw outputs, and records that its journal repeats."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from engine.campaign import artifacts
+from engine.campaign import setup as campaigns
+from engine.campaign.artifacts import Artifacts
+from tests.support import benchmark_case, repos
+from tests.support.benchmark_case import kernel
+from tests.support.campaigns import candidates, reading, run
+from tests.support.command_line import answer, error_text, harmless, kopt
+
+TEST = """\
+import kernel, sys
+print("tests of \\x1b[31mthe kernel")
+if hasattr(kernel, "UNTESTED"):
+    sys.exit("assertion 7 failed")
+"""
+PATCHES = {
+    "faster": kernel(80.0), "slower": kernel(130.0),
+    "wrong": "print('\\x1b]0;title\\x07 wrong on purpose')\n" + kernel(50.0).replace(
+        "return 0", "return int(m == 128)"),
+    "untested": kernel(90.0, "UNTESTED = True\n")}
+
+
+@pytest.fixture(scope="module")
+def setup(tmp_path_factory: pytest.TempPathFactory) -> campaigns.Setup:
+    """One campaign that keeps a candidate and loses three."""
+    root = tmp_path_factory.mktemp("campaign")
+    manifest = benchmark_case.project(
+        root / "p", approval="auto", max_iterations=2, test_command="python test_norm.py",
+        pool={"slots": 2, "backends": ["inbox"]}, decision={"alpha": 0.2, "looks": 8})
+    repos.commit(root / "p", {"test_norm.py": TEST})
+    made = campaigns.create(root / "w", manifest)
+    for name, text in PATCHES.items():
+        benchmark_case.patch(manifest, made.folder.inbox / f"{name}.patch", kernel_py=text)
+    run(made)
+    return made
+
+
+def kept_of(setup: campaigns.Setup, name: str) -> tuple[str, Artifacts, dict[str, bytes]]:
+    """Return a candidate's id, its first archive and the files in it."""
+    found = {one.hypothesis: one.id for one in candidates(setup)
+             if not one.form_of}[f"submitted: {name}.patch"]
+    with reading(setup) as reader:
+        stored = next(own for own in artifacts.of_campaign(reader, setup.id)
+                      if own.candidate == found)
+    return found, stored, dict(artifacts.read(setup.folder.path, stored))
+
+
+def texts(files: dict[str, bytes], ending: str) -> list[str]:
+    return [data.decode() for name, data in files.items() if name.endswith(ending)]
+
+
+def test_every_verdict_leaves_its_output_below_its_round(setup: campaigns.Setup) -> None:
+    """Kept, slower, wrong and failed candidates, and the baseline."""
+    with reading(setup) as reader:
+        stored = artifacts.of_campaign(reader, setup.id)
+        rounds = {one.id: one.round for one in candidates(setup)}
+    assert {own.candidate for own in stored} >= {"baseline", *rounds}
+    for own in stored:
+        assert (setup.folder.path / own.path).stat().st_size == own.bytes
+        assert own.path.startswith(f"rounds/round-{rounds.get(own.candidate, own.round)}/artifacts")
+        assert own.files == len(artifacts.read(setup.folder.path, own))
+
+
+def test_archive_has_tables_failed_rows_and_what_tests_printed(setup: campaigns.Setup) -> None:
+    _, _, kept = kept_of(setup, "faster")
+    assert len(texts(kept, "candidate.csv")) >= 3 and len(texts(kept, "incumbent.csv")) >= 3
+    assert "fwd_us" in texts(kept, "candidate.csv")[0]
+    assert texts(kept, "tests.stdout") == ["tests of \x1b[31mthe kernel\n"]
+    runs = kept["runs.tsv"].decode().splitlines()
+    assert any(line.split("\t")[1:3] == ["tests", "exited with 0"] for line in runs)
+    _, _, wrong = kept_of(setup, "wrong")
+    failed = texts(wrong, "failed-rows.tsv")[0].splitlines()
+    assert failed[0].startswith("row\twhy\t") and all("err is '1'" in row for row in failed[1:])
+    assert "wrong on purpose" in texts(wrong, "candidate.stdout")[0]
+    _, _, untested = kept_of(setup, "untested")
+    assert texts(untested, "tests.stderr") == ["assertion 7 failed\n"]
+
+
+def test_index_lists_the_archives_of_its_round(setup: campaigns.Setup) -> None:
+    _, stored, _ = kept_of(setup, "faster")
+    index = (setup.folder.path / stored.path).with_name("index.md").read_text()
+    assert f"| {Path(stored.path).name} |" in index and "| kept |" in index
+
+
+def test_logs_of_a_candidate_show_what_failed(setup: campaigns.Setup) -> None:
+    workspace = setup.workspace
+    for name, told in (("wrong", "err is '1'"), ("untested", "assertion 7 failed")):
+        candidate, stored, files = kept_of(setup, name)
+        printed = kopt("logs", candidate[:10], workspace=workspace)
+        assert printed.returncode == 0, printed.stderr
+        assert told in printed.stdout and stored.path in printed.stdout
+        assert all(file in printed.stdout for file in files) and harmless(printed.stdout)
+    listed = answer(kopt("logs", candidate, "--json", workspace=workspace))
+    assert listed["candidate"] == candidate
+    assert {file["name"] for file in listed["outputs"][0]["files"]} == set(files)
+
+
+def test_logs_print_one_file_without_control_characters(setup: campaigns.Setup) -> None:
+    candidate, _, files = kept_of(setup, "wrong")
+    name = next(name for name in files if name.endswith("candidate.stdout"))
+    printed = kopt("logs", candidate, "--file", name, workspace=setup.workspace)
+    assert "wrong on purpose" in printed.stdout and harmless(printed.stdout)
+    raw = kopt("logs", candidate, "--file", name, "--json", workspace=setup.workspace)
+    assert "\x1b" not in raw.stdout and json.loads(raw.stdout)["text"] == files[name].decode()
+    missing = kopt("logs", candidate, "--file", "x", workspace=setup.workspace)
+    assert missing.returncode == 2 and "has no output 'x'" in error_text(missing)
+
+
+def test_logs_show_the_baseline_and_the_campaign(setup: campaigns.Setup) -> None:
+    assert "baseline.tar.gz" in kopt("logs", "baseline", workspace=setup.workspace).stdout
+    assert "Round 1: baseline" in kopt("logs", setup.id, workspace=setup.workspace).stdout
+    nothing = kopt("logs", "zzz", workspace=setup.workspace)
+    assert nothing.returncode == 2 and "no campaign and no candidate" in error_text(nothing)
