@@ -122,8 +122,8 @@ def _published(manifest: Manifest) -> str:
     return "" if manifest.git_branch in ("auto", "none") else manifest.git_branch
 
 
-def open_campaign(workspace: Path, identity: str) -> Setup:
-    """Open an existing campaign.
+def open_campaign(workspace: Path, identity: str, *, to_read: bool = False) -> Setup:
+    """Open an existing campaign; one that is opened `to_read` only has no devices.
 
     Raises InputError if there is none of that name, DeviceFault if its card is of another model
     than before: verdicts, caches and the headline of two models must not mix.
@@ -144,8 +144,8 @@ def open_campaign(workspace: Path, identity: str) -> Setup:
                         published=_published(manifest))
     base_tree = repo.tree_of(repo.base)
     task, _ = shape_weights.apply(read_target(manifest, repo, base_tree, folder.path), weights)
-    devices = devices_for(manifest, task, model=campaign.device)
-    if devices[0].name != campaign.device:
+    devices = () if to_read else devices_for(manifest, task, model=campaign.device)
+    if devices and devices[0].name != campaign.device:
         raise DeviceFault(f"it was measured on {campaign.device}, and {devices[0].id} is "
                           f"{devices[0].name}", where=identity,
                           fix="run it where it started, or start a new one here")

@@ -39,6 +39,12 @@ _MARK = re.compile(r"(?<!\\)<!-- kopt:([0-9a-f]{12}) -->$", re.MULTILINE)
 _COMMENT = re.compile(r"(?<!\\)<!--.*?-->", re.DOTALL)
 
 
+class _Learned(msgspec.Struct, frozen=True, kw_only=True):
+    round: int
+    lesson: str
+    at: float = 0.0
+
+
 def path(workspace: Path, manifest: Manifest) -> Path:
     """Return the path of the tips for a manifest's hardware, op and backend."""
     words = (manifest.target_gpu, manifest.target_op, manifest.target_backend.lower())
@@ -131,15 +137,29 @@ def learn(context: EngineContext) -> None:
     setup = context.setup
     file = path(setup.workspace, setup.manifest)
     past = history.read(context.reader, setup.id, setup.manifest.decision.score)
-    campaign_lessons = lessons.of(past, accepted=True)
+    recorded = learned(context.reader, setup.id)
     try:
-        new = append(file, campaign_lessons, setup.manifest)
+        append(file, recorded, setup.manifest)
+        new = append(file, lessons.of(past, accepted=True), setup.manifest)
     except OSError as error:
         _warn(context, f"a tip was not written: {error.strerror or error}")
         return
     for lesson in new:
         context.writer.event(setup.id, "tips.learned", lesson.key, round=lesson.round,
-                             path=str(file.relative_to(setup.workspace)), lesson=lesson.text)
+                             path=str(file.relative_to(setup.workspace)), lesson=lesson.text,
+                             at=lesson.at)
+
+
+def restore(reader: Reader, workspace: Path, campaign: str, manifest: Manifest) -> None:
+    """Append the lessons that a campaign recorded and the file lacks. Raises OSError."""
+    append(path(workspace, manifest), learned(reader, campaign), manifest)
+
+
+def learned(reader: Reader, campaign: str) -> list[Lesson]:
+    """Return the lessons that a campaign has appended, in their order, from its journal."""
+    return [Lesson(key=event.ref, round=record.round, at=record.at or event.at, text=record.lesson)
+            for event in reader.events_of(campaign, "tips.learned")
+            for record in [msgspec.json.decode(event.payload, type=_Learned)]]
 
 
 def _lessons(text: str) -> Iterator[str]:

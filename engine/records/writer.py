@@ -52,7 +52,8 @@ class Records:
     def trials(self, round: int, task: Task, trials: Sequence[Trial],
                writer: Writer | None = None) -> None:
         """Append a search's trials to results.tsv and, with a `writer`, to the journal."""
-        rows = results_tsv.of_trials(trials, round=round, slot=task.slot, **self._labels)
+        rows = results_tsv.of_trials(trials, round=round, slot=task.slot,
+                                     model=self.setup.target.op, gpu=self.setup.device.name)
         if writer is not None:
             writer.add_trials(self.setup.id, round, task.slot, trials)
         trials_tsv.append(self.folder.results, rows)
@@ -80,7 +81,8 @@ class Records:
         _grow(self.folder.performance, performance.page(view))
         _grow(self.folder.trend, performance.trend(view))
         _grow(self.folder.log, optimize_log.page(view))
-        _grow(self.folder.results, results_tsv.page(reader, self.setup.id, **self._labels))
+        _grow(self.folder.results, results_tsv.page(
+            reader, self.setup.id, model=self.setup.target.op, gpu=view.row.device))
         ended = [round for round in view.history.rounds if round.ended_at is not None]
         for round in ended:
             if round.n > self._settled:
@@ -92,10 +94,6 @@ class Records:
         if view.stops:
             _grow(self.folder.report, markdown(view))
             _grow(self.folder.page, html(view))
-
-    @property
-    def _labels(self) -> dict[str, str]:
-        return {"model": self.setup.target.op, "gpu": self.setup.device.name}
 
     def _folder_of(self, round: int, slot: str) -> Path:
         folder = self.folder.round(round) / "candidates" / slot

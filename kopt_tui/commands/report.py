@@ -1,4 +1,4 @@
-"""`kopt report`: print a campaign's report as Markdown, or as one HTML file."""
+"""`kopt report`: print a campaign's report, or write all its records again from the journal."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 from engine.history import campaign_view
+from engine.journal.read import Reader
+from engine.journal.records import Campaign
 from engine.records.report.campaign_report import html, markdown
-from harness.errors import EnvironmentFault
-from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
+from harness.errors import EnvironmentFault, Refused, os_fault
+from kopt_tui.cli.campaign_choice import choose_campaign, is_live, open_journal
 from kopt_tui.cli.output import print_json
 from kopt_tui.cli.parser import add_campaign, add_json
 
@@ -20,12 +22,17 @@ def add(parser: argparse.ArgumentParser) -> None:
                         help="write the report to this file (default: standard output)")
     parser.add_argument("--html", action="store_true",
                         help="one HTML file with charts; implied by --output FILE.html")
+    parser.add_argument("--records", action="store_true",
+                        help="write all the campaign's records again from the journal, with the "
+                        "same bytes, instead of printing the report")
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     with open_journal(args) as reader:
         chosen = choose_campaign(reader, args.campaign)
+        if args.records:
+            return _write_records(reader, chosen)
         view = campaign_view.read_with_manifest(reader, chosen)
         if args.json:
             print_json({"campaign": chosen, "decisions": reader.decisions(chosen.id),
@@ -43,4 +50,23 @@ def run(args: argparse.Namespace) -> int:
         raise EnvironmentFault(f"cannot write the report: {error.strerror}",
                                where=str(args.output), fix="name another FILE") from None
     print(f"wrote {args.output}", file=sys.stderr)
+    return 0
+
+
+def _write_records(reader: Reader, chosen: Campaign) -> int:
+    """Write the records of a campaign that no engine runs, and the tips that it learned."""
+    from engine.campaign.setup import open_campaign
+    from engine.planning import tips
+    from engine.records.writer import Records
+
+    if is_live(reader, chosen.id):
+        raise Refused(f"an engine runs {chosen.id} and writes its records itself",
+                      fix="wait for its end, or kopt stop ends it")
+    setup = open_campaign(reader.path.parent, chosen.id, to_read=True)
+    try:
+        Records(setup).write_all(reader)
+        tips.restore(reader, setup.workspace, chosen.id, setup.manifest)
+    except OSError as error:
+        raise os_fault(error) from None
+    print(f"wrote the records in {chosen.path}", file=sys.stderr)
     return 0

@@ -119,3 +119,31 @@ def test_logs_show_the_baseline_and_the_campaign(setup: campaigns.Setup) -> None
     assert "Round 1: baseline" in kopt("logs", setup.id, workspace=setup.workspace).stdout
     nothing = kopt("logs", "zzz", workspace=setup.workspace)
     assert nothing.returncode == 2 and "no campaign and no candidate" in error_text(nothing)
+
+
+def records(setup: campaigns.Setup) -> dict[Path, bytes]:
+    """Return all files that kopt writes of a campaign for people, but raw outputs."""
+    folder = setup.folder.path
+    paths = [*folder.glob("*.md"), *folder.glob("*.html"), *folder.glob("*.tsv"),
+             *(folder / "logs").glob("*.md"), *(folder / "rounds").rglob("*"),
+             *(setup.workspace / "historical_experience").rglob("*.md")]
+    return {path: path.read_bytes() for path in paths
+            if path.is_file() and not path.name.endswith((".tar.gz", ".log"))}
+
+
+@pytest.mark.parametrize("way", ["verb", "next engine"])
+def test_deleted_records_are_written_again_with_the_same_bytes(setup: campaigns.Setup,
+                                                               way: str) -> None:
+    before = records(setup)
+    names = {path.name for path in before}
+    assert names >= {"performance.md", "results.tsv", "optimize.md", "performance_trend.md",
+                     "report.md", "report.html", "summary.md", "index.md", "tips.md", "kernel.py"}
+    for path in before:
+        path.unlink()
+    if way == "verb":
+        done = kopt("report", setup.id, "--records", workspace=setup.workspace)
+        assert done.returncode == 0, done.stderr
+    else:
+        run(setup, decide_only=True)
+    after = records(setup)
+    assert {path: after.get(path) for path in before} == before
