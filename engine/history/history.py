@@ -31,6 +31,8 @@ from harness.verdict import Row, Verdict
 
 ROLLBACK = "rollback"
 """The kind of a rollback's event."""
+FIXED_SLOT = "fixed"
+"""The slot that searches the best source again in every round."""
 RECENT = 5
 """Length of the rolling list of regressions."""
 Change = tuple[float, float]
@@ -183,7 +185,34 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
             self, rounds=tuple(r for r in self.rounds if (r.ended_at or math.inf) <= at),
             decisions=tuple(d for d in self.decisions if d.at <= at),
             verdicts={id: row for id, row in self.verdicts.items() if row.at <= at},
+            surveys={n: found for n, found in self.surveys.items()
+                     if any(r.n == n and r.started_at <= at for r in self.rounds)},
             rollbacks=tuple(rollback for rollback in self.rollbacks if rollback.at <= at))
+
+    @property
+    def slower(self) -> tuple[Regression, ...]:
+        """The regressions of all hypotheses, one for each candidate, whatever its round became."""
+        rounds = {round.n: round for round in self.rounds}
+        return tuple(_regression(self, rounds[d.round], d, verdict_of(self.verdicts[d.verdict]))
+                     for d in self.decisions if d.kind == "regression" and d.round in rounds
+                     and d.verdict in self.verdicts)
+
+    @property
+    def slower_in_a_row(self) -> int:
+        """How many of the last hypotheses in a row were regressions; a tie of the fixed slot, a
+        repair and a split neither count nor end the row.
+        """
+        count = 0
+        for decision in reversed(self.decisions):
+            if decision.kind != "regression" and not self._is_neutral(decision):
+                break
+            count += decision.kind == "regression"
+        return count
+
+    def _is_neutral(self, decision: DecisionRow) -> bool:
+        candidate = self.candidates.get(decision.candidate)
+        return decision.kind in ("repair", "split") or (
+            decision.kind == "tie" and candidate is not None and candidate.slot == FIXED_SLOT)
 
     def recent(self) -> tuple[Regression, ...]:
         """Return the last RECENT of the regressions in a row that the campaign ends with."""
@@ -213,11 +242,13 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
     def outcome(self, n: int, *, failed: bool = False) -> RoundOutcome:
         """Return a round's outcome over all its engines; `failed` says that a slot failed.
 
-        It is a regression only if nothing was kept and its best correct candidate regressed.
+        It is a regression only if nothing was kept and its best correct candidate regressed; a tie
+        of the fixed slot does not hide that the others did.
         """
         if any(d.round == n for d in self.keeps):
             return "keep"
         if judged := self.judged(n):
+            judged = [pair for pair in judged if not self._is_neutral(pair[0])] or judged
             decision, row = judged[0]
             lost = decision.kind == "regression" or judge.regressed(verdict_of(row), self.margin)
             return "regression" if lost else "tie"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from engine.history import time_growth
 from engine.journal.records import Bottleneck
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.compile.triton_aot import KernelLimit
@@ -19,6 +20,8 @@ from harness.verdict import Row, Verdict
 
 REACH = 12
 """Lines after the head of a loop in which a knob counts as the loop's own."""
+SHORT_US = 10.0
+"""A kernel with shorter launches spends much of its time on launching."""
 KERNELS, SHARE = 3, 0.05
 """Most kernels of a benchmark that are listed, and their least share of its GPU time."""
 
@@ -70,15 +73,19 @@ def of_shares(target: CommandTarget, knobs: Sequence[Knob], best: Verdict,
     kernels = [_tunable(
         kernel.name, f"time in {kernel.name}", "", "% of the run's GPU time", 100 * kernel.share,
         f"{kernel.launches} launches of {kernel.mean_us:.4g} us in a run, by CUPTI",
-        "reduce this kernel's time first", knobs)
+        "short launches: fuse them, or give each more work" if kernel.mean_us < SHORT_US else
+        "long launches: fewer bytes and instructions inside the kernel", knobs)
         for kernel in best.kernels
         if kernel.share >= SHARE and is_in(source, kernel.name)][:KERNELS]
     total_us = sum(row.latency_us or 0.0 for row in best.rows)
-    classes = [_tunable(
-        target.op, "share of the time", row.config_class, "% of the benchmark",
-        100 * row.latency_us / total_us,
-        f"{row.latency_us:.4g} us of {total_us:.4g} us, as the benchmark reports it",
-        "reduce this class's time first", knobs) for row in best.rows if row.latency_us]
+    classes = []
+    for row in best.rows:
+        if row.latency_us:
+            growth = time_growth.of_class(best.rows, row)
+            classes.append(_tunable(
+                target.op, growth.limiter, row.config_class, "% of the benchmark",
+                100 * row.latency_us / total_us, f"{growth.evidence}; {row.latency_us:.4g} us of "
+                f"{total_us:.4g} us, as the benchmark reports it", growth.advice, knobs))
     return kernels + sorted(classes, key=lambda tunable: -(tunable.bottleneck.value or 0))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from engine.history.campaign_view import JournalView
 from engine.history.history import CampaignHistory, Change, Regression
@@ -19,9 +20,10 @@ from harness.verdict import Row, Verdict
 
 CLASSES = ("class", "result", "best", "candidate", "change", "% of roofline", "note")
 BASELINE = ("class", "correct", "latency", "% of roofline", "note")
-GAINS = ("class", "before", "best", "gain", "% of roofline")
+GAINS = ("class", "best", "gain", "% of roofline")
 REGRESSIONS = ("attempt", "date", "BEST_COMMIT", "candidate", "hypothesis", "changed files",
                "call time best -> candidate", "GPU time best -> candidate", "delta", "notes")
+BASELINE_WORDS, EARLIER_WORDS = "the baseline", "the best before it"
 _PROFILED = re.compile(r": candidate (\S.*?) \d[\d.]* us")
 
 
@@ -88,14 +90,16 @@ def classes_of_baseline(verdict: Verdict) -> str:
 
 
 def classes_of_best(past: CampaignHistory) -> str:
-    """Return the table of baseline against best, by class; "" if they were never measured so."""
-    verdict = of_best(past)
-    if verdict is None or not verdict.rows or past.best == past.base:
+    """Return the table of the best by class, against the baseline or, until that is measured,
+    against the best before it; "" if nothing was kept.
+    """
+    best = best_verdict(past)
+    if best is None or not best.verdict.rows or past.best == past.base:
         return ""
-    return table(GAINS, ((
+    return table((GAINS[0], best.against, *GAINS[1:]), ((
         row.config_class, quantities.latency_us(before(row) or row.latency_us),
         quantities.latency_us(row.latency_us), gain(row), roofline_share(row))
-        for row in verdict.rows))
+        for row in best.verdict.rows))
 
 
 def regressions(view: JournalView, found: Sequence[Regression]) -> str:
@@ -120,29 +124,43 @@ def roofline_share(row: Row) -> str:
     return "" if row.pct_of_roofline is None else f"{row.pct_of_roofline:.0f}%"
 
 
-def of_best(past: CampaignHistory) -> Verdict | None:
-    """Return the best's newest correct verdict against the baseline, else the baseline's own."""
-    newest: VerdictRow | None = None
-    for row in past.verdicts.values():
-        if row.correct and (row.purpose == "baseline" or (
-                row.purpose == "headline" and row.candidate == past.best[:12])):
-            newest = row
-    return None if newest is None else verdict_of(newest)
+class BestVerdict(NamedTuple):
+    """The newest correct verdict on the best, and what it is measured against."""
+
+    verdict: Verdict
+    against: str
+
+
+def best_verdict(past: CampaignHistory) -> BestVerdict | None:
+    """Return the verdict on the best against the baseline, before that its keep's own; that of the
+    baseline if nothing was kept.
+    """
+    headline = of_headline(past)
+    if headline is not None and headline.correct:
+        return BestVerdict(verdict_of(headline), BASELINE_WORDS)
+    if past.best != past.base:
+        keep = next((keep for keep in reversed(past.standing) if keep.verdict in past.verdicts),
+                    None)
+        return None if keep is None else BestVerdict(
+            verdict_of(past.verdicts[keep.verdict or 0]), EARLIER_WORDS)
+    baselines = [row for row in past.verdicts.values() if row.purpose == "baseline" and row.correct]
+    return BestVerdict(verdict_of(baselines[-1]), BASELINE_WORDS) if baselines else None
 
 
 def metrics(past: CampaignHistory) -> str:
     """Return the numbers of the best in one line."""
-    verdict = of_best(past)
-    if verdict is None:
+    best = best_verdict(past)
+    if best is None:
         return "not measured"
+    verdict = best.verdict
     latency = "not timed" if verdict.latency_us is None else \
         f"{quantities.latency_us(verdict.latency_us)} ({verdict.latency_kind})"
-    if of_headline(past) is None:
-        kept = "nothing was kept" if past.best == past.base else "the best was not measured"
-        return f"1.00x: {kept}; baseline {latency}"
+    if past.best == past.base:
+        return f"1.00x: nothing was kept; baseline {latency}"
     rows = ", ".join(f"{row.config_class} {quantities.latency_us(row.latency_us)}"
                      for row in verdict.rows if row.latency_us is not None)
-    return f"{speedup(verdict)} against the baseline; {latency}; {rows}"
+    note = "" if best.against == BASELINE_WORDS else ", not measured against the baseline yet"
+    return f"{speedup(verdict)} against {best.against}{note}; {latency}; {rows}"
 
 
 def of_round(past: CampaignHistory, round: Round) -> list[tuple[DecisionRow, Verdict]]:

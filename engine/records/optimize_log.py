@@ -9,7 +9,7 @@ from engine.history.campaign_view import JournalView
 from engine.history.history import CampaignHistory
 from engine.journal.records import DecisionRow
 from engine.judge.recorded_values import verdict_of
-from engine.records import measured, round_summary, transfer_audit
+from engine.records import measured, present_limits, round_summary, transfer_audit
 from engine.records.templates import render_page
 from harness.formats import quantities
 from harness.formats.text import plain
@@ -57,8 +57,7 @@ def ideas(view: JournalView, past: CampaignHistory) -> list[str]:
     tried = {candidate.hypothesis for candidate in past.candidates.values()}
     steps = [text for texts in directions for text in texts
              if not any(text in hypothesis for hypothesis in tried)]
-    rounds = [n for n in view.bottlenecks if n <= last and view.bottlenecks[n]]
-    for own in (own for n in rounds[-1:] for own in view.bottlenecks[n]):
+    for own in present_limits.of_best(past):
         value = round_summary.value(own.metric, own.value)
         steps.append(f"{round_summary.place(own)}{value and f', at {value}'}: {own.advice}")
     return steps[:NEXT_STEPS]

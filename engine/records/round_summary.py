@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from engine.history import change_summary
 from engine.history.campaign_view import JournalView
 from engine.journal.records import Bottleneck, DecisionRow, Round
-from engine.records import measured, transfer_audit
+from engine.records import measured, present_limits, transfer_audit
 from engine.records.templates import render_page
 from harness.formats import quantities
 from harness.verdict import Verdict
@@ -72,8 +74,8 @@ def scope_note(scope: str, round: Round) -> str:
 def shown(view: JournalView, round: Round) -> tuple[DecisionRow | None, Verdict] | None:
     """Return the verdict that represents a round: the kept, else the fastest, else the last one."""
     if round.outcome == "baseline":
-        verdict = measured.of_best(view.history.until(round.ended_at or round.started_at))
-        return None if verdict is None else (None, verdict)
+        own = measured.best_verdict(view.history.until(round.ended_at or round.started_at))
+        return None if own is None else (None, own.verdict)
     judged = measured.of_round(view.history, round)
     kept = [pair for pair in judged if pair[0].kind == "keep"]
     timed = sorted((pair for pair in judged if pair[1].speedup is not None),
@@ -98,8 +100,9 @@ def _change(view: JournalView, decision: DecisionRow) -> tuple[str, ...]:
 
 
 def _directions(view: JournalView, n: int) -> list[str]:
-    """Return the next round's directions; until these are known, this round's bottlenecks."""
+    """Return the next round's directions; until these are known, what limits the best."""
     if next_review := view.reviews.get(n + 1):
         return list(next_review.directions)
-    return [f"{place(own)}: {own.advice}"
-            for own in view.bottlenecks.get(n + 1, ()) or view.bottlenecks.get(n, ())]
+    ended = next((round.ended_at for round in view.history.rounds if round.n == n), None)
+    return [f"{place(own)}: {own.advice}" for own in view.bottlenecks.get(n + 1, ())
+            or present_limits.of_best(view.history.until(ended or math.inf))]

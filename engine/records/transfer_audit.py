@@ -15,7 +15,7 @@ import msgspec
 
 from engine.history.history import CampaignHistory
 from engine.judge.recorded_values import verdict_of
-from engine.records import measured
+from engine.records import measured as measured_words
 from harness.formats import quantities
 from harness.verdict import Transfer, Verdict
 
@@ -36,6 +36,8 @@ class TransferCheck(msgspec.Struct, frozen=True, kw_only=True):
     measured: float | None
     real: float | None
     derivation: str
+    upper: float = 0.0
+    """By how much the measured gain may be larger, by its interval."""
     skewed: tuple[str, ...] = ()
     """The gains of classes with skewed shapes."""
 
@@ -97,17 +99,38 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
         return self._sum("W1")
 
     @property
-    def believed(self) -> float:
+    def summed(self) -> float:
+        """The gains of all rounds together."""
         return self.s_real + self.w_real
 
     @property
+    def believed(self) -> float:
+        """The gain that carries over; never more than was measured."""
+        return self.summed if self.headline is None else min(self.summed, self.headline)
+
+    @property
     def inflation(self) -> float | None:
-        """The share by which the headline exceeds the believed gain."""
-        return None if self.headline is None else math.expm1(self.headline - self.believed)
+        """The share by which the headline exceeds the rounds' gains."""
+        return None if self.headline is None else math.expm1(self.headline - self.summed)
 
     @property
     def is_inflated(self) -> bool:
+        """Whether the headline surely exceeds the believed gain: noise does not explain the gap."""
+        return self._exceeds and not self._may_be_noise
+
+    @property
+    def _exceeds(self) -> bool:
         return self.inflation is not None and self.inflation > INFLATION + EXACT
+
+    @property
+    def _may_be_noise(self) -> bool:
+        """Whether the gap's interval includes no gap: the errors of the headline and of the rounds
+        are independent.
+        """
+        headline = self.headline or 0.0
+        errors = [headline - (headline if self.low is None else self.low), *(
+            kept.check.upper for kept in self.kept if kept not in self.overfit)]
+        return headline - self.summed <= math.hypot(*errors)
 
     @property
     def overfit(self) -> tuple[KeptRound, ...]:
@@ -122,10 +145,6 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     def attributed(self) -> bool:
         """Whether any kept round was audited."""
         return len(self.unaudited) < len(self.kept)
-
-    def _interval_holds_believed(self) -> bool:
-        return self.low is not None and self.high is not None and \
-            self.low <= self.believed <= self.high
 
     def _sum_text(self, value: float) -> str:
         return quantities.gain(value) if self.attributed else NOT_ATTRIBUTED
@@ -150,8 +169,10 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
         return [("S_real (kernels: K1-K4)", self._sum_text(self.s_real)),
                 ("W_real (caches of weights, bounded: W1)", self._sum_text(self.w_real)),
                 ("R_real (over-fitted to the benchmark: W2, W3)", quantities.gain(0.0)),
-                ("real-training equivalent (S_real and W_real)", self._sum_text(self.believed)),
-                ("headline, best against baseline", quantities.gain(self.headline)),
+                ("real-training equivalent (S_real and W_real, at most the headline)",
+                 self._sum_text(self.believed)),
+                ("headline, best against baseline",
+                 quantities.gain(self.headline, self.low, self.high)),
                 ("inflation gap", self.inflation_verdict())]
 
     def inflation_verdict(self) -> str:
@@ -164,6 +185,8 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
         share = f"{gap:+.1%}"
         if self.is_inflated:
             return f"{share}: the headline is inflated"
+        if self._exceeds:
+            return f"{share}: not inflated, noise explains the gap"
         if gap < -INFLATION:
             return f"{share}: the rounds add up to more than the headline, and the headline counts"
         return f"{share}: not inflated"
@@ -177,9 +200,6 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
             rounds = ", ".join(dict.fromkeys(str(kept.round) for kept in self.unaudited))
             yield f"review rounds {rounds} by hand: no audit shows what they remember between " \
                   "calls, so their gains are not counted"
-        elif self.is_inflated and self._interval_holds_believed():
-            yield "the headline's interval contains the real-training equivalent: the gap may be " \
-                  "noise"
         elif self.is_inflated and not self.overfit:
             yield "the gap comes from the benchmark's repeated calls, which training does not " \
                   "make: report the real-training equivalent, or roll back what brings the rest"
@@ -190,7 +210,7 @@ def of(past: CampaignHistory) -> Audit:
     kept = tuple(KeptRound(round=keep.round, commit=keep.commit,
                            check=check(verdict_of(past.verdicts[keep.verdict])))
                  for keep in past.standing if keep.verdict in past.verdicts)
-    row = measured.of_headline(past)
+    row = measured_words.of_headline(past)
     if row is None or row.speedup is None:
         return Audit(kept=kept, headline=None)
     value, low, high = (None if bound is None else math.log(bound)
@@ -205,7 +225,9 @@ def check(verdict: Verdict) -> TransferCheck:
     real, why = (measured, "not audited; as measured") if audit is None else \
         _estimate(audit, measured)
     return TransferCheck(audit=audit, measured=measured, real=real, derivation=why,
-                         skewed=tuple(f"class {row.config_class} {quantities.gain(row.log_ratio)}"
+                         upper=0.0 if measured is None or not verdict.speedup_high else
+                         math.log(verdict.speedup_high) - measured,
+                         skewed=tuple(f"class {row.config_class} {measured_words.gain(row)}"
                                       for row in verdict.rows
                                       if "skew" in row.config_class.lower()))
 

@@ -12,7 +12,14 @@ from engine.history.history import CampaignHistory
 from engine.journal.records import Campaign, DecisionRow
 from engine.judge.attribution import before
 from engine.judge.recorded_values import verdict_of
-from engine.records import class_history, measured, optimize_log, round_summary, transfer_audit
+from engine.records import (
+    class_history,
+    measured,
+    optimize_log,
+    present_limits,
+    round_summary,
+    transfer_audit,
+)
 from engine.records.report import charts
 from engine.records.report.charts import ProgressPoint, SpeedupBar
 from engine.records.report.page import Headline, PageSection, PageTable, render_html, render_report
@@ -149,23 +156,19 @@ def _history(past: CampaignHistory) -> list[tuple[str, ...]]:
 
 
 def _limits(view: JournalView) -> list[tuple[str, ...]]:
-    """Return the bottlenecks of the newest round that has some."""
-    rounds = [bottlenecks for _, bottlenecks in sorted(view.bottlenecks.items()) if bottlenecks]
     return [(f"{bottleneck.kernel} {bottleneck.config_class}".strip(), bottleneck.limiter,
              round_summary.value(bottleneck.metric, bottleneck.value), bottleneck.advice)
-            for bottleneck in (rounds[-1] if rounds else ())]
+            for bottleneck in present_limits.of_best(view.history)]
 
 
 def _classes(past: CampaignHistory) -> Iterator[PageSection]:
     """Yield the classes of the best against the baseline; before that is measured, of the newest
     keep against the best before it.
     """
-    headline = measured.of_headline(past)
-    kept = [past.verdicts[keep.verdict] for keep in past.standing if keep.verdict in past.verdicts]
-    if headline is None and not kept:
+    best = measured.best_verdict(past)
+    if best is None or past.best == past.base:
         return
-    verdict = verdict_of(headline or kept[-1])
-    against = "the baseline" if headline else "what was best before it"
+    verdict, against = best
     level = f", intervals{quantities.alpha_level(verdict.alpha)}" if verdict.alpha else ""
     label = f"Speedup of the best commit against {against}, by config class{level}"
     bars = [SpeedupBar(name=row.config_class, value=math.exp(row.log_ratio), low=_exp(row.low),

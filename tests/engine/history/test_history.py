@@ -77,6 +77,17 @@ def test_one_faster_class_hides_no_regression(decisions: list[Any], outcome: str
     assert len(builder.history.recent()) == (outcome == "regression")
 
 
+@pytest.mark.parametrize(("tied_slot", "outcome", "in_a_row"), [
+    ("fixed", "regression", 2), ("planned-1", "tie", 0)])
+def test_tie_of_the_fixed_slot_hides_no_regression(tied_slot: str, outcome: str,
+                                                   in_a_row: int) -> None:
+    builder = HistoryBuilder().round(None, ("regression", 0.8), ("regression", 0.7), ("tie", 1.0))
+    builder.candidates["c3"] = msgspec.structs.replace(builder.candidates["c3"], slot=tied_slot)
+    past = builder.history
+    assert past.outcome(2) == outcome
+    assert (len(past.slower), past.slower_in_a_row) == (2, in_a_row)
+
+
 def test_regression_exceeds_the_margin_of_the_manifest() -> None:
     builder = HistoryBuilder().round(None, ("reject", 0.97, mixed(0.97)))
     assert builder.history.outcome(2) == "regression"

@@ -6,12 +6,32 @@ import math
 
 import pytest
 
+from engine.history import time_growth
 from engine.planning import bottlenecks
 from harness.roofline.ceilings import Level
 from harness.roofline.roofline import Roofline
 from harness.target import ConfigClass
 from harness.verdict import Row
 from tests.support.c_case import target
+
+
+@pytest.mark.parametrize(("times", "limiter", "advice"), [
+    ((10.0, 10.4), "fixed cost", "hardly depends on context"),
+    ((10.0, 78.0), "cost per context", "grows with context"),
+    ((10.0, 300.0), "growth beyond context", "block over context"),
+])
+def test_time_beside_the_nearest_class_names_the_cost(times: tuple[float, float], limiter: str,
+                                                      advice: str) -> None:
+    rows = [Row(config_class=f"mtp=8 context={size}", correct=True, latency_us=us)
+            for size, us in zip((256, 2048), times, strict=True)]
+    growth = time_growth.of_class(rows, rows[1])
+    assert growth.limiter == limiter and advice in growth.advice
+    assert f"at context=2048, {times[0]:.1f} us at context=256" in growth.evidence
+
+
+def test_class_without_a_counterpart_has_no_invented_cause() -> None:
+    rows = [Row(config_class=name, correct=True, latency_us=5.0) for name in ("a", "mtp=1 n=2")]
+    assert {time_growth.of_class(rows, row) for row in rows} == {time_growth.UNKNOWN}
 
 
 def test_planner_measures_headroom_against_the_roofline() -> None:

@@ -118,7 +118,8 @@ def test_stop_summary_has_every_field(campaign: Recorded) -> None:
                       f"- current BEST_COMMIT: {KEPT}",
                       "- current best metrics: 1.54x [1.49, 1.59] against the baseline; 6.500 us "
                       "(measured-cpu); tall 6.500 us",
-                      "6 regressions and 6 rounds without a gain in a row",
+                      "- rounds: 7; the last 6 kept nothing, the last 6 were regressions",
+                      "- hypotheses that were slower: 6, of which the last 6 in a row",
                       "- spent: 90 s, 18 trials, cost 0.5",
                       "- candidates waiting for a person: 1", "- recent regressions: 5"):
             assert words in text

@@ -9,6 +9,7 @@ import pytest
 
 from engine.history.campaign_view import NOT_RUN
 from engine.journal.read import Reader
+from engine.journal.records import Bottleneck
 from engine.judge.attribution import before
 from engine.records.report import charts
 from engine.records.report.charts import ProgressPoint
@@ -66,6 +67,45 @@ def test_campaign_without_keep_shows_no_gain(tmp_path: Path) -> None:
     assert "## Baseline by config class" in records.folder.performance.read_text()
     assert "Best by config class" not in records.folder.performance.read_text()
     assert "Baseline and best" not in records.folder.log.read_text()
+
+
+def record_later_keep(workspace: Path, *, headline: bool) -> dict[str, str]:
+    """Record a survey at 3.9 % of the roofline and a keep that reaches 20.6 %; return the files."""
+    records, writer = case.begin(workspace)
+    writer.start_round(samples.round_(2))
+    writer.put_bottlenecks("rms", 2, [Bottleneck(
+        campaign="rms", round=2, rank=rank, id=f"b2.{rank}", kernel="scale", config_class=name,
+        limiter=limiter, metric=metric, value=3.9, detail="", advice="read less")
+        for rank, (name, limiter, metric) in enumerate((
+            ("", "not vectorised", "vector bytes"), ("tall", "memory", "% of roofline")), 1)])
+    rows = (Row(config_class="tall", correct=True, outcome="faster", latency_us=2.0,
+                log_ratio=math.log(5.0), pct_of_roofline=20.6),)
+    case.keep(writer, records.folder, 2, "c1", KEPT, speedup=5.0, latency_us=2.0, rows=rows)
+    writer.add_verdict("rms", "baseline", samples.verdict("baseline", speedup=0.91, rows=(Row(
+        config_class="tall", correct=True, latency_us=11.0, log_ratio=math.log(0.911)),)),
+        purpose="baseline")
+    if headline:
+        case.headline(writer, KEPT, 5.0, rows=rows, latency_us=2.0)
+    writer.end_round("rms", 2, outcome="keep", best_speedup=None, summary="1 kept")
+    writer.event("rms", "campaign.stop", KEPT, reason="enough")
+    records.write_all(Reader(workspace))
+    return {path.name: path.read_text() for path in records.folder.path.rglob("*.md")}
+
+
+def test_present_limits_are_those_of_the_best(tmp_path: Path) -> None:
+    files = record_later_keep(tmp_path, headline=True)
+    limits = files["report.md"].split("## What limits it now")[1].split("##")[0]
+    assert "| scale tall | memory | 20.6 % of roofline | read less |" in limits
+    assert "3.9" not in limits and "not vectorised" not in limits
+    assert "at 20.6 % of roofline: read less" in files["optimize.md"]
+
+
+def test_unmeasured_best_is_shown_against_the_best_before_it(tmp_path: Path) -> None:
+    text = record_later_keep(tmp_path, headline=False)["performance.md"]
+    best = text.split("## Best by config class")[1].split("## Stop")[0]
+    assert "against the best before it, not measured against the baseline yet" in best
+    assert "| class | the best before it | best | gain | % of roofline |" in best
+    assert "| tall | 10.000 us | 2.000 us | 5.00x | 21% |" in best and "slower" not in best
 
 
 def test_round_with_two_keeps_is_drawn_at_the_last() -> None:

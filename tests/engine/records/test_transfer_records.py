@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -180,7 +181,7 @@ def test_audit_attributes_the_headline(rule: str, gains: list[tuple[str, float]]
 @pytest.mark.parametrize(("gains", "low", "advice"), [
     ([("W2", 1.5)], 1.45, "roll back round 2"),
     ([("-", 1.5)], 1.45, "review rounds 2 by hand"),
-    ([("K1", 1.45)], 1.40, "the gap may be noise"),
+    ([("K1", 1.45)], 1.40, ""),  # the interval of the gap includes none
     ([("K1", 1.2)], 1.45, "report the real-training equivalent"),
     ([("K1", 1.5)], 1.45, ""),
 ])
@@ -191,6 +192,25 @@ def test_audit_gives_advice(gains: list[tuple[str, float]], low: float,
     lines = list(audit.advice())
     assert len(lines) == bool(advice)
     assert not advice or advice in lines[0]
+
+
+@pytest.mark.parametrize(("upper", "words"), [
+    (0.05, "+4.4%: not inflated, noise explains the gap"),
+    (0.0, "+4.4%: the headline is inflated")])
+def test_gap_is_inflation_only_where_its_interval_excludes_none(upper: float, words: str) -> None:
+    one = kept("K1", 1.5)
+    check = msgspec.structs.replace(one.check, upper=upper)
+    audit = Audit(kept=(msgspec.structs.replace(one, check=check),),
+                  headline=math.log(1.5 * 1.044), low=math.log(1.5 * 1.02), high=math.log(1.6))
+    assert audit.inflation_verdict() == words
+
+
+def test_no_more_is_believed_than_was_measured() -> None:
+    audit = Audit(kept=(kept("K1", 3.5), kept("K2", 3.51)), headline=math.log(10.61),
+                  low=math.log(10.2), high=math.log(11.0))
+    assert math.exp(audit.believed) == pytest.approx(10.61)
+    assert ("real-training equivalent (S_real and W_real, at most the headline)", "10.6x") \
+        in audit.facts
 
 
 def test_headline_without_audit_is_not_attributed() -> None:

@@ -1,0 +1,78 @@
+"""How a class's time depends on its columns: what a benchmark says of its cost."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from harness.formats.quantities import latency, ratio
+from harness.verdict import Row
+
+FIXED, LINEAR = 0.25, 1.2
+"""Exponents of a column below which its time is mostly fixed, and above which it grows faster."""
+_COLUMN = re.compile(r"(?<![^\s,;])(\w+)=(-?\d+(?:\.\d+)?)(?![^\s,;])")
+
+
+class TimeGrowth(NamedTuple):
+    """What limits a class, as its time beside the nearest class shows, and what to do about it."""
+
+    limiter: str
+    evidence: str
+    advice: str
+
+
+UNKNOWN = TimeGrowth(
+    "unexplained time", "no other class differs from it in one column alone",
+    "time the parts of its call, so that the next hypothesis has a cause")
+
+
+def of_class(rows: Sequence[Row], row: Row) -> TimeGrowth:
+    """Return how a class's time changes along the one column in which another class differs.
+
+    Of several such classes, the nearest with a smaller value in the column whose growth costs most.
+    """
+    own = _columns(row)
+    neighbours: list[tuple[bool, float, str, float, Row]] = []
+    for other in rows:
+        theirs = _columns(other)
+        differing = [name for name in own if theirs.get(name) != own[name]]
+        if own.keys() == theirs.keys() and len(differing) == 1 and other.latency_us:
+            [name] = differing
+            if theirs[name] > 0 < own[name]:
+                step = math.log(own[name] / theirs[name])
+                neighbours.append((step < 0, abs(step), name, theirs[name], other))
+    if not neighbours or not row.latency_us:
+        return UNKNOWN
+    smaller = [one for one in neighbours if one[0] == min(neighbours)[0]]
+    nearest = [one for one in smaller
+               if one[1] == min(other[1] for other in smaller if other[2] == one[2])]
+    growths = [(_exponent(own[name], value, row, other), name, value, other)
+               for _, _, name, value, other in nearest]
+    exponent, name, value, other = max(growths, key=lambda growth: growth[0])
+    evidence = f"{latency(row.latency_us)} at {name}={own[name]:g}, {latency(other.latency_us)} " \
+               f"at {name}={value:g}: {ratio(row.latency_us / (other.latency_us or 1.0))} the " \
+               f"time for {ratio(own[name] / value)} the {name}"
+    if exponent < FIXED:
+        return TimeGrowth("fixed cost", evidence, (
+            f"its time hardly depends on {name}: launch less often, prepare less, run more in "
+            "parallel"))
+    if exponent <= LINEAR:
+        return TimeGrowth(f"cost per {name}", evidence, (
+            f"its time grows with {name}: fewer instructions and bytes for each, wider loads, "
+            "more reuse of what is loaded"))
+    return TimeGrowth(f"growth beyond {name}", evidence, (
+        f"its time grows faster than {name}: block over {name}, so that what is read again stays "
+        "in cache"))
+
+
+def _columns(row: Row) -> dict[str, float]:
+    """Return the numbers in a class's name: `mtp=8 context=2048`."""
+    return {name: float(value) for name, value in _COLUMN.findall(row.config_class)}
+
+
+def _exponent(own: float, theirs: float, row: Row, other: Row) -> float:
+    """Return the power of a column that a class's time follows."""
+    times = (row.latency_us or 1.0) / (other.latency_us or 1.0)
+    return math.log(times) / math.log(own / theirs)

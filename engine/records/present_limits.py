@@ -1,0 +1,51 @@
+"""What limits the best now: its newest survey, brought up to the verdict on the last keep."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from engine.history import time_growth
+from engine.history.history import CampaignHistory
+from engine.journal.records import Bottleneck
+from engine.judge.attribution import ROOFLINE
+from engine.records import measured
+from harness.formats.quantities import latency
+from harness.verdict import Row
+
+SHARE = "% of the benchmark"
+"""The metric of a bottleneck that is a class's share of a benchmark's time."""
+
+
+def of_best(past: CampaignHistory) -> tuple[Bottleneck, ...]:
+    """Return what limits the best, the worst first.
+
+    If something was kept or rolled back since the newest survey, its classes have the values of the
+    best's own verdict; what compilers and profilers said of the earlier source is left out.
+    """
+    surveyed = [n for n, found in past.surveys.items() if found]
+    if not surveyed:
+        return ()
+    found = tuple(past.surveys[max(surveyed)])
+    if past.best == past.best_after(max(surveyed) - 1):
+        return found
+    best = measured.best_verdict(past)
+    rows = () if best is None else best.verdict.rows
+    total_us = math.fsum(row.latency_us or 0.0 for row in rows)
+    row_of = {row.config_class: row for row in rows if row.latency_us is not None}
+    limits = [_again(own, row_of[own.config_class], rows, total_us) for own in found
+              if own.config_class in row_of and own.metric in (ROOFLINE, SHARE)]
+    return tuple(sorted(limits, key=lambda own: (own.value or 0.0) * (
+        1 if own.metric == ROOFLINE else -1)))
+
+
+def _again(own: Bottleneck, row: Row, rows: tuple[Row, ...], total_us: float) -> Bottleneck:
+    """Return a class's bottleneck as the best's verdict shows it."""
+    now = f"{latency(row.latency_us)} after the last keep"
+    if own.metric == ROOFLINE:
+        return msgspec.structs.replace(own, value=row.pct_of_roofline, detail=now)
+    growth = time_growth.of_class(rows, row)
+    return msgspec.structs.replace(
+        own, value=100 * (row.latency_us or 0.0) / total_us, limiter=growth.limiter,
+        detail=f"{now}; {growth.evidence}", advice=growth.advice)
