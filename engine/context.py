@@ -71,6 +71,10 @@ class EngineContext:
         self._phase = ""
         """The phase to show again after a wait for a device, empty while there is no such wait."""
 
+    def use_setup(self, setup: Setup) -> None:
+        """Go on with a changed manifest or target."""
+        self.setup = self.verifier.setup = setup
+
     def wait(self) -> object | None:
         """Return the next message but notices, None after CONTROLS_S. Raises CampaignStopped."""
         self._attend()

@@ -1,8 +1,9 @@
-"""Requests to a campaign's engine: approve, reject, pause, resume, stop."""
+"""Requests to a campaign's engine: approve, reject, pause, resume, stop, set a limit."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,8 +14,8 @@ from harness.errors import Refused
 if TYPE_CHECKING:  # for start-up time, see `snapshot.snapshot`
     from engine.journal.records import ControlVerb
 
-WITHOUT_ENGINE: tuple[ControlVerb, ...] = ("approve", "reject")
-"""Verbs that work when no engine runs: a short-lived host carries them out."""
+NEEDS_ENGINE: tuple[ControlVerb, ...] = ("pause", "stop")
+"""Verbs without a meaning when no engine runs; for the others a host is started."""
 
 
 class ControlRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,23 +26,27 @@ class ControlRequest(msgspec.Struct, frozen=True, kw_only=True):
     candidate: str = ""
     expected_base: str = ""
     expected_verdict: int | None = None
+    limits: Mapping[str, str] | None = None
+    """The limits to set, by name."""
 
 
 def send(workspace: Path, request: ControlRequest) -> int:
     """Insert the request into the journal and return its number.
 
-    A decision on a candidate starts a short-lived host if no engine runs. Raises KoptError when
-    the journal cannot be written or has no such campaign.
+    If no engine runs, `resume` starts one, a decision or a limit a host that ends after it. Raises
+    KoptError when the journal cannot be written or has no such campaign, Refused if nobody could
+    answer.
     """
     from engine.journal import write  # here and below: nothing that the first paint needs
+    from engine.run import host
 
+    runs = host.owner(workspace, request.campaign) is not None
+    if request.verb in NEEDS_ENGINE and not runs:
+        raise Refused(f"no engine runs {request.campaign}", fix="kopt resume continues it")
     number = write.request(workspace, by=user_at_host(), **msgspec.structs.asdict(request))
-    if request.verb in WITHOUT_ENGINE:
-        from engine.run import host
-
-        if host.owner(workspace, request.campaign) is None:
-            with contextlib.suppress(Refused):  # another host has just started and will answer
-                host.spawn(workspace, request.campaign, decide_only=True)
+    if not runs:
+        with contextlib.suppress(Refused):  # another host has just started and will answer
+            host.spawn(workspace, request.campaign, decide_only=request.verb != "resume")
     return number
 
 

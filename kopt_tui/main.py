@@ -30,8 +30,9 @@ VERBS = {
     "approve": "keep a candidate that waits for your approval",
     "reject": "turn down a candidate that waits for your approval",
     "pause": "pause a campaign; resume continues it",
-    "resume": "continue a paused or interrupted campaign",
+    "resume": "continue a paused, interrupted or ended campaign",
     "stop": "end a campaign after its current step",
+    "set": "change a campaign's limits, also while it runs: kopt set max_iterations=8",
     "submit": "hand in a patch of your own; the campaign judges it like any other",
     "merge": "take over a campaign's result as a merge, one commit or a patch",
     "prune": "delete checkouts that ended campaigns no longer need",
@@ -44,7 +45,7 @@ VERBS = {
     "doctor": "check that this machine has what kopt needs",
     "manifest": "check a manifest, or print the schema of manifests",
 }
-MODULES = dict.fromkeys(("approve", "reject", "pause", "resume", "stop"), "control")
+MODULES = dict.fromkeys(("approve", "reject", "pause", "resume", "stop", "set"), "control")
 """Verbs that share a module; the others have one of their own name."""
 RUNS_A_PROGRAM = ("trace",)
 """Verbs with the command line of another program after `--`."""

@@ -101,8 +101,7 @@ def _record(writer: Writer, folder: Folder, project: Project, manifest: Manifest
             backend=manifest.target_backend, lang=manifest.target_lang, gpu=manifest.target_gpu,
             device=device.name, project=str(project.path), base_commit=repo.base,
             best_commit=repo.base, state="new",
-            # round 1 is the baseline and not an iteration
-            rounds_max=None if manifest.max_iterations is None else manifest.max_iterations + 1))
+            rounds_max=last_round(manifest)))
         if source is not project:
             count = len(repo.files(repo.base))
             writer.event(identity, "extracted", project.head, files=count)
@@ -115,6 +114,11 @@ def _record(writer: Writer, folder: Folder, project: Project, manifest: Manifest
         if ignored := ignored_fields(manifest, task):
             writer.event(identity, "warning", message=(
                 f"ignored in this version: {', '.join(ignored)}"))
+
+
+def last_round(manifest: Manifest) -> int | None:
+    """Return the number of the last round; round 1 is the baseline and not an iteration."""
+    return None if manifest.max_iterations is None else manifest.max_iterations + 1
 
 
 def _published(manifest: Manifest) -> str:

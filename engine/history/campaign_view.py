@@ -85,6 +85,13 @@ class ProgramNotRun(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
+class LimitsChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """The payload of a `limits` event: what changed, as `max_iterations 4 → 8`, and by whom."""
+
+    message: str
+    by: str
+
+
 class JournalView(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the files for people show; slots and reviews are by round."""
 
@@ -96,6 +103,7 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
     """Each with its time."""
     tips: tuple[tuple[float, TipsRead], ...] = ()
     not_run: tuple[tuple[float, ProgramNotRun], ...] = ()
+    limits: tuple[tuple[float, LimitsChanged], ...] = ()
     splits: Splits = {}
     manifest: Manifest
     """The defaults, if the campaign's own cannot be read."""
@@ -201,7 +209,8 @@ def read(reader: Reader, campaign: str, manifest: Manifest | None = None) -> Jou
         reviews={review.round: review for review in reviews},
         stops=_timed(reader, campaign, "campaign.stop", StopRecord),
         tips=_timed(reader, campaign, "tips.read", TipsRead),
-        not_run=_timed(reader, campaign, NOT_RUN, ProgramNotRun))
+        not_run=_timed(reader, campaign, NOT_RUN, ProgramNotRun),
+        limits=_timed(reader, campaign, "limits", LimitsChanged))
 
 
 def _timed(reader: Reader, campaign: str, kind: str, into: type[T]) -> tuple[tuple[float, T], ...]:

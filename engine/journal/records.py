@@ -16,7 +16,7 @@ CampaignState = Literal["new", "running", "paused", "waiting", "finished", "stop
 CandidateState = Literal["captured", "verified", "waiting", "keeping", "kept", "closed"]
 DecisionKind = Literal["keep", "tie", "regression", "reject", "repair", "split", "ask", "runner-up"]
 RoundOutcome = Literal["keep", "tie", "regression", "failed", "baseline"]
-ControlVerb = Literal["approve", "reject", "pause", "resume", "stop"]
+ControlVerb = Literal["approve", "reject", "pause", "resume", "stop", "set"]
 
 
 def with_doubt(reason: str, doubt: str) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
+from engine.campaign.setup import Setup
 from engine.context import EngineContext
 from engine.history import divergence, history, round_resume, spending
 from engine.history.history import CampaignHistory
@@ -12,11 +14,18 @@ from engine.judge.stop_rules import reason_to_stop
 from engine.manifest import goal
 from engine.manifest.schema import PoolSpec
 from engine.planning import stagnation, survey, tips
-from engine.planning.round_plan import PlanInputs, SlotKindStats, plan, planned_share
+from engine.planning.round_plan import (
+    PlanInputs,
+    SlotKindStats,
+    inbox_tasks,
+    plan,
+    planned_share,
+)
 from engine.planning.stagnation import BottleneckPlace, StagnationReview, TriedDirections
 from engine.planning.survey import Survey
 from engine.split.languages.detect import splits
 from engine.task import Task
+from engine.workers import inbox
 
 FRUITLESS = 2
 """After this many rounds in a row without a new candidate, only a new direction can bring one."""
@@ -30,11 +39,21 @@ KNOB_LINES = {"triton": "BLOCK: tl.constexpr = 64  # kopt: knob BLOCK in [64, 12
 C_KNOB_LINE = "#define TILE 32  // kopt: knob TILE in [16, 32]"
 
 
+def submitted(setup: Setup) -> list[Path]:
+    """Return the patches that people have handed in and no round has judged, oldest first."""
+    return inbox.waiting(setup.folder.inbox) if "inbox" in setup.manifest.pool.backends else []
+
+
 class Planner:
     """Plans a campaign's rounds from its journal alone, so that another engine can go on."""
 
     def __init__(self, context: EngineContext, meter: SpendingMeter) -> None:
-        self.context, self.setup, self.meter = context, context.setup, meter
+        self.context, self.meter = context, meter
+
+    @property
+    def setup(self) -> Setup:
+        """The campaign with its present limits."""
+        return self.context.setup
 
     def history(self) -> CampaignHistory:
         decision = self.setup.manifest.decision
@@ -55,11 +74,11 @@ class Planner:
 
         Its arguments are the numbers of candidates in flight and of gains.
         """
-        past, wall_s = self.history(), self.setup.manifest.budget.wall_s
+        past = self.history()
         each = self._each(past)
 
         def reason(candidates: int, gains: int) -> str:
-            used_s = self.meter.spent.wall_s
+            used_s, wall_s = self.meter.spent.wall_s, self.setup.manifest.budget.wall_s
             margin_s = self._margin_s(past, candidates, gains, each=each)
             if wall_s is None or used_s + margin_s < wall_s:
                 return ""
@@ -100,6 +119,18 @@ class Planner:
             self._record(n, review, inputs)
         return affordable, "" if affordable else "the budget left pays for no attempt"
 
+    def submitted(self, n: int) -> list[Task]:
+        """Return round `n` if it judges nothing but the patches in the inbox."""
+        setup = self.setup
+        return inbox_tasks(PlanInputs(
+            campaign=setup.id, round=n, pool=setup.manifest.pool, slots=0, knobs=(),
+            inbox=tuple(submitted(setup)), inbox_slots=self._inbox_slots(n)))
+
+    def _inbox_slots(self, n: int) -> dict[str, str]:
+        """Return the slots of a round that patches have, by the names of their files."""
+        return {slot.option.rpartition("/")[2]: slot.slot
+                for slot in self.context.reader.slots(self.setup.id, n) if slot.backend == "inbox"}
+
     def _inputs(self, n: int, past: CampaignHistory, view: Survey,
                 review: StagnationReview | None, tried: TriedDirections) -> PlanInputs:
         planned, fixed = self._stats(past)
@@ -107,9 +138,7 @@ class Planner:
             campaign=self.setup.id, round=n, pool=self.setup.manifest.pool, slots=self._slots,
             knobs=view.knobs, bottlenecks=view.bottlenecks, templates=view.templates,
             inbox=view.inbox, planned=planned, fixed=fixed, review=review, tried=tried,
-            may_split=self._may_split(view), inbox_slots={
-                slot.option.rpartition("/")[2]: slot.slot
-                for slot in self.context.reader.slots(self.setup.id, n) if slot.backend == "inbox"},
+            may_split=self._may_split(view), inbox_slots=self._inbox_slots(n),
             brief="\n".join(filter(None, (
                 stagnation.brief(review, past.recent()),
                 divergence.brief(divergence.of(past)),

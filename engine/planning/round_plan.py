@@ -120,7 +120,7 @@ def plan(inputs: PlanInputs) -> list[Task]:
     first = _rewrites(inputs, share) if known_forms else []
     planned = _planned(inputs, share - len(first))
     rewrites = first or _rewrites(inputs, inputs.slots - len(planned) - 1)
-    tasks = [*_inbox(inputs), *planned, *_split(inputs), *rewrites]
+    tasks = [*inbox_tasks(inputs), *planned, *_split(inputs), *rewrites]
     if inputs.may_search:
         tasks.append(Task(slot="fixed", kind="fixed", backend="search",
                           hypothesis="canonical: search all knobs of the best source together",
@@ -196,7 +196,7 @@ def _rewrites(inputs: PlanInputs, room: int) -> list[Task]:
             for name in inputs.templates[:max(0, room)]]
 
 
-def _inbox(inputs: PlanInputs) -> list[Task]:
+def inbox_tasks(inputs: PlanInputs) -> list[Task]:
     """Return a task for each patch that the round has begun, and for new ones up to MAX_INBOX."""
     if "inbox" not in inputs.pool.backends:
         return []

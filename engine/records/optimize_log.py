@@ -29,6 +29,7 @@ def page(view: JournalView) -> str:
         *((own.at, "approval", own) for own in past.decisions if own.actor != "engine"),
         *((row.at, "end to end", row) for row in view.end_to_end),
         *((at, "not run", record) for at, record in view.not_run),
+        *((at, "limits", change) for at, change in view.limits),
         *((rollback.at, "rollback", rollback) for rollback in past.rollbacks),
         *((at, "stop", stop) for at, stop in view.stops)]
     entries.sort(key=itemgetter(0))

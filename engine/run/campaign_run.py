@@ -35,6 +35,7 @@ def run_campaign(context: EngineContext, *, decide_only: bool) -> None:
         campaign.records.start()
         _recover(campaign)
         if decide_only:
+            _judge_submitted(campaign)
             ending.decide(campaign)
             return
         campaign.set_state("running", "recovered" if campaign.before.round else "starting")
@@ -120,7 +121,22 @@ def _run_rounds(campaign: RunningCampaign) -> str:
         if not tasks and not unfinished:
             return f"nothing left to try: {no_tasks}"
         campaign.set_state("running", f"round {n}")
+        campaign.controls.answer_reopening("")
         _run_round(campaign, n, tasks, closing=bool(reason))
+
+
+def _judge_submitted(campaign: RunningCampaign) -> None:
+    """Judge the patches that were handed in while no engine ran, whatever the budget."""
+    over = campaign.before.state in ("waiting", "finished")
+    while baseline.recorded(campaign.context) is not None:
+        unfinished = campaign.unfinished_rounds()
+        if unfinished and not over:
+            return  # the engine that continues the round judges them
+        n = min(unfinished) if unfinished else _next_number(campaign)
+        if not unfinished and not campaign.planner.submitted(n):
+            return
+        campaign.show_phase("patches from the inbox")
+        _run_round(campaign, n, campaign.planner.submitted(n), closing=False)
 
 
 def _next_number(campaign: RunningCampaign) -> int:
@@ -140,7 +156,8 @@ def _run_round(campaign: RunningCampaign, n: int, tasks: Sequence[Task], *,
     result = run_round(
         round, tasks, context.reader.candidates(setup.id, states=("captured", "verified")),
         apply_approvals=campaign.apply_approvals,
-        reason_to_end_workers=campaign.planner.workers_deadline())
+        reason_to_end_workers=campaign.planner.workers_deadline()
+        if not campaign.decide_only else lambda candidates, gains: "")
     campaign.measure_headline()
     rolled_back = [event.destination for event in history.rollbacks(context.reader, setup.id)
                    if event.round == n and not event.ends]

@@ -1,15 +1,27 @@
-"""Requests of people to a running campaign: approve, reject, pause, resume, stop."""
+"""Requests of people to a campaign: approve, reject, pause, resume, stop, set a limit."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import os
 from dataclasses import dataclass, field
+from pathlib import Path
 
+import msgspec
+
+from engine.campaign import setup as campaigns
 from engine.context import EngineContext
 from engine.journal.records import Candidate, Control
 from engine.judge import candidate as candidates
 from engine.lineage.promote import Keeper
+from engine.manifest import limits, load
+from engine.manifest.schema import Manifest
 from engine.verify.fleet_device import NoDeviceAvailable
 from harness.errors import InputError, KoptError
+
+SHORT_HOST_VERBS = ("approve", "reject", "set")
+"""What a host carries out that only decides."""
 
 
 @dataclass
@@ -23,21 +35,25 @@ class ControlHandler:
     paused: bool = False
     stop_reason: str = ""
     approvals: list[Control] = field(default_factory=list)
+    reopening: list[Control] = field(default_factory=list)
+    """Requests to resume for which this engine was started."""
 
     def look(self) -> None:
         """Apply what can be applied at once, and collect approvals for `decide`."""
-        known = {control.id for control in self.approvals}
+        known = {control.id for control in (*self.approvals, *self.reopening)}
         for control in self.context.writer.open_controls(self.context.setup.id):
             if control.id in known:
                 continue
             if control.verb == "approve":
                 self.approvals.append(control)
+            elif control.verb == "resume" and control.at < self.since and not self.decide_only:
+                self.reopening.append(control)
             else:
                 self.context.writer.finish_control(control.id, self._apply(control))
 
     def _apply(self, control: Control) -> str:
-        if control.verb != "reject" and self.decide_only:
-            return "refused: no engine runs the campaign, this one only approves and rejects"
+        if control.verb not in SHORT_HOST_VERBS and self.decide_only:
+            return "refused: no engine runs the campaign, this one only decides"
         if control.verb in ("pause", "stop") and control.at < self.since:
             return "refused: the engine that it was meant for has ended"
         match control.verb:
@@ -53,8 +69,51 @@ class ControlHandler:
                 return "stopping"
             case "reject":
                 return self._reject(control)
+            case "set":
+                return self._set_limits(control)
             case _:
                 return f"refused: unknown request {control.verb!r}"
+
+    def answer_reopening(self, nothing_left: str) -> None:
+        """Answer the requests that started this engine: whether there is anything left to do."""
+        for control in self.reopening:
+            self.context.writer.finish_control(control.id, "resumed" if not nothing_left else (
+                f"refused: nothing is left to do: {nothing_left}; kopt set changes a limit"))
+        self.reopening.clear()
+
+    def _set_limits(self, control: Control) -> str:
+        """Change limits in the campaign's manifest, for this engine and for later ones.
+
+        The file comes first: an engine killed before the answer finds the request still open.
+        """
+        setup, writer = self.context.setup, self.context.writer
+        try:
+            manifest = limits.with_limits(setup.manifest, self._requested_limits(control))
+        except InputError as error:
+            return f"refused: {error}"
+        changes = limits.changes(setup.manifest, manifest)
+        if not changes:
+            return "changed nothing: these are the limits"
+        # Verdicts divide the error rate by the planned number of looks, which must not change.
+        manifest = msgspec.structs.replace(manifest, decision=msgspec.structs.replace(
+            manifest.decision, looks=setup.planned_looks))
+        _replace(setup.folder.manifest, manifest)
+        with writer.transaction():
+            writer.set_campaign(
+                setup.id, kind="limits", rounds_max=campaigns.last_round(manifest),
+                payload={"message": changes, "by": control.by})
+            writer.finish_control(control.id, f"changed {changes}")
+        self.context.use_setup(dataclasses.replace(setup, manifest=manifest))
+        return f"changed {changes}"
+
+    def _requested_limits(self, control: Control) -> dict[str, str]:
+        """Return the limits that a request names; the event that recorded it has them."""
+        for event in self.context.reader.events_of(self.context.setup.id, "control.requested"):
+            payload = json.loads(event.payload)
+            if payload.get("control") == control.id:
+                requested: dict[str, str] = payload.get("limits", {})
+                return requested
+        return {}
 
     def _reject(self, control: Control) -> str:
         candidate = self._waiting(control)
@@ -143,3 +202,10 @@ class ControlHandler:
                 [row.id for row in newest] != [control.expected_verdict]:
             return "refused: the candidate's verdict is not the one that was shown"
         return candidate
+
+
+def _replace(path: Path, manifest: Manifest) -> None:
+    """Replace a campaign's manifest in one step."""
+    part = path.with_suffix(".part")
+    part.write_text(load.dump(manifest))
+    os.replace(part, path)

@@ -23,6 +23,7 @@ log = logging.getLogger("kopt.engine")
 def finish(campaign: RunningCampaign, reason: str) -> None:
     """End a campaign that has a reason to stop: accept the best, run the whole program, report."""
     campaign.controls.look()
+    campaign.controls.answer_reopening(reason)
     campaign.apply_approvals()
     accepted = _accept_best(campaign)
     tips.learn(campaign.context)

@@ -16,14 +16,19 @@ from engine.context import EngineContext
 from engine.doctor import machine
 from engine.journal import lease as leases
 from engine.journal.write import Writer
+from engine.planning import planner
 from engine.run.campaign_run import run_campaign
+from engine.run.controls import SHORT_HOST_VERBS
 from harness.errors import KoptError, Refused, os_fault
 
 log = logging.getLogger("kopt.engine")
 
 
 class Engine(threading.Thread):
-    """Runs one campaign, or only applies waiting controls; `error` is the fault that ended it."""
+    """Runs one campaign; `error` is the fault that ended it.
+
+    With `decide_only` it applies waiting requests, judges patches in the inbox, and ends.
+    """
 
     def __init__(self, workspace: Path, campaign: str, *, decide_only: bool = False) -> None:
         super().__init__(name=f"engine {campaign}", daemon=True)
@@ -62,18 +67,19 @@ class Engine(threading.Thread):
             self.wall_s = time.monotonic() - began
 
     def _run_campaign(self, writer: Writer) -> None:
-        """Run the campaign, then apply approvals and rejections that arrived during its end."""
+        """Run the campaign, then whatever people have asked for during its end."""
         setup = campaigns.open_campaign(self.workspace, self.campaign)
         _log_to(setup)
         self._under_lease(writer, setup, self.decide_only)
-        before: set[int] = set()
+        before: set[int | str] = set()
         while not self._stop_event.is_set():
             # requested while the last engine released its lease and still looked alive
-            undecided = {control.id for control in writer.open_controls(self.campaign)
-                         if control.verb in ("approve", "reject")}
-            if not undecided - before:
-                return  # what cannot be decided now waits for the next engine
-            before = undecided
+            undone: set[int | str] = {control.id for control in writer.open_controls(self.campaign)
+                                      if control.verb in SHORT_HOST_VERBS}
+            undone |= {path.name for path in planner.submitted(setup)}
+            if not undone - before:
+                return  # what cannot be done now waits for the next engine
+            before = undone
             try:
                 self._under_lease(writer, campaigns.open_campaign(self.workspace, self.campaign),
                                   True)

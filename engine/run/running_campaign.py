@@ -34,11 +34,16 @@ class RunningCampaign:
 
     def use_setup(self, setup: Setup) -> None:
         """Rebuild all components after the manifest changes."""
-        self.setup = self.context.setup = self.context.verifier.setup = setup
+        self.context.use_setup(setup)
         self.keeper = Keeper(self.context)
         self.records = Records(setup)
         self.workers = registry.workers(setup.manifest)
         self.planner = Planner(self.context, self.meter)
+
+    @property
+    def setup(self) -> Setup:
+        """The campaign with its present limits."""
+        return self.context.setup
 
     def row(self) -> Campaign:
         """Return the campaign's row in the journal."""

@@ -1,31 +1,38 @@
-"""`kopt approve`, `reject`, `pause`, `resume`, `stop`: a request to a campaign's engine."""
+"""`kopt approve`, `reject`, `pause`, `resume`, `stop`, `set`: a request to a campaign's engine."""
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
+from pathlib import Path
 
 from engine.journal.read import Reader
 from engine.journal.records import Control
+from engine.manifest import limits, load
 from harness.errors import InputError, Refused
 from kopt_tui.cli.campaign_choice import choose_campaign, choose_running, is_live, open_journal
 from kopt_tui.cli.output import print_json
 from kopt_tui.cli.parser import add_campaign, add_json, workspace_of
-from kopt_tui.control import WITHOUT_ENGINE, ControlRequest, send
+from kopt_tui.control import ControlRequest, send
 from kopt_tui.snapshot.phrases import clean
 
 WAIT_S = 10.0
 POLL_S = 0.1
-APPLIED = ("kept", "rejected", "paused", "resumed", "stopping")
+APPLIED = ("kept", "rejected", "paused", "resumed", "stopping", "changed")
 """The first words of an engine's answer to a request that it carried out."""
-ENDED = ("finished", "failed")
+DECISIONS = ("approve", "reject")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    if parser.get_default("verb") in WITHOUT_ENGINE:
+    if parser.get_default("verb") in DECISIONS:
         parser.add_argument("candidate", metavar="CANDIDATE", help="its id or the start of it")
         parser.add_argument("--campaign", metavar="ID", default=None,
                             help="the candidate's campaign, where the id alone is ambiguous")
+    elif parser.get_default("verb") == "set":
+        parser.add_argument("words", metavar="[CAMPAIGN] LIMIT=VALUE", nargs="+",
+                            help="without a campaign the newest; none removes a limit")
+        parser.epilog = f"Limits: {', '.join(limits.LIMITS)}."
     else:
         add_campaign(parser)
     parser.add_argument("--wait", metavar="SECONDS", type=float, default=WAIT_S,
@@ -39,10 +46,6 @@ def run(args: argparse.Namespace) -> int:
     with open_journal(args) as reader:
         request = _request(reader, args)
         number = send(workspace_of(args), request)
-        if request.verb == "resume" and not is_live(reader, request.campaign):
-            from engine.run.host import spawn  # start-up time
-
-            spawn(workspace_of(args), request.campaign)
         control = _answer(reader, request.campaign, number, args.wait)
     is_answered = control is not None and control.applied_at is not None
     outcome = control.outcome if control is not None else ""
@@ -60,14 +63,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _request(reader: Reader, args: argparse.Namespace) -> ControlRequest:
     """Return the request; raises Refused where the campaign or the candidate excludes it."""
-    if args.verb in WITHOUT_ENGINE:
+    if args.verb in DECISIONS:
         return _decision(reader, args)
+    if args.verb == "set":
+        return _limits(reader, args.words)
     if args.verb != "resume":
         return ControlRequest(campaign=choose_running(reader, args.campaign).id, verb=args.verb)
     campaign = choose_campaign(reader, args.campaign)
-    if campaign.state in ENDED:
-        raise Refused(f"{campaign.id} is {campaign.state} and cannot be continued",
-                      fix="kopt run with its manifest starts a new campaign")
     if campaign.state == "running" and is_live(reader, campaign.id) \
             and not _pauses_soon(reader, campaign.id):
         raise Refused(f"{campaign.id} is already running", fix="kopt attach shows it")
@@ -86,6 +88,18 @@ def _decision(reader: Reader, args: argparse.Namespace) -> ControlRequest:
     return ControlRequest(
         campaign=candidate.campaign, verb=args.verb, candidate=candidate.id,
         expected_base=candidate.base_commit, expected_verdict=newest[0].id if newest else None)
+
+
+def _limits(reader: Reader, words: Sequence[str]) -> ControlRequest:
+    """Return the request to set limits; raises InputError for a name or value that is wrong."""
+    names = [word for word in words if "=" not in word]
+    requested = dict(word.split("=", 1) for word in words if "=" in word)
+    if len(names) > 1 or not requested:
+        raise InputError(f"expected LIMIT=VALUE, got {' '.join(words)!r}",
+                         fix="such as kopt set CAMPAIGN max_iterations=8")
+    campaign = choose_campaign(reader, names[0] if names else None)
+    limits.with_limits(load.load(Path(campaign.path) / "manifest.yaml"), requested)
+    return ControlRequest(campaign=campaign.id, verb="set", limits=requested)
 
 
 def _pauses_soon(reader: Reader, campaign: str) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 from engine.manifest import load
 from harness.errors import EnvironmentFault, InputError
 from kopt_tui.cli.parser import workspace_of
-from kopt_tui.commands.run import here
+from kopt_tui.commands.run import start
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 ON_CPU, ON_GPU = "matmul_c", "softmax_triton"
@@ -41,7 +41,11 @@ def run(args: argparse.Namespace) -> int:
     if not at_terminal:
         print(f"campaign {setup.id}: {setup.target.description or setup.target.op} on "
               f"{setup.device.name}", flush=True)
-    return here(workspace, setup.id, dashboard=at_terminal)
+        return start(workspace, setup.id, wait=True)
+    from kopt_tui.dashboard import launch
+
+    start(workspace, setup.id)
+    return launch.main(workspace, campaign=setup.id)
 
 
 def _default_example() -> str:

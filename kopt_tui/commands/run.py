@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import closing
 from pathlib import Path
 
 from harness.errors import Refused
+from kopt_tui.cli.campaign_choice import is_live
 from kopt_tui.cli.event_stream import follow
 from kopt_tui.cli.parser import workspace_of
+from kopt_tui.cli.prompt import Prompt
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -18,31 +21,38 @@ def add(parser: argparse.ArgumentParser) -> None:
                         help="run in this process, with the dashboard if this is a terminal")
     parser.add_argument("--wait", action="store_true",
                         help="print the campaign's events until it ends")
+    parser.add_argument("--new", action="store_true",
+                        help="start another campaign also if one of this manifest runs")
 
 
 def run(args: argparse.Namespace) -> int:
+    workspace = workspace_of(args)
+    if not _names_campaign(args.manifest) and not args.new and \
+            (running := _running(workspace, Path(args.manifest))):
+        return _beside(workspace, running, args)
+    campaign = _campaign(workspace, args.manifest)
+    return here(workspace, campaign) if args.here else start(workspace, campaign, wait=args.wait)
+
+
+def start(workspace: Path, campaign: str, *, wait: bool = False) -> int:
+    """Run a campaign in a host of its own, which outlives this terminal."""
     from engine.run import host  # here and below: start-up time
 
-    workspace = workspace_of(args)
-    campaign = _campaign(workspace, args.manifest)
-    if args.here:
-        return here(workspace, campaign)
     if (pid := host.owner(workspace, campaign)) is not None:
         raise Refused(f"{campaign} runs already, in process {pid}", fix="kopt attach shows it")
     pid = host.spawn(workspace, campaign)
     print(f"{campaign} runs in process {pid}; kopt attach {campaign} shows it", flush=True)
-    return follow(workspace, campaign) if args.wait else 0
+    return follow(workspace, campaign) if wait else 0
 
 
-def here(workspace: Path, campaign: str, *, dashboard: bool | None = None) -> int:
+def here(workspace: Path, campaign: str) -> int:
     """Run the engine in this process, with the dashboard at a terminal, else printing events."""
     from engine.run.engine import Engine
 
     engine = Engine(workspace, campaign)
-    at_terminal = sys.stdin.isatty() and sys.stdout.isatty() if dashboard is None else dashboard
     engine.start()
     try:
-        if at_terminal:
+        if sys.stdin.isatty() and sys.stdout.isatty():
             from kopt_tui.dashboard import launch
 
             return launch.main(workspace, campaign=campaign, engine=engine)
@@ -55,11 +65,46 @@ def here(workspace: Path, campaign: str, *, dashboard: bool | None = None) -> in
         engine.join()
 
 
+def _beside(workspace: Path, running: str, args: argparse.Namespace) -> int:
+    """Ask at a terminal what to do beside a running campaign of the manifest."""
+    refusal = Refused(f"{running} runs already on this manifest",
+                      fix=f"kopt attach {running} shows it, --new starts another campaign")
+    prompt = Prompt(quiet=False)
+    if not prompt.interactive:
+        raise refusal
+    answer = prompt.choice(f"{running} runs already on this manifest; attach to it, start a new "
+                           "campaign, or quit", "--new", ("attach", "new", "quit"), "attach")
+    if answer == "quit":
+        raise refusal
+    if answer == "new":
+        args.new = True
+        return run(args)
+    from kopt_tui.dashboard import launch
+
+    return launch.main(workspace, campaign=running)
+
+
+def _running(workspace: Path, path: Path) -> str:
+    """Return the newest campaign with a live engine of a manifest's project and target, or ""."""
+    from engine.journal.read import Reader
+    from engine.manifest import load
+
+    manifest = load.load(path)
+    with closing(Reader(workspace)) as reader:
+        return next((campaign.id for campaign in reader.campaigns()
+                     if campaign.op == manifest.target_op and is_live(reader, campaign.id)
+                     and Path(campaign.project).resolve() == Path(manifest.project)), "")
+
+
+def _names_campaign(name: str) -> bool:
+    return not Path(name).exists() and "/" not in name and not name.endswith((".yaml", ".yml"))
+
+
 def _campaign(workspace: Path, name: str) -> str:
     """Return the campaign to run: a new one from a manifest file, or an existing one."""
     from engine.campaign import setup as campaigns
 
-    if not Path(name).exists() and "/" not in name and not name.endswith((".yaml", ".yml")):
+    if _names_campaign(name):
         return campaigns.open_campaign(workspace, name).id
     workspace.mkdir(parents=True, exist_ok=True)
     return campaigns.create(workspace, Path(name)).id

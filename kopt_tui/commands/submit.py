@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import sys
@@ -10,14 +11,17 @@ import tempfile
 import time
 from pathlib import Path
 
+from engine.journal.read import Reader
+from engine.journal.records import Campaign
+from engine.manifest import load
+from engine.run import host
 from harness.errors import InputError, Refused
-from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
+from kopt_tui.cli.campaign_choice import choose_campaign, is_live, open_journal
 from kopt_tui.cli.output import print_json
-from kopt_tui.cli.parser import add_campaign, add_json
+from kopt_tui.cli.parser import add_campaign, add_json, workspace_of
 from kopt_tui.snapshot.phrases import clean
 
 MAX_BYTES = 4 << 20
-ENDED = ("finished", "stopped", "failed")
 _DIFF = re.compile(rb"^(diff --git |--- .*\n\+\+\+ )", re.MULTILINE)
 
 
@@ -33,17 +37,35 @@ def run(args: argparse.Namespace) -> int:
     patch = _read(args.patch)
     with open_journal(args) as reader:
         chosen = choose_campaign(reader, args.campaign)
-    if chosen.state in ENDED:
-        raise Refused(f"{chosen.id} is {chosen.state} and accepts no more patches",
-                      fix="kopt run with its manifest starts a new campaign")
+        runs = is_live(reader, chosen.id)
+        if refusal := _refusal(reader, chosen, runs=runs):
+            raise refusal
     if args.hypothesis:
         patch = f"Hypothesis: {clean(args.hypothesis, 400)}\n\n".encode() + patch
     path = _drop(Path(chosen.path) / "inbox", _name(args.patch), patch)
+    if host.owner(workspace_of(args), chosen.id) is None:  # also if it has just ended
+        with contextlib.suppress(Refused):  # another host has just started and will judge it
+            host.spawn(workspace_of(args), chosen.id, decide_only=True)
     if args.json:
         print_json({"campaign": chosen.id, "path": str(path)})
     else:
-        print(f"submitted to {chosen.id}: {path}")
+        judge = "" if not runs else "; judged after kopt resume" if chosen.state == "paused" \
+            else "; judged in the next round"
+        print(f"submitted to {chosen.id}: {path}{judge or '; a host judges it now'}")
     return 0
+
+
+def _refusal(reader: Reader, campaign: Campaign, *, runs: bool) -> Refused | None:
+    """Return why nobody would judge a patch, if so."""
+    manifest = load.load(Path(campaign.path) / "manifest.yaml")
+    if "inbox" not in manifest.pool.backends:
+        return Refused(f"{campaign.id} judges no submitted patches: pool.backends leaves out inbox",
+                       fix="kopt evaluate --patch judges one without a campaign")
+    rounds = reader.rounds(campaign.id)
+    if runs or (rounds and all(round.ended_at is not None for round in rounds)):
+        return None
+    return Refused(f"no engine runs {campaign.id}, which stopped within a round",
+                   fix="kopt resume continues it, then submit the patch")
 
 
 def _read(source: str) -> bytes:

@@ -195,11 +195,7 @@ class Dashboard(App[None]):
 
     def _sent(self, request: ControlRequest, number: int) -> None:
         self.open_requests[number] = request
-        row = self.snapshot.row(request.campaign)
-        unanswered = (row is not None and row.engine.word != "alive"
-                      and request.verb not in control.WITHOUT_ENGINE)
-        self.say(f"· {_name(request)} is recorded; " + (
-            "no engine runs to carry it out" if unanswered else "waiting for the engine"), "info")
+        self.say(f"· {_name(request)} is recorded; waiting for the engine", "info")
         if isinstance(self.front, KoptScreen):
             self.front.refocus_feed()
 

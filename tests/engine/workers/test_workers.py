@@ -138,14 +138,12 @@ def test_search_template_and_inbox_bring_candidates(tmp_path: Path) -> None:
     source = files["rmsnorm.c"]
     faster = source.replace("LANES 1 ", "LANES 8 ")
     assert faster != source
-    patch = tmp_path / "given.patch"
+    patch = setup.folder.inbox / "given.patch"
     folder = tmp_path / "edit"
     setup.repo.checkout_tree(setup.repo.base, folder)
     (folder / "rmsnorm.c").write_text(faster)
-    patch.write_bytes(setup.repo.capture(folder, setup.repo.base, ("rmsnorm.c",)).patch.data)
-    code, out, err = campaigns.ended(campaigns.kopt(
-        "submit", str(patch), "--hypothesis", "eight sums at once", workspace=tmp_path / "w"))
-    assert code == 0 and "submitted to" in out, err
+    change = setup.repo.capture(folder, setup.repo.base, ("rmsnorm.c",))
+    patch.write_bytes(b"Hypothesis: eight sums at once\n\n" + change.patch.data)
     (setup.folder.inbox / "torn.patch").write_text("--- a/rmsnorm.c\n+++ b/rmsnorm.c\n@@ -1,9 +1")
     shutil.copy(patch, setup.folder.inbox / b"odd\xff.diff".decode(errors="surrogateescape"))
     engine = campaigns.run(setup)

@@ -104,12 +104,29 @@ def test_pause_and_stop_need_a_running_engine(verb: str, workspace: Path) -> Non
     reader.close()
 
 
-def test_resume_refuses_a_running_or_ended_campaign(workspace: Path) -> None:
-    write_campaign(workspace, "done_c_cpu_20261120")
+def test_resume_refuses_a_running_campaign(workspace: Path) -> None:
     with engine(workspace, "resumed"):
         assert "is already running" in error_text(kopt("resume", NAME, workspace=workspace))
-    done = kopt("resume", "done", workspace=workspace)
-    assert done.returncode == 1 and "cannot be continued" in error_text(done)
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (["max_iteration=8"], "max_iteration is no limit that can be changed (did you mean "
+                          "'max_iterations'?)"),
+    (["max_iterations=many"], "max_iterations: 'many' is no possible limit (expected a whole "
+                              "number or none)"),
+    (["max_iterations=120"], "'120' is no possible limit (expected a whole number <= 119)"),
+    (["consecutive_regressions=none"], "is no possible limit (expected a whole number)"),
+    (["performance_target=fast"], "performance_target: 'fast' states no number"),
+    (["target_op=x"], "target_op is no limit that can be changed"),
+    ([NAME], "expected LIMIT=VALUE"), (["a", "b", "wall_s=1"], "expected LIMIT=VALUE")])
+def test_limit_that_cannot_be_set_is_refused_in_one_line(
+        words: list[str], message: str, workspace: Path) -> None:
+    (workspace / NAME / "manifest.yaml").write_text("target_op: rmsnorm\n")
+    done = kopt("set", *words, workspace=workspace)
+    assert done.returncode == 2 and message in error_text(done)
+    reader = Reader(workspace)
+    assert reader.controls(NAME) == []
+    reader.close()
 
 
 def test_resume_takes_back_a_pause_that_waits_for_the_end_of_the_round(workspace: Path) -> None:

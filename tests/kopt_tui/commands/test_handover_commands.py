@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,16 @@ from tests.support import repos, samples
 from tests.support.command_line import NAME, PATCH, answer, error_text, kopt, write_campaign
 
 LINE = "float line_3(float x) { return x + x + x; }"
+
+
+@contextmanager
+def running_engine(workspace: Path) -> Iterator[None]:
+    """Hold the campaign's lease, as an engine does."""
+    writer = Writer(workspace)
+    own = lease.acquire(writer, NAME)
+    yield
+    lease.release(writer, own)
+    writer.close()
 
 
 def kept_campaign(tmp_path: Path) -> tuple[Path, Path]:
@@ -108,14 +120,16 @@ def test_merge_without_a_keep_is_refused(tmp_path: Path) -> None:
 
 def test_submitted_patch_appears_whole_in_the_inbox(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path, state="running")
+    (folder / "manifest.yaml").write_text("target_op: rmsnorm\n")
     file = tmp_path / "my idea!.patch"
     file.write_bytes(PATCH)
-    value = answer(kopt("submit", str(file), "--hypothesis", "wider \x1b[1mloads", "--json",
-                        workspace=tmp_path))
-    [dropped] = (folder / "inbox").iterdir()
-    assert Path(value["path"]) == dropped and dropped.name.endswith("-my-idea.patch")
-    assert dropped.read_bytes() == b"Hypothesis: wider loads\n\n" + PATCH
-    assert kopt("submit", "-", NAME, workspace=tmp_path, stdin=PATCH).returncode == 0
+    with running_engine(tmp_path):
+        value = answer(kopt("submit", str(file), "--hypothesis", "wider \x1b[1mloads", "--json",
+                            workspace=tmp_path))
+        [dropped] = (folder / "inbox").iterdir()
+        assert Path(value["path"]) == dropped and dropped.name.endswith("-my-idea.patch")
+        assert dropped.read_bytes() == b"Hypothesis: wider loads\n\n" + PATCH
+        assert kopt("submit", "-", NAME, workspace=tmp_path, stdin=PATCH).returncode == 0
     assert len(list((folder / "inbox").iterdir())) == 2
     assert parse(dropped.read_bytes())
 
@@ -133,10 +147,20 @@ def test_file_without_a_diff_is_not_submitted(content: bytes, part: str, tmp_pat
     assert not (folder / "inbox").exists()
 
 
-def test_ended_campaign_accepts_no_patch(tmp_path: Path) -> None:
-    write_campaign(tmp_path)
+@pytest.mark.parametrize(("manifest", "rounds", "message"), [
+    ("pool: {backends: [search]}", 1, "judges no submitted patches: pool.backends leaves out"),
+    ("", 2, f"no engine runs {NAME}, which stopped within a round (kopt resume continues it")])
+def test_patch_that_nobody_would_judge_is_refused(
+        manifest: str, rounds: int, message: str, tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path, state="running")
+    (folder / "manifest.yaml").write_text(f"target_op: rmsnorm\n{manifest}\n")
+    if rounds > 1:
+        writer = Writer(tmp_path)
+        writer.start_round(samples.round_(2, NAME))
+        writer.close()
     done = kopt("submit", "-", workspace=tmp_path, stdin=PATCH)
-    assert done.returncode == 1 and "accepts no more patches" in error_text(done)
+    assert done.returncode == 1 and message in error_text(done)
+    assert not (folder / "inbox").exists()
 
 
 def test_prune_deletes_only_checkouts_of_ended_campaigns(tmp_path: Path) -> None:

@@ -141,8 +141,8 @@ async def test_pause_and_stop_need_confirmation(
         await pilot.press(key)
         await until(pilot, f"{title} {CAMPAIGN}?")
         await pilot.press("tab", "enter")
-        await until(pilot, "is recorded; no engine runs to carry it out")
-        assert [control.verb for control in controls(workspace)] == [verb]
+        await until(pilot, f"✗ {verb} {CAMPAIGN} failed: no engine runs")
+        assert controls(workspace) == []
 
 
 async def test_pause_key_resumes_a_paused_campaign_only(workspace: Path) -> None:

@@ -1,0 +1,69 @@
+"""The limits of a campaign that a person may change after its start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from engine.manifest import goal
+from engine.manifest.schema import Manifest
+from harness.errors import InputError
+from harness.formats.text import suggest
+
+LIMITS = ("max_iterations", "performance_target", "budget.wall_s", "budget.trials", "budget.cost",
+          "budget.disk_gb", "stop.consecutive_regressions", "stop.efficiency_pct",
+          "stop.no_gain_rounds")
+"""Their names; `budget.pairs` is none of them: all verdicts of a campaign measure alike."""
+
+
+def with_limits(manifest: Manifest, limits: Mapping[str, str]) -> Manifest:
+    """Return the manifest with limits by their names or last words; "none" removes a limit.
+
+    Raises InputError for an unknown name or an impossible value.
+    """
+    value: dict[str, Any] = msgspec.to_builtins(manifest)
+    for given, text in limits.items():
+        part, _, key = full_name(given).rpartition(".")
+        (value[part] if part else value)[key] = None if text.lower() in ("none", "null") else text
+        try:
+            manifest = msgspec.convert(value, Manifest, strict=False)
+        except msgspec.ValidationError as error:
+            raise InputError(f"{given}: {text!r} is no possible limit",
+                             fix=_expected(str(error))) from None
+    if manifest.performance_target and goal.parse_goal(manifest.performance_target) is None \
+            and any(full_name(name) == "performance_target" for name in limits):
+        raise InputError(f"performance_target: {manifest.performance_target!r} states no number",
+                         fix="such as 2x, 60% of roofline, or 12 us")
+    return manifest
+
+
+def full_name(name: str) -> str:
+    """Return a limit's full name. Raises InputError if there is no such limit."""
+    matching = [known for known in LIMITS if name in (known, known.rpartition(".")[2])]
+    if not matching:
+        raise InputError(f"{name} is no limit that can be changed",
+                         fix=suggest(name, LIMITS) or f"known: {', '.join(LIMITS)}")
+    return matching[0]
+
+
+def _expected(message: str) -> str:
+    """Return what msgspec expected, in words."""
+    kind, _, bound = message.removeprefix("Expected ").partition(" - at ")[0].partition(",")[0] \
+        .removeprefix("`").partition("`")
+    for name, words in (("int", "a whole number"), ("float", "a number"), (" | null", " or none")):
+        kind = kind.replace(name, words)
+    return f"expected {kind}{bound}"
+
+
+def changes(before: Manifest, after: Manifest) -> str:
+    """Return what differs between two manifests, as `max_iterations none → 8`."""
+    return ", ".join(f"{name} {_shown(before, name)} → {_shown(after, name)}" for name in LIMITS
+                     if _shown(before, name) != _shown(after, name))
+
+
+def _shown(manifest: Manifest, name: str) -> str:
+    part, _, key = name.rpartition(".")
+    value = getattr(getattr(manifest, part) if part else manifest, key)
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

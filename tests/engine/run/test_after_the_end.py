@@ -1,0 +1,138 @@
+"""An ended campaign takes raised limits, goes on, and judges what people hand in."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine.campaign.setup import Setup, open_campaign
+from engine.journal.write import request
+from engine.manifest import load
+from engine.run import host
+from tests.support import campaigns
+from tests.support.campaigns import ended, kopt
+
+INBOX = {"slots": 1, "workers": 1, "backends": ["inbox"]}
+FIRST, LATE = (campaigns.KERNEL.replace("times that", words) for words in ("how often", "count of"))
+"""Kernels that compile to the same code, so that a verdict takes no time."""
+
+
+def with_patch(root: Path, rounds: int) -> Setup:
+    setup = campaigns.create(root, pool=INBOX, max_iterations=rounds)
+    campaigns.hand_in(setup, FIRST)
+    return setup
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Setup:
+    """Return a campaign that has judged a submitted patch and ended for its number of rounds."""
+    setup = with_patch(tmp_path, 1)
+    assert campaigns.run(setup).error is None
+    assert campaigns.campaign(setup).reason == "max_iterations: 1 round done"
+    return setup
+
+
+def events(setup: Setup, kind: str) -> list[dict[str, object]]:
+    with campaigns.reading(setup) as reader:
+        return [json.loads(event.payload) for event in reader.events_of(setup.id, kind)]
+
+
+def test_campaign_goes_on_after_its_limit_is_raised(finished: Setup) -> None:
+    workspace = finished.workspace
+    code, out, err = ended(kopt("resume", workspace=workspace))
+    assert (code, err) == (1, "")
+    assert "nothing is left to do: max_iterations: 1 round done; kopt set changes a limit" in out
+
+    code, out, err = ended(kopt("set", finished.id, "max_iterations=2", "budget.wall_s=9000",
+                                workspace=workspace))
+    changed = "max_iterations 1 → 2, budget.wall_s none → 9000"
+    assert (code, out) == (0, f"set {finished.id}: changed {changed}\n"), err
+    assert campaigns.campaign(finished).state == "finished"
+    assert campaigns.campaign(finished).rounds_max == 3
+    [event] = events(finished, "limits")
+    assert event["message"] == changed and "@" in str(event["by"])
+    manifest = load.load(finished.folder.manifest)
+    assert (manifest.max_iterations, manifest.budget.wall_s) == (2, 9000.0)
+    assert manifest.decision.looks == finished.planned_looks
+
+    (finished.folder.inbox / "late.patch").write_bytes(campaigns.patch(finished, LATE))
+    code, out, err = ended(kopt("resume", workspace=workspace))
+    assert (code, out) == (0, f"resume {finished.id}: resumed\n"), err
+    campaigns.until(lambda: campaigns.campaign(finished).reason == "max_iterations: 2 rounds done")
+    assert f"Limits changed by {event['by']}" in finished.folder.log.read_text()
+    assert changed in finished.folder.log.read_text()
+
+
+def test_limit_set_during_a_run_holds_at_once(tmp_path: Path) -> None:
+    setup = with_patch(tmp_path, 9)
+    with campaigns.running(setup) as engine:
+        number = request(setup.workspace, setup.id, "set", by="ann@test",
+                         limits={"max_iterations": "1"})
+        bad = request(setup.workspace, setup.id, "set", by="ann@test", limits={"wall_s": "-1"})
+        engine.join(90)
+    with campaigns.reading(setup) as reader:
+        answers = {control.id: control.outcome for control in reader.controls(setup.id)}
+    assert answers[number] == "changed max_iterations 9 → 1"
+    assert answers[bad].startswith("refused: wall_s: '-1' is no possible limit")
+    assert campaigns.campaign(setup).reason == "max_iterations: 1 round done"
+
+
+def test_patch_for_an_ended_campaign_is_judged_by_a_short_host(
+        finished: Setup, tmp_path: Path) -> None:
+    (tmp_path / "late.patch").write_bytes(campaigns.patch(finished, LATE))
+    code, out, err = ended(kopt("submit", str(tmp_path / "late.patch"),
+                                workspace=finished.workspace))
+    assert code == 0 and out.endswith("; a host judges it now\n"), err
+    campaigns.until(lambda: host.owner(finished.workspace, finished.id) is None)
+    assert [c.state for c in campaigns.candidates(finished) if c.round == 3] == ["closed"]
+    assert not list(finished.folder.inbox.glob("*.patch"))
+    row = campaigns.campaign(finished)
+    assert (row.state, row.reason) == ("finished", "max_iterations: 1 round done")
+
+
+def test_patch_that_arrives_during_the_last_round_is_judged(tmp_path: Path) -> None:
+    setup = with_patch(tmp_path, 1)
+    with campaigns.running(setup) as engine:
+        campaigns.until(lambda: campaigns.slots(setup))
+        campaigns.hand_in(setup, LATE, "late")
+        engine.join(90)
+    assert not list(setup.folder.inbox.glob("*.patch"))
+    assert campaigns.campaign(setup).state == "finished"
+
+
+def test_second_run_of_a_manifest_names_the_running_campaign(tmp_path: Path) -> None:
+    setup, manifest = campaigns.create(tmp_path, pool=INBOX), str(tmp_path / "p" / "manifest.yaml")
+    with campaigns.running(setup):
+        code, out, err = ended(kopt("run", manifest, workspace=setup.workspace))
+        assert (code, out) == (1, "")
+        assert err == (f"kopt: {setup.id} runs already on this manifest (kopt attach {setup.id} "
+                       "shows it, --new starts another campaign)\n")
+        assert [path.name for path in setup.workspace.glob("scale_*")] == [setup.id]
+        code, out, err = ended(kopt("run", manifest, "--new", workspace=setup.workspace))
+        assert code == 0 and out.startswith(f"{setup.id}-2 runs in process"), err
+        assert ended(kopt("stop", f"{setup.id}-2", workspace=setup.workspace))[0] == 0
+    campaigns.until(lambda: host.owner(setup.workspace, f"{setup.id}-2") is None)
+
+
+def test_demo_goes_on_after_its_terminal_is_gone(tmp_path: Path) -> None:
+    from tests.engine.run.test_controls import in_a_terminal
+
+    pid, terminal = in_a_terminal([sys.executable, "-m", "kopt_tui.main", "demo", "--plain",
+                                   "--example", "rmsnorm_c", "--workspace", str(tmp_path)])
+    output = b""
+    while not (found := re.search(rb"(\S+) runs in process (\d+)", output)):
+        output += os.read(terminal, 4096)
+    os.kill(pid, signal.SIGHUP)
+    os.close(terminal)
+    os.waitpid(pid, 0)
+    setup = open_campaign(tmp_path, found[1].decode())
+    campaigns.until(lambda: campaigns.campaign(setup).state == "running")
+    assert host.owner(tmp_path, setup.id) == int(found[2])
+    assert ended(kopt("stop", workspace=tmp_path))[0] == 0
+    campaigns.until(lambda: host.owner(tmp_path, setup.id) is None)
