@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
 from msgspec import structs
-from textual.app import App, SystemCommand
+from textual import constants, events
+from textual.app import App
+from textual.driver import Driver
 from textual.reactive import Reactive
 from textual.screen import Screen
 
 from harness.errors import KoptError
 from kopt_tui import control
 from kopt_tui.control import ControlRequest, EngineThread
-from kopt_tui.screens.base import KoptScreen, ShowsSnapshots, bindings
+from kopt_tui.screens.base import InFront, KoptScreen
 from kopt_tui.screens.campaigns import CAMPAIGNS_CSS, CampaignsScreen
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.device_sampler import Sampler
 from kopt_tui.snapshot.feed import Feed
 from kopt_tui.snapshot.snapshot import DeviceSnapshot, Focus, Snapshot, WaitingRow
-from kopt_tui.widgets.keys import KEYS, Scope
+from kopt_tui.widgets.keys import Key
 from kopt_tui.widgets.tones import KOPT_THEME
 
 
@@ -38,12 +39,11 @@ def _screen(mode: str) -> Callable[[], Screen[None]]:
 class Dashboard(App[None]):
     """Draws snapshots of a workspace; everything slow happens on other threads."""
 
-    ENABLE_COMMAND_PALETTE = True
+    ENABLE_COMMAND_PALETTE = False
     ALLOW_SELECT = False
     TITLE = "kopt"
     CSS = CAMPAIGNS_CSS
     theme = Reactive(KOPT_THEME.name)
-    BINDINGS = bindings("app")
     MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {
         "campaigns": CampaignsScreen,
         **{mode: _screen(mode) for mode in ("campaign", "review", "trace", "gpus", "report")},
@@ -73,6 +73,29 @@ class Dashboard(App[None]):
     def session(self) -> str:
         """Return the kind of this session, for the top bar."""
         return "read-only" if self.readonly else "engine inside" if self.engine else ""
+
+    def get_driver_class(self) -> type[Driver]:
+        if constants.DRIVER is not None:
+            return super().get_driver_class()
+        from kopt_tui.dashboard.tolerant_driver import TolerantDriver
+
+        return TolerantDriver
+
+    def _handle_exception(self, error: Exception) -> None:
+        """End because of a fault of the dashboard itself, which `launch` reports in a line.
+
+        Textual's own method would fill the terminal with a traceback and the values of locals.
+        """
+        self._return_code = 1
+        if self._exception is None:
+            self._exception = error
+            self._exception_event.set()
+        self._close_messages_no_wait()
+
+    @property
+    def failure(self) -> Exception | None:
+        """Return the fault that ended the app, None if it was left."""
+        return self._exception
 
     def on_mount(self) -> None:
         self.sampler.start()
@@ -110,7 +133,7 @@ class Dashboard(App[None]):
         self.snapshot = self._delivered
         if not self.campaign and self.snapshot.campaigns:
             self.campaign = self.snapshot.campaigns[0].id
-        if isinstance(self.front, ShowsSnapshots):
+        if isinstance(self.front, InFront):
             self.front.show(self.snapshot)
         self._report_answers()
 
@@ -124,7 +147,24 @@ class Dashboard(App[None]):
         requested = dict.fromkeys(request.campaign for request in self.open_requests.values())
         self.feed.look_at(structs.replace(focus, requested=tuple(requested)))
 
-    # Ways to a screen.
+    # What is typed, and the ways to a screen.
+
+    async def on_event(self, event: events.Event) -> None:
+        """Hand what is typed to the screen that is in front when its turn comes.
+
+        It is answered here, one key after another, and never by Textual's bindings: those let
+        several keys reach one screen before the first has opened or closed another.
+        """
+        front = self.front
+        if isinstance(event, events.Key | events.Paste) and isinstance(front, InFront):
+            await front.take_input(event)
+        else:
+            await super().on_event(event)
+
+    async def perform(self, key: Key | None) -> None:
+        """Do what a key of the table stands for, on the screen in front."""
+        if key is not None:
+            await self.run_action(key.action, self if "app" in key.scopes else self.screen)
 
     def action_mode(self, name: str) -> None:
         self.switch_mode(name)
@@ -145,19 +185,8 @@ class Dashboard(App[None]):
     def action_help(self) -> None:
         from kopt_tui.screens.help import HelpScreen
 
-        self.push_screen(HelpScreen(_scope(self.screen)))
-
-    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """Offer every action of the key table by name, and two of Textual's own commands."""
-        scope = _scope(screen)
-        for key in KEYS:
-            if ("app" in key.scopes or scope in key.scopes) and key.action != "command_palette":
-                owner = "app." if key.scopes == ("app",) else "screen."
-                yield SystemCommand(key.label.capitalize(), key.help,
-                                    partial(self.run_action, owner + key.action))
-        for command in super().get_system_commands(screen):
-            if command.title in ("Theme", "Screenshot"):
-                yield command
+        if isinstance(self.front, KoptScreen):
+            self.push_screen(HelpScreen(self.front.SCOPE))
 
     # Requests, from a key to the engine's answer.
 
@@ -235,10 +264,6 @@ class Dashboard(App[None]):
             engine.join()
             self.call_from_thread(self.exit)
         self.run_worker(wait, thread=True, group="leaving", exclusive=True)
-
-
-def _scope(screen: Screen[Any]) -> Scope:
-    return screen.SCOPE if isinstance(screen, KoptScreen) else "app"
 
 
 def _name(request: ControlRequest) -> str:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar, Protocol, TypeAlias, cast, runtime_checkable
+from typing import ClassVar, Protocol, TypeAlias, cast, runtime_checkable
 
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
-from textual.screen import Screen
 from textual.widget import Widget
 
 from kopt_tui.control import ControlRequest
@@ -17,7 +15,7 @@ from kopt_tui.snapshot.device_sampler import Sampler
 from kopt_tui.snapshot.snapshot import DeviceSnapshot, Focus, Snapshot, WaitingRow
 from kopt_tui.widgets import keys
 from kopt_tui.widgets.bars import KeyBar, TopBar
-from kopt_tui.widgets.pane import Pane
+from kopt_tui.widgets.pane import InCurrentSize, Pane
 
 Body: TypeAlias = Iterable[Widget]
 
@@ -37,6 +35,7 @@ class DashboardApp(Protocol):
     def current_mode(self) -> str: ...
     def switch_mode(self, mode: str) -> object: ...
     def look_at(self, focus: Focus) -> None: ...
+    async def perform(self, key: keys.Key | None) -> None: ...
     def open_campaign(self, campaign: str) -> None: ...
     def open_candidate(self, campaign: str, candidate: str) -> None: ...
     def refuses(self, verb: str) -> bool: ...
@@ -44,27 +43,18 @@ class DashboardApp(Protocol):
 
 
 @runtime_checkable
-class ShowsSnapshots(Protocol):
-    """A screen or dialog that follows the journal while it is in front."""
+class InFront(Protocol):
+    """A screen or dialog: in front, it follows the journal and answers what is typed."""
 
     def show(self, snapshot: Snapshot) -> None: ...
+    async def take_input(self, event: events.Key | events.Paste) -> None: ...
 
 
-def bindings(scope: keys.Scope) -> list[BindingType]:
-    """Return the bindings of a scope from the table of keys."""
-    return [Binding(key.keys, key.action, key.label, show=False) for key in keys.of(scope)]
-
-
-class KoptScreen(Screen[None]):
+class KoptScreen(InCurrentSize[None]):
     """Panes between the top bar and the key bar."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012
     SCOPE: ClassVar[keys.Scope]
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        if "SCOPE" in cls.__dict__:
-            cls.BINDINGS = bindings(cls.SCOPE)
-        super().__init_subclass__(**options)
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,9 +84,6 @@ class KoptScreen(Screen[None]):
     def action_open(self) -> None:
         """Open what is under the cursor."""
 
-    def on_list_pane_opened(self) -> None:
-        self.action_open()
-
     # Frame.
 
     @property
@@ -105,18 +92,16 @@ class KoptScreen(Screen[None]):
         return cast(DashboardApp, self.app)
 
     @property
-    def keybar(self) -> KeyBar:
-        return self.query_one(KeyBar)
-
-    @property
     def pane(self) -> Pane | None:
         return self.pane_layout.focused
 
     def compose(self) -> ComposeResult:
         mode = self.SCOPE if self.SCOPE in self.app.MODES else self.dashboard.current_mode
-        yield TopBar(mode, self.dashboard.session)
+        self.topbar = TopBar(mode, self.dashboard.session)
+        self.keybar = KeyBar(keys.hints(self.SCOPE, readonly=self.dashboard.readonly))
+        yield self.topbar
         yield from self.body()
-        yield KeyBar(keys.hints(self.SCOPE, readonly=self.dashboard.readonly))
+        yield self.keybar
 
     def on_mount(self) -> None:
         for pane in self.pane_layout.deck:
@@ -141,7 +126,7 @@ class KoptScreen(Screen[None]):
         if not self.is_mounted:
             return
         if snapshot.at or snapshot.problem:
-            self.query_one(TopBar).set_content(len(snapshot.waiting))
+            self.topbar.set_content(len(snapshot.waiting))
             self.keybar.set_content(snapshot.problem)
         if snapshot.at:
             self.draw(snapshot)
@@ -161,6 +146,11 @@ class KoptScreen(Screen[None]):
         self.dashboard.sampler.watch(snapshot.at > 0 and self.shows_devices(snapshot))
 
     # Actions.
+
+    async def take_input(self, event: events.Key | events.Paste) -> None:
+        """Do what a key stands for in the table; while a filter is typed, all goes into it."""
+        if not self.keybar.takes(event) and isinstance(event, events.Key):
+            await self.dashboard.perform(keys.bound(event.key, self.SCOPE))
 
     def action_move(self, step: int) -> None:
         if self.pane:
@@ -186,7 +176,7 @@ class KoptScreen(Screen[None]):
         """Type a text that the rows of the pane must contain."""
         pane = self.pane
         if pane is not None and pane.FILTERS:
-            self.keybar.ask(pane.filter, pane.set_filter, lambda: self.set_focus(pane))
+            self.keybar.ask(pane.filter, pane.set_filter)
         else:
             self.keybar.say("this pane has no rows to filter")
 
@@ -201,7 +191,3 @@ class KoptScreen(Screen[None]):
             self.app.pop_screen()
         elif self.dashboard.current_mode != "campaigns":
             self.dashboard.switch_mode("campaigns")
-
-    def on_key(self, event: events.Key) -> None:
-        """Clear the message of the bottom line: it stays until the next key."""
-        self.keybar.hush()

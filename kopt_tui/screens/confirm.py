@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
-from textual.binding import Binding
+from textual import events
 
 from kopt_tui.control import ControlRequest
 from kopt_tui.snapshot import phrases
@@ -67,12 +67,6 @@ def _answer(text: str, chosen: bool) -> tuple[Span, ...]:
 class ConfirmScreen(PaneDialog[bool]):
     """Dismisses with True only if the answer that acts was chosen and then confirmed."""
 
-    BINDINGS = [  # noqa: RUF012
-        Binding("escape,q,ctrl+c", "answer(False)", show=False),
-        Binding("left,h,shift+tab", "choose(False)", show=False),
-        Binding("right,l,tab", "choose(True)", show=False),
-        Binding("enter", "answer(True)", show=False),
-    ]
     CSS = """
     ConfirmScreen { align: center middle; }
     ConfirmScreen #dialog {
@@ -94,12 +88,13 @@ class ConfirmScreen(PaneDialog[bool]):
             pane.refresh(layout=True)
             pane.redraw()
 
-    def action_choose(self, acts: bool) -> None:
-        self.pane.acts = acts and not self.pane.expired
-        self.pane.redraw()
-
-    def action_answer(self, entered: bool) -> None:
-        self.dismiss(entered and self.pane.acts and not self.pane.expired)
+    async def take_input(self, event: events.Key | events.Paste) -> None:
+        pane, key = self.pane, event.key if isinstance(event, events.Key) else ""
+        if key in ("left", "h", "shift+tab", "right", "l", "tab"):
+            pane.acts = key in ("right", "l", "tab") and not pane.expired
+            pane.redraw()
+        elif key in ("escape", "q", "ctrl+c", "enter"):
+            self.dismiss(key == "enter" and pane.acts and not pane.expired)
 
 
 def about_candidate(request: ControlRequest, waiting: WaitingRow) -> Question:

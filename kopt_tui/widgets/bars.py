@@ -37,7 +37,7 @@ class TopBar(ContentPane[int], can_focus=False):
         return [(*parts, (" " * max(0, room), "plain"), (right, "warn"))]
 
 
-class KeyBar(ContentPane[str], can_focus=True):
+class KeyBar(ContentPane[str], can_focus=False):
     """The keys of the screen; a message replaces them until the next key, a prompt until enter.
 
     Its content is a lasting problem, which replaces keys and messages, "" when it is over.
@@ -48,12 +48,10 @@ class KeyBar(ContentPane[str], can_focus=True):
 
     def __init__(self, hints: tuple[tuple[str, str], ...]) -> None:
         super().__init__()
-        self.can_focus = False
         self.hints = hints
         self._message: Span | None = None
         self._prompt: str | None = None
         self._on_change: Callable[[str], None] = lambda _: None
-        self._on_end: Callable[[], None] = lambda: None
 
     def say(self, text: str, tone: str = "plain") -> None:
         """Show a message in place of the keys."""
@@ -66,12 +64,9 @@ class KeyBar(ContentPane[str], can_focus=True):
             self._message = None
             self.redraw()
 
-    def ask(self, text: str, on_change: Callable[[str], None],
-            on_end: Callable[[], None]) -> None:
-        """Let a person edit a text: `on_change` is called after every key, `on_end` at the end."""
-        self._prompt, self._on_change, self._on_end = text, on_change, on_end
-        self.can_focus = True
-        self.focus()
+    def ask(self, text: str, on_change: Callable[[str], None]) -> None:
+        """Let a person edit a text: `on_change` is called after every key."""
+        self._prompt, self._on_change = text, on_change
         self.redraw()
 
     def compose_lines(self, width: int) -> list[Line]:
@@ -91,37 +86,28 @@ class KeyBar(ContentPane[str], can_focus=True):
             parts += [(key, "bold info"), (f" {label}  ", "plain")]
         return [tuple(parts)]
 
-    def on_key(self, event: events.Key) -> None:
-        """Consume the keys of the prompt before any binding sees them."""
+    def takes(self, event: events.Key | events.Paste) -> bool:
+        """Edit the text that is asked for; return False if none is, so that the key has others."""
         if self._prompt is None:
-            return
-        event.stop()
-        event.prevent_default()
-        if event.key in ("enter", "escape", "ctrl+c"):
+            self.hush()
+            return False
+        if isinstance(event, events.Key) and event.key in ("enter", "escape", "ctrl+c"):
             if event.key != "enter":
                 self._on_change("")
             self._prompt = None
-            self.can_focus = False
-            self._on_end()
         else:
             self._prompt = edited(self._prompt, event)
             self._on_change(self._prompt)
         self.redraw()
-
-    def on_paste(self, event: events.Paste) -> None:
-        if self._prompt is not None:
-            event.stop()
-            self._prompt += "".join(c for c in event.text if c.isprintable())[:200]
-            self._on_change(self._prompt)
-            self.redraw()
+        return True
 
 
-def edited(text: str, event: events.Key) -> str:
-    """Return a line of text after a key was typed into it."""
+def edited(text: str, event: events.Key | events.Paste) -> str:
+    """Return a line of at most 200 characters after a key or a paste."""
+    if isinstance(event, events.Paste):
+        return (text + "".join(filter(str.isprintable, event.text)))[:200]
     if event.key == "backspace":
         return text[:-1]
     if event.key == "ctrl+u":
         return ""
-    if event.is_printable and event.character and len(text) < 200:
-        return text + event.character
-    return text
+    return (text + (event.character or "" if event.is_printable else ""))[:200]

@@ -1,4 +1,4 @@
-"""The table of keys: bindings, the hints of the bottom line and the help are made from it."""
+"""The table of keys: what a key does, the hints of the bottom line and the help come from it."""
 
 from __future__ import annotations
 
@@ -65,9 +65,8 @@ KEYS: tuple[Key, ...] = (
         help="Undo the filter, the zoom, or leave the screen"),
     *(Key(keys=key, action=f"mode('{title.lower()}')", label=title.lower(), help=help)
       for key, title, help in MODES),
-    Key(keys="ctrl+p", action="command_palette", label="commands", help="Find a command by name"),
-    Key(keys="question_mark", action="help", label="help", hint=True,
-        help="This list; type to search it"),
+    Key(keys="question_mark,ctrl+p", action="help", label="help", hint=True,
+        help="This list; type to search it, enter does what is chosen"),
     Key(keys="q,ctrl+c", action="leave", label="quit", hint=True, help="Leave the dashboard"),
 )
 
@@ -75,9 +74,14 @@ NAMES = {"slash": "/", "question_mark": "?", "escape": "esc", "pagedown": "page 
          "pageup": "page up", "down": "↓", "up": "↑", "left": "←", "right": "→"}
 
 
-def of(scope: Scope) -> tuple[Key, ...]:
-    """Return the keys of one scope."""
-    return tuple(key for key in KEYS if scope in key.scopes)
+def bound(name: str, scope: Scope) -> Key | None:
+    """Return what a key does on a screen, None for nothing."""
+    return next((key for key in KEYS if works(key, scope) and name in key.keys.split(",")), None)
+
+
+def works(key: Key, scope: Scope) -> bool:
+    """Return whether a key of the table does something on a screen."""
+    return scope in key.scopes or "app" in key.scopes
 
 
 def named(keys: str) -> str:
@@ -87,7 +91,7 @@ def named(keys: str) -> str:
 
 def hints(scope: Scope, *, readonly: bool) -> tuple[tuple[str, str], ...]:
     """Return the hints of the bottom line: each a key and its label."""
-    shown = [key for key in KEYS if key.hint and (scope in key.scopes or "app" in key.scopes)]
+    shown = [key for key in KEYS if key.hint and works(key, scope)]
     labels = [(named(key.keys.split(",")[0]), key.label) for key in shown
               if not (readonly and key.control)]
     return tuple([*labels, ("esc", "back")] if scope == "candidate" else labels)

@@ -26,9 +26,6 @@ class ListPane(Pane, Generic[Item]):
     class Moved(Message):
         """The cursor is on another row."""
 
-    class Opened(Message):
-        """The row under the cursor was double-clicked."""
-
     def __init__(self) -> None:
         super().__init__()
         self.items: tuple[Item, ...] = ()
@@ -150,4 +147,4 @@ class ListPane(Pane, Generic[Item]):
         if event.y >= above and index < len(self.shown):
             self.move(index - self.cursor)
             if event.chain == 2:
-                self.post_message(self.Opened())
+                self.app.post_message(events.Key("enter", None))

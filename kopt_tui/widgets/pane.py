@@ -18,10 +18,11 @@ from textual import events
 from textual.app import ComposeResult
 from textual.containers import Container
 from textual.geometry import Region, Size
-from textual.screen import ModalScreen
+from textual.screen import ModalScreen, Screen
 from textual.strip import Strip
 from textual.widget import Widget
 
+from kopt_tui.snapshot.snapshot import Snapshot
 from kopt_tui.widgets.tones import Line, Span, rich_style
 
 Content = TypeVar("Content")
@@ -55,6 +56,8 @@ def matches(filter: str, text: str) -> bool:
 
 def changed_cells(old: Strip, new: Strip) -> tuple[int, int] | None:
     """Return the half-open range of columns in which two drawn lines differ, None if nowhere."""
+    if old == new:
+        return None
     before, after = _cells(old), _cells(new)
     if before == after:
         return None
@@ -241,10 +244,29 @@ def _tones(span: Span) -> str:
     return span[1]
 
 
-class PaneDialog(ModalScreen[Result]):
+class InCurrentSize(Screen[Result]):
+    """A screen that passes over sizes which the terminal no longer has.
+
+    Textual repeats each change of size to the screen. Two that come at once would be repeated
+    in turn for ever.
+    """
+
+    async def on_event(self, event: events.Event) -> None:
+        if not isinstance(event, events.Resize) or event.size == self.app.size:
+            await super().on_event(event)
+
+
+class PaneDialog(ModalScreen[Result], InCurrentSize[Result]):
     """A dialog of one pane, over the screen that opened it."""
 
     pane: Pane
+
+    async def take_input(self, event: events.Key | events.Paste) -> None:
+        """Answer a key or a paste."""
+        raise NotImplementedError
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Follow the journal while the dialog is in front."""
 
     def compose(self) -> ComposeResult:
         yield Container(self.pane, id="dialog")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rich.cells import chop_cells
+from rich.cells import cell_len, chop_cells
 
 from kopt_tui.widgets.pane import ContentPane
 from kopt_tui.widgets.tones import Line, Span
@@ -83,15 +83,16 @@ def _highlight(path: str, code: list[tuple[int, str]]) -> dict[int, Line]:
 
 def wrapped(line: Line, width: int, indent: int) -> list[Line]:
     """Return a line cut into lines of at most `width` cells, the later ones indented."""
+    width = max(2, width)  # as many as one wide character takes
+    indent = min(indent, width - 2)
     rows: list[list[Span]] = [[]]
     room = width
     for text, tones in line:
         while text:
-            part = next(iter(chop_cells(text, room))) if room else ""
-            if part:
-                rows[-1].append((part, tones))
+            part = chop_cells(text, room)[0] if room >= 2 else ""
+            rows[-1].append((part, tones))
             text = text[len(part):]
-            room -= len(part)
+            room -= cell_len(part)
             if text:
                 rows.append([(" " * indent, "plain")])
                 room = width - indent

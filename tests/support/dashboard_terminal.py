@@ -30,6 +30,9 @@ class Terminal:
             os.environ.pop("NO_COLOR", None)
             os.environ.update({"TERM": "xterm-256color", "COLORTERM": "truecolor", **(env or {})})
             os.execvp(argv[0], argv)
+        self.resize(columns, lines)
+
+    def resize(self, columns: int, lines: int) -> None:
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
     def read(self, seconds: float) -> int:
@@ -74,9 +77,21 @@ class Terminal:
                 return int(line.split()[1]) * 1024
         return 0
 
+    def exit_code(self, limit: float = 30.0) -> int:
+        """Wait for the end of the process and return its exit code."""
+        deadline = time.perf_counter() + limit
+        while time.perf_counter() < deadline:
+            self.read(0.2)
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.pid = 0
+                return os.waitstatus_to_exitcode(status)
+        raise AssertionError(f"it runs on: {self.screen[-2000:]!r}")
+
     def close(self) -> None:
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
         os.close(self.fd)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import subprocess
 import sys
+import termios
 import time
 import uuid
 from collections.abc import Iterator
@@ -133,3 +135,46 @@ def test_entry_loads_neither_textual_nor_the_journal() -> None:
     done = subprocess.run([sys.executable, "-c", code],
                           capture_output=True, text=True, check=True, cwd=ROOT, timeout=30)
     assert not {"textual", "rich", "sqlite3", "torch", "numpy"} & set(done.stdout.split())
+
+
+def test_bytes_that_are_no_text_end_nothing(workspace: Path) -> None:
+    terminal = Terminal(dashboard(workspace))
+    terminal.until(b"rmsnorm c")
+    high = random.Random(1)
+    for garbage in (b"\xff", b"\xc3\x28\xf0\x9f", b"\x1b[\xff\xfe", b"\x1b[<9;\xb2;9M", b"\x1b[:R",
+                    b"\x1b[99999999999999999999999u", bytes(high.choices(range(128, 256), k=3000)),
+                    b"\x1b[200~\xff q \x1b[201~"):
+        terminal.press(garbage)
+        terminal.read(0.2)
+    terminal.press(b"2")
+    terminal.until(b"waits for you")
+    terminal.press(b"??\x03\x03\x03")
+    assert terminal.exit_code() == 0
+    terminal.close()
+
+
+def test_crash_is_one_line_with_a_log_file_and_restores_the_terminal(workspace: Path) -> None:
+    code = ("import sys; from kopt_tui import main; from kopt_tui.dashboard import dashboard\n"
+            "def fall(self): raise ValueError('a fault\\nof two lines')\n"
+            "dashboard.Dashboard.action_help = fall; sys.exit(main.main(sys.argv[1:]))")
+    terminal = Terminal([sys.executable, "-c", code, "--workspace", str(workspace)])
+    before = termios.tcgetattr(terminal.fd)
+    terminal.until(b"rmsnorm c")
+    assert termios.tcgetattr(terminal.fd) != before
+    terminal.press(b"?")
+    assert terminal.exit_code() == 1
+    assert termios.tcgetattr(terminal.fd) == before
+    last = terminal.screen.rpartition(b"\x1b[?1049l")[2]
+    assert last.count(b"kopt: ") == 1 and b"ValueError: a fault" in last
+    assert last.strip().count(b"\n") == 0, last
+    assert "of two lines" in (workspace / "dashboard-crash.log").read_text()
+    terminal.close()
+
+
+def test_fault_of_the_reading_thread_is_reported_too(workspace: Path) -> None:
+    code = ("import sys; from kopt_tui import main; from kopt_tui.snapshot import builder\n"
+            "builder.Builder.snapshot = lambda *_: 1 / 0; sys.exit(main.main(sys.argv[1:]))")
+    terminal = Terminal([sys.executable, "-c", code, "--workspace", str(workspace)])
+    assert terminal.exit_code() == 1
+    assert b"ZeroDivisionError" in terminal.screen.rpartition(b"\x1b[?1049l")[2]
+    terminal.close()

@@ -1,0 +1,34 @@
+"""The terminal's input and output, as Textual does them, except that no byte typed is a fault."""
+
+from __future__ import annotations
+
+import os
+import select
+from codecs import getincrementaldecoder
+
+from textual._xterm_parser import XTermParser
+from textual.drivers.linux_driver import LinuxDriver
+
+
+class TolerantDriver(LinuxDriver):
+    """Shows bytes that are no UTF-8 as a replacement character, and drops unknown sequences.
+
+    Textual's own driver ends the app at either, as if it had been left.
+    """
+
+    def run_input_thread(self) -> None:
+        """Read input until the app ends or the terminal is gone."""
+        decoder = getincrementaldecoder("utf-8")("replace")
+        parser = XTermParser(self._debug)
+        while not self.exit_event.is_set():
+            typed = ""
+            if select.select([self.fileno], [], [], 0.1)[0]:
+                data = os.read(self.fileno, 4096)
+                if not data:
+                    return
+                typed = decoder.decode(data)
+            try:
+                for message in (*(parser.feed(typed) if typed else ()), *parser.tick()):
+                    self.process_message(message)
+            except Exception:  # whatever the parser makes of a sequence, the next key counts
+                parser = XTermParser(self._debug)
