@@ -207,8 +207,15 @@ class Verdict:
     evidence: tuple[Evidence, ...] = ()
     costs: tuple[Cost, ...] = ()
     """The cost of each metric, if a benchmark has several."""
+    by_kernel_time: bool = False
+    """Whether a benchmark's rows are judged by GPU kernel time; `other_us` is what it reports."""
     kernels: tuple[KernelShare, ...] = ()
     """The longest kernels of the candidate's run, the longest first, if they were measured."""
+
+    @property
+    def time_kind(self) -> str:
+        """The kind of its latencies in words."""
+        return "GPU kernel time" if self.by_kernel_time else self.latency_kind or ""
 
     def __post_init__(self) -> None:
         us, of_roofline = self.latency_us, self.pct_of_roofline

@@ -298,9 +298,8 @@ def _regression(past: CampaignHistory, round: Round, decision: DecisionRow,
     ratio = verdict.speedup or 1.0
     scored = None if verdict.latency_us is None else (verdict.latency_us * ratio,
                                                       verdict.latency_us)
-    is_gpu = verdict.latency_kind == "measured-gpu"
-    other = _other_times(verdict.rows) if is_gpu else None
-    is_kernel = is_gpu and past.score == "kernel"
+    other = other_times(verdict.rows)
+    is_kernel = is_by_kernel_time(verdict, past.score)
     return Regression(
         round=round.n, at=decision.at, candidate=decision.candidate,
         baseline=candidate.base_commit if candidate else round.incumbent,
@@ -313,9 +312,16 @@ def _regression(past: CampaignHistory, round: Round, decision: DecisionRow,
             if evidence.kind in ("kernels", "launch")))
 
 
-def _other_times(rows: Sequence[Row]) -> Change | None:
+def is_by_kernel_time(verdict: Verdict, score: Score) -> bool:
+    """Return whether latencies are GPU kernel times, and the other times those of whole calls."""
+    return verdict.by_kernel_time or (verdict.latency_kind == "measured-gpu" and score == "kernel")
+
+
+def other_times(rows: Sequence[Row]) -> Change | None:
     """Return the times that were not scored, as weighted geometric means over the classes."""
     times = [(row.incumbent_other_us, row.other_us) for row in rows]
+    if not times:
+        return None
     weight = math.fsum(row.weight for row in rows)
     sums = [math.fsum(row.weight * math.log(us) for row, us in zip(rows, side, strict=True) if us)
             for side in zip(*times, strict=True)]

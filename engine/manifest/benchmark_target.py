@@ -26,7 +26,8 @@ def command_target(manifest: Manifest) -> CommandTarget:
         metrics=_metrics(manifest), quick_command=manifest.quick_command, quick_csv=spec.quick_csv,
         same_rows=bool(manifest.quick_command)
         and manifest.representative_shapes == manifest.target_shapes,
-        configs=spec.configs, core=spec.core, ignore=spec.ignore, combine=spec.combine,
+        row_command=spec.row_command, configs=spec.configs, core=spec.core, ignore=spec.ignore,
+        combine=spec.combine,
         scoring=spec.scoring, setup_command=manifest.setup_command,
         build_command=manifest.build_command, source=source_file(manifest),
         language=language(manifest), timeout_s=spec.timeout_s)

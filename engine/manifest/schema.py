@@ -43,6 +43,9 @@ class TargetSpec(_Part, frozen=True, kw_only=True):
     csv: str = ""
     quick_csv: str = ""
     """The file that the quick command writes, if it differs from `csv`."""
+    row_command: str = ""
+    """Runs the benchmark on one row, whose values it takes: `python bench.py --m {m} --n {n}`. On a
+    GPU with `score: kernel` the rows' kernel time then decides."""
     check: str | CheckColumn = ""
     metrics: tuple[Text | Metric, ...] = ()
     configs: tuple[Text, ...] = ()

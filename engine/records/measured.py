@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from engine.history.campaign_view import JournalView
-from engine.history.history import CampaignHistory, Change, Regression
+from engine.history.history import (
+    CampaignHistory,
+    Change,
+    Regression,
+    is_by_kernel_time,
+    other_times,
+)
 from engine.journal.records import DecisionRow, Round, VerdictRow
 from engine.judge.attribution import before
+from engine.judge.judge import lacks_profiler
 from engine.judge.recorded_values import verdict_of
 from engine.markdown import table
 from harness.formats import quantities
@@ -28,10 +35,11 @@ _PROFILED = re.compile(r": candidate (\S.*?) \d[\d.]* us")
 
 
 def latencies(verdict: Verdict, score: Score) -> tuple[str, str]:
-    """Return the call time and the GPU kernel time; the one that is not scored is empty."""
-    latency = quantities.latency_us(verdict.latency_us)
-    is_kernel_time = verdict.latency_kind == "measured-gpu" and score == "kernel"
-    return ("", latency) if is_kernel_time else (latency, "")
+    """Return the call time and the GPU kernel time; one that was not measured is empty."""
+    scored, others = quantities.latency_us(verdict.latency_us), other_times(verdict.rows)
+    other = quantities.latency_us(others[1]) if others else \
+        "not available" if lacks_profiler(verdict) else ""
+    return (other, scored) if is_by_kernel_time(verdict, score) else (scored, other)
 
 
 def change(verdict: Verdict) -> str:
@@ -76,7 +84,7 @@ def kernel(view: JournalView, n: int, verdict: Verdict) -> str:
 
 def classes(verdict: Verdict) -> str:
     """Return the table of a verdict's config classes, best and candidate side by side."""
-    return table(CLASSES, ((
+    return _with_other_times(CLASSES, verdict, ((
         class_name(row), row_word(row), quantities.latency_us(before(row)),
         quantities.latency_us(row.latency_us), "" if row.log_ratio is None else gain(row),
         roofline_share(row), row.note) for row in verdict.rows))
@@ -84,7 +92,7 @@ def classes(verdict: Verdict) -> str:
 
 def classes_of_baseline(verdict: Verdict) -> str:
     """Return the table of the config classes before any change."""
-    return table(BASELINE, ((
+    return _with_other_times(BASELINE, verdict, ((
         class_name(row), "yes" if row.correct else "no", quantities.latency_us(row.latency_us),
         roofline_share(row), row.note) for row in verdict.rows))
 
@@ -96,10 +104,22 @@ def classes_of_best(past: CampaignHistory) -> str:
     best = best_verdict(past)
     if best is None or not best.verdict.rows or past.best == past.base:
         return ""
-    return table((GAINS[0], best.against, *GAINS[1:]), ((
+    return _with_other_times((GAINS[0], best.against, *GAINS[1:]), best.verdict, ((
         row.config_class, quantities.latency_us(before(row) or row.latency_us),
         quantities.latency_us(row.latency_us), gain(row), roofline_share(row))
         for row in best.verdict.rows))
+
+
+def _with_other_times(head: Sequence[str], verdict: Verdict,
+                      lines: Iterable[Sequence[str]]) -> str:
+    """Return a table of classes; on a benchmark's verdict with the time that is not scored."""
+    if verdict.latency_kind != "reported" or not any(row.other_us for row in verdict.rows):
+        return table(head, lines)
+    name = "call time" if verdict.by_kernel_time else "GPU time"
+    others = (times((row.incumbent_other_us, row.other_us))
+              if row.incumbent_other_us and row.other_us else "" for row in verdict.rows)
+    return table((*head, f"{name}, before -> after"), (
+        (*cells, other) for cells, other in zip(lines, others, strict=True)))
 
 
 def regressions(view: JournalView, found: Sequence[Regression]) -> str:
@@ -154,7 +174,7 @@ def metrics(past: CampaignHistory) -> str:
         return "not measured"
     verdict = best.verdict
     latency = "not timed" if verdict.latency_us is None else \
-        f"{quantities.latency_us(verdict.latency_us)} ({verdict.latency_kind})"
+        f"{quantities.latency_us(verdict.latency_us)} ({verdict.time_kind})"
     if past.best == past.base:
         return f"1.00x: nothing was kept; baseline {latency}"
     rows = ", ".join(f"{row.config_class} {quantities.latency_us(row.latency_us)}"

@@ -63,6 +63,11 @@ def fill(command: str, values: Mapping[str, str]) -> str:
     return _PIECE.sub(filled, command)
 
 
+def placeholders(command: str) -> list[str]:
+    """Return the names that `fill` replaces."""
+    return [match[1] for match in _PLACEHOLDER.finditer(command) if match[1] is not None]
+
+
 def _words(command: str) -> tuple[dict[str, str], list[str]]:
     try:
         parts = shlex.split(command)

@@ -7,7 +7,7 @@ from kopt_tui.cli.output import print_table
 from kopt_tui.snapshot import phrases, verdict_words
 
 COLUMNS = {"class": "class", "outcome": "outcome", "latency": "latency", "incumbent": "incumbent",
-           "speedup": "speedup", "change": "change", "roofline": "of roofline",
+           "other": "", "speedup": "speedup", "change": "change", "roofline": "of roofline",
            "error budget": "error budget", "pairs": "pairs", "note": "note"}
 """Cells of a config class and the headings of their columns."""
 
@@ -18,8 +18,14 @@ def print_verdict(verdict: Verdict, title: str = "") -> None:
     if verdict.rows:
         cells = ({**verdict_words.class_cells(row), "class": f"{row.config_class} (core)"
                   if row.core else row.config_class} for row in verdict.rows)
-        print_table(list(COLUMNS.values()), ([row[name] for name in COLUMNS] for row in cells),
-                    right="latency incumbent change")
+        names = [name for name in COLUMNS
+                 if name != "other" or (verdict.latency_kind == "reported"
+                                        and any(row.other_us for row in verdict.rows))]
+        other = "kernel" if verdict.latency_kind == "reported" and not verdict.by_kernel_time \
+            else "call"
+        print_table([COLUMNS[name] or other for name in names],
+                    ([row[name] for name in names] for row in cells),
+                    right=f"latency incumbent {other} change")
     for finding in verdict.audit:
         print(phrases.clean(f"! {finding.severity}: {finding.detail}"))
     for note in verdict.notes:

@@ -57,7 +57,7 @@ def describe(verdict: Verdict) -> VerdictWords:
 def latency(verdict: Verdict) -> str:
     """Return the latency and how it was obtained: `10.0 us (measured-cpu)`."""
     return "" if verdict.latency_us is None else \
-        f"{quantities.latency(verdict.latency_us)} ({verdict.latency_kind})"
+        f"{quantities.latency(verdict.latency_us)} ({verdict.time_kind})"
 
 
 def speedup(verdict: Verdict) -> str:
@@ -85,6 +85,7 @@ def class_cells(row: Row) -> dict[str, str]:
         "change": "" if row.log_ratio is None else describe_row(row),
         "latency": quantities.latency(row.latency_us),
         "incumbent": quantities.latency(row.incumbent_us),
+        "other": quantities.latency(row.other_us),
         "roofline": "" if row.pct_of_roofline is None else
         quantities.percent(row.pct_of_roofline / 100),
         "error budget": quantities.percent(row.error_budget_used),

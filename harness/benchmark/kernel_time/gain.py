@@ -15,7 +15,11 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Literal
 
-from harness.benchmark.kernel_time.profile import KernelLaunches, KernelProfile
+from harness.benchmark.kernel_time.profile import (
+    KernelLaunches,
+    KernelProfile,
+    KernelTimeUnavailable,
+)
 from harness.formats.text import plain
 
 KernelTimeRuling = Literal["less", "more", "unclear"]
@@ -92,6 +96,46 @@ def compare(before: KernelProfile, after: KernelProfile, gain: float, *,
                                 why=why, tool=tool)
 
 
+def call_times_us(before: KernelProfile, after: KernelProfile) -> tuple[float, float]:
+    """Return the kernel time of one call on both sides of a run that measures one row.
+
+    Kernels that are launched less than once in 20 calls prepare the run and belong to no call.
+    Calls are counted by the most launched kernel, or where the sides differ by one that both launch
+    equally often or that takes equally long, such as a cache flush; several show the least gain.
+    A flush counts as a part of each call, so a gain may be larger than it seems.
+    Raises KernelTimeUnavailable where calls cannot be counted.
+    """
+    sides = (before, after)
+    calls = [max(kernel.launches for kernel in side.values()) for side in sides]
+    own = [{name: kernel for name, kernel in side.items() if kernel.launches >= RARE * most}
+           for side, most in zip(sides, calls, strict=True)]
+    rare_ns = [_sum(side).total_ns - _sum(kernels).total_ns
+               for side, kernels in zip(sides, own, strict=True)]
+    if rare_ns[1] > rare_ns[0] * (1 + RISEN) + CHANGED * _sum(own[1]).total_ns:
+        raise KernelTimeUnavailable(
+            "its rarely launched kernels take longer, and may do the work of the calls")
+    if not _are_alike(*calls):
+        pairs = [(own[0][name], own[1][name]) for name in own[0].keys() & own[1].keys()]
+        counts = [(old.launches, new.launches) for old, new in pairs
+                  if _are_alike(old.launches, new.launches)
+                  or abs(new.mean_ns / old.mean_ns - 1) <= UNCHANGED]
+        if not counts:
+            raise KernelTimeUnavailable(
+                f"its calls cannot be counted: {calls[0]} launches became {calls[1]}")
+        calls = [*min(counts, key=_calls_ratio)]
+    before_us, after_us = (_sum(kernels).total_ns / count / 1e3
+                           for kernels, count in zip(own, calls, strict=True))
+    return before_us, after_us
+
+
+def _calls_ratio(counts: tuple[int, int]) -> float:
+    return counts[1] / counts[0]
+
+
+def _are_alike(before: int, after: int) -> bool:
+    return abs(after / before - 1) <= SAME_LAUNCHES
+
+
 def _unchanged(before: KernelProfile, after: KernelProfile, gain: float) -> frozenset[str]:
     """Return the kernels that are the same on both sides; only the rare ones if nearly all are."""
     tolerance = min(UNCHANGED, math.expm1(max(gain, 0.0)) / 2)
@@ -137,7 +181,7 @@ def _ruling(old: KernelTimeTotals, new: KernelTimeTotals, gain: float, is_even: 
             counted: float | None) -> tuple[KernelTimeRuling, str]:
     if gain <= 0:
         return "unclear", "no gain of the whole table is reported"
-    is_same = abs(new.launches / old.launches - 1) <= SAME_LAUNCHES
+    is_same = _are_alike(old.launches, new.launches)
     call = math.log(old.call_ns / new.call_ns)
     run = math.log(old.total_ns / new.total_ns)
     signs = (_sign(call, CHANGED), _sign(run, CHANGED if is_same else CHANGED_RUN))

@@ -70,6 +70,8 @@ class CommandTarget:
     core: tuple[str, ...] = ()
     """Names of the classes that matter most."""
     ignore: tuple[str, ...] = ()
+    row_command: str = ""
+    """Measures one row and writes `csv` with it; `{column}` is the row's value of a column."""
     combine: Combine = "auto"
     scoring: Scoring = "geometric"
     weights: Weights | None = None

@@ -23,7 +23,7 @@ def check(target: CommandTarget | EndToEndTarget) -> None:
 
 def faults(target: CommandTarget | EndToEndTarget) -> Iterator[FieldFault]:
     """Yield every field of a target that cannot be used."""
-    for key in ("command", "quick_command", "setup_command", "build_command"):
+    for key in ("command", "quick_command", "row_command", "setup_command", "build_command"):
         command = getattr(target, key, "")
         try:
             if command or (key == "command" and isinstance(target, CommandTarget)):
@@ -44,6 +44,9 @@ def _table_faults(target: CommandTarget) -> Iterator[FieldFault]:
         if path.is_absolute() or ".." in path.parts or (key == "csv" and not path.name):
             yield (key,), f"{getattr(target, key)!r} is no file inside the project", \
                 "the benchmark runs in the project's folder and writes its CSV there"
+    if target.row_command and not shell_command.placeholders(target.row_command):
+        yield ("row_command",), "it names no row", \
+            "give it the row's values, such as: python bench.py --m {m} --n {n}"
     if not target.metrics:
         yield ("metrics",), "no metric is named", "name the columns that hold times or rates"
     is_scored = any(metric.weight > 0 for metric in target.metrics)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from harness.benchmark.runs import row_keys, stopping_rule
@@ -48,6 +48,12 @@ class ModeResults:
 
 def verdict_of(results: ModeResults) -> Verdict:
     """Return the verdict on a candidate whose rows all pass their checks."""
+    return score(Verdict(valid=True, correct=True, evidence=tuple(_evidence(results)),
+                         audit=tuple(run_findings(results))), results)
+
+
+def score(verdict: Verdict, results: ModeResults) -> Verdict:
+    """Return a verdict with the rows, the speedup and the score of some results."""
     series = results.series
     estimate, note = stopping_rule.overall_estimate(series, results.plan, results.repetition)
     repetitions = {again.name: again for again in results.repetition.classes} \
@@ -56,16 +62,15 @@ def verdict_of(results: ModeResults) -> Verdict:
     latency_us = math.fsum(costs_us) if results.target.scoring == "total" else \
         combine_costs(costs_us, "geometric", [one.weight for one in series.classes])
     has_interval = estimate.pairs > 1
-    return Verdict(
-        valid=True, correct=True, latency_us=latency_us, latency_kind="reported",
+    return replace(
+        verdict, latency_us=latency_us, latency_kind="reported",
         rows=tuple(_row(results, one, repetitions.get(one.name)) for one in series.classes),
         speedup=math.exp(estimate.mean),
         speedup_low=math.exp(estimate.low) if has_interval else None,
         speedup_high=math.exp(estimate.high) if has_interval else None,
         detectable_effect=_finite(estimate.detectable),
-        evidence=(*_evidence(results), _score(results, estimate.mean)),
-        audit=tuple(run_findings(results)),
-        notes=(*([note] if note else []), *_notes(results.target, series)))
+        evidence=(*verdict.evidence, _score(results, estimate.mean)),
+        notes=(*verdict.notes, *([note] if note else []), *_notes(results.target, series)))
 
 
 def incorrect_verdict(failure: IncorrectCandidate) -> Verdict:

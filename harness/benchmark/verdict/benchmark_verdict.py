@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from harness.audit.transfer import transfer_of_project
-from harness.benchmark.runs import clean_runs, row_keys, run_pairs, stopping_rule
+from harness.benchmark.runs import clean_runs, row_keys, stopping_rule
 from harness.benchmark.runs.command_session import BenchmarkSession, Progress
 from harness.benchmark.runs.result_table import BenchmarkFault
-from harness.benchmark.runs.run_pairs import RunPair, Series
-from harness.benchmark.spec.command_target import BenchmarkMode, CommandTarget
+from harness.benchmark.runs.run_pairs import Series
+from harness.benchmark.spec.command_target import CommandTarget
 from harness.benchmark.verdict import benchmark_rows, confirm_gain
+from harness.benchmark.verdict.alternating_runs import AlternatingRuns
 from harness.benchmark.verdict.benchmark_rows import IncorrectCandidate, ModeResults
-from harness.benchmark.verdict.confirm_gain import Confirm, Confirmation
+from harness.benchmark.verdict.confirm_gain import Confirm
 from harness.compile import compiler_cache
 from harness.devices.device import Device
 from harness.errors import InputError
 from harness.settings import Settings, Trees
-from harness.timing.plan import Plan
 from harness.verdict import Evidence, Verdict, rejected
 
 
@@ -98,19 +97,13 @@ class BenchmarkEvaluation:
             has_no_weights = self.target.weights is not None and series.shares.names_none
             if not stopping_rule.needs_full_benchmark(series, plan) and not has_no_weights:
                 self.session.notes.append("no gain by the quick command, which was enough")
-                return self._results(runs, series, quick)
+                return runs.results(series)
             self.session.notes.append(
                 "the quick command has no row that the weights name: judged by the full one"
                 if has_no_weights else
                 "the quick command shows a possible gain: judged by the full one")
         runs = AlternatingRuns(self.session, self.target.full, plan)
-        return self._results(runs, runs.run(), self.target.full)
-
-    def _results(self, runs: AlternatingRuns, series: Series, mode: BenchmarkMode) -> ModeResults:
-        plan = self.settings.plan
-        repetition = runs.repeat() if stopping_rule.needs_repetition(series, plan) else None
-        return ModeResults(target=self.target, row_cost=self.session.row_cost, plan=plan, mode=mode,
-                           pairs=tuple(runs.pairs), series=series, repetition=repetition)
+        return runs.results(runs.run())
 
     def _expect_same_rows(self, quick: Series) -> None:
         """Raise InputError unless the quick command measures all rows of the full one."""
@@ -131,66 +124,12 @@ class BenchmarkEvaluation:
         """Return the verdict with what else speaks for or against a gain."""
         session, costs = self.session, tuple(benchmark_rows.metric_costs(results))
         verdict = benchmark_rows.verdict_of(results)
-        evidence = (*verdict.evidence, *benchmark_rows.cost_evidence(costs))
-        confirmation = Confirmation(finding=None)
-        if any(row.outcome == "faster" for row in verdict.rows):
-            confirmation = self.confirm(session, results)
-        elif self.settings.always_time:
-            confirmation = confirm_gain.trace_kernels(session, results)
-        findings = [confirmation.finding] if confirmation.finding else []
-        return replace(verdict, costs=costs, audit=(*verdict.audit, *findings),
-                       kernels=confirmation.kernels,
-                       evidence=(*evidence, *confirmation.evidence))
-
-
-class AlternatingRuns:
-    """The pairs of one mode so far. Each pair takes the lock anew, so that others get turns."""
-
-    def __init__(self, session: BenchmarkSession, mode: BenchmarkMode, plan: Plan) -> None:
-        self.session, self.mode, self.plan = session, mode, plan
-        self.pairs: list[RunPair] = []
-
-    def run(self) -> Series:
-        """Run pairs until more would hardly change the verdict.
-
-        Raises BenchmarkFault (a run of the candidate), IncorrectCandidate (one of its rows),
-        BrokenIncumbent and Cancelled.
-        """
-        looks = stopping_rule.at_least(self.plan.looks)
-        for number in range(1, looks[-1] + 1):
-            self._run_pair(number, looks[-1])
-            if number in looks:
-                series = self._series(self.pairs)
-                run_pairs.expect_weights_apply(self.session.target, series, self.mode)
-                if stopping_rule.is_enough(series, self.plan):
-                    break
-        return series
-
-    def repeat(self) -> Series:
-        """Run three more pairs and return them alone; their rows must match all earlier ones."""
-        earlier = len(self.pairs)
-        for number in range(earlier + 1, earlier + stopping_rule.LEAST_PAIRS + 1):
-            self._run_pair(number, earlier + stopping_rule.LEAST_PAIRS)
-        self._series(self.pairs)
-        return self._series(self.pairs[earlier:])
-
-    def _series(self, pairs: Sequence[RunPair]) -> Series:
-        return run_pairs.match_pairs(self.session.target, self.session.row_cost, pairs)
-
-    def _run_pair(self, number: int, most: int) -> None:
-        self.session.progress("timing", f"{self.mode.name} benchmark, pair {number} of ≤{most}",
-                              number / most)
-        pair = self.session.run_pair(self.mode, number)
-        if pair.candidate.failed:
-            raise self._incorrect(pair)
-        row_keys.expect_same_row_count(pair.incumbent.table, pair.candidate.table, "the incumbent")
-        self.pairs.append(pair)
-
-    def _incorrect(self, pair: RunPair) -> IncorrectCandidate:
-        """Return the first row that fails, named by its config columns."""
-        failed, table = pair.candidate.failed, pair.candidate.table
-        columns = row_keys.find_config_columns(
-            self.session.target, [pair.incumbent.table, table], [table]).columns
-        keys = [table.cells(row, columns) for row in range(len(table.rows))]
-        name = row_keys.row_labels(keys, columns)[keys[failed[0].row]] if columns else ""
-        return IncorrectCandidate(failed[0], name or str(failed[0].row + 1), len(failed))
+        verdict = replace(verdict, costs=costs, evidence=(
+            *verdict.evidence, *benchmark_rows.cost_evidence(costs)))
+        outcomes = {row.outcome for row in verdict.rows}
+        if "faster" in outcomes:
+            return self.confirm(session, results).applied_to(verdict)
+        if self.settings.always_time or "slower" in outcomes:
+            return confirm_gain.trace_kernels(
+                session, results, is_baseline=self.settings.always_time).applied_to(verdict)
+        return verdict

@@ -15,18 +15,18 @@ from harness.benchmark.kernel_time.profilers import profiler_for
 from harness.benchmark.runs import row_keys, run_pairs, stopping_rule
 from harness.benchmark.runs.command_session import ORDER, BenchmarkSession
 from harness.benchmark.runs.result_table import BenchmarkFault, TableReading
+from harness.benchmark.verdict import kernel_rows
 from harness.benchmark.verdict.benchmark_rows import ModeResults
+from harness.benchmark.verdict.kernel_rows import KernelRuns
 from harness.errors import Cancelled, KoptError
 from harness.formats.json_codec import to_json
 from harness.formats.text import plain
 from harness.isolation import raw_outputs
 from harness.isolation.device_lock import DeviceLock
-from harness.verdict import KERNEL_TIME, NO_PROFILER, Evidence, Finding, KernelShare
+from harness.verdict import KERNEL_TIME, NO_PROFILER, Evidence, Finding, KernelShare, Verdict
 
 UNCONFIRMED = Finding(rule="reported", severity="flag", detail=(
     "reported by the candidate's own benchmark: not confirmed by kernel time"))
-FASTER, TIMES = 0.1, 3.0
-"""How much less an observed run may report: this log-ratio, or this multiple of the spread."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +36,16 @@ class Confirmation:
     finding: Finding | None = UNCONFIRMED
     evidence: tuple[Evidence, ...] = ()
     kernels: tuple[KernelShare, ...] = ()
+    notes: tuple[str, ...] = ()
+    judge: Callable[[Verdict], Verdict] | None = None
+    """Brings the kernel time of rows into the verdict."""
+
+    def applied_to(self, verdict: Verdict) -> Verdict:
+        """Return the verdict with what was confirmed."""
+        judged = self.judge(verdict) if self.judge else verdict
+        return replace(judged, audit=(*judged.audit, *([self.finding] if self.finding else [])),
+                       kernels=self.kernels, evidence=(*judged.evidence, *self.evidence),
+                       notes=(*judged.notes, *self.notes))
 
 
 Confirm = Callable[[BenchmarkSession, ModeResults], Confirmation]
@@ -48,14 +58,55 @@ def unconfirmed_because(reason: str, rule: str = KERNEL_TIME) -> Finding:
 
 
 def confirm_by_kernel_time(session: BenchmarkSession, results: ModeResults) -> Confirmation:
-    """Compare kernel time of one more run of each side; a failure leaves the gain unconfirmed."""
+    """Judge by the kernel time of rows, or confirm the gain by that of whole runs.
+
+    A failure leaves the gain unconfirmed.
+    """
     profiler = profiler_for(session.device, session.environment.python)
     if profiler is None:
         return Confirmation()
-    overall, classes = stopping_rule.estimates(results.series, results.plan)
+    _, classes = stopping_rule.estimates(results.series, results.plan)
     if any(estimate.high < 0 and estimate.mean <= -math.log1p(stopping_rule.HEAVY_LOSS)
            for estimate in classes):
         return Confirmation()
+    of_rows = _kernel_time_of_rows(session, results, profiler)
+    if of_rows.judge is not None:
+        return of_rows
+    whole = _confirm_by_whole_runs(session, results, profiler)
+    return replace(whole, notes=of_rows.notes)
+
+
+def _kernel_time_of_rows(session: BenchmarkSession, results: ModeResults, profiler: Profiler, *,
+                         once: bool = False) -> Confirmation:
+    """Measure the rows' kernel time, to judge by it or `once` to show it; else say why not."""
+    if results.plan.score != "kernel" or profiler.missing:
+        return Confirmation(finding=None)
+    if why := kernel_rows.unattributed(session, results):
+        return Confirmation(finding=None, notes=(why,))
+    runs = KernelRuns(session, results, profiler)
+    try:
+        if once:
+            judge = partial(kernel_rows.shown, kernel=runs.once())
+        else:
+            judge = partial(kernel_rows.judged, kernel=runs.results(runs.run()), reported=results,
+                            tool=profiler.tool)
+            session.notes[0] = f"latency_us is GPU kernel time by {profiler.tool}; " \
+                f"{session.notes[0].replace('latency_us', 'other_us', 1)}"
+        kernels = kernel_profile.kernel_shares(kernel_profile.merged(runs.profiles))
+    except Cancelled:
+        raise
+    except Exception as error:  # a measured gain is not lost because its rows' kernels are
+        _raise_if_cancelled(session)
+        return Confirmation(finding=None, notes=(
+            f"kernel time of the whole run only: {_message(error)}",))
+    return Confirmation(finding=None, kernels=kernels, judge=judge, evidence=(
+        kernel_profile.trace_evidence(kernels, profiler.tool),))
+
+
+def _confirm_by_whole_runs(session: BenchmarkSession, results: ModeResults,
+                           profiler: Profiler) -> Confirmation:
+    """Compare kernel time of one more run of each side."""
+    overall, classes = stopping_rule.estimates(results.series, results.plan)
     try:
         profiles = _profiles(session, results, profiler)
         comparison = kernel_gain.compare(
@@ -74,21 +125,28 @@ def confirm_by_kernel_time(session: BenchmarkSession, results: ModeResults) -> C
                         evidence=(evidence, kernel_profile.trace_evidence(kernels, profiler.tool)))
 
 
-def trace_kernels(session: BenchmarkSession, results: ModeResults) -> Confirmation:
-    """Return the kernels of one more run, or why they cannot be observed; nothing is confirmed."""
+def trace_kernels(session: BenchmarkSession, results: ModeResults, *,
+                  is_baseline: bool) -> Confirmation:
+    """Return the kernels of one more run, or why they cannot be observed; nothing is confirmed.
+
+    Of a candidate that is no baseline only the kernel time of rows is shown.
+    """
     profiler = profiler_for(session.device, session.environment.python)
     if profiler is None:
         return Confirmation(finding=None)
+    of_rows = _kernel_time_of_rows(session, results, profiler, once=True)
+    if of_rows.judge is not None or not is_baseline:
+        return of_rows
     try:
         _, profile = _observed(session, results, ["candidate"], profiler)["candidate"]
     except Cancelled:
         raise
     except Exception as error:  # a verdict is not lost because its trace fails
         _raise_if_cancelled(session)
-        return Confirmation(finding=None, evidence=(Evidence(
+        return Confirmation(finding=None, notes=of_rows.notes, evidence=(Evidence(
             kind="trace", detail=f"no trace of the kernels: {_message(error)}"),))
     kernels = kernel_profile.kernel_shares(profile)
-    return Confirmation(finding=None, kernels=kernels, evidence=(
+    return Confirmation(finding=None, kernels=kernels, notes=of_rows.notes, evidence=(
         kernel_profile.trace_evidence(kernels, profiler.tool),))
 
 
@@ -147,30 +205,14 @@ def _profile(session: BenchmarkSession, results: ModeResults, name: str, held: D
 def _expect_alike(readings: Mapping[str, TableReading], session: BenchmarkSession,
                   results: ModeResults) -> None:
     """Raise KernelTimeUnavailable if an observed run reports a better row or gain than before."""
-    columns = results.series.config.columns
-
-    def logs(reading: TableReading) -> list[float]:
-        rows = row_keys.rows_by_key(reading.table, columns)
-        return [math.log(session.row_cost.combined(reading.costs[rows[key]]))
-                for key in results.series.keys]
-
-    before = {"incumbent": [logs(pair.incumbent) for pair in results.pairs],
-              "candidate": [logs(pair.candidate) for pair in results.pairs]}
     for name in ORDER:
-        for now, *then in zip(logs(readings[name]), *before[name], strict=True):
-            if _is_below(now, then):
-                raise KernelTimeUnavailable(
-                    f"the {name}: the observed run reported {math.exp(now - min(then)):.2f} times "
-                    "the least of its earlier runs")
+        kernel_rows.expect_alike(name, readings[name], results, session)
     incumbent, candidate = (run_pairs.table_cost(
         session.target, session.row_cost, results.series, readings[name]) for name in ORDER)
-    if _is_below(math.log(candidate / incumbent), [-gain for gain in results.series.overall]):
+    if kernel_rows.is_below(math.log(candidate / incumbent),
+                            [-gain for gain in results.series.overall]):
         raise KernelTimeUnavailable(
             f"the observed run reported {incumbent / candidate:.2f}x, more than before")
-
-
-def _is_below(now: float, then: Sequence[float]) -> bool:
-    return now < min(then) - max(FASTER, TIMES * (max(then) - min(then)))
 
 
 def _raise_if_cancelled(session: BenchmarkSession) -> None:

@@ -70,18 +70,6 @@ def test_baseline_is_recorded_by_config_class(campaign: Recorded) -> None:
         == [("tall (core)", "yes", "10.000 us"), ("odd (core)", "yes", "4.000 us")]
 
 
-def test_gpu_kernel_time_and_profiled_kernel_are_shown(tmp_path: Path) -> None:
-    records, writer = case.begin(tmp_path)
-    writer.start_round(samples.round_(2))
-    case.keep(writer, records.folder, 2, "c1", KEPT, latency_kind="measured-gpu", latency_us=118.4,
-              evidence=(Evidence(kind="kernels", detail=(
-                  "tall: candidate pa_fwd<int, 4> 118.40 us, 1 more; incumbent pa 142.80 us")),))
-    records.write_all(Reader(tmp_path))
-    record = rows(records.folder.performance.read_text())[1]
-    assert (record["call time"], record["GPU time"]) == ("", "118.400 us")
-    assert record["kernel"] == r"pa_fwd\<int, 4>"
-
-
 def test_split_shows_which_class_takes_which_kernel(tmp_path: Path) -> None:
     """The kept source itself records the classes and conditions of the old and the new kernel."""
     records, writer = case.begin(tmp_path)

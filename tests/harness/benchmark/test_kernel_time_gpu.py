@@ -8,6 +8,7 @@ tests/harness/benchmark/test_kernel_time_gpu.py
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -75,8 +76,9 @@ def timed(call):
     return do_bench(call, warmup=20, rep=100)
 """
 TABLE = """
+import sys
 rows = []
-for n in (1 << 23, 1 << 24):
+for n in [int(n) for n in sys.argv[1:]] or [1 << 23, 1 << 24]:
     x = torch.randn(n, device="cuda")
     out = torch.empty_like(x)
     ms = timed(lambda: double(x, out))
@@ -115,12 +117,13 @@ def tree(folder: Path, kernel: str, bench: str) -> str:
     return str(folder)
 
 
-def judged(folder: Path, candidate: str, bench: str, **fields: Any) -> Verdict:
-    check(TARGET)
+def judged(folder: Path, candidate: str, bench: str, target: CommandTarget = TARGET,
+           **fields: Any) -> Verdict:
+    check(target)
     before = tree(folder / "incumbent", KERNEL, bench)
     trees = Trees(candidate=tree(folder / "candidate", candidate, bench), incumbent=before,
                   reference=before)
-    return evaluate(TARGET, trees, card(), Settings(
+    return evaluate(target, trees, card(), Settings(
         scratch=str(folder / "scratch"), plan=Plan(looks=(3,), alpha=0.05), **fields))
 
 
@@ -199,6 +202,19 @@ def test_real_gain_is_confirmed(bench: str, tmp_path: Path) -> None:
     assert not any(finding.detail.startswith(UNCONFIRMED.detail) for finding in verdict.audit), \
         verdict_text(verdict)
     assert any(entry.kind == "kernel-time" for entry in verdict.evidence), verdict_text(verdict)
+    print(verdict_text(verdict))
+
+
+@pytest.mark.parametrize("bench", TIMERS)
+def test_kernel_time_of_each_row_is_the_score(bench: str, tmp_path: Path) -> None:
+    """The same sequence runs without a GPU in test_kernel_rows.py."""
+    verdict = judged(tmp_path, FASTER, bench,
+                     replace(TARGET, row_command="python3 bench.py {n}"))
+    assert verdict.by_kernel_time and not verdict.audit, verdict_text(verdict)
+    for row in verdict.rows:
+        assert row.outcome == "faster" and row.other_us, verdict_text(verdict)
+        if bench == "events":
+            assert row.latency_us == pytest.approx(row.other_us, rel=0.3), verdict_text(verdict)
     print(verdict_text(verdict))
 
 

@@ -1,0 +1,88 @@
+"""The files for people show GPU kernel time beside the time of calls, or that it is not known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.journal.read import Reader
+from harness.verdict import NO_PROFILER, Evidence, Finding, Row
+from tests.support import records_case as case
+from tests.support import samples
+from tests.support.page_case import rows
+from tests.support.records_case import KEPT
+
+
+def test_gpu_kernel_time_and_profiled_kernel_are_shown(tmp_path: Path) -> None:
+    records, writer = case.begin(tmp_path)
+    writer.start_round(samples.round_(2))
+    case.keep(writer, records.folder, 2, "c1", KEPT, latency_kind="measured-gpu", latency_us=118.4,
+              evidence=(Evidence(kind="kernels", detail=(
+                  "tall: candidate pa_fwd<int, 4> 118.40 us, 1 more; incumbent pa 142.80 us")),))
+    records.write_all(Reader(tmp_path))
+    record = rows(records.folder.performance.read_text())[1]
+    assert (record["call time"], record["GPU time"]) == ("", "118.400 us")
+    assert record["kernel"] == r"pa_fwd\<int, 4>"
+
+
+def class_row(**fields: float) -> Row:
+    return Row(config_class="tall", correct=True, log_ratio=0.3, **fields)
+
+
+@pytest.mark.parametrize(("by_kernel", "row", "call", "gpu", "column"), [
+    (True, class_row(latency_us=20.0, incumbent_us=27.0, other_us=50.0, incumbent_other_us=70.0),
+     "50.000 us", "20.000 us", "call time, before -> after"),
+    (False, class_row(latency_us=50.0, incumbent_us=70.0, other_us=20.0, incumbent_other_us=27.0),
+     "50.000 us", "20.000 us", "GPU time, before -> after")])
+def test_benchmarks_call_time_and_kernel_time_are_columns(
+        by_kernel: bool, row: Row, call: str, gpu: str, column: str, tmp_path: Path) -> None:
+    records, writer = case.begin(tmp_path)
+    writer.start_round(samples.round_(2))
+    fields = {"latency_kind": "reported", "latency_us": row.latency_us, "rows": (row,),
+              "by_kernel_time": by_kernel}
+    case.keep(writer, records.folder, 2, "c1", KEPT, **fields)
+    case.headline(writer, KEPT, 1.35, **fields)
+    records.write_all(Reader(tmp_path))
+    text = records.folder.performance.read_text()
+    kept = rows(text)[1]
+    assert (kept["call time"], kept["GPU time"]) == (call, gpu)
+    [best] = rows(text.split("## Best by config class")[1])
+    other, incumbent = (row.other_us or 0.0), (row.incumbent_other_us or 0.0)
+    assert best[column] == f"{incumbent:.3f} -> {other:.3f} us"
+    assert ("GPU kernel time" in text) is by_kernel
+
+
+def test_missing_kernel_time_is_named_in_the_table(tmp_path: Path) -> None:
+    records, writer = case.begin(tmp_path)
+    writer.start_round(samples.round_(2))
+    case.keep(writer, records.folder, 2, "c1", KEPT, latency_kind="reported", audit=(
+        Finding(rule=NO_PROFILER, severity="flag", detail="no tool"),))
+    records.write_all(Reader(tmp_path))
+    assert rows(records.folder.performance.read_text())[1]["GPU time"] == "not available"
+
+
+@pytest.mark.parametrize("by_kernel", [True, False])
+def test_regression_names_kernel_time_and_the_class_it_rose_in(by_kernel: bool,
+                                                               tmp_path: Path) -> None:
+    records, writer = case.begin(tmp_path)
+    writer.start_round(samples.round_(2))
+    case.add_candidate(writer, records.folder, "c1", 2, "less")
+    kernel, call = (20.0, 16.0), (50.0, 60.0)
+    scored, other = (kernel, call) if by_kernel else (call, kernel)
+    row = Row(config_class="tall", correct=True, outcome="slower", latency_us=scored[0],
+              incumbent_us=scored[1], other_us=other[0], incumbent_other_us=other[1],
+              log_ratio=-0.22, note="its kernel time rose, although the benchmark reports +20.0%")
+    number = writer.add_verdict("rms", "c1", samples.verdict(
+        "c1", latency_kind="reported", latency_us=scored[0], speedup=scored[1] / scored[0],
+        rows=(row,), by_kernel_time=by_kernel), purpose="verify")
+    writer.add_decision("rms", "c1", "regression", "slower", round=2, actor="engine",
+                        verdict=number)
+    writer.end_round("rms", 2, outcome="regression", summary="a regression", best_speedup=1.0)
+    writer.event("rms", "campaign.stop", KEPT, reason="1 regression", regressions=1)
+    records.write_all(Reader(tmp_path))
+    [told] = rows(records.folder.performance.read_text().split("## Stop Summary")[1])
+    assert told["GPU time best -> candidate"] == "16.000 -> 20.000 us"
+    assert told["call time best -> candidate"] == "60.000 -> 50.000 us"
+    assert told["notes"].startswith(
+        "tall 24.6% slower, its kernel time rose, although the benchmark reports")
