@@ -104,8 +104,9 @@ def write_classes(folder: Path, manifest_file: Path, proposal: ClassProposal) ->
     text = manifest_file.read_text(encoding="utf-8")
     old = load.parse(text, str(manifest_file))
     fields: dict[str, Any] = {}
+    names_core = bool(old.target.configs and old.target.core)  # by the classes as they are
     target = msgspec.structs.replace(
-        old.target, configs=old.target.configs or proposal.strata.configs,
+        old.target, configs=old.target.configs if names_core else proposal.strata.configs,
         core=old.target.core or proposal.strata.core)
     if target != old.target:
         fields["target"] = target

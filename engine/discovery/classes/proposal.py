@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from engine.discovery.classes import quick_script, representative, strata
@@ -19,6 +19,8 @@ from harness.benchmark.runs.run_pairs import BrokenIncumbent
 from harness.benchmark.spec import metric_units
 from harness.benchmark.spec.command_target import CommandTarget, Metric
 from harness.benchmark.spec.metric_units import RowCost
+
+UNSTEADY = "differs between runs, or is measured"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +109,8 @@ def read_rows(target: CommandTarget, readings: Sequence[TableReading]) -> RowBeh
         spread = run_pairs.row_weights(target, config_columns, keys)
         shares = tuple(share * weight for share, weight in zip(shares, spread.of, strict=True))
     return RowBehaviour(
-        columns=tuple(column for column in classified if column.name in config_columns
+        columns=tuple(column if column.name in config_columns else replace(column, why=UNSTEADY)
+                      for column in classified if column.name in config_columns
                       or column.role in ("none", "cost")),
         costs=costs, shares=shares, is_timed=is_timed,
         others=tuple(_other_costs(row_cost, classified)))

@@ -13,15 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from engine.discovery.classes import group_skew
 from engine.discovery.classes.strata import Stratum
-from engine.discovery.project import columns
-from engine.discovery.project.columns import WORDS, TableColumn
+from engine.discovery.project.columns import TableColumn
 from harness.benchmark.runs.result_table import ResultTable
 
 SPREAD = 4.0
 """Ratio of highest to lowest cost from which both ends of a class represent it."""
-IS_GROUPED = WORDS["groups"] | WORDS["skewed"]
-_LIST = re.compile(r"[\[(]?\s*\d+(?:\s*[,;/| ]\s*\d+)+\s*[\])]?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,18 +37,15 @@ def choose_rows(classes: Sequence[Stratum], table: Sequence[TableColumn],
     chosen: set[int] = set()
     for stratum in classes:
         chosen.update(_rows_of_class(stratum, costs))
-    spread = _skew(table)
-    if not spread:
-        is_grouped = any(columns.name_words(column.name) & IS_GROUPED for column in table)
+    found = group_skew.find_skew(table)
+    if found is None:
         note = "the work is grouped and no column says how: no row is known to be skewed" \
-            if is_grouped else ""
+            if group_skew.is_grouped(table) else ""
         return Representatives(rows=tuple(sorted(chosen)), note=note)
-    most = max(spread)
-    if most <= min(spread) and most <= 1:
+    if not found.rows:
         return Representatives(rows=tuple(sorted(chosen)), note=(
             "all rows have equal groups: a gain may not hold for skewed ones"))
-    skewed = max((row for row in range(len(costs)) if spread[row] == most),
-                 key=lambda row: (row in chosen, costs[row], -row))
+    skewed = max(found.rows, key=lambda row: (row in chosen, costs[row], -row))
     return Representatives(rows=tuple(sorted({*chosen, skewed})), skewed=skewed)
 
 
@@ -100,27 +95,3 @@ def _rows_of_class(stratum: Stratum, costs: Sequence[float]) -> set[int]:
     lowest = min(stratum.rows, key=lambda row: (costs[row], row))
     is_wide = costs[highest] >= SPREAD * costs[lowest]
     return {typical, highest, lowest} if is_wide else {typical, highest}
-
-
-def _skew(table: Sequence[TableColumn]) -> list[float]:
-    """Return the skew of each row's groups, 1 for equal ones; empty if no column says it."""
-    spreading = [column for column in table if columns.name_words(column.name) & IS_GROUPED]
-    for column in spreading:
-        sizes = [_sizes(cell) for cell in column.cells]
-        if all(sizes):
-            return [max(groups) * len(groups) / (sum(groups) or 1.0) for groups in sizes]
-    for column in spreading:
-        if not columns.name_words(column.name) & WORDS["skewed"]:
-            continue
-        if column.numbers:
-            return [1.0 + abs(number) for number in column.numbers]
-        return [1.0 if columns.name_words(cell) & WORDS["even"] or not cell else 2.0
-                for cell in column.cells]
-    return []
-
-
-def _sizes(cell: str) -> list[float]:
-    """Return a cell such as `[128, 0, 4096]` as numbers; empty if it is no list."""
-    if not _LIST.fullmatch(cell):
-        return []
-    return [float(part) for part in re.findall(r"\d+", cell)]

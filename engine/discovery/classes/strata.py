@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from engine.discovery.classes import row_cost_model
+from engine.discovery.classes import group_skew, row_cost_model
 from engine.discovery.classes.row_cost_model import RowSignal, RowSize
 from engine.discovery.project import columns
 from engine.discovery.project.columns import TableColumn
@@ -81,7 +81,8 @@ def find_strata(table: Sequence[TableColumn], costs: Sequence[float], *,
 
     `others` are costs of the same rows by other implementations. `shares` say how much each row
     counts for its class to be core (by default its cost). With `configs`, such as those that a
-    person confirmed, the classes are theirs. Unless `is_timed`, costs are per unit of work.
+    person confirmed, the classes are theirs; rows of uneven groups are classes apart even then.
+    Unless `is_timed`, costs are per unit of work.
     """
     signals = row_cost_model.row_signals(costs, list(_sizes(table, is_timed)), others)
     keys = key_columns(table)
@@ -95,8 +96,16 @@ def find_strata(table: Sequence[TableColumn], costs: Sequence[float], *,
     columns_of_classes = tuple(configs) or tuple(dict.fromkeys(feature.entry for feature in chosen))
     if not columns_of_classes:
         columns_of_classes = keys if keys and len(costs) <= FEW_ROWS else (table_rules.ALL,)
+    apart = _skew_entry(table, columns_of_classes)
+    if apart:
+        columns_of_classes = (*(entry for entry in columns_of_classes if entry != table_rules.ALL),
+                              apart)
     rows = [tuple(column.cells[row] for column in table) for row in range(len(costs))]
-    grouped = table_rules.group_rows(columns_of_classes, [column.name for column in table], rows)
+    names = [column.name for column in table]
+    grouped = table_rules.group_rows(columns_of_classes, names, rows)
+    while apart and not configs and len(grouped) > MOST_CLASSES and len(columns_of_classes) > 1:
+        columns_of_classes = (*columns_of_classes[:-2], apart)
+        grouped = table_rules.group_rows(columns_of_classes, names, rows)
     share = _explained(signals, grouped)
     if configs:
         why = (f"from the manifest: {', '.join(configs)}; explains {share:.0%} of "
@@ -105,8 +114,18 @@ def find_strata(table: Sequence[TableColumn], costs: Sequence[float], *,
         why = _why(chosen, columns_of_classes, signals, len(costs), share, len(grouped))
         if chosen and not is_significant:
             why += "; too few rows to be significant, but kernels are commonly specialised by it"
+    if apart:
+        why += f"; {apart} keeps rows of uneven groups in classes of their own"
     return Strata(configs=columns_of_classes, classes=_strata(grouped, shares or costs),
                   explained=share, why=why, keys=keys)
+
+
+def _skew_entry(table: Sequence[TableColumn], configs: Sequence[str]) -> str:
+    """Return what must be added to `configs` so that no class joins even and uneven groups."""
+    found = group_skew.find_skew(table)
+    if found is None or not found.rows or found.column in table_rules.columns(configs):
+        return ""
+    return found.entry
 
 
 def _sizes(table: Sequence[TableColumn], is_timed: bool) -> Iterator[RowSize]:
@@ -125,6 +144,10 @@ def key_columns(table: Sequence[TableColumn]) -> tuple[str, ...]:
     distinct = {tuple(row) for row in zip(*(column.cells for column in of_config), strict=True)}
     if table and len(distinct) < len(table[0].cells):
         of_config += [column for column in table if column.why == columns.UNIQUE]
+    found = group_skew.find_skew(table)
+    if found is not None and found.rows:
+        of_config += [column for column in table if column.name == found.column
+                      and column.why == columns.UNIQUE and column not in of_config]
     return tuple(column.name for column in of_config)
 
 
