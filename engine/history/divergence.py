@@ -38,8 +38,8 @@ def of(past: CampaignHistory) -> tuple[DivergentCandidate, ...]:
     for decision in reversed(past.decisions):
         candidate = past.candidates.get(decision.candidate)
         row = past.verdicts.get(decision.verdict or 0)
-        if candidate is None or row is None or candidate.base_commit != past.best \
-                or decision.actor != "engine" or decision.kind in ("ask", "keep") \
+        if candidate is None or row is None or candidate.base_commit != past.tip \
+                or decision.actor != "engine" or decision.kind in ("ask", "provisional", "keep") \
                 or candidate.id in divergent or len(divergent) == MOST:
             continue
         if judge.needs_split(verdict := verdict_of(row)):

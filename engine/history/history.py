@@ -12,7 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from engine.history import change_summary
+from engine.history import change_summary, waiting_line
+from engine.history.waiting_line import Line
 from engine.journal.read import Reader
 from engine.journal.records import (
     Bottleneck,
@@ -112,8 +113,18 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tally(self) -> RoundCounts:
-        return stop_rules.tally(self.rounds, kept={d.round for d in self.keeps},
-                                awaiting={d.round for d in self.decisions if d.kind == "ask"})
+        return stop_rules.tally(
+            self.rounds, kept={d.round for d in self.keeps}, suspended=self.suspended,
+            gained={d.round for d in self.decisions if d.kind in ("ask", "provisional")})
+
+    @property
+    def suspended(self) -> frozenset[int]:
+        """The rounds during which a gain waited for a person."""
+        waits = [(asked.at, next((d.at for d in self.decisions if d.candidate == asked.candidate
+                                  and d.id > asked.id), math.inf))
+                 for asked in self.decisions if asked.kind == "ask"]
+        return frozenset(r.n for r in self.rounds for since, until in waits
+                         if r.started_at < until and (r.ended_at or math.inf) > since)
 
     @property
     def keeps(self) -> tuple[DecisionRow, ...]:
@@ -168,6 +179,16 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
         standing = self.standing
         return standing[-1].commit if standing else self.base
 
+    @property
+    def line(self) -> Line:
+        """The gains that wait for approval, and what rests on them."""
+        return waiting_line.of(self.candidates.values(), self.best)
+
+    @property
+    def tip(self) -> str:
+        """The provisional best: the last commit of the waiting line, else the best."""
+        return self.line[-1].commit if self.line else self.best
+
     def best_after(self, n: int) -> str:
         """Return the best commit after round `n` and what was decided before the next one.
 
@@ -216,8 +237,9 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
 
     def recent(self) -> tuple[Regression, ...]:
         """Return the last RECENT of the regressions in a row that the campaign ends with."""
-        streak = self.tally.consecutive_regressions
-        last = self.attempts[-min(streak, RECENT):] if streak else ()
+        streak, suspended = self.tally.consecutive_regressions, self.suspended
+        counted = [round for round in self.attempts if round.n not in suspended]
+        last = counted[-min(streak, RECENT):] if streak else ()
         regressions = map(self.regression, last)
         return tuple(regression for regression in regressions if regression is not None)
 
@@ -247,6 +269,8 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
         """
         if any(d.round == n for d in self.keeps):
             return "keep"
+        if any(candidate.round == n for candidate in self.line):
+            return "waiting"
         if judged := self.judged(n):
             judged = [pair for pair in judged if not self._is_neutral(pair[0])] or judged
             decision, row = judged[0]

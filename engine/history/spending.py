@@ -21,10 +21,10 @@ ENDING_S = 2.0
 LAST = 12
 """The newest verdicts of a kind that estimate how long the next one takes."""
 
-GOOD = ("keep", "ask", "runner-up")
+GOOD = ("keep", "ask", "provisional", "runner-up")
 """Decisions on gains."""
 _KIND = {"baseline": "baseline", "headline": "final", "headline-doubted": "final",
-         "e2e": "e2e", "canary": "canary"}
+         "provisional": "final", "e2e": "e2e", "canary": "canary"}
 
 RecordSpending = Callable[[float, int, float], None]
 

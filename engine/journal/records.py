@@ -13,10 +13,15 @@ from engine.task import SlotKind, Task
 from harness.verdict import Config, Correctness, LatencyKind, Tag
 
 CampaignState = Literal["new", "running", "paused", "waiting", "finished", "stopped", "failed"]
-CandidateState = Literal["captured", "verified", "waiting", "keeping", "kept", "closed"]
-DecisionKind = Literal["keep", "tie", "regression", "reject", "repair", "split", "ask", "runner-up"]
-RoundOutcome = Literal["keep", "tie", "regression", "failed", "baseline"]
+CandidateState = Literal["captured", "verified", "waiting", "provisional", "keeping", "kept",
+                         "closed"]
+DecisionKind = Literal["keep", "tie", "regression", "reject", "repair", "split", "ask",
+                       "provisional", "runner-up"]
+RoundOutcome = Literal["keep", "waiting", "tie", "regression", "failed", "baseline"]
 ControlVerb = Literal["approve", "reject", "pause", "resume", "stop", "set"]
+
+COMMITTED: tuple[CandidateState, ...] = ("waiting", "provisional", "keeping", "kept")
+"""States of candidates that are commits of the campaign's branch or of its waiting line."""
 
 
 def with_doubt(reason: str, doubt: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from engine.journal.records import (
+    COMMITTED,
     Campaign,
     Candidate,
     CandidateState,
@@ -90,8 +91,13 @@ class Writer(RoundWriter):
 
     def set_candidate_state(self, campaign: str, candidate: str, state: CandidateState, *,
                             commit: str = "", reason: str = "") -> None:
-        """Change a candidate's state, and texts unless empty; raises ValueError if it was kept."""
+        """Change a candidate's state, and texts unless empty; raises ValueError if it was kept.
+
+        Only a candidate on a line of commits has a commit: any other state forgets it.
+        """
         texts = {name: value for name, value in (("commit", commit), ("reason", reason)) if value}
+        if state not in COMMITTED:
+            texts["commit"] = ""
         with self.change(campaign) as connection:
             before = self._candidate(campaign, candidate)
             if before is None:

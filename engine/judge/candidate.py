@@ -74,13 +74,17 @@ def load(setup: Setup, candidate: Candidate) -> CandidateTree:
     return _checked(setup, candidate, repo.apply(candidate.base_commit, patch))
 
 
-def rebase(setup: Setup, entry: CandidateTree, new_base: str, round: int) -> CandidateTree | None:
-    """Return the same change on another base, None if that has it; raises InputError."""
+def rebase(setup: Setup, entry: CandidateTree, new_base: str) -> CandidateTree | None:
+    """Return the same change on another base, None if that has it; raises InputError.
+
+    It counts for the round and the slot that made the change.
+    """
     change = setup.repo.apply(new_base, entry.patch)
     if not change:
         return None
-    return make(setup, change, new_base, round=round, slot=entry.candidate.slot,
-                hypothesis=entry.candidate.hypothesis, bottleneck=entry.candidate.bottleneck)
+    return make(setup, change, new_base, round=entry.candidate.round,
+                slot=entry.candidate.slot, hypothesis=entry.candidate.hypothesis,
+                bottleneck=entry.candidate.bottleneck)
 
 
 def _checked(setup: Setup, candidate: Candidate, change: Change) -> CandidateTree:

@@ -30,21 +30,24 @@ class BudgetUsed(msgspec.Struct, frozen=True, kw_only=True):
 NOTHING = BudgetUsed()
 
 
-def tally(rounds: Sequence[Round], *, kept: Collection[int] = (),
-          awaiting: Collection[int] = ()) -> RoundCounts:
+def tally(rounds: Sequence[Round], *, kept: Collection[int] = (), gained: Collection[int] = (),
+          suspended: Collection[int] = ()) -> RoundCounts:
     """Count the rounds; only a measured regression extends that streak, anything else ends it.
 
-    A candidate of the rounds in `kept` was kept, perhaps by a person after the round. A gain of the
-    rounds in `awaiting` waits for a person, so these do not count as rounds without a gain.
+    A candidate of the rounds in `kept` was kept, perhaps by a person after the round; one of those
+    in `gained` went onto the waiting line. During the rounds in `suspended` a gain waited for a
+    person: whatever else they brought, they extend no streak and end none.
     """
     regressions = without_gain = attempts = 0
     for round in sorted(rounds, key=lambda round: round.n):
         if round.outcome in (None, "baseline"):
             continue
         attempts += 1
-        gain = round.outcome == "keep" or round.n in kept
-        regressions = regressions + 1 if round.outcome == "regression" and not gain else 0
-        without_gain = 0 if gain or round.n in awaiting else without_gain + 1
+        if round.outcome == "keep" or round.n in kept or round.n in gained:
+            regressions = without_gain = 0
+        elif round.n not in suspended:
+            regressions = regressions + 1 if round.outcome == "regression" else 0
+            without_gain += 1
     return RoundCounts(rounds=attempts, consecutive_regressions=regressions,
                        without_gain=without_gain)
 

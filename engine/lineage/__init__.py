@@ -1,4 +1,4 @@
-"""The line of kept commits: promote a winner, commit it, measure the headline, roll back.
+"""The lines of kept and of waiting commits: promote a winner, measure the headline, roll back.
 
-Face: commit, headline, promote, rollback.
+Face: commit, headline, promote, provisional, rollback.
 """

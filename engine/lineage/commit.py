@@ -56,14 +56,20 @@ def commit_candidate(writer: Writer, repo: CampaignRepo, candidate: Candidate, t
                       where=candidate.campaign, fix="rebase it and measure it again")
     commit = repo.commit(candidate.base_commit, tree, why.message)
     failpoint("keep.committed")
+    return keep_commit(writer, repo, msgspec.structs.replace(candidate, commit=commit), why)
+
+
+def keep_commit(writer: Writer, repo: CampaignRepo, candidate: Candidate,
+                why: KeepReason) -> KeptCommit:
+    """Move the branch to a candidate's commit, which exists."""
     with writer.transaction():
         writer.add_decision(candidate.campaign, candidate.id, "keep", why.reason, round=why.round,
-                            actor=why.actor, verdict=why.verdict, commit=commit)
-        writer.set_candidate_state(candidate.campaign, candidate.id, "keeping", commit=commit,
-                                   reason=why.reason)
+                            actor=why.actor, verdict=why.verdict, commit=candidate.commit)
+        writer.set_candidate_state(candidate.campaign, candidate.id, "keeping",
+                                   commit=candidate.commit, reason=why.reason)
         failpoint("keep.keeping-open")
     failpoint("keep.keeping")
-    return _finish(writer, repo, msgspec.structs.replace(candidate, commit=commit))
+    return _finish(writer, repo, candidate)
 
 
 def recover(writer: Writer, repo: CampaignRepo) -> list[KeptCommit]:

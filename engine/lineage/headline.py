@@ -19,6 +19,8 @@ from harness.verdict import Verdict
 PURPOSE = "headline"
 DOUBTED = "headline-doubted"
 """Purpose of a first measurement that is doubted."""
+PROVISIONAL = "provisional"
+"""Purpose of the provisional best's verdict against the baseline, which is never the headline."""
 
 
 def recorded(context: EngineContext, commit: str, purpose: str = PURPOSE) -> Verdict | None:
@@ -73,6 +75,14 @@ def measure(context: EngineContext) -> None:
         failpoint("headline.again")
 
 
+def measure_tip(context: EngineContext) -> None:
+    """Measure the provisional best against the baseline, unless that is recorded."""
+    repo = context.setup.repo
+    if repo.tip != repo.best and recorded(context, repo.tip, PROVISIONAL) is None and \
+            (verdict := _judged(context, repo.tip, PROVISIONAL)):
+        context.writer.add_verdict(context.setup.id, repo.tip[:12], verdict, purpose=PROVISIONAL)
+
+
 def accept(context: EngineContext, commit: str) -> Verdict | None:
     """Measure an earlier kept commit against the baseline, with all tests; None after a fault."""
     verdict = _judged(context, commit)
@@ -100,11 +110,11 @@ def _accept(context: EngineContext, commit: str, verdict: Verdict) -> None:
                          "low": verdict.speedup_low, "high": verdict.speedup_high})
 
 
-def _judged(context: EngineContext, commit: str) -> Verdict | None:
+def _judged(context: EngineContext, commit: str, purpose: str = PURPOSE) -> Verdict | None:
     repo = context.setup.repo
     try:
         return context.verdict(VerdictRequest(
-            purpose=PURPOSE, candidate=commit[:12], slot=PURPOSE,
+            purpose=purpose, candidate=commit[:12], slot=PURPOSE,
             candidate_tree=repo.tree_of(commit), incumbent_tree=repo.tree_of(repo.base),
             alpha=context.setup.manifest.decision.alpha))
     except NoDeviceAvailable:

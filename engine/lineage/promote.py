@@ -1,4 +1,4 @@
-"""Rules on candidates and promotes winners: format command, commit, new best."""
+"""Rules on candidates and promotes winners: format command, commit, new best or waiting line."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ import msgspec
 
 from engine.context import EngineContext
 from engine.failpoint import failpoint
-from engine.history import history, round_resume
-from engine.journal.records import DecisionKind
+from engine.history import history, round_resume, waiting_line
+from engine.journal.records import COMMITTED, Candidate, CandidateState, DecisionKind
 from engine.judge import candidate as candidates
 from engine.judge import commit_message
 from engine.judge.candidate import CandidateTree, JudgedCandidate
 from engine.judge.judge import Policy, lacks_profiler, rule
-from engine.lineage.commit import KeepReason, commit_candidate
+from engine.judge.recorded_values import verdict_of
+from engine.lineage import provisional
+from engine.lineage.commit import KeepReason, KeptCommit, commit_candidate
+from engine.lineage.provisional import ASKS
 from engine.verify.verifier import VerdictRequest
 from harness.errors import InputError, Refused
 from harness.verdict import Verdict
@@ -28,7 +31,7 @@ class Refuse(Protocol):
     """Records that a candidate is not kept, and why."""
 
     def __call__(self, entry: CandidateTree, kind: DecisionKind, reason: str, *,
-                 verdict: int | None = None, actor: str = "engine") -> None: ...
+                 verdict: int | None = None) -> None: ...
 
 
 class Keeper:
@@ -62,20 +65,32 @@ class Keeper:
             if lacks_profiler(verdict) and self._has_answer() else self.policy
 
     def _has_answer(self) -> bool:
-        return bool(self.context.reader.events_of(self.setup.id, NO_PROFILER_ANSWER))
+        """Return whether a person has said, or is being asked, if gains count without kernel time.
+        """
+        reader, campaign = self.context.reader, self.setup.id
+        return bool(reader.events_of(campaign, NO_PROFILER_ANSWER)) or any(
+            member.state == "waiting" and lacks_profiler(verdict_of(row))
+            for member in waiting_line.read(reader, campaign)
+            for row in reader.verdicts(campaign, candidate=member.id, limit=1))
 
-    def _note_answer(self, judged: JudgedCandidate, actor: str) -> None:
-        """Record that a person's approval of a gain without kernel time holds for the campaign."""
-        if actor != "engine" and lacks_profiler(judged.verdict) and not self._has_answer():
+    def approve(self, candidate: Candidate, actor: str) -> list[KeptCommit]:
+        """Keep a waiting candidate and what rests on it; its doubts are answered by a person."""
+        reader, campaign = self.context.reader, self.setup.id
+        kept = provisional.approve(self.context.writer, reader, self.setup.repo, candidate, actor)
+        [row] = reader.verdicts(campaign, candidate=candidate.id, limit=1)
+        if lacks_profiler(verdict_of(row)) and not reader.events_of(campaign, NO_PROFILER_ANSWER):
             self.context.writer.event(
-                self.setup.id, NO_PROFILER_ANSWER, judged.entry.id,
+                campaign, NO_PROFILER_ANSWER, candidate.id,
                 message=f"approved by {actor}: kernel time is not available here, and the "
                         "benchmark's own times decide for the rest of this campaign")
+        return kept
 
     def judged_before(self, entry: CandidateTree) -> JudgedCandidate | None:
         """Return a candidate with its recorded verdict and the ruling on it, None without one."""
-        verdict = self.context.recorded(entry.id, "verify", entry.candidate.base_tree)
-        return None if verdict is None else self.record(entry, verdict, "verify")
+        for purpose in ("verify", "format"):
+            if verdict := self.context.recorded(entry.id, purpose, entry.candidate.base_tree):
+                return self.record(entry, verdict, purpose)
+        return None
 
     def judge(self, entry: CandidateTree, purpose: str) -> JudgedCandidate:
         """Judge a candidate now and wait for the verdict; a recorded verdict is not repeated."""
@@ -83,33 +98,21 @@ class Keeper:
         verdict = recorded or self.context.verdict(self.job(entry, purpose))
         return self.record(entry, verdict, purpose)
 
-    def close(self, judged: JudgedCandidate, *, actor: str = "engine") -> None:
+    def close(self, judged: JudgedCandidate) -> None:
         """Record that a candidate is not kept, and why."""
         kind = judged.ruling.kind
         if kind in ("keep", "ask"):
             raise ValueError(f"candidate {judged.entry.id} is not closed by a {kind}")
-        self.refuse(judged.entry, kind, judged.ruling.reason, verdict=judged.verdict_id,
-                    actor=actor)
+        self.refuse(judged.entry, kind, judged.ruling.reason, verdict=judged.verdict_id)
 
     def refuse(self, entry: CandidateTree, kind: DecisionKind, reason: str, *,
-               verdict: int | None = None, actor: str = "engine",
-               is_fault: bool = False) -> None:
+               verdict: int | None = None, is_fault: bool = False) -> None:
         writer, campaign = self.context.writer, self.setup.id
         with writer.transaction():
             writer.add_decision(campaign, entry.id, kind, reason, round=self.context.round,
-                                actor=actor, verdict=verdict, is_fault=is_fault)
+                                actor="engine", verdict=verdict, is_fault=is_fault)
             writer.set_candidate_state(campaign, entry.id, "closed", reason=reason)
         failpoint(f"decided.{kind}")
-
-    def ask(self, judged: JudgedCandidate) -> None:
-        """Ask a person to approve a candidate; the campaign goes on meanwhile."""
-        reason = f"{judged.ruling.reason} — asks because {'; '.join(judged.ruling.doubts)}"
-        writer, campaign, entry = self.context.writer, self.setup.id, judged.entry
-        with writer.transaction():
-            writer.add_decision(campaign, entry.id, "ask", reason, round=self.context.round,
-                                actor="engine", verdict=judged.verdict_id)
-            writer.set_candidate_state(campaign, entry.id, "waiting", reason=reason)
-        failpoint("decided.ask")
 
     def known_as(self, identity: str) -> str:
         """Describe the state of a candidate that was found before."""
@@ -118,32 +121,43 @@ class Keeper:
         state = "rolled back" if candidate.commit in gone else candidate.state
         return f"known as {identity}, which is {state}"
 
-    def kept_before(self, identity: str) -> bool:
-        """Return whether a candidate was kept: it cannot be kept again, even after a rollback."""
-        return self.context.reader.candidate(identity, self.setup.id).state == "kept"
+    def placed_before(self, identity: str) -> bool:
+        """Return whether a candidate is a commit already: it cannot become another one."""
+        return self.context.reader.candidate(identity, self.setup.id).state in COMMITTED
 
-    def keep(self, judged: JudgedCandidate, *, actor: str = "engine",
-             refuse: Refuse | None = None) -> bool:
-        """Make a candidate the best if it survives the format command; else `refuse` records it."""
+    def place(self, judged: JudgedCandidate, *, refuse: Refuse | None = None) -> CandidateState:
+        """Commit a gain on the provisional best, if it survives the format command.
+
+        It is kept if it waits for nobody, else it joins the waiting line. Returns its state:
+        `kept`, `waiting`, `provisional`; `closed` if `refuse` recorded why not.
+        """
         final = self._formatted(judged, refuse or self.refuse)
         if final is None:
-            return False
+            return "closed"
+        doubts = judged.ruling.doubts or final.ruling.doubts
         if final.entry.id != judged.entry.id:
-            self.refuse(judged.entry, "runner-up", f"kept in its formatted form {final.entry.id}",
-                        verdict=judged.verdict_id, actor=actor)
-        reason = KeepReason(message=self._message(final), reason=final.ruling.reason, actor=actor,
-                            round=self.context.round, verdict=final.verdict_id)
+            self.refuse(judged.entry, "runner-up",
+                        f"goes on in its formatted form {final.entry.id}",
+                        verdict=judged.verdict_id)
+        asks = f"{ASKS}{'; '.join(doubts)}" if doubts else ""
+        reason = KeepReason(message=self._message(final), reason=f"{final.ruling.reason}{asks}",
+                            actor="engine", round=final.entry.candidate.round,
+                            verdict=final.verdict_id)
+        return self._commit(final.entry, reason, asks=bool(doubts))
+
+    def _commit(self, entry: CandidateTree, reason: KeepReason, *, asks: bool) -> CandidateState:
+        writer, repo, candidate = self.context.writer, self.setup.repo, entry.candidate
         try:
-            kept = commit_candidate(self.context.writer, self.setup.repo, final.entry.candidate,
-                                    final.entry.tree, reason)
-        except Refused as refusal:  # another program moved the branch: the campaign goes on
-            self.context.writer.event(self.setup.id, "warning", final.entry.id,
-                                      message=str(refusal))
-            return False
-        self._note_answer(judged, actor)
+            if asks or repo.tip != repo.best:
+                provisional.add(writer, repo, candidate, entry.tree, reason, asks=asks)
+                return "waiting" if asks else "provisional"
+            kept = commit_candidate(writer, repo, candidate, entry.tree, reason)
+        except Refused as refusal:  # the branch was moved meanwhile: the campaign goes on
+            writer.event(self.setup.id, "warning", candidate.id, message=str(refusal))
+            return self.context.reader.candidate(candidate.id, self.setup.id).state
         if kept.refusal:
-            self.context.writer.event(self.setup.id, "log", final.entry.id, message=kept.refusal)
-        return True
+            writer.event(self.setup.id, "log", candidate.id, message=kept.refusal)
+        return "kept"
 
     def _formatted(self, judged: JudgedCandidate, refuse: Refuse) -> JudgedCandidate | None:
         """Run the format command on a candidate's tree and judge the result if it differs."""
@@ -153,14 +167,14 @@ class Keeper:
         entry = judged.entry
         try:
             formatted = self.context.run_in_thread(lambda: candidates.formatted(
-                self.setup, entry, command, round=self.context.round, stop=self.context.stop))
+                self.setup, entry, command, round=entry.candidate.round, stop=self.context.stop))
         except InputError as error:
             refuse(entry, "reject", f"the format command: {error.what}", verdict=judged.verdict_id)
             return None
         if formatted.tree == entry.tree:
             return judged
         if not self.context.writer.add_candidate(formatted.candidate, form_of=entry.id) and \
-                self.kept_before(formatted.id):
+                self.placed_before(formatted.id):
             refuse(entry, "reject", f"its formatted form is {self.known_as(formatted.id)}",
                    verdict=judged.verdict_id)
             return None
@@ -184,24 +198,3 @@ class Keeper:
         return commit_message.message(
             self.setup.manifest.target_op, entry.candidate, judged.verdict, changed,
             list(chain(*self.context.reader.surveys(self.setup.id).values())))
-
-
-def ask_next(keeper: Keeper) -> None:
-    """Ask about the best deferred gain at a run's end; gains on an outdated base are closed."""
-    context, setup = keeper.context, keeper.setup
-    best = setup.repo.best
-    waiting = context.reader.candidates(setup.id, states=("waiting",))
-    deferred: list[JudgedCandidate] = []
-    for candidate in context.reader.candidates(setup.id, states=("verified",)):
-        try:
-            entry = candidates.load(setup, candidate)
-        except InputError as error:
-            context.writer.set_candidate_state(setup.id, candidate.id, "closed", reason=str(error))
-            continue
-        judged = keeper.judged_before(entry) if candidate.base_commit == best else None
-        if judged is None:
-            keeper.refuse(entry, "runner-up", "another was kept, and the campaign has ended")
-        else:
-            deferred.append(judged)
-    if deferred and not any(candidate.base_commit == best for candidate in waiting):
-        keeper.ask(max(deferred, key=lambda judged: judged.verdict.speedup or 0.0))

@@ -147,7 +147,7 @@ class Planner:
     def _may_split(self, view: Survey) -> bool:
         setup = self.setup
         return "split" in setup.manifest.pool.backends and bool(view.knobs) and \
-            view.classes > 1 and setup.repo.best != setup.repo.base and \
+            view.classes > 1 and setup.repo.tip != setup.repo.base and \
             splits(setup.target.source)
 
     @property
@@ -168,10 +168,10 @@ class Planner:
             past.verdicts, end_to_end=bool(self.setup.manifest.e2e_command))
 
     def _tried(self, past: CampaignHistory) -> TriedDirections:
-        """Return what the slots of ended rounds have followed on the current best."""
-        best = self.setup.repo.best
+        """Return what the slots of ended rounds have followed on the provisional best."""
+        tip = self.setup.repo.tip
         return TriedDirections.of(
-            slot for round in past.attempts if round.incumbent == best
+            slot for round in past.attempts if round.incumbent == tip
             for slot in self.context.reader.slots(self.setup.id, round.n))
 
     def _record(self, n: int, review: StagnationReview, inputs: PlanInputs) -> None:

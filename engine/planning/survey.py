@@ -43,12 +43,12 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of_best(context: EngineContext, round: int, *, again: bool = False) -> Survey:
-    """Survey the current best and record its bottlenecks.
+    """Survey the provisional best and record its bottlenecks.
 
     With `again`, templates that were tried on an earlier best are offered again.
     """
     setup = context.setup
-    tree = setup.tree(setup.repo.best)
+    tree = setup.tree(setup.repo.tip)
     source, language, unread = "", setup.target.language, ""
     if setup.target.source:
         source = (tree / setup.target.source).read_text(errors="replace")
@@ -110,11 +110,14 @@ def verdict_of_best(context: EngineContext) -> Verdict | None:
 
 
 def _measured_best(context: EngineContext) -> Verdict:
-    """Return the newest verdict on the best: its headline's, else the baseline's, else none."""
-    best = context.setup.repo.best[:12]
-    for purpose in ("headline", "baseline"):
-        for row in context.reader.verdicts(context.setup.id):
-            if row.purpose == purpose and row.correct and row.candidate in ("baseline", best):
+    """Return the newest correct verdict against the baseline on the provisional best, else on the
+    best, else the baseline's, else none.
+    """
+    repo, verdicts = context.setup.repo, context.reader.verdicts(context.setup.id)
+    for purpose, candidate in (("provisional", repo.tip[:12]), ("headline", repo.tip[:12]),
+                               ("headline", repo.best[:12]), ("baseline", "baseline")):
+        for row in verdicts:
+            if (row.purpose, row.candidate) == (purpose, candidate) and row.correct:
                 return verdict_of(row)
     return Verdict(valid=False, rejected_reason="not measured")
 
@@ -138,7 +141,7 @@ def _templates(context: EngineContext, again: bool) -> tuple[str, ...]:
             f"rewrite backends for {routing.op_class} that are not installed: "
             f"{', '.join(routing.missing)}"))
     tried = {c.slot for c in context.reader.candidates(setup.id)
-             if not again or c.base_commit == setup.repo.best}
+             if not again or c.base_commit == setup.repo.tip}
     if target.language not in routing.backends:
         return ()
     return tuple(t.name for t in template.find(target)

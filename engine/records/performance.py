@@ -22,7 +22,7 @@ from harness.verdict import Verdict
 
 TREND = ("round", "status", "what", "best candidate", "against the last best",
         "best against baseline", "finding")
-STATUS = {"baseline": "BASELINE", "keep": "ACCEPTED"}
+STATUS = {"baseline": "BASELINE", "keep": "ACCEPTED", "waiting": "WAITING"}
 CLASS = "class"
 TrendLine = tuple[float, int, tuple[str, ...]]
 """When the line was known, its round, and its cells."""

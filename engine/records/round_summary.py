@@ -12,7 +12,8 @@ from engine.records.templates import render_page
 from harness.formats import quantities
 from harness.verdict import Verdict
 
-OUTCOMES = {"baseline": "BASELINE", "keep": "ACCEPTED", "tie": "ROLLED BACK",
+OUTCOMES = {"baseline": "BASELINE", "keep": "ACCEPTED",
+            "waiting": "WAITING FOR APPROVAL", "tie": "ROLLED BACK",
             "regression": "ROLLED BACK", "failed": "ROLLED BACK"}
 """What a round's outcome means for the line of kept commits."""
 

@@ -1,8 +1,10 @@
 """A campaign's repository: its clone, its branch of kept commits and the worktrees of its slots.
 
 <campaign>/repo.git is a bare clone and the truth; its branch optimize/<campaign> moves only by
-compare-and-swap. Worktrees under <campaign>/worktrees borrow its objects. The user's repository
-receives one branch, and nothing at all if the manifest says `git_commit: false`.
+compare-and-swap. optimize/<campaign>-waiting holds the commits that wait for approval, and those
+that rest on them; it never leaves the clone. Worktrees under <campaign>/worktrees borrow its
+objects. The user's repository receives one branch, and nothing at all if the manifest says
+`git_commit: false`.
 """
 
 from __future__ import annotations
@@ -57,6 +59,7 @@ class CampaignRepo(Clone):
         self.project = project.resolve()
         self.branch = f"optimize/{campaign}"
         self.ref = f"refs/heads/{self.branch}"
+        self.waiting_ref = f"{self.ref}-waiting"
         self._published = (published or self.branch) if publishes else ""
         if not self.git_dir.is_dir():
             raise InputError("the campaign has no clone", where=str(self.git_dir),
@@ -97,6 +100,11 @@ class CampaignRepo(Clone):
     def best(self) -> str:
         """The newest kept commit, or the base."""
         return self.resolve(self.ref)
+
+    @property
+    def tip(self) -> str:
+        """The provisional best, the last commit of the waiting line; without a line the best."""
+        return self.git.find(self.waiting_ref) or self.best
 
     # candidates
 
@@ -148,6 +156,13 @@ class CampaignRepo(Clone):
             if self.best == expected:
                 raise
         return True
+
+    def set_tip(self, commit: str) -> None:
+        """Set the waiting line's branch to its last commit; the best's removes the branch."""
+        if commit != self.best:
+            self.git.run("update-ref", "-m", "waiting", self.waiting_ref, self.resolve(commit))
+        elif self.git.find(self.waiting_ref):
+            self.git.run("update-ref", "-d", self.waiting_ref)
 
     def restore(self, commit: str) -> None:
         """Set the branch to a commit that the journal names, wherever the branch is."""

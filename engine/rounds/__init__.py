@@ -1,4 +1,4 @@
 """One round: plan slots, run workers, verify candidates, keep the best.
 
-Face: active_round, disk_space, pool, round.
+Face: active_round, disk_space, placing, pool, round.
 """

@@ -21,6 +21,7 @@ from engine.records.writer import Records
 from engine.rounds.pool import Pool
 from engine.task import Task
 from engine.verify.fleet_device import NoDeviceAvailable
+from harness.errors import KoptError
 
 
 @dataclass(frozen=True)
@@ -77,13 +78,23 @@ class RoundSlots:
             self.end_of(candidate, stage, reason)
 
     def refuse(self, entry: CandidateTree, kind: DecisionKind, reason: str, *,
-               verdict: int | None = None, actor: str = "engine", stage: str = "",
-               detail: str = "", is_fault: bool = False) -> None:
+               verdict: int | None = None, stage: str = "", detail: str = "",
+               is_fault: bool = False) -> None:
         """Record that a candidate is not kept, and end its slot with `stage` (or the kind)."""
         with self.context.writer.transaction():
-            self.keeper.refuse(entry, kind, reason, verdict=verdict, actor=actor,
-                               is_fault=is_fault)
+            self.keeper.refuse(entry, kind, reason, verdict=verdict, is_fault=is_fault)
             self.end_of(entry.candidate, stage or kind, detail or reason)
+
+    def take_fault(self, entry: CandidateTree, fault: KoptError) -> None:
+        """Reject an unjudged candidate; raises the fault if the task or the machine is to blame."""
+        if fault.exit_code in (2, 3) or isinstance(fault, NoDeviceAvailable):
+            raise fault
+        self.refuse_unjudged(entry, str(fault))
+
+    def refuse_unjudged(self, entry: CandidateTree, cause: str) -> None:
+        """Reject a candidate without a verdict."""
+        self.refuse(entry, "reject", f"could not be judged: {cause}", stage="failed",
+                    detail=cause, is_fault=True)
 
     def close(self, judged: JudgedCandidate) -> None:
         """Record the ruling on a candidate that is no gain, and end its slot."""
@@ -96,24 +107,18 @@ class RoundSlots:
             self.keeper.close(judged)
             self.end_of(candidate, judged.ruling.kind, reason)
 
-    def ask(self, judged: JudgedCandidate) -> None:
-        """Put a candidate to a person; its slot waits."""
-        with self.context.writer.transaction():
-            self.keeper.ask(judged)
-            self.end_of(judged.entry.candidate, "waiting", judged.ruling.reason)
-
     def defer(self, judged: JudgedCandidate, reason: str) -> None:
-        """Record, once a round, that a gain is deferred; its candidate stays verified."""
-        candidate = judged.entry.candidate
-        if candidate.round != self.n or any(
-                (row.candidate, row.kind, row.round) == (candidate.id, "runner-up", self.n)
-                for row in self.context.reader.decisions(self._campaign)):
+        """Record, unless it is known, why a gain is deferred; its candidate stays verified."""
+        candidate, reason = judged.entry.candidate, f"deferred: {reason}"
+        if self.context.reader.candidate(candidate.id, self._campaign).reason == reason:
             return
         with self.context.writer.transaction():
             self.context.writer.add_decision(
                 self._campaign, candidate.id, "runner-up", reason, round=self.n, actor="engine",
                 verdict=judged.verdict_id)
-            failpoint("decided.stands-back")
+            self.context.writer.set_candidate_state(self._campaign, candidate.id, "verified",
+                                                    reason=reason)
+            failpoint("decided.deferred")
             self.end_of(candidate, "runner-up", reason)
 
 
@@ -128,7 +133,7 @@ class ActiveRound:
     meter: SpendingMeter
     n: int
     base: str
-    """The best commit when the round began, from which every slot starts."""
+    """The provisional best when the round began, from which every slot starts."""
     closing: bool = False
     """The campaign ends with this round: no worker begins any more."""
     working: set[str] = field(default_factory=set)

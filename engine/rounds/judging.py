@@ -1,10 +1,9 @@
-"""From a worker's result to a ruling; at the round's end the best gain is kept."""
+"""From a worker's result to a ruling."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from engine.failpoint import failpoint
 from engine.judge import candidate as candidates
 from engine.judge.candidate import CandidateTree, JudgedCandidate
 from engine.judge.judge import breach
@@ -16,7 +15,7 @@ from engine.task import Task
 from engine.verify.fleet_device import FailsOnHealthyDevices, NoDeviceAvailable
 from engine.verify.verifier import VerdictResult
 from engine.workers import inbox
-from harness.errors import InputError, KoptError
+from harness.errors import InputError
 
 
 def take_work(round: ActiveRound, finished: WorkerFinished) -> None:
@@ -100,26 +99,13 @@ def take_verdict(round: ActiveRound, result: VerdictResult) -> None:
         return
     if isinstance(result.fault, FailsOnHealthyDevices):
         # this candidate is the likely cause: left undecided, it would end every next engine too
-        refuse_unjudged(round, entry, result.fault.what)
+        round.slots.refuse_unjudged(entry, result.fault.what)
     elif isinstance(result.fault, NoDeviceAvailable):
         round.drain(result.fault)  # the next engine requests its verdict
     elif result.fault is not None:
-        take_fault(round, entry, result.fault)
+        round.slots.take_fault(entry, result.fault)
     elif result.verdict is not None:
         take_ruling(round, round.keeper.record(entry, result.verdict, "verify"))
-
-
-def take_fault(round: ActiveRound, entry: CandidateTree, fault: KoptError) -> None:
-    """Reject an unjudged candidate; raises the fault if the task or the machine is to blame."""
-    if fault.exit_code in (2, 3) or isinstance(fault, NoDeviceAvailable):
-        raise fault
-    refuse_unjudged(round, entry, str(fault))
-
-
-def refuse_unjudged(round: ActiveRound, entry: CandidateTree, cause: str) -> None:
-    """Reject a candidate without a verdict."""
-    round.slots.refuse(entry, "reject", f"could not be judged: {cause}", stage="failed",
-                       detail=cause, is_fault=True)
 
 
 def take_ruling(round: ActiveRound, judged: JudgedCandidate) -> None:
@@ -141,67 +127,3 @@ def retry_or_close(round: ActiveRound, judged: JudgedCandidate) -> None:
     may_begin = round.may_retry and of_this_round and candidate.slot not in round.working
     if not (may_begin and retries.begin(round, judged, judged.ruling.reason)):
         round.slots.close(judged)
-
-
-def keep_best(round: ActiveRound) -> None:
-    """Keep, defer or re-try the round's gains, the fastest first."""
-    pending = list(round.gains)
-    while pending:
-        pending.sort(key=lambda gain: gain.verdict.speedup or 0.0, reverse=True)
-        best = pending.pop(0)
-        if best.entry.candidate.base_commit != round.setup.repo.best:
-            if again := _retry_on_new_best(round, best):
-                pending.append(again)
-        elif best.ruling.kind == "ask":
-            if ahead := _faster_waiting(round, best):
-                round.slots.defer(best, f"deferred: {ahead} is waiting for approval")
-            else:
-                round.slots.ask(best)
-        elif round.keeper.keep(best, refuse=round.slots.refuse):
-            round.slots.end_of(best.entry.candidate, "kept", best.ruling.reason)
-
-
-def _faster_waiting(round: ActiveRound, judged: JudgedCandidate) -> str:
-    """Return the waiting candidate on the same base that is at least as fast, or ""."""
-    for waiting in round.context.reader.candidates(round.setup.id, states=("waiting",)):
-        if waiting.base_commit == judged.entry.candidate.base_commit:
-            verdict = round.context.recorded(waiting.id, "verify", waiting.base_tree)
-            if verdict is not None and (verdict.speedup or 0.0) >= (judged.verdict.speedup or 0.0):
-                return waiting.id
-    return ""
-
-
-def _retry_on_new_best(round: ActiveRound, judged: JudgedCandidate) -> JudgedCandidate | None:
-    """Rebase a runner-up on the new best and judge it there; return it if it is still a gain."""
-    entry, writer = judged.entry, round.context.writer
-    try:
-        moved = candidates.rebase(round.setup, entry, round.setup.repo.best, round.n)
-        why = "the new best already contains this change"
-    except InputError:
-        moved, why = None, "conflicts with what was kept"
-    if moved is None:
-        round.slots.refuse(entry, "runner-up", why, verdict=judged.verdict_id)
-        return None
-    with writer.transaction():
-        is_new = writer.add_candidate(moved.candidate, form_of=entry.id)
-        failpoint("retry.captured")
-        if is_new:
-            round.keeper.refuse(entry, "runner-up", f"tried again on the new best as {moved.id}",
-                                verdict=judged.verdict_id)
-    if not is_new:
-        why = f"on the new best it is {round.keeper.known_as(moved.id)}"
-        round.slots.refuse(entry, "runner-up", why, verdict=judged.verdict_id)
-        return None
-    round.slots.tick(entry.candidate, "again, on the new best")
-    try:
-        again = round.keeper.judge(moved, "verify")
-    except KoptError as fault:
-        take_fault(round, moved, fault)
-        return None
-    round.records.verdict(round.n, again)
-    if again.is_gain:
-        writer.set_candidate_state(round.setup.id, moved.id, "verified",
-                                   reason=again.ruling.reason)
-        return again
-    round.slots.close(again)
-    return None

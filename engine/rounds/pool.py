@@ -26,7 +26,7 @@ from engine.task import RepairRequest, SlotProgress, Task
 from engine.verify.fleet import Fleet
 from engine.verify.fleet_device import NoDeviceAvailable
 from engine.workers.protocol import Report, Worker, WorkerBench
-from harness.errors import KoptError, os_fault
+from harness.errors import InputError, KoptError, os_fault
 from harness.formats.text import plain
 from harness.search.trials import corpus
 
@@ -138,19 +138,27 @@ class Pool:
                                                  cut=watched.reason)
             if not report.ok:
                 return WorkerFinished(task=task, base=base_commit, report=report)
-            return WorkerFinished(task=task, base=base_commit, report=report,
-                                  change=self._capture(worktree, base_commit, report))
+            base, change = self._capture(worktree, base_commit, report)
+            return WorkerFinished(task=task, base=base, report=report, change=change)
         finally:
             setup.repo.remove(task.slot)
 
     def _disk_watch(self) -> DiskWatch:
         return DiskWatch(self._setup.folder.path, disk_space.limit_of(self._setup))
 
-    def _capture(self, worktree: Path, base_commit: str, report: Report) -> Change:
-        repo = self._setup.repo
+    def _capture(self, worktree: Path, base: str, report: Report) -> tuple[str, Change]:
+        """Return a worker's change and its base: a patch may be made for the best, although rounds
+        go on from a provisional one.
+        """
+        repo, edit = self._setup.repo, self._setup.edit
         if report.patch is None:
-            return repo.capture(worktree, base_commit, self._setup.edit)
-        return repo.take(base_commit, report.patch, self._setup.edit)
+            return base, repo.capture(worktree, base, edit)
+        try:
+            return base, repo.take(base, report.patch, edit)
+        except InputError:
+            if (best := repo.best) == base:
+                raise
+            return best, repo.take(best, report.patch, edit)
 
 
 def _restore(request: RepairRequest, worktree: Path) -> None:

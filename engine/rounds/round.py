@@ -15,6 +15,7 @@ from engine.judge import candidate as candidates
 from engine.judge.judge import breach
 from engine.rounds import disk_space, judging, retries
 from engine.rounds.active_round import ActiveRound
+from engine.rounds.placing import Placing
 from engine.rounds.pool import TaskSkipped, WorkerFinished
 from engine.task import Task, scope_of
 from engine.verify.fleet_device import NoDeviceAvailable
@@ -63,7 +64,9 @@ def run_round(round: ActiveRound, tasks: Sequence[Task], undecided: Sequence[Can
         round.pool.stop()
     if round.no_device is not None:
         raise round.no_device
-    judging.keep_best(round)
+    placing = Placing(round.slots, round.records)
+    placing.place(round.gains)
+    placing.place_verified()  # what a rejection has released meanwhile
     return _result(round)
 
 

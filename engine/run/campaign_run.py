@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.context import CampaignStopped, EngineContext
-from engine.history import history, round_resume
+from engine.history import history
 from engine.journal.lease import LeaseLost
-from engine.journal.records import Candidate
-from engine.judge import candidate as candidates
-from engine.lineage import commit, rollback
+from engine.lineage import commit, provisional, rollback
 from engine.planning import survey, tips
-from engine.rounds.active_round import ActiveRound, RoundSlots
+from engine.rounds.active_round import ActiveRound
 from engine.rounds.pool import Pool
 from engine.rounds.round import run_round
 from engine.run import baseline, ending
@@ -69,35 +67,11 @@ def _recover(campaign: RunningCampaign) -> None:
     repo.unlock()  # first of all: a killed git process may have left locks
     rollback.recover(context.writer, context.reader, repo)
     commit.recover(context.writer, repo)
-    for n in campaign.unfinished_rounds():
-        _end_slots_of_kept(campaign, n)
+    provisional.recover(context.writer, context.reader, repo)
+    campaign.end_slots()
     repo.remove_all()
     campaign.setup.folder.remove_parts()
     campaign.write_records()
-
-
-def _end_slots_of_kept(campaign: RunningCampaign, n: int) -> None:
-    """End the slots of round `n` whose candidates its engine, and not a person, kept."""
-    context, keeper, setup = campaign.context, campaign.keeper, campaign.setup
-    stages = {slot.slot: slot.stage for slot in context.reader.slots(setup.id, n)}
-    kept_by_engine = {decision.candidate for decision in context.reader.decisions(setup.id)
-                      if decision.kind == "keep" and decision.actor == "engine"}
-    for kept in context.reader.candidates(setup.id, states=("kept",)):
-        if kept.id in kept_by_engine and stages.get(kept.slot) != "kept" and \
-                round_resume.is_work_of(context.reader, kept, n):
-            judged = _unformatted(context, kept)
-            verdict = context.recorded(judged.id, "verify", judged.base_tree)
-            reason = kept.reason if verdict is None else keeper.record(
-                candidates.load(setup, judged), verdict, "verify").ruling.reason
-            RoundSlots(context, keeper, n).end_of(judged, "kept", reason)
-
-
-def _unformatted(context: EngineContext, kept: Candidate) -> Candidate:
-    """Return a candidate before the format command, itself if that changed nothing."""
-    if not kept.form_of:
-        return kept
-    before = context.reader.candidate(kept.form_of, context.setup.id)
-    return before if before.base_commit == kept.base_commit else kept
 
 
 def _run_rounds(campaign: RunningCampaign) -> str:
@@ -152,7 +126,7 @@ def _run_round(campaign: RunningCampaign, n: int, tasks: Sequence[Task], *,
     round = ActiveRound(
         context=context, keeper=campaign.keeper, records=campaign.records, meter=campaign.meter,
         pool=Pool(setup, campaign.workers, limit, context.messages, context.fleet),
-        n=n, base=setup.repo.best, closing=closing)
+        n=n, base=setup.repo.tip, closing=closing)
     result = run_round(
         round, tasks, context.reader.candidates(setup.id, states=("captured", "verified")),
         apply_approvals=campaign.apply_approvals,

@@ -12,13 +12,14 @@ import msgspec
 
 from engine.campaign import setup as campaigns
 from engine.context import EngineContext
+from engine.history import waiting_line
 from engine.journal.records import Candidate, Control
-from engine.judge import candidate as candidates
+from engine.lineage import provisional
 from engine.lineage.promote import Keeper
 from engine.manifest import limits, load
 from engine.manifest.schema import Manifest
-from engine.verify.fleet_device import NoDeviceAvailable
 from harness.errors import InputError, KoptError
+from harness.formats.quantities import counted
 
 SHORT_HOST_VERBS = ("approve", "reject", "set")
 """What a host carries out that only decides."""
@@ -34,6 +35,8 @@ class ControlHandler:
     decide_only: bool = False
     paused: bool = False
     stop_reason: str = ""
+    decided: bool = False
+    """Whether a candidate was approved or rejected since the caller last looked."""
     approvals: list[Control] = field(default_factory=list)
     reopening: list[Control] = field(default_factory=list)
     """Requests to resume for which this engine was started."""
@@ -116,16 +119,16 @@ class ControlHandler:
         return {}
 
     def _reject(self, control: Control) -> str:
+        """Close a waiting candidate; what rests on it is to be tried without it."""
         candidate = self._waiting(control)
         if isinstance(candidate, str):
             return candidate
-        writer, campaign = self.context.writer, self.context.setup.id
-        with writer.transaction():
-            writer.add_decision(campaign, candidate.id, "reject", f"rejected by {control.by}",
-                                round=self.context.round, actor=control.by)
-            writer.set_candidate_state(campaign, candidate.id, "closed",
-                                       reason=f"rejected by {control.by}")
-        return "rejected"
+        self.decided = True
+        dropped = provisional.reject(
+            self.context.writer, self.context.reader, self.context.setup.repo, candidate,
+            reason=f"rejected by {control.by}", actor=control.by)
+        return "rejected" + (f"; {counted(len(dropped), 'gain')} that rested on it will be tried "
+                             "without it" if dropped else "")
 
     def decide(self, keeper: Keeper) -> bool:
         """Carry out the collected approvals; return whether a candidate was kept."""
@@ -134,9 +137,6 @@ class ControlHandler:
             control = self.approvals.pop(0)
             try:
                 outcome = self._approve(control, keeper)
-            except NoDeviceAvailable:
-                self.approvals.insert(0, control)  # stays open: the next engine carries it out
-                raise
             except KoptError as error:
                 outcome = f"refused: {error}"
             self.context.writer.finish_control(control.id, outcome)
@@ -144,44 +144,21 @@ class ControlHandler:
         return kept
 
     def _approve(self, control: Control, keeper: Keeper) -> str:
-        """Keep a waiting candidate; one whose base has moved is rebased and measured again."""
+        """Keep a waiting candidate, and what rests on it and waits for nobody."""
         candidate = self._waiting(control)
         if isinstance(candidate, str):
             return candidate
-        setup = self.context.setup
-        entry = candidates.load(setup, candidate)
-        if candidate.base_commit == setup.repo.best:
-            before = keeper.judged_before(entry)
-            if before is None:
-                return "refused: it has no recorded verdict"
-            return "kept" if keeper.keep(before, actor=control.by) else self._refusal(entry.id)
-        try:
-            moved = candidates.rebase(setup, entry, setup.repo.best, self.context.round)
-        except InputError:
-            reason = "conflicts with what was kept since"
-            keeper.refuse(entry, "runner-up", reason, actor=control.by)
-            return f"refused: it {reason}"
-        if moved is None:
-            keeper.refuse(entry, "tie", "the best already contains this change", actor=control.by)
-            return "refused: the best already contains this change"
-        if not self.context.writer.add_candidate(moved.candidate, form_of=entry.id) and \
-                keeper.kept_before(moved.id):
-            reason = f"its change on the best is {keeper.known_as(moved.id)}"
-            keeper.refuse(entry, "runner-up", reason, actor=control.by)
+        reader, setup = self.context.reader, self.context.setup
+        if reason := waiting_line.obstacle(waiting_line.read(reader, setup.id), candidate):
             return f"refused: {reason}"
-        judged = keeper.judge(moved, "verify")
-        keeper.refuse(entry, "runner-up", f"its base had moved; measured again as {moved.id}",
-                      actor=control.by)
-        if not judged.is_gain:
-            keeper.close(judged, actor=control.by)
-            return f"refused: on the new best it is a {judged.ruling.kind}: " \
-                   f"{judged.ruling.reason}"
-        if not keeper.keep(judged, actor=control.by):
-            return self._refusal(moved.id)
-        return f"kept as {moved.id}, measured again on the new best"
-
-    def _refusal(self, identity: str) -> str:
-        return f"refused: {self.context.reader.candidate(identity, self.context.setup.id).reason}"
+        self.decided = True
+        kept = keeper.approve(candidate, control.by)
+        for commit in kept:
+            if commit.refusal:
+                self.context.writer.event(setup.id, "log", commit.candidate,
+                                          message=commit.refusal)
+        return "kept" + (f", with {counted(len(kept) - 1, 'gain')} that rested on it"
+                         if len(kept) > 1 else "")
 
     def _waiting(self, control: Control) -> Candidate | str:
         """Return the candidate of a control, or the answer if it cannot be decided on."""

@@ -9,7 +9,7 @@ from engine.context import EngineContext
 from engine.history.campaign_view import NOT_RUN
 from engine.journal.records import CampaignState
 from engine.judge.judge import describe_speedup
-from engine.lineage import promote, rollback
+from engine.lineage import rollback
 from engine.planning import tips
 from engine.run.running_campaign import RunningCampaign
 from engine.verify.fleet_device import NoDeviceAvailable
@@ -26,8 +26,8 @@ def finish(campaign: RunningCampaign, reason: str) -> None:
     campaign.controls.answer_reopening(reason)
     campaign.apply_approvals()
     accepted = _accept_best(campaign)
+    _place_rest(campaign)
     tips.learn(campaign.context)
-    promote.ask_next(campaign.keeper)
     _run_end_to_end(campaign)
     if accepted:
         reason = accepted if accepted.startswith(reason) else f"{reason}; {accepted}"
@@ -41,8 +41,15 @@ def _accept_best(campaign: RunningCampaign) -> str:
         return ""
     campaign.write_records()
     campaign.show_phase("final acceptance: back to a commit that passes")
-    return rollback.roll_back(campaign.context, campaign.planner.may_accept,
-                              ends=not campaign.decide_only)
+    return campaign.roll_back(ends=not campaign.decide_only)
+
+
+def _place_rest(campaign: RunningCampaign) -> None:
+    """Place gains that a late decision has released; a keep among them is measured as any other."""
+    best = campaign.setup.repo.best
+    campaign.place_verified()
+    if campaign.setup.repo.best != best:
+        campaign.measure_headline()
 
 
 def cut_short(campaign: RunningCampaign, state: CampaignState, reason: str) -> None:
@@ -66,10 +73,11 @@ def decide(campaign: RunningCampaign) -> None:
     campaign.apply_approvals()
     campaign.measure_headline()  # an earlier engine may have kept without measuring it
     _accept_best(campaign)
-    tips.learn(context)
     state, is_over = before.state, before.state in ("waiting", "finished")
     if is_over:
-        promote.ask_next(campaign.keeper)
+        _place_rest(campaign)
+    tips.learn(context)
+    if is_over:
         _run_end_to_end(campaign)
         state = "waiting" if campaign.waiting_count() else "finished"
     if (is_over or state in ("stopped", "failed")) and \

@@ -9,11 +9,15 @@ from engine.campaign.setup import Setup
 from engine.context import EngineContext
 from engine.history import spending
 from engine.history.spending import SpendingMeter
-from engine.journal.records import Campaign, CampaignState, with_doubt
-from engine.lineage import headline, rollback
+from engine.history.waiting_line import ON_LINE
+from engine.journal.records import COMMITTED, Campaign, CampaignState, Candidate, with_doubt
+from engine.judge import candidate as candidates
+from engine.lineage import headline, provisional, rollback
 from engine.lineage.promote import Keeper
 from engine.planning.planner import Planner
 from engine.records.writer import Records
+from engine.rounds.active_round import RoundSlots
+from engine.rounds.placing import Placing
 from engine.run.controls import ControlHandler
 from engine.workers import registry
 
@@ -88,8 +92,42 @@ class RunningCampaign:
 
     def apply_approvals(self) -> None:
         """Carry out the approvals that have arrived, and measure the headline if one was kept."""
-        if self.controls.decide(self.keeper):
+        kept = self.controls.decide(self.keeper)
+        if self.controls.decided:
+            self.controls.decided = False
+            self.end_slots()
+        if kept:
             self.measure_headline()
+
+    def end_slots(self) -> None:
+        """Make the last stage of each slot agree with what its candidate came to after the round.
+        """
+        reader, campaign = self.context.reader, self.setup.id
+        stages = {(n.n, slot.slot): slot.stage for n in reader.rounds(campaign)
+                  for slot in reader.slots(campaign, n.n)}
+        for placed in reader.candidates(campaign, states=(*COMMITTED, "verified", "closed")):
+            stage = stages.get((placed.round, placed.slot), "")
+            if placed.state in COMMITTED:
+                self._end_slot(placed, stage, placed.state)
+            elif stage in ON_LINE:
+                newest = reader.decisions(campaign, candidate=placed.id, limit=1)
+                self._end_slot(placed, stage, newest[0].kind if newest else stage)
+
+    def _end_slot(self, placed: Candidate, before: str, stage: str) -> None:
+        if before == stage:
+            return
+        own = self._unformatted(placed)
+        judged = self.keeper.judged_before(candidates.load(self.setup, own))
+        RoundSlots(self.context, self.keeper, placed.round).end_of(
+            own, stage, placed.reason if judged is None or placed.state not in COMMITTED
+            else judged.ruling.reason)
+
+    def _unformatted(self, placed: Candidate) -> Candidate:
+        """Return a candidate before the format command, itself if that changed nothing."""
+        if not placed.form_of:
+            return placed
+        before = self.context.reader.candidate(placed.form_of, self.setup.id)
+        return before if before.base_commit == placed.base_commit else placed
 
     def measure_headline(self) -> None:
         """Measure the best against the baseline again, and roll back if its headline has fallen.
@@ -103,7 +141,19 @@ class RunningCampaign:
                 headline.measure(self.context)
         if rollback.reason_not_accepted(self.context):
             with self.phase("acceptance: back to the last accepted commit"):
-                rollback.roll_back(self.context, self.planner.may_accept, ends=False)
+                self.roll_back(ends=False)
+        headline.measure_tip(self.context)
+
+    def roll_back(self, *, ends: bool) -> str:
+        """Go back to the newest commit that passes, and release what rested on the best."""
+        reason = rollback.roll_back(self.context, self.planner.may_accept, ends=ends)
+        provisional.recover(self.context.writer, self.context.reader, self.setup.repo)
+        return reason
+
+    def place_verified(self) -> None:
+        """Place the gains that are on no line when no round follows that would do it."""
+        Placing(RoundSlots(self.context, self.keeper, self.context.round),
+                self.records).place_verified()
 
     def _look(self) -> None:
         """Read controls and count time, several times a second during every wait."""

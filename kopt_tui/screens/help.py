@@ -14,7 +14,8 @@ from kopt_tui.widgets.list_pane import ListPane
 from kopt_tui.widgets.pane import PaneDialog, fit, matches
 from kopt_tui.widgets.tones import Line
 
-DECISIONS = ("keep", "tie", "regression", "reject", "ask", "runner-up", "repair", "split")
+DECISIONS = ("keep", "tie", "regression", "reject", "ask", "provisional", "runner-up", "repair",
+             "split")
 MOVES = {"down": 1, "up": -1, "pagedown": 10, "pageup": -10}
 
 

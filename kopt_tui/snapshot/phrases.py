@@ -27,6 +27,7 @@ SIGNS: Mapping[str, tuple[str, str]] = {
     "invalid": ("✗", "bad"), "incorrect": ("✗", "bad"), "broken": ("✗", "bad"),
     "failed": ("✗", "bad"), "lost": ("✗", "bad"), "repair": ("↻", "info"),
     "split": ("÷", "info"), "ask": ("?", "accent"), "waiting": ("?", "accent"),
+    "provisional": ("?", "info"),
     "runner-up": ("+", "info"), "measured": ("·", "plain"), "verified": ("·", "plain"),
     "running": ("►", "good"), "paused": ("‖", "warn"), "stopped": ("■", "plain"),
     "new": ("·", "dim"), "flag": ("!", "warn"), "note": ("·", "dim"), "warning": ("!", "warn"),

@@ -14,7 +14,7 @@ WIDTH, LEFT, RIGHT, TOP, BOTTOM = 760.0, 56.0, 16.0, 14.0, 34.0
 PROGRESS_HEIGHT, BAR, NAME = 300.0, 22.0, 190.0
 MOST_CLASSES = 60
 LEAST_SPAN = 0.05
-SIGNS = {"keep": "●", "tie": "○", "regression": "▽", "failed": "x", "baseline": "■"}
+SIGNS = {"keep": "●", "waiting": "?", "tie": "○", "regression": "▽", "failed": "x", "baseline": "■"}
 
 
 class ProgressPoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -45,9 +45,16 @@ def test_approved_keep_resets_like_any_other() -> None:
     assert tally(lost, kept={4}) == RoundCounts(rounds=3)
 
 
-def test_waiting_gain_is_no_rollback() -> None:
-    assert tally(rounds("baseline", "tie", "tie"), awaiting={3}).without_gain == 0
-    assert tally(rounds("baseline", "tie", "tie"), awaiting={2}).without_gain == 1
+def test_round_whose_gain_waits_ends_both_streaks() -> None:
+    lost = rounds("baseline", "regression", "waiting", "regression")
+    assert tally(lost, gained={3}) == RoundCounts(rounds=3, consecutive_regressions=1,
+                                                  without_gain=1)
+
+
+def test_rounds_during_which_a_gain_waits_extend_no_streak() -> None:
+    lost = rounds("baseline", "regression", "regression", "tie", "regression")
+    assert tally(lost, suspended={3, 4}) == RoundCounts(rounds=4, consecutive_regressions=2,
+                                                        without_gain=2)
 
 
 outcome_lists = st.lists(st.sampled_from(["keep", "tie", "regression", "failed", None]),

@@ -235,10 +235,10 @@ def test_best_without_verdict_is_not_accepted(tmp_path: Path,
 
 
 @pytest.mark.slow
-def test_approval_belongs_to_last_round(tmp_path: Path) -> None:
+def test_approval_belongs_to_the_round_that_made_the_gain(tmp_path: Path) -> None:
     setup = create(tmp_path, "D", approval="review", max_iterations=1)
     assert run(setup).error is None
-    [waiting] = campaigns.candidates(setup, "waiting")
+    waiting = campaigns.candidates(setup, "waiting")[0]
     request(setup.workspace, setup.id, "approve", by="eve", candidate=waiting.id)
     assert run(setup).error is None
     with reading(setup) as reader:
@@ -272,7 +272,7 @@ def test_slot_of_recovered_keep_ends_as_kept(tmp_path: Path, kills: int) -> None
 def test_keep_after_campaign_end_is_accepted_too(tmp_path: Path) -> None:
     setup = create(tmp_path, "A", approval="review")
     assert run(setup).error is None
-    [waiting] = [candidate for candidate in campaigns.candidates(setup, "waiting")]
+    waiting = campaigns.candidates(setup, "waiting")[0]
     request(setup.workspace, setup.id, "approve", by="eve", candidate=waiting.id)
     assert run(setup, decide_only=True).error is None
     assert checked_best(setup) == setup.repo.base

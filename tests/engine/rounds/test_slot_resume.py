@@ -87,12 +87,12 @@ def test_kill_between_decision_and_slot_leaves_no_trace(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_kill_between_ask_and_deferral_leaves_no_trace(tmp_path: Path) -> None:
+def test_kill_while_gains_join_the_waiting_line_leaves_no_trace(tmp_path: Path) -> None:
     setup = same_when_killed(tmp_path, {
         "a": {"kernel_py": GAIN_A}, "b": {"kernel_py": GAIN_B},
-    }, ("decided.ask", "decided.stands-back"), approval="review")
-    assert [d.kind for d in decisions(setup)] == ["ask", "runner-up"]
-    assert [stage for stage, _ in campaigns.slots(setup).values()] == ["waiting", "runner-up"]
+    }, ("line.recorded", "line.branch", "retry.captured"), approval="review")
+    assert [d.kind for d in decisions(setup)] == ["ask", "runner-up", "ask"]
+    assert [stage for stage, _ in campaigns.slots(setup).values()] == ["waiting", "waiting"]
 
 
 @pytest.mark.slow

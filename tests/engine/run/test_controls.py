@@ -10,43 +10,12 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 from engine.campaign.setup import Setup
 from engine.journal.records import Candidate
 from engine.journal.write import request
 from engine.run import host
-from tests.support import campaigns, repos
+from tests.support import campaigns
 from tests.support.paths import ROOT
-
-TWO_LOOPS = """\
-#include <stdint.h>
-
-#define FIRST 4
-
-/* Computes all of the output, so many times over. */
-static void first(const float *x, float *out, int64_t n) {
-    for (int pass = 0; pass < FIRST; pass++) {
-        for (int64_t i = 0; i < n; i++) out[i] = x[i] * 2.0f;
-        __asm__ volatile("" ::: "memory");
-    }
-}
-
-/* And all of that several times over as well. */
-
-#define SECOND 64
-
-void scale(const float *x, float *out, int64_t n) {
-    for (int pass = 0; pass < SECOND; pass++) first(x, out, n);
-}
-"""
-
-
-def edited(**values: int) -> str:
-    text = TWO_LOOPS
-    for name, value in values.items():
-        text = re.sub(rf"#define {name} \d+", f"#define {name} {value}", text)
-    return text
 
 
 def answer(setup: Setup, number: int, limit_s: float = 90.0) -> str:
@@ -79,70 +48,6 @@ def waiting(setup: Setup, count: int = 1) -> list[Candidate]:
 
 def paused(setup: Setup) -> bool:
     return campaigns.campaign(setup).state == "paused"
-
-
-@pytest.mark.slow
-def test_four_waiting_candidates_are_decided_after_the_end(tmp_path: Path) -> None:
-    setup = campaigns.create(
-        tmp_path, kernel=TWO_LOOPS, approval="review", max_iterations=4, budget={"pairs": 9},
-        pool={"slots": 1, "backends": ["inbox"]})
-    # 4, 16, 64 and 256 times as fast: a gain waits only if it beats every waiting one
-    changes: tuple[dict[str, int], ...] = (
-        {"FIRST": 1}, {"FIRST": 2, "SECOND": 8}, {"SECOND": 1}, {"FIRST": 1, "SECOND": 1})
-    with campaigns.running(setup) as engine:
-        for number, change in enumerate(changes, 1):
-            campaigns.hand_in(setup, edited(**change), str(number))
-            if number > 1:
-                assert ask(setup, "resume") == "resumed"
-            campaigns.until(lambda: campaigns.slots(setup, number + 1))  # noqa: B023
-            assert ask(setup, "pause").startswith("paused")
-            waiting(setup, number)
-            campaigns.until(lambda: paused(setup))
-        ask(setup, "resume")
-        engine.join(90)
-    assert campaigns.campaign(setup).state == "waiting"
-    first, worse, second, both = (
-        next(c for c in campaigns.candidates(setup, "waiting") if c.round == n)
-        for n in (2, 3, 4, 5))
-
-    refused = ask_short(setup, "approve", second.id, expected_base="0" * 40)
-    assert refused == "refused: the candidate's base is not the one that was shown"
-    refused = ask_short(setup, "approve", second.id, expected_verdict=987654)
-    assert refused == "refused: the candidate's verdict is not the one that was shown"
-
-    people = [campaigns.kopt("approve", second.id, "--wait", "90", workspace=setup.workspace)
-              for _ in range(2)]
-    answers = [campaigns.ended(process) for process in people]
-    assert sorted(code for code, _, _ in answers) == [0, 1], answers
-    assert campaigns.campaign(setup).state == "waiting"
-
-    code, out, err = campaigns.ended(campaigns.kopt(
-        "approve", both.id, "--wait", "90", workspace=setup.workspace))
-    assert code == 0 and "measured again on the new best" in out, (out, err)
-    moved = next(c for c in campaigns.candidates(setup, "kept") if c.id != second.id)
-    assert moved.id != both.id and moved.id in out
-
-    code, out, _ = campaigns.ended(campaigns.kopt(
-        "approve", first.id, "--wait", "90", workspace=setup.workspace))
-    assert code == 1 and "the best already contains this change" in out
-    code, out, _ = campaigns.ended(campaigns.kopt(
-        "approve", worse.id, "--wait", "90", workspace=setup.workspace))
-    assert code == 1 and "conflicts with what was kept since" in out
-
-    campaigns.until(lambda: host.owner(setup.workspace, setup.id) is None)
-    assert campaigns.campaign(setup).state == "finished"
-    assert len(campaigns.consistent(setup)) == 2
-    assert campaigns.candidates(setup, "waiting", "keeping", "verified", "captured") == []
-    assert "by ann" not in repos.message(setup.repo.git_dir, setup.repo.best)
-    assert campaigns.campaign(setup).speedup is not None
-    assert setup.folder.performance.read_text().count("| keep |") == 2
-
-
-def ask_short(setup: Setup, verb: str, candidate: str, **expected: object) -> str:
-    number = request(setup.workspace, setup.id, verb, by="ann@test",  # type: ignore[arg-type]
-                     candidate=candidate, **expected)  # type: ignore[arg-type]
-    campaigns.run(setup, decide_only=True)
-    return answer(setup, number, 1.0)
 
 
 def test_reviewed_candidate_is_decided_while_engine_runs(tmp_path: Path) -> None:

@@ -1,0 +1,127 @@
+"""Commits gains to the waiting line, and keeps or takes apart what is on it.
+
+See `engine.history.waiting_line` for the states. The journal is the truth and the line's branch
+follows it, so that the next engine finishes what a killed one began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import takewhile
+
+from engine.failpoint import failpoint
+from engine.history import waiting_line
+from engine.history.waiting_line import ON_LINE
+from engine.journal.read import Reader
+from engine.journal.records import Candidate, DecisionRow
+from engine.journal.write import Writer
+from engine.lineage.commit import KeepReason, KeptCommit, keep_commit
+from engine.repository.campaign_repo import CampaignRepo
+from harness.errors import Refused
+
+FAILPOINTS = ("line.committed", "line.recorded", "line.branch", "line.approved", "line.settled",
+              "line.dropped")
+"""The steps at which KOPT_FAILPOINT can end the process."""
+ASKS = " — asks because "
+"""What separates a verdict's result from the reasons to ask a person."""
+
+
+def add(writer: Writer, repo: CampaignRepo, candidate: Candidate, tree: str, why: KeepReason, *,
+        asks: bool) -> None:
+    """Make a gain the provisional best; it waits for a person if it `asks`.
+
+    Raises Refused if its base is no longer the provisional best, InputError if its tree is its
+    base's, LeaseLost if another engine owns the campaign.
+    """
+    if candidate.base_commit != repo.tip:
+        raise Refused(f"the base of candidate {candidate.id} has moved", where=candidate.campaign)
+    commit = repo.commit(candidate.base_commit, tree, why.message)
+    failpoint("line.committed")
+    with writer.transaction():
+        writer.add_decision(candidate.campaign, candidate.id, "ask" if asks else "provisional",
+                            why.reason, round=why.round, actor=why.actor, verdict=why.verdict,
+                            commit=commit)
+        writer.set_candidate_state(candidate.campaign, candidate.id,
+                                   "waiting" if asks else "provisional", commit=commit,
+                                   reason=why.reason)
+    failpoint("line.recorded")
+    repo.set_tip(commit)
+    failpoint("line.branch")
+
+
+def approve(writer: Writer, reader: Reader, repo: CampaignRepo, candidate: Candidate,
+            actor: str) -> list[KeptCommit]:
+    """Keep a candidate that waits on the best, and all that rests on it and waits for nobody.
+
+    Raises Refused if another program moved the campaign's branch.
+    """
+    asked = _placed(reader, candidate)
+    kept = keep_commit(writer, repo, candidate, KeepReason(
+        message="", reason=asked.reason.partition(ASKS)[0], actor=actor, round=candidate.round,
+        verdict=asked.verdict))
+    failpoint("line.approved")
+    return [kept, *settle(writer, reader, repo)]
+
+
+def settle(writer: Writer, reader: Reader, repo: CampaignRepo) -> list[KeptCommit]:
+    """Keep what rests on the best and waits for nobody; then the branch follows the line."""
+    kept: list[KeptCommit] = []
+    while (line := waiting_line.read(reader, repo.campaign)) and line[0].state == "provisional":
+        placed = _placed(reader, line[0])
+        kept.append(keep_commit(writer, repo, line[0], KeepReason(
+            message="", reason=placed.reason, actor="engine", round=line[0].round,
+            verdict=placed.verdict)))
+        failpoint("line.settled")
+    repo.set_tip(line[-1].commit if line else repo.best)
+    return kept
+
+
+def reject(writer: Writer, reader: Reader, repo: CampaignRepo, candidate: Candidate, *,
+           reason: str, actor: str) -> list[Candidate]:
+    """Close a waiting candidate; return what rested on it, which is to be tried without it."""
+    line = waiting_line.read(reader, repo.campaign)
+    with writer.transaction():
+        writer.add_decision(repo.campaign, candidate.id, "reject", reason, round=candidate.round,
+                            actor=actor)
+        writer.set_candidate_state(repo.campaign, candidate.id, "closed", reason=reason)
+        dropped = waiting_line.above(line, candidate.id)
+        _release(writer, reader, dropped, f"rested on {candidate.id[:12]}, which was rejected")
+    failpoint("line.dropped")
+    settle(writer, reader, repo)
+    return list(dropped)
+
+
+def release(writer: Writer, reader: Reader, repo: CampaignRepo, reason: str) -> list[Candidate]:
+    """Take the line apart: its gains are verified again, and are to be tried on the tip."""
+    line = waiting_line.read(reader, repo.campaign)
+    with writer.transaction():
+        _release(writer, reader, line, reason)
+    settle(writer, reader, repo)
+    return list(line)
+
+
+def recover(writer: Writer, reader: Reader, repo: CampaignRepo) -> None:
+    """Finish what a killed engine left; a gain whose base is not the best's any more is released.
+    """
+    line = waiting_line.read(reader, repo.campaign)
+    whole = {member.id for member in takewhile(
+        lambda member: repo.git.find(f"{member.commit}^{{commit}}"), line)}
+    stray = [candidate for candidate in reader.candidates(repo.campaign, states=ON_LINE)
+             if candidate.id not in whole]
+    with writer.transaction():
+        _release(writer, reader, stray, "what it rested on is not the best any more")
+    settle(writer, reader, repo)
+
+
+def _release(writer: Writer, reader: Reader, candidates: Iterable[Candidate], reason: str) -> None:
+    for candidate in candidates:
+        writer.add_decision(candidate.campaign, candidate.id, "runner-up", reason,
+                            round=candidate.round, actor="engine",
+                            verdict=_placed(reader, candidate).verdict)
+        writer.set_candidate_state(candidate.campaign, candidate.id, "verified", reason=reason)
+
+
+def _placed(reader: Reader, candidate: Candidate) -> DecisionRow:
+    """Return the decision that put a candidate on the line."""
+    return next(row for row in reader.decisions(candidate.campaign, candidate=candidate.id)
+                if row.kind in ("ask", "provisional"))

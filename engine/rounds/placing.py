@@ -1,0 +1,169 @@
+"""Puts gains in their place: the fastest goes onto the tip, and the others are tried again on it.
+
+The tip is the last commit of the waiting line, else the best. A gain on the best that does not go
+onto a line that waits is deferred until that is decided, or takes its place if it is faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from engine.context import EngineContext
+from engine.failpoint import failpoint
+from engine.history import waiting_line
+from engine.history.waiting_line import Line
+from engine.journal.records import COMMITTED, Candidate
+from engine.judge import candidate as candidates
+from engine.judge.candidate import CandidateTree, JudgedCandidate
+from engine.lineage import provisional
+from engine.records.writer import Records
+from engine.rounds.active_round import RoundSlots
+from engine.verify.verifier import VerdictRequest
+from harness.errors import InputError, KoptError
+
+CHALLENGE = "challenge"
+"""Purpose of a verdict on a gain against a waiting line that it conflicts with."""
+
+
+@dataclass(frozen=True)
+class Placing:
+    """Places gains; a round does so at its end, a run also when a person has decided."""
+
+    slots: RoundSlots
+    records: Records
+
+    @property
+    def context(self) -> EngineContext:
+        return self.slots.context
+
+    def place_verified(self) -> None:
+        """Place the gains that are on no line, such as those that rested on a rejected one."""
+        self.place(self._judged(self.context.reader.candidates(
+            self.context.setup.id, states=("verified",))))
+
+    def place(self, gains: Iterable[JudgedCandidate]) -> None:
+        """Commit the fastest gain on the tip, then try the others on it, the fastest first."""
+        pending, repo = {gain.entry.id: gain for gain in gains}, self.context.setup.repo
+        while pending:
+            tip = repo.tip
+            gain = max(pending.values(), key=lambda gain: (
+                gain.entry.candidate.base_commit == tip, gain.verdict.speedup or 0.0))
+            del pending[gain.entry.id]
+            if gain.entry.candidate.base_commit != tip:
+                pending |= {again.entry.id: again for again in self._try_on_tip(gain)}
+                continue
+            state = self.slots.keeper.place(gain, refuse=self.slots.refuse)
+            if state in COMMITTED:
+                self.slots.end_of(gain.entry.candidate, state, gain.ruling.reason)
+
+    def _judged(self, found: Iterable[Candidate]) -> list[JudgedCandidate]:
+        """Return recorded gains with their verdicts; what cannot be read any more is closed."""
+        gains = []
+        for candidate in found:
+            try:
+                judged = self.slots.keeper.judged_before(
+                    candidates.load(self.context.setup, candidate))
+            except InputError as error:
+                self.slots.move(candidate, "closed", "failed", str(error))
+                continue
+            if judged is not None and judged.is_gain:
+                gains.append(judged)
+        return gains
+
+    def _try_on_tip(self, gain: JudgedCandidate) -> list[JudgedCandidate]:
+        """Rebase a gain on the tip and judge it there; return what is to be placed then."""
+        entry, setup = gain.entry, self.context.setup
+        line = waiting_line.read(self.context.reader, setup.id)
+        waits = line[0].id[:12] if line and entry.candidate.base_commit == setup.repo.best else ""
+        if waits and self._tried_on(line, entry):
+            return []
+        try:
+            moved = candidates.rebase(setup, entry, setup.repo.tip)
+            why = "the new best already contains this change"
+        except InputError:
+            moved, why = None, "conflicts with what was kept"
+            if waits and self._beats(gain, line):
+                released = provisional.release(
+                    self.context.writer, self.context.reader, setup.repo,
+                    f"{entry.id[:12]}, with which it conflicts, is faster")
+                self.place([gain])
+                return self._judged(released)
+        if moved is not None:
+            return self._judge_moved(gain, moved, waits)
+        if waits:
+            self.slots.defer(gain, f"{waits} waits for approval: {why}")
+        else:
+            self.slots.refuse(entry, "runner-up", why, verdict=gain.verdict_id)
+        return []
+
+    def _tried_on(self, line: Line, entry: CandidateTree) -> bool:
+        """Return whether a gain was judged on a commit of the line, and came to nothing there."""
+        commits = {member.commit for member in line}
+        return any(other.form_of == entry.id and other.base_commit in commits for other in
+                   self.context.reader.candidates(self.context.setup.id))
+
+    def _judge_moved(self, gain: JudgedCandidate, moved: CandidateTree,
+                     waits: str) -> list[JudgedCandidate]:
+        """Judge a rebased gain; where the line `waits`, a gain that fails on it is deferred."""
+        entry, writer, slots = gain.entry, self.context.writer, self.slots
+        tried = f"tried again on the new best as {moved.id}"
+        with writer.transaction():
+            is_new = writer.add_candidate(moved.candidate, form_of=entry.id)
+            failpoint("retry.captured")
+            if is_new and not waits:
+                slots.keeper.refuse(entry, "runner-up", tried, verdict=gain.verdict_id)
+        again = None if is_new else self._reopened(moved)
+        if not is_new and again is None:
+            slots.refuse(entry, "runner-up",
+                         f"on the new best it is {slots.keeper.known_as(moved.id)}",
+                         verdict=gain.verdict_id)
+            return []
+        slots.tick(entry.candidate, "again, on the new best")
+        try:
+            again = again or slots.keeper.judge(moved, "verify")
+        except KoptError as fault:
+            slots.take_fault(moved, fault)
+            return []
+        self.records.verdict(moved.candidate.round, again)
+        if again.is_gain:
+            with writer.transaction():
+                if waits or not is_new:
+                    slots.keeper.refuse(entry, "runner-up", tried, verdict=gain.verdict_id)
+                writer.set_candidate_state(self.context.setup.id, moved.id, "verified",
+                                           reason=again.ruling.reason)
+            return [again]
+        slots.close(again)
+        if waits:
+            slots.defer(gain, f"{waits} waits for approval: on top of it this is a "
+                              f"{again.ruling.kind}")
+        return []
+
+    def _reopened(self, moved: CandidateTree) -> JudgedCandidate | None:
+        """Return a known gain that only another gain has put aside, None for any other."""
+        reader, campaign = self.context.reader, self.context.setup.id
+        known = reader.candidate(moved.id, campaign)
+        newest = next(iter(reader.decisions(campaign, candidate=moved.id)), None)
+        if (known.state, known.base_commit) != ("closed", moved.candidate.base_commit) or \
+                newest is None or newest.kind != "runner-up":
+            return None
+        judged = self.slots.keeper.judged_before(moved)
+        return judged if judged is not None and judged.is_gain else None
+
+    def _beats(self, gain: JudgedCandidate, line: Line) -> bool:
+        """Return whether a gain is faster than a line that it conflicts with, measured directly.
+
+        A gain no faster than the line's first alone is not measured, nor one that lost before.
+        """
+        context, repo = self.context, self.context.setup.repo
+        first = context.reader.verdicts(context.setup.id, candidate=line[0].id, limit=1)
+        if not first or (gain.verdict.speedup or 0.0) <= (first[0].speedup or 0.0):
+            return False
+        trees = {repo.tree_of(member.commit) for member in line}
+        if any(row.purpose == CHALLENGE and row.incumbent_tree in trees for row in
+               context.reader.verdicts(context.setup.id, candidate=gain.entry.id)):
+            return False
+        verdict = context.verdict(VerdictRequest(
+            purpose=CHALLENGE, candidate=gain.entry.id, slot="", candidate_tree=gain.entry.tree,
+            incumbent_tree=repo.tree_of(repo.tip), alpha=context.alpha()))
+        return self.slots.keeper.record(gain.entry, verdict, CHALLENGE).is_gain

@@ -1,0 +1,110 @@
+"""An engine that is killed while it changes the waiting line is followed by one that finishes it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine.failpoint import VARIABLE
+from engine.history import waiting_line
+from engine.journal import lease
+from engine.journal.read import Reader
+from engine.journal.write import Writer
+from engine.lineage.commit import FAILPOINTS as KEEP
+from engine.lineage.provisional import FAILPOINTS
+from engine.repository.campaign_repo import CampaignRepo
+from tests.support import repos, samples
+from tests.support.paths import ROOT, SUPPORT
+
+IN_KEEP = tuple(name for name in KEEP if name not in ("keep.start", "keep.committed"))
+"""The steps of a keep whose commit exists."""
+
+
+def run_engine(root: Path, verb: str, failpoint: str = "") -> int:
+    return subprocess.run(
+        [sys.executable, str(SUPPORT / "line_engine.py"), str(root), verb], check=False,
+        timeout=60, env={**os.environ, VARIABLE: failpoint, "PYTHONPATH": str(ROOT)}).returncode
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    repos.project(tmp_path / "user")
+    writer = Writer(tmp_path / "w")
+    repo = CampaignRepo.create(tmp_path / "w" / "rms", "rms", tmp_path / "user")
+    writer.add_campaign(samples.campaign(base_commit=repo.base, best_commit=repo.base))
+    lease.release(writer, lease.acquire(writer, "rms"))
+    writer.close()
+    return tmp_path
+
+
+def opened(root: Path) -> tuple[Reader, CampaignRepo]:
+    return Reader(root / "w"), CampaignRepo(root / "w" / "rms", "rms", root / "user")
+
+
+def assert_on_line(root: Path) -> None:
+    reader, repo = opened(root)
+    line = waiting_line.read(reader, "rms")
+    assert [(member.id, member.state) for member in line] == [
+        ("c1", "waiting"), ("c2", "provisional")]
+    assert repo.log(repo.tip, repo.base) == [member.commit for member in line]
+    assert repo.best == repo.base
+    assert sorted(d.kind for d in reader.decisions("rms")) == ["ask", "provisional"]
+
+
+def assert_kept(root: Path) -> None:
+    reader, repo = opened(root)
+    kept = [reader.candidate(name, "rms") for name in ("c1", "c2")]
+    assert [candidate.state for candidate in kept] == ["kept", "kept"]
+    commits = [candidate.commit for candidate in kept]
+    assert repo.log(repo.best, repo.base) == commits and repo.tip == repo.best
+    assert not repo.git.find(repo.waiting_ref)
+    assert repos.git(root / "user", "rev-parse", "optimize/rms") == repo.best
+    keeps = [d for d in reversed(reader.decisions("rms")) if d.kind == "keep"]
+    assert [(d.candidate, d.actor, d.commit) for d in keeps] == [
+        ("c1", "ann", commits[0]), ("c2", "engine", commits[1])]
+
+
+def assert_taken_away(root: Path) -> None:
+    reader, repo = opened(root)
+    lower, upper = (reader.candidate(name, "rms") for name in ("c1", "c2"))
+    assert (lower.state, lower.reason, lower.commit) == ("closed", "no", "")
+    assert (upper.state, upper.reason) == ("verified", "rested on c1, which was rejected")
+    assert repo.tip == repo.best == repo.base and not repo.git.find(repo.waiting_ref)
+    assert sorted(d.kind for d in reader.decisions("rms")) == [
+        "ask", "provisional", "reject", "runner-up"]
+
+
+@pytest.mark.parametrize("step", FAILPOINTS[:3])
+def test_line_is_complete_after_kill(root: Path, step: str) -> None:
+    assert run_engine(root, "add", step) == -signal.SIGKILL
+    assert run_engine(root, "add") == 0
+    assert_on_line(root)
+
+
+@pytest.mark.parametrize("step", ["", "line.approved", "line.settled", *IN_KEEP])
+def test_killed_approval_keeps_the_whole_line(root: Path, step: str) -> None:
+    assert run_engine(root, "add") == 0
+    if step:
+        assert run_engine(root, "approve", step) == -signal.SIGKILL
+    assert run_engine(root, "approve") == 0
+    assert_kept(root)
+
+
+@pytest.mark.parametrize("step", ["", "line.dropped"])
+def test_killed_rejection_takes_the_line_away(root: Path, step: str) -> None:
+    assert run_engine(root, "add") == 0
+    if step:
+        assert run_engine(root, "reject", step) == -signal.SIGKILL
+    assert run_engine(root, "reject") == 0
+    assert_taken_away(root)
+
+
+def test_each_failpoint_of_the_line_is_in_the_source_once() -> None:
+    source = (ROOT / "engine" / "lineage" / "provisional.py").read_text()
+    assert [source.count(f'failpoint("{name}")') for name in FAILPOINTS] == [1] * len(FAILPOINTS)

@@ -1,0 +1,139 @@
+"""Rounds go on from a gain that waits; a person's decision makes that line real or takes it away.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support import campaigns, repos
+from tests.support.waiting_case import (
+    LARGE,
+    LARGER,
+    RIVAL,
+    SECOND,
+    SMALL,
+    costs_at,
+    create,
+    decide,
+    instant_verdicts,
+    now,
+    past,
+    try_change,
+)
+
+
+@pytest.fixture(autouse=True)
+def _instant(monkeypatch: pytest.MonkeyPatch) -> None:
+    instant_verdicts(monkeypatch)
+
+
+def test_round_goes_on_from_a_waiting_gain(tmp_path: Path) -> None:
+    setup = create(tmp_path)
+    large = try_change(setup, LARGE, "large")
+    assert (large.state, campaigns.campaign(setup).state) == ("waiting", "waiting")
+    small = try_change(setup, SMALL, "small")
+    assert (small.state, small.base_commit) == ("provisional", large.commit)
+    assert costs_at(setup, setup.repo.tip) == LARGE | SMALL
+    assert setup.repo.best == setup.repo.base == campaigns.campaign(setup).best_commit
+    assert [round.incumbent for round in past(setup).rounds[1:]] == [
+        setup.repo.base, large.commit]
+    assert [round.outcome for round in past(setup).rounds[1:]] == ["waiting", "waiting"]
+    assert campaigns.campaign(setup).speedup is None and campaigns.consistent(setup) == []
+
+    answer = decide(setup, "approve", large)
+    assert answer == "kept, with 1 gain that rested on it"
+    assert campaigns.consistent(setup) == [large.commit, small.commit]
+    assert campaigns.campaign(setup).state == "finished"
+    headline = campaigns.campaign(setup).speedup
+    assert headline is not None and 3.5 < headline < 4.7  # 290 / 75
+    keeps = past(setup).keeps
+    assert [(d.candidate, d.round, d.actor) for d in keeps] == [
+        (large.id, 2, "ann@test"), (small.id, 3, "engine")]
+    for n in (2, 3):
+        assert campaigns.slots(setup, n)["inbox-1"][0] == "kept"
+    assert not setup.repo.git.find(setup.repo.waiting_ref)
+
+
+def test_rejection_takes_away_the_gain_and_retries_what_rested_on_it(tmp_path: Path) -> None:
+    setup = create(tmp_path)
+    large = try_change(setup, LARGE, "large")
+    small = try_change(setup, SMALL, "small")
+    assert decide(setup, "reject", large) == \
+        "rejected; 1 gain that rested on it will be tried without it"
+    assert now(setup, large).state == "closed"
+    reasons = [d.reason for d in past(setup).decisions if d.candidate == small.id]
+    assert f"rested on {large.id[:12]}, which was rejected" in reasons
+    [kept] = campaigns.candidates(setup, "kept")
+    assert (kept.form_of, kept.round, kept.slot) == (small.id, small.round, small.slot)
+    assert costs_at(setup, setup.repo.best) == SMALL and len(campaigns.consistent(setup)) == 1
+    assert campaigns.slots(setup, 2)["inbox-1"][0] == "reject"
+    assert campaigns.slots(setup, 3)["inbox-1"][0] == "kept"
+    assert campaigns.campaign(setup).state == "finished"
+
+
+def test_smaller_gain_that_conflicts_is_deferred_until_the_line_is_decided(tmp_path: Path) -> None:
+    setup = create(tmp_path)
+    large = try_change(setup, LARGE, "large")
+    rival = try_change(setup, RIVAL, "rival")
+    assert (rival.state, rival.base_commit) == ("verified", setup.repo.base)
+    assert rival.reason == f"deferred: {large.id[:12]} waits for approval: conflicts with " \
+                           "what was kept"
+    assert decide(setup, "reject", large) == "rejected"
+    assert now(setup, rival).state == "kept" and costs_at(setup, setup.repo.best) == RIVAL
+
+
+def test_larger_gain_takes_the_place_of_a_line_that_it_conflicts_with(tmp_path: Path) -> None:
+    setup = create(tmp_path)
+    large = try_change(setup, LARGE, "large")
+    small = try_change(setup, SMALL, "small")
+    larger = try_change(setup, LARGER, "larger")
+    assert (larger.state, larger.base_commit) == ("waiting", setup.repo.base)
+    assert costs_at(setup, setup.repo.tip) == LARGER
+    assert now(setup, large).state == "verified" and "waits" in now(setup, large).reason
+    assert now(setup, small).state == "closed"
+    decide(setup, "reject", larger)
+    assert now(setup, large).state == "waiting"  # asked again, on the best
+
+
+def test_upper_of_two_waiting_gains_is_approved_after_the_lower(tmp_path: Path) -> None:
+    setup = create(tmp_path)
+    large = try_change(setup, LARGE, "large")
+    second = try_change(setup, SECOND, "second")
+    assert (second.state, second.base_commit) == ("waiting", large.commit)
+    assert decide(setup, "approve", second) == (
+        f"refused: it rests on {large.id[:12]}, which waits as well: "
+        f"approve {large.id[:12]} first")
+    assert decide(setup, "approve", large) == "kept"
+    assert campaigns.campaign(setup).state == "waiting"
+    assert decide(setup, "approve", second) == "kept"
+    assert campaigns.consistent(setup) == [large.commit, second.commit]
+
+
+def test_decision_on_what_was_not_shown_is_refused(tmp_path: Path) -> None:
+    setup = create(tmp_path)
+    large = try_change(setup, LARGE, "large")
+    assert decide(setup, "approve", large, expected_base="0" * 40) == \
+        "refused: the candidate's base is not the one that was shown"
+    assert decide(setup, "approve", large, expected_verdict=987654) == \
+        "refused: the candidate's verdict is not the one that was shown"
+    assert decide(setup, "approve", large) == "kept"
+    assert decide(setup, "approve", large) == \
+        f"refused: candidate {large.id} is kept, not waiting"
+
+
+def test_rounds_with_a_waiting_gain_count_toward_no_stop(tmp_path: Path) -> None:
+    setup = create(tmp_path, stop={"no_gain_rounds": 1, "consecutive_regressions": 1})
+    try_change(setup, LARGE, "large")
+    for number in range(2):
+        assert not try_change(setup, {"D": 50.0 + number}, f"slower-{number}").commit
+        assert "inbox is empty" in campaigns.campaign(setup).reason
+    small = try_change(setup, SMALL, "small")
+    assert small.state == "provisional" and past(setup).tally.without_gain == 0
+
+
+def test_published_branch_holds_approved_commits_only(tmp_path: Path) -> None:
+    setup = create(tmp_path)
+    try_change(setup, LARGE, "large")
+    assert f"optimize/{setup.id}" not in repos.git(setup.repo.project, "branch", "--list", "*")

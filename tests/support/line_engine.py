@@ -1,0 +1,57 @@
+"""An engine that puts two gains onto the waiting line, then decides on the lower one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from engine.history import waiting_line
+from engine.journal import lease
+from engine.journal.read import Reader
+from engine.journal.write import Writer
+from engine.lineage import commit, provisional
+from engine.lineage.commit import KeepReason
+from engine.repository.campaign_repo import CampaignRepo
+from tests.support import repos, samples
+
+
+def add(writer: Writer, repo: CampaignRepo, name: str, line: int, *, asks: bool) -> None:
+    """Capture a gain on the tip, unless that was done, and put it onto the line."""
+    reader = Reader(writer.workspace)
+    known = {candidate.id: candidate for candidate in reader.candidates("rms")}
+    if name not in known:
+        tree = repo.worktree("fixed-1", repo.tip)
+        kernel = tree / "kernel.c"
+        kernel.write_text(repos.edited(kernel.read_text(), line, f"{name}();"))
+        change = repo.capture(tree, repo.tip)
+        repo.store_candidate(name, change.tree)
+        writer.add_candidate(samples.candidate(
+            name, base_commit=repo.tip, base_tree=repo.tree_of(repo.tip),
+            patch_path=f"{name}.patch", state="verified"))
+        known = {candidate.id: candidate for candidate in reader.candidates("rms")}
+    if known[name].state == "verified" and known[name].base_commit == repo.tip:
+        why = KeepReason(message=f"{name} faster", reason="1.5x", actor="engine", round=1)
+        provisional.add(writer, repo, known[name], repo.candidate_tree(name), why, asks=asks)
+
+
+def main(root: Path, verb: str) -> None:
+    writer = Writer(root / "w")
+    lease.acquire(writer, "rms")
+    reader, repo = Reader(root / "w"), CampaignRepo(root / "w" / "rms", "rms", root / "user")
+    repo.unlock()
+    commit.recover(writer, repo)
+    provisional.recover(writer, reader, repo)
+    if verb == "add":
+        add(writer, repo, "c1", 3, asks=True)
+        add(writer, repo, "c2", 20, asks=False)
+        return
+    lower = reader.candidate("c1", "rms")
+    if lower.state == "waiting" and waiting_line.read(reader, "rms"):
+        if verb == "approve":
+            provisional.approve(writer, reader, repo, lower, "ann")
+        else:
+            provisional.reject(writer, reader, repo, lower, reason="no", actor="ann")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,115 @@
+"""A campaign whose gains above 2x wait for a person, on a kernel of four independent costs.
+
+`instant_verdicts` reads the costs instead of measuring them, so that a campaign takes a second.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.campaign import setup as campaigns_of
+from engine.campaign.setup import Setup
+from engine.history import history
+from engine.history.history import CampaignHistory
+from engine.journal.records import Candidate
+from engine.journal.write import request
+from engine.verify import canary
+from engine.verify.verifier import VerdictRequest, Verifier
+from harness.formats import yaml_document
+from harness.verdict import Row, Verdict
+from tests.support import benchmark_case, campaigns, repos
+
+COSTS = {"A": 200.0, "B": 30.0, "C": 30.0, "D": 30.0}
+LARGE = {"A": 10.0}
+"""2.9 times as fast, so it waits."""
+SMALL = {"B": 5.0}
+"""Faster on any base, and by less than 2x."""
+RIVAL = {"A": 100.0}
+"""1.5 times as fast; it changes the same line as LARGE."""
+SECOND = {"B": 2.0, "C": 2.0, "D": 2.0}
+"""On top of LARGE more than 2 times as fast: it waits as well."""
+LARGER = {"A": 1.0, "B": 2.0, "C": 2.0, "D": 2.0}
+"""Faster than LARGE; it changes the same line."""
+
+
+def instant_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answer every request for a verdict from the costs that the two trees declare."""
+    monkeypatch.setattr(Verifier, "_verdict", _verdict)
+
+
+def _verdict(verifier: Verifier, job: VerdictRequest) -> Verdict:
+    if job.purpose == canary.PURPOSE:
+        return Verdict(valid=False, rejected_reason="it does not run",
+                       incumbent_tree=job.incumbent_tree)
+    cost, before = (sum(_costs(verifier.setup, tree).values())
+                    for tree in (job.candidate_tree, job.incumbent_tree))
+    ratio = math.log(before / cost)
+    row = Row(config_class="all", correct=True, latency_us=cost, incumbent_us=before, pairs=3,
+              outcome="faster" if ratio > 0.01 else "slower" if ratio < -0.01 else "tie",
+              log_ratio=ratio, low=ratio - 0.001, high=ratio + 0.001, stderr=0.0003)
+    speedup = before / cost
+    return Verdict(valid=True, correct=True, latency_us=cost, latency_kind="reported", rows=(row,),
+                   speedup=speedup, speedup_low=speedup * 0.999, speedup_high=speedup * 1.001,
+                   candidate_id=job.candidate, incumbent_tree=job.incumbent_tree, device="cpu",
+                   alpha=job.alpha)
+
+
+def source(**costs: float) -> str:
+    """Return the kernel with some costs; lines between them let patches apply independently."""
+    lines = [line for name, cost in (COSTS | costs).items()
+             for line in (f"{name} = {cost}", *[f"# {name.lower()}"] * 8)]
+    return "\n".join([*lines, "COST = A + B + C + D", "", "def err(m):", "    return 0", ""])
+
+
+def create(root: Path, **fields: Any) -> Setup:
+    repos.project(root / "p", {**benchmark_case.FILES, "kernel.py": source(), "manifest.yaml":
+                  yaml_document.dump({
+                      **benchmark_case.MANIFEST, "approval": "flagged", "max_iterations": 20,
+                      "pool": {"slots": 1, "backends": ["inbox"]},
+                      "decision": {"alpha": 0.2, "looks": 4}, **fields})})
+    return campaigns_of.create(root / "w", root / "p" / "manifest.yaml")
+
+
+def try_change(setup: Setup, costs: dict[str, float], name: str) -> Candidate:
+    """Hand in a change made from the baseline, run the campaign to its end; return what came."""
+    before = {candidate.id for candidate in campaigns.candidates(setup)}
+    benchmark_case.patch(Path(setup.manifest.project) / "manifest.yaml",
+                         setup.folder.inbox / f"{name}.patch", kernel_py=source(**costs))
+    engine = campaigns.run(setup)
+    assert engine.error is None, engine.error
+    return next(candidate for candidate in campaigns.candidates(setup)
+                if candidate.id not in before and not candidate.form_of)
+
+
+def decide(setup: Setup, verb: str, candidate: Candidate, **expected: object) -> str:
+    """Send a person's decision to the ended campaign; return the answer of its short engine."""
+    number = request(setup.workspace, setup.id, verb, by="ann@test",  # type: ignore[arg-type]
+                     candidate=candidate.id, **expected)  # type: ignore[arg-type]
+    assert campaigns.run(setup, decide_only=True).error is None
+    with campaigns.reading(setup) as reader:
+        return next(c.outcome for c in reader.controls(setup.id) if c.id == number)
+
+
+def past(setup: Setup) -> CampaignHistory:
+    with campaigns.reading(setup) as reader:
+        return history.read(reader, setup.id)
+
+
+def now(setup: Setup, candidate: Candidate) -> Candidate:
+    with campaigns.reading(setup) as reader:
+        return reader.candidate(candidate.id, setup.id)
+
+
+def costs_at(setup: Setup, commit: str) -> dict[str, float]:
+    """Return the costs that differ from the baseline's at a commit."""
+    found = _costs(setup, commit)
+    return {name: cost for name, cost in found.items() if cost != COSTS[name]}
+
+
+def _costs(setup: Setup, tree: str) -> dict[str, float]:
+    text = setup.repo.read(tree, "kernel.py").decode()
+    return {name: float(text.split(f"{name} = ")[1].split("\n")[0]) for name in COSTS}
