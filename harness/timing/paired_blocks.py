@@ -127,7 +127,6 @@ class PairedBlocks:
             self._run_alone(side)
             call_ns[side] = decode_answer(self.peers[side].ask(
                 "warm", case=self.case.id, warm_ns=self.plan.warm_ns), WarmupAnswer).call_ns
-        self._call_ns = call_ns
         # in between: blocks of the slower side are not much too long, nor the other's too short
         self.sizes = self.plan.sizes(self._source.slot_bytes(self.case),
                                      geometric_mean(max(1.0, ns) for ns in call_ns.values()))
@@ -247,15 +246,13 @@ class PairedBlocks:
 
     def _compare(self, slots: TimedSlots, count: int, last: int, judged: int | None) -> None:
         comparison = slots.compare(count, last)
-        for side, damage in comparison.damage.items():
-            if damage:
-                self.damage.setdefault(side, damage)
         disputed = comparison.differs[:MOST_DISPUTED - self._disputed]
         self._disputed += len(disputed)
-        for slot in disputed:
-            slots.judge(slot)
-        if judged is not None:
-            slots.judge(judged)
+        chosen = disputed if judged is None else (*disputed, judged)
+        for damage in (comparison.damage, *(slots.judge(slot) for slot in chosen)):
+            for side, what in damage.items():
+                if what:
+                    self.damage.setdefault(side, what)
 
     def _run_alone(self, side: str) -> None:
         """Let one side run while the other is stopped, where processes can be stopped."""

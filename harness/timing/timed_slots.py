@@ -43,7 +43,10 @@ class TimedSlots(Protocol):
         """Let a runner unmap its slots, unless the kernel may remember weights in them."""
 
     def draw(self, count: int) -> None:
-        """Choose new contents for the first slots, equal on both sides, which no call has seen."""
+        """Have the next `fill` choose new contents for the first slots, which no call has seen.
+
+        Both sides get the same ones.
+        """
 
     def fill(self, side: str) -> None:
         """Write the chosen contents into the slots of a side."""
@@ -51,8 +54,11 @@ class TimedSlots(Protocol):
     def compare(self, count: int, last: int) -> SlotComparison:
         """Compare the first slots of both sides; `last` is that of a block's last call."""
 
-    def judge(self, slot: int) -> None:
-        """Hold both sides' answers in a slot against the reference; report it to the source."""
+    def judge(self, slot: int) -> Mapping[str, str]:
+        """Hold both sides' answers in a slot against the reference; report it to the source.
+
+        Returns by side which of its inputs it overwrote.
+        """
 
     def close(self) -> None: ...
 

@@ -16,15 +16,21 @@ def middle(low: float | None, high: float | None) -> float:
     return ((0.0 if low is None else low) + (1.0 if high is None else high)) / 2
 
 
+def int_bounds(low: float | None, high: float | None) -> tuple[int, int]:
+    """Return the bounds of integers; the second one is exclusive."""
+    return int(low or 0), 2 if high is None else int(high)
+
+
 class NumpyArrays:
     """Works on float64 arrays; numpy has no bfloat16 and no eight-bit floats."""
+
+    chunk, direct, large = 1 << 16, 1 << 13, 1 << 20
 
     def __init__(self) -> None:
         import numpy
 
         self.np = numpy
         self.where, self.floor = numpy.where, numpy.floor
-        self._scratch: Any = None
 
     def generator(self, seed: int) -> Any:
         return self.np.random.default_rng(seed)
@@ -80,7 +86,10 @@ class NumpyArrays:
     def join(self, parts: list[Any]) -> Any:
         return self.np.concatenate(parts)
 
-    def windows(self, tape: Any, starts: list[int], length: int) -> Any:
+    def places(self, indices: list[list[int]]) -> Any:
+        return self.np.array(indices, dtype="int64")
+
+    def windows(self, tape: Any, starts: Any, length: int) -> Any:
         """Return for each start the `length` values from there on, as rows."""
         return self.np.lib.stride_tricks.sliding_window_view(tape, length)[starts]
 
@@ -91,23 +100,31 @@ class NumpyArrays:
             return array.copy()
         return array.astype("float64") if array.dtype.kind == "f" else array.astype("int64")
 
-    def noise(self, count: int, seed: int) -> Any:
-        """Return random numbers from 0 to 1, in float32."""
-        return self.np.random.default_rng(seed).random(count, dtype=self.np.float32)
+    def noise(self, count: int, seed: int, like: Any, low: float | None,
+              high: float | None) -> Any:
+        """Return random factors or steps for values like these; see torch's."""
+        noise = self.np.random.default_rng(seed).random(count, dtype=self.np.float32)
+        if like.dtype.kind != "f":
+            first, end = int_bounds(low, high)
+            return (noise * (end - first)).astype("int64")
+        return (1 - noise / 8).astype(like.dtype)
 
-    def noisy(self, rows: Any, noise: Any, low: float | None, high: float | None) -> Any:
-        """Return rows changed by noise from 0 to 1, within bounds; see torch's."""
-        if rows.dtype.kind != "f":
-            first, end = int(low or 0), 2 if high is None else int(high)
-            steps = (noise[:, :1] * (end - first)).astype("int64")
-            return ((rows.astype("int64") - first + steps) % max(1, end - first)
-                    + first).astype(rows.dtype)
-        factor = (1 - noise / 8).astype(rows.dtype, copy=False)
-        center = middle(low, high)
-        return (rows - center) * factor + center if center else rows * factor
+    def scaled(self, out: Any, values: Any, factors: Any, low: float | None,
+               high: float | None) -> None:
+        """Write values drawn towards the middle of their bounds by factors."""
+        if center := values.dtype.type(middle(low, high)):
+            self.np.add((values - center) * factors, center, out=out)
+        else:
+            self.np.multiply(values, factors, out=out)
 
-    def copied(self, values: Any) -> Any:
-        return values.copy()
+    def rotated(self, out: Any, values: Any, steps: Any, low: float | None,
+                high: float | None) -> None:
+        """Write integers rotated within their bounds by steps."""
+        first, end = int_bounds(low, high)
+        out[:] = (values.astype("int64") - first + steps) % max(1, end - first) + first
+
+    def empty(self, count: int, like: Any) -> Any:
+        return self.np.empty(count, like.dtype)
 
     def put(self, view: Any, values: Any) -> None:
         view[:] = values
@@ -122,31 +139,57 @@ class NumpyArrays:
     def flush(self, nbytes: int) -> None:
         """Do nothing: on the CPU the last-level cache holds the slots."""
 
-    def differences(self, got: Any, want: Any, limit: float) -> list[float]:
-        """Return the largest relative difference of each row, infinite where one is not finite.
+    def differ(self, left: Any, right: Any) -> Any:
+        """Return whether any two values differ, as a vector of one."""
+        return self.np.array([(left != right).any()])
 
-        A difference is relative as in `errors`; where all are below `limit`, it may be overstated.
-        Values that are finite on neither side agree.
+    def excess(self, got: Any, want: Any, limit: float) -> Any:
+        """Return by row a bound of its largest relative difference, as a multiple of `limit`.
+
+        At most 1 where the row agrees; else `differences` tells.
         """
         np = self.np
-        kind = got.dtype if got.dtype.kind == "f" else np.dtype("float64")
-        got, want = got.astype(kind, copy=False), want.astype(kind, copy=False)
-        if self._scratch is None or self._scratch.dtype != kind or \
-                self._scratch.size < got.size:  # new memory costs more than the work
-            self._scratch = np.empty(got.size, kind)
+        count, columns = want.shape
+        if got.dtype != want.dtype:
+            return np.full(count, np.inf)
+        if got.dtype.kind != "f":
+            return np.where((got != want).any(axis=1), 2.0, 0.0)
+        step, far = max(1, self.chunk // columns), np.empty(count)
+        scratch = np.empty((min(step, count), columns), want.dtype)
         with np.errstate(all="ignore"):
-            off = np.subtract(got, want, out=self._scratch[:got.size].reshape(got.shape))
-            scale = np.sqrt(np.einsum("ij,ij->i", want, want) / want.shape[1])
-            scale[scale == 0] = 1
-            rows = np.maximum(off.max(axis=1), -off.min(axis=1)) / scale
-            if not (rows <= limit).all():
-                left, right = np.isfinite(got), np.isfinite(want)
-                off = np.where(left & right, off, np.where(left == right, 0, np.inf))
-                size = np.where(right, np.abs(want), 0)
-                scale = np.sqrt(np.mean(np.square(size), axis=1, keepdims=True))
-                scale[scale == 0] = 1
-                rows = (off / np.maximum(size, scale)).max(axis=1)
-        return [float(value) for value in rows]
+            for first in range(0, count, step):
+                some = slice(first, first + step)
+                off = np.subtract(got[some], want[some], out=scratch[:len(want[some])])
+                far[some] = np.maximum(off.max(axis=1), -off.min(axis=1)) \
+                    / self._scale_of_rows(want[some])
+        return far / limit if limit > 0 else np.where(far == 0, 0.0, 2.0)
+
+    def differences(self, got: Any, want: Any) -> list[float]:
+        """Return the largest relative difference of each row, infinite where one is not finite.
+
+        A difference is relative as in `errors`. Values that are finite on neither side agree.
+        """
+        np = self.np
+        with np.errstate(all="ignore"):
+            got, want = (value.astype("float64") for value in (got, want))
+            left, right = np.isfinite(got), np.isfinite(want)
+            got, want = (np.where(left & right, value, 0.0) for value in (got, want))
+            size = np.maximum(np.abs(want), self._scale_of_rows(want)[:, None])
+            found = np.where((left != right).any(axis=1), np.inf,
+                             (np.abs(got - want) / size).max(axis=1))
+        return [float(value) for value in found]
+
+    def _scale_of_rows(self, values: Any) -> Any:
+        """Return the root mean square of each row, or 1 where that is zero or not finite."""
+        if values.dtype.itemsize < 4:
+            values = values.astype("float32")
+        scale = self.np.sqrt(self.np.einsum("ij,ij->i", values, values) / values.shape[1])
+        scale[~(self.np.isfinite(scale) & (scale > 0))] = 1
+        return scale
+
+    def fetched(self, vectors: list[Any]) -> list[list[float]]:
+        """Return what vectors contain."""
+        return [vector.tolist() for vector in vectors]
 
     def nudged(self, value: Any, part: float, generator: Any) -> Any:
         """Return the value with every element scaled by 1 + part or 1 - part, at random."""

@@ -7,19 +7,25 @@ import hashlib
 import math
 import os
 import secrets
+from itertools import islice
 from typing import Any
 
-from .arrays_numpy import middle
+from .arrays_numpy import int_bounds, middle
 
 SAMPLE = 1 << 20
 KEY = 1 << 16
 """Words that a digest takes together."""
-SAMPLED = 1 << 18
-"""Values of a row from which its size is estimated."""
+SAMPLED = 1 << 14  # values of a row from which its size is estimated
+ON_GPU, ON_CPU = (1 << 25, 1 << 20, 1 << 18), (1 << 18, 1 << 13, 1 << 20)
 
 
 class TorchArrays:
-    """Works on float64 tensors, on the judged GPU or on the CPU, without numpy."""
+    """Works on float64 tensors, on the judged GPU or on the CPU, without numpy.
+
+    `chunk` is the number of elements that are copied or compared at a time; windows of a tape from
+    `direct` elements on are not copied before they are used. Of inputs of more than `large`
+    elements, a part changes from block to block.
+    """
 
     def __init__(self, device: str) -> None:
         import torch
@@ -28,6 +34,7 @@ class TorchArrays:
         self.device = device if torch.cuda.is_available() else "cpu"
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0))))
         self.where, self.floor = torch.where, torch.floor
+        self.chunk, self.direct, self.large = ON_CPU if self.device == "cpu" else ON_GPU
         self._scratch: Any = None
         self._key: Any = None
 
@@ -125,41 +132,52 @@ class TorchArrays:
         joined = self.torch.cat([self._countable(part) for part in parts])
         return joined.view(parts[0].dtype)
 
-    def windows(self, tape: Any, starts: list[int], length: int) -> Any:
+    def places(self, indices: list[list[int]]) -> Any:
+        return self.torch.tensor(indices, device=self.device)
+
+    def windows(self, tape: Any, starts: Any, length: int) -> Any:
         """Return for each start the `length` values from there on, as rows."""
-        raw = self._countable(tape)
-        places = self.torch.tensor(starts, device=raw.device)
-        return raw.unfold(0, length, 1)[places].view(tape.dtype)
+        return self._countable(tape).unfold(0, length, 1)[starts].view(tape.dtype)
 
     def widen(self, native: Any, shape: list[int], *, wide: bool = True) -> Any:
         """Return values as the reference takes them: float64 or int64, unless not `wide`."""
         tensor = native.reshape(shape).to(self.device)
-        if not wide:
-            return tensor.clone()
-        return tensor.to(self.torch.float64 if tensor.is_floating_point() else self.torch.int64)
+        return tensor.clone() if not wide else tensor.to(
+            self.torch.float64 if tensor.is_floating_point() else self.torch.int64)
 
-    def noise(self, count: int, seed: int) -> Any:
-        """Return random numbers from 0 to 1, in float32."""
-        return self.torch.rand(count, generator=self.generator(seed), device=self.device)
+    def noise(self, count: int, seed: int, like: Any, low: float | None,
+              high: float | None) -> Any:
+        """Return random factors for values like these, or steps within their bounds for integers.
 
-    def noisy(self, rows: Any, noise: Any, low: float | None, high: float | None) -> Any:
-        """Return rows changed by noise from 0 to 1, within bounds.
-
-        Floats are drawn towards the middle of their bounds, each by at most an eighth. The integers
-        of a row are rotated together: equal ones stay equal.
+        A factor is at most 1 and at least 7/8. Eight-bit values have factors in float32.
         """
-        if not rows.is_floating_point():
-            first, end = int(low or 0), 2 if high is None else int(high)
-            steps = (noise[:, :1] * (end - first)).long()
-            return ((rows.long() - first + steps) % max(1, end - first) + first).to(rows.dtype)
-        values = rows.float() if rows.dtype.itemsize == 1 else rows
-        factor = (1 - noise / 8).to(values.dtype)
-        center = middle(low, high)
-        changed = (values - center) * factor + center if center else values * factor
-        return changed.to(rows.dtype)
+        noise = self.torch.rand(count, generator=self.generator(seed), device=self.device)
+        if not like.is_floating_point():
+            first, end = int_bounds(low, high)
+            return (noise * (end - first)).long()
+        return (1 - noise / 8).to(noise.dtype if like.dtype.itemsize == 1 else like.dtype)
 
-    def copied(self, values: Any) -> Any:
-        return values.clone()
+    def scaled(self, out: Any, values: Any, factors: Any, low: float | None,
+               high: float | None) -> None:
+        """Write values drawn towards the middle of their bounds by factors."""
+        torch, center = self.torch, middle(low, high)
+        if values.dtype.itemsize == 1:
+            values = values.float()
+        if values.dtype != out.dtype or out.device != values.device:
+            out.copy_((values - center) * factors + center)
+        elif center:
+            torch.add((values - center).mul_(factors), center, out=out)
+        else:
+            torch.mul(values, factors, out=out)
+
+    def rotated(self, out: Any, values: Any, steps: Any, low: float | None,
+                high: float | None) -> None:
+        """Write integers rotated within their bounds by steps: equal ones of a row stay equal."""
+        first, end = int_bounds(low, high)
+        out.copy_((values.long() - first + steps) % max(1, end - first) + first)
+
+    def empty(self, count: int, like: Any) -> Any:
+        return self.torch.empty(count, dtype=like.dtype, device=like.device)
 
     def put(self, view: Any, values: Any) -> None:
         view.copy_(values)
@@ -177,40 +195,63 @@ class TorchArrays:
 
     def flush(self, nbytes: int) -> None:
         """Empty a cache of `nbytes` on the GPU by writing twice as much."""
-        if self._scratch is None or self._scratch.numel() != 2 * nbytes:
-            self._scratch = self.torch.empty(2 * nbytes, dtype=self.torch.uint8,
-                                             device=self.device)
+        if self._scratch is None:
+            self._scratch = self.torch.empty(2 * nbytes, dtype=self.torch.uint8, device=self.device)
         self._scratch.zero_()
-        self.finish()
 
-    def differences(self, got: Any, want: Any, limit: float) -> list[float]:
-        """Return the largest relative difference of each row, infinite where one is not finite.
+    def differ(self, left: Any, right: Any) -> Any:
+        """Return whether any values differ, as a vector of one; nothing waits for it."""
+        return (left != right).any().reshape(1)
 
-        A difference is relative as in `errors`; where all are below `limit`, it may be overstated.
-        Values that are finite on neither side agree.
+    def excess(self, got: Any, want: Any, limit: float) -> Any:
+        """Return by row a bound of its largest relative difference, as a multiple of `limit`.
+
+        At most 1 where the row agrees; else `differences` tells. Nothing waits for it.
         """
         torch = self.torch
-        if got.dtype != want.dtype or got.dtype.itemsize == 1 or not got.is_floating_point():
-            got, want = got.double(), want.double()
-        kind = torch.float64 if got.dtype == torch.float64 else torch.float32
-        step = max(1, want.shape[1] // SAMPLED)
-        scale = self._scale_of_rows(want[:, ::step], kind) / 2  # of a sample: a bound with a margin
-        rows: list[float] = (torch.linalg.vector_norm(got - want, math.inf, dim=1).to(kind)
-                             / scale).tolist()
-        if all(row <= limit for row in rows):
-            return rows
-        left, right = torch.isfinite(got), torch.isfinite(want)
-        one = (left != right).any(dim=1)
-        got, want = (torch.where(left & right, value, torch.zeros_like(value)).to(kind)
-                     for value in (got, want))
-        scale = self._scale_of_rows(want, kind)[:, None]
-        rows = ((got - want).abs_() / torch.maximum(want.abs(), scale)).amax(dim=1).masked_fill(
-            one, math.inf).tolist()
-        return rows
+        if got.dtype != want.dtype:
+            return torch.full((want.shape[0],), math.inf, device=want.device)
+        if got.dtype.itemsize == 1 or not got.is_floating_point():
+            return (self._countable(got) != self._countable(want)).any(dim=1) * 2.0
+        step = max(1, self.chunk // want.shape[1])
+        far = torch.cat([torch.linalg.vector_norm(some - other, math.inf, dim=1)
+                         for some, other in zip(got.split(step), want.split(step), strict=True)])
+        scale = self._scale_of_rows(want[:, ::max(1, want.shape[1] // SAMPLED)]) / 2
+        relative = far.to(scale.dtype) / scale  # of a sample, halved: a bound with a margin
+        return relative / limit if limit > 0 else torch.where(relative == 0, 0.0, 2.0)
 
-    def _scale_of_rows(self, values: Any, kind: Any) -> Any:
-        scale = self.torch.linalg.vector_norm(values, dim=1, dtype=kind) / values.shape[1] ** 0.5
-        return self.torch.where(scale == 0, self.torch.ones_like(scale), scale)
+    def differences(self, got: Any, want: Any) -> list[float]:
+        """Return the largest relative difference of each row, infinite where one is not finite.
+
+        A difference is relative as in `errors`. Values that are finite on neither side agree.
+        """
+        torch = self.torch
+        short = got.dtype == want.dtype and got.dtype in (torch.float32, torch.bfloat16, torch.half)
+        got, want = (value.float() if short else value.double() for value in (got, want))
+        found = self._relative(got, want)
+        odd = (~torch.isfinite(found)).nonzero()[:, 0]
+        if len(odd):
+            got, want = got[odd], want[odd]
+            left, right = torch.isfinite(got), torch.isfinite(want)
+            got, want = (torch.where(left & right, value, 0.0) for value in (got, want))
+            found[odd] = self._relative(got, want).masked_fill((left != right).any(dim=1), math.inf)
+        return list(found.tolist())
+
+    def _relative(self, got: Any, want: Any) -> Any:
+        size = self.torch.maximum(want.abs(), self._scale_of_rows(want)[:, None])
+        return (got - want).abs_().div_(size).amax(dim=1)
+
+    def _scale_of_rows(self, values: Any) -> Any:
+        """Return the root mean square of each row, or 1 where that is zero or not finite."""
+        torch = self.torch
+        kind = torch.float64 if values.dtype == torch.float64 else torch.float32
+        scale = torch.linalg.vector_norm(values, dim=1, dtype=kind) / values.shape[1] ** 0.5
+        return torch.where(torch.isfinite(scale) & (scale > 0), scale, 1.0)
+
+    def fetched(self, vectors: list[Any]) -> list[list[float]]:
+        """Return what vectors contain, after all work that was begun; one transfer for all."""
+        every = iter(self.torch.cat(vectors).tolist())
+        return [list(islice(every, vector.shape[0])) for vector in vectors]
 
     def nudged(self, value: Any, part: float, generator: Any) -> Any:
         """Return the value with every element scaled by 1 + part or 1 - part, at random."""
@@ -240,9 +281,8 @@ class TorchArrays:
     def typical(self, got: Any, want: Any) -> float:
         """Return the 90th percentile of the relative errors."""
         flat = ((got - want).abs() / want.abs().clamp(min=self.scale(want))).reshape(-1)
-        if not flat.numel():
-            return 0.0
-        return float(flat[:: max(1, flat.numel() // SAMPLE)].quantile(0.9))
+        some = flat[::max(1, flat.numel() // SAMPLE)]
+        return float(some.quantile(0.9)) if flat.numel() else 0.0
 
     def as_wide(self, value: Any) -> Any:
         return self.torch.as_tensor(value).to(self.device).to(self.torch.float64)

@@ -18,8 +18,9 @@ from typing import Any
 from ..channel import Channel
 from .contents import Contents
 from .inputs import draw
-from .ring import Ring, Tape
+from .ring import Ring
 from .slot_memory import SlotMemory
+from .tape import Tape
 
 
 class NoAnswer(ValueError):
@@ -198,14 +199,15 @@ class OracleProgram:
         return {"memory": [side.description for side in ring.sides.values()],
                 "share": [side.memory.fd for side in ring.sides.values()]}
 
-    def draw_ring(self, job: dict[str, Any]) -> dict[str, Any]:
-        self.rings[job["ring"]].draw(job["count"])
-        return {}
-
     def fill_ring(self, job: dict[str, Any]) -> dict[str, Any]:
-        self.rings[job["ring"]].fill(job["side"])
+        """Write contents to a side's slots, after new ones for the first `draw` of them."""
+        ring = self.rings[job["ring"]]
+        if job["draw"]:
+            ring.draw(job["draw"])
+        ring.fill(job["side"])
         if job["flush_bytes"]:
             self.arrays.flush(job["flush_bytes"])
+        self.arrays.finish()
         return {}
 
     def compare_ring(self, job: dict[str, Any]) -> dict[str, Any]:
@@ -214,16 +216,18 @@ class OracleProgram:
     def judge_slot(self, job: dict[str, Any]) -> dict[str, Any]:
         """Hold both sides' answers in a slot against the reference; its contents become a case.
 
-        `skip` is the reason if the reference has no answer.
+        `skip` is the reason if the reference has no answer. `damage` says which of its inputs a
+        side overwrote.
         """
         ring, case = self.rings[job["ring"]], Contents(self.arrays, job["tensors"])
         case.values = ring.contents(job["slot"])
+        damage = {side: ring.overwritten(side, job["slot"], case.values) for side in ring.sides}
         try:
             self._expect(case, job["dtypes"])
         except Exception as error:
-            return {"skip": one_line(error)}
+            return {"skip": one_line(error), "damage": damage}
         self.cases[job["case"]] = case
-        return {"skip": "", **{side: self._errors(case, [
+        return {"skip": "", "damage": damage, **{side: self._errors(case, [
             self.arrays.widen(answer, self.arrays.shape(want))
             for answer, want in zip(ring.answers(side, job["slot"]), case.expected, strict=True)])
             for side in ring.sides}}

@@ -11,73 +11,17 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from .inputs import draw
-from .slot_memory import POISON, SlotMemory
+from .slot_memory import SlotMemory
+from .tape import Tape, TapePatch
 
-CHUNK = 1 << 26
-"""Number of elements that are copied or compared at a time."""
-LARGE = 1 << 18
-"""From this number of elements on, contents change slot by slot and in parts."""
 PARTS, SCATTER = 8, 256
-LEAST_EXTRA = 64
+MOST_PATCHES = 64
+"""Large contents that were put together from so many patches are written as a whole again."""
+LOOKED_AT = 8
+"""After a block the inputs of one slot in so many are compared between the sides."""
 MOST_SHOWN = 4
-
-
-class Tape:
-    """The values of one input tensor, of all kinds; `count` of them in a row are its contents."""
-
-    def __init__(self, arrays: Any, tensor: dict[str, Any], seed: int, kinds: list[str]) -> None:
-        self.count = math.prod(tensor["shape"])
-        self.fixed = bool(tensor["weight"])
-        self.low, self.high = tensor["low"], tensor["high"]
-        self.extra = 0 if self.fixed else max(LEAST_EXTRA, self.count // 4)
-        self.length = self.count + self.extra
-        drawn = [self._drawn(arrays, tensor, seed + 7919 * index, kind)
-                 for index, kind in enumerate(kinds[:1] if self.fixed else kinds)]
-        self.values = arrays.join(drawn) if len(drawn) > 1 else drawn[0]
-        self._arrays = arrays
-        self._noise = None if self.fixed else arrays.noise(self.length, seed + 31)
-
-    def _drawn(self, arrays: Any, tensor: dict[str, Any], seed: int, kind: str) -> Any:
-        parts: list[Any] = []
-        missing = self.length
-        while missing > 0:
-            part = arrays.to_native(draw(arrays, tensor, seed + len(parts), kind), tensor["dtype"])
-            parts.append(part[:missing])
-            missing -= self.count
-        return arrays.join(parts) if len(parts) > 1 else parts[0]
-
-    def noise_start(self, length: int, rng: random.Random) -> int:
-        return rng.randrange(self.length - length + 1)
-
-    def noisy(self, rows: Any, starts: list[int]) -> Any:
-        """Return rows of values with the noise that begins at `starts`; weights have none."""
-        if self._noise is None:
-            return rows
-        noise = self._arrays.windows(self._noise, starts, rows.shape[1]) if len(starts) > 1 \
-            else self._noise[starts[0]:starts[0] + rows.shape[1]][None]
-        return self._arrays.noisy(rows, noise, self.low, self.high)
-
-    def start(self, kind: int, rng: random.Random) -> int:
-        """Return the place of a random window of a kind."""
-        return 0 if self.fixed else kind * self.length + rng.randrange(self.extra + 1)
-
-
-@dataclass(frozen=True)
-class TapePatch:
-    """Values of a tape for every `step`th element of a slot from `at` on, `length` in all.
-
-    Each is multiplied by its own value of the noise tape, from `noise` on.
-    """
-
-    start: int
-    at: int
-    length: int
-    noise: int
-    step: int = 1
 
 
 class Ring:
@@ -90,131 +34,142 @@ class Ring:
                       for side, returned in job["sides"].items()}
         self.inputs = [tensor for tensor in job["tensors"] if tensor["role"] in ("input", "inout")]
         self._rng = random.Random(job["seed"])
-        self._count = 0
-        self._blank: list[int] = []
-        self._written: dict[str, set[str]] = {side: set() for side in self.sides}
-        self._patches: dict[str, list[list[TapePatch]]] = {
-            tensor["name"]: [[] for _ in range(self.slots)] for tensor in self.inputs}
-        """By tensor and slot, what its contents were put together from, in order."""
+        self._count = self._blank = self._shift = 0
+        self._new: dict[str, list[TapePatch]] = {}
+        self._patches: dict[str, list[TapePatch]] = {tensor["name"]: [] for tensor in self.inputs}
+        """By tensor, what the contents of its slots were put together from, in order."""
 
     def draw(self, count: int) -> None:
         """Choose new contents for the first `count` slots.
 
         Large inputs change in one of eight parts, and in single elements everywhere: that makes
         every answer wrong that was right before, and costs an eighth. Every element has a random
-        factor, so that no value that a kernel has seen comes again.
+        factor, so that no value that a kernel has seen comes again. Where the parts lie is a secret
+        of this draw and tensor, and the same in all slots, so that one operation writes them all.
         """
-        self._count = count
-        kinds = [self._rng.randrange(self.kinds) for _ in range(count)]
+        rng, self._count = self._rng, count
+        kinds = [rng.randrange(self.kinds) for _ in range(self.slots)]
         for tensor in self.inputs:
-            tape, slots = self.tapes[tensor["name"]], self._patches[tensor["name"]]
-            if tape.fixed and tensor["role"] == "input" and all(slots[:count]):
-                continue  # a weight keeps its contents
-            for patches, kind in zip(slots, kinds, strict=False):
-                self._patch(tape, kind, patches, whole=tensor["role"] == "inout")
-        self._blank = [slot for slot in range(count) if self._rng.random() < 0.5]
+            old = self._patches[tensor["name"]]
+            new, replaced = self._chosen(tensor, old, kinds, count)
+            self._new[tensor["name"]] = new
+            old[:] = [*(patch for patch in old if patch.slots > replaced), *new]
+        self._blank = rng.randrange(2) if count % 2 == 0 else 0
+        self._shift = rng.randrange(max(1, count // 2))
 
-    def _patch(self, tape: Tape, kind: int, patches: list[TapePatch], *, whole: bool) -> None:
-        start, count, rng = tape.start(kind, self._rng), tape.count, self._rng
-        if whole or not patches or count <= LARGE:
-            patches[:] = [TapePatch(start, 0, count, tape.noise_start(count, rng))]
-            return
-        length, at = count // PARTS, rng.randrange(SCATTER)
-        single = len(range(at, count, SCATTER))
-        patches.append(TapePatch(start + rng.randrange(count - length + 1),
-                             rng.randrange(count - length + 1), length,
-                             tape.noise_start(length, rng)))
-        patches.append(TapePatch(start + rng.randrange(count - single + 1), at, single,
-                             tape.noise_start(single, rng), SCATTER))
+    def _chosen(self, tensor: dict[str, Any], old: list[TapePatch], kinds: list[int],
+                count: int) -> tuple[list[TapePatch], int]:
+        """Return new patches, and in how many slots they replace all earlier ones."""
+        tape, rng, in_place = self.tapes[tensor["name"]], self._rng, tensor["role"] == "inout"
+        written = old[0].slots if old else 0
+        if tape.fixed and not in_place and written >= count:
+            return [], 0  # a weight keeps its contents
+        if in_place or tape.fixed or tape.count <= self.arrays.large or written < count:
+            return [tape.patch(kinds[:count], rng)], count
+        if len(old) >= MOST_PATCHES:
+            return [tape.patch(kinds[:written], rng)], written
+        length, at = tape.count // PARTS, rng.randrange(SCATTER)
+        return [tape.patch(kinds[:count], rng, length=length,
+                           at=rng.randrange(tape.count - length + 1)),
+                tape.patch(kinds[:count], rng, length=len(range(at, tape.count, SCATTER)),
+                           at=at, step=SCATTER)], 0
 
     def fill(self, name: str) -> None:
-        """Write the chosen contents to the slots of a side; half of its outputs become NaN."""
+        """Write the chosen contents to the slots of a side, and other answers to its outputs."""
         side = self.sides[name]
         for tensor in self.inputs:
-            tape, slots = self.tapes[tensor["name"]], self._patches[tensor["name"]][:self._count]
             rows = side.rows(tensor)
-            if tape.fixed and tensor["name"] in self._written[name] and tensor["role"] == "input":
-                continue
-            if tape.count > LARGE:
-                for slot, patches in enumerate(slots):
-                    for patch in patches[-2:]:
-                        self._write(rows[slot], tape, patch)
-                continue
-            step = max(1, CHUNK // max(1, tape.count))
-            for first in range(0, len(slots), step):
-                chosen = [patches[0] for patches in slots[first:first + step]]
-                self.arrays.put(rows[first:first + len(chosen)], tape.noisy(
-                    self.arrays.windows(tape.values, [each.start for each in chosen], tape.count),
-                    [each.noise for each in chosen]))
-        if self._count == self.slots:
-            self._written[name] = {tensor["name"] for tensor in self.inputs}
+            for patch in self._new[tensor["name"]]:
+                self.tapes[tensor["name"]].write(rows[:patch.slots], patch)
         self._spoil(side)
-        self.arrays.finish()
-
-    def _write(self, flat: Any, tape: Tape, patch: TapePatch) -> None:
-        end = patch.at + patch.length * patch.step
-        values = tape.values[patch.start:patch.start + patch.length]
-        self.arrays.put(flat[patch.at:end:patch.step], tape.noisy(values[None], [patch.noise])[0])
 
     def _spoil(self, side: SlotMemory) -> None:
-        """Fill the chosen outputs with NaN, but not arguments that are inputs too."""
+        """Fill every other slot's outputs with NaN; those between them get what these held.
+
+        No slot keeps its own answer, of which a part may still be right. In-place arguments have
+        their contents.
+        """
+        pairs, shift = self._count // 2, self._shift
         for region in side.outputs:
-            first, end = region["offset"], region["offset"] + region["nbytes"]
-            if region["role"] == "inout" or not self._blank:
+            if region["role"] == "inout":
                 continue
-            if end - first < LARGE:
-                side.raw[self._blank, first:end] = POISON
-                continue
-            for slot in self._blank:
-                side.raw[slot, first:end] = POISON
+            words = side.words(region)[:self._count]
+            blank, kept = words[self._blank::2], words[1 - self._blank::2]
+            self.arrays.put(kept[:pairs - shift], blank[shift:pairs])
+            self.arrays.put(kept[pairs - shift:], blank[:shift])
+            blank[:] = -1
 
     def compare(self, count: int, limits: list[float], last: int) -> dict[str, Any]:
-        """Compare both sides' outputs in the first `count` slots.
+        """Compare both sides' outputs in the first `count` slots, and the inputs of some slots.
 
         `limits` are the allowed relative differences by output. `differs` are the slots with the
-        largest excess, worst first; `all` is their number. `damage` says what a side overwrote.
+        largest excess, worst first. `damage` says what a side overwrote. `last` is the slot of the
+        last call, whose inputs no later call can restore.
         """
-        sides, arrays = self.sides, self.arrays
+        arrays, sides = self.arrays, self.sides
+        outputs = [(*(sides[side].rows(sides[side].outputs[index])[:count]
+                      for side in ("candidate", "incumbent")), limit)
+                   for index, limit in enumerate(limits)]
+        outputs = [each for each in outputs if each[1].shape[1]]
+        guards = [(name, guard) for name, own in sides.items() for guard in own.guards(0, count)]
+        inputs = [(tensor, slots) for tensor in self.inputs if tensor["role"] == "input"
+                  for slots in self._looked_at(count, last)]
+        found = iter(arrays.fetched([  # nothing waits for the device before all is begun
+            *(arrays.excess(*each) for each in outputs), *(guard for _, guard in guards),
+            *(arrays.differ(*(own.words(tensor)[slots] for own in sides.values()))
+              for tensor, slots in inputs)]))
         worst = [0.0] * count
-        for index, limit in enumerate(limits):
-            got, want = (sides[side].rows(sides[side].outputs[index])
-                         for side in ("candidate", "incumbent"))
-            step = max(1, CHUNK // max(1, got.shape[1]))
-            for first in range(0, count, step):
-                end = min(count, first + step)
-                for slot, value in enumerate(arrays.differences(
-                        got[first:end], want[first:end], limit), first):
-                    excess = value / limit if limit > 0 else math.inf if value else 0.0
-                    worst[slot] = max(worst[slot], excess)
+        for got, want, limit in outputs:
+            self._judge_rows(got, want, limit, next(found), worst)
+        written = {name for name, _ in guards if next(found)[0]}
+        changed = [(tensor, range(count)[slots]) for tensor, slots in inputs if next(found)[0]]
         differs = sorted((slot for slot in range(count) if not worst[slot] <= 1),
                          key=lambda slot: -worst[slot])
-        return {"differs": differs[:MOST_SHOWN], "all": len(differs),
-                "damage": {side: self._damage(side, count, last) for side in sides}}
+        return {"differs": differs[:MOST_SHOWN], "damage": {
+            name: sides[name].damage(0, count) if name in written else self._changed(name, changed)
+            for name in sides}}
 
-    def _damage(self, side: str, count: int, last: int) -> str:
-        """Return what a side wrote outside of its tensors, or which input in two of the slots.
+    def _looked_at(self, count: int, last: int) -> list[slice]:
+        """Return a random run of slots, which may go on at the first one, and the last call's."""
+        begin, number = self._rng.randrange(count), max(2, -(-count // LOOKED_AT))
+        runs = [slice(begin, min(count, begin + number)), slice(0, begin + number - count)]
+        return [*runs[:1 + (begin + number > count)], slice(last, last + 1)]
 
-        These are a random one, and that of the last call, which no later call can restore.
-        """
-        own, looked_at = self.sides[side], (last, self._rng.randrange(count))
-        if damage := own.damage(0, count):
-            return damage
-        return next((f"overwrote its input {tensor['name']}" for tensor in own.tensors
-                     if tensor["role"] == "input"
-                     and any(self._is_changed(own, tensor, slot) for slot in looked_at)), "")
+    def _judge_rows(self, got: Any, want: Any, limit: float, bounds: list[float],
+                    worst: list[float]) -> None:
+        """Put the excess of each slot into `worst` that a first bound does not clear."""
+        slots = [slot for slot, bound in enumerate(bounds) if not bound <= 1]
+        step = max(1, self.arrays.chunk // want.shape[1])
+        for first in range(0, len(slots), step):
+            some = slots[first:first + step]
+            for slot, value in zip(some, self.arrays.differences(got[some], want[some]),
+                                   strict=True):
+                excess = value / limit if limit > 0 else math.inf if value else 0.0
+                worst[slot] = max(worst[slot], excess)
 
-    def _is_changed(self, own: SlotMemory, tensor: dict[str, Any], slot: int) -> bool:
-        return not self.arrays.equal(own.rows(tensor)[slot], self._contents(tensor, slot))
+    def _changed(self, name: str, suspects: list[tuple[dict[str, Any], range]]) -> str:
+        """Return which input a side overwrote, of those in which the sides differ."""
+        return next((damage for tensor, slots in suspects for slot in slots
+                     if (damage := self.overwritten(name, slot, {
+                         tensor["name"]: self._contents(tensor, slot)}))), "")
+
+    def overwritten(self, name: str, slot: int, contents: Mapping[str, Any]) -> str:
+        """Return which input a side overwrote in a slot, given its contents by tensor."""
+        rows = self.sides[name].rows
+        return next((f"overwrote its input {tensor['name']}" for tensor in self.inputs
+                     if tensor["role"] == "input" and tensor["name"] in contents and not
+                     self.arrays.equal(rows(tensor)[slot], contents[tensor["name"]])), "")
 
     def contents(self, slot: int) -> dict[str, Any]:
         """Return by tensor the input values of a slot, as they were given."""
         return {tensor["name"]: self._contents(tensor, slot) for tensor in self.inputs}
 
     def _contents(self, tensor: dict[str, Any], slot: int) -> Any:
-        tape, patches = self.tapes[tensor["name"]], self._patches[tensor["name"]][slot]
-        values = self.arrays.copied(tape.values[:tape.count])
-        for patch in patches:
-            self._write(values, tape, patch)
+        tape = self.tapes[tensor["name"]]
+        values = self.arrays.empty(tape.count, tape.values)
+        for patch in self._patches[tensor["name"]]:
+            if slot < patch.slots:
+                tape.write(values[None], patch, slot)
         return values
 
     def answers(self, side: str, slot: int) -> list[Any]:

@@ -50,28 +50,49 @@ class SlotMemory:
                                  ).reshape(tensor["shape"]))
         self.arrays.finish()
 
+    def words(self, tensor: dict[str, Any]) -> Any:
+        """Return the bytes of a tensor in all slots, one row a slot, as integers."""
+        first, size = tensor["offset"], math.gcd(8, tensor["nbytes"])
+        return self.arrays.typed(self.raw[:, first:first + tensor["nbytes"]], f"int{8 * size}")
+
+    def guards(self, first: int, end: int) -> list[Any]:
+        """Return of each zone of poison in the slots of a range whether something was written.
+
+        Each is a vector of one, for which nothing waits; `damage` says what it was.
+        """
+        return [self.arrays.differ(zone, POISON) for zone, _, _ in self._zones(first, end)]
+
     def damage(self, first: int, end: int) -> str:
         """Return what was written outside of tensors in the slots from `first` to `end`.
 
         Of the poison between two tensors, the first half belongs to the one before it. Empty if
         nothing was written.
         """
+        written = self.arrays.fetched(self.guards(first, end))
+        for (zone, before, behind), [is_written] in zip(self._zones(first, end), written,
+                                                        strict=True):
+            if is_written and before == behind:
+                return f"wrote between the elements of {before}"
+            if is_written:
+                half = zone[:, :zone.shape[1] // 2 if behind else None]
+                is_before = before and any(*self.arrays.fetched([
+                    self.arrays.differ(half, POISON)]))
+                return f"wrote past the end of {before}" if is_before \
+                    else f"wrote before the beginning of {behind}"
+        return ""
+
+    def _zones(self, first: int, end: int) -> list[tuple[Any, str, str]]:
+        """Return the poison in the slots of a range, and the tensors before and behind it."""
         raw, begin, before = self.raw[first:end], 0, ""
+        zones = []
         for tensor in self.tensors:
-            half = (begin + tensor["offset"]) // 2 if before else 0
-            if before and not _is_poison(raw[:, begin:half]):
-                return f"wrote past the end of {before}"
-            if not _is_poison(raw[:, half or begin:tensor["offset"]]):
-                return f"wrote before the beginning of {tensor['name']}"
+            zones.append((raw[:, begin:tensor["offset"]], before, tensor["name"]))
             begin, before = tensor["offset"] + tensor["nbytes"], tensor["name"]
             if tensor.get("layout") == "columns" and tensor["role"] != "input":
                 size = tensor["nbytes"] // max(1, 2 * math.prod(tensor["shape"]))
                 columns = raw[:, tensor["offset"]:begin].reshape(end - first, -1, 2, size)
-                if not _is_poison(columns[:, :, 1]):
-                    return f"wrote between the elements of {before}"
-        if not _is_poison(raw[:, begin:begin + GUARD_BYTES]):
-            return f"wrote past the end of {before}"
-        return ""
+                zones.append((columns[:, :, 1], before, before))
+        return [*zones, (raw[:, begin:begin + GUARD_BYTES], before, "")]
 
     def is_changed(self, tensor: dict[str, Any], slot: int, values: Any) -> bool:
         """Return whether an input has other contents than these."""
@@ -87,6 +108,3 @@ class SlotMemory:
         self.raw = None
         self.memory.close()
 
-
-def _is_poison(raw: Any) -> bool:
-    return bool((raw == POISON).all())

@@ -37,6 +37,7 @@ class SlotRing:
                  returned: Mapping[str, Sequence[ReturnedTensor]]) -> None:
         self._source, self._case, self._oracle = source, case, source.oracle
         self._id = secrets.token_hex(8)
+        self._drawn = 0
         self.returned = dict(returned)
         tensors, end = placed(case.tensors)
         regions, size = {}, end
@@ -75,10 +76,11 @@ class SlotRing:
             peer.ask("drop", case=self._case.id)
 
     def draw(self, count: int) -> None:
-        self._oracle.ask("draw_ring", ring=self._id, count=count)
+        self._drawn = count
 
     def fill(self, side: str) -> None:
-        self._oracle.ask("fill_ring", ring=self._id, side=side,
+        drawn, self._drawn = self._drawn, 0
+        self._oracle.ask("fill_ring", ring=self._id, side=side, draw=drawn,
                          flush_bytes=self._source.flush_bytes)
 
     def compare(self, count: int, last: int) -> SlotComparison:
@@ -86,7 +88,7 @@ class SlotRing:
                                   limits=self._source.limits(self._case))
         return SlotComparison(differs=tuple(answer["differs"]), damage=answer["damage"])
 
-    def judge(self, slot: int) -> None:
+    def judge(self, slot: int) -> Mapping[str, str]:
         case = self._oracle.new_case(self._case)
         answer = self._oracle.ask("judge_slot", ring=self._id, slot=slot, case=case.id,
                                   tensors=case.tensors,
@@ -94,6 +96,7 @@ class SlotRing:
         if not answer["skip"]:
             self._source.judged.append(JudgedSlot(case=case, errors={
                 side: convert(answer[side], Errors) for side in SIDES}))
+        return convert(answer["damage"], dict[str, str])
 
     def close(self) -> None:
         if self._files:
