@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from harness.formats.text import plain
 
-CELL, LINE = 300, 600
+CELL, LINE = 1200, 2000
 """Characters of a table's cell and of a line; longer texts are cut."""
 
 

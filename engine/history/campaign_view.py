@@ -140,18 +140,7 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
 
     def why(self, keep: DecisionRow) -> str:
         """Return a kept change, where it gained, what it was aimed at, and who kept it."""
-        candidate = self.history.candidates.get(keep.candidate)
-        shown = self.history.attribution(keep)
-        if candidate is None or shown is None:
-            return keep.reason
-        words = [lessons.change_of(self.history, candidate, shown)]
-        if shown.gained:
-            words.append(f"gained in {shown.scope}: {shown.evidence}")
-        if shown.aim:
-            words.append(f"aimed at {shown.aim}")
-        if keep.actor != "engine":
-            words.append(f"kept by {keep.actor}")
-        return "; ".join(words)
+        return lessons.why(self.history, keep)
 
     @property
     def end_to_end(self) -> tuple[VerdictRow, ...]:

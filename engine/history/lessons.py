@@ -56,6 +56,21 @@ def category(reason: str) -> str:
     return re.sub(r"[0-9][0-9.]*", "#", " ".join(head.lower().split()))
 
 
+def why(past: CampaignHistory, keep: DecisionRow) -> str:
+    """Return a kept change, where it gained, what it was aimed at, and who kept it."""
+    candidate, shown = past.candidates.get(keep.candidate), past.attribution(keep)
+    if candidate is None or shown is None:
+        return keep.reason
+    words = [change_of(past, candidate, shown)]
+    if shown.gained:
+        words.append(f"gained in {shown.scope}: {shown.evidence}")
+    if shown.aim:
+        words.append(f"aimed at {shown.aim}")
+    if keep.actor != "engine":
+        words.append(f"kept by {keep.actor}")
+    return "; ".join(words)
+
+
 def change_of(past: CampaignHistory, candidate: Candidate, shown: Attribution) -> str:
     """Return a change in words: its lines or knobs, with the hypothesis unless its aim gained
     nothing; without such lines the hypothesis.

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
+from engine.campaign import artifacts
 from engine.campaign.setup import Setup
 from engine.context import EngineContext
-from engine.history import divergence, history, round_resume, spending
+from engine.history import attempt_digest, divergence, history, round_resume, spending
 from engine.history.history import CampaignHistory
 from engine.history.spending import DurationEstimates, SpendingMeter
 from engine.judge.stop_rules import reason_to_stop
@@ -33,6 +36,8 @@ FRUITLESS_MOST = 5
 """After this many, the reviews' directions have brought none either."""
 LEAST_WORK = 2
 """A round starts only if there is time for its verdicts and for work as long as this many more."""
+LOST_STAGES = ("no change", "tie", "regression", "reject", "repeat")
+"""Stages with which a slot ends whose search brought nothing."""
 AGENT = "a worker under pool.cli"
 KNOB_LINES = {"triton": "BLOCK: tl.constexpr = 64  # kopt: knob BLOCK in [64, 128]",
               "python": "TILE = 32  # kopt: knob TILE in [16, 32]"}
@@ -140,9 +145,11 @@ class Planner:
             inbox=view.inbox, planned=planned, fixed=fixed, review=review, tried=tried,
             may_split=self._may_split(view), inbox_slots=self._inbox_slots(n),
             brief="\n".join(filter(None, (
-                stagnation.brief(review, past.recent()),
+                stagnation.brief(review),
                 divergence.brief(divergence.of(past)),
-                tips.brief(tips.known(self.context.reader, self.setup.id))))))
+                tips.brief(tips.known(self.context.reader, self.setup.id)),
+                attempt_digest.brief(past, artifacts.of_campaign(self.context.reader,
+                                                                 self.setup.id))))))
 
     def _may_split(self, view: Survey) -> bool:
         setup = self.setup
@@ -168,11 +175,17 @@ class Planner:
             past.verdicts, end_to_end=bool(self.setup.manifest.e2e_command))
 
     def _tried(self, past: CampaignHistory) -> TriedDirections:
-        """Return what the slots of ended rounds have followed on the provisional best."""
+        """Return what the slots of ended rounds have followed on the provisional best, and which
+        knobs have lost on any best.
+        """
         tip = self.setup.repo.tip
-        return TriedDirections.of(
-            slot for round in past.attempts if round.incumbent == tip
-            for slot in self.context.reader.slots(self.setup.id, round.n))
+        slots = {round: self.context.reader.slots(self.setup.id, round.n)
+                 for round in past.attempts}
+        tried = TriedDirections.of(slot for round, own in slots.items()
+                                   if round.incumbent == tip for slot in own)
+        return msgspec.structs.replace(tried, lost=frozenset(
+            frozenset(slot.knobs) for own in slots.values() for slot in own
+            if slot.knobs and slot.stage in LOST_STAGES))
 
     def _record(self, n: int, review: StagnationReview, inputs: PlanInputs) -> None:
         """Record the review, once for its round."""

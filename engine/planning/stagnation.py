@@ -13,11 +13,9 @@ from typing import Literal
 
 import msgspec
 
-from engine.history.history import Regression
 from engine.journal.records import Slot
 from engine.planning.bottlenecks import TunableBottleneck
 from engine.task import Task
-from harness.formats.text import plain
 
 Depth = Literal["review", "instructions", "state of the art"]
 """How deep a stagnation review goes."""
@@ -33,6 +31,8 @@ class TriedDirections(msgspec.Struct, frozen=True, kw_only=True):
     """The sets of knobs that a search moved together."""
     ideas: frozenset[tuple[str, str, str]] = frozenset()
     """Ideas of reviews: key, and limiter and config class of the bottleneck they were aimed at."""
+    lost: frozenset[frozenset[str]] = frozenset()
+    """The sets of knobs whose search brought nothing, on any best of the campaign."""
     split: bool = False
     """Whether a slot has searched for config classes that need kernels of their own."""
 
@@ -164,39 +164,26 @@ def named(hypotheses: Sequence[str], ideas: Sequence[AimedIdea]) -> tuple[str, .
     return (*hypotheses, *map(str, ideas[:max(0, DIRECTIONS - len(hypotheses))]))
 
 
-def brief(review: StagnationReview | None, recent: Sequence[Regression]) -> str:
-    """Return the review and the recent regressions for an agent's prompt, as Markdown, or ""."""
-    parts = []
-    if review is not None:
-        parts += [f"## Stagnation: {review.depth}", "",
-                  f"The last {review.rounds_without_gain} rounds kept nothing. {review.demands}",
-                  "",
-                  *_listed("New directions:",
-                           [idea for idea in review.ideas if not idea.is_repeat]),
-                  *_listed("Directions that were followed before; follow them differently:",
-                           [idea for idea in review.ideas if idea.is_repeat])]
-    if recent:
-        parts += ["## Recent changes that made it slower", "",
-                  "Do not repeat them. These are their authors' words:",
-                  *(f"- {summary(regression)}" for regression in recent), ""]
-    return "\n".join(parts)
+def brief(review: StagnationReview | None) -> str:
+    """Return the review for an agent's prompt, as Markdown, or ""."""
+    if review is None:
+        return ""
+    return "\n".join([
+        f"## Stagnation: {review.depth}", "",
+        f"The last {review.rounds_without_gain} rounds kept nothing. {review.demands}", "",
+        *_listed("New directions:", [idea for idea in review.ideas if not idea.is_repeat]),
+        *_listed("Directions that were followed before; follow them differently:",
+                 [idea for idea in review.ideas if idea.is_repeat])])
 
 
 def _listed(heading: str, ideas: Sequence[AimedIdea]) -> list[str]:
     return [heading, *(f"- {idea}" for idea in ideas[:5]), ""] if ideas else []
 
 
-def summary(regression: Regression) -> str:
-    """Return a regression in one line."""
-    where = f" ({'; '.join(regression.points)})" if regression.points else ""
-    text = plain(f"round {regression.round}: {regression.hypothesis}: "
-                 f"{regression.change:+.1%} time{where}", 400)
-    return " ".join(text.split())
-
-
 def new_directions(bottlenecks: Sequence[TunableBottleneck], tried: TriedDirections,
                    depth: Depth) -> list[SearchDirection]:
-    """Return the directions whose knobs no search has moved together, the most different first.
+    """Return the directions whose knobs no search has moved together on this best, the most
+    different first, those that lost on an earlier one last.
 
     Bottlenecks take turns. At depth `instructions`, bottlenecks that a compiler named come first;
     at `state of the art`, all knobs of a bottleneck move at once before single ones do.
@@ -211,7 +198,7 @@ def new_directions(bottlenecks: Sequence[TunableBottleneck], tried: TriedDirecti
             if row < len(column) and (moved := frozenset(column[row].knobs)) not in seen:
                 seen.add(moved)
                 directions.append(column[row])
-    return directions
+    return sorted(directions, key=lambda direction: frozenset(direction.knobs) in tried.lost)
 
 
 def _directions(tunable: TunableBottleneck, depth: Depth) -> Iterator[SearchDirection]:

@@ -19,7 +19,8 @@ from harness.target import ConfigClass, Target
 if TYPE_CHECKING:  # jinja2 is imported when an agent is asked
     from jinja2 import Template
 
-MAX_BRIEF = 8000
+MAX_BRIEF = 40_000
+"""Characters of a brief: reviews, splits, lessons and the history each have their own limit."""
 
 
 def prompt_text(task: Task, bench: WorkerBench) -> str:

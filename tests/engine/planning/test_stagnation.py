@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.history.history import Regression
 from engine.journal.records import Bottleneck
 from engine.manifest.schema import CliSpec, PoolSpec
 from engine.planning import stagnation
@@ -104,11 +103,11 @@ def test_repeated_idea_is_marked() -> None:
     assert str(repeats[0]) == f"again: {first[0]}"
     assert reviewed(followed(first, PLACES[0]), ()) == repeats
     assert stagnation.named(("x",), repeats) == ("x", *map(str, repeats[:2]))
-    text = stagnation.brief(stagnation.review(2, everywhere, PLACES), [])
+    text = stagnation.brief(stagnation.review(2, everywhere, PLACES))
     assert "New directions:" not in text and "followed before" in text
     one_left = TriedDirections(ideas=everywhere.ideas - {(first[0].idea.key, "memory", "tall")})
     assert not reviewed(one_left)[0].is_repeat
-    text = stagnation.brief(stagnation.review(2, one_left, PLACES), [])
+    text = stagnation.brief(stagnation.review(2, one_left, PLACES))
     assert "New directions:" in text and "followed before" in text
 
 
@@ -220,16 +219,19 @@ def test_each_agent_gets_an_idea_and_the_brief() -> None:
     assert all(task.brief == "## Stagnation" for task in tasks)
 
 
-LOST = Regression(round=4, at=1.0, baseline="b", candidate="c", hypothesis="unroll \x1b[31mby\n8",
-                  bottleneck="b1", files=("k.c",), wall_us=(10.0, 12.5), kernel_us=None,
-                  change=0.25, points=("tall 25.0% slower",))
-
-
-def test_brief_names_regressions_and_demands() -> None:
-    text = stagnation.brief(stagnation.review(3), [LOST])
+def test_brief_names_what_a_review_demands() -> None:
+    text = stagnation.brief(stagnation.review(3))
     for words in ("## Stagnation: instructions", "The last 3 rounds kept nothing",
-                  "machine code", "Do not repeat them",
-                  "round 4: unroll by 8: +25.0% time (tall 25.0% slower)"):
+                  "machine code"):
         assert words in text
-    assert text.count("\n- ") == 6
-    assert stagnation.brief(None, []) == ""
+    assert text.count("\n- ") == 5
+    assert stagnation.brief(None) == ""
+
+
+def test_directions_that_lost_on_an_earlier_best_come_last() -> None:
+    one = tunable(1, "A", "B", "C")
+    fresh = stagnation.new_directions([one], stagnation.NOTHING, "review")
+    lost = stagnation.TriedDirections(lost=frozenset({frozenset({"A"})}))
+    again = stagnation.new_directions([one], lost, "review")
+    assert fresh[0].knobs == ("A",) and again[-1].knobs == ("A",)
+    assert {own.knobs for own in again} == {own.knobs for own in fresh}
