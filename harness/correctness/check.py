@@ -211,9 +211,10 @@ class CorrectnessCheck:
                         f"class {slot.case.config_class}: a timed call of the incumbent gave a "
                         "wrong answer", where=self.session.target.source,
                         fix="start from a kernel that is right")
-                self.oracle.drop(slot.case)
         finally:
             self.tolerance.close()
+            for slot in judged:
+                self.oracle.drop(slot.case)
 
 
 class TrivialAnswers:

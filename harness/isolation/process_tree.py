@@ -28,9 +28,9 @@ def stop(pid: int, known: Iterable[int] = ()) -> set[int]:
 
     `known` descendants are stopped first, within microseconds. Returns the pids of all.
     """
-    for child in known:
+    signalled = set(known)
+    for child in signalled:
         _signal(child, signal.SIGSTOP)
-    signalled: set[int] = set()
     for _ in range(MOST_ROUNDS):
         running = [child for child in descendants(pid)
                    if child not in signalled or _state(child) not in STILL]

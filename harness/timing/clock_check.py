@@ -35,21 +35,19 @@ GROSS_GAPS = 20
 class TimedBlock:
     """One timed block: `calls` took `ns` by the runner, `elapsed_ns` from request to answer.
 
-    `untimed_ns` is the time of the runner's first, untimed call, by its own clock. `asked_ns` is
-    the time of the request (perf_counter_ns).
+    `asked_ns` is the time of the request (perf_counter_ns).
     """
 
     calls: int
     ns: int
     elapsed_ns: int
-    untimed_ns: int
     asked_ns: int = 0
     store_ns: int = 0
     """Time in which the runner copied what the calls returned, from request to answer."""
 
     @property
     def gap_ns(self) -> int:
-        return self.elapsed_ns - self.ns - self.untimed_ns
+        return self.elapsed_ns - self.ns
 
 
 @dataclass(frozen=True)
@@ -137,7 +135,7 @@ def _shape(blocks: Sequence[TimedBlock]) -> _Shape | None:
     long = [block for block in blocks if block.calls > middle]
     if not short or not long:
         return None
-    seen = _slope([(block.calls, block.elapsed_ns - block.untimed_ns) for block in blocks])
+    seen = _slope([(block.calls, block.elapsed_ns) for block in blocks])
     reported = _slope([(block.calls, block.ns) for block in blocks])
     if seen <= 0 or reported <= 0:
         return None

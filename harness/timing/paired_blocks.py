@@ -238,7 +238,7 @@ class PairedBlocks:
             peer.ask("store", case=self.case.id, slots=order)
             store_ns = peer.elapsed_ns
         self._stop(side)
-        return TimedBlock(calls, ns, elapsed_ns, 0, asked_ns, store_ns)
+        return TimedBlock(calls, ns, elapsed_ns, asked_ns, store_ns)
 
     def _stop(self, side: str) -> None:
         if self._freeze:

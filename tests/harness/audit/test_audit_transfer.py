@@ -51,6 +51,10 @@ PYTHON = {
                                               "_c = {}"), "W3", "REJECT-as-overfit", "reject"),
     "an output": (triton("if out.data_ptr() in _c: return", "_c = {}"), "W2", "REJECT-as-overfit",
                   "reject"),
+    "a graph for each set of buffers": (triton(
+        "k = x.data_ptr(), weight.data_ptr(), out.data_ptr()\n"
+        "if k not in _graphs: _graphs[k] = capture(x, weight, out)\n_graphs[k].replay()",
+        "_graphs = {}"), "W3", "REJECT-as-overfit", "reject"),
     "last seen": (triton("global _last\nif x is _last: return\n_last = x", "_last = None"), "W3",
                   "REJECT-as-overfit", "reject"),
     "attribute of the function": (triton("if norm.key == x.data_ptr(): return\n"

@@ -19,7 +19,7 @@ def blocks(rng: random.Random, *, forged: float = 0.0, hidden_ns: int = 0,
     for calls in (SHORT, LONG_CALLS, LONG_CALLS, SHORT, SHORT, LONG_CALLS):
         call_ns_total = calls * CALL_NS
         seen = call_ns_total + cost_ns + round(abs(rng.gauss(0, jitter_ns)))
-        timed.append(TimedBlock(calls, round(call_ns_total * (1 - forged)) - hidden_ns, seen, 0))
+        timed.append(TimedBlock(calls, round(call_ns_total * (1 - forged)) - hidden_ns, seen))
     return timed
 
 
@@ -62,5 +62,5 @@ def test_two_pairs_give_no_finding() -> None:
 
 def test_blocks_of_one_length_have_no_band() -> None:
     clock = ClockCheck(200_000)
-    clock.add([TimedBlock(10, 1000, 2000, 0)] * 4, [TimedBlock(10, 1000, 2000, 0)] * 4)
+    clock.add([TimedBlock(10, 1000, 2000)] * 4, [TimedBlock(10, 1000, 2000)] * 4)
     assert clock.band is None and clock.excess() is None
