@@ -73,9 +73,9 @@ def roll_back(context: EngineContext, may_try: Callable[[], bool], *, ends: bool
     reason, repo = failing(context) or reason_not_accepted(context), context.setup.repo
     if not reason:
         return ""
-    before, to, verdict = repo.best, repo.base, None
+    to, verdict = repo.base, None
     failed = skipped = 0
-    for commit in reversed(repo.log(before, repo.base)[:-1]):
+    for commit in reversed(repo.log(repo.best, repo.base)[:-1]):
         trial = headline.recorded(context, commit)
         if trial is None and may_try():
             trial = headline.accept(context, commit)
@@ -83,11 +83,29 @@ def roll_back(context: EngineContext, may_try: Callable[[], bool], *, ends: bool
             to, verdict = commit, trial
             break
         failed, skipped = failed + (trial is not None), skipped + (trial is None)
-    n = max((round.n for round in context.reader.rounds(context.setup.id)), default=0)
     summary = f"rolled back to {to[:12]}, which passes it" if verdict is not None else \
         "rolled back to the baseline: no kept commit is known to pass it"
     summary += f"; {failed} more failed it" if failed else ""
     summary += f"; {skipped} could not be tried" if skipped else ""
+    return _move(context, to, verdict, reason, summary, ends=ends)
+
+
+def step_back(context: EngineContext, reason: str, *, ends: bool) -> str:
+    """Go back to the commit before the best, for a reason; returns a summary."""
+    repo = context.setup.repo
+    line = repo.log(repo.best, repo.base)
+    to = line[-2] if len(line) > 1 else repo.base
+    verdict = None if to == repo.base else headline.recorded(context, to)
+    where = "the baseline" if to == repo.base else f"{to[:12]}, which was kept before it"
+    return _move(context, to, verdict, reason, f"rolled back to {where}", ends=ends)
+
+
+def _move(context: EngineContext, to: str, verdict: Verdict | None, reason: str, summary: str, *,
+          ends: bool) -> str:
+    """Record a rollback to a commit with its verdict against the baseline, and move the branch."""
+    repo = context.setup.repo
+    before = repo.best
+    n = max((round.n for round in context.reader.rounds(context.setup.id)), default=0)
     with context.writer.transaction():
         context.writer.set_campaign(
             context.setup.id, kind=history.ROLLBACK, best_commit=to,

@@ -143,6 +143,13 @@ class BudgetSpec(_Part, frozen=True, kw_only=True):
     """Limit of the campaign's folder in GB."""
 
 
+class EndToEndSpec(_Part, frozen=True, kw_only=True):
+    """What follows when the whole program is surely slower with the best."""
+
+    rollback: bool = False
+    """Go back, commit by commit, to one with which it is not; else a person is told to."""
+
+
 class StopSpec(_Part, frozen=True, kw_only=True):
     """When a campaign ends before its last round."""
 
@@ -205,6 +212,7 @@ class Manifest(_Part, frozen=True, kw_only=True):
     e2e_metric: Text | Metric | None = None
     """The name of a number that it prints; without one its wall time counts."""
     e2e_timeout_s: Seconds = 3600.0
+    e2e: EndToEndSpec = EndToEndSpec()
     approval: Approval = "flagged"
     pool: PoolSpec = PoolSpec()
     gpu: GpuSpec = GpuSpec()

@@ -48,7 +48,8 @@ def end_to_end_result(verdict: Verdict) -> str:
         return f"not measured: {verdict.rejected_reason or 'it was not timed'}"
     is_slower = (verdict.speedup_high or 1.0) < 1
     return measured.speedup(verdict) + (
-        ": the program is slower, although the kernel is faster" if is_slower else "")
+        ": the program is slower, although the kernel is faster: roll the kernel back, or do not "
+        "merge it" if is_slower else "")
 
 
 def ideas(view: JournalView, past: CampaignHistory) -> list[str]:

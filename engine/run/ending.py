@@ -16,7 +16,10 @@ from engine.verify.fleet_device import NoDeviceAvailable
 from engine.verify.verifier import VerdictRequest
 from harness.benchmark.verdict.whole_program import LEFT_OUT
 from harness.errors import EnvironmentFault, KoptError
+from harness.verdict import Verdict
 
+ADVICE = "roll the kernel back, or do not merge it (e2e: {rollback: true} does it)"
+"""What to do if the whole program is slower with the best."""
 log = logging.getLogger("kopt.engine")
 
 
@@ -27,8 +30,9 @@ def finish(campaign: RunningCampaign, reason: str) -> None:
     campaign.apply_approvals()
     accepted = _accept_best(campaign)
     _place_rest(campaign)
+    lost = _run_end_to_end(campaign)
     tips.learn(campaign.context)
-    _run_end_to_end(campaign)
+    accepted = "; ".join(filter(None, (accepted, lost)))
     if accepted:
         reason = accepted if accepted.startswith(reason) else f"{reason}; {accepted}"
     _record_stop(campaign, "waiting" if campaign.waiting_count() else "finished", reason)
@@ -76,10 +80,9 @@ def decide(campaign: RunningCampaign) -> None:
     state, is_over = before.state, before.state in ("waiting", "finished")
     if is_over:
         _place_rest(campaign)
-    tips.learn(context)
-    if is_over:
         _run_end_to_end(campaign)
         state = "waiting" if campaign.waiting_count() else "finished"
+    tips.learn(context)
     if (is_over or state in ("stopped", "failed")) and \
             not _is_stop_recorded(context, campaign.waiting_count()):
         _record_stop(campaign, state, before.reason, cut=not is_over)
@@ -109,14 +112,30 @@ def _record_stop(campaign: RunningCampaign, state: CampaignState, reason: str, *
     campaign.write_records()
 
 
-def _run_end_to_end(campaign: RunningCampaign) -> None:
-    """Run the whole program in the wall time that is left; late approvals have no limit."""
-    if not _end_to_end_due(campaign.context):
-        return
-    campaign.show_phase("end to end: the whole program with the best and without it")
-    wall_s = None if campaign.decide_only else campaign.setup.manifest.budget.wall_s
-    left_s = None if wall_s is None else max(0.0, wall_s - campaign.meter.spent.wall_s)
-    end_to_end(campaign.context, left_s=left_s)
+def _run_end_to_end(campaign: RunningCampaign) -> str:
+    """Run the whole program in the wall time that is left; late approvals have no limit.
+
+    If it is surely slower with the best, go back while the manifest says so, else recommend it;
+    return why, "" otherwise.
+    """
+    context, manifest = campaign.context, campaign.setup.manifest
+    summaries: list[str] = []
+    while campaign.setup.repo.best != campaign.setup.repo.base:
+        if _end_to_end_due(context):
+            campaign.show_phase("end to end: the whole program with the best and without it")
+            wall_s = None if campaign.decide_only else manifest.budget.wall_s
+            left_s = None if wall_s is None else max(0.0, wall_s - campaign.meter.spent.wall_s)
+            end_to_end(context, left_s=left_s)
+        best = campaign.setup.repo.best
+        verdict = context.recorded(best[:12], "e2e") if manifest.e2e_command else None
+        if verdict is None or not is_slower(verdict):
+            break
+        why = f"the whole program is slower with {best[:12]}: {describe_speedup(verdict)}"
+        if not manifest.e2e.rollback:
+            break
+        summaries.append(campaign.step_back(why, ends=not campaign.decide_only))
+        campaign.measure_headline()
+    return "; ".join(summaries)
 
 
 def _end_to_end_due(context: EngineContext) -> bool:
@@ -157,12 +176,16 @@ def end_to_end(context: EngineContext, *, left_s: float | None = None) -> None:
     if any(fact.kind == LEFT_OUT for fact in verdict.evidence):
         _record_not_run(context, verdict.rejected_reason or "")
         return
-    slower = (verdict.speedup_high or 1.0) < 1
     message = verdict.rejected_reason or f"end to end {describe_speedup(verdict)}" + (
-        ": the kernel is faster, and the program slower" if slower else "")
+        f": the kernel is faster, and the program slower; {ADVICE}" if is_slower(verdict) else "")
     with context.writer.transaction():
         context.writer.add_verdict(campaign, best[:12], verdict, purpose="e2e")
         context.writer.event(campaign, "e2e", best, message=message)
+
+
+def is_slower(verdict: Verdict) -> bool:
+    """Return whether the whole program is surely slower."""
+    return (verdict.speedup_high or 1.0) < 1
 
 
 def _record_not_run(context: EngineContext, reason: str) -> None:

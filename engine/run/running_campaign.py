@@ -150,6 +150,12 @@ class RunningCampaign:
         provisional.recover(self.context.writer, self.context.reader, self.setup.repo)
         return reason
 
+    def step_back(self, why: str, *, ends: bool) -> str:
+        """Go back by one kept commit, and release what rested on the best."""
+        reason = rollback.step_back(self.context, why, ends=ends)
+        provisional.recover(self.context.writer, self.context.reader, self.setup.repo)
+        return reason
+
     def place_verified(self) -> None:
         """Place the gains that are on no line when no round follows that would do it."""
         Placing(RoundSlots(self.context, self.keeper, self.context.round),

@@ -17,7 +17,7 @@ from engine.run import ending
 from engine.verify.verifier import VerdictRequest
 from harness.benchmark.verdict.whole_program import LEFT_OUT
 from harness.verdict import Evidence, Verdict
-from tests.support import campaigns, samples
+from tests.support import campaigns, rollback_case, samples
 from tests.support.campaigns import reading, run
 
 
@@ -94,6 +94,25 @@ def test_run_without_enough_time_is_no_verdict_on_best() -> None:
     ending.end_to_end(book.context, left_s=5.0)
     assert [job.left_s for job in book.jobs] == [5.0]
     assert book.events == [(NOT_RUN, {"commit": "b" * 12, "message": why})]
+
+
+SLOWER_WITH_C = "python -c 'import kernel; print(\"speed\", 100 if kernel.C == 60 else 50)'"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("goes_back", [True, False])
+def test_loss_of_the_program_rolls_back_or_recommends_it(tmp_path: Path, goes_back: bool) -> None:
+    setup = rollback_case.create(
+        tmp_path, "D", full_test_command="", e2e_command=SLOWER_WITH_C,
+        e2e_metric={"name": "speed", "direction": "higher"}, e2e={"rollback": goes_back})
+    assert run(setup).error is None
+    _, second, third = rollback_case.kept_commits(setup)
+    assert rollback_case.checked_best(setup) == (second if goes_back else third)
+    log = setup.folder.log.read_text()
+    assert "the program is slower, although the kernel is faster: roll the kernel back" in log
+    reason = campaigns.campaign(setup).reason
+    assert (f"the whole program is slower with {third[:12]}: 0.50x" in reason) == goes_back
+    assert (f"rolled back to {second[:12]}, which was kept before it" in reason) == goes_back
 
 
 @pytest.mark.slow
