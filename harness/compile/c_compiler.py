@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -42,6 +43,11 @@ class BuiltLibrary:
 
     path: str
     sha256: str
+
+
+def cache_directory() -> Path:
+    """Return the folder of what kopt has built and measured for this machine."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "kopt"
 
 
 def compiler() -> str:

@@ -17,9 +17,10 @@ from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.runners.session import Session
 from harness.runners.slots.slot_ring import SlotRings
 from harness.timing import outcome, stats
-from harness.timing.paired_blocks import FIRST_SLOTS, TamperedTiming
+from harness.timing.paired_blocks import FIRST_SLOTS
 from harness.timing.paired_timing import ClassTiming, PairedTiming
 from harness.timing.plan import Plan
+from harness.timing.timed_block import TamperedTiming
 from harness.verdict import Evidence, Finding
 
 
@@ -132,6 +133,10 @@ class Measurement:
     def _report(self, pairs: PairedTiming, watching: InterferenceMonitor | None) -> None:
         if pairs.suspicion:
             self.findings.append(Finding(rule="clock", severity="flag", detail=pairs.suspicion))
+        if name := pairs.gain_within_band:
+            self.findings.append(Finding(rule="clock", severity="flag", detail=(
+                f"class {name}: the gain is smaller than the {pairs.band:.1%} within which the "
+                "clocks agree")))
         if damage := pairs.damage.get("candidate"):
             self.findings.append(Finding(rule="timed-answer", severity="reject", detail=damage))
             raise CandidateFailed(f"while timed, {damage}")

@@ -214,6 +214,11 @@ class Guarded:
             self._paused = False
             process_tree.resume(self._known)
 
+    def wake(self) -> None:
+        """Resume a job again that is not paused: it may have stopped itself after `resume`."""
+        if not self._paused:
+            process_tree.resume(self._known)
+
     def kill(self) -> None:
         """Tell the supervisor to end its job; `wait` then returns soon."""
         with contextlib.suppress(OSError):  # it may have ended already

@@ -79,6 +79,8 @@ class Peer:
                  on_ended: Callable[[], None] | None = None,
                  takes_descriptors: bool = False) -> None:
         self.limits, self.name = limits, name
+        self.key = b""
+        """The key that seals a runner's reports of time; empty if it has none."""
         self._on_ending = on_ending or (lambda: None)
         self._on_ended = on_ended or (lambda: None)
         self.elapsed_ns = 0
@@ -134,11 +136,19 @@ class Peer:
         except OSError:
             raise self._died() from None
 
+    def post(self, data: bytes) -> None:
+        """Send bytes for which the child waits within a request."""
+        try:
+            self._socket.sendall(data)
+        except OSError:
+            raise self._died() from None
+
     def receive(self) -> dict[str, Any]:
         while b"\n" not in self._buffer:
             try:
                 data = self._receive_some()
             except TimeoutError:
+                self._guarded.wake()
                 if self._cancel is not None and self._cancel.is_set():
                     self._guarded.kill()
                 continue

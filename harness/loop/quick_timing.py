@@ -15,14 +15,9 @@ from harness.runners.oracle_client import Oracle
 from harness.runners.slots.case_memory import CaseMemory
 from harness.target import Target
 from harness.timing import stats
-from harness.timing.paired_blocks import (
-    CaptureAnswer,
-    TamperedTiming,
-    WarmupAnswer,
-    graph_unit,
-    nanoseconds,
-)
+from harness.timing.paired_blocks import CaptureAnswer, WarmupAnswer, graph_unit
 from harness.timing.plan import Plan
+from harness.timing.timed_block import timed_block
 
 LAUNCHED_NS = 60_000
 """From this duration on, calls are launched one by one: events exclude the host's part."""
@@ -63,8 +58,8 @@ class QuickTimer:
         call_ns = decode_answer(answer, WarmupAnswer).call_ns
         if call_ns < LAUNCHED_NS:
             unit = graph_unit(call_ns, self.copies)
-            graph = decode_answer(self.peer.ask("capture", case=self.memory.id, unit=unit),
-                                  CaptureAnswer)
+            graph = decode_answer(self.peer.ask("capture", case=self.memory.id,
+                                                order=self._order(unit)), CaptureAnswer)
             if graph.graph:
                 self.mode, self._unit, call_ns = "graph", unit, graph.graph_ns
         self.calls = self._unit * max(1, round(self.plan.block_ns / max(call_ns, 1.0)
@@ -72,11 +67,12 @@ class QuickTimer:
 
     def block(self) -> float:
         """Return the nanoseconds per call of one block."""
-        ns = nanoseconds(self.peer.ask("block", case=self.memory.id, calls=self.calls,
-                                       mode=self.mode))
-        if not 0 < ns <= self.peer.elapsed_ns:
-            raise TamperedTiming(f"reports {ns} ns for a block of {self.peer.elapsed_ns} ns")
-        return ns / self.calls
+        return timed_block(self.peer, self.memory.id, self._order(self.calls), self.mode,
+                           unit=self._unit).ns / self.calls
+
+    def _order(self, calls: int) -> list[int]:
+        """Return the slots of calls on all copies in turn."""
+        return [number % self.copies for number in range(calls)]
 
     def first(self) -> float:
         """Return the nanoseconds per call of the fastest of the first blocks.

@@ -29,7 +29,7 @@ from harness.search.space.tunable_source import TunableSource
 from harness.search.trials.trials import Screened, SearchJob
 from harness.settings import Settings
 from harness.target import Target
-from harness.timing.paired_blocks import TamperedTiming
+from harness.timing.timed_block import TamperedTiming
 from harness.verdict import Config
 
 MOST_EXPECTED = 100

@@ -24,8 +24,8 @@ from harness.runners.oracle_client import Oracle
 from harness.runners.runner_pool import RunnerPool
 from harness.runners.session import Session
 from harness.runners.shared_process import SharedRunner
-from harness.timing.paired_blocks import TamperedTiming
 from harness.timing.plan import Plan
+from harness.timing.timed_block import TamperedTiming
 
 MOST_SHARING = 100
 """Kernels that one process may have loaded."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import harness
-from harness.compile.c_compiler import compiler
+from harness.compile.c_compiler import cache_directory, compiler
 from harness.devices import datasheets
 from harness.devices.datasheets import CardModel
 from harness.devices.device import Device
@@ -95,11 +95,6 @@ def of_card(card: CardModel, target: Target, *, count: int = 1) -> Ceilings:
     levels = (Level(kept, card.cache_gb_per_s * count), Level(math.inf, memory))
     return Ceilings(gflops=math.inf if peak is None else peak * 1e3 * count, levels=levels,
                     copy_gb_per_s=memory, kept_bytes=kept)
-
-
-def cache_directory() -> Path:
-    """Return the folder of measured rates."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "kopt"
 
 
 def of_cpu(name: str, scratch: Path) -> Ceilings:

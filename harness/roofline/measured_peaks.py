@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import harness
+from harness.compile.c_compiler import cache_directory
 from harness.compile.kernel import Place, scratch_inside
 from harness.devices import datasheets
 from harness.devices.device import Device
@@ -28,7 +29,6 @@ from harness.isolation.device_lock import DeviceLock
 from harness.isolation.guard import Confine, Limits, clean_env
 from harness.isolation.rpc import INVALID_ANSWER, Peer, PeerDied, PeerError
 from harness.isolation.zygote_client import Zygote
-from harness.roofline import ceilings
 from harness.target import Target
 from harness.verdict import Evidence
 
@@ -183,7 +183,7 @@ def _path(device: Device) -> Path:
     driver = read_text(f"/sys/module/{module}/version").strip() if module else ""
     identity = to_json([device.name, device.uuid, driver]) + SOURCE.read_bytes()
     key = hashlib.sha256(identity).hexdigest()[:16]
-    return ceilings.cache_directory() / f"ceilings-gpu-{key}.json"
+    return cache_directory() / f"ceilings-gpu-{key}.json"
 
 
 def _share(rate: float, published: float | None, unit: str) -> str:

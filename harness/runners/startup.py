@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 import threading
 import time
 from collections.abc import Iterable
 from concurrent.futures import Future
+from pathlib import Path
 
+from harness.compile import timed_loop
 from harness.compile.kernel import Kernel, Place
 from harness.errors import DeviceFault, EnvironmentFault
 from harness.isolation import guard
@@ -75,9 +79,26 @@ class RunnerStarter:
                           interpret=kernel.place.interpret)
 
     def load(self, peer: Peer, kernel: Kernel) -> None:
-        """Request a runner that is ready to load a kernel, with what was compiled for it."""
+        """Request a runner that is ready to load a kernel, with what was compiled for it.
+
+        A process of one kernel gets a key of its own, by which it seals the times that it reports.
+        """
         self.home_of(peer).seed(kernel)
-        peer.send("load", **kernel.job())
+        if kernel.place.interpret:  # nothing is timed
+            peer.send("load", loop="", **kernel.job())
+            return
+        loop = str(timed_loop.library(kernel.target, Path(kernel.place.scratch)))
+        if isinstance(peer, SharedRunner):
+            peer.send("load", loop=loop, **kernel.job())
+            return
+        peer.key = secrets.token_bytes(16)
+        reading, writing = os.pipe()
+        os.write(writing, peer.key)
+        os.close(writing)
+        try:
+            peer.send("load", [reading], loop=loop, **kernel.job())
+        finally:
+            os.close(reading)
 
     def home_of(self, peer: Peer) -> ProcessHome:
         return self._homes[peer.process if isinstance(peer, SharedRunner) else peer]

@@ -1,41 +1,36 @@
 """Check the times that a runner reports against this process's own clock.
 
-A runner shares its process with the kernel, so the candidate can forge the runner's clock. Our own
-clock sees a block from request to answer: the block plus a fixed cost, which the difference of two
-block lengths cancels. A busy machine delays the blocks of both sides; a candidate that reports too
-little delays only its own. Three quantities are compared with the incumbent's, over all blocks of
-all pairs: the slope of our clock against the reported one, the time of a block beyond its report,
-and whether short and long blocks report the same time per call.
+A runner shares its process with the kernel, so native code of a candidate can forge its clock. Our
+own clock sees a block from the moment its process may run to its answer: the reported time and a
+cost that is the same on both sides. What the candidate's blocks take beyond that is time that it
+does not report, as a share of what it reports. Every block of every pair counts; a busy machine
+delays the blocks of both sides, and so widens the error of the share.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from statistics import fmean, median, stdev
-
-from harness.timing.stats import t_quantile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import NormalDist, fmean, median
 
 SLOPE_TIGHT = 0.01
-"""Relative excess of the candidate's slope over the incumbent's that is accepted, besides noise."""
-LINEAR_TIGHT = 0.02
+"""Accepted unreported share of the time by which long blocks exceed short ones, besides noise."""
 CERTAIN, SUSPECT = 1e-4, 0.01
 """Error rates of a certain finding, and of a suspicion, which leads to more pairs."""
-GROSS = 0.3
-"""Larger relative excesses count as this one."""
+WIDEST_BAND = 0.02
+"""A gain below the band gets more pairs while the band is wider than this."""
 LEAST_PAIRS = 3
-SLOW_NS = 1_000_000
-"""A block that takes this much longer than it reports is slow, if it is far beyond all others."""
-GROSS_GAPS = 20
-"""Larger costs around a block count as this many times the accepted one."""
+LATE_NS = 500_000
+"""Copying what was returned may take this much longer than twice the incumbent's time."""
 
 
 @dataclass(frozen=True)
 class TimedBlock:
     """One timed block: `calls` took `ns` by the runner, `elapsed_ns` from request to answer.
 
-    `asked_ns` is the time of the request (perf_counter_ns).
+    `asked_ns` is the time of the request (perf_counter_ns), `store_ns` how long the runner then
+    copied what the calls returned, by our clock.
     """
 
     calls: int
@@ -43,7 +38,6 @@ class TimedBlock:
     elapsed_ns: int
     asked_ns: int = 0
     store_ns: int = 0
-    """Time in which the runner copied what the calls returned, from request to answer."""
 
     @property
     def gap_ns(self) -> int:
@@ -58,114 +52,141 @@ class ClockExcess:
     certain: bool
 
 
-class ClockCheck:
-    """Compares both sides' blocks; `tight_ns` is the accepted excess of the cost around a block.
+class ShareRange:
+    """An interval of the unreported share: Mann's and Whitney's, over all pairs of blocks.
 
-    Every class of every pair gives one difference, candidate minus incumbent. Student's t over
-    these is robust against a busy machine, which widens their spread.
+    Each value is a candidate's gap minus an incumbent's of the same class, relative to a time. The
+    interval needs no model of the noise, and a few extreme blocks do not widen it.
     """
+
+    def __init__(self, groups: Iterable[tuple[Sequence[TimedBlock], Sequence[TimedBlock], float]],
+                 ) -> None:
+        self._values: list[float] = []
+        variance = 0.0
+        for candidate, incumbent, over_ns in groups:
+            self._values += [(one.gap_ns - other.gap_ns) / (over_ns or one.ns)
+                             for one in candidate for other in incumbent]
+            variance += len(candidate) * len(incumbent) * (len(candidate) + len(incumbent) + 1) / 12
+        self._values.sort()
+        self._error = math.sqrt(variance)
+
+    def low(self, alpha: float) -> float:
+        """Return the one-sided lower limit; minus infinity if the blocks are too few."""
+        place = self._place(alpha)
+        return self._values[place] if place >= 0 else -math.inf
+
+    def high(self, alpha: float) -> float:
+        place = self._place(alpha)
+        return self._values[-1 - place] if place >= 0 else math.inf
+
+    def _place(self, alpha: float) -> int:
+        return math.floor(len(self._values) / 2
+                          - NormalDist().inv_cdf(1 - alpha) * self._error) - 1
+
+
+@dataclass
+class ClassBlocks:
+    """All timed blocks of one class, by side."""
+
+    candidate: list[TimedBlock] = field(default_factory=list)
+    incumbent: list[TimedBlock] = field(default_factory=list)
+
+    def of_length(self, *, long: bool) -> tuple[list[TimedBlock], list[TimedBlock]]:
+        """Return the short or the long blocks of both sides."""
+        short_calls = min(block.calls for block in self.incumbent)
+        return tuple([block for block in side  # type: ignore[return-value]
+                      if (block.calls > 2 * short_calls) == long]
+                     for side in (self.candidate, self.incumbent))
+
+
+class ClockCheck:
+    """Compares both sides' blocks; `tight_ns` is the accepted excess of the cost around a block."""
 
     def __init__(self, tight_ns: int) -> None:
         self.tight_ns = tight_ns
-        self._gaps: list[float] = []
-        self._slopes: list[float] = []
-        self._curves: list[float] = []
-        self._blocks = self._slow = self._late = self._shapeless = 0
+        self._classes: dict[str, ClassBlocks] = {}
+        self._blocks = self._late = self._pairs = 0
 
-    def add(self, candidate: Sequence[TimedBlock], incumbent: Sequence[TimedBlock]) -> None:
+    def add(self, candidate: Sequence[TimedBlock], incumbent: Sequence[TimedBlock],
+            config_class: str = "") -> None:
         """Add the blocks of one class of one pair."""
-        self._gaps.append(median(block.gap_ns for block in candidate)
-                          - median(block.gap_ns for block in incumbent))
-        tested, reference = _shape(candidate), _shape(incumbent)
-        usual_ns = max((block.gap_ns for block in incumbent), default=0)
+        blocks = self._classes.setdefault(config_class, ClassBlocks())
+        blocks.candidate += candidate
+        blocks.incumbent += incumbent
+        self._pairs += 1
         self._blocks += len(candidate)
-        self._slow += sum(block.gap_ns > max(SLOW_NS, block.ns // 2, 3 * usual_ns)
-                          for block in candidate)
         stored_ns = max((block.store_ns for block in incumbent), default=0)
-        self._late += sum(block.store_ns > 2 * stored_ns + SLOW_NS // 2 for block in candidate)
-        self._shapeless += reference is not None and tested is None
-        if tested is not None and reference is not None:
-            self._slopes.append((tested.untold_ns - reference.untold_ns) / tested.reported_ns)
-            self._curves.append(tested.curve - reference.curve)
+        self._late += sum(block.store_ns > 2 * stored_ns + LATE_NS for block in candidate)
 
     def excess(self) -> ClockExcess | None:
         """Return the most certain excess of the candidate; None if its times are plausible."""
-        findings = [
-            _beyond(_clipped(self._slopes, GROSS), SLOPE_TIGHT,
-                    lambda more: f"by our clock it takes {more:.1%} longer than it "
-                                 "reports"),
-            _beyond(_clipped(self._gaps, GROSS_GAPS * self.tight_ns), self.tight_ns,
-                    lambda more: f"its blocks take {more / 1e6:.2f} ms more than it reports"),
-            _beyond(_clipped(self._curves, GROSS), LINEAR_TIGHT,
-                    lambda more: f"long blocks report {more:.1%} more time per call than short "
-                                 "ones")]
-        if len(self._gaps) >= LEAST_PAIRS and 2 * self._slow > self._blocks:
-            findings.append(ClockExcess("most of its blocks take far longer than it reports", True))
-        if len(self._gaps) >= LEAST_PAIRS and 2 * self._late > self._blocks:
+        if self._pairs < LEAST_PAIRS:
+            return None
+        findings = [self._of_whole_blocks(), self._of_slope()]
+        if 2 * self._late > self._blocks:
             findings.append(ClockExcess("what it returned comes long after its blocks", True))
-        if len(self._gaps) >= LEAST_PAIRS and 2 * self._shapeless > len(self._gaps):
+        if any(_has_shape(each.incumbent) and not _has_shape(each.candidate)
+               for each in self._classes.values()):
             findings.append(ClockExcess("its longer blocks do not take longer", True))
         return max((excess for excess in findings if excess is not None),
                    key=lambda excess: excess.certain, default=None)
 
+    def _of_whole_blocks(self) -> ClockExcess | None:
+        mean_ns = fmean(block.ns for blocks in self._classes.values()
+                        for block in blocks.candidate)
+        share = self._share()
+        return _beyond(share.low, self.tight_ns / mean_ns, lambda more: (
+            f"by our clock its blocks take at least {more:.1%} longer than it reports"))
+
+    def _of_slope(self) -> ClockExcess | None:
+        """Compare what long blocks take beyond short ones: a cost around each block cancels."""
+        groups: dict[bool, list[tuple[list[TimedBlock], list[TimedBlock], float]]] = {
+            True: [], False: []}
+        for blocks in self._classes.values():
+            lengths = {long: blocks.of_length(long=long) for long in (True, False)}
+            if any(not side for length in lengths.values() for side in length):
+                continue
+            more_ns = _typical(lengths[True][0]) - _typical(lengths[False][0])
+            if more_ns > 0:
+                for long, (candidate, incumbent) in lengths.items():
+                    groups[long].append((candidate, incumbent, more_ns))
+        if not groups[True]:
+            return None
+        long_share, short_share = ShareRange(groups[True]), ShareRange(groups[False])
+        return _beyond(lambda alpha: long_share.low(alpha) - short_share.high(alpha), SLOPE_TIGHT,
+                       lambda more: (f"by our clock its calls take at least {more:.1%} longer "
+                                     "than it reports"))
+
+    def _share(self) -> ShareRange:
+        return ShareRange((blocks.candidate, blocks.incumbent, 0.0)
+                          for blocks in self._classes.values())
+
     @property
     def band(self) -> float | None:
-        """The share by which a time could have been forged undetected; None if unknown."""
-        if len(self._slopes) < 2:
-            return None
-        return SLOPE_TIGHT + _half(self._slopes, CERTAIN)
+        """The largest share of its time that the candidate may not have reported; None if unknown.
+        """
+        share = self._share().high(CERTAIN)
+        return max(0.0, share) if math.isfinite(share) else None
 
 
-@dataclass(frozen=True)
-class _Shape:
-    """How blocks of two lengths took their time, per call.
-
-    `untold_ns` is what our clock's slope has beyond the reported one; `curve` is log(long / short)
-    of reported times.
-    """
-
-    reported_ns: float
-    untold_ns: float
-    curve: float
+def _beyond(low: Callable[[float], float], tight: float, words: Callable[[float], str],
+            ) -> ClockExcess | None:
+    """Return an excess if its lower limit is above the accepted one."""
+    if (suspected := low(SUSPECT)) <= tight:
+        return None
+    certain = low(CERTAIN)
+    return ClockExcess(words(certain if certain > tight else suspected),
+                       certain > tight)
 
 
-def _shape(blocks: Sequence[TimedBlock]) -> _Shape | None:
+def _has_shape(blocks: Sequence[TimedBlock]) -> bool:
+    """Return whether longer blocks take longer, by both clocks."""
     middle = (min(b.calls for b in blocks) + max(b.calls for b in blocks)) / 2
     short = [block for block in blocks if block.calls < middle]
     long = [block for block in blocks if block.calls > middle]
-    if not short or not long:
-        return None
-    seen = _slope([(block.calls, block.elapsed_ns) for block in blocks])
-    reported = _slope([(block.calls, block.ns) for block in blocks])
-    if seen <= 0 or reported <= 0:
-        return None
-    return _Shape(reported, seen - reported, math.log(
-        median(b.ns / b.calls for b in long) / median(b.ns / b.calls for b in short)))
+    return bool(short and long) and _typical(long) > _typical(short) \
+        and median(b.elapsed_ns for b in long) > median(b.elapsed_ns for b in short)
 
 
-def _slope(points: Sequence[tuple[int, int]]) -> float:
-    """Return the median slope over pairs of a short and a long block (Theil and Sen)."""
-    slopes = [(y2 - y1) / (x2 - x1) for i, (x1, y1) in enumerate(points)
-              for x2, y2 in points[i + 1:] if 2 * abs(x2 - x1) > max(x1, x2)]
-    return median(slopes) if slopes else 0.0
-
-
-def _beyond(values: Sequence[float], tight: float, words: Callable[[float], str],
-            ) -> ClockExcess | None:
-    if len(values) < LEAST_PAIRS:
-        return None
-    more = fmean(values)
-    if more - tight <= _half(values, SUSPECT):
-        return None
-    return ClockExcess(words(more), more - tight > _half(values, CERTAIN))
-
-
-def _clipped(values: Sequence[float], limit: float) -> list[float]:
-    """Return the values within a limit: one huge value would hide all others behind its spread."""
-    return [min(limit, max(-limit, value)) for value in values]
-
-
-def _half(values: Sequence[float], alpha: float) -> float:
-    """Return the width of a one-sided Student interval of the mean."""
-    error = stdev(values) / math.sqrt(len(values))
-    return t_quantile(1 - alpha, len(values) - 1) * error
+def _typical(blocks: Sequence[TimedBlock]) -> float:
+    return median(block.ns for block in blocks)

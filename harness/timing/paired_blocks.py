@@ -11,14 +11,14 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean, median
-from time import perf_counter_ns
 
 from harness.case import Case
-from harness.errors import DeviceFault, KoptError
+from harness.errors import DeviceFault
 from harness.formats.text import plain
-from harness.isolation.rpc import INVALID_ANSWER, Peer, PeerError, decode_answer
+from harness.isolation.rpc import Peer, decode_answer
 from harness.timing.clock_check import TimedBlock
 from harness.timing.plan import Plan
+from harness.timing.timed_block import timed_block
 from harness.timing.timed_slots import SlotSource, TimedSlots
 
 GRAPH_CALLS = 64
@@ -35,12 +35,6 @@ MOST_VOIDED = 40
 
 VoidReason = Callable[[int, int], str]
 """Returns why a block between two times (perf_counter_ns) is void; empty if it counts."""
-
-
-class TamperedTiming(KoptError):
-    """A runner reported a time that contradicts this process's clock."""
-
-    exit_code = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,33 +210,10 @@ class PairedBlocks:
         return self._random.sample(range(slots), calls)
 
     def _block(self, slots: TimedSlots, side: str, mode: str, order: list[int]) -> TimedBlock:
-        peer, calls = self.peers[side], len(order)
         self._run_alone(side)
-        peer.ask("lead", case=self.case.id, order=order)
-        self._stop(side)
-        slots.fill(side)
-        if slots.needs_fetch:
-            self._run_alone(side)
-            peer.ask("fetch", case=self.case.id, first=0, end=1 + max(order))
-            self._stop(side)
-        peer.send("block", case=self.case.id, mode=mode)
-        peer.asked_ns = perf_counter_ns()
-        if self._freeze:
-            peer.resume()
-        ns = nanoseconds(peer.receive())
-        asked_ns, elapsed_ns = peer.asked_ns, peer.elapsed_ns
-        if not 0 < ns <= elapsed_ns:
-            raise TamperedTiming(f"the {side} reports {ns} ns for a block of {elapsed_ns} ns")
-        store_ns = 0
-        if slots.needs_store:
-            peer.ask("store", case=self.case.id, slots=order)
-            store_ns = peer.elapsed_ns
-        self._stop(side)
-        return TimedBlock(calls, ns, elapsed_ns, asked_ns, store_ns)
-
-    def _stop(self, side: str) -> None:
-        if self._freeze:
-            self.peers[side].pause()
+        return timed_block(
+            self.peers[side], self.case.id, order, mode, fill=lambda: slots.fill(side),
+            fetch=slots.needs_fetch, store=slots.needs_store, stop=self._freeze, name=f"the {side}")
 
     def _compare(self, slots: TimedSlots, count: int, last: int, judged: int | None) -> None:
         comparison = slots.compare(count, last)
@@ -320,11 +291,3 @@ def _us_per_call(blocks: Sequence[TimedBlock]) -> float:
 
 def _other(side: str) -> str:
     return "incumbent" if side == "candidate" else "candidate"
-
-
-def nanoseconds(answer: Mapping[str, object]) -> int:
-    """Return a runner's time of a block. Raises PeerError if it is no valid number."""
-    ns = answer.get("ns")
-    if not isinstance(ns, int) or isinstance(ns, bool) or not 0 <= ns < 1 << 62:
-        raise PeerError(INVALID_ANSWER)
-    return ns

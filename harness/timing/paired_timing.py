@@ -18,15 +18,16 @@ from harness.case import Case
 from harness.errors import Cancelled
 from harness.isolation.rpc import Peer
 from harness.timing import stats
-from harness.timing.clock_check import ClockCheck
+from harness.timing.clock_check import WIDEST_BAND, ClockCheck
 from harness.timing.outcome import SURE, is_settled
-from harness.timing.paired_blocks import PairedBlocks, TamperedTiming, VoidReason
+from harness.timing.paired_blocks import PairedBlocks, VoidReason
 from harness.timing.plan import Plan
+from harness.timing.timed_block import TamperedTiming
 from harness.timing.timed_slots import SlotSource
 
-CLOCK_TIGHT_NS = 200_000
+CLOCK_TIGHT_NS = 30_000
 CLOCK_TIGHT_GPU_NS = 1_000_000
-"""On an H200, 0.1 to 1.2 ms pass around a block: launches, events, overwritten inputs."""
+"""On an H200, 0.1 to 1.2 ms pass around a block: launches and events."""
 CONVICTED = 2
 """Number of looks at which the clock must be off."""
 ORDER = ("incumbent", "candidate")
@@ -147,7 +148,8 @@ class PairedTiming:
                 self.count = number
                 if self._on_pair is not None:
                     self._on_pair(number, last)
-                if is_look and not self._is_clock_suspect(number) and self._settle():
+                if is_look and not self._is_clock_suspect(number) \
+                        and not self.gain_within_band and self._settle():
                     break
         finally:
             self._end(peer for pair in self._ready for peer in pair.peers.values())
@@ -157,6 +159,19 @@ class PairedTiming:
     def band(self) -> float | None:
         """The share by which times could have been forged undetected; None if unknown."""
         return self._clock.band
+
+    @property
+    def gain_within_band(self) -> str:
+        """The class of a gain that is smaller than what a forged clock could hide; empty if none.
+        """
+        band = self.band
+        if band is None or band <= WIDEST_BAND:
+            return ""
+        for name, samples in self._samples.items():
+            estimate = stats.estimate(samples.log_ratios, self.plan.alpha_look)
+            if estimate.low > 0 and estimate.mean < band:
+                return name
+        return ""
 
     def _settle(self) -> bool:
         """Drop the settled classes; return whether to stop.
@@ -212,7 +227,7 @@ class PairedTiming:
         self.judged_calls += blocks.judged_calls
         for side, damage in blocks.damage.items():
             self.damage.setdefault(side, f"class {name}: {damage}")
-        self._clock.add(blocks.blocks["candidate"], blocks.blocks["incumbent"])
+        self._clock.add(blocks.blocks["candidate"], blocks.blocks["incumbent"], name)
         self.launches[name] = blocks.launched
         self.voided.update(blocks.voided)
         blocks.release()

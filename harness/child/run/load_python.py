@@ -68,9 +68,13 @@ class Call:
 
 
 class PythonKernel:
-    """The entry function of a source file, with the operations that a runner needs."""
+    """The entry function of a source file, with the operations that a runner needs.
 
-    def __init__(self, job: dict[str, Any]) -> None:
+    `loop` is the compiled loop that times its calls; None where nothing is timed.
+    """
+
+    def __init__(self, job: dict[str, Any], loop: Any) -> None:
+        self.loop = loop
         self.device, self.interpret = job["device"], job["interpret"]
         self.on_gpu = self.device != "cpu"
         self.gpus = range(torch.cuda.device_count() if self.on_gpu else 0)

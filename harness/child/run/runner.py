@@ -15,22 +15,29 @@ from typing import Any
 from ..channel import Channel
 from ..one_line import one_line
 from ..watch.process_watch import ProcessWatch, bounded
+from .compiled_loop import CompiledLoop
 
 
-def open_kernel(job: dict[str, Any]) -> Any:
+def open_kernel(job: dict[str, Any], loop: CompiledLoop | None) -> Any:
     if job["language"] == "c":
         from .load_c import CKernel
 
-        return CKernel(job)
+        assert loop is not None
+        return CKernel(job, loop)
     from .load_python import PythonKernel
 
-    return PythonKernel(job)
+    return PythonKernel(job, loop)
 
 
 class Runner:
-    """One kernel and its buffers; each public method answers the request of the same name."""
+    """One kernel and the slots of its cases.
 
-    def __init__(self) -> None:
+    Each public method carries out the request of the same name and returns the answer to it, or
+    None if the answer has been sent. `channel` is the descriptor of the socket to the owner.
+    """
+
+    def __init__(self, channel: int) -> None:
+        self._channel = channel
         self.kernel: Any = None
         self.root = ""
         self.prepared: dict[str, Any] = {}
@@ -62,8 +69,10 @@ class Runner:
         # imported before the watch takes its snapshot: the kernel must not change them
         import_module(".load_c" if native else ".load_python", __package__)
         self.clock: Any = import_module(".time_c" if native else ".time_python", __package__)
+        loop = CompiledLoop(job["loop"], self._channel, self.received,
+                            gpu=job["device"] != "cpu") if job["loop"] else None
         self.watching = ProcessWatch(self, job)
-        self.kernel = open_kernel(job)
+        self.kernel = open_kernel(job, loop)
         self.root = job["root"]
         self.watching.seal()
         return dict(self.kernel.facts)
@@ -147,26 +156,24 @@ class Runner:
 
         return spans(self.prepared[job["case"]], job["calls"])
 
-    def fetch(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Copy what slots contain to a GPU that shares no memory."""
-        self.prepared[job["case"]].fetch(job["first"], job["end"])
-        return {}
-
     def store(self, job: dict[str, Any]) -> dict[str, Any]:
         """Copy what calls returned into their slots."""
         self.prepared[job["case"]].store(job["slots"])
         return {}
 
-    def lead(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Call once on the last slot, untimed, before the slots in `order` get new contents.
+    def block(self, job: dict[str, Any]) -> dict[str, Any] | None:
+        """Time a block of calls, each on a slot of its own.
 
-        The next block is one call on each of these, in this order.
+        After an untimed call the compiled loop answers that it is ready. Then the owner fills the
+        slots, and starts the calls with a word of eight bytes; the loop answers with their time.
+        With `store` a third answer follows when returned values are in their slots.
         """
-        self.prepared[job["case"]].lead(job["order"])
+        case = self.prepared[job["case"]]
+        self.clock.block(case, job)
+        if not job["store"]:
+            return None
+        case.store(job["order"])
         return {}
-
-    def block(self, job: dict[str, Any]) -> dict[str, Any]:
-        return {"ns": self.clock.block(self.prepared[job["case"]], job)}
 
 
 def main(descriptor: int) -> None:
@@ -175,7 +182,7 @@ def main(descriptor: int) -> None:
     for job, descriptors in channel.requests():
         try:
             side = job.get("side", "")
-            runner = runners.setdefault(side, Runner())
+            runner = runners.setdefault(side, Runner(descriptor))
             runner.received = descriptors
             if len(runners) > 1:
                 runner.turn()
@@ -186,4 +193,5 @@ def main(descriptor: int) -> None:
                 del runners[side]
         except BaseException as error:
             answer = {"error": one_line(error), "kind": type(error).__name__}
-        channel.answer(answer)
+        if answer is not None:
+            channel.answer(answer)

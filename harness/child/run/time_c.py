@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from time import perf_counter_ns  # bound now: a kernel that replaces time.* later has no effect
 from typing import Any
 
 from ..memory.host_memory import HostMemory
+from .compiled_loop import order_of
 
 
 class PreparedC:
-    """The slots of one case: the arguments of a call for each."""
+    """The slots of one case: a row of arguments for each."""
 
     def __init__(self, kernel: Any, job: dict[str, Any], descriptors: list[int]) -> None:
-        self.function = kernel.function
+        self.kernel = kernel
         self.memory = HostMemory.received(descriptors[0], job["memory"]["nbytes"])
-        self.slots = [
-            kernel.arguments(job["tensors"], self.memory.address + slot * job["slot_bytes"])
-            for slot in range(job["slots"])]
+        self.slots = list(range(job["slots"]))
+        self.rows = kernel.rows(job["tensors"], [
+            self.memory.address + slot * job["slot_bytes"] for slot in self.slots])
 
     def call(self, slot: int, touched: list[str]) -> list[dict[str, Any]]:
-        """Call once; a C kernel returns nothing, and its caller's `touched` inputs are memory."""
-        self.function(*self.slots[slot])
+        """Call the kernel on a slot. It returns nothing; `touched` concerns torch's tensors only.
+        """
+        self.run([slot])
         return []
 
-    def lead(self, order: list[int]) -> None:
-        """Get ready for a block of these calls, and call once."""
-        self.armed = [self.slots[slot] for slot in order]
-        self.function(*self.slots[-1])
+    def run(self, order: list[int]) -> int:
+        """Call the kernel on these slots; return the nanoseconds."""
+        return int(self.kernel.loop.run(self.kernel.function, self.rows, order_of(order)))
 
     def close(self) -> None:
         """Unmap the slots: nothing may use them any more."""
@@ -39,8 +39,8 @@ class PreparedC:
 def prepare(kernel: Any, job: dict[str, Any], descriptors: list[int]) -> PreparedC:
     """Return the slots of one case, after a call on each if the job says so."""
     case = PreparedC(kernel, job, descriptors)
-    for arguments in case.slots if job["call"] else ():
-        case.function(*arguments)
+    if job["call"]:
+        case.run(case.slots)
     return case
 
 
@@ -50,18 +50,15 @@ def trim() -> None:
 
 def warm(case: PreparedC, warm_ns: int) -> dict[str, Any]:
     """Call for at least `warm_ns`; return the nanoseconds of one call."""
-    began = perf_counter_ns()
-    calls = 0
-    while calls < 3 or perf_counter_ns() - began < warm_ns:
-        case.function(*case.slots[calls % len(case.slots)])
-        calls += 1
-    return {"call_ns": (perf_counter_ns() - began) / calls}
+    calls = spent_ns = 0
+    while calls < 3 or spent_ns < warm_ns:
+        spent_ns += case.run(case.slots)
+        calls += len(case.slots)
+    return {"call_ns": spent_ns / calls}
 
 
-def block(case: PreparedC, job: dict[str, Any]) -> int:
-    """Return the nanoseconds of the calls that the case is armed for."""
-    function, calls = case.function, case.armed
-    began = perf_counter_ns()
-    for arguments in calls:
-        function(*arguments)
-    return perf_counter_ns() - began
+def block(case: PreparedC, job: dict[str, Any]) -> None:
+    """Call once on the last slot, untimed; then time the calls on the slots in `order`."""
+    case.run(case.slots[-1:])
+    case.kernel.loop.block(case.kernel.function, case.rows, order_of(job["order"]),
+                           stop=job["stop"])

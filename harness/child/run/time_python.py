@@ -2,13 +2,15 @@
 
 A block has one of three modes. `graph` replays a CUDA graph of several calls, so that Python's
 speed does not limit short kernels. `launch` launches call by call between two GPU events. `wall`
-does the same by the host's clock, launch overhead included. In a verdict every call of a block has
-a slot of its own in shared memory; a screening of many trials uses copies of the buffers in turn.
+does the same by the host's clock, launch overhead included. The compiled loop makes the calls.
+In a verdict every call of a block has a slot of its own in shared memory; a screening of many
+trials uses copies of the buffers in turn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from time import perf_counter_ns  # bound now: a kernel that replaces time.* later has no effect
 from typing import Any
 
@@ -28,7 +30,6 @@ class PreparedPython:
     def __init__(self, kernel: Any, job: dict[str, Any], descriptors: list[int]) -> None:
         self.kernel, self.on_gpu = kernel, kernel.on_gpu
         self.graphs: dict[int, Any] = {}
-        self.unit = 1
         if (other := job.get("copies_of")) is not None:
             self.copies, self.slots, self.shared = other.copies, other.slots, other.shared
             self.tensors, self.regions = other.tensors, other.regions
@@ -86,21 +87,11 @@ class PreparedPython:
             for slot in slots:
                 self.shared[slot].copy_(self.slots[slot])
 
-    def lead(self, order: list[int]) -> None:
-        """Get ready for a block of these calls, and call once."""
-        self.armed = order
-        self.run_on([len(self.copies) - 1])
-        self.synchronize()
-
     def close(self) -> None:
         """Unmap the slots: nothing may use them any more."""
         self.synchronize()
         self.graphs.clear()
         self.copies = self.slots = self.shared = self.memory = None
-
-    def poison(self) -> None:
-        for call in self.copies:
-            call.poison()
 
     def run(self, calls: int) -> None:
         """Launch call by call, each on the next copy."""
@@ -155,15 +146,11 @@ def _launched(case: PreparedPython, calls: int) -> float:
 
 
 def capture(case: PreparedPython, job: dict[str, Any]) -> dict[str, Any]:
-    """Capture a graph; return whether it works, and the ns of one call.
-
-    It consists of the calls on the slots in `order`, or of `unit` calls on the copies in turn.
-    """
-    order = job.get("order") or [number % len(case.copies) for number in range(job["unit"])]
+    """Capture a graph of the calls in `order`; return whether it works, and the ns of one call."""
+    order = job["order"]
     try:
         graph = _captured(lambda: case.run_on(order))
         case.graphs[len(order)] = graph, [case.copies[number].returned for number in order]
-        case.unit = len(order)
     except Exception as error:
         case.synchronize()
         return {"graph": False, "why": str(error).partition("\n")[0][:200]}
@@ -182,48 +169,34 @@ def _captured(work: Any) -> Any:
     return graph
 
 
-def block(case: PreparedPython, job: dict[str, Any]) -> int:
-    """Return the nanoseconds of a block of calls.
+def block(case: PreparedPython, job: dict[str, Any]) -> None:
+    """Call once on the last copy, untimed; then time the calls on the copies in `order`.
 
-    These are the calls that the case is armed for, each on a slot of its own, or `calls` calls on
-    the copies in turn, after some that are not timed and with outputs poisoned in between.
+    In the mode `graph` they are whole replays of the graph of `unit` calls.
     """
-    by_events = job["mode"] != "wall"
-    if "calls" not in job:
-        order = case.armed
-        if job["mode"] != "graph":
-            return _timed(case, lambda: case.run_on(order), by_events=by_events)
-        graph, returned = case.graphs[len(order)]
-        for number, values in zip(order, returned, strict=True):
-            case.copies[number].returned = values  # a replay writes to the values of its capture
-        return _timed(case, graph.replay, by_events=by_events)
-    calls = job["calls"]
+    order, by_events = job["order"], case.on_gpu and job["mode"] != "wall"
+    for number in order:
+        case.copies[number].returned = None  # freed here, not within the timed calls
+    case.run_on([len(case.copies) - 1])
+    case.synchronize()
+    function, rows = case.kernel.function, [tuple(case.copies[n].arguments) for n in order]
+    results: list[Any] = []
     if job["mode"] == "graph":
-        rounds, replay = calls // case.unit, case.graphs[case.unit][0].replay
-
-        def work() -> None:
-            for _ in range(rounds):
-                replay()
-        replay()
-    else:
-        def work() -> None:
-            case.run(calls)
-        case.run(1)
-    case.poison()
-    return _timed(case, work, by_events=by_events)
+        graph, results = case.graphs[job["unit"]]  # a replay writes to the values of its capture
+        function, rows = graph.replay, [()] * (len(order) // job["unit"])
+    returned = case.kernel.loop.python_block(function, rows, _steps(case, job, by_events),
+                                             stop=job["stop"])
+    for number, value in zip(order, results or returned, strict=False):
+        case.copies[number].returned = value
 
 
-def _timed(case: PreparedPython, work: Any, *, by_events: bool) -> int:
-    if not (case.on_gpu and by_events):
-        case.synchronize()
-        began = perf_counter_ns()
-        work()
-        case.synchronize()
-        return perf_counter_ns() - began
+def _steps(case: PreparedPython, job: dict[str, Any], by_events: bool) -> list[Any]:
+    """Return what happens around the calls: fetch, ready, begin, end, await, elapsed."""
+    fetch = partial(case.fetch, 0, 1 + max(job["order"])) if job["fetch"] else None
+    if not case.on_gpu:
+        return [fetch, None, None, None, None, None]
+    if not by_events:
+        return [fetch, case.synchronize, None, None, case.synchronize, None]
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda.synchronize()
-    begin.record()
-    work()
-    end.record()
-    torch.cuda.synchronize()
-    return int(begin.elapsed_time(end) * 1e6)
+    return [fetch, torch.cuda.synchronize, begin.record, end.record, torch.cuda.synchronize,
+            partial(begin.elapsed_time, end)]

@@ -102,7 +102,8 @@ class Told(PairedBlocks):
         self.damage = {}
 
     def _block(self, slots: TimedSlots, side: str, mode: str, order: list[int]) -> TimedBlock:
-        return TimedBlock(calls=len(order), ns=len(order) * self.NS[side, mode], elapsed_ns=0)
+        return TimedBlock(calls=len(order), ns=len(order) * self.NS[side, mode], asked_ns=0,
+                          elapsed_ns=0)
 
 
 def test_paired_blocks_keep_both_times() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
-from harness.timing.clock_check import ClockCheck, TimedBlock
+from harness.timing.clock_check import WIDEST_BAND, ClockCheck, TimedBlock
 
 SHORT, LONG_CALLS = 100, 300
 CALL_NS = 20_000
@@ -54,6 +55,30 @@ def test_undetected_forgery_lies_within_the_band(forged: float) -> None:
         assert clock.band is not None
         excess = clock.excess()
         assert (excess is not None and excess.certain) or forged < 1.3 * clock.band
+
+
+def test_clocks_of_an_honest_candidate_agree_within_two_percent_after_four_pairs() -> None:
+    for seed in range(50):
+        band = checked_clock(seed, 4).band
+        assert band is not None and band <= WIDEST_BAND
+
+
+def test_forged_half_is_certain_after_four_pairs() -> None:
+    for seed in range(20):
+        excess = checked_clock(seed, 4, forged=0.5).excess()
+        assert excess is not None and excess.certain
+
+
+def test_delays_in_one_pair_do_not_hide_the_others() -> None:
+    """A candidate could add them on purpose."""
+    rng = random.Random(1)
+    clock = ClockCheck(200_000)
+    for pair in range(6):
+        delayed = [replace(block, elapsed_ns=block.elapsed_ns + (pair == 0) * 800_000_000)
+                   for block in blocks(rng, forged=0.1)]
+        clock.add(delayed, blocks(rng))
+    excess = clock.excess()
+    assert excess is not None and excess.certain
 
 
 def test_two_pairs_give_no_finding() -> None:

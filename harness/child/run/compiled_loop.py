@@ -1,0 +1,66 @@
+"""The compiled loop that times calls (timed_loop.c): opened before a candidate is loaded.
+
+What a block reports goes from the compiled code to the owner; nothing that Python can reach lies
+between the clock and that report. Standard library only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+class Argument(ctypes.Union):
+    """One argument of a C kernel."""
+
+    _fields_ = [("p", ctypes.c_void_p), ("float64", ctypes.c_double), ("float32", ctypes.c_float),
+                ("int64", ctypes.c_int64), ("int32", ctypes.c_int32), ("int8", ctypes.c_int8),
+                ("uint8", ctypes.c_uint8)]
+
+
+class CompiledLoop:
+    """The library at `path`; it reports on the socket `channel`.
+
+    `keys` holds a file with the key that seals its reports, or nothing where several kernels share
+    this process. The key is read once for a process, and Python never sees it.
+    """
+
+    def __init__(self, path: str, channel: int, keys: Sequence[int], *, gpu: bool) -> None:
+        self._library = ctypes.PyDLL(path)
+        failed = self._library.kopt_open(channel, keys[0] if keys else -1, gpu)
+        for key in keys:
+            os.close(key)
+        if failed:
+            raise OSError("the compiled loop cannot be opened")
+
+    def run(self, function: Any, rows: Any, order: Any) -> int:
+        """Call a C function with the rows of arguments in `order`; return the nanoseconds."""
+        run = self._library.kopt_run
+        run.restype = ctypes.c_int64
+        return int(run(function, rows, order, ctypes.c_int64(len(order))))
+
+    def block(self, function: Any, rows: Any, order: Any, *, stop: bool) -> None:
+        """Wait for the owner's start, call as `run` does, and report the nanoseconds.
+
+        With `stop` this process stops itself then.
+        """
+        if self._library.kopt_block(function, rows, order, ctypes.c_int64(len(order)), stop):
+            raise OSError("the channel is closed")
+
+    def python_block(self, function: Callable[..., Any], rows: list[tuple[Any, ...]],
+                     steps: Sequence[Callable[[], Any] | None], *, stop: bool) -> list[Any]:
+        """Do the same with a function of Python; return what each call returned.
+
+        `steps` are those around the calls on a GPU: fetch, ready, begin, end, await, elapsed.
+        """
+        block = self._library.kopt_python_block
+        block.restype = ctypes.py_object
+        results: list[Any] = block(ctypes.py_object(function), ctypes.py_object(rows),
+                                   *map(ctypes.py_object, steps), stop)
+        return results
+
+
+def order_of(slots: Sequence[int]) -> Any:
+    return (ctypes.c_int32 * len(slots))(*slots)

@@ -1,0 +1,109 @@
+"""Asks a runner to time a block of calls, and checks the seal of what it reports.
+
+The compiled loop of the runner (harness/child/run/timed_loop.c) says when it is ready, waits for
+eight random bytes, makes the calls and reports their time, sealed by the key of its process.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Callable, Sequence
+from time import perf_counter_ns
+
+from harness.errors import KoptError
+from harness.isolation.rpc import INVALID_ANSWER, Peer, PeerError
+from harness.timing.clock_check import TimedBlock
+
+WORD = (1 << 64) - 1
+
+
+class TamperedTiming(KoptError):
+    """A runner reported a time that it cannot have measured."""
+
+    exit_code = 1
+
+
+def timed_block(peer: Peer, case: str, order: Sequence[int], mode: str, *, unit: int = 0,
+                fill: Callable[[], object] = lambda: None, fetch: bool = False,
+                store: bool = False, stop: bool = False, name: str = "it") -> TimedBlock:
+    """Return the time of one call on each slot in `order`, by the runner and by our own clock.
+
+    `fill` writes the contents when the runner is ready. With `stop` the runner's processes are
+    stopped for that, and again as soon as it has reported. With `fetch` it copies contents to its
+    GPU before the calls, with `store` returned values to the slots after them. `unit` is the number
+    of calls in its graph, if the mode is `graph`. Raises PeerError, PeerDied and TamperedTiming.
+    """
+    peer.send("block", case=case, order=list(order), mode=mode, unit=unit or len(order),
+              fetch=fetch, store=store, stop=stop)
+    peer.receive()
+    if stop:
+        peer.pause()
+    fill()
+    if fetch:
+        _start(peer, resume=stop)
+        peer.receive()
+        if stop:
+            peer.pause()
+    word = _start(peer, resume=stop)
+    answer = peer.receive()
+    asked_ns, elapsed_ns, store_ns = peer.asked_ns, peer.elapsed_ns, 0
+    ns = answer.get("ns")
+    if not isinstance(ns, int) or isinstance(ns, bool) or not 0 <= ns < 1 << 62:
+        raise PeerError(INVALID_ANSWER)
+    if peer.key and not hmac.compare_digest(
+            f"{sealed(peer.key, word, ns)}", f"{answer.get('seal')}"):
+        raise TamperedTiming(f"{name} reports a time that its loop did not measure")
+    if not 0 < ns <= elapsed_ns:
+        raise TamperedTiming(f"{name} reports {ns} ns for a block of {elapsed_ns} ns")
+    if stop:
+        peer.pause()
+    if store:
+        peer.asked_ns = perf_counter_ns()
+        if stop:
+            peer.resume()
+        peer.receive()
+        store_ns = peer.elapsed_ns
+        if stop:
+            peer.pause()
+    return TimedBlock(len(order), ns, elapsed_ns, asked_ns, store_ns)
+
+
+def _start(peer: Peer, *, resume: bool) -> int:
+    """Send a word for which the runner waits; our clock starts when the runner may run."""
+    word = secrets.token_bytes(8)
+    if resume:
+        peer.post(word)
+    peer.asked_ns = perf_counter_ns()
+    if resume:
+        peer.resume()
+    else:
+        peer.post(word)
+    return int.from_bytes(word, "little")
+
+
+def sealed(key: bytes, word: int, ns: int) -> int:
+    """Return the seal of a report: SipHash-2-4 of the word and the time, without two bits."""
+    first, second = (int.from_bytes(part, "little") for part in (key[:8], key[8:]))
+    a, b = first ^ 0x736F6D6570736575, second ^ 0x646F72616E646F6D
+    c, d = first ^ 0x6C7967656E657261, second ^ 0x7465646279746573
+    for number, rounds in ((word, 2), (ns, 2), (16 << 56, 2), (0, 4)):
+        d ^= number
+        c ^= 0xFF if rounds == 4 else 0
+        for _ in range(rounds):
+            a = (a + b) & WORD
+            b = _turned(b, 13) ^ a
+            a = _turned(a, 32)
+            c = (c + d) & WORD
+            d = _turned(d, 16) ^ c
+            a = (a + d) & WORD
+            d = _turned(d, 21) ^ a
+            c = (c + b) & WORD
+            b = _turned(b, 17) ^ c
+            c = _turned(c, 32)
+        a ^= number
+    return (a ^ b ^ c ^ d) >> 2
+
+
+def _turned(word: int, by: int) -> int:
+    return (word << by | word >> 64 - by) & WORD

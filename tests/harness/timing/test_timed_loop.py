@@ -1,0 +1,166 @@
+"""The compiled loop calls kernels of any signature, and seals the time that it reports."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import secrets
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.child.memory.host_memory import HostMemory
+from harness.child.run.compiled_loop import CompiledLoop, order_of
+from harness.child.run.load_c import CKernel
+from harness.compile import c_compiler, timed_loop
+from harness.target import Arg, ConfigClass, Target
+from harness.timing.timed_block import sealed
+
+SOURCE = """
+#include <stdint.h>
+void mixed(const float *x, double a, float b, int64_t c, int32_t d, float *out, int8_t e, uint8_t f,
+           int64_t g, int64_t h) {
+    out[0] = x[0] + a + b + c + d + e + f + g + h;
+}
+"""
+SCALARS = {"a": ("float64", 0.5), "b": ("float32", 0.25), "c": ("int64", 1 << 20),
+           "d": ("int32", -7), "e": ("int8", -3), "f": ("uint8", 250),
+           "g": ("int64", 5), "h": ("int64", 6)}
+ARGS = tuple(
+    Arg(name=name, dtype=SCALARS[name][0], value=SCALARS[name][1]) if name in SCALARS
+    else Arg(name=name, dtype="float32", shape=(1,), role="output" if name == "out" else "input")
+    for name in ("x", "a", "b", "c", "d", "out", "e", "f", "g", "h"))
+TARGET = Target(op="mixed", language="c", source="k.c", entry="mixed",
+                reference="reference.py:mixed", args=ARGS,
+                classes=(ConfigClass(name="one", shape={}),))
+SLOT, SLOTS = 64, 5
+
+
+class Opened:
+    """The loop in this process, with its owner's end of the channel."""
+
+    def __init__(self, target: Target, scratch: Path, *, gpu: bool) -> None:
+        self.owner, self.channel = socket.socketpair()
+        self.key = secrets.token_bytes(16)
+        reading, writing = os.pipe()
+        os.write(writing, self.key)
+        os.close(writing)
+        self.loop = CompiledLoop(str(timed_loop.library(target, scratch)),
+                                 self.channel.fileno(), [reading], gpu=gpu)
+
+    def start(self) -> int:
+        """Send the word for which the loop will wait."""
+        word = secrets.token_bytes(8)
+        self.owner.sendall(word)
+        return int.from_bytes(word, "little")
+
+    def drain(self) -> None:
+        """Take back a word that the loop has not read."""
+        self.channel.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            self.channel.recv(16)
+        self.channel.setblocking(True)
+
+    def answers(self) -> list[dict[str, int]]:
+        return [json.loads(line) for line in self.owner.recv(1 << 16).splitlines()]
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield Opened(TARGET, tmp_path_factory.mktemp("scratch"), gpu=False)
+
+
+@pytest.fixture(scope="module")
+def on_gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    """A loop that believes to be on a GPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield Opened(replace(TARGET, language="python"), tmp_path_factory.mktemp("s"), gpu=True)
+
+
+def test_c_kernel_gets_every_kind_of_argument(opened: Opened, tmp_path: Path) -> None:
+    (tmp_path / "k.c").write_text(SOURCE)
+    built = c_compiler.build(TARGET, tmp_path, tmp_path / "k.so")
+    kernel = CKernel({"artifact": built.path, "sha256": built.sha256, "entry": "mixed"},
+                     opened.loop)
+    memory = HostMemory.create(SLOT * SLOTS)
+    floats = (ctypes.c_float * (SLOT * SLOTS // 4)).from_address(memory.address)
+    tensors = [{"role": arg.kind, "dtype": arg.dtype, "value": arg.value,
+                "offset": 8 if arg.name == "out" else 0} for arg in ARGS]
+    rows = kernel.rows(tensors, [memory.address + slot * SLOT for slot in range(SLOTS)])
+    for slot in range(SLOTS):
+        floats[slot * SLOT // 4] = 100.0 * slot
+    word = opened.start()
+    opened.loop.block(kernel.function, rows, order_of([4, 0, 2]), stop=False)
+    ready, report = opened.answers()
+    assert ready == {} and report["seal"] == sealed(opened.key, word, report["ns"])
+    expected = sum(value for _, value in SCALARS.values())
+    assert [floats[slot * SLOT // 4 + 2] for slot in range(SLOTS)] == [
+        expected, 0, expected + 200, 0, expected + 400]
+
+
+def test_steps_of_a_gpu_surround_the_calls(on_gpu: Opened) -> None:
+    word, steps = on_gpu.start(), list[str]()
+    around = [None, lambda: steps.append("ready"), lambda: steps.append("begin"),
+              lambda: steps.append("end"), lambda: steps.append("await"), lambda: 1.5]
+    returned = on_gpu.loop.python_block(lambda a, b: steps.append("call") or a + b,
+                                        [(1, 2), (3, 4)], around, stop=False)
+    assert returned == [3, 7]
+    assert steps == ["ready", "begin", "call", "call", "end", "await"]
+    assert on_gpu.answers()[1] == {"ns": 1_500_000, "seal": sealed(on_gpu.key, word, 1_500_000)}
+
+
+def test_contents_are_fetched_before_a_start_of_their_own(on_gpu: Opened) -> None:
+    on_gpu.start(), on_gpu.start()
+    fetched: list[int] = []
+    on_gpu.loop.python_block(int, [()], [lambda: fetched.append(1), *[None] * 5], stop=False)
+    assert fetched and on_gpu.answers()[:2] == [{}, {}]
+
+
+@pytest.mark.parametrize("step", range(5))
+def test_no_step_runs_without_a_gpu(step: int, opened: Opened) -> None:
+    """A candidate that reaches the loop from Python could work or wait in it."""
+    opened.start(), opened.start()
+    steps: list[Any] = [None] * 6
+    steps[step] = pytest.fail
+    with pytest.raises(OSError, match="needs a GPU"):
+        opened.loop.python_block(int, [()], steps, stop=False)
+    opened.answers()
+    opened.drain()
+
+
+def test_another_clock_reports_nothing_without_a_gpu(opened: Opened) -> None:
+    opened.start()
+    opened.loop.python_block(int, [()], [None] * 5 + [lambda: 1e6], stop=False)
+    assert opened.answers()[1]["ns"] < 1_000_000_000
+
+
+def test_error_of_a_call_is_raised_and_nothing_is_reported(opened: Opened) -> None:
+    opened.start()
+    with pytest.raises(ZeroDivisionError):
+        opened.loop.python_block(lambda a: 1 // a, [(1,), (0,)], [None] * 6, stop=False)
+    assert opened.answers() == [{}]
+
+
+def test_key_cannot_be_replaced(opened: Opened) -> None:
+    library = ctypes.PyDLL(str(timed_loop.library(TARGET, Path())))
+    assert library.kopt_open(1, -1, 1) == 0
+    word = opened.start()
+    opened.loop.python_block(int, [()], [None] * 6, stop=False)
+    report = opened.answers()[1]
+    assert report["seal"] == sealed(opened.key, word, report["ns"])
+
+
+def test_seal_is_siphash() -> None:
+    """The test vector of its authors for 16 bytes."""
+    key, message = bytes(range(16)), bytes(range(16))
+    first, second = (int.from_bytes(part, "little") for part in (message[:8], message[8:]))
+    assert sealed(key, first, second) == 0x3F2ACC7F57C29BDB >> 2
