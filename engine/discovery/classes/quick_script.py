@@ -32,11 +32,15 @@ _TEMPLATE = Template(
 
 @dataclass(frozen=True, kw_only=True)
 class QuickScript:
-    """The script's text, how it restricts the benchmark, and that in words."""
+    """The script's text, how it restricts the benchmark, and that in words.
+
+    `row_command` runs the benchmark on one row (see TargetSpec), "" where it cannot be restricted.
+    """
 
     text: str
     by: Restriction
     why: str
+    row_command: str = ""
 
 
 def make_script(target: CommandTarget, shapes: Sequence[Mapping[str, str]],
@@ -52,10 +56,23 @@ def make_script(target: CommandTarget, shapes: Sequence[Mapping[str, str]],
         shown=json.dumps([*keys, target.check.column, *(own.name for own in target.metrics)]),
         options=json.dumps(options if by == "arguments" else {}), variable=repr(VARIABLE),
         shapes=f"[\n{shape_list}]" if shapes else "[]")
-    return QuickScript(text=text, by=by, why={
+    return QuickScript(text=text, by=by, row_command=_row_command(target, keys, by, options), why={
         "arguments": f"run once per shape with {' '.join(options.values())}",
         "environment": f"restricted by {VARIABLE}",
         "filter": "the benchmark has no options for its shapes: it runs whole"}[by])
+
+
+def _row_command(target: CommandTarget, keys: Sequence[str], by: Restriction,
+                 options: Mapping[str, str]) -> str:
+    """Return the command that measures one row, whose values stand in braces."""
+    if not keys or not all(re.fullmatch(r"\w+", key) for key in keys) or \
+            shell_command.needs_shell(target.command):
+        return ""
+    command = target.command.replace("{", "{{").replace("}", "}}")
+    if by == "arguments":
+        return " ".join([command, *(f"{options[key]} {{{key}}}" for key in keys)])
+    shape = ", ".join(f'"{key}": "{{{key}}}"' for key in keys)
+    return f"{VARIABLE}='[{{{{{shape}}}}}]' {command}" if by == "environment" else ""
 
 
 def script_command(path: Path) -> str:

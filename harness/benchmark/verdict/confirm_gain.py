@@ -98,7 +98,7 @@ def _kernel_time_of_rows(session: BenchmarkSession, results: ModeResults, profil
     except Exception as error:  # a measured gain is not lost because its rows' kernels are
         _raise_if_cancelled(session)
         return Confirmation(finding=None, notes=(
-            f"kernel time of the whole run only: {_message(error)}",))
+            f"{kernel_rows.WHOLE_RUN}: {_message(error)}",))
     return Confirmation(finding=None, kernels=kernels, judge=judge, evidence=(
         kernel_profile.trace_evidence(kernels, profiler.tool),))
 

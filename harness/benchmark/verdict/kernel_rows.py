@@ -23,7 +23,6 @@ from harness.benchmark.spec.metric_units import RowCost
 from harness.benchmark.verdict import benchmark_rows
 from harness.benchmark.verdict.alternating_runs import AlternatingRuns
 from harness.benchmark.verdict.benchmark_rows import MOST_CHARACTERS, ModeResults
-from harness.errors import InputError
 from harness.formats import quantities, shell_command
 from harness.formats.text import plain
 from harness.isolation.device_lock import DeviceLock
@@ -31,21 +30,20 @@ from harness.timing import outcome, stats
 from harness.verdict import KERNEL_TIME, Evidence, Row, Verdict
 
 METRIC = Metric(name="kernel_us", unit="us")
+WHOLE_RUN = "kernel time of the whole run only"
 FASTER, TIMES = 0.1, 3.0
 """How much less an observed run may report: this log-ratio, or this multiple of the spread."""
 
 
 def unattributed(session: BenchmarkSession, results: ModeResults) -> str:
-    """Return why launches cannot be attributed to rows, "" if they can. Raises InputError."""
-    columns = results.series.config.columns
-    command = session.target.row_command
+    """Return why launches cannot be attributed to rows, "" if they can."""
+    columns, command = results.series.config.columns, session.target.row_command
     if unknown := [name for name in shell_command.placeholders(command) if name not in columns]:
-        raise InputError(f"{{{unknown[0]}}} is no config column of the benchmark",
-                         where="target.row_command", fix=f"it has {', '.join(columns)}")
+        return f"{WHOLE_RUN}: {{{unknown[0]}}} in target.row_command is none of the config " \
+            f"columns {', '.join(columns)}"
     if len(results.series.keys) == 1 or command:
         return ""
-    return "kernel time of the whole run only: without target.row_command its launches cannot be " \
-        "attributed to rows"
+    return f"{WHOLE_RUN}: without target.row_command its launches cannot be attributed to rows"
 
 
 class KernelRuns(AlternatingRuns):

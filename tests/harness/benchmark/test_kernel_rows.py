@@ -13,7 +13,6 @@ from engine.judge.judge import Policy, rule
 from harness.benchmark.kernel_time import rocprof
 from harness.benchmark.kernel_time.gain import call_times_us
 from harness.benchmark.kernel_time.profile import KernelLaunches, KernelTimeUnavailable
-from harness.errors import InputError
 from harness.verdict import Row, Verdict
 from tests.support import benchmark_case, rocprof_case
 from tests.support.confirm_case import FAKE_CARD
@@ -83,9 +82,9 @@ def test_class_whose_kernel_time_rose_is_named_although_its_time_fell(tmp_path: 
     verdict = judged(tmp_path, (50.0, 50.0), (0.5, 1.2))
     risen = rows_of(verdict)["m=256"]
     assert risen.outcome == "slower" and risen.note.startswith(
-        "its kernel time rose, although the benchmark reports +")
+        "its kernel time rose, although the benchmark reports ")
     ruling = rule(verdict, Policy(approval="auto"))
-    assert ruling.kind == "reject" and "m=256 slower -16.7%" in ruling.reason
+    assert ruling.kind == "reject" and "m=256 20.0% slower" in ruling.reason
     assert points(verdict.rows)[0].startswith("m=256 20.0% slower, its kernel time rose, although")
 
 
@@ -93,7 +92,7 @@ def test_class_whose_kernel_time_rose_is_named_although_its_time_fell(tmp_path: 
 def test_gain_that_kernel_time_does_not_show_is_a_tie(tmp_path: Path) -> None:
     verdict = judged(tmp_path, (50.0, 50.0), (1.0, 1.0))
     assert rule(verdict, Policy(approval="auto")).kind == "tie"
-    assert all(row.note.startswith("its kernel time did not fall, although the benchmark reports +")
+    assert all(row.note.startswith("its kernel time did not fall, although the benchmark reports ")
                for row in verdict.rows)
 
 
@@ -107,6 +106,8 @@ def test_regression_shows_kernel_time_beside_reported_time(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(("changed", "why"), [
     ({"row_command": ""}, "without target.row_command its launches cannot be attributed to rows"),
+    ({"row_command": "python bench.py --m {k}"},
+     "{k} in target.row_command is none of the config columns m"),
     ({"all_rows": True}, "m=64: has 2 rows, row_command's row has 1; new: m=256")])
 def test_what_cannot_be_attributed_is_said(changed: dict[str, Any], why: str,
                                            tmp_path: Path) -> None:
@@ -114,11 +115,6 @@ def test_what_cannot_be_attributed_is_said(changed: dict[str, Any], why: str,
     assert verdict.notes[-1] == f"kernel time of the whole run only: {why}"
     assert not verdict.by_kernel_time and not verdict.audit
     assert {row.other_us for row in verdict.rows} == {None}
-
-
-def test_unknown_column_of_row_command_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"\{k\} is no config column"):
-        judged(tmp_path, (50.0, 50.0), (0.5, 0.5), row_command="python bench.py --m {k}")
 
 
 def kernels(**launched: tuple[int, int]) -> dict[str, KernelLaunches]:

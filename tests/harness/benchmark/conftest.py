@@ -1,0 +1,5 @@
+"""Verdicts here share the process that reads their tables."""
+
+from tests.support.shared_readers import one_reader
+
+__all__ = ["one_reader"]
