@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from engine.history import history, lessons
+from engine.history import history, lessons, waiting_line
 from engine.history.history import CampaignHistory
 from engine.history.kernel_splits import Splits
 from engine.history.lessons import Lesson
@@ -42,6 +42,8 @@ class StopRecord(msgspec.Struct, frozen=True, kw_only=True):
     trials: int = 0
     cost: float = 0.0
     waiting: int = 0
+    provisional: str = ""
+    """The provisional best and its speedup, in words, "" if nothing waited."""
 
     @property
     def outcome(self) -> str:
@@ -109,6 +111,8 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
     """The defaults, if the campaign's own cannot be read."""
     utc_offset_s: int | None = None
     """The UTC offset where the campaign started, so that its files are the same everywhere."""
+    provisional: str = ""
+    """The provisional best in words, "" if nothing waits."""
     lessons: tuple[Lesson, ...] = ()
     """The lessons of the campaign, whether or not tips.md has them already."""
 
@@ -194,6 +198,7 @@ def read(reader: Reader, campaign: str, manifest: Manifest | None = None) -> Jou
         row=row, history=past, utc_offset_s=next((created.utc_offset_s for _, created in _timed(
             reader, campaign, "campaign.created", _Created)), None),
         manifest=manifest, lessons=lessons.of(past),
+        provisional=waiting_line.provisional(reader, campaign),
         slots={r.n: reader.slots(campaign, r.n) for r in past.rounds},
         reviews={review.round: review for review in reviews},
         stops=_timed(reader, campaign, "campaign.stop", StopRecord),

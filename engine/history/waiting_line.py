@@ -18,7 +18,13 @@ from collections.abc import Iterable
 
 from engine.journal.read import Reader
 from engine.journal.records import Candidate, CandidateState
+from harness.formats import quantities
+from harness.formats.quantities import counted, listed
 
+PROVISIONAL = "provisional"
+"""Purpose of the provisional best's verdict against the baseline, which is never the headline."""
+NAMED = 4
+"""Candidates that a text names, at most."""
 ON_LINE: tuple[CandidateState, ...] = ("waiting", "provisional")
 Line = tuple[Candidate, ...]
 
@@ -46,16 +52,36 @@ def above(line: Line, candidate: str) -> Line:
     return line[ids.index(candidate) + 1:] if candidate in ids else ()
 
 
-def waits_below(line: Line, candidate: str) -> str:
-    """Return the first candidate that must be approved before this one, "" if none."""
-    return next((member.id for member in line[:len(line) - len(above(line, candidate)) - 1]
-                 if member.state == "waiting"), "") if candidate in {m.id for m in line} else ""
-
-
 def obstacle(line: Line, candidate: Candidate) -> str:
     """Return why a waiting candidate cannot be approved now and what to do, or ""."""
-    if below := waits_below(line, candidate.id):
-        return f"it rests on {below[:12]}, which waits as well: approve {below[:12]} first"
-    if candidate.id not in {member.id for member in line}:
-        return "its base has moved: it is tried on the best again when the campaign runs"
-    return ""
+    for member in line:
+        if member.id == candidate.id:
+            return ""
+        if member.state == "waiting":
+            lower = member.id[:12]
+            return f"it rests on {lower}, which waits as well: approve {lower} first"
+    return "base moved: what it rests on is not the best any more; it is tried on the best again " \
+           "when the campaign runs"
+
+
+def resting(line: Line, candidate: str) -> str:
+    """Return what rests on a candidate and would be tried without it, in words, or ""."""
+    upper = above(line, candidate)
+    if not upper:
+        return ""
+    ids = listed([f"{member.id[:12]}{' (waits)' if member.state == 'waiting' else ''}"
+                  for member in upper], NAMED)
+    return f"{counted(len(upper), 'gain')}: {ids}"
+
+
+def provisional(reader: Reader, campaign: str) -> str:
+    """Return the provisional best in words: `provisional 14.1x [13.9, 14.3], waiting for 1a2b`."""
+    line = read(reader, campaign)
+    if not line:
+        return ""
+    row = next((row for row in reader.verdicts(campaign, candidate=line[-1].commit[:12])
+                if row.purpose == PROVISIONAL), None)
+    measured = "not measured yet" if row is None else "wrong" if not row.correct else \
+        quantities.speedup(row.speedup, row.low, row.high) or "not timed"
+    waits = listed([member.id[:12] for member in line if member.state == "waiting"], NAMED)
+    return f"provisional {measured}, waiting for approval of {waits}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from engine.context import EngineContext
 from engine.failpoint import failpoint
+from engine.history.waiting_line import PROVISIONAL
 from engine.judge.judge import core_loss, describe_speedup
 from engine.lineage.commit import describe_drop
 from engine.verify.fleet_device import NoDeviceAvailable
@@ -19,8 +20,6 @@ from harness.verdict import Verdict
 PURPOSE = "headline"
 DOUBTED = "headline-doubted"
 """Purpose of a first measurement that is doubted."""
-PROVISIONAL = "provisional"
-"""Purpose of the provisional best's verdict against the baseline, which is never the headline."""
 
 
 def recorded(context: EngineContext, commit: str, purpose: str = PURPOSE) -> Verdict | None:

@@ -196,3 +196,21 @@ def is_within(decision: DecisionRow, round: Round) -> bool:
 
 def times(pair: Change | None) -> str:
     return "not scored" if pair is None else f"{pair[0]:.3f} -> {pair[1]:.3f} us"
+
+
+def waiting(past: CampaignHistory) -> list[tuple[str, ...]]:
+    """Return a row for each gain of the waiting line, each below what it rests on."""
+    placed = {d.candidate: past.verdicts.get(d.verdict or 0) for d in past.decisions
+              if d.kind in ("ask", "provisional")}
+    return [(own.id[:12], str(own.round), own.slot, own.state, recorded_speedup(placed[own.id]),
+             own.hypothesis, own.reason) for own in past.line]
+
+
+def incumbent(past: CampaignHistory, round: Round) -> str:
+    """Return a round's incumbent, and whether it is or was provisional."""
+    commit = round.incumbent
+    if commit in {past.base, *(keep.commit for keep in past.keeps)}:
+        return commit
+    waits = commit in {member.commit for member in past.line}
+    return f"{commit} (provisional: " + (
+        "it waits for approval, or rests on a gain that does)" if waits else "it was not kept)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from operator import itemgetter
 
 from engine.history import change_summary, lessons
@@ -23,10 +24,12 @@ LISTED = 20
 def page(view: JournalView) -> str:
     """Return optimize.md; a stop's Final Report has the campaign's state at that time."""
     past = view.history
+    ended = {round.n: round.ended_at for round in past.rounds if round.ended_at is not None}
     entries: list[tuple[float, str, object]] = [
         *((at, "tips", tips) for at, tips in view.tips),
         *((round.ended_at, "round", round) for round in past.rounds if round.ended_at is not None),
-        *((own.at, "approval", own) for own in past.decisions if own.actor != "engine"),
+        *((own.at, "late", own) for own in past.decisions
+          if own.actor != "engine" or ended.get(own.round, math.inf) < own.at),
         *((row.at, "end to end", row) for row in view.end_to_end),
         *((at, "not run", record) for at, record in view.not_run),
         *((at, "limits", change) for at, change in view.limits),

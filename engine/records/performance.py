@@ -33,7 +33,8 @@ def page(view: JournalView) -> str:
     first = view.history.baseline
     return render_page("performance", view=view, rows=list(_rows(view)), kernel_rows=_kernel_rows,
                        baseline=None if first is None else verdict_of(first),
-                       classes_of_best=measured.classes_of_best(view.history))
+                       classes_of_best=measured.classes_of_best(view.history),
+                       waiting=measured.waiting(view.history))
 
 
 def _rows(view: JournalView) -> Iterator[tuple[str, ...]]:

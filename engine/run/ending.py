@@ -6,6 +6,7 @@ import json
 import logging
 
 from engine.context import EngineContext
+from engine.history import waiting_line
 from engine.history.campaign_view import NOT_RUN
 from engine.journal.records import CampaignState
 from engine.judge.judge import describe_speedup
@@ -107,6 +108,7 @@ def _record_stop(campaign: RunningCampaign, state: CampaignState, reason: str, *
             setup.id, "campaign.stop", setup.repo.best, reason=reason, doubt=doubt,
             wall_s=spent.wall_s, trials=spent.trials, cost=spent.cost,
             waiting=campaign.waiting_count(),
+            provisional=waiting_line.provisional(campaign.context.reader, setup.id),
             **({rollback.CUT: True} if cut else {}))
         campaign.set_state(state, "", reason, doubt)
     campaign.write_records()

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from engine.campaign import handover
-from engine.history import history
+from engine.history import history, waiting_line
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Event
 from harness.errors import KoptError
@@ -94,9 +94,14 @@ def print_summary(reader: Reader, name: str) -> int:
         state = "rolled back" if candidate.commit in undone else "kept"
         print(f"  {state} {candidate.id} {candidate.commit[:12]}  "
               f"{phrases.clean(candidate.hypothesis)}: {phrases.clean(candidate.reason)}")
+    if words := waiting_line.provisional(reader, name):
+        print(f"  {words}")
+    line = waiting_line.read(reader, name)
     for candidate in waiting:
+        then = waiting_line.obstacle(line, candidate) or f"kopt approve {candidate.id}"
+        rests = waiting_line.resting(line, candidate.id)
         print(f"  waits for your approval: {candidate.id}  {phrases.clean(candidate.reason)} "
-              f"(kopt approve {candidate.id})")
+              f"({then})" + (f"; on it rest {rests}" if rests else ""))
     if not kept:
         print("  nothing was kept")
     sys.stdout.flush()

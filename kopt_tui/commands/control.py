@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from engine.history import waiting_line
 from engine.journal.read import Reader
 from engine.journal.records import Control
 from engine.manifest import limits, load
@@ -26,7 +27,9 @@ DECISIONS = ("approve", "reject")
 
 def add(parser: argparse.ArgumentParser) -> None:
     if parser.get_default("verb") in DECISIONS:
-        parser.add_argument("candidate", metavar="CANDIDATE", help="its id or the start of it")
+        parser.add_argument("candidate", metavar="CANDIDATE",
+                            help="its id or the start of it; of waiting gains that rest on each "
+                                 "other the lowest is approved first")
         parser.add_argument("--campaign", metavar="ID", default=None,
                             help="the candidate's campaign, where the id alone is ambiguous")
     elif parser.get_default("verb") == "set":
@@ -84,6 +87,9 @@ def _decision(reader: Reader, args: argparse.Namespace) -> ControlRequest:
     if candidate.state != "waiting":
         raise Refused(f"candidate {name} is {candidate.state} and does not wait for approval",
                       fix=f"kopt show {name} says why" if candidate.reason else "")
+    if args.verb == "approve" and (reason := waiting_line.obstacle(
+            waiting_line.read(reader, candidate.campaign), candidate)):
+        raise Refused(f"candidate {name} cannot be approved yet: {reason}")
     newest = reader.verdicts(candidate.campaign, candidate=candidate.id, limit=1)
     return ControlRequest(
         campaign=candidate.campaign, verb=args.verb, candidate=candidate.id,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Sequence
 
-from engine.history import history
+from engine.history import history, waiting_line
+from engine.history.waiting_line import Line
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Candidate
 from engine.records import class_history
@@ -29,7 +30,8 @@ def run(args: argparse.Namespace) -> int:
     with open_journal(args) as reader:
         candidate = find_candidate(reader, args.name)
         if candidate is not None:
-            _show_candidate(candidate, whole_view(reader, candidate), as_json=args.json)
+            _show_candidate(candidate, whole_view(reader, candidate),
+                            waiting_line.read(reader, candidate.campaign), as_json=args.json)
         else:
             _show_campaign(reader, choose_campaign(reader, args.name), as_json=args.json)
     return 0
@@ -51,6 +53,7 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
     print_facts([
         ("campaign", name), ("target", f"{campaign.op} in {campaign.lang or campaign.backend}"),
         ("state", state.strip()), ("best", phrases.best(campaign)),
+        ("waits", waiting_line.provisional(reader, name)),
         ("device", campaign.device or campaign.gpu), ("project", campaign.project),
         ("folder", campaign.path), ("base", campaign.base_commit[:12]),
         ("best at", campaign.best_commit[:12]),
@@ -64,6 +67,10 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
     _print_section("classes", class_history.HEAD, (
         (mark.round, mark.commit[:12] + (" (rolled back)" if mark.commit in past.undone else ""),
          *class_history.cells(mark)) for mark in marks), right="round time")
+    _print_section("waiting line", ("candidate", "round", "slot", "state", "approval"), (
+        (own.id[:12], own.round, own.slot, phrases.signed(own.state),
+         (waiting_line.obstacle(past.line, own) or f"kopt approve {own.id[:12]}")
+         if own.state == "waiting" else "none needed") for own in past.line), right="round")
     _print_section("slots", ("slot", "kind", "backend", "stage", "hypothesis"), (
         (slot.slot, slot.kind, slot.backend, f"{slot.stage} {slot.detail}".strip(),
          slot.hypothesis) for slot in slots))
@@ -78,7 +85,8 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
         (control.id, control.verb, control.candidate[:12], control.by) for control in controls))
 
 
-def _show_candidate(candidate: Candidate, view: CandidateView, *, as_json: bool) -> None:
+def _show_candidate(candidate: Candidate, view: CandidateView, line: Line, *,
+                    as_json: bool) -> None:
     if as_json:
         print_json({"candidate": candidate, "decisions": view.decisions,
                     "verdicts": view.verdicts})
@@ -87,6 +95,9 @@ def _show_candidate(candidate: Candidate, view: CandidateView, *, as_json: bool)
     print_facts([
         ("candidate", candidate.id), ("campaign", candidate.campaign), ("round", candidate.round),
         ("slot", candidate.slot), ("state", state.strip()), ("hypothesis", candidate.hypothesis),
+        ("approval", waiting_line.obstacle(line, candidate)
+         if candidate.state == "waiting" else ""),
+        ("on it rest", waiting_line.resting(line, candidate.id)),
         ("bottleneck", candidate.bottleneck), ("base", candidate.base_commit[:12]),
         ("commit", candidate.commit[:12]), ("captured", phrases.stamp(candidate.created_at)),
         ("patch", candidate.patch_path)])

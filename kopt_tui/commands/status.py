@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from engine.history import waiting_line
 from engine.journal.records import Campaign
 from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
 from kopt_tui.cli.output import print_json, print_table
@@ -25,27 +26,30 @@ def run(args: argparse.Namespace) -> int:
         chosen = [choose_campaign(reader, args.campaign)] if args.campaign else \
             reader.campaigns()
         counts = reader.waiting_counts()
+        provisional = [waiting_line.provisional(reader, campaign.id) if counts.get(campaign.id)
+                       else "" for campaign in chosen]
         engines = [engine_state(reader, campaign.id) for campaign in chosen]
     if args.json:
         print_json({"workspace": str(workspace_of(args).absolute()), "campaigns": [
-            {"campaign": campaign, "waiting": counts.get(campaign.id, 0),
+            {"campaign": campaign, "waiting": counts.get(campaign.id, 0), "provisional": words,
              "live": engine.word == "alive",
              "engine": f"{engine.host} {engine.pid}" if engine.word == "alive" else ""}
-            for campaign, engine in zip(chosen, engines, strict=True)]})
+            for campaign, engine, words in zip(chosen, engines, provisional, strict=True)]})
     elif chosen:
-        print_table(HEADERS, (_row(campaign, counts.get(campaign.id, 0), engine.word == "alive")
-                              for campaign, engine in zip(chosen, engines, strict=True)),
-                    right="round waiting")
+        print_table(HEADERS, (
+            _row(campaign, counts.get(campaign.id, 0), engine.word == "alive", words)
+            for campaign, engine, words in zip(chosen, engines, provisional, strict=True)),
+            right="round waiting")
     else:
         print(f"no campaign in {workspace_of(args)} yet: kopt demo runs one")
     return 0
 
 
-def _row(campaign: Campaign, waiting: int, live: bool) -> tuple[str, ...]:
+def _row(campaign: Campaign, waiting: int, live: bool, provisional: str) -> tuple[str, ...]:
     if campaign.state in ACTIVE and not live:
         note = "its engine is gone: kopt resume continues the campaign"
     else:
         note = campaign.outcome or (campaign.phase if live else "")
     return (campaign.id, phrases.signed(campaign.state), phrases.rounds(campaign),
             phrases.best(campaign), str(waiting or ""), campaign.device or campaign.gpu,
-            phrases.stamp(campaign.updated_at), note)
+            phrases.stamp(campaign.updated_at), "; ".join(filter(None, (provisional, note))))

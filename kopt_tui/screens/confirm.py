@@ -105,6 +105,8 @@ def about_candidate(request: ControlRequest, waiting: WaitingRow) -> Question:
         ("claim", waiting.candidate.hypothesis), ("measured", waiting.speedup or "nothing"),
         ("waits since", f"{phrases.clock(waiting.since)}: {waiting.why}"),
         ("on base", phrases.short(waiting.candidate.base_commit, 12)),
+        ("not yet", waiting.obstacle if request.verb == "approve" else ""),
+        ("on it rest", waiting.resting),
     )
     verb = "Approve" if request.verb == "approve" else "Reject"
     return Question(

@@ -28,6 +28,7 @@ class WaitingTable(ListPane[WaitingRow]):
                 (f"{fit(item.speedup, 18)} ", "plain"),
                 (f"{fit(candidate.campaign, campaign)} ", "plain"),
                 (f"{fit(f'round {candidate.round} {candidate.slot}', 12)} ", "dim"),
+                *(((f"{item.obstacle}; ", "warn"),) if item.obstacle else ()),
                 (item.why or candidate.hypothesis, "accent"))
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from engine.history import waiting_line
+from engine.history.waiting_line import Line
 from engine.journal.liveness import alive, host_name
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Candidate
@@ -31,10 +33,13 @@ class CampaignRows:
             counts = self._reader.waiting_counts()
             self._rows = tuple(
                 CampaignRow(campaign=harmless(campaign), waiting=counts.get(campaign.id, 0),
+                            provisional=waiting_line.provisional(self._reader, campaign.id)
+                            if counts.get(campaign.id) else "",
                             trend=self._trend(campaign))
                 for campaign in self._reader.campaigns())
             self.waiting = tuple(
-                self._waiting(candidate) for row in self._rows if row.waiting
+                self._waiting(candidate, line) for row in self._rows if row.waiting
+                for line in (waiting_line.read(self._reader, row.id),)
                 for candidate in self._reader.candidates(row.id, states=("waiting",)))
             self._seq = seq
         return tuple(msgspec.structs.replace(row, engine=engine_state(self._reader, row.id))
@@ -57,7 +62,7 @@ class CampaignRows:
             self._trends[campaign.id] = campaign.updated_at, trend
         return trend
 
-    def _waiting(self, candidate: Candidate) -> WaitingRow:
+    def _waiting(self, candidate: Candidate, line: Line) -> WaitingRow:
         newest = next(iter(self._reader.verdicts(
             candidate.campaign, candidate=candidate.id, limit=1)), None)
         request = next(iter(self._reader.decisions(
@@ -65,7 +70,9 @@ class CampaignRows:
         return harmless(WaitingRow(
             candidate=candidate, why=(request.reason if request else "") or candidate.reason,
             speedup=speedup(newest) if newest else "", verdict=newest.id if newest else None,
-            since=request.at if request else candidate.created_at))
+            since=request.at if request else candidate.created_at,
+            obstacle=waiting_line.obstacle(line, candidate),
+            resting=waiting_line.resting(line, candidate.id)))
 
 
 def engine_state(reader: Reader, campaign: str) -> EngineState:

@@ -37,6 +37,8 @@ class CampaignRow(msgspec.Struct, frozen=True, kw_only=True):
 
     campaign: Campaign
     waiting: int
+    provisional: str = ""
+    """The provisional best in words, "" if nothing waits."""
     trend: tuple[float, ...]
     engine: EngineState = EngineState()
 
@@ -105,6 +107,10 @@ class WaitingRow(msgspec.Struct, frozen=True, kw_only=True):
     speedup: str
     verdict: int | None
     since: float
+    obstacle: str = ""
+    """Why it cannot be approved now: its base moved, or it rests on one that waits as well."""
+    resting: str = ""
+    """The gains that rest on it, in words."""
 
 
 class CampaignView(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,7 +31,8 @@ def state_spans(row: CampaignRow) -> Line:
 
 def best_text(row: CampaignRow) -> str:
     """Return how much faster than the baseline a campaign's best is."""
-    return phrases.best(row.campaign) or "nothing kept yet"
+    return "; ".join(filter(None, (phrases.best(row.campaign) or "nothing kept yet",
+                                   row.provisional)))
 
 
 class AboutPane(ContentPane[CampaignRow | None]):

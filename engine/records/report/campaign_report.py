@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from engine.campaign import handover
+from engine.history import waiting_line
 from engine.history.campaign_view import JournalView
 from engine.history.history import CampaignHistory
 from engine.journal.records import Campaign, DecisionRow
@@ -84,6 +85,7 @@ def _facts(view: JournalView) -> list[tuple[str, str]]:
         ("target", f"{row.op} in {row.lang or row.backend}"),
         ("device", f"{row.device} {row.gpu}".strip()), ("from commit", row.base_commit[:12]),
         ("to commit", row.best_commit[:12]),
+        *([("provisional best", view.provisional)] if view.provisional else []),
         *(("rolled back", rollback.summary)
           for rollback in view.history.rollbacks),
         ("rounds", str(len(view.history.rounds))),
@@ -125,11 +127,15 @@ def _keep(view: JournalView, keep: DecisionRow) -> str:
 
 
 def _waiting(past: CampaignHistory) -> PageSection:
-    newest = {row.candidate: row for row in past.verdicts.values()}
-    return PageSection(heading="What waits for you", items=[
-        f"{own.id[:12]} {measured.recorded_speedup(newest.get(own.id))} {own.hypothesis} "
-        f"({own.reason}): kopt approve {own.id[:12]}"
-        for own in past.candidates.values() if own.state == "waiting"])
+    line = past.line
+    items = []
+    for own, cells in zip(line, measured.waiting(past), strict=True):
+        then = waiting_line.obstacle(line, own) or f"kopt approve {own.id[:12]}"
+        rests = waiting_line.resting(line, own.id)
+        items.append(f"{own.id[:12]} {cells[4]} {own.hypothesis} ({own.reason})" + (
+            f": {then}" + (f"; on it rest {rests}" if rests else "")
+            if own.state == "waiting" else ": needs no approval itself"))
+    return PageSection(heading="What waits for you", items=items)
 
 
 def _tried(past: CampaignHistory) -> PageSection:

@@ -5,8 +5,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from engine.campaign.setup import Setup
+from engine.history import waiting_line
+from engine.journal.read import Reader
+from kopt_tui.snapshot.campaign_rows import CampaignRows
 from tests.support import campaigns, repos
 from tests.support.waiting_case import (
     LARGE,
@@ -131,6 +136,45 @@ def test_rounds_with_a_waiting_gain_count_toward_no_stop(tmp_path: Path) -> None
         assert "inbox is empty" in campaigns.campaign(setup).reason
     small = try_change(setup, SMALL, "small")
     assert small.state == "provisional" and past(setup).tally.without_gain == 0
+
+
+def shown(setup: Setup, *words: str) -> str:
+    code, out, err = campaigns.ended(campaigns.kopt(*words, workspace=setup.workspace))
+    return out + err if code in (0, 1) else err
+
+
+def test_people_see_what_waits_on_what(tmp_path: Path) -> None:
+    setup = create(tmp_path)
+    large = try_change(setup, LARGE, "large")
+    second = try_change(setup, SECOND, "second")
+    lower, upper = large.id[:12], second.id[:12]
+    wait = f"it rests on {lower}, which waits as well: approve {lower} first"
+    provisional = f"waiting for approval of {lower}, {upper}"
+    assert wait in shown(setup, "approve", second.id)
+    assert campaigns.candidates(setup, "kept") == []
+    assert f"1 gain: {upper} (waits)" in shown(setup, "show", large.id)
+    assert wait in shown(setup, "show", second.id)
+    for words in (shown(setup, "show"), shown(setup, "status"),
+                  setup.folder.performance.read_text(), setup.folder.report.read_text()):
+        assert "provisional 18.1x" in words and provisional in words  # 290 / 16
+    reader = Reader(setup.workspace)
+    rows = CampaignRows(reader)
+    [row] = rows.at(1)
+    reader.close()
+    assert provisional in row.provisional and row.campaign.speedup is None
+    by_id = {waiting.candidate.id: waiting for waiting in rows.waiting}
+    assert by_id[second.id].obstacle == wait and not by_id[large.id].obstacle
+    assert upper in by_id[large.id].resting
+    summary = (setup.folder.round(3) / "summary.md").read_text()
+    assert f"incumbent: {large.commit} (provisional: it waits" in summary
+
+
+def test_candidate_whose_base_has_moved_says_so(tmp_path: Path) -> None:
+    setup = create(tmp_path)
+    large = try_change(setup, LARGE, "large")
+    moved = msgspec.structs.replace(large, base_commit="0" * 40)
+    assert waiting_line.obstacle(waiting_line.of([moved], setup.repo.best), moved).startswith(
+        "base moved")
 
 
 def test_published_branch_holds_approved_commits_only(tmp_path: Path) -> None:
