@@ -9,10 +9,13 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+from contextlib import closing
 from pathlib import Path
 
 from engine.manifest import load
 from harness.errors import EnvironmentFault, InputError
+from kopt_tui.cli.campaign_choice import is_live
+from kopt_tui.cli.event_stream import print_summary
 from kopt_tui.cli.parser import workspace_of
 from kopt_tui.commands.run import start
 
@@ -45,7 +48,18 @@ def run(args: argparse.Namespace) -> int:
     from kopt_tui.dashboard import launch
 
     start(workspace, setup.id)
-    return launch.main(workspace, campaign=setup.id)
+    return launch.main(workspace, campaign=setup.id) or _end(workspace, setup.id)
+
+
+def _end(workspace: Path, campaign: str) -> int:
+    """Print what the demo came to, or that it goes on; return 0 unless it failed."""
+    from engine.journal.read import Reader
+
+    with closing(Reader(workspace)) as reader:
+        if not is_live(reader, campaign):
+            return print_summary(reader, campaign)
+    print(f"{campaign} goes on; kopt attach {campaign} shows it, kopt stop {campaign} ends it")
+    return 0
 
 
 def _default_example() -> str:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from engine.campaign import handover
-from engine.history import history
+from engine.history import history, waiting_line
 from engine.journal.read import Reader
 from engine.journal.records import Campaign
 from engine.repository.clone import Clone
@@ -35,8 +35,12 @@ def run(args: argparse.Namespace) -> int:
     with open_journal(args) as reader:
         chosen = choose_campaign(reader, args.campaign)
         message = _message(reader, chosen)
+        provisional = waiting_line.provisional(reader, chosen.id)
     if chosen.best_commit == chosen.base_commit:
-        raise Refused(f"{chosen.id} has kept nothing yet", fix="kopt show lists what it tried")
+        raise Refused(f"{chosen.id} has kept nothing yet" + (provisional and f": {provisional}"),
+                      fix="kopt show lists what it tried")
+    if provisional:
+        print(f"kopt: not merged: {provisional}", file=sys.stderr)
     if args.form == "patch":
         _patch(chosen, args.output)
         return 0

@@ -154,6 +154,7 @@ def test_people_see_what_waits_on_what(tmp_path: Path) -> None:
     assert campaigns.candidates(setup, "kept") == []
     assert f"1 gain: {upper} (waits)" in shown(setup, "show", large.id)
     assert wait in shown(setup, "show", second.id)
+    assert "has kept nothing yet: provisional 18.1x" in shown(setup, "merge")
     for words in (shown(setup, "show"), shown(setup, "status"),
                   setup.folder.performance.read_text(), setup.folder.report.read_text()):
         assert "provisional 18.1x" in words and provisional in words  # 290 / 16
