@@ -42,5 +42,5 @@ def harmless(value: Value) -> Value:
 
 def harmless_lines(data: bytes) -> str:
     """Return a file's bytes as text: lines are kept and clipped, control characters removed."""
-    return "\n".join(plain(line.expandtabs(4), 1000)
-                     for line in data.decode("utf-8", "replace").split("\n"))
+    text = data.decode("utf-8", "replace").replace("\r", "")  # `plain` makes it a line break
+    return "\n".join(plain(line.expandtabs(4), 1000) for line in text.split("\n"))

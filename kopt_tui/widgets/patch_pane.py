@@ -10,7 +10,7 @@ from rich.cells import cell_len, chop_cells
 from kopt_tui.widgets.pane import ContentPane
 from kopt_tui.widgets.tones import Line, Span
 
-HUNK = re.compile(r"^@@ -\d+(?:,\d+)? \+(\d+)(?:,\d+)? @@")
+HUNK = re.compile(r"^@@ -\d+(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 FILE = re.compile(r"^\+\+\+ (?:b/)?(.+?)\s*$")
 HIGHLIGHTED_LINES = 3000
 TONES = (("Comment.Preproc", "accent"), ("Comment", "dim"), ("Keyword.Type", "info"),
@@ -18,48 +18,65 @@ TONES = (("Comment.Preproc", "accent"), ("Comment", "dim"), ("Keyword.Type", "in
          ("Name.Function", "bold"), ("Name.Builtin", "info"))
 """Kinds of tokens of Pygments, a kind within another one before it, and their tones."""
 
+Row = tuple[str, int, str]
+"""A line of a patch: "+", "-" or " " for code, "@" for a hunk's start, "" for other lines; its
+number in the new file; its text."""
+
+
+def patch_rows(patch: str) -> list[Row]:
+    """Return the lines of a unified diff.
+
+    What is code follows from the counts in the hunk's first line, as code may look like a header.
+    """
+    rows: list[Row] = []
+    number = old = new = 0
+    for text in patch.removesuffix("\n").split("\n") if patch else ():
+        sign = text[:1] or " "
+        if (old or new) and sign in "+- ":
+            old -= sign != "+"
+            new -= sign != "-"
+            number += sign != "-"
+            rows.append((sign, number, text[1:]))
+        elif hunk := HUNK.match(text):
+            old, new = int(hunk[1] or 1), int(hunk[3] or 1)
+            number = int(hunk[2]) - bool(new)
+            rows.append(("@", number, text))
+        elif not text.startswith("index "):
+            rows.append(("", number, text))
+    return rows
+
 
 def patch_lines(patch: str, *, highlighted: bool) -> list[Line]:
     """Return a unified diff as lines: number in the new file, sign, code.
 
     Highlighting loads Pygments and takes up to a second, too long for the thread that draws.
     """
-    raw = [line for line in patch.split("\n") if not line.startswith("index ")]
-    if raw and not raw[-1]:
-        raw.pop()
-    code = _tokens(raw) if highlighted and len(raw) <= HIGHLIGHTED_LINES else {}
+    rows = patch_rows(patch)
+    code = _tokens(rows) if highlighted and len(rows) <= HIGHLIGHTED_LINES else {}
     lines: list[Line] = []
-    number = 0
-    for index, text in enumerate(raw):
-        hunk = HUNK.match(text)
-        if hunk:
-            number = int(hunk[1]) - 1
-            lines.append(((f"     {text}", "info"),))
-        elif (not number and not hunk) or text.startswith(("diff ", "--- ", "+++ ", "index ")):
-            tones = "bold" if text.startswith("+++ ") else "dim"
-            number = 0 if text.startswith("diff ") else number
-            lines.append(((f"     {text}", tones),))
-        elif text.startswith("-"):
-            lines.append((("     ", "dim"), ("-", "bad bold"), (text[1:], "bad dim")))
+    for index, (sign, number, text) in enumerate(rows):
+        if sign == "-":
+            lines.append((("     ", "dim"), ("-", "bad bold"), (text, "bad dim")))
+        elif sign in ("+", " "):
+            body = code.get(index, ((text, "good" if sign == "+" and not code else "plain"),))
+            lines.append(((f"{number:4} ", "dim"), (sign, "good bold"), *body))
         else:
-            number += not text.startswith("\\")
-            added = text.startswith("+")
-            body = code.get(index, ((text[1:], "good" if added and not code else "plain"),))
-            lines.append(((f"{number:4} ", "dim"), ("+" if added else " ", "good bold"), *body))
+            tones = "info" if sign else "bold" if text.startswith("+++ ") else "dim"
+            lines.append(((f"     {text}", tones),))
     return lines
 
 
-def _tokens(raw: Sequence[str]) -> dict[int, Line]:
+def _tokens(rows: Sequence[Row]) -> dict[int, Line]:
     """Return the highlighted code of the new file, by index of the diff's line."""
     lines: dict[int, Line] = {}
-    path, block = "", list[int]()
-    for index, text in enumerate([*raw, "diff "]):
-        named = FILE.match(text)
-        if text.startswith("diff ") or named:
-            lines |= _highlight(path, [(i, raw[i][1:]) for i in block])
+    path, block = "", list[tuple[int, str]]()
+    for index, (sign, _, text) in enumerate([*rows, ("", 0, "")]):
+        if sign in ("+", " "):
+            block.append((index, text))
+        elif not sign:
+            lines |= _highlight(path, block)
+            named = FILE.match(text)
             path, block = named[1] if named else path, []
-        elif text[:1] in ("+", " "):
-            block.append(index)
     return lines
 
 
