@@ -15,7 +15,7 @@ from harness.errors import InputError, Refused
 from kopt_tui.cli.campaign_choice import choose_campaign, choose_running, is_live, open_journal
 from kopt_tui.cli.output import print_json
 from kopt_tui.cli.parser import add_campaign, add_json, workspace_of
-from kopt_tui.control import ControlRequest, send
+from kopt_tui.control import ControlRequest, pauses_soon, send
 from kopt_tui.snapshot.phrases import clean
 
 WAIT_S = 10.0
@@ -74,7 +74,7 @@ def _request(reader: Reader, args: argparse.Namespace) -> ControlRequest:
         return ControlRequest(campaign=choose_running(reader, args.campaign).id, verb=args.verb)
     campaign = choose_campaign(reader, args.campaign)
     if campaign.state == "running" and is_live(reader, campaign.id) \
-            and not _pauses_soon(reader, campaign.id):
+            and not pauses_soon(reader.controls(campaign.id)):
         raise Refused(f"{campaign.id} is already running", fix="kopt attach shows it")
     return ControlRequest(campaign=campaign.id, verb="resume")
 
@@ -106,13 +106,6 @@ def _limits(reader: Reader, words: Sequence[str]) -> ControlRequest:
     campaign = choose_campaign(reader, names[0] if names else None)
     limits.with_limits(load.load(Path(campaign.path) / "manifest.yaml"), requested)
     return ControlRequest(campaign=campaign.id, verb="set", limits=requested)
-
-
-def _pauses_soon(reader: Reader, campaign: str) -> bool:
-    """Return whether a pause waits for the end of the round; resuming takes it back."""
-    newest = next((control for control in reversed(reader.controls(campaign))
-                   if control.verb in ("pause", "resume")), None)
-    return newest is not None and newest.verb == "pause"
 
 
 def _answer(reader: Reader, owner: str, number: int, wait_s: float) -> Control | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kopt_tui.control import ControlRequest
+from kopt_tui.control import ControlRequest, pauses_soon
 from kopt_tui.screens.base import KoptScreen
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import CampaignRow, WaitingRow
@@ -46,7 +46,10 @@ class CampaignActions(KoptScreen):
 
     def action_pause(self) -> None:
         row = self.chosen_campaign()
-        self._request(row, "resume" if row and row.campaign.state == "paused" else "pause")
+        resumes = row is not None and (
+            row.campaign.state == "paused" or row.engine.word != "alive" or pauses_soon(
+                entry for entry in self.dashboard.snapshot.controls if entry.campaign == row.id))
+        self._request(row, "resume" if resumes else "pause")
 
     def action_stop(self) -> None:
         self._request(self.chosen_campaign(), "stop")
@@ -56,6 +59,8 @@ class CampaignActions(KoptScreen):
             return
         state = row.campaign.state
         if state not in ("running", "paused"):
-            self.keybar.say(f"! {row.id} is {state}: nothing to {verb}", "warn")
+            self.keybar.say(f"! {row.id} is {state}: nothing to pause or stop", "warn")
+        elif verb == "stop" and row.engine.word != "alive":
+            self.keybar.say(f"! no engine runs {row.id}: nothing to stop", "warn")
         else:
             self.dashboard.confirm(ControlRequest(campaign=row.id, verb=verb))

@@ -119,10 +119,15 @@ def about_candidate(request: ControlRequest, waiting: WaitingRow) -> Question:
 def about_campaign(request: ControlRequest, row: CampaignRow) -> Question:
     """Return the question before a campaign is paused, resumed or stopped."""
     verb = request.verb.capitalize()
+    effect = EFFECTS[request.verb]
+    if request.verb == "resume" and row.engine.word != "alive":
+        effect = "no engine runs it now: a new one starts and goes on from what is recorded"
+    elif request.verb == "resume" and row.campaign.state == "running":
+        effect = "it was to pause after this round: it will not"
     return Question(
         title=f"{verb} campaign {row.id}?",
         facts=(("campaign", row.id), ("state", f"{row.status}, round {row.campaign.round}"),
-               ("effect", EFFECTS.get(request.verb, ""))),
+               ("effect", effect)),
         safe="Leave it as it is", act=f"{verb} it",
         expired=lambda snapshot: _why_ended(snapshot, request),
     )

@@ -130,19 +130,46 @@ async def test_candidate_decided_meanwhile_cannot_be_approved(workspace: Path) -
         assert controls(workspace) == []
 
 
-@pytest.mark.parametrize(("key", "verb", "title"), [
-    ("p", "pause", "Pause campaign"), ("S", "stop", "Stop campaign")])
-async def test_pause_and_stop_need_confirmation(
-        tmp_path: Path, key: str, verb: str, title: str) -> None:
+async def test_stop_needs_confirmation(workspace: Path) -> None:
+    app = open_app(workspace)
+    async with app.run_test(size=NARROW) as pilot:
+        await until(pilot, "engine process 4121")
+        await pilot.press("S")
+        await until(pilot, f"Stop campaign {CAMPAIGN}?")
+        await pilot.press("tab", "enter")
+        await until(pilot, "stop rmsnorm_c_cpu_20261120 is recorded")
+        assert [control.verb for control in controls(workspace)] == ["stop"]
+
+
+async def test_campaign_without_an_engine_is_resumed_and_neither_paused_nor_stopped(
+        tmp_path: Path) -> None:
     workspace = make(tmp_path)
     app = open_app(workspace)
     async with app.run_test(size=NARROW) as pilot:
-        await until(pilot, "finished")
-        await pilot.press(key)
-        await until(pilot, f"{title} {CAMPAIGN}?")
-        await pilot.press("tab", "enter")
-        await until(pilot, f"✗ {verb} {CAMPAIGN} failed: no engine runs")
+        await until(pilot, "✗ lost")
+        await pilot.press("p")
+        await until(pilot, f"Resume campaign {CAMPAIGN}?")
+        await until(pilot, "no engine runs it now: a new one starts")
+        await pilot.press("escape", "S")
+        await until(pilot, f"no engine runs {CAMPAIGN}: nothing to stop")
         assert controls(workspace) == []
+
+
+async def test_pause_that_waits_for_the_end_of_the_round_is_taken_back(workspace: Path) -> None:
+    app = open_app(workspace, campaign=CAMPAIGN)
+    async with app.run_test(size=NARROW) as pilot:
+        await open_dialog(pilot, "p", f"Pause campaign {CAMPAIGN}?")
+        await pilot.press("right", "enter")
+        await until(pilot, "is recorded")
+        await until(pilot, lambda: app.snapshot.controls)
+        await pilot.press("p")
+        await until(pilot, "it was to pause after this round: it will not")
+        await pilot.press("right", "enter")
+        await until(pilot, lambda: [control.verb for control in controls(workspace)]
+                    == ["pause", "resume"])
+        await until(pilot, lambda: len(app.snapshot.controls) == 2)
+        await pilot.press("p")
+        await until(pilot, f"Pause campaign {CAMPAIGN}?")
 
 
 async def test_pause_key_resumes_a_paused_campaign_only(workspace: Path) -> None:
