@@ -78,7 +78,7 @@ class Builder:
         candidates = {candidate.id: candidate
                       for candidate in self._reader.candidates(row.id, ids=ids)}
         return CampaignView(
-            row=row, slots=(), log=_log(events), chart=self._campaigns.chart(row.id),
+            row=row, slots=(), log=_log(events), chart=self._campaigns.chart(row.campaign),
             verdicts=stream_lines(verdicts, decisions, candidates),
             classes=best_classes(self._reader, row.campaign, verdicts, decisions),
             bottlenecks=tuple(map(harmless, self._reader.bottlenecks(row.id))))

@@ -45,20 +45,25 @@ class CampaignRows:
         return tuple(msgspec.structs.replace(row, engine=engine_state(self._reader, row.id))
                      if row.campaign.state in LIVE else row for row in self._rows)
 
-    def chart(self, campaign: str) -> tuple[RoundPoint, ...]:
-        """Return the best speedup after each finished round."""
-        ended = [round for round in self._reader.rounds(campaign) if round.ended_at is not None]
+    def chart(self, campaign: Campaign) -> tuple[RoundPoint, ...]:
+        """Return the best speedup after each finished round, and after a later keep."""
+        ended = [round for round in self._reader.rounds(campaign.id) if round.ended_at is not None]
         points = [] if ended and ended[0].outcome == "baseline" else [
             RoundPoint(0, 1.0, "baseline")]
         for round in ended:
             best = round.best_speedup or (points[-1].best if points else 1.0)
             points.append(RoundPoint(round.n, best, round.outcome or "failed"))
+        if campaign.speedup not in (None, points[-1].best) and campaign.round == points[-1].round:
+            keep = next((decision for decision in self._reader.decisions(campaign.id, limit=20)
+                         if decision.kind == "keep"), None)
+            if keep is not None and keep.at > (ended[-1].ended_at or 0.0):
+                points.append(RoundPoint(campaign.round, campaign.speedup, "kept"))
         return tuple(points)
 
     def _trend(self, campaign: Campaign) -> tuple[float, ...]:
         updated_at, trend = self._trends.get(campaign.id, (0.0, ()))
         if campaign.state in LIVE or updated_at != campaign.updated_at:
-            trend = tuple(point.best for point in self.chart(campaign.id))
+            trend = tuple(point.best for point in self.chart(campaign))
             self._trends[campaign.id] = campaign.updated_at, trend
         return trend
 

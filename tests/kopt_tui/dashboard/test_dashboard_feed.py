@@ -92,6 +92,23 @@ def test_snapshot_holds_what_the_screens_show(workspace: Path) -> None:
     assert snapshot.waiting == (candidate.waiting,)
 
 
+def test_keep_after_the_last_round_is_in_chart_and_trend(workspace: Path) -> None:
+    writer = Writer(workspace)
+    writer.end_round(CAMPAIGN, 3, outcome="tie", best_speedup=3.12)
+    writer.set_campaign(CAMPAIGN, kind="campaign.state", payload={}, state="finished")
+    before = build(workspace, Focus(CAMPAIGN))
+    writer.add_decision(CAMPAIGN, candidate_id(3, "plan-1"), "keep", "approved", round=3,
+                        actor="ann@box")
+    writer.set_campaign(CAMPAIGN, kind="campaign.best", payload={}, speedup=4.0)
+    writer.close()
+    after = build(workspace, Focus(CAMPAIGN))
+    assert before.view is not None and after.view is not None
+    assert before.campaigns[0].trend == (1.0, 1.81, 3.12, 3.12)
+    assert after.campaigns[0].trend == (1.0, 1.81, 3.12, 3.12, 4.0)
+    assert [point.best for point in after.view.chart] == [1.0, 1.81, 3.12, 3.12, 4.0]
+    assert after.view.chart[-1].outcome == "kept"
+
+
 def test_rolled_back_verdict_is_not_the_best(workspace: Path) -> None:
     journal = Journal(workspace)
     verdict = verdict_of(1.0, 0.01, "")
