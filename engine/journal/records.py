@@ -105,6 +105,7 @@ class Slot(JournalRow, frozen=True, kw_only=True):
     progress: float | None = None
     candidate: str = ""
     started_at: float | None = None
+    """When its present stage began."""
     updated_at: float = 0.0
     scope: str = ""
     """The config classes that its work is about, or GLOBAL; "" if an older kopt recorded none."""

@@ -57,7 +57,8 @@ class RoundWriter(LeasedConnection):
         for campaign in dict.fromkeys(slot.campaign for slot in slots):
             with self.change(campaign) as connection:
                 for slot in (slot for slot in slots if slot.campaign == campaign):
-                    row = msgspec.structs.replace(slot, updated_at=time.time())
+                    now = time.time()
+                    row = msgspec.structs.replace(slot, started_at=now, updated_at=now)
                     store(connection, row,
                           conflict=on_conflict_update(Slot, "campaign", "round", "slot"))
                     self.append(campaign, "slot.start", slot.slot, {
@@ -72,9 +73,14 @@ class RoundWriter(LeasedConnection):
         """Overwrite a slot's progress, without an event; None leaves a field as it is."""
         fields: dict[str, Value] = {"stage": stage, "detail": detail, "progress": progress,
                                     "candidate": candidate}
+        now = time.time()
         changed = {name: value for name, value in fields.items() if value is not None}
         with self.change(campaign) as connection:
-            self.update(connection, "slots", {**changed, "updated_at": time.time()},
+            before = self.one(Slot, "WHERE campaign = ? AND round = ? AND slot = ?", campaign,
+                              round, slot)
+            if before is not None and stage not in (None, before.stage):
+                changed["started_at"] = now
+            self.update(connection, "slots", {**changed, "updated_at": now},
                         {"campaign": campaign, "round": round, "slot": slot})
 
     def end_slot(self, campaign: str, round: int, slot: str, *, stage: str, detail: str = "",

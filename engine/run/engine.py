@@ -6,6 +6,7 @@ It is the only writer of its campaign; people send it requests through controls 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from pathlib import Path
@@ -20,6 +21,7 @@ from engine.planning import planner
 from engine.run.campaign_run import run_campaign
 from engine.run.controls import SHORT_HOST_VERBS
 from harness.errors import KoptError, Refused, os_fault
+from harness.isolation import device_lock
 
 log = logging.getLogger("kopt.engine")
 
@@ -69,6 +71,7 @@ class Engine(threading.Thread):
     def _run_campaign(self, writer: Writer) -> None:
         """Run the campaign, then whatever people have asked for during its end."""
         setup = campaigns.open_campaign(self.workspace, self.campaign)
+        os.environ[device_lock.OWNER] = self.campaign
         _log_to(setup)
         self._under_lease(writer, setup, self.decide_only)
         before: set[int | str] = set()

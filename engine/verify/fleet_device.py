@@ -14,7 +14,7 @@ from harness.devices import inventory
 from harness.devices.device import Device
 from harness.devices.monitoring import tenants
 from harness.errors import KoptError
-from harness.formats.quantities import countdown
+from harness.formats.quantities import countdown, listed
 from harness.isolation.zygote_client import WarmStart
 
 DeviceUse = Literal["verdict", "loop"]
@@ -168,7 +168,8 @@ class DeviceAllocator:
         """Return what a waiting caller waits for. Raises NoDeviceAvailable past `limit_s`."""
         with self._changed:
             if self._all_closed_at is None:
-                return "waiting for a device"
+                names = listed([card.device.id for card in self._cards], 3)
+                return f"waiting for {names}: another verdict of this campaign is timed there"
             now = self._clock()
             reasons = "; ".join(f"{card.device.id}: {card.closed}" for card in self._cards)
             left_s = self._all_closed_at + self._limit_s - now

@@ -156,6 +156,6 @@ def _wait_for_runners() -> Iterator[int]:
 def environment() -> dict[str, str]:
     """Return a clean environment for harness processes, which import this very harness."""
     root = str(Path(harness.__file__).resolve().parent.parent)
-    own = {name: os.environ[name] for name in ("KOPT_LOCK_DIR", "XDG_CACHE_HOME", "HOME")
-           if name in os.environ}
+    names = ("KOPT_LOCK_DIR", device_lock.OWNER, "XDG_CACHE_HOME", "HOME")
+    own = {name: os.environ[name] for name in names if name in os.environ}
     return guard.clean_env({**own, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"})

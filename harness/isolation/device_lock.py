@@ -29,8 +29,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import Cancelled, EnvironmentFault
+from harness.formats.text import plain
 
 POLL_S = 0.004
+OWNER = "KOPT_CAMPAIGN"
+"""Names the campaign that a process works for, to whoever waits for its lock."""
 
 
 def lock_directory() -> Path:
@@ -104,7 +107,8 @@ def acquire(*devices: str, timeout_s: float | None = None, shared_device: bool =
                 if (address_fd := _bind_address(fd, name, wait)) is not None:
                     fds.append(address_fd)
                 os.ftruncate(fd, 0)
-                os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+                owner = f"{os.getpid()} {time.time():.0f} {os.environ.get(OWNER, '')}"
+                os.pwrite(fd, f"{owner}\n".encode(errors="replace"), 0)
     except BaseException:
         for fd in fds:
             os.close(fd)
@@ -118,7 +122,7 @@ def holder(device: str) -> int | None:
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _written_pid(fd)
+        return _owner(fd)[0]
     finally:
         os.close(fd)
     return 0 if _is_bound(f"{device}.turn") else None
@@ -150,7 +154,10 @@ class _LockWait:
         stem = Path(self.name).stem
         waited = time.monotonic() - self.start
         if self.on_wait is not None and waited > 0.5:
-            self.on_wait(f"waiting for {stem}, held by process {_written_pid(fd) or '?'}")
+            pid, since, campaign = _owner(fd)
+            by = campaign or f"process {pid or '?'}"
+            at = f" since {time.strftime('%H:%M:%S', since)}" if since else ""
+            self.on_wait(f"waiting for {stem}: held by {by}{at}")
             self.on_wait = None
         if self.timeout_s is not None and waited > self.timeout_s:
             raise EnvironmentFault(f"still busy after {self.timeout_s:g} s", where=stem,
@@ -204,9 +211,12 @@ def _address(name: str) -> bytes:
     return b"\0kopt-" + hashlib.sha256(os.fsencode(path)).hexdigest()[:40].encode()
 
 
-def _written_pid(fd: int) -> int:
-    text = os.pread(fd, 32, 0).strip()
-    return int(text) if text.isdigit() else 0
+def _owner(fd: int) -> tuple[int, time.struct_time | None, str]:
+    """Return the pid, 0 if unknown, the start and the campaign that the file of a lock names."""
+    pid, since, campaign = (*plain(os.pread(fd, 200, 0).decode(errors="replace"))
+                            .split(maxsplit=2), "", "", "")[:3]
+    start = time.localtime(int(since)) if since.isdecimal() and len(since) < 12 else None
+    return int(pid) if pid.isdecimal() and len(pid) < 12 else 0, start, campaign.strip()
 
 
 def open_file(name: str) -> tuple[int, Path]:

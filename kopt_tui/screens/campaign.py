@@ -57,8 +57,10 @@ class CampaignScreen(CampaignActions, CandidateActions):
         view = snapshot.view
         if view is None or view.row.id != self.dashboard.campaign:
             return
-        self.head.set_content((view.row, self._waiting(snapshot)))
+        self.head.set_content((view.row, view.phase_age, self._waiting(snapshot)))
+        self.slots.ages = view.ages
         self.slots.set_items(view.slots)
+        self.slots.redraw()
         self.stream.set_items(view.verdicts)
         self.chart.set_content(view.chart)
         if view.classes != self.classes_pane.content:

@@ -21,5 +21,5 @@ class TraceScreen(KoptScreen):
     def draw(self, snapshot: Snapshot) -> None:
         view = snapshot.view
         if view is not None and view.row.id == self.dashboard.campaign:
-            self.head.set_content((view.row, ()))
+            self.head.set_content((view.row, view.phase_age, ()))
             self.bottlenecks.set_content(view.bottlenecks)

@@ -66,8 +66,18 @@ class Builder:
         if known is None or known.row.id != row.id or known.log[-1:] != _log(events[-1:]):
             known = self._read_view(row, events)
         slots = self._reader.slots(row.id, row.campaign.round)
-        self._view = msgspec.structs.replace(known, row=row, slots=tuple(map(_shown, slots)))
+        works = row.engine.word == "alive"
+        phase = next((event.at for event in reversed(events) if event.kind == "campaign.state"),
+                     None)
+        self._view = msgspec.structs.replace(
+            known, row=row, slots=tuple(map(_shown, slots)),
+            phase_age=self._age(phase if works and row.campaign.phase else None),
+            ages=tuple(self._age(slot.started_at if works and slot.progress != 1.0 else None)
+                       for slot in slots))
         return self._view
+
+    def _age(self, since: float | None) -> str:
+        return "" if since is None else phrases.age(self._clock() - since)
 
     def _read_view(self, row: CampaignRow, events: Sequence[Event]) -> CampaignView:
         """Return the part of a campaign's view that only events change."""
@@ -78,7 +88,8 @@ class Builder:
         candidates = {candidate.id: candidate
                       for candidate in self._reader.candidates(row.id, ids=ids)}
         return CampaignView(
-            row=row, slots=(), log=_log(events), chart=self._campaigns.chart(row.campaign),
+            row=row, phase_age="", slots=(), ages=(), log=_log(events),
+            chart=self._campaigns.chart(row.campaign),
             verdicts=stream_lines(verdicts, decisions, candidates),
             classes=best_classes(self._reader, row.campaign, verdicts, decisions),
             bottlenecks=tuple(map(harmless, self._reader.bottlenecks(row.id))))

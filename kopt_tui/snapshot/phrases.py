@@ -86,6 +86,16 @@ def moment(at: float, now: float) -> str:
     return time.strftime("%H:%M" if same_day else "%b %d", then)
 
 
+def age(seconds: float) -> str:
+    """Return how long something lasts, in steps so large that a wait costs few repaints.
+
+    `20 s`, `3 min`, `5 h`; "" below ten seconds.
+    """
+    if seconds < 60:
+        return f"{seconds // 10 * 10:.0f} s" if seconds >= 10 else ""
+    return f"{seconds // 60:.0f} min" if seconds < 3600 else f"{seconds // 3600:.0f} h"
+
+
 def stamp(at: float) -> str:
     """Return the local date and time: `2026-11-20 14:02:11`."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

@@ -117,7 +117,11 @@ class CampaignView(msgspec.Struct, frozen=True, kw_only=True):
     """Everything of one campaign that its screen draws."""
 
     row: CampaignRow
+    phase_age: str
+    """How long the campaign has been in its phase, "" where no engine works on it."""
     slots: tuple[Slot, ...]
+    ages: tuple[str, ...]
+    """How long each slot has been in its stage, "" where it has ended."""
     verdicts: tuple[StreamLine, ...]
     chart: tuple[RoundPoint, ...]
     classes: ClassTable | None

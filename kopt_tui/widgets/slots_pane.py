@@ -20,6 +20,8 @@ class SlotsPane(ListPane[Slot]):
 
     TITLE = "slots"
     EMPTY = "no workers yet"
+    ages: tuple[str, ...] = ()
+    """How long each slot has been in its stage."""
 
     def key(self, item: Slot) -> str:
         return item.slot
@@ -27,14 +29,16 @@ class SlotsPane(ListPane[Slot]):
     def row(self, item: Slot, width: int) -> Line:
         names = min(14, max((cell_len(line.slot) for line in self.items), default=4))
         percent = "    " if item.progress is None else f"{min(1.0, item.progress) * 100:3.0f}%"
-        live = f"{fit(item.slot, names)} {percent} {fit(item.stage, 10)} "
+        age = dict(zip(self.items, self.ages, strict=False)).get(item, "")
+        live = f"{fit(item.slot, names)} {percent} {fit(item.stage, 10)} {fit(age, 6)} "
+        detail = phrases.unprefixed(item.detail).removeprefix("waiting ")
         if width < 96:
-            room = 28 if width >= 72 else max(12, width - names - 17)
-            live += f"{fit(phrases.unprefixed(item.detail), room)} "
+            room = 28 if width >= 72 else max(12, width - names - 24)
+            live += f"{fit(detail, room)} "
             return ((live, "plain"), (item.hypothesis, "dim"))
         progress = phrases.bar(item.progress, 10)
         return ((live, "plain"), (f"{progress} ", "info"),
-                (f"{fit(phrases.unprefixed(item.detail), 38)} ", "plain"),
+                (f"{fit(detail, 38)} ", "plain"),
                 (f"{fit(item.backend, 8)} ", "dim"), (item.hypothesis, "dim"))
 
 

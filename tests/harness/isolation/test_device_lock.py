@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import itertools
 import os
+import re
 import shutil
 import subprocess
 import threading
@@ -57,7 +58,8 @@ def test_lock_is_exclusive_and_free_after_its_holder_is_killed() -> None:
     assert device_lock.holder("cpu") is None
 
 
-def test_waiting_is_reported_and_can_be_cancelled() -> None:
+def test_waiting_names_who_holds_the_lock_since_when_and_can_be_cancelled(
+        monkeypatch: pytest.MonkeyPatch) -> None:
     messages: list[str] = []
     cancel = threading.Event()
 
@@ -67,7 +69,13 @@ def test_waiting_is_reported_and_can_be_cancelled() -> None:
 
     with device_lock.acquire("cpu"), pytest.raises(EnvironmentFault, match="stopped while waiting"):
         device_lock.acquire("cpu", cancel=cancel, on_wait=report)
-    assert messages == [f"waiting for cpu, held by process {os.getpid()}"]
+    monkeypatch.setenv(device_lock.OWNER, "matmul_c\x1b[2J")
+    cancel.clear()
+    with device_lock.acquire("cpu"), pytest.raises(EnvironmentFault, match="stopped while waiting"):
+        device_lock.acquire("cpu", cancel=cancel, on_wait=report)
+    assert [re.sub(r"\d\d:\d\d:\d\d", "NOW", text) for text in messages] == [
+        f"waiting for cpu: held by process {os.getpid()} since NOW",
+        "waiting for cpu: held by matmul_c since NOW"]
 
 
 def test_lock_outlives_its_owner_until_the_job_is_dead(tmp_path: Path) -> None:
@@ -223,7 +231,7 @@ def test_invalid_pid_in_a_lock_file_is_unknown(
 
         with pytest.raises(EnvironmentFault):
             device_lock.acquire("cpu", cancel=cancel, on_wait=report)
-        assert messages == ["waiting for cpu, held by process ?"]
+        assert messages == ["waiting for cpu: held by process ?"]
 
 
 def test_lock_path_must_be_a_regular_file(locks: Path,

@@ -109,6 +109,25 @@ def test_keep_after_the_last_round_is_in_chart_and_trend(workspace: Path) -> Non
     assert after.view.chart[-1].outcome == "kept"
 
 
+def test_stage_and_phase_show_for_how_long_while_an_engine_works(workspace: Path) -> None:
+    writer = Writer(workspace)
+    writer.set_campaign(CAMPAIGN, kind="campaign.state", payload={}, phase="verify")
+    writer.tick_slot(CAMPAIGN, 3, "fixed", stage="waiting", detail="waiting for cpu: held by x")
+    writer.tick_slot(CAMPAIGN, 3, "fixed", stage="waiting", detail="waiting for cpu: held by y")
+    without = build(workspace, Focus(CAMPAIGN)).view
+    writer.put_lease(Lease(campaign=CAMPAIGN, host="elsewhere boot ns", pid=77, started=1.0,
+                           epoch=1, heartbeat=time.time() + 1e6))
+    writer.close()
+    reader, now = Reader(workspace), time.time()
+    first = Builder(workspace, reader, lambda: now + 42).snapshot(Focus(CAMPAIGN)).view
+    later = Builder(workspace, reader, lambda: now + 130).snapshot(Focus(CAMPAIGN)).view
+    reader.close()
+    assert without is not None and first is not None and later is not None
+    assert without.phase_age == "" and without.ages[3] == ""
+    assert (first.phase_age, first.ages[3]) == ("40 s", "40 s")
+    assert (later.phase_age, later.ages[3]) == ("2 min", "2 min")
+
+
 def test_rolled_back_verdict_is_not_the_best(workspace: Path) -> None:
     journal = Journal(workspace)
     verdict = verdict_of(1.0, 0.01, "")
