@@ -17,7 +17,10 @@ class ReportScreen(KoptScreen):
         return [self.report]
 
     def draw(self, snapshot: Snapshot) -> None:
-        if snapshot.report:
+        if snapshot.row(self.dashboard.campaign) is None:
+            self.report.EMPTY = "no campaign is chosen: press 1 for the list"
+            self.report.redraw()
+        elif snapshot.report:
             self.report.set_content((snapshot.report, self.dashboard.campaign))
 
     def focus_of_feed(self) -> Focus:

@@ -45,10 +45,13 @@ class ReviewScreen(CandidateActions):
     def draw(self, snapshot: Snapshot) -> None:
         self.table.set_items(snapshot.waiting)
         view, row = snapshot.candidate, self.table.current
-        self.facts.display = row is not None
-        if view and row and view.candidate and view.candidate.id == row.candidate.id:
+        self.facts.EMPTY = "reading the journal" if row else ""
+        if row is None:
+            self.facts.set_content(None)
+        elif view and view.candidate and view.candidate.id == row.candidate.id:
             self.facts.set_content(view)
-        elif row is not None:
+        else:
+            self.facts.redraw()
             self.refocus_feed()
 
     def focus_of_feed(self) -> Focus:

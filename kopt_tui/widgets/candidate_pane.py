@@ -15,6 +15,7 @@ class CandidatePane(ContentPane[CandidateView | None]):
     """The facts of one candidate, as named lines."""
 
     TITLE = "candidate"
+    EMPTY = "reading the journal"
     content: CandidateView | None = None
 
     def title_note(self) -> str:
@@ -24,7 +25,7 @@ class CandidatePane(ContentPane[CandidateView | None]):
     def compose_lines(self, width: int) -> list[Line]:
         view = self.content
         if view is None:
-            return [((" reading the journal", "dim"),)]
+            return [((f" {self.EMPTY}", "dim"),)]
         if view.candidate is None:
             return [((f" ! {view.missing}", "warn"),)]
         lines = _about(view.candidate, width)

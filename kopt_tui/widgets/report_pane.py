@@ -28,6 +28,7 @@ class ReportPane(ContentPane[tuple[str, str]]):
     """The report of one campaign, as Markdown, and the campaign's name."""
 
     TITLE = "report"
+    EMPTY = "writing the report"
     content: tuple[str, str] = "", ""
 
     def title_note(self) -> str:
@@ -35,7 +36,7 @@ class ReportPane(ContentPane[tuple[str, str]]):
 
     def compose_lines(self, width: int) -> list[Line]:
         text, _ = self.content
-        return markdown_lines(text, width - 1) if text else [((" writing the report", "dim"),)]
+        return markdown_lines(text, width - 1) if text else [((f" {self.EMPTY}", "dim"),)]
 
 
 def markdown_lines(text: str, width: int) -> list[Line]:

@@ -218,7 +218,7 @@ def _rounds(journal: Journal, now: float) -> None:
 
 def _now_running(journal: Journal, now: float) -> None:
     for slot, kind, backend, stage, detail, progress, hypothesis, candidate in (
-            ("search", "planned", "search", "closed", "3% slower", None, LONG,
+            ("search", "planned", "search", "closed", "3% slower", 1.0, LONG,
              candidate_id(3, "search")),
             ("plan-1", "planned", "search", "waiting", "for approval", None,
              "fuse both passes over a row that fits into L1", candidate_id(3, "plan-1")),

@@ -134,7 +134,7 @@ async def test_keys_typed_ahead_reach_what_the_keys_before_them_open(workspace: 
     app = open_app(workspace)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, "finished")
-        for key in ("question_mark", *"limits", "enter"):
+        for key in ("ctrl+p", *"limits", "enter"):
             app._driver.send_message(events.Key(key, key))  # type: ignore[union-attr]
         await until(pilot, lambda: app.current_mode == "trace")
 

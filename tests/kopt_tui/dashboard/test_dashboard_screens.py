@@ -41,10 +41,17 @@ async def test_each_campaign_is_one_line(workspace: Path) -> None:
         await until(pilot, "12 rounds done")
 
 
-async def test_empty_workspace_names_the_first_command(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("key", "text"), [
+    ("1", "no campaigns yet"), ("2", "no campaign is chosen"), ("3", "no candidate waits"),
+    ("4", "no campaign is chosen"), ("6", "no campaign is chosen")])
+async def test_first_visit_to_an_empty_screen_says_that_it_is_empty(
+        tmp_path: Path, key: str, text: str) -> None:
     app = open_app(tmp_path)
     async with app.run_test(size=NARROW) as pilot:
         await until(pilot, "kopt demo")
+        await pilot.press(key)
+        whole = await until(pilot, text)
+        assert "reading the journal" not in whole and "writing" not in whole
 
 
 async def test_running_campaign_without_its_engine_is_lost(tmp_path: Path) -> None:
@@ -145,16 +152,6 @@ async def test_help_lists_every_key_and_can_be_searched(workspace: Path) -> None
                     and "Leave the dashboard" not in shown(app))
         await pilot.press("escape", "escape")
         await until(pilot, lambda: "Show only this pane" not in shown(app))
-
-
-async def test_command_palette_starts_the_same_actions(workspace: Path) -> None:
-    app = open_app(workspace)
-    async with app.run_test(size=NARROW) as pilot:
-        await until(pilot, "finished")
-        await pilot.press("ctrl+p", *"trace")
-        await until(pilot, "What limits the best kernel")
-        await pilot.press("enter")
-        await until(pilot, lambda: app.current_mode == "trace")
 
 
 async def test_every_mode_opens_by_its_key(workspace: Path) -> None:
