@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import chain
 from typing import Protocol
 
@@ -10,6 +11,7 @@ import msgspec
 from engine.context import EngineContext
 from engine.failpoint import failpoint
 from engine.history import history, round_resume, waiting_line
+from engine.journal.read import Reader
 from engine.journal.records import COMMITTED, Candidate, CandidateState, DecisionKind
 from engine.judge import candidate as candidates
 from engine.judge import commit_message
@@ -34,10 +36,21 @@ class Refuse(Protocol):
                  verdict: int | None = None) -> None: ...
 
 
-class Keeper:
-    """Judges candidates and keeps winners, for rounds and approvals."""
+class RecordsOfKeep(Protocol):
+    """Returns the records that a commit of a candidate's tree has beside its code, by path."""
 
-    def __init__(self, context: EngineContext) -> None:
+    def __call__(self, reader: Reader, candidate: Candidate, tree: str, *, reason: str,
+                 verdict: int | None) -> Mapping[str, bytes]: ...
+
+
+class Keeper:
+    """Judges candidates and keeps winners, for rounds and approvals.
+
+    Without `records` commits hold the code alone.
+    """
+
+    def __init__(self, context: EngineContext, records: RecordsOfKeep | None = None) -> None:
+        self._records = records
         self.context = context
         self.setup = context.setup
         manifest = context.setup.manifest
@@ -147,17 +160,26 @@ class Keeper:
 
     def _commit(self, entry: CandidateTree, reason: KeepReason, *, asks: bool) -> CandidateState:
         writer, repo, candidate = self.context.writer, self.setup.repo, entry.candidate
+        tree = self._with_records(entry, reason)
         try:
             if asks or repo.tip != repo.best:
-                provisional.add(writer, repo, candidate, entry.tree, reason, asks=asks)
+                provisional.add(writer, repo, candidate, tree, reason, asks=asks)
                 return "waiting" if asks else "provisional"
-            kept = commit_candidate(writer, repo, candidate, entry.tree, reason)
+            kept = commit_candidate(writer, repo, candidate, tree, reason)
         except Refused as refusal:  # the branch was moved meanwhile: the campaign goes on
             writer.event(self.setup.id, "warning", candidate.id, message=str(refusal))
             return self.context.reader.candidate(candidate.id, self.setup.id).state
         if kept.refusal:
             writer.event(self.setup.id, "log", candidate.id, message=kept.refusal)
         return "kept"
+
+    def _with_records(self, entry: CandidateTree, reason: KeepReason) -> str:
+        """Return a candidate's tree with the records of its keep; a change of nothing gets none."""
+        if self._records is None or entry.tree == entry.candidate.base_tree:
+            return entry.tree
+        records = self._records(self.context.reader, entry.candidate, entry.tree,
+                                reason=reason.reason, verdict=reason.verdict)
+        return self.setup.repo.with_files(entry.tree, records) if records else entry.tree
 
     def _formatted(self, judged: JudgedCandidate, refuse: Refuse) -> JudgedCandidate | None:
         """Run the format command on a candidate's tree and judge the result if it differs."""
@@ -195,6 +217,7 @@ class Keeper:
 
         changed = commit_message.changed(entry.patch, self.setup.target.language,
                               read(entry.candidate.base_commit), read(entry.tree))
-        return commit_message.message(
+        message = commit_message.message(
             self.setup.manifest.target_op, entry.candidate, judged.verdict, changed,
             list(chain(*self.context.reader.surveys(self.setup.id).values())))
+        return f"{message}\nRun: {self.setup.id}"

@@ -12,14 +12,24 @@ import msgspec
 from engine import globs
 from engine.campaign import artifacts
 from engine.campaign.artifacts import Artifacts
+from engine.campaign.handover import RECORDS
 from engine.campaign.setup import Setup
 from engine.history import campaign_view, kernel_splits
+from engine.history.campaign_view import JournalView
 from engine.history.history import CampaignHistory
 from engine.journal.read import Reader
-from engine.journal.records import Round, VerdictRow
+from engine.journal.records import Candidate, Round, VerdictRow
 from engine.journal.write import Writer
 from engine.judge.candidate import JudgedCandidate
-from engine.records import artifact_index, optimize_log, performance, results_tsv, round_summary
+from engine.manifest.schema import publishes_commits
+from engine.records import (
+    artifact_index,
+    of_keep,
+    optimize_log,
+    performance,
+    results_tsv,
+    round_summary,
+)
 from engine.records.report.campaign_report import html, markdown
 from engine.task import Task
 from engine.workers.protocol import LOG
@@ -76,8 +86,7 @@ class Records:
         Runs after every keep, round and stop, and when an engine takes over from another. Only the
         first call rewrites old rounds.
         """
-        view = campaign_view.read(reader, self.setup.id, self.setup.manifest)
-        view = msgspec.structs.replace(view, splits=kernel_splits.of(view.history, self._kernel))
+        view = self._with_splits(campaign_view.read(reader, self.setup.id, self.setup.manifest))
         _grow(self.folder.performance, performance.page(view))
         _grow(self.folder.trend, performance.trend(view))
         _grow(self.folder.log, optimize_log.page(view))
@@ -94,6 +103,25 @@ class Records:
         if view.stops:
             _grow(self.folder.report, markdown(view))
             _grow(self.folder.page, html(view))
+
+    def of_keep(self, reader: Reader, candidate: Candidate, tree: str, *, reason: str,
+                verdict: int | None) -> dict[str, bytes]:
+        """Return the records that a commit of a candidate's tree has beside its code, by path.
+
+        There are none if the manifest says that nothing is committed in the project.
+        """
+        if not publishes_commits(self.setup.manifest):
+            return {}
+        view = of_keep.with_keep(
+            campaign_view.read(reader, self.setup.id, self.setup.manifest), candidate,
+            reason=reason, verdict=verdict)
+        row = view.history.verdicts.get(verdict or 0)
+        self._kernels[of_keep.PENDING] = self._kernel(tree)
+        return of_keep.files(self._with_splits(view), candidate,
+                             _indented(row.body) if row else b"")
+
+    def _with_splits(self, view: JournalView) -> JournalView:
+        return msgspec.structs.replace(view, splits=kernel_splits.of(view.history, self._kernel))
 
     def _folder_of(self, round: int, slot: str) -> Path:
         folder = self.folder.round(round) / "candidates" / slot
@@ -139,7 +167,8 @@ class Records:
         if commit not in self._kernels:
             repo = self.setup.repo
             named = [path for path in repo.files(commit)
-                     if globs.matches(path, self.setup.edit)][:SNAPSHOT_FILES]
+                     if globs.matches(path, self.setup.edit)
+                     and not path.startswith(f"{RECORDS}/")][:SNAPSHOT_FILES]
             self._kernels[commit] = {}
             for path in named:
                 with contextlib.suppress(InputError):  # a submodule has no contents

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
@@ -128,6 +128,15 @@ class Clone:
         text = "".join(c if c == "\n" or c.isprintable() else " " for c in message).strip()
         return self.git.line("commit-tree", tree, "-p", parent, env=stamps,
                              stdin=f"{text}\n".encode(errors="replace"))
+
+    def with_files(self, tree: str, files: Mapping[str, bytes]) -> str:
+        """Return the tree that a tree becomes with some files added or replaced."""
+        with self.index(tree) as index:
+            for path, data in files.items():
+                blob = self.git.line("hash-object", "-w", "--stdin", stdin=data)
+                self.git.run("update-index", "--add", "--cacheinfo", f"100644,{blob},{path}",
+                             index=index)
+            return self.git.line("write-tree", index=index)
 
     def checkout_tree(self, commit: str, directory: Path) -> None:
         """Write a commit's files into an empty or new directory, without any .git."""

@@ -39,8 +39,8 @@ class RunningCampaign:
     def use_setup(self, setup: Setup) -> None:
         """Rebuild all components after the manifest changes."""
         self.context.use_setup(setup)
-        self.keeper = Keeper(self.context)
         self.records = Records(setup)
+        self.keeper = Keeper(self.context, self.records.of_keep)
         self.workers = registry.workers(setup.manifest)
         self.planner = Planner(self.context, self.meter)
 

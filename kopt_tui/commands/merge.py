@@ -61,7 +61,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _patch(chosen: Campaign, output: Path | None) -> None:
     """Print the change from the campaign's own clone, without opening the project."""
-    patch = Clone(Path(chosen.path) / "repo.git").diff(chosen.base_commit, chosen.best_commit).data
+    change = Clone(Path(chosen.path) / "repo.git").diff(chosen.base_commit, chosen.best_commit)
+    patch = change.without(
+        lambda file: "a record" if file.path.startswith(f"{handover.RECORDS}/") else "").data
     if output is None:
         sys.stdout.buffer.write(patch)
         return

@@ -147,3 +147,21 @@ def test_deleted_records_are_written_again_with_the_same_bytes(setup: campaigns.
         run(setup, decide_only=True)
     after = records(setup)
     assert {path: after.get(path) for path in before} == before
+
+
+def test_kept_commit_has_the_records_of_its_keep(setup: campaigns.Setup) -> None:
+    """performance.md, the log and the verdict lie beside the code, under the run's tag."""
+    candidate, _, _ = kept_of(setup, "faster")
+    project, branch = Path(setup.manifest.project), f"optimize/{setup.id}"
+    changed = repos.git(project, "diff", "--name-only", "HEAD", branch).split()
+    folder = f".kopt/{setup.id}"
+    assert changed == [f"{folder}/logs/optimize.md", f"{folder}/performance.md",
+                       f"{folder}/verdicts/{candidate}.json", "kernel.py"]
+    page = repos.git(project, "show", f"{branch}:{folder}/performance.md")
+    own = next(line for line in page.splitlines() if "| this commit |" in line)
+    assert "| keep |" in own and "1.25x" in own
+    verdict = json.loads(repos.git(project, "show", f"{branch}:{folder}/verdicts/{candidate}.json"))
+    assert verdict["correct"] and verdict["speedup"] > 1.2
+    assert f"\nRun: {setup.id}" in repos.git(project, "log", "-1", "--format=%B", branch)
+    patch = kopt("merge", setup.id, "--patch", workspace=setup.workspace).stdout
+    assert "+COST = 80.0" in patch and ".kopt" not in patch
