@@ -75,7 +75,7 @@ class Measurement:
             plan, cases, self._slots, start, at_once=session.pairs_at_once(plan, cases),
             quiet=any(side.tunes_itself for side in sides.values()),
             end=None if session.on_cpu else session.runners.end,
-            on_pair=lambda n, of: self._progress("timing", f"pair {n} of ≤{of}", n / of),
+            on_pair=lambda n, of: self._progress("timing", f"pair {n} of ≤{of}", (n - 1) / of),
             alone=session.on_cpu and not session.in_process, freeze=not session.in_process,
             voids=watching.voids if watching is not None else None, cancel=session.cancel)
         try:

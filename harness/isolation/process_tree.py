@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 STILL = "TtDZX"
 """States of processes that, once signalled, do nothing until they are resumed."""
-MOST_ROUNDS = 4
+MOST_ROUNDS, MOST_POLLS = 4, 32
 """Some kernels do not report that a process is stopped."""
 
 
@@ -32,6 +32,7 @@ def stop(pid: int, known: Iterable[int] = ()) -> set[int]:
     for child in signalled:
         _signal(child, signal.SIGSTOP)
     for _ in range(MOST_ROUNDS):
+        _await_still(signalled)
         running = [child for child in descendants(pid)
                    if child not in signalled or _state(child) not in STILL]
         if not running:
@@ -40,6 +41,14 @@ def stop(pid: int, known: Iterable[int] = ()) -> set[int]:
             _signal(child, signal.SIGSTOP)
         signalled.update(running)
     return signalled
+
+
+def _await_still(pids: Iterable[int]) -> None:
+    """Wait for a moment until signalled processes are still: that costs less than to list all."""
+    for _ in range(MOST_POLLS):
+        if all(_state(pid) in STILL for pid in pids):
+            break
+        os.sched_yield()
 
 
 def _state(pid: int) -> str:

@@ -93,7 +93,8 @@ class PairedTiming:
 
     At most `at_once` pairs hold buffers at a time, and only one of them is timed. With `quiet`, not
     even buffers are prepared concurrently, since a kernel may then time its configurations. `alone`
-    and `freeze` are those of PairedBlocks.
+    and `freeze` are those of PairedBlocks. `on_pair` receives a pair's number as it begins, and the
+    largest number that there may be.
     """
 
     def __init__(self, plan: Plan, cases: Sequence[Case], source: SlotSource,
@@ -141,13 +142,13 @@ class PairedTiming:
             for number in range(1, last + 1):
                 if self._cancel is not None and self._cancel.is_set():
                     raise Cancelled("stopped while timing")
+                if self._on_pair is not None:
+                    self._on_pair(number, last)
                 if not self._ready:
                     self._open(number)
                 is_look = number in self.plan.looks
                 self._time_pair(self._ready.popleft(), after if is_look else None)
                 self.count = number
-                if self._on_pair is not None:
-                    self._on_pair(number, last)
                 if is_look and not self._is_clock_suspect(number) \
                         and not self.gain_within_band and self._settle():
                     break

@@ -82,7 +82,7 @@ class AgreeingSlots(TimedSlots):
         return SlotComparison(damage={})
 
     def judge(self, slot: int) -> dict[str, str]:
-        return {}
+        return {"candidate": "overwrote its input x", "incumbent": ""}
 
 
 class Told(PairedBlocks):
@@ -113,6 +113,12 @@ def test_paired_blocks_keep_both_times() -> None:
     assert [duel.other_us(side) for side in duel.order] == [20.0, 15.0]
     alone = Told("")
     assert alone.run()[1] is None and alone.other_us("candidate") is None
+
+
+def test_input_overwritten_in_the_judged_slot_is_damage() -> None:
+    duel = Told("")
+    duel.run()
+    assert duel.damage == {"candidate": "overwrote its input x"}
 
 
 # small: 8 KiB and more at 1 GB/s

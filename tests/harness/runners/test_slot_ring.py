@@ -3,89 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
-from harness.compile import kernel as kernels
-from harness.devices import inventory
-from harness.isolation.rpc import PeerError
 from harness.runners.oracle_client import Oracle
-from harness.runners.slots.case_memory import CaseMemory
-from harness.runners.slots.slot_ring import SIDES, SlotRing, SlotRings
-from harness.target import Arg, ConfigClass, Target
+from harness.runners.slots.slot_ring import SIDES
 from harness.timing.timed_slots import SlotComparison
-from tests.support import kernel_case, shared_zygotes
-from tests.support.stub_runner import StubRunner
-
-COUNT, SLOTS = 40, 24
-KINDS = ("normal", "wide", "heavy", "structured", "shifted", "tied", "constant")
-INPUTS = ("x", "k", "u", "w")
-OUT = Arg(name="out", dtype="float32", shape=("n",), role="output")
-FOUR = (Arg(name="x", dtype="float32", shape=("n",)),
-        Arg(name="k", dtype="int32", shape=("n",), low=2, high=9),
-        Arg(name="u", dtype="float32", shape=("n",), low=0.25, high=0.75),
-        Arg(name="w", dtype="float32", shape=("n",), weight=True))
-FOUR_REFERENCE = "def double(x, k, u, w):\n    return x * k + u * w\n"
-
-
-def right(runner: StubRunner, slot: int) -> None:
-    x, k, u, w = (runner.view(name, slot) for name in INPUTS)
-    runner.view("out", slot)[:] = x * k + u * w
-
-
-class Pair:
-    """The slots of a class, and a stub of each side."""
-
-    def __init__(self, oracle: Oracle, kernel: Callable[[StubRunner, int], None] = right, *,
-                 slots: int = SLOTS, returned: list[dict[str, Any]] | None = None,
-                 like: SlotRing | None = None) -> None:
-        self.oracle = oracle
-        self.case = oracle.make(oracle.target.classes[0], "normal")
-        self.source = SlotRings(oracle, kinds=lambda name: KINDS, limits=lambda case: [1e-5],
-                                on_gpu=False)
-        self.ring = self.source.open(self.case, slots, like)
-        self.sides = {side: StubRunner(kernel, returned=returned) for side in SIDES}
-        self.candidate, self.incumbent = (self.sides[side] for side in SIDES)
-        for side, runner in self.sides.items():
-            self.ring.send(runner.peer, side)
-            self.ring.receive(runner.peer, side)
-
-    def fill(self, count: int = SLOTS) -> None:
-        self.ring.draw(count)
-        for side in SIDES:
-            self.ring.fill(side)
-
-    def run(self, count: int = SLOTS) -> SlotComparison:
-        """Call both kernels on new contents of all slots; return how their answers compare."""
-        self.fill(count)
-        for runner in self.sides.values():
-            runner.run(count)
-        return self.ring.compare(count, 0)
-
-    def contents(self, slot: int, *names: str) -> tuple[float, ...]:
-        """Return the inputs in a slot, which must be the same on both sides."""
-        values = [tuple(value for name in names for value in runner.values(name, slot))
-                  for runner in self.sides.values()]
-        assert values[0] == values[1]
-        return values[0]
-
-
-def opened(folder: Path, of: Target, reference: str) -> Oracle:
-    base = Path(kernel_case.tree(folder / "base", "", reference))
-    place = kernels.place_on(inventory.find("cpu"), of.language, scratch=str(folder), python=None,
-                             env={})
-    return Oracle(of, base, folder / "io", place,
-                  zygote=shared_zygotes.for_place(place, of.language))
-
-
-def task(args: tuple[Arg, ...], language: str = "python", **fields: Any) -> Target:
-    if language == "c":
-        fields |= {"source": "kernel.c"}
-    return kernel_case.target(language=language, args=args, classes=(
-        ConfigClass(name="one", shape={"n": COUNT}),), **fields)
+from tests.support.slot_pair import (
+    COUNT,
+    FOUR,
+    FOUR_REFERENCE,
+    INPUTS,
+    OUT,
+    SLOTS,
+    Pair,
+    opened,
+    right,
+    task,
+)
 
 
 @pytest.fixture(scope="module", params=["c", "python"])
@@ -244,6 +180,23 @@ def test_overwritten_input_is_seen(side: str, name: str, pair: Pair) -> None:
     assert damage == {**dict.fromkeys(SIDES, ""), side: f"overwrote its input {name}"}
 
 
+def test_input_that_both_sides_overwrote_alike_is_seen_when_the_slot_is_judged(pair: Pair) -> None:
+    pair.run()
+    assert pair.ring.judge(4) == dict.fromkeys(SIDES, "")
+    for runner in pair.sides.values():
+        runner.view("u", 4)[7] += 1
+    assert pair.ring.compare(SLOTS, 4).damage == dict.fromkeys(SIDES, "")
+    assert pair.ring.judge(4) == dict.fromkeys(SIDES, "overwrote its input u")
+
+
+def test_input_of_the_last_call_is_looked_at_in_every_block(pair: Pair) -> None:
+    for last in (0, 11, SLOTS - 1):
+        pair.run()
+        pair.candidate.view("k", last)[COUNT - 1] += 1
+        damage = pair.ring.compare(SLOTS, last).damage
+        assert damage == {"candidate": "overwrote its input k", "incumbent": ""}
+
+
 @pytest.mark.parametrize("slot", [0, SLOTS - 1])
 @pytest.mark.parametrize(("name", "end", "offset", "words"), [
     ("x", 0, -1, "before the beginning"), ("x", 1, 0, "past the end of x"),
@@ -256,107 +209,3 @@ def test_write_besides_the_tensors_is_seen(name: str, end: int, offset: int, wor
     pair.candidate.raw[slot, pair.candidate.place_of(name)[end] + offset] = 0
     damage = pair.ring.compare(SLOTS, 0).damage
     assert words in damage["candidate"] and damage["incumbent"] == ""
-
-
-# The reference
-
-
-def test_reference_judges_both_sides_of_a_slot(pair: Pair) -> None:
-    pair.run()
-    for slot in (2, 11):
-        pair.ring.judge(slot)
-    pair.candidate.view("out", 11)[3] += 64
-    pair.ring.judge(11)
-    first, second, wrong = pair.source.judged
-    for judged in (first, second):
-        assert all(errors.within(1e-6) for errors in judged.errors.values())
-    x, k, u, w = (pair.incumbent.view(name, 11).astype("float64") for name in INPUTS)
-    worst = abs(pair.incumbent.view("out", 11) - (x * k + u * w)).max()
-    assert wrong.errors["incumbent"].absolute == pytest.approx(worst, rel=1e-9, abs=1e-15)
-    assert wrong.errors["candidate"].absolute == pytest.approx(64, rel=1e-5)
-    assert wrong.case.distribution == "slot" and wrong.case.config_class == "one"
-
-
-def test_contents_of_a_judged_slot_are_a_case(pair: Pair) -> None:
-    pair.run()
-    pair.ring.judge(6)
-    [judged] = pair.source.judged
-    runner = StubRunner(right)
-    memory = CaseMemory(pair.oracle, runner.peer, judged.case)
-    assert memory.call(judged.case).within(1e-6)
-    assert tuple(runner.values("x")) == pair.contents(6, "x")
-
-
-def test_reference_sees_what_was_given_not_what_the_sides_made_of_it(pair: Pair) -> None:
-    pair.fill()
-    for runner in pair.sides.values():
-        for slot in range(SLOTS):
-            runner.view("x", slot)[:] = 1
-        runner.run(SLOTS)
-    assert pair.ring.compare(SLOTS, 0).differs == ()
-    pair.ring.judge(1)
-    assert not any(errors.within(1e-3) for errors in pair.source.judged[0].errors.values())
-
-
-# Returned tensors, and arguments that are changed in place
-
-
-RETURNED: list[dict[str, Any]] = [{"dtype": "float32", "shape": [COUNT]}]
-
-
-def doubled(runner: StubRunner, slot: int) -> None:
-    if runner.job["returned"]:
-        runner.view("return", slot)[:] = 2 * runner.view("x", slot)
-
-
-@pytest.fixture
-def returning(tmp_path: Path) -> Iterator[Oracle]:
-    of = task(FOUR[:1], returns=True, return_dtypes=("float32",))
-    with opened(tmp_path, of, "def double(x):\n    return 2 * x\n") as started:
-        yield started
-
-
-def test_returned_tensors_are_compared_and_judged(returning: Oracle) -> None:
-    first = Pair(returning, doubled, slots=2, returned=RETURNED)
-    pair = Pair(returning, doubled, returned=RETURNED, like=first.ring)
-    assert pair.ring.needs_store
-    assert pair.run().differs == ()
-    pair.ring.judge(8)
-    pair.candidate.view("return", 8)[2] = math.nan
-    assert pair.ring.compare(SLOTS, 0).differs == (8,)
-    pair.ring.judge(8)
-    before, after = pair.source.judged
-    assert all(errors.within(1e-6) for errors in before.errors.values())
-    assert after.errors["candidate"].bad == 1 and after.errors["incumbent"].within(1e-6)
-
-
-def test_returned_tensors_of_another_shape_are_an_error(returning: Oracle) -> None:
-    pair = Pair(returning, doubled, slots=2, returned=RETURNED)
-    other = StubRunner(doubled, returned=[{"dtype": "float32", "shape": [COUNT - 1]}])
-    pair.ring.send(other.peer, "candidate")
-    with pytest.raises(PeerError, match="other shapes than the other side"):
-        pair.ring.receive(other.peer, "candidate")
-
-
-def test_arguments_changed_in_place_are_compared_and_judged(tmp_path: Path) -> None:
-    of = task((FOUR[0], Arg(name="y", dtype="float32", shape=("n",), role="inout")))
-
-    def added(runner: StubRunner, slot: int) -> None:
-        y = runner.view("y", slot)
-        y += runner.view("x", slot)
-
-    with opened(tmp_path, of, "def double(x, y):\n    return y + x\n") as oracle:
-        pair = Pair(oracle, added)
-        pair.fill()
-        assert not any(math.isnan(value) for slot in range(SLOTS)
-                       for value in pair.contents(slot, "y")), "it is an input as well"
-        for _ in range(2):
-            assert pair.run() == SlotComparison(damage={"candidate": "", "incumbent": ""})
-            pair.ring.judge(4)
-        added(pair.candidate, 5)
-        assert pair.ring.compare(SLOTS, 0).differs == (5,)
-        pair.ring.judge(5)
-        *before, after = pair.source.judged
-        assert all(errors.within(1e-5) for each in before for errors in each.errors.values())
-        assert not after.errors["candidate"].within(1e-3)
-        assert after.errors["incumbent"].within(1e-5)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from harness.devices.device import Device
 from harness.devices.monitoring import interference
 from harness.errors import DeviceFault, EnvironmentFault, IncumbentFault
+from harness.isolation.rpc import Peer
 from harness.target import ConfigClass
 from harness.timing.outcome import call_outcome, is_small_gain
 from harness.timing.paired_timing import PairedTiming
@@ -27,6 +28,7 @@ from harness.timing.plan import (
     Plan,
 )
 from harness.timing.stats import Estimate, estimate
+from harness.timing.timed_slots import SlotSource
 from harness.verdict import Evidence
 from tests.support import kernel_case
 from tests.support.c_case import FAST, RIGHT, Bench, judge, kernel, target
@@ -101,6 +103,20 @@ def test_every_call_of_a_block_has_a_slot_and_short_blocks_are_more(
     assert sizes.slots == sizes.calls * sizes.long + 1 <= MOST_SLOTS
     assert sizes.slots * slot_bytes <= (LARGEST_RING if slot_bytes > RING_BYTES // 4
                                         else RING_BYTES) or sizes.long == 1
+
+
+def test_a_pair_is_reported_before_its_runners_start() -> None:
+    seen: list[tuple[int, int] | str] = []
+
+    def start(order: Sequence[str]) -> Sequence[Peer]:
+        seen.append("started")
+        raise EnvironmentFault("no more")
+
+    timing = PairedTiming(Plan(looks=(3, 5)), [], cast(SlotSource, None), start,
+                          on_pair=lambda number, most: seen.append((number, most)))
+    with pytest.raises(EnvironmentFault):
+        timing.run()
+    assert seen == [(1, 5), "started"]
 
 
 class Slowdown:
