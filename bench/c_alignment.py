@@ -131,7 +131,7 @@ def main() -> None:
         c_compiler.alignment_flags = lambda _, given=given: given  # type: ignore[assignment,misc]
         with tempfile.TemporaryDirectory() as folder:
             if not args.verdicts:
-                with device_lock.acquire("cpu", shared_device=True):
+                with device_lock.acquire("cpu"):
                     for flags in (("-O2",), ("-O3",)):
                         for name in BODIES:
                             measure(name, flags, Path(folder) / flags[0])

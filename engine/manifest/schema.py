@@ -72,7 +72,7 @@ class CliSpec(_Part, frozen=True, kw_only=True):
     """Names of environment variables it may see, beyond the few that every worker gets."""
     network: bool = True
     gpu: bool = False
-    """Whether it may use the cards. Its work there waits for no lock and voids concurrent timings.
+    """Whether it may use one of the campaign's cards. It stops while something is measured there.
     """
     timeout_s: Seconds = 1800.0
     cost: Annotated[float, Meta(ge=0)] = 0.0

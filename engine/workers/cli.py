@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from engine.manifest.schema import CliSpec
@@ -18,6 +19,7 @@ from engine.task import Task
 from engine.workers.agent_prompt import prompt_text
 from engine.workers.protocol import LOG, Report, Tick, WorkerBench
 from harness.compile import compiler_cache
+from harness.devices.device import Device
 from harness.errors import Refused
 from harness.formats import shell_command
 from harness.formats.text import plain
@@ -55,15 +57,18 @@ class CliWorker:
         env |= {name: os.environ[name] for name in command.env if name in os.environ}
         if bench.selftest_iterations is not None:
             env["KOPT_SELFTEST_ITERATIONS"] = str(bench.selftest_iterations)
-        tick("working", command.name, None)
-        outcome = guard.run(
-            argv, cwd=Path(bench.worktree), limits=limits,
-            env=guard.clean_env(compiler_cache.private(env, home), home=home),
-            confine=Confine(writable=(bench.worktree, str(home)), network=command.network,
-                            cards=command.gpu or not HIDDEN.keys().isdisjoint(command.env)),
-            yields=device_lock.turnstile() if bench.device.kind == "cpu" else None,
-            on_line=lambda line: tick("working", line[:400].decode(errors="replace"), None),
-            cancel=cancel)
+        with _card(command, bench, tick, cancel) as card:
+            tick("working", command.name, None)
+            outcome = guard.run(
+                argv, cwd=Path(bench.worktree), limits=limits,
+                env=guard.clean_env(compiler_cache.private(
+                    env | card.visible_env if card else env, home), home=home),
+                confine=Confine(writable=(bench.worktree, str(home)), network=command.network,
+                                cards=_uses_cards(command), nodes=card.nodes if card else ()),
+                yields=device_lock.turnstile(card.lock_name) if card else
+                device_lock.turnstile() if bench.device.kind == "cpu" else None,
+                on_line=lambda line: tick("working", line[:400].decode(errors="replace"), None),
+                cancel=cancel)
         output = (outcome.stdout + outcome.stderr)[-LOG_BYTES:].decode(errors="replace")
         (Path(bench.scratch) / LOG).write_text(plain(output, LOG_BYTES))
         if cancel.is_set():  # the candidate so far is judged, or discarded with its round
@@ -77,3 +82,22 @@ class CliWorker:
             text = f"{command.name} {outcome.describe(limits)} {plain(' '.join(last), 200)}"
             return Report(ok=False, summary=text.strip())
         return Report(ok=True, summary=f"{command.name} ended after {outcome.wall_s:.0f} s")
+
+
+def _uses_cards(command: CliSpec) -> bool:
+    return command.gpu or not HIDDEN.keys().isdisjoint(command.env)
+
+
+@contextmanager
+def _card(command: CliSpec, bench: WorkerBench, tick: Tick,
+          cancel: threading.Event) -> Iterator[Device | None]:
+    """Yield the card that a command may use, None if it may use none or kernels run on the CPU.
+
+    The gate has found it free of strangers; while something is measured on it, the command stops.
+    """
+    if bench.device.kind == "cpu" or not _uses_cards(command):
+        yield None
+        return
+    with bench.fleet.occupy("loop", on_wait=lambda text: tick("waiting", text, None),
+                            cancel=cancel) as occupied:
+        yield occupied.device.cards[0]

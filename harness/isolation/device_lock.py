@@ -1,4 +1,4 @@
-"""Box-wide locks, one per device for all users, and the turnstile of the CPU.
+"""Box-wide locks, one per device for all users, and the turnstile of each.
 
 A lock is a `flock` on a file in one directory, so the kernel releases it when its holder ends. The
 holder passes its descriptors to the supervisors that it starts: the lock is held until the last of
@@ -9,8 +9,9 @@ lock counts only while its file is the one at its path, and it has a second part
 of its holder frees: an address in Linux's abstract socket namespace, bound and never used. That
 namespace belongs to one network namespace; between containers only the file counts.
 
-On the CPU a measurement must not overlap anything else. The process that measures holds `turn`
-exclusively. Yielding processes hold `active` shared while they run, and stop while `turn` is taken.
+A measurement must not overlap anything else: on the CPU any process of ours, on a card an agent
+that may use it. The process that measures holds `turn` exclusively. Yielding processes hold
+`active` shared while they run, and stop while `turn` is taken.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ from harness.formats.text import plain
 POLL_S = 0.004
 OWNER = "KOPT_CAMPAIGN"
 """Names the campaign that a process works for, to whoever waits for its lock."""
+DRAIN_S = 0.25
+"""How long a card may still run kernels of a process that has been stopped."""
 
 
 def lock_directory() -> Path:
@@ -76,7 +79,7 @@ class DeviceLock:
 
 
 def turnstile(device: str = "cpu") -> Turnstile:
-    """Return the turnstile of a shared device; create its files."""
+    """Return the turnstile of a device, by its lock's name; create its files."""
     names = (f"{device}.turn", f"{device}.active")
     paths = []
     for name in names:
@@ -86,18 +89,17 @@ def turnstile(device: str = "cpu") -> Turnstile:
     return Turnstile((paths[0], paths[1]))
 
 
-def acquire(*devices: str, timeout_s: float | None = None, shared_device: bool = False,
+def acquire(*devices: str, timeout_s: float | None = None,
             cancel: threading.Event | None = None,
             on_wait: Callable[[str], None] | None = None) -> DeviceLock:
     """Wait for the exclusive lock on one or several devices and take it.
 
-    Callers must name several devices in the same order everywhere, to avoid a deadlock.
-    `shared_device` (the CPU) also waits until every yielding process has stopped. Raises
-    EnvironmentFault after `timeout_s`, Cancelled when `cancel` is set.
+    Callers must name several devices in the same order everywhere, to avoid a deadlock. Also waits
+    until every yielding process has stopped. Raises EnvironmentFault after `timeout_s`, Cancelled
+    when `cancel` is set.
     """
     start = time.monotonic()
-    names = [name for device in devices
-             for name in (f"{device}.turn", *([f"{device}.active"] if shared_device else []))]
+    names = [name for device in devices for name in (f"{device}.turn", f"{device}.active")]
     fds: list[int] = []
     try:
         for name in names:
@@ -109,6 +111,8 @@ def acquire(*devices: str, timeout_s: float | None = None, shared_device: bool =
                 os.ftruncate(fd, 0)
                 owner = f"{os.getpid()} {time.time():.0f} {os.environ.get(OWNER, '')}"
                 os.pwrite(fd, f"{owner}\n".encode(errors="replace"), 0)
+            elif wait.has_waited and not name.startswith("cpu."):
+                time.sleep(DRAIN_S)
     except BaseException:
         for fd in fds:
             os.close(fd)
@@ -148,10 +152,11 @@ class _LockWait:
 
     def __post_init__(self) -> None:
         self._pause = self.cancel or threading.Event()
+        self.has_waited = False
 
     def pause(self, fd: int) -> None:
         """Wait a moment for the process that holds the file. Raises EnvironmentFault, Cancelled."""
-        stem = Path(self.name).stem
+        stem, self.has_waited = Path(self.name).stem, True
         waited = time.monotonic() - self.start
         if self.on_wait is not None and waited > 0.5:
             pid, since, campaign = _owner(fd)

@@ -107,7 +107,7 @@ class Session:
 
     def lock(self, on_wait: Callable[[str], None] | None = None) -> DeviceLock:
         """Take the lock of all cards of the device."""
-        return lock.acquire(*self.device.lock_names, shared_device=self.on_cpu, cancel=self.cancel,
+        return lock.acquire(*self.device.lock_names, cancel=self.cancel,
                             on_wait=on_wait)
 
     @contextmanager

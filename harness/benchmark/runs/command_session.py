@@ -68,7 +68,7 @@ class CommandSession:
     @contextmanager
     def lock(self) -> Iterator[DeviceLock]:
         """Hold the device's lock: nothing else is measured there, and on a CPU nothing runs."""
-        with device_lock.acquire(*self.device.lock_names, shared_device=self.is_cpu,
+        with device_lock.acquire(*self.device.lock_names,
                                  cancel=self.environment.cancel, on_wait=self._on_wait) as held:
             yield held
 

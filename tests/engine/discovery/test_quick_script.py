@@ -337,6 +337,6 @@ def test_harness_runs_the_quick_script(tmp_path: Path) -> None:
     )
     assert target.quick is not None
     side = WorkingCopy("incumbent", tree, tmp_path / "side", CommandEnvironment())
-    with device_lock.acquire("cpu", shared_device=True) as held:
+    with device_lock.acquire("cpu") as held:
         table, _ = side.benchmark(target.quick, CsvReader(tmp_path / "reader"), held)
     assert table.rows == (("2", "512", "0", "1024.5"), ("1", "4096", "0", "4096.5"))

@@ -55,7 +55,7 @@ def kill(setup: Setup, pid: int) -> None:
         campaigns.until(gone, 30.0)
     except AssertionError:
         raise AssertionError(f"left behind: {left}") from None
-    with device_lock.acquire("cpu", timeout_s=30.0, shared_device=True):
+    with device_lock.acquire("cpu", timeout_s=30.0):
         pass
 
 

@@ -6,6 +6,7 @@ import json
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,10 +15,45 @@ from engine.task import Task
 from engine.verify.fleet import Fleet
 from engine.workers.cli import HIDDEN, CliWorker
 from engine.workers.protocol import LOG, WorkerBench
+from harness.devices.device import Device
+from harness.devices.monitoring import tenants
+from harness.isolation import device_lock
 from harness.isolation.zygote_client import WarmStart
 from tests.support import campaigns
 
+CARD = Device(id="cuda:0", kind="nvidia", name="card", uuid="GPU-of-an-agent")
+COUNTS = """\
+import os, pathlib, time
+pathlib.Path("card").write_text(os.environ["CUDA_VISIBLE_DEVICES"])
+n = 0
+while not os.path.exists("enough"):
+    n += 1
+    pathlib.Path("count").write_text(str(n))
+    time.sleep(0.005)
+"""
 SHOW = "import json, os; print(json.dumps({n: v for n, v in os.environ.items() if 'VISIBLE' in n}))"
+
+
+TASK = Task(slot="agent", kind="planned", backend="cli", option="agent", hypothesis="h",
+            bottleneck="", seed=1, trials=1)
+
+
+def bench_on(root: Path, device: Device | None = None, **fleet: Any) -> WorkerBench:
+    setup = campaigns.create(root / "campaign")
+    (tree := root / "tree").mkdir()
+    device = device or setup.device
+    return WorkerBench(
+        target=setup.target, device=device, worktree=str(tree), baseline=str(tree), base_commit="",
+        fleet=Fleet([(device, WarmStart(None))], retry_s=600.0, limit_s=3600.0, **fleet),
+        scratch=str(root / "scratch"))
+
+
+def states(script: str) -> set[str]:
+    """Return the states of the processes that run a script."""
+    return {(entry / "stat").read_text().rpartition(")")[2].split()[0]
+            for entry in Path("/proc").glob("[0-9]*")
+            if b"python" in (words := (entry / "cmdline").read_bytes()).split(b"\0")[0]
+            and words.endswith(f"{script}\0".encode())}
 
 
 @pytest.mark.parametrize(("fields", "sees"), [
@@ -28,22 +64,38 @@ def test_agent_sees_gpus_only_if_manifest_allows(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: dict[str, object],
         sees: dict[str, str]) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    setup = campaigns.create(tmp_path / "campaign")
-    (tree := tmp_path / "tree").mkdir()
     (tmp_path / "show.py").write_text(SHOW)
-    bench = WorkerBench(
-        target=setup.target,
-        device=setup.device,
-        worktree=str(tree),
-        baseline=str(tree),
-        fleet=Fleet([(setup.device, WarmStart(None))], retry_s=600.0, limit_s=3600.0),
-        base_commit="",
-        scratch=str(tmp_path / "scratch"),
-    )
+    bench = bench_on(tmp_path)
     command = f"test -s {{prompt}} && {sys.executable} {tmp_path}/show.py"
     worker = CliWorker([CliSpec(name="agent", command=command, **fields)])  # type: ignore[arg-type]
-    task = Task(slot="agent", kind="planned", backend="cli", option="agent", hypothesis="h",
-                bottleneck="", seed=1, trials=1)
-    report = worker.work(task, bench, lambda *_: None, threading.Event())
+    report = worker.work(TASK, bench, lambda *_: None, threading.Event())
     assert report.ok, report
     assert json.loads((Path(bench.scratch) / LOG).read_text()) == sees
+
+
+def test_agent_on_a_card_passes_the_gate_and_stops_for_measurements(tmp_path: Path) -> None:
+    looks: list[str] = []
+
+    def look(device: Device, **_: object) -> str:
+        looks.append(device.id)
+        return ""
+
+    (tmp_path / "counts.py").write_text(COUNTS)
+    bench = bench_on(tmp_path, CARD, look=look)
+    tree = Path(bench.worktree)
+    command = f"test -s {{prompt}} && {sys.executable} {tmp_path}/counts.py"
+    worker = CliWorker([CliSpec(name="agent", command=command, gpu=True)])
+    thread = threading.Thread(target=worker.work, args=(TASK, bench, lambda *_: None,
+                                                        threading.Event()))
+    thread.start()
+    counter = tree / "count"
+    campaigns.until(counter.exists)
+    assert ((tree / "card").read_text(), looks) == (CARD.uuid, [CARD.id])
+    assert tenants.is_in_use(CARD.lock_name)
+    with device_lock.acquire(CARD.lock_name, timeout_s=60):
+        assert states("counts.py") == {"T"}
+        before = counter.read_text()
+    campaigns.until(lambda: counter.read_text() not in ("", before))
+    (tree / "enough").touch()
+    thread.join(60)
+    assert not thread.is_alive() and not tenants.is_in_use(CARD.lock_name)

@@ -21,7 +21,7 @@ from tests.support.processes import kill, mark, marked, owner, python, until
 
 HOLDER = """
 from harness.isolation import device_lock as lock
-held = lock.acquire("cpu", shared_device=True)
+held = lock.acquire("cpu")
 print("held", flush=True)
 import time
 time.sleep(600)
@@ -54,7 +54,7 @@ def test_lock_is_exclusive_and_free_after_its_holder_is_killed() -> None:
         kill(process.pid)
     with device_lock.acquire("cpu", timeout_s=30) as held:
         assert device_lock.holder("cpu") == os.getpid()
-        assert len(held.fds) == 2
+        assert len(held.fds) == 3
     assert device_lock.holder("cpu") is None
 
 
@@ -139,7 +139,7 @@ def test_yielding_process_is_stopped_during_a_measurement(children: bool,
     with Guarded(python(code), cwd=tmp_path, env=guard.clean_env(), yields=device_lock.turnstile(),
                  limits=Limits(wall_s=2.0)) as guarded:
         assert until(lambda: burner_progress(tmp_path) > 0)
-        with device_lock.acquire("cpu", shared_device=True):
+        with device_lock.acquire("cpu"):
             text = (tmp_path / "progress").read_text()
             seen = {text}
             end = time.monotonic() + 2.5  # longer than its wall limit
@@ -154,7 +154,7 @@ def test_yielding_process_is_stopped_during_a_measurement(children: bool,
 
 
 def test_yielding_process_does_not_start_during_a_measurement(tmp_path: Path) -> None:
-    held = device_lock.acquire("cpu", shared_device=True)
+    held = device_lock.acquire("cpu")
     with Guarded(python(BUSY_LOOP), cwd=tmp_path, env=guard.clean_env(),
                  yields=device_lock.turnstile()) as guarded:
         assert not until((tmp_path / "progress").exists, 0.5)
@@ -165,7 +165,7 @@ def test_yielding_process_does_not_start_during_a_measurement(tmp_path: Path) ->
 
 
 def test_process_that_waits_to_start_can_be_killed(tmp_path: Path) -> None:
-    with device_lock.acquire("cpu", shared_device=True):
+    with device_lock.acquire("cpu"):
         guarded = Guarded(python(BUSY_LOOP), cwd=tmp_path, env=guard.clean_env(),
                           yields=device_lock.turnstile())
         guarded.kill()
@@ -178,7 +178,7 @@ def test_stopped_process_can_be_killed_during_a_measurement(tmp_path: Path) -> N
     with Guarded(python(BUSY_LOOP, marker), cwd=tmp_path, env=guard.clean_env(),
                  yields=device_lock.turnstile()) as guarded:
         assert until((tmp_path / "progress").exists)
-        with device_lock.acquire("cpu", shared_device=True):
+        with device_lock.acquire("cpu"):
             guarded.kill()
             assert guarded.wait().ended == "killed"
             assert marked(marker) == {}
@@ -193,7 +193,7 @@ log.with_name(sys.argv[2]).touch()
 while not (log.with_name("a").exists() and log.with_name("b").exists()):
     time.sleep(0.001)
 for _ in range(6):
-    with lock.acquire("cpu", shared_device=True):
+    with lock.acquire("cpu"):
         with log.open("a") as f:
             f.write(f"{sys.argv[2]} {time.monotonic_ns()} ")
             time.sleep(0.05)
@@ -260,7 +260,7 @@ def test_lock_directory_that_cannot_be_made_is_an_error(monkeypatch: pytest.Monk
 
 
 def test_lock_files_are_writable_for_every_user(locks: Path) -> None:
-    device_lock.acquire("cpu", shared_device=True).release()
+    device_lock.acquire("cpu").release()
     assert locks.stat().st_mode & 0o7777 == 0o1777
     assert {path.stat().st_mode & 0o777 for path in locks.iterdir()} == {0o666}
 
@@ -294,14 +294,14 @@ def test_process_in_vfork_yields_to_a_measurement(tmp_path: Path) -> None:
         ended = threading.Thread(target=guarded.wait)
         ended.start()
         assert up.wait(60.0)
-        device_lock.acquire("cpu", shared_device=True, timeout_s=30.0).release()
+        device_lock.acquire("cpu", timeout_s=30.0).release()
         guarded.kill()
         ended.join(60.0)
 
 
 def test_several_devices_are_locked_and_released_together() -> None:
     with device_lock.acquire("gpu-20", "gpu-21") as held:
-        assert len(held.fds) == 4
+        assert len(held.fds) == 6
         assert [device_lock.holder(name) for name in ("gpu-20", "gpu-21")] == [os.getpid()] * 2
         with pytest.raises(EnvironmentFault, match="gpu-21: still busy"):
             device_lock.acquire("gpu-21", timeout_s=0.05)
@@ -336,7 +336,7 @@ def test_waiters_for_a_removed_file_never_hold_the_lock_together(
         locks: Path, tmp_path: Path) -> None:
     """One process waits for the removed file, one for its successor."""
     log = tmp_path / "log"
-    first = device_lock.acquire("cpu", shared_device=True)
+    first = device_lock.acquire("cpu")
     with owner(MEASURE, str(log), "a") as a:
         assert until(lambda: holds(a.pid, "cpu.turn") or (tmp_path / "a").exists())
         (locks / "cpu.turn").unlink()
@@ -356,10 +356,10 @@ def test_waiters_for_a_removed_file_never_hold_the_lock_together(
 
 
 def test_taking_a_lock_renews_the_time_of_its_files(locks: Path) -> None:
-    device_lock.acquire("cpu", shared_device=True).release()
+    device_lock.acquire("cpu").release()
     for path in locks.iterdir():
         os.utime(path, (1.0, 1.0))
-    device_lock.acquire("cpu", shared_device=True).release()
+    device_lock.acquire("cpu").release()
     assert all(path.stat().st_mtime > 1.0 for path in locks.iterdir())
 
 

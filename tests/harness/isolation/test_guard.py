@@ -207,7 +207,7 @@ from harness.isolation import guard
 from harness.isolation import device_lock as lock
 from harness.isolation.guard import Confine, Limits
 folder, marker, confine = sys.argv[1], sys.argv[2], sys.argv[3] == "confine"
-with lock.acquire("cpu", shared_device=True) as held:
+with lock.acquire("cpu") as held:
     print("locked", flush=True)
     guard.run([sys.executable, "-I", "-S", "-c", %r, marker], cwd=Path(folder), lock=held,
               confine=Confine(writable=(folder,)) if confine else None)
@@ -231,7 +231,7 @@ def test_killed_owner_frees_the_lock_only_after_its_job_is_dead(
 
 def test_lock_passed_before_the_job_starts_is_held_to_its_end(tmp_path: Path) -> None:
     started = tmp_path / "started"
-    held = device_lock.acquire("cpu", shared_device=True)
+    held = device_lock.acquire("cpu")
     with Guarded(python(f"open({str(started)!r}, 'w'); {SLEEP}"), cwd=tmp_path,
                  env=guard.clean_env()) as guarded:
         guarded.hold(held)
@@ -250,7 +250,7 @@ from harness.isolation import guard
 from harness.isolation import device_lock as lock
 folder, marker, depth = sys.argv[1], sys.argv[2], int(sys.argv[3])
 if depth == 0:
-    held = lock.acquire("cpu", shared_device=True)
+    held = lock.acquire("cpu")
     guard.run([sys.executable, "-I", "-S", "-c", %r, marker + "-job"], cwd=Path(folder), lock=held)
 else:
     env = guard.clean_env({"KOPT_LOCK_DIR": sys.argv[4], "PYTHONPATH": sys.argv[5]})
@@ -339,7 +339,7 @@ def test_job_inherits_only_standard_descriptors_and_an_empty_stdin(tmp_path: Pat
     os.set_inheritable(extra, True)
     code = ("import os, sys\nprint(sorted(set(map(int, os.listdir('/proc/self/fd'))) - {3}), "
             "os.readlink('/proc/self/fd/0'), len(sys.stdin.read()))")
-    with device_lock.acquire("cpu", shared_device=True) as held:
+    with device_lock.acquire("cpu") as held:
         outcome = guard.run(python(code), cwd=tmp_path, lock=held, yields=None)
     os.close(extra)
     assert outcome.stdout == b"[0, 1, 2] /dev/null 0\n"
@@ -505,7 +505,7 @@ def test_time_spent_stopped_does_not_count(tmp_path: Path) -> None:
     with Guarded(python(code), cwd=tmp_path, env=guard.clean_env(), limits=limits,
                  yields=device_lock.turnstile()) as guarded:
         assert until((tmp_path / "up").exists)
-        with device_lock.acquire("cpu", shared_device=True):
+        with device_lock.acquire("cpu"):
             (tmp_path / "go").touch()
             assert not until(lambda: guarded._process.poll() is not None, 2.5)
         outcome = guarded.wait()

@@ -154,7 +154,7 @@ def test_exempted_process_runs_while_its_owner_measures(tmp_path: Path) -> None:
     with Guarded(python(BUSY_LOOP), cwd=tmp_path, env=guard.clean_env(),
                  limits=Limits(wall_s=120), yields=device_lock.turnstile()) as guarded:
         assert until(lambda: progress(tmp_path) != "")
-        with device_lock.acquire("cpu", shared_device=True, timeout_s=60):
+        with device_lock.acquire("cpu", timeout_s=60):
             assert stands_still(tmp_path)
             guarded.exempt(True)
             before = progress(tmp_path)
@@ -172,12 +172,12 @@ def test_process_yields_to_others_after_its_exemption(tmp_path: Path) -> None:
                  limits=Limits(wall_s=120), yields=device_lock.turnstile()) as guarded:
         assert until(lambda: progress(tmp_path) != "")
         for _ in range(5):
-            with device_lock.acquire("cpu", shared_device=True, timeout_s=60):
+            with device_lock.acquire("cpu", timeout_s=60):
                 guarded.exempt(True)
                 assert not stands_still(tmp_path)
                 guarded.exempt(False)
             assert until(_is_active), "it runs and does not hold the turnstile"
-        with device_lock.acquire("cpu", shared_device=True, timeout_s=60):
+        with device_lock.acquire("cpu", timeout_s=60):
             assert stands_still(tmp_path)
         guarded.kill()
 

@@ -342,7 +342,7 @@ def test_zygote_that_dies_before_it_forks_is_an_environment_fault(tmp_path: Path
                                                             ) -> None:
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
     turnstile = device_lock.turnstile()
-    with device_lock.acquire("cpu", shared_device=True):  # so the zygote waits
+    with device_lock.acquire("cpu"):  # so the zygote waits
         waiting = Zygote.start(kind(), yields=turnstile)
         peer = runner(waiting, tmp_path / "home")
         waiting.close()
@@ -360,7 +360,7 @@ def test_zygote_does_not_import_during_a_measurement(tmp_path: Path,
                                                      monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
     turnstile = device_lock.turnstile()
-    with device_lock.acquire("cpu", shared_device=True):
+    with device_lock.acquire("cpu"):
         waiting = Zygote.start(kind(), yields=turnstile)
         process = waiting._process
         assert process is not None
