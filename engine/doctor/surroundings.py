@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import locale
 import os
 import re
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 from engine.doctor.machine_check import MachineCheck, output
@@ -67,17 +69,23 @@ def container() -> MachineCheck:
 
 def slurm() -> MachineCheck:
     """Look for a Slurm job and the time that it has left."""
-    job = os.environ.get("SLURM_JOB_ID", "")
+    job, end = os.environ.get("SLURM_JOB_ID", ""), job_end()
     if not job:
         return MachineCheck("slurm", "ok", "not in a job")
-    end = os.environ.get("SLURM_JOB_END_TIME", "")
-    if end.isdigit():
-        left = f"{max(0.0, (int(end) - time.time()) / 60):.0f} min left"
-    else:
-        answer = output("squeue", "--noheader", "--job", job, "--format", "%L")
-        left = f"{answer.strip()} left" if answer else "time left unknown"
-    return MachineCheck("slurm", "warn", f"job {job}, {left}",
-                        "a campaign ends with the job; kopt run in the next job continues it")
+    left = "time left unknown" if end is None else \
+        f"{max(0.0, (end - time.time()) / 60):.0f} min left"
+    return MachineCheck("slurm", "warn", f"job {job}, {left}", (
+        "a campaign ends before the job" if end else "a campaign ends with the job")
+        + "; kopt resume in the next job continues it")
+
+
+def job_end() -> float | None:
+    """Return when this process's Slurm job ends, by the epoch; None if that is not known."""
+    job, end = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_JOB_END_TIME", "")
+    answer = output("squeue", "--noheader", "--job", job, "--format", "%e") if job else ""
+    with contextlib.suppress(ValueError):  # no squeue, or a job without a limit
+        return datetime.fromisoformat((answer or "").strip()).timestamp()
+    return float(end) if job and end.isdigit() else None
 
 
 def logind() -> MachineCheck:

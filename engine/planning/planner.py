@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,12 +11,13 @@ import msgspec
 from engine.campaign import artifacts
 from engine.campaign.setup import Setup
 from engine.context import EngineContext
+from engine.doctor import surroundings
 from engine.history import attempt_digest, divergence, history, round_resume, spending
 from engine.history.history import CampaignHistory
 from engine.history.spending import DurationEstimates, SpendingMeter
 from engine.judge.stop_rules import reason_to_stop
 from engine.manifest import goal
-from engine.manifest.schema import PoolSpec
+from engine.manifest.schema import BudgetSpec, PoolSpec
 from engine.planning import stagnation, survey, tips
 from engine.planning.round_plan import (
     PlanInputs,
@@ -38,6 +40,8 @@ LEAST_WORK = 2
 """A round starts only if there is time for its verdicts and for work as long as this many more."""
 LOST_STAGES = ("no change", "tie", "regression", "reject", "repeat")
 """Stages with which a slot ends whose search brought nothing."""
+JOB_MARGIN_S, JOB_LAST_S = 120.0, 30.0
+"""So long before its Slurm job ends a campaign is to have ended, and at the latest is cut off."""
 AGENT = "a worker under pool.cli"
 KNOB_LINES = {"triton": "BLOCK: tl.constexpr = 64  # kopt: knob BLOCK in [64, 128]",
               "python": "TILE = 32  # kopt: knob TILE in [16, 32]"}
@@ -54,6 +58,8 @@ class Planner:
 
     def __init__(self, context: EngineContext, meter: SpendingMeter) -> None:
         self.context, self.meter = context, meter
+        self.job_end = surroundings.job_end()
+        """When the Slurm job ends in which the campaign runs, by the epoch."""
 
     @property
     def setup(self) -> Setup:
@@ -70,9 +76,34 @@ class Planner:
         target = goal.parse_goal(manifest.performance_target or "")
         reached = "" if target is None else \
             goal.reached_by(target, survey.verdict_of_best(self.context), self.setup.target)
-        return reason_to_stop(manifest, past.tally, spent=self.meter.spent,
-                              margin_s=self._margin_s(past, self._slots, work=LEAST_WORK),
-                              pct_of_roofline=survey.reached(self.context), reached=reached)
+        self.job_end = surroundings.job_end()  # a job may get more time
+        for budget in (manifest.budget, self.budget):
+            reason = reason_to_stop(
+                msgspec.structs.replace(manifest, budget=budget), past.tally,
+                spent=self.meter.spent, pct_of_roofline=survey.reached(self.context),
+                margin_s=self._margin_s(past, self._slots, work=LEAST_WORK), reached=reached)
+            if reason:
+                return reason if budget is manifest.budget else self.job_reason
+        return ""
+
+    @property
+    def budget(self) -> BudgetSpec:
+        """The campaign's budget, at most the time that its Slurm job has left."""
+        budget = self.setup.manifest.budget
+        if self.job_end is None:
+            return budget
+        left_s = self.meter.spent.wall_s + max(0.0, self.job_end - JOB_MARGIN_S - time.time())
+        return msgspec.structs.replace(budget, wall_s=min(left_s, budget.wall_s or left_s))
+
+    @property
+    def job_reason(self) -> str:
+        """Why a campaign ends that ends for its Slurm job."""
+        end = time.strftime("%H:%M", time.localtime(self.job_end))
+        return f"the Slurm job ends at {end}; kopt resume in another job continues"
+
+    def job_is_over(self) -> bool:
+        """Return whether the Slurm job is about to end, so that work must be cut off now."""
+        return self.job_end is not None and time.time() >= self.job_end - JOB_LAST_S
 
     def workers_deadline(self) -> Callable[[int, int], str]:
         """Return a function that says why workers must end now, or "".
@@ -83,7 +114,7 @@ class Planner:
         each = self._each(past)
 
         def reason(candidates: int, gains: int) -> str:
-            used_s, wall_s = self.meter.spent.wall_s, self.setup.manifest.budget.wall_s
+            used_s, wall_s = self.meter.spent.wall_s, self.budget.wall_s
             margin_s = self._margin_s(past, candidates, gains, each=each)
             if wall_s is None or used_s + margin_s < wall_s:
                 return ""
@@ -93,7 +124,7 @@ class Planner:
 
     def may_accept(self) -> bool:
         """Return whether there is time for one more final verdict and for the end after it."""
-        wall_s = self.setup.manifest.budget.wall_s
+        wall_s = self.budget.wall_s
         each = self._each(self.history())
         return wall_s is None or \
             self.meter.spent.wall_s + each.final + each.end_to_end <= wall_s
@@ -118,7 +149,7 @@ class Planner:
             target = self.setup.target
             return [], nothing_to_do(view, pool, target.source, target.language)
         affordable = spending.afford(
-            tasks, self.setup.manifest.budget, self.meter.spent, past,
+            tasks, self.budget, self.meter.spent, past,
             self._margin_s(past, self._slots), {cli.name: cli.cost for cli in pool.cli})
         if review is not None:
             self._record(n, review, inputs)
@@ -165,7 +196,7 @@ class Planner:
                   each: DurationEstimates | None = None) -> float:
         """Return the seconds to keep for candidates in flight and `gains`."""
         manifest = self.setup.manifest
-        return spending.margin_s(manifest.budget, each or self._each(past), candidates,
+        return spending.margin_s(self.budget, each or self._each(past), candidates,
                                  cards=len(self.setup.devices),
                                  gains=gains + spending.gains_of(past, candidates),
                                  formats=bool(manifest.format_command), work=work)

@@ -125,7 +125,7 @@ def _run_end_to_end(campaign: RunningCampaign) -> str:
     while campaign.setup.repo.best != campaign.setup.repo.base:
         if _end_to_end_due(context):
             campaign.show_phase("end to end: the whole program with the best and without it")
-            wall_s = None if campaign.decide_only else manifest.budget.wall_s
+            wall_s = None if campaign.decide_only else campaign.planner.budget.wall_s
             left_s = None if wall_s is None else max(0.0, wall_s - campaign.meter.spent.wall_s)
             end_to_end(context, left_s=left_s)
         best = campaign.setup.repo.best

@@ -162,9 +162,12 @@ class RunningCampaign:
                 self.records).place_verified()
 
     def _look(self) -> None:
-        """Read controls and count time, several times a second during every wait."""
+        """Read controls, count time and end with a Slurm job, often during every wait."""
         self.controls.look()
         self.meter.beat()
+        if self.planner.job_is_over() and not self.controls.stop_reason:
+            self.controls.stop_reason = self.planner.job_reason
+            self.context.stop.set()
 
     def _spend(self, seconds: float, trials: int, cost: float) -> None:
         self.context.writer.spend(self.setup.id, max(1, self.context.round), seconds=seconds,

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,19 @@ def test_hidden_devices_slurm_and_load_are_reported(monkeypatch: pytest.MonkeyPa
     assert machine.load(0).status == "warn"
 
 
+@pytest.mark.parametrize(("answer", "end"), [
+    ("2026-11-23T14:22:00", datetime(2026, 11, 23, 14, 22).timestamp()), ("N/A", 1234.0)])
+def test_end_of_a_slurm_job_is_what_squeue_says_now(
+        answer: str, end: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\n[ $3 = 77 ] && echo {answer}\n")
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_JOB_END_TIME", "1234")
+    assert surroundings.job_end() is None
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    assert surroundings.job_end() == end
+
+
 def test_torch_version_is_read_without_importing_torch() -> None:
     code = ("import sys; from engine.doctor import tools; print(tools.torch().found); "
             "sys.exit('torch' in sys.modules or 'textual' in sys.modules)")
@@ -107,7 +121,7 @@ def test_campaign_start_warns_of_a_slurm_job(
     with campaigns.running(setup), campaigns.reading(setup) as reader:
         warned = [event for event in reader.events(campaign=setup.id) if event.kind == "warning"]
     assert [event.ref for event in warned] == ["slurm"]
-    assert b"job 77, 60 min left; a campaign ends with the job" in warned[0].payload
+    assert b"job 77, 60 min left; a campaign ends before the job" in warned[0].payload
 
 
 def test_campaign_start_reports_hidden_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -136,3 +137,20 @@ def test_demo_goes_on_after_its_terminal_is_gone(tmp_path: Path) -> None:
     assert host.owner(tmp_path, setup.id) == int(found[2])
     assert ended(kopt("stop", workspace=tmp_path))[0] == 0
     campaigns.until(lambda: host.owner(tmp_path, setup.id) is None)
+
+
+@pytest.mark.parametrize(("left_s", "state"), [(125, "finished"), (29, "stopped")])
+def test_campaign_ends_in_order_before_its_slurm_job(
+        left_s: int, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    end = time.time() + left_s
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(end)))
+    setup = with_patch(tmp_path, 9)
+    assert campaigns.run(setup).error is None
+    row = campaigns.campaign(setup)
+    assert (row.state, row.reason) == (state, time.strftime(
+        "the Slurm job ends at %H:%M; kopt resume in another job continues", time.localtime(end)))
+    assert "the Slurm job ends at" in setup.folder.performance.read_text()
+    monkeypatch.delenv("SLURM_JOB_ID")
+    campaigns.run(setup)
+    assert campaigns.campaign(setup).reason.startswith("nothing left to try")
