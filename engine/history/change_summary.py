@@ -12,6 +12,8 @@ from engine.repository.patches.patch import FilePatch, Patch
 from harness.errors import InputError
 from harness.search.space import knobs as harness_knobs
 
+_VARIANT = re.compile(r"_v[0-9]+\Z")
+"""What ends the name of a knob that a split has copied for a variant."""
 FEW, LONGEST = 3, 80
 """Most lines of each side that are quoted, and most characters of such a line."""
 _KNOB = re.compile(r"\s*(?:/\*|//|#)\s*kopt:.*$")
@@ -44,15 +46,18 @@ def short(folder: Path, candidate: Candidate | None) -> str:
 
 
 def knobs(folder: Path, candidate: Candidate | None) -> str:
-    """Return the knobs that a change of any length sets: `TILE 16 -> 64`."""
+    """Return the knobs that a change of any length sets: `TILE 16 -> 64, TILE_v1 = 4`."""
     before: dict[str, str] = {}
     after: dict[str, str] = {}
     for file in _patch(folder, candidate).files:
         for line in file.text.splitlines():
             if line[:1] in ("-", "+"):
                 (before if line[0] == "-" else after).update(_knobs_of(line[1:]))
-    return ", ".join(f"{name} {before[name]} -> {value}" for name, value in after.items()
-                     if name in before and before[name] != value)
+    changed = [f"{name} {before[name]} -> {value}" for name, value in after.items()
+               if name in before and before[name] != value]
+    of_variants = [f"{name} = {value}" for name, value in after.items()
+                   if name not in before and _VARIANT.search(name)]
+    return ", ".join([*changed, *of_variants])
 
 
 def _knobs_of(line: str) -> dict[str, str]:

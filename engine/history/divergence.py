@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import msgspec
@@ -11,6 +10,7 @@ from engine.history.history import CampaignHistory
 from engine.judge import judge
 from engine.judge.recorded_values import verdict_of
 from harness.formats.text import plain
+from harness.timing.outcome import describe_row
 from harness.verdict import ClassOutcome, Verdict
 
 MOST = 3
@@ -56,11 +56,11 @@ def brief(candidates: Sequence[DivergentCandidate]) -> str:
 
 
 def _line(candidate: DivergentCandidate) -> str:
-    text = f"round {candidate.round}: {plain(candidate.hypothesis, 300)}: faster in " \
-           f"{', '.join(candidate.faster)}; slower in {', '.join(candidate.slower)}"
+    text = f"round {candidate.round}: {plain(candidate.hypothesis, 300)}: " \
+           f"{', '.join(candidate.faster)}; {', '.join(candidate.slower)}"
     return " ".join(plain(text, 800).split())
 
 
 def _classes(verdict: Verdict, outcome: ClassOutcome) -> tuple[str, ...]:
-    return tuple(f"{row.config_class} ({math.expm1(row.log_ratio or 0.0):+.1%})"
+    return tuple(f"{row.config_class} {describe_row(row)}"
                  for row in verdict.rows if row.outcome == outcome)

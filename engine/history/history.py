@@ -27,6 +27,8 @@ from engine.judge import judge, stop_rules
 from engine.judge.attribution import Attribution, attribute
 from engine.judge.recorded_values import verdict_of
 from engine.judge.stop_rules import RoundCounts
+from harness.formats import quantities
+from harness.timing.outcome import row_word
 from harness.timing.plan import Score
 from harness.verdict import Row, Verdict
 
@@ -356,10 +358,11 @@ def other_times(rows: Sequence[Row]) -> Change | None:
 
 def points(rows: Sequence[Row]) -> tuple[str, ...]:
     """Return the slower classes in words, worst first: `tall 6.2% slower (41% of roofline)`."""
-    slower = [row for row in rows if row.log_ratio is not None and row.log_ratio < 0]
+    slower = [row for row in rows if row.log_ratio is not None and row.log_ratio < 0
+              and row_word(row) not in ("tie", "uncertain")]
     texts = []
     for row in sorted(slower, key=lambda row: row.log_ratio or 0.0):
         reach = "" if row.pct_of_roofline is None else f" ({row.pct_of_roofline:.0f}% of roofline)"
-        texts.append(f"{row.config_class} {math.expm1(-(row.log_ratio or 0.0)):.1%} slower{reach}"
+        texts.append(f"{row.config_class} {quantities.change(row.log_ratio)}{reach}"
                      + (f", {row.note}" if row.note else ""))
     return tuple(texts)

@@ -63,7 +63,7 @@ def why(past: CampaignHistory, keep: DecisionRow) -> str:
         return keep.reason
     words = [change_of(past, candidate, shown)]
     if shown.gained:
-        words.append(f"gained in {shown.scope}: {shown.evidence}")
+        words.append(f"gained {shown.evidence}")
     if shown.aim:
         words.append(f"aimed at {shown.aim}")
     if keep.actor != "engine":
@@ -99,7 +99,7 @@ def _gains(past: CampaignHistory, keeps: Iterable[DecisionRow]) -> Iterator[Less
             change_summary.knobs(past.folder, candidate)
         words = [f"helped: {change_of(past, candidate, shown)}",
                  f"{describe_speedup(verdict)}{level}",
-                 f"gained in {shown.scope}: {shown.evidence}" if shown.gained else "",
+                 f"gained {shown.evidence}" if shown.gained else "",
                  describe_rows([row for row in verdict.rows if row.outcome == "slower"]),
                  f"aimed at {_ID.sub('', shown.aim)}" if shown.aim else ""]
         yield _lesson(keep, f"kept {_normalised(lines or candidate.hypothesis)}", "; ".join(

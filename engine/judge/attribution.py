@@ -44,7 +44,8 @@ class Attribution(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def evidence(self) -> str:
         """Return times and shares of the roofline of the classes that gained, before and after."""
-        return listed([self._of_row(row) for row in self.gained], NAMED)
+        rows = listed([self._of_row(row) for row in self.gained], NAMED)
+        return f"in all: {rows}" if self.scope == "all" else rows
 
     @property
     def aim(self) -> str:

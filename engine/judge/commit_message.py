@@ -42,7 +42,7 @@ def message(op: str, candidate: Candidate, verdict: Verdict, changed: PatchWords
     return "\n".join([
         f"{subject}{gain}", "",
         f"Why it is faster: {changed.text}.",
-        f"Gained in {shown.scope}: {shown.evidence or 'no single class'}.",
+        f"Gained: {shown.evidence or 'no single class'}.",
         f"Hypothesis: {candidate.hypothesis}{doubt}.",
         f"Aimed at: {shown.aim or 'no single bottleneck'}.", "",
         f"Measured: {describe_speedup(verdict)} on {verdict.device}",

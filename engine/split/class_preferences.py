@@ -111,6 +111,16 @@ def _default_gain(result: LoopResult, name: str) -> float:
                  if contender.config == first), 0.0)
 
 
+def is_common_best_better(result: LoopResult, groups: Sequence[ClassGroup],
+                          margin: float) -> bool:
+    """Return whether the common best, as the default, beats the existing kernel in every class that
+    takes the default, by the margin.
+    """
+    served = {name for group in groups for name in group.classes}
+    rest = [rows.name for rows in result.classes if rows.name not in served]
+    return all(_default_gain(result, name) < -math.log1p(margin) for name in rest) and bool(rest)
+
+
 def _gain(contender: Contender, name: str) -> float:
     own = contender.gain_in(name)
     return -math.inf if own is None else own.gain

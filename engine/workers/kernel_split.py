@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from engine.split import class_preferences, specialise
@@ -18,6 +18,7 @@ from engine.split.languages import conditions
 from engine.split.languages.conditions import Condition, Point
 from engine.split.languages.detect import language_of
 from engine.split.specialise import changed_names, merge
+from engine.split.unused_variants import without_unused
 from engine.task import SplitRequest, Task
 from engine.workers import class_sizes
 from engine.workers.knob_search import search_classes
@@ -78,8 +79,16 @@ def split_by_knobs(source: str, result: LoopResult, target: Target | CommandTarg
                           "kopt: column NAME is PARAMETER")
     first = table_rules.columns(target.configs) if isinstance(target, CommandTarget) else ()
     groups = class_preferences.groups(result, list(parameter_of), MARGIN, first=first)
-    return specialise.split(source, groups, parameter_of, start=knobs.current(declared),
-                            language=language), groups
+    start = knobs.current(declared)
+    _, blocks = language.read(source)
+    if groups and not blocks and class_preferences.is_common_best_better(result, groups, MARGIN):
+        start = {**start, **result.best}
+        source = knobs.apply(source, start, language=language.knobs)
+    text = specialise.split(source, groups, parameter_of, start=start, language=language)
+    rows = [{parameter_of[column]: value for column, value in point.items()}
+            for own in result.classes
+            for point in class_preferences.points_of(result.columns, own, parameter_of)]
+    return without_unused(text, rows, language), groups
 
 
 def split_by_candidate(old: str, new: str, request: SplitRequest, target: Target | CommandTarget,
@@ -100,7 +109,11 @@ def split_by_candidate(old: str, new: str, request: SplitRequest, target: Target
     for others in ((*request.slower, *request.others), request.slower):
         outside = _by_parameter(points_of, others, parameter_of)
         if (condition := conditions.find(inside, outside, columns)) is not None:
-            return merge(old, new, condition, inside, request.faster, language), condition
+            text = merge(old, new, condition, inside, request.faster, language)
+            if all(len(points) == 1 for points in points_of.values()):  # else a class is a range
+                text = without_unused(text, _by_parameter(points_of, points_of, parameter_of),
+                                      language)
+            return text, condition
     raise Refused(f"no condition on a parameter tells {plain(', '.join(request.faster), 120)} from "
                   f"{plain(', '.join(request.slower), 120)}",
                   fix="add an integer parameter named like a column that differs between these "
@@ -119,7 +132,7 @@ def _split_candidate_off(request: SplitRequest, bench: WorkerBench) -> Report:
                                    "kernel elsewhere")
 
 
-def _by_parameter(points_of: Mapping[str, Sequence[Point]], names: Sequence[str],
+def _by_parameter(points_of: Mapping[str, Sequence[Point]], names: Iterable[str],
                   parameter_of: Mapping[str, str]) -> list[Point]:
     """Return the points of some classes, with parameters for columns."""
     return [{parameter_of[column]: value for column, value in point.items()

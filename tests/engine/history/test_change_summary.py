@@ -52,9 +52,11 @@ def test_short_change_is_quoted_and_long_change_is_counted(text: str, words: str
                      "WARPS = 4  # kopt: knob WARPS in [4, 8]"],
             ["WARPS = 4  # kopt: knob WARPS in [4, 8]", "BLOCK = 64  # kopt: knob BLOCK in [16, 64]"
              ])), "TILE 16 -> 64, BLOCK 16 -> 64"),
+    (patch(("k.c", [], [f"#define TILE{end} 4  // kopt: knob TILE{end} in [4, 16]"
+                         for end in ("", "_v1")])), "TILE_v1 = 4"),
     (patch(("k.c", ["a;"], ["#define NEW 1  // kopt: knob NEW in [1, 2]"])), ""),
     ("no patch at all", ""),
-], ids=["a long one", "a new knob", "nothing"])
+], ids=["a long one", "a variant's knob", "a new knob", "nothing"])
 def test_knobs_are_named_in_patches_of_any_length(text: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "one.patch").write_text(text)
     assert change_summary.knobs(tmp_path, samples.candidate(patch_path="one.patch")) == words

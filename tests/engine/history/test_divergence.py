@@ -23,8 +23,8 @@ def test_brief_names_candidates_and_their_classes() -> None:
     text = brief_of((("reject", 0.77, mixed(0.77)),), (("split", 1.1, mixed(1.1)), ("tie", 1.0)))
     assert text.startswith("## Changes that need a split\n") and "the default" in text
     assert [line for line in text.splitlines() if line.startswith("- ")] == [
-        "- round 3: idea 2: faster in tall (+20.0%); slower in odd (-40.0%)",
-        "- round 2: idea 1: faster in tall (+20.0%); slower in odd (-40.0%)"]
+        "- round 3: idea 2: tall 20.0% faster; odd 66.7% slower",
+        "- round 2: idea 1: tall 20.0% faster; odd 66.7% slower"]
 
 
 def test_brief_lists_a_candidate_once_and_only_the_newest() -> None:
@@ -41,7 +41,7 @@ def test_brief_lists_a_candidate_once_and_only_the_newest() -> None:
 
 
 def test_brief_lists_losses_beyond_the_margin() -> None:
-    assert "slower in odd (-3.0%)" in brief_of((("tie", 0.99, mixed(0.99, worst=0.97)),))
+    assert "odd 3.1% slower" in brief_of((("tie", 0.99, mixed(0.99, worst=0.97)),))
 
 
 def test_brief_omits_other_bests_gains_and_candidates_without_divergence() -> None:

@@ -91,7 +91,7 @@ def test_commit_message_states_change_gained_classes_and_aim() -> None:
         PatchWords("LANES 1 -> 16 in k.c", "LANES 1 -> 16"), case.BOTTLENECKS).split("\n")
     assert lines[:6] == [
         "pa: LANES 1 -> 16 (1.50x)", "", "Why it is faster: LANES 1 -> 16 in k.c.",
-        "Gained in all: mtp=1 20.0 us -> 10.0 us (memory: 10.0% -> 20.0% of roofline), "
+        "Gained: in all: mtp=1 20.0 us -> 10.0 us (memory: 10.0% -> 20.0% of roofline), "
         "mtp=8 11.0 us -> 10.0 us (compute: 18.2% -> 20.0% of roofline).",
         "Hypothesis: LANES against compute: more multiply-adds in flight.",
         "Aimed at: b2.1 compute in mtp=8 (18 % of roofline)."]
@@ -101,6 +101,6 @@ def test_commit_message_names_target_class_that_did_not_gain() -> None:
     text = commit_message.message(
         "pa", case.CANDIDATE, case.verdict(aimed=-0.001, tie=True),
         PatchWords("LANES 1 -> 16 in k.c", "LANES 1 -> 16"), case.BOTTLENECKS)
-    assert "Gained in mtp=1: mtp=1 20.0 us -> 10.0 us (memory" in text
+    assert "Gained: mtp=1 20.0 us -> 10.0 us (memory" in text
     assert "in flight; the class that it was written for did not gain." in text
     assert "(18 % of roofline), where it did not gain (mtp=8 tie)." in text

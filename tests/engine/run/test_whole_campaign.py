@@ -47,7 +47,7 @@ def test_knob_is_written_back_and_commit_states_reason(
     first = campaigns.consistent(setup)[0]
     assert b"#define PASSES 1 " in setup.repo.read(first, "scale.c")
     message = repos.message(setup.repo.git_dir, first)
-    for word in ("Why it is faster: PASSES 16 -> 1", "Gained in ", "of roofline)",
+    for word in ("Why it is faster: PASSES 16 -> 1", "Gained: ", "of roofline)",
                  "Aimed at: ", "Measured:", "Classes: small",
                  "Candidate:"):
         assert word in message

@@ -126,6 +126,15 @@ def test_variant_must_beat_common_best_and_old_kernel(name: str) -> None:
     assert [f"{group.condition}: {' '.join(group.classes)}" for group in groups] == expected
 
 
+@pytest.mark.parametrize(("own", "is_better"), [
+    (gains(-0.3, -0.3, -0.3), True), (gains(-0.3, 0.0, -0.3), False)])
+def test_common_best_is_the_default_where_it_beats_the_old_kernel(own: dict[str, float],
+                                                                 is_better: bool) -> None:
+    searched = result(BEST, own=own, other=gains(-0.5, -0.2, 0.3))
+    groups = class_preferences.groups(searched, ["context"], 0.02)
+    assert class_preferences.is_common_best_better(searched, groups, 0.02) == is_better
+
+
 def test_condition_prefers_columns_that_define_classes() -> None:
     searched = result(OWN, other=gains(-0.5, -0.2, 0.3))
     cells = {"short": ("8", "1"), "middle": ("512", "1"), "long": ("4096", "9999")}
