@@ -17,7 +17,7 @@ from typing import Any
 from engine.journal.records import Bottleneck
 from engine.journal.write import Writer
 from harness.verdict import Row
-from tests.support import samples
+from tests.support import forked_command, samples
 from tests.support.paths import ROOT
 
 EXAMPLE = ROOT / "examples" / "rmsnorm_c"
@@ -28,12 +28,15 @@ NAME = "rmsnorm_c_cpu_20261120"
 
 def kopt(*words: str, workspace: Path | None = None, stdin: str | bytes = "",
          cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run one command line to its end."""
+    """Run one command line to its end; in a fork, unless variables are for Python's own start."""
     place = ["--workspace", str(workspace)] if workspace else []
     data = stdin.encode() if isinstance(stdin, str) else stdin
-    done = subprocess.run([sys.executable, "-m", "kopt_tui.main", *words, *place], input=data,
-                          capture_output=True, timeout=60, check=False, cwd=cwd,
-                          env={**os.environ, "PYTHONPATH": str(ROOT), **env})
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), **env}
+    if any(name.startswith("PYTHON") for name in env):
+        done = subprocess.run([sys.executable, "-m", "kopt_tui.main", *words, *place], input=data,
+                              capture_output=True, timeout=60, check=False, cwd=cwd, env=variables)
+    else:
+        done = forked_command.run([*words, *place], data=data, cwd=cwd, env=variables, limit_s=60.0)
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(),
                                        done.stderr.decode())
 

@@ -1,0 +1,78 @@
+"""Runs a `kopt` command line in a fork of the test's process: Python need not start anew.
+
+It has descriptors, a folder, variables and an end of its own, as a process that was started.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO, NoReturn
+
+
+def run(words: Sequence[str], *, data: bytes, cwd: Path | None, env: Mapping[str, str],
+        limit_s: float) -> subprocess.CompletedProcess[bytes]:
+    """Run one command line to its end. Raises TimeoutExpired as `subprocess.run` does."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, \
+            tempfile.TemporaryFile() as err:
+        given.write(data)
+        given.seek(0)
+        pid = os.fork()
+        if pid == 0:
+            _child(words, (given, out, err), cwd, env)
+        watched = os.pidfd_open(pid)
+        try:
+            if not select.select([watched], [], [], limit_s)[0]:
+                os.kill(pid, signal.SIGKILL)
+                raise subprocess.TimeoutExpired(list(words), limit_s)
+        finally:
+            os.close(watched)
+            _, status = os.waitpid(pid, 0)
+        for file in (out, err):
+            file.seek(0)
+        return subprocess.CompletedProcess(list(words), os.waitstatus_to_exitcode(status),
+                                           out.read(), err.read())
+
+
+def _child(words: Sequence[str], streams: Sequence[BinaryIO], cwd: Path | None,
+           env: Mapping[str, str]) -> NoReturn:
+    code = 1
+    try:
+        for number, stream in enumerate(streams):
+            os.dup2(stream.fileno(), number)
+        sys.stdin, sys.stdout, sys.stderr = (
+            io.TextIOWrapper(open(number, mode, buffering=-1, closefd=False),  # noqa: SIM115
+                             encoding="utf-8", line_buffering=number == 2)
+            for number, mode in enumerate(("rb", "wb", "wb")))
+        os.environ.clear()
+        os.environ.update(env)
+        if cwd is not None:
+            os.chdir(cwd)
+        logging.root.handlers.clear()
+        warnings.simplefilter("ignore")
+        sys.argv = ["kopt", *words]
+        from kopt_tui.main import main
+
+        code = main(list(words))
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(code)
