@@ -93,7 +93,7 @@ def test_no_idle_card_is_one_line_without_a_run(verb: str, machine: Machine, tmp
 
 def test_stdout_stays_json_during_a_wait(machine: Machine, tmp_path: Path,
                                                capsys: pytest.CaptureFixture[str]) -> None:
-    used_devices = machine("cuda:0", readings=6)
+    used_devices = machine("cuda:0", readings=12)
     path = manifest(tmp_path, device="cuda:0", limit_s=60.0)
     assert main(["evaluate", str(path), "--json"]) == 0
     printed = capsys.readouterr()
@@ -105,7 +105,7 @@ def test_stdout_stays_json_during_a_wait(machine: Machine, tmp_path: Path,
 
 def test_idle_card_is_used_and_a_named_one_waited_for(
         machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    used_devices = machine("cuda:0", readings=40)
+    used_devices = machine("cuda:0", readings=12)
     both = manifest(tmp_path, device="cuda:0,cuda:1", limit_s=60.0)
     assert main(["evaluate", str(both), "--json"]) == 0
     assert used_devices == ["cuda:1"]

@@ -27,7 +27,8 @@ KERNEL = campaigns.KERNEL.replace("in [1, 16] times", f"in {list(range(1, 17))} 
 
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return campaigns.project(tmp_path_factory.mktemp("loop") / "p", kernel=KERNEL)
+    return campaigns.project(tmp_path_factory.mktemp("loop") / "p", kernel=KERNEL,
+                             budget={"pairs": 2})
 
 
 def run_json(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, Any]:
