@@ -6,6 +6,7 @@ import ctypes
 import fcntl
 import mmap
 import os
+import weakref
 from typing import Any
 
 F_ADD_SEALS = 1033
@@ -20,8 +21,8 @@ class HostMemory:
 
     def __init__(self, fd: int, nbytes: int) -> None:
         self.fd, self.nbytes = fd, nbytes
-        self.map = mmap.mmap(fd, nbytes)
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
+        self.map = _mapped(fd, nbytes)
+        self.address = ctypes.addressof(self.map)
 
     @classmethod
     def create(cls, nbytes: int) -> HostMemory:
@@ -47,3 +48,16 @@ class HostMemory:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+
+
+def _mapped(fd: int, nbytes: int) -> Any:
+    """Map a file for as long as anything refers to it; `mmap` would keep a copy of `fd` open."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype, libc.munmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t]
+    address = libc.mmap(None, ctypes.c_size_t(nbytes), mmap.PROT_READ | mmap.PROT_WRITE,
+                        mmap.MAP_SHARED, fd, ctypes.c_long(0))
+    if address == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), "cannot map shared memory")
+    mapped = (ctypes.c_ubyte * nbytes).from_address(address)
+    weakref.finalize(mapped, libc.munmap, address, nbytes).atexit = False
+    return mapped

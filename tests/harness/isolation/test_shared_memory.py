@@ -83,6 +83,27 @@ def test_both_sides_see_what_either_writes() -> None:
     assert received.map[3] == 7, "the mapping outlives the file"
 
 
+def test_received_memory_is_mapped_while_it_is_used_and_keeps_no_file_open() -> None:
+    def found() -> tuple[int, int]:
+        with open("/proc/self/maps") as maps:
+            mapped = sum("memfd:kopt" in line for line in maps)
+        files = Path("/proc/self/fd")
+        return mapped, sum("memfd:kopt" in os.readlink(files / name)
+                           for name in os.listdir(files) if (files / name).is_symlink())
+
+    mapped, opened = found()
+    memory = HostMemory.create(4096)
+    received = HostMemory.received(os.dup(memory.fd), 4096)
+    view = memoryview(received.map)
+    memory.close()
+    del memory
+    assert found() == (mapped + 1, opened)
+    del received
+    assert found() == (mapped + 1, opened) and len(view) == 4096
+    del view
+    assert found() == (mapped, opened)
+
+
 # Descriptors over a socket
 
 
