@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import sys
 from codecs import getincrementaldecoder
 
 from textual._xterm_parser import XTermParser
@@ -15,6 +16,10 @@ class TolerantDriver(LinuxDriver):
 
     Textual's own driver ends the app at either, as if it had been left.
     """
+
+    def start_application_mode(self) -> None:
+        self._file = sys.__stdout__  # Textual takes stderr, which `kopt 2>log` sends to a file
+        super().start_application_mode()  # type: ignore[no-untyped-call]
 
     def run_input_thread(self) -> None:
         """Read input until the app ends or the terminal is gone."""

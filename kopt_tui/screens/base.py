@@ -18,6 +18,7 @@ from kopt_tui.widgets.bars import KeyBar, TopBar
 from kopt_tui.widgets.pane import InCurrentSize, Pane
 
 Body: TypeAlias = Iterable[Widget]
+NO_CAMPAIGN = "no campaign is chosen: press 1 for the list"
 
 
 class DashboardApp(Protocol):

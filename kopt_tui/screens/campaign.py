@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.containers import Container
 
 from kopt_tui.screens.actions import CampaignActions, CandidateActions
-from kopt_tui.screens.base import Body
+from kopt_tui.screens.base import NO_CAMPAIGN, Body
 from kopt_tui.snapshot.snapshot import CampaignRow, DeviceSnapshot, Snapshot, WaitingRow
 from kopt_tui.widgets.about_pane import HeadPane
 from kopt_tui.widgets.bottleneck_pane import BottleneckPane
@@ -56,6 +56,9 @@ class CampaignScreen(CampaignActions, CandidateActions):
     def draw(self, snapshot: Snapshot) -> None:
         view = snapshot.view
         if view is None or view.row.id != self.dashboard.campaign:
+            if snapshot.row(self.dashboard.campaign) is None:
+                self.head.EMPTY = NO_CAMPAIGN
+                self.head.redraw()
             return
         self.head.set_content((view.row, view.phase_age, self._waiting(snapshot)))
         self.slots.ages = view.ages

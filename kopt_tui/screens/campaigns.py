@@ -36,10 +36,10 @@ class CampaignTable(ListPane[CampaignRow]):
     def _columns(self, width: int) -> dict[str, int]:
         """Return the columns and their widths in cells."""
         if width < 108:
-            return {"state": 10, "target": 13, "device": 7, "round": 6, "best": 18, "asks": 4,
-                    "last": 6, "trend": max(0, width - 71)}
-        return {"state": 10, "campaign": 34, "target": 22, "device": 12, "round": 8, "best": 20,
-                "asks": 5, "last": 8, "trend": 20}
+            return {"state": 10, "target": 11, "device": 7, "round": 6, "best": 22, "ask": 3,
+                    "last": 6, "trend": max(0, width - 72)}
+        return {"state": 10, "campaign": 34, "target": 22, "device": 12, "round": 8, "best": 22,
+                "ask": 5, "last": 8, "trend": 20}
 
     def headings(self, width: int) -> Line:
         if not self.items:
@@ -56,11 +56,11 @@ class CampaignTable(ListPane[CampaignRow]):
             "device": item.device,
             "round": phrases.rounds(item.campaign),
             "best": phrases.headline(item.campaign),
-            "asks": f"{item.waiting} ?" if item.waiting else "",
+            "ask": f"{item.waiting} ?" if item.waiting else "",
             "last": phrases.moment(item.campaign.updated_at, self.now),
             "trend": phrases.spark(item.trend, min(20, sizes["trend"])),
         }
-        tones = {"state": phrases.tone(item.status), "best": "bold", "asks": "accent bold",
+        tones = {"state": phrases.tone(item.status), "best": "bold", "ask": "accent bold",
                  "last": "dim", "trend": "info"}
         return tuple((fit(texts[name], size) + " ", tones.get(name, "plain"))
                      for name, size in sizes.items() if size)

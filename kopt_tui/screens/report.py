@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kopt_tui.screens.base import Body, KoptScreen
+from kopt_tui.screens.base import NO_CAMPAIGN, Body, KoptScreen
 from kopt_tui.snapshot.snapshot import Focus, Snapshot
 from kopt_tui.widgets.report_pane import ReportPane
 
@@ -18,7 +18,7 @@ class ReportScreen(KoptScreen):
 
     def draw(self, snapshot: Snapshot) -> None:
         if snapshot.row(self.dashboard.campaign) is None:
-            self.report.EMPTY = "no campaign is chosen: press 1 for the list"
+            self.report.EMPTY = NO_CAMPAIGN
             self.report.redraw()
         elif snapshot.report:
             self.report.set_content((snapshot.report, self.dashboard.campaign))

@@ -25,7 +25,7 @@ class WaitingTable(ListPane[WaitingRow]):
         candidate = item.candidate
         campaign = 32 if width >= 110 else 20
         return ((f"{fit(phrases.short(candidate.id), 8)} ", "bold"),
-                (f"{fit(item.speedup, 18)} ", "plain"),
+                (f"{fit(item.speedup, 22)} ", "plain"),
                 (f"{fit(candidate.campaign, campaign)} ", "plain"),
                 (f"{fit(f'round {candidate.round} {candidate.slot}', 12)} ", "dim"),
                 *(((f"{item.obstacle}; ", "warn"),) if item.obstacle else ()),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kopt_tui.screens.base import Body, KoptScreen
+from kopt_tui.screens.base import NO_CAMPAIGN, Body, KoptScreen
 from kopt_tui.snapshot.snapshot import Snapshot
 from kopt_tui.widgets.about_pane import HeadPane
 from kopt_tui.widgets.bottleneck_pane import BottleneckPane
@@ -23,3 +23,6 @@ class TraceScreen(KoptScreen):
         if view is not None and view.row.id == self.dashboard.campaign:
             self.head.set_content((view.row, view.phase_age, ()))
             self.bottlenecks.set_content(view.bottlenecks)
+        elif snapshot.row(self.dashboard.campaign) is None:
+            self.head.EMPTY = NO_CAMPAIGN
+            self.head.redraw()

@@ -67,16 +67,17 @@ class HeadPane(ContentPane[Head | None], can_focus=False):
     """The two lines above a campaign's panes: its state, and its candidates that wait."""
 
     DEFAULT_CSS = "HeadPane { height: 2; }"
+    EMPTY = "reading the journal"
     content: Head | None = None
 
     def compose_lines(self, width: int) -> list[Line]:
         if self.content is None:
-            return [((" no campaign is chosen: press 1 for the list", "dim"),)]
+            return [((f" {self.EMPTY}", "dim"),)]
         row, age, waiting = self.content
         first: Line = ((f" {row.id}  ", "bold"), ("best ", "dim"), (best_text(row), "bold"),
                        (f"  round {phrases.rounds(row.campaign)}", "plain"))
         shows_engine = row.engine.word != "none" or row.campaign.state == "waiting"
-        second: Line = ((" ", "plain"), *state_spans(row), (f" {age}" if age else "", "dim"),
+        second: Line = ((" ", "plain"), *state_spans(row), (f" for {age}" if age else "", "dim"),
                         (f"  {engine_text(row)}" if shows_engine else "", "dim"))
         if waiting:
             names = ", ".join(phrases.short(entry.candidate.id) for entry in waiting[:3])

@@ -12,7 +12,7 @@ from kopt_tui.widgets.tones import Line
 
 COLUMNS = {"class": 12, "outcome": 10, "speedup": 18, "latency": 9, "before": 9, "roofline": 8,
            "pairs": 5}
-"""Columns and their widths in cells.
+"""Columns and their widths in cells; those of words grow with the longest one.
 
 Columns are dropped from the right on a narrow pane, and where the names of classes would be
 clipped to the same text.
@@ -36,7 +36,9 @@ def _sizes(rows: tuple[Row, ...], width: int) -> tuple[dict[str, int], int]:
     """Return the columns that fit, with their widths, and the cells left for a note."""
     names = list(dict.fromkeys(map(_name, rows)))
     longest = min(LONGEST_NAME, max(cell_len(name) for name in names))
-    sizes = dict(COLUMNS)
+    cells = [verdict_words.class_cells(row) for row in rows]
+    sizes = COLUMNS | {name: max(COLUMNS[name], *(cell_len(cell[name]) for cell in cells))
+                       for name in ("outcome", "speedup")}
     empty = [] if any(row.pct_of_roofline is not None for row in rows) else ["roofline"]
     while True:
         room = width - sum(size + 1 for size in sizes.values())

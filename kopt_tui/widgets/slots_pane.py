@@ -33,7 +33,9 @@ class SlotsPane(ListPane[Slot]):
         live = f"{fit(item.slot, names)} {percent} {fit(item.stage, 10)} {fit(age, 6)} "
         detail = phrases.unprefixed(item.detail).removeprefix("waiting ")
         if width < 96:
-            room = 28 if width >= 72 else max(12, width - names - 24)
+            details = [phrases.unprefixed(line.detail) for line in self.items]
+            room = min(28 if width >= 72 else max(12, width - names - 24),
+                       max(14, *(cell_len(text) for text in (*details, ""))))
             live += f"{fit(detail, room)} "
             return ((live, "plain"), (item.hypothesis, "dim"))
         progress = phrases.bar(item.progress, 10)
@@ -58,7 +60,7 @@ class StreamPane(ListPane[StreamLine]):
         parts = [
             (f"{at} ", "dim"),
             (f"{fit(phrases.signed(item.outcome), 12)} ", phrases.tone(item.outcome)),
-            (f"{fit(item.speedup, 18)} ", "plain"),
+            (f"{fit(item.speedup, 22)} ", "plain"),
             (f"{fit(item.slot, 9)} ", "plain"),
         ]
         if wide:
