@@ -33,7 +33,7 @@ LIST, TABLE, DIFF, OUTPUT = 4000, 2500, 2500, 1500
 """Characters of a list, of the table of classes, of one diff, of one output."""
 DIFFS, OUTPUTS = 4, 2
 """Most diffs and failing outputs that are quoted."""
-ONE = 600
+ONE = 1000
 """Characters of one attempt."""
 FINAL = ("tie", "regression", "reject")
 
@@ -53,7 +53,7 @@ def brief(past: CampaignHistory, stored: Sequence[Artifacts] = ()) -> str:
          f"{past.slower_in_a_row} slower in a row",
          _within((_lost(past, decision) for decision in lost), LIST)),
         ("Diffs", list(_diffs(past, kept, lost))),
-        ("Output of what failed", list(_outputs(past, lost, stored)))]
+        ("Output of what failed", list(_outputs(past, stored)))]
     return "\n".join([HEAD, *(f"### {heading}\n\n" + "\n".join(parts) + "\n"
                               for heading, parts in sections if any(parts))])
 
@@ -105,15 +105,14 @@ def _diffs(past: CampaignHistory, kept: Sequence[DecisionRow],
             yield f"Round {decision.round}, {decision.kind}:\n\n{fenced(text, DIFF, 'diff')}"
 
 
-def _outputs(past: CampaignHistory, lost: Iterable[DecisionRow],
-             stored: Sequence[Artifacts]) -> Iterator[str]:
+def _outputs(past: CampaignHistory, stored: Sequence[Artifacts]) -> Iterator[str]:
     newest = {own.candidate: own for own in stored}
     count = 0
-    for decision in lost:
+    for decision in reversed(past.decisions):
         row = past.verdicts.get(decision.verdict or 0)
         own = newest.get(decision.candidate)
-        if count == OUTPUTS or decision.kind != "reject" or own is None or row is None \
-                or row.correct:
+        if count == OUTPUTS or decision.kind not in ("reject", "repair") or own is None \
+                or row is None or row.correct:
             continue
         if text := failing_output(past.folder, own):
             count += 1
