@@ -36,6 +36,8 @@ class TargetSpec(_Part, frozen=True, kw_only=True):
     `latency` or `throughput`, which direction is better, or else the metric gives unit or direction
     itself. `configs` names the columns that make a config class, whole or cut as in
     `context <= 1024`; without it each row is a class. `ignore` names columns without meaning.
+    `row_command` runs the benchmark on one row, whose values it takes (`python bench.py --m {m}`):
+    on a GPU with `score: kernel` the kernel time of rows then decides.
     """
 
     kind: Literal["kernel", "command"] = "kernel"
@@ -44,8 +46,6 @@ class TargetSpec(_Part, frozen=True, kw_only=True):
     quick_csv: str = ""
     """The file that the quick command writes, if it differs from `csv`."""
     row_command: str = ""
-    """Runs the benchmark on one row, whose values it takes: `python bench.py --m {m} --n {n}`. On a
-    GPU with `score: kernel` the rows' kernel time then decides."""
     check: str | CheckColumn = ""
     metrics: tuple[Text | Metric, ...] = ()
     configs: tuple[Text, ...] = ()
@@ -113,7 +113,8 @@ class GpuSpec(_Part, frozen=True, kw_only=True):
 class DecisionSpec(_Part, frozen=True, kw_only=True):
     """When a gain counts; all are shares of one, so a margin of 0.01 is one percent.
 
-    On a GPU `score` chooses the time that is judged, `cache` the state of the last-level cache.
+    On a GPU `score` chooses the time that is judged (of a benchmark's rows kernel time only with
+    `target.row_command`), `cache` the state of the last-level cache.
     """
 
     margin: Annotated[float, Meta(ge=0, le=0.5)] = 0.01

@@ -10,12 +10,12 @@ import pytest
 
 from engine.history.history import points
 from engine.judge.judge import Policy, rule
-from harness.benchmark.kernel_time import rocprof
+from harness.benchmark.kernel_time import cupti, rocprof
 from harness.benchmark.kernel_time.gain import call_times_us
 from harness.benchmark.kernel_time.profile import KernelLaunches, KernelTimeUnavailable
 from harness.verdict import Row, Verdict
-from tests.support import benchmark_case, rocprof_case
-from tests.support.confirm_case import FAKE_CARD
+from tests.support import benchmark_case, kernel_time_case, rocprof_case
+from tests.support.confirm_case import DRIVER, FAKE_CARD
 
 BENCH = """\
 import csv, random, sys
@@ -76,6 +76,26 @@ def test_kernel_time_of_each_row_is_the_score(tmp_path: Path) -> None:
     assert "GPU kernel time of 2 rows, each in a run of its own, 3 pairs, by rocprofv3" in [
         entry.detail for entry in verdict.evidence]
     assert rule(verdict, Policy(approval="auto")).kind == "keep"
+
+
+def test_rows_are_measured_by_cupti_in_the_same_sequence(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a card: test_kernel_time_gpu.py, by `make test-gpu`."""
+    library = str(kernel_time_case.cupti(tmp_path))
+    monkeypatch.setattr(cupti, "cupti_libraries", lambda python: [library])
+    def source(cost: float, ns: int) -> str:
+        runs = {m: kernel_time_case.launched(("norm", 100, ns * times), ("fill", 2, 900))
+                for m, times in (("64", 1), ("256", 4))}
+        return f"COST = {dict.fromkeys(runs, cost)}\nALL_ROWS = False\nLAUNCHED = {runs}\n"
+
+    bench = BENCH.partition('with open("trace')[0] + DRIVER.replace(
+        "kernel.LAUNCHED", "kernel.LAUNCHED.get(only, '')")
+    verdict = benchmark_case.judge(
+        tmp_path / "v", source(50.0, 7000), incumbent=source(100.0, 10_000), device=FAKE_CARD,
+        files={"bench.py": bench}, wanted=TARGET)
+    assert verdict.by_kernel_time and not verdict.audit
+    assert [(row.latency_us, row.incumbent_us) for row in verdict.rows] == [
+        (pytest.approx(7), pytest.approx(10)), (pytest.approx(28), pytest.approx(40))]
 
 
 def test_class_whose_kernel_time_rose_is_named_although_its_time_fell(tmp_path: Path) -> None:
