@@ -148,7 +148,7 @@ def _run_probe(zygote: Zygote | None, folder: Path, env: dict[str, str], home: P
     memory = HostMemory.create(size)
     load = {"op": "load", "language": "python", "artifact": str(source), "root": str(folder),
             "sha256": hashlib.sha256(source.read_bytes()).hexdigest(), "entry": "double",
-            "returns": False, "device": "cpu", "interpret": False}
+            "returns": False, "device": "cpu", "interpret": False, "loop": ""}
     prepare = {"op": "prepare", "case": "one", "memory": {"kind": "host", "nbytes": size},
                "slots": 1, "slot_bytes": size, "tensors": tensors, "returned": [], "call": False,
                "keep": False, "one_weight": False}
@@ -169,7 +169,8 @@ def test_fork_reports_its_failure(zygote: Zygote,
     with runner(zygote, tmp_path / "home") as peer:
         with pytest.raises(PeerError, match="FileNotFoundError"):
             peer.ask("load", language="python", artifact=str(tmp_path / "none.py"), root="",
-                     device="cpu", interpret=False, returns=False, sha256="", entry="f")
+                     device="cpu", interpret=False, returns=False, sha256="", entry="f",
+                     loop="")
         assert ready(peer)["torch"]
     ended = peer.close()
     assert ended.ended in ("exit", "killed")
