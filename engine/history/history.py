@@ -191,6 +191,11 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
         """The provisional best: the last commit of the waiting line, else the best."""
         return self.line[-1].commit if self.line else self.best
 
+    def placed(self, candidate: str) -> VerdictRow | None:
+        """Return the verdict that put a candidate onto the waiting line."""
+        return next((self.verdicts.get(d.verdict or 0) for d in reversed(self.decisions)
+                     if d.candidate == candidate and d.kind in ("ask", "provisional")), None)
+
     def best_after(self, n: int) -> str:
         """Return the best commit after round `n` and what was decided before the next one.
 

@@ -200,10 +200,9 @@ def times(pair: Change | None) -> str:
 
 def waiting(past: CampaignHistory) -> list[tuple[str, ...]]:
     """Return a row for each gain of the waiting line, each below what it rests on."""
-    placed = {d.candidate: past.verdicts.get(d.verdict or 0) for d in past.decisions
-              if d.kind in ("ask", "provisional")}
-    return [(own.id[:12], str(own.round), own.slot, own.state, recorded_speedup(placed[own.id]),
-             own.hypothesis, own.reason) for own in past.line]
+    return [(own.id[:12], str(own.round), own.slot, own.state,
+             recorded_speedup(past.placed(own.id)), own.hypothesis, own.reason)
+            for own in past.line]
 
 
 def incumbent(past: CampaignHistory, round: Round) -> str:

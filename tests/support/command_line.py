@@ -89,6 +89,7 @@ def _judge(writer: Writer, name: str, id: str, state: Any, kind: Any,
     full = id * 5
     writer.add_candidate(samples.candidate(
         full, name, hypothesis=NASTY, patch_path="patches/kept.patch",
+        base_commit="c" * 40 if state == "waiting" else "b0",
         patch_sha256=hashlib.sha256(PATCH).hexdigest()))
     rows = (Row(config_class="tall", correct=True, outcome="faster", latency_us=10.0,
                 incumbent_us=25.0, log_ratio=math.log(2.5), low=0.875, high=0.955, pairs=4,
@@ -99,10 +100,10 @@ def _judge(writer: Writer, name: str, id: str, state: Any, kind: Any,
     number = writer.add_verdict(name, full, verdict, purpose="candidate")
     writer.add_decision(name, full, kind, reason, round=1, actor="judge", verdict=number,
                         commit="c" * 40 if kind == "keep" else "")
-    commit = "c" * 40 if state == "kept" else ""
+    commit = {"kept": "c", "waiting": "e"}.get(state, "") * 40
     if state == "kept":
         writer.set_candidate_state(name, full, "keeping", commit=commit)
-    writer.set_candidate_state(name, full, state, reason=reason)
+    writer.set_candidate_state(name, full, state, commit=commit, reason=reason)
 
 
 def harmless(text: str) -> bool:

@@ -190,11 +190,12 @@ def _rounds(journal: Journal, now: float) -> None:
             state = {"keep": "kept", "ask": "waiting"}.get(kind, "closed")
             verdict = verdict_of(ratio, half, reason)
             journal.put(Candidate(
-                campaign=CAMPAIGN, id=id, round=n, slot=slot, base_commit="b" * 40,
+                campaign=CAMPAIGN, id=id, round=n, slot=slot,
+                base_commit=("c" if kind == "ask" else "b") * 40,
                 base_tree="t" * 40, patch_path=f"patches/{digest}.patch", patch_sha256=digest,
                 hypothesis=hypothesis, bottleneck="scalar-reduction", created_at=at - 40,
                 state=msgspec.convert(state, str), reason=reason,
-                commit="c" * 40 if kind == "keep" else ""))  # type: ignore[arg-type]
+                commit={"keep": "c", "ask": "e"}.get(kind, "") * 40))  # type: ignore[arg-type]
             journal.put(VerdictRow(
                 id=number, campaign=CAMPAIGN, candidate=id, purpose="candidate",
                 incumbent_tree="t" * 40, harness_version="1", valid=verdict.valid,

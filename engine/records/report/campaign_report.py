@@ -127,14 +127,16 @@ def _keep(view: JournalView, keep: DecisionRow) -> str:
 
 
 def _waiting(past: CampaignHistory) -> PageSection:
-    line = past.line
-    items = []
-    for own, cells in zip(line, measured.waiting(past), strict=True):
-        then = waiting_line.obstacle(line, own) or f"kopt approve {own.id[:12]}"
-        rests = waiting_line.resting(line, own.id)
-        items.append(f"{own.id[:12]} {cells[4]} {own.hypothesis} ({own.reason})" + (
-            f": {then}" + (f"; on it rest {rests}" if rests else "")
-            if own.state == "waiting" else ": needs no approval itself"))
+    """Return the waiting line, and what waits on a base that has moved."""
+    line, items = past.line, []
+    moved = [own for own in past.candidates.values() if own.state == "waiting" and own not in line]
+    for own in [*line, *moved]:
+        then = "needs no approval itself" if own.state == "provisional" else \
+            waiting_line.obstacle(line, own) or f"kopt approve {own.id[:12]}"
+        rests = waiting_line.resting(line, own.id) if own.state == "waiting" else ""
+        items.append(f"{own.id[:12]} {measured.recorded_speedup(past.placed(own.id))} "
+                     f"{own.hypothesis} ({own.reason}): {then}"
+                     + (f"; on it rest {rests}" if rests else ""))
     return PageSection(heading="What waits for you", items=items)
 
 

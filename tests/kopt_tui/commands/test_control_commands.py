@@ -64,7 +64,7 @@ def test_decision_records_the_base_and_verdict_that_the_person_saw(
     newest = reader.verdicts(NAME, candidate=WAITING)[0]
     reader.close()
     assert (control.verb, control.candidate) == (verb, WAITING)
-    assert (control.expected_base, control.expected_verdict) == ("b0", newest.id)
+    assert (control.expected_base, control.expected_verdict) == ("c" * 40, newest.id)
     assert "@" in control.by
 
 
