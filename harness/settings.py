@@ -37,6 +37,8 @@ class Settings:
     """Also time a candidate that is identical to the incumbent: a baseline, an A/A trial."""
     test_command: str = ""
     """The project's own tests, run in the candidate's tree; it must pass before it is timed."""
+    test_wall_s: float = 900.0
+    """Seconds that one run of a kernel's tests may take."""
     full_test_command: str = ""
     """All of the project's tests; they run after the own tests."""
     predict: str = ""

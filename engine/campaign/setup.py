@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine.campaign import shape_weights, workspace_copy
+from engine.campaign import project_skill, shape_weights, workspace_copy
 from engine.campaign.folder import Folder
 from engine.campaign.judged_target import JudgedTarget, devices_for, read_target
 from engine.globs import matches
@@ -62,6 +62,8 @@ def create(workspace: Path, manifest_path: Path) -> Setup:
     manifest = load.load(manifest_path)
     benchmark_target.check_runnable(manifest)
     project = projects.find(Path(manifest.project))
+    if manifest.project_skill:
+        project_skill.find(manifest.project_skill, Clone(project.git_dir).files(project.head))
     weights = shape_weights.read(manifest)
     task, notes = shape_weights.apply(_target_of(manifest, project),
                                       weights.weights if weights else None)
@@ -72,8 +74,10 @@ def create(workspace: Path, manifest_path: Path) -> Setup:
     try:
         folder = _new_folder(workspace, manifest, task, cards[0])
         try:
-            _record(writer, folder, project, _filled(manifest, task, cards, folder.path.name),
-                    cards[0], task, weights, notes)
+            in_place = manifest.git_branch == "none" and manifest.git_commit
+            filled = _filled(manifest, task, cards, folder.path.name, project)
+            _record(writer, folder, project, filled, cards[0], task, weights, notes,
+                    in_place=in_place)
         except BaseException:
             shutil.rmtree(folder.path, ignore_errors=True)
             raise
@@ -84,14 +88,15 @@ def create(workspace: Path, manifest_path: Path) -> Setup:
 
 def _record(writer: Writer, folder: Folder, project: Project, manifest: Manifest,
             device: Device, task: Target | CommandTarget,
-            weights: shape_weights.WeightsFile | None, notes: Sequence[str]) -> None:
+            weights: shape_weights.WeightsFile | None, notes: Sequence[str], *,
+            in_place: bool) -> None:
     """Make the campaign's repository and write its manifest and journal entry."""
     identity, source = folder.path.name, project
     if manifest.execution_mode == "workspace":
         source = workspace_copy.extract(project, manifest, task, folder.path)
     repo = CampaignRepo.create(
         folder.path, identity, source, publishes=manifests.publishes_commits(manifest),
-        published=_published(manifest), carry=manifest.carry, origin=project)
+        published=_published(manifest), in_place=in_place, carry=manifest.carry, origin=project)
     if source is not project:
         workspace_copy.complete(source, repo)
     folder.manifest.write_text(load.dump(manifest))
@@ -187,16 +192,21 @@ def _expect_committed(project: Project, paths: Sequence[str]) -> None:
 
 
 def _filled(manifest: Manifest, task: Target | CommandTarget, cards: Sequence[Device],
-            identity: str) -> Manifest:
+            identity: str, project: Project) -> Manifest:
     """Return the manifest with inferred values filled in, as the campaign's record."""
+    branch = {"auto": f"optimize/{identity}", "none": project.branch if manifest.git_commit
+              and manifest.execution_mode == "repo" else "none"}.get(
+        manifest.git_branch, manifest.git_branch)
+    if not branch:
+        raise InputError("git_branch: none keeps to the current branch, and none is checked out",
+                         where=str(project.path), fix="git switch to one, or git_commit: false")
     return msgspec.structs.replace(
         manifest, pool=load.apply_environment(manifest.pool, os.environ),
         target_backend=manifest.target_backend or _backend(task),
         target_lang=manifest.target_lang or task.language,
         target_gpu=manifest.target_gpu or device_word(cards[0]),
         kernel_source=manifest.kernel_source or task.source,
-        git_branch=f"optimize/{identity}" if manifest.git_branch == "auto"
-        else manifest.git_branch,
+        git_branch=branch,
         gpu=msgspec.structs.replace(manifest.gpu, device=",".join(card.id for card in cards)),
         created=manifest.created or time.strftime("%Y-%m-%d %H:%M"))
 

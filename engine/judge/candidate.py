@@ -114,7 +114,7 @@ class JudgedCandidate(msgspec.Struct, frozen=True, kw_only=True):
         return self.ruling.kind in ("keep", "ask")
 
 
-FORMAT_LIMITS = Limits(wall_s=120.0, memory_bytes=4 << 30)
+FORMAT_MEMORY_BYTES = 4 << 30
 
 
 def formatted(setup: Setup, entry: CandidateTree, command: str, *, round: int,
@@ -125,11 +125,12 @@ def formatted(setup: Setup, entry: CandidateTree, command: str, *, round: int,
         tree = Path(folder) / "tree"
         repo.checkout_tree(entry.tree, tree)
         variables, argv = shell_command.split(command)
-        outcome = guard.run(argv, cwd=tree, cancel=stop, limits=FORMAT_LIMITS,
+        limits = Limits(wall_s=setup.manifest.limits.format_s, memory_bytes=FORMAT_MEMORY_BYTES)
+        outcome = guard.run(argv, cwd=tree, cancel=stop, limits=limits,
                             env=guard.clean_env(variables, home=Path(folder)),
                             confine=Confine(writable=(folder,), cards=False))
         if not outcome.ok:
-            raise InputError(outcome.describe(FORMAT_LIMITS))
+            raise InputError(outcome.describe(limits))
         change = _allowed(setup, entry, repo.capture(tree, base, setup.edit))
     if not change:
         raise InputError("it reverts the whole change")

@@ -151,6 +151,17 @@ class EndToEndSpec(_Part, frozen=True, kw_only=True):
     """Go back, commit by commit, to one with which it is not; else a person is told to."""
 
 
+class LimitSpec(_Part, frozen=True, kw_only=True):
+    """Time limits of commands that have none of their own, seconds.
+
+    A benchmark and the tests beside it have `target.timeout_s`, the whole program `e2e_timeout_s`.
+    """
+
+    test_s: Seconds = 900.0
+    """One run of a kernel's tests."""
+    format_s: Seconds = 120.0
+
+
 class StopSpec(_Part, frozen=True, kw_only=True):
     """When a campaign ends before its last round."""
 
@@ -175,6 +186,8 @@ class Manifest(_Part, frozen=True, kw_only=True):
     """The benchmark's metrics that enter the score, separated by commas; others are shown."""
     performance_target: str | None = None
     project_skill: str | None = None
+    """The project's own notes for coding agents, which their prompts contain: a file, a folder with
+    a SKILL.md, or the name of such a folder."""
     execution_mode: Literal["repo", "workspace"] = "repo"
     """Work on a clone of the project, or on a copy of the files that the kernel needs."""
     extract: tuple[str, ...] = ()
@@ -190,7 +203,7 @@ class Manifest(_Part, frozen=True, kw_only=True):
     git_commit: bool = True
     git_branch: Text = "auto"
     """The project's branch for kept commits: a name, `auto` for `optimize/` and the campaign's
-    name, or `none`."""
+    name, or `none` for the branch that is checked out at the start, whose files then follow."""
     max_iterations: Annotated[int, Meta(ge=1, lt=MAX_ITERATIONS)] | None = None
     created: str = ""
 
@@ -220,6 +233,7 @@ class Manifest(_Part, frozen=True, kw_only=True):
     decision: DecisionSpec = DecisionSpec()
     budget: BudgetSpec = BudgetSpec()
     stop: StopSpec = StopSpec()
+    limits: LimitSpec = LimitSpec()
 
 
 def publishes_commits(manifest: Manifest) -> bool:

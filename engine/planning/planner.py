@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine.campaign import artifacts
+from engine.campaign import artifacts, project_skill
 from engine.campaign.setup import Setup
 from engine.context import EngineContext
 from engine.doctor import surroundings
@@ -180,7 +180,8 @@ class Planner:
                 divergence.brief(divergence.of(past)),
                 tips.brief(tips.known(self.context.reader, self.setup.id)),
                 attempt_digest.brief(past, artifacts.of_campaign(self.context.reader,
-                                                                 self.setup.id))))))
+                                                                 self.setup.id)),
+                project_skill.brief(self.setup)))))
 
     def _may_split(self, view: Survey) -> bool:
         setup = self.setup

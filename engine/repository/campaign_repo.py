@@ -32,12 +32,16 @@ STALE_LOCK_S = 10.0
 """Age at which a lock's owner counts as killed: no command of ours holds a lock that long."""
 STALE_INDEX_S = 3600.0
 
-_RECEIVE_PACK = (f"git {NO_HOOKS} -c receive.denyCurrentBranch=refuse -c receive.autogc=false "
+IN_PLACE = "refs/kopt/in-place"
+"""Is in the clone of a campaign that keeps to the branch that its user has checked out."""
+_RECEIVE_PACK = (f"git {NO_HOOKS} -c receive.denyCurrentBranch=%s -c receive.autogc=false "
                  "receive-pack")
 _REASONS = {
     "fetch first": "it has commits that are not the campaign's",
     "non-fast-forward": "it has commits that are not the campaign's",
     "stale info": "it has moved since the campaign last pushed to it",
+    "Working directory has unstaged changes": "its files have uncommitted changes",
+    "Working directory has staged changes": "its files have uncommitted changes",
     "branch is currently checked out": "it is checked out there; switch to another branch",
 }
 """Git's reasons for refusing a push, and ours."""
@@ -67,13 +71,13 @@ class CampaignRepo(Clone):
 
     @classmethod
     def create(cls, folder: Path, campaign: str, project: Path | Project, *,
-               publishes: bool = True, published: str = "", carry: Sequence[str] = (),
-               origin: Project | None = None) -> CampaignRepo:
+               publishes: bool = True, published: str = "", in_place: bool = False,
+               carry: Sequence[str] = (), origin: Project | None = None) -> CampaignRepo:
         """Clone the project's HEAD, unless the clone exists; for errors see `project.find`.
 
         `carry` are globs of built files that every checkout gets; see `checkout.take_over`.
         An extracted copy has an `origin`: the project that holds the copy's built files,
-        submodules and LFS files.
+        submodules and LFS files. `in_place`: the published branch may be checked out.
         """
         git_dir = folder.resolve() / "repo.git"
         if not git_dir.is_dir():
@@ -83,6 +87,8 @@ class CampaignRepo(Clone):
             checkout.take_over(clone, folder.resolve(), origin or source, carry)
         repo = cls(folder, campaign, project.path if isinstance(project, Project) else project,
                    publishes=publishes, published=published)
+        if in_place:
+            repo.git.run("update-ref", IN_PLACE, repo.base)
         repo.note_best()
         return repo
 
@@ -179,14 +185,16 @@ class CampaignRepo(Clone):
         """Create the user's branch or move it forward; returns the reason for a refusal, or "".
 
         A branch that is checked out or has other commits stays as it is. It moves back only from
-        the commit `back_from`. The user's working tree, index and HEAD are never touched.
+        the commit `back_from`. The user's working tree, index and HEAD are never touched, except by
+        a campaign `in_place`: there files without uncommitted changes follow the branch.
         """
         if not (name := self._published):
             return ""
+        mode = "updateInstead" if self.git.find(IN_PLACE) else "refuse"
         options = (f"--force-with-lease=refs/heads/{name}:{back_from}",) if back_from else ()
         try:
             self.git.run("push", "--porcelain", "--no-verify", "--no-signed", *options,
-                         f"--receive-pack={_RECEIVE_PACK}", str(self.project),
+                         f"--receive-pack={_RECEIVE_PACK % mode}", str(self.project),
                          f"{self.ref}:refs/heads/{name}")
         except (GitFailed, EnvironmentFault) as error:
             return f"{self.project} did not take branch {name}: {_refusal(error)}"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine.repository.git import Git, init, locate
+from engine.repository.git import Git, GitFailed, init, locate
 from harness.errors import InputError
 from harness.formats.quantities import listed
 
@@ -19,6 +19,8 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     head: str
     object_format: str
     dirty: tuple[str, ...] = ()
+    branch: str = ""
+    """The branch that is checked out, "" for none."""
 
     @property
     def warning(self) -> str:
@@ -49,7 +51,15 @@ def find(path: Path) -> Project:
                          fix="run `git add -A && git commit -m start` there")
     return Project(path=here, git_dir=location.git_dir, head=head,
                    object_format=git.line("rev-parse", "--show-object-format"),
+                   branch=_branch(git),
                    dirty=() if location.work_tree is None else _dirty(git, here))
+
+
+def _branch(git: Git) -> str:
+    try:
+        return git.line("symbolic-ref", "--quiet", "--short", "HEAD")
+    except GitFailed:
+        return ""
 
 
 def start_repository(path: Path, message: str) -> None:

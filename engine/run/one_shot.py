@@ -168,7 +168,8 @@ class OneShot:
         return Settings(scratch=str(scratch), plan=plan, python=self.judged.manifest.python,
                         env=self.judged.manifest.env, candidate_id=candidate_id,
                         incumbent_tree=self.judged.base_tree, always_time=same,
-                        test_command=self.judged.manifest.test_command)
+                        test_command=self.judged.manifest.test_command,
+                        test_wall_s=self.judged.manifest.limits.test_s)
 
     def _configured(self, config: Mapping[str, object]) -> Change | Verdict:
         """Return the change that sets knobs; unknown ones, of another version, are noted only."""

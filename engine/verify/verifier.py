@@ -188,6 +188,7 @@ class Verifier:
                             candidate_id=job.candidate, incumbent_tree=job.incumbent_tree,
                             always_time=job.always_time,
                             test_command=tests, full_test_command=all_tests,
+                            test_wall_s=setup.manifest.limits.test_s,
                             canary=job.purpose == canary.PURPOSE,
                             outputs=f"{scratch}/outputs",
                             warm_cache=baseline_cache.warm_for(setup.folder.path, job.purpose),

@@ -218,7 +218,7 @@ class Evaluation:
         for name, command in self.settings.tests:
             self._progress("testing", f"the project's {name}", None)
             if why := project_tests.failure(command, Path(self.trees.candidate), self.session,
-                                            held):
+                                            held, self.settings.test_wall_s):
                 raise CandidateFailed(f"the project's {name} fail: {why}", fault="tests")
 
     def _time(self, check: CorrectnessCheck, candidate: Kernel, incumbent: Kernel,

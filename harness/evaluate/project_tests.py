@@ -15,10 +15,11 @@ from harness.isolation.device_lock import DeviceLock
 from harness.isolation.guard import Confine, Limits
 from harness.runners.session import Session
 
-TEST_LIMITS = Limits(wall_s=900.0, output_bytes=16 << 20)
+OUTPUT_BYTES = 16 << 20
 
 
-def failure(command: str, tree: Path, session: Session, held: DeviceLock | None) -> str:
+def failure(command: str, tree: Path, session: Session, held: DeviceLock | None,
+            wall_s: float) -> str:
     """Run the command in a copy of the tree; return why it failed, "" if it passed.
 
     It may write only to the copy and to its own home, and has no network.
@@ -37,8 +38,9 @@ def failure(command: str, tree: Path, session: Session, held: DeviceLock | None)
     env["PATH"] = f"{bin_folder}:{env['PATH']}"
     confine = None if session.runners.unconfined else Confine(writable=(str(folder),),
                                                             nodes=session.place.nodes)
+    limits = Limits(wall_s=wall_s, output_bytes=OUTPUT_BYTES)
     try:
-        outcome = guard.run(argv, cwd=copy, env=env, limits=TEST_LIMITS, confine=confine,
+        outcome = guard.run(argv, cwd=copy, env=env, limits=limits, confine=confine,
                             lock=held, yields=session.yields, cancel=session.cancel, name="tests")
     finally:
         file_copy.remove(copy)
@@ -49,4 +51,4 @@ def failure(command: str, tree: Path, session: Session, held: DeviceLock | None)
     lines = [*outcome.stdout.decode(errors="replace").splitlines(),
              *outcome.stderr.decode(errors="replace").splitlines()]
     last = next((plain(line, 300) for line in reversed(lines) if line.strip()), "")
-    return last or outcome.describe(TEST_LIMITS)
+    return last or outcome.describe(limits)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
+from engine.manifest import command_checks
 from engine.manifest.benchmark_target import check_runnable
 from engine.manifest.load import dump, load, schema
+from engine.manifest.schema import Manifest
 from harness.errors import InputError
 from kopt_tui.cli.output import print_json
 from kopt_tui.cli.parser import add_json
+from kopt_tui.snapshot.phrases import clean
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +37,22 @@ def run(args: argparse.Namespace) -> int:
     elif args.full:
         print(dump(manifest), end="")
     check_runnable(manifest)
-    if not (args.json or args.full):
-        print(f"{args.manifest}: a valid manifest for {manifest.target_op} in {manifest.project}")
-    return 0
+    found = list(command_checks.problems(manifest))
+    for line in found:
+        print(f"{args.manifest}: {clean(line)}", file=sys.stderr if args.json else sys.stdout)
+    if not (found or args.json or args.full):
+        print(f"{args.manifest}: a valid manifest for {manifest.target_op} in {manifest.project}\n"
+              f"time limits: {_time_limits(manifest)}")
+    return 1 if found else 0
+
+
+def _time_limits(manifest: Manifest) -> str:
+    """Return the limits of the manifest's commands, seconds, for those that it has."""
+    limits = {"benchmark_command": ("a benchmark and its tests", manifest.target.timeout_s),
+              "format_command": ("format", manifest.limits.format_s),
+              "e2e_command": ("end to end", manifest.e2e_timeout_s)}
+    if manifest.target.kind == "kernel":
+        limits["test_command"] = ("tests", manifest.limits.test_s)
+    listed = [f"{words} {seconds:g} s" for key, (words, seconds) in limits.items()
+              if getattr(manifest, key)]
+    return ", ".join([*listed, f"a worker {manifest.pool.worker_timeout_s:g} s"])

@@ -9,6 +9,7 @@ import pytest
 from engine.campaign.setup import Setup, open_campaign
 from engine.manifest.load import parse
 from engine.manifest.rules import ignored_fields
+from harness.errors import InputError
 from tests.support import campaigns, repos
 
 
@@ -27,17 +28,43 @@ def branches(setup: Setup) -> list[str]:
 
 
 @pytest.mark.parametrize(("git_branch", "branch"), [
-    ("auto", "optimize/{id}"), ("optimize/mine", "optimize/mine"), ("team/fast", "team/fast"),
-    ("none", "")])
+    ("auto", "optimize/{id}"), ("optimize/mine", "optimize/mine"), ("team/fast", "team/fast")])
 def test_kept_commits_are_pushed_to_named_branch(tmp_path: Path, git_branch: str,
                                                  branch: str) -> None:
     setup = campaigns.create(tmp_path, git_branch=git_branch)
     commit = keep(open_campaign(setup.workspace, setup.id))
     name = branch.format(id=setup.id)
-    assert branches(setup) == ([name] if name else [])
-    if name:
-        assert repos.git(setup.repo.project, "rev-parse", name) == commit
+    assert branches(setup) == [name]
+    assert repos.git(setup.repo.project, "rev-parse", name) == commit
     assert setup.repo.best == commit
+
+
+def test_git_branch_none_keeps_to_the_branch_that_is_checked_out(tmp_path: Path) -> None:
+    setup = campaigns.create(tmp_path, git_branch="none")
+    setup = open_campaign(setup.workspace, setup.id)
+    repo, user = setup.repo, setup.repo.project
+    source = user / "scale.c"
+    source.write_text(f"{campaigns.KERNEL}// mine\n")
+    before = repo.best
+    commit = repo.commit(before, repo.take(before, campaigns.patch(setup)).tree, "faster")
+    assert repo.advance(before, commit)
+    assert repo.publish().endswith("did not take branch main: its files have uncommitted changes")
+    assert source.read_text().endswith("// mine\n")
+
+    source.write_text(campaigns.KERNEL)
+    assert repo.publish() == ""
+    assert (branches(setup), repos.git(user, "rev-parse", "main")) == ([], commit)
+    assert source.read_text() == campaigns.FASTER and repos.git(user, "status", "-s") == ""
+    repo.restore(repo.base)
+    assert repo.take_back(commit) == ""
+    assert source.read_text() == campaigns.KERNEL and repos.git(user, "status", "-s") == ""
+
+
+def test_git_branch_none_needs_a_branch(tmp_path: Path) -> None:
+    manifest = campaigns.project(tmp_path / "p", git_branch="none")
+    repos.git(tmp_path / "p", "switch", "-q", "--detach")
+    with pytest.raises(InputError, match="keeps to the current branch, and none is checked out"):
+        campaigns.campaigns.create(tmp_path / "w", manifest)
 
 
 def test_named_branch_is_reset_but_never_forced(tmp_path: Path) -> None:

@@ -49,9 +49,8 @@ def test_candidate_that_fails_the_tests_is_rejected(name: str, bench: Bench) -> 
     assert reason in (verdict.rejected_reason or "")
 
 
-def test_hanging_test_is_a_failure(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.evaluate.project_tests.TEST_LIMITS", guard.Limits(wall_s=1.0))
-    verdict = bench.judge(FAST, plan=SHORT, test_command="sleep 100")
+def test_hanging_test_is_a_failure(bench: Bench) -> None:
+    verdict = bench.judge(FAST, plan=SHORT, test_command="sleep 100", test_wall_s=1.0)
     assert "ran past its limit of 1 s" in (verdict.rejected_reason or "")
 
 

@@ -1,0 +1,41 @@
+"""The project's own notes for coding agents (`project_skill`): where they are, and their text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from engine.campaign.judged_target import JudgedTarget
+from harness.errors import InputError
+from harness.formats.text import plain, suggest
+
+FILE = "SKILL.md"
+MOST_CHARACTERS = 4000
+"""Prerequisites and commands stand at the beginning of such a file."""
+
+
+def find(name: str, files: Iterable[str]) -> str:
+    """Return the file that `project_skill` means among a project's. Raises InputError."""
+    paths, wanted = list(files), name.removeprefix("./").rstrip("/")
+    for path in (wanted, f"{wanted}/{FILE}"):
+        if path in paths:
+            return path
+    named = sorted(path for path in paths if path.endswith(f"/{wanted}/{FILE}"))
+    if named:
+        return named[0]
+    known = [path.split("/")[-2] for path in paths if path.endswith(f"/{FILE}")]
+    raise InputError(f"project_skill: the project has no committed skill {name!r}",
+                     fix=suggest(name, known) if known else
+                     f"name a committed file, or a folder with a {FILE}")
+
+
+def brief(setup: JudgedTarget) -> str:
+    """Return the skill as Markdown for agents' prompts, "" if the checkout has none."""
+    name, base = setup.manifest.project_skill, setup.repo.base
+    try:
+        path = find(name, setup.repo.files(base)) if name else ""
+    except InputError:
+        path = ""  # a copy of the kernel's files need not have it
+    if not path:
+        return ""
+    text = plain(setup.repo.read(base, path).decode(errors="replace"), MOST_CHARACTERS)
+    return f"## The project's own notes ({path})\n\n{text.strip()}\n"

@@ -1,0 +1,89 @@
+"""Check what a manifest's commands name before a campaign runs them: programs, scripts, quotes."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from engine.manifest.schema import Manifest
+from harness.formats import shell_command
+from harness.formats.text import words
+
+_KEYWORDS = words("{ } then do else if while until !")
+_OPERATORS = frozenset("();&|\n")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+_SCRIPT = re.compile(r"[\w./-]+\.(py|sh|c|cc|cpp|cu|h|hpp|hip)")
+"""Words that name a source file; a command may create any other file itself."""
+
+
+def problems(manifest: Manifest) -> Iterator[str]:
+    """Yield one line for each program or source file that a command names and nobody has."""
+    project = Path(manifest.project)
+    folders = [str(Path(manifest.python or sys.executable).parent), os.environ.get("PATH", "")]
+    path = manifest.env.get("PATH") or os.pathsep.join(filter(None, folders))
+    built = bool(manifest.build_command or manifest.setup_command)
+    for name, command in _commands(manifest):
+        in_shell = shell_command.needs_shell(command)
+        if in_shell and (fault := _syntax_fault(command)):
+            yield f"{name}: the shell cannot read it: {fault}"
+            continue
+        for program, arguments in _programs(command):
+            if "/" in program and not program.startswith("/"):
+                if not built and not (project / program).exists():
+                    yield f"{name}: there is no {program} in {project}"
+            elif shutil.which(program, path=path) is None and \
+                    not (in_shell and _is_shells_own(program)):
+                yield f"{name}: there is no program {program!r}"
+            for word in arguments:
+                if _SCRIPT.fullmatch(word) and not (project / word).exists():
+                    yield f"{name}: there is no {word} in {project}"
+
+
+def _commands(manifest: Manifest) -> Iterator[tuple[str, str]]:
+    for field in manifest.__struct_fields__:
+        if field.endswith("_command") and (command := getattr(manifest, field)):
+            yield field, command
+    for index, cli in enumerate(manifest.pool.cli):
+        yield f"pool.cli[{index}].command", shell_command.fill(cli.command, {
+            "python": sys.executable, "prompt": "/prompt", "worktree": "/worktree"})
+
+
+def _programs(command: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield each program of a command that its text names, with its words up to a change of folder.
+    """
+    lexer = shlex.shlex(command, posix=True, punctuation_chars="();&|\n")
+    lexer.whitespace, lexer.commenters = " \t\r", "#"
+    lexer.whitespace_split = True
+    program, arguments = "", list[str]()
+    for token in [*lexer, ";"]:
+        if token in _KEYWORDS or _OPERATORS.issuperset(token):
+            if program == "cd":
+                return  # what follows is relative to another folder
+            if program:
+                yield program, arguments
+            program, arguments = "", []
+        elif program:
+            arguments.append(token)
+        elif not _ASSIGNMENT.match(token):
+            if set("$`<>*?") & set(token):
+                return  # known only when it runs
+            program = token
+
+
+def _is_shells_own(program: str) -> bool:
+    done = subprocess.run([shell_command.SHELL, "-c", 'command -v -- "$1"', "sh", program],
+                          capture_output=True, check=False, env={"PATH": ""})
+    return done.returncode == 0
+
+
+def _syntax_fault(command: str) -> str:
+    done = subprocess.run([shell_command.SHELL, "-n", "-c", command], capture_output=True,
+                          text=True, check=False, timeout=10)
+    lines = done.stderr.strip().splitlines()
+    return lines[-1].rpartition("sh: ")[2] if done.returncode and lines else ""

@@ -1,0 +1,52 @@
+"""`kopt manifest` names each program, script and shell fault of a command before it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.manifest import command_checks
+from engine.manifest.schema import CliSpec, LimitSpec, Manifest, PoolSpec
+from tests.support import campaigns
+from tests.support.command_line import kopt
+
+
+@pytest.mark.parametrize(("command", "problem"), [
+    ("pytset -q", "there is no program 'pytset'"),
+    ("A=1 true && pytset | cat", "there is no program 'pytset'"),
+    ("python bench.py", "there is no bench.py in {project}"),
+    ("./run.sh", "there is no ./run.sh in {project}"),
+    ("for x in a; do echo", "the shell cannot read it: "),
+    ("python here.py && cd build && ./made", ""), ("python -c 'import nothing.py'", ""),
+    ("A=1 B='2 3' python here.py --out made.csv > log", ""), ("$PROGRAM x.py", ""),
+    ("for f in *.py; do cat $f; done; [ -f here.py ]", ""), ("ulimit -s 1 && true", "")])
+def test_each_problem_of_a_command_is_one_line(command: str, problem: str, tmp_path: Path) -> None:
+    (tmp_path / "here.py").touch()
+    problems = list(command_checks.problems(Manifest(
+        target_op="x", project=str(tmp_path), test_command=command)))
+    expected = f"test_command: {problem.format(project=tmp_path)}"
+    assert [line[:len(expected)] for line in problems] == ([expected] if problem else [])
+
+
+def test_workers_commands_are_checked_with_their_placeholders_filled(tmp_path: Path) -> None:
+    pool = PoolSpec(backends=("cli",), cli=(
+        CliSpec(name="a", command="{python} -m agent {prompt}"),
+        CliSpec(name="b", command="no-such-agent {prompt}")))
+    assert list(command_checks.problems(Manifest(
+        target_op="x", project=str(tmp_path), pool=pool))) == [
+            "pool.cli[1].command: there is no program 'no-such-agent'"]
+
+
+def test_manifest_verb_prints_problems_or_time_limits(tmp_path: Path) -> None:
+    good = campaigns.project(tmp_path / "p", test_command="true", limits={"test_s": 30})
+    done = kopt("manifest", str(good))
+    assert done.returncode == 0 and "time limits: tests 30 s, a worker 1800 s\n" in done.stdout
+    bad = campaigns.project(tmp_path / "q", test_command="pytset")
+    done = kopt("manifest", str(bad))
+    assert done.returncode == 1
+    assert done.stdout == f"{bad}: test_command: there is no program 'pytset'\n"
+
+
+def test_default_limits_are_the_former_constants() -> None:
+    assert LimitSpec() == LimitSpec(test_s=900.0, format_s=120.0)
