@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from statistics import NormalDist, fmean, median
 
 SLOPE_TIGHT = 0.01
@@ -43,6 +44,10 @@ class TimedBlock:
     def gap_ns(self) -> int:
         return self.elapsed_ns - self.ns
 
+    @property
+    def unreported_ns(self) -> int:
+        return self.gap_ns + self.store_ns
+
 
 @dataclass(frozen=True)
 class ClockExcess:
@@ -55,17 +60,18 @@ class ClockExcess:
 class ShareRange:
     """An interval of the unreported share: Mann's and Whitney's, over all pairs of blocks.
 
-    Each value is a candidate's gap minus an incumbent's of the same class, relative to a time. The
-    interval needs no model of the noise, and a few extreme blocks do not widen it.
+    Each value is a candidate's `time` minus an incumbent's of the same class, relative to a time.
+    The interval needs no model of the noise, and a few extreme blocks do not widen it.
     """
 
     def __init__(self, groups: Iterable[tuple[Sequence[TimedBlock], Sequence[TimedBlock], float]],
-                 ) -> None:
+                 time: Callable[[TimedBlock], int] = attrgetter("gap_ns")) -> None:
         self._values: list[float] = []
         variance = 0.0
         for candidate, incumbent, over_ns in groups:
-            self._values += [(one.gap_ns - other.gap_ns) / (over_ns or one.ns)
-                             for one in candidate for other in incumbent]
+            others = [time(other) for other in incumbent]
+            self._values += [(time(one) - other) / (over_ns or one.ns)
+                             for one in candidate for other in others]
             variance += len(candidate) * len(incumbent) * (len(candidate) + len(incumbent) + 1) / 12
         self._values.sort()
         self._error = math.sqrt(variance)
@@ -134,7 +140,7 @@ class ClockCheck:
     def _of_whole_blocks(self) -> ClockExcess | None:
         mean_ns = fmean(block.ns for blocks in self._classes.values()
                         for block in blocks.candidate)
-        share = self._share()
+        share = ShareRange(self._whole())
         return _beyond(share.low, self.tight_ns / mean_ns, lambda more: (
             f"by our clock its blocks take at least {more:.1%} longer than it reports"))
 
@@ -157,15 +163,16 @@ class ClockCheck:
                        lambda more: (f"by our clock its calls take at least {more:.1%} longer "
                                      "than it reports"))
 
-    def _share(self) -> ShareRange:
-        return ShareRange((blocks.candidate, blocks.incumbent, 0.0)
-                          for blocks in self._classes.values())
+    def _whole(self) -> list[tuple[list[TimedBlock], list[TimedBlock], float]]:
+        return [(blocks.candidate, blocks.incumbent, 0.0) for blocks in self._classes.values()]
 
     @property
     def band(self) -> float | None:
         """The largest share of its time that the candidate may not have reported; None if unknown.
+
+        Work may also hide where what was returned is copied.
         """
-        share = self._share().high(CERTAIN)
+        share = ShareRange(self._whole(), attrgetter("unreported_ns")).high(CERTAIN)
         return max(0.0, share) if math.isfinite(share) else None
 
 

@@ -81,6 +81,16 @@ def test_delays_in_one_pair_do_not_hide_the_others() -> None:
     assert excess is not None and excess.certain
 
 
+def test_band_includes_what_could_be_computed_while_values_are_copied() -> None:
+    rng = random.Random(2)
+    clock = ClockCheck(200_000)
+    for _ in range(6):
+        clock.add([replace(block, store_ns=900_000) for block in blocks(rng)],
+                  [replace(block, store_ns=500_000) for block in blocks(rng)])
+    assert clock.excess() is None
+    assert clock.band is not None and clock.band > 400_000 / (LONG_CALLS * CALL_NS)
+
+
 def test_two_pairs_give_no_finding() -> None:
     assert checked_clock(1, 2, forged=0.5).excess() is None
 
