@@ -36,6 +36,7 @@ class RequestLog:
     def __init__(self) -> None:
         self.began = time.monotonic()
         self._asked: dict[int, list[tuple[str, float]]] = {}
+        self._last: dict[int, tuple[str, float]] = {}
         self._names: dict[int, str] = {}
         self._send, self._receive = Peer.send, Peer.receive
 
@@ -49,8 +50,10 @@ class RequestLog:
 
         def receive(peer: Peer) -> dict[str, Any]:
             answer = log._receive(peer)
-            op, asked = log._asked[id(peer)].pop(0)
+            pending = log._asked[id(peer)]  # a block has several answers
+            op, asked = pending.pop(0) if pending else log._last[id(peer)]
             now = time.monotonic()
+            log._last[id(peer)] = op, now
             name = log._names.setdefault(id(peer), f"#{len(log._names)}")
             if now - asked > 0.004 or op not in ("fill_ring", "compare_ring", "block"):
                 print(f"{now - log.began:7.3f}  {name:4} {op:12} {now - asked:6.3f}")

@@ -11,7 +11,8 @@ import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 
@@ -164,3 +165,48 @@ def test_seal_is_siphash() -> None:
     key, message = bytes(range(16)), bytes(range(16))
     first, second = (int.from_bytes(part, "little") for part in (message[:8], message[8:]))
     assert sealed(key, first, second) == 0x3F2ACC7F57C29BDB >> 2
+
+
+class FakeEvent:
+    """An event of a GPU; `log` says what happened."""
+
+    log: ClassVar[list[str]] = []
+
+    def __init__(self, *, enable_timing: bool) -> None:
+        assert enable_timing
+
+    def record(self) -> None:
+        self.log.append("record")
+
+    def elapsed_time(self, end: FakeEvent) -> float:
+        self.log.append("elapsed")
+        return 2.5
+
+
+@pytest.mark.parametrize(("mode", "within", "reported"), [
+    ("launch", ["call 1", "call 0"], True), ("graph", ["replay"], True),
+    ("wall", ["call 1", "call 0"], False)])
+def test_block_of_a_gpu_is_timed_by_events_or_by_the_host(
+        mode: str, within: list[str], reported: bool, on_gpu: Opened,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    from harness.child.run import time_python
+
+    log = FakeEvent.log = []
+    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: log.append("synchronize"))
+    kernel = SimpleNamespace(loop=on_gpu.loop,
+                             function=lambda number: log.append(f"call {number}") or number)
+    case = SimpleNamespace(
+        kernel=kernel, on_gpu=True, run_on=lambda order: log.append(f"first {order}"),
+        copies=[SimpleNamespace(arguments=[number], returned=None) for number in range(3)],
+        synchronize=lambda: log.append("synchronize"),
+        graphs={2: (SimpleNamespace(replay=lambda: log.append("replay")), [1, 0])})
+    on_gpu.start()
+    time_python.block(case, {"order": [1, 0], "mode": mode, "unit": 2, "fetch": False,
+                             "stop": False})
+    around = ["record"] if reported else []
+    assert log == ["first [2]", "synchronize", "synchronize", *around, *within, *around,
+                   "synchronize", *(["elapsed"] if reported else [])]
+    assert (on_gpu.answers()[1]["ns"] == 2_500_000) is reported
+    assert [copy.returned for copy in case.copies] == [0, 1, None]
