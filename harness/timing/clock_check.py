@@ -170,9 +170,9 @@ class ClockCheck:
     def band(self) -> float | None:
         """The largest share of its time that the candidate may not have reported; None if unknown.
 
-        Work may also hide where what was returned is copied.
+        More than that is at least suspected. Work may also hide where what was returned is copied.
         """
-        share = ShareRange(self._whole(), attrgetter("unreported_ns")).high(CERTAIN)
+        share = ShareRange(self._whole(), attrgetter("unreported_ns")).high(SUSPECT)
         return max(0.0, share) if math.isfinite(share) else None
 
 

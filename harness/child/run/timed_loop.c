@@ -228,6 +228,7 @@ FACE PyObject *kopt_python_block(PyObject *function, PyObject *rows, PyObject *f
     if (!report(word, ns, stop)) return results;
 failed:
     Py_DecRef(results);
-    if (!PyErr_Occurred()) PyErr_SetString(PyExc_OSError, "the channel is closed, or a step needs a GPU");
+    if (!PyErr_Occurred())
+        PyErr_SetString(PyExc_OSError, "the channel is closed, or a step needs a GPU");
     return NULL;
 }
