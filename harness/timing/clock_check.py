@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
+from random import SystemRandom
 from statistics import NormalDist, fmean, median
 
 SLOPE_TIGHT = 0.01
@@ -22,6 +23,8 @@ CERTAIN, SUSPECT = 1e-4, 0.01
 WIDEST_BAND = 0.02
 """A gain below the band gets more pairs while the band is wider than this."""
 LEAST_PAIRS = 3
+MOST_BLOCKS = 150
+"""Blocks of a class and side that are compared: all pairs of more would take seconds."""
 LATE_NS = 500_000
 """Copying what was returned may take this much longer than twice the incumbent's time."""
 
@@ -57,22 +60,35 @@ class ClockExcess:
     certain: bool
 
 
+@dataclass
+class BothSides:
+    """Blocks of one class and one length."""
+
+    candidate: list[TimedBlock] = field(default_factory=list)
+    incumbent: list[TimedBlock] = field(default_factory=list)
+
+    def __add__(self, other: BothSides) -> BothSides:
+        return BothSides(self.candidate + other.candidate, self.incumbent + other.incumbent)
+
+
 class ShareRange:
     """An interval of the unreported share: Mann's and Whitney's, over all pairs of blocks.
 
-    Each value is a candidate's `time` minus an incumbent's of the same class, relative to a time.
-    The interval needs no model of the noise, and a few extreme blocks do not widen it.
+    Each value is a candidate's `time` minus an incumbent's of the same class, relative to the
+    candidate's time or to `over_ns`. The interval needs no model of the noise, and a few extreme
+    blocks do not widen it. Of very many blocks it takes some by chance.
     """
 
-    def __init__(self, groups: Iterable[tuple[Sequence[TimedBlock], Sequence[TimedBlock], float]],
+    def __init__(self, groups: Iterable[tuple[BothSides, float]],
                  time: Callable[[TimedBlock], int] = attrgetter("gap_ns")) -> None:
         self._values: list[float] = []
         variance = 0.0
-        for candidate, incumbent, over_ns in groups:
+        for blocks, over_ns in groups:
+            candidate, incumbent = _some(blocks.candidate), _some(blocks.incumbent)
             others = [time(other) for other in incumbent]
             self._values += [(time(one) - other) / (over_ns or one.ns)
                              for one in candidate for other in others]
-            variance += len(candidate) * len(incumbent) * (len(candidate) + len(incumbent) + 1) / 12
+            variance += len(candidate) * len(others) * (len(candidate) + len(others) + 1) / 12
         self._values.sort()
         self._error = math.sqrt(variance)
 
@@ -92,17 +108,14 @@ class ShareRange:
 
 @dataclass
 class ClassBlocks:
-    """All timed blocks of one class, by side."""
+    """All timed blocks of one class."""
 
-    candidate: list[TimedBlock] = field(default_factory=list)
-    incumbent: list[TimedBlock] = field(default_factory=list)
+    short: BothSides = field(default_factory=BothSides)
+    long: BothSides = field(default_factory=BothSides)
 
-    def of_length(self, *, long: bool) -> tuple[list[TimedBlock], list[TimedBlock]]:
-        """Return the short or the long blocks of both sides."""
-        short_calls = min(block.calls for block in self.incumbent)
-        return tuple([block for block in side  # type: ignore[return-value]
-                      if (block.calls > 2 * short_calls) == long]
-                     for side in (self.candidate, self.incumbent))
+    @property
+    def whole(self) -> BothSides:
+        return self.short + self.long
 
 
 class ClockCheck:
@@ -117,8 +130,10 @@ class ClockCheck:
             config_class: str = "") -> None:
         """Add the blocks of one class of one pair."""
         blocks = self._classes.setdefault(config_class, ClassBlocks())
-        blocks.candidate += candidate
-        blocks.incumbent += incumbent
+        shortest = min(block.calls for block in incumbent)
+        for length, is_long in ((blocks.short, False), (blocks.long, True)):
+            for side, added in ((length.candidate, candidate), (length.incumbent, incumbent)):
+                side += [block for block in added if (block.calls > 2 * shortest) == is_long]
         self._pairs += 1
         self._blocks += len(candidate)
         stored_ns = max((block.store_ns for block in incumbent), default=0)
@@ -131,40 +146,32 @@ class ClockCheck:
         findings = [self._of_whole_blocks(), self._of_slope()]
         if 2 * self._late > self._blocks:
             findings.append(ClockExcess("what it returned comes long after its blocks", True))
-        if any(_has_shape(each.incumbent) and not _has_shape(each.candidate)
+        if any(_has_shape(each.short.incumbent, each.long.incumbent)
+               and not _has_shape(each.short.candidate, each.long.candidate)
                for each in self._classes.values()):
             findings.append(ClockExcess("its longer blocks do not take longer", True))
         return max((excess for excess in findings if excess is not None),
                    key=lambda excess: excess.certain, default=None)
 
     def _of_whole_blocks(self) -> ClockExcess | None:
-        mean_ns = fmean(block.ns for blocks in self._classes.values()
-                        for block in blocks.candidate)
-        share = ShareRange(self._whole())
-        return _beyond(share.low, self.tight_ns / mean_ns, lambda more: (
-            f"by our clock its blocks take at least {more:.1%} longer than it reports"))
+        whole = [blocks.whole for blocks in self._classes.values()]
+        mean_ns = fmean(block.ns for blocks in whole for block in blocks.candidate)
+        return _beyond(ShareRange((blocks, 0.0) for blocks in whole).low, self.tight_ns / mean_ns,
+                       lambda more: ("by our clock its blocks take at least "
+                                     f"{more:.1%} longer than it reports"))
 
     def _of_slope(self) -> ClockExcess | None:
         """Compare what long blocks take beyond short ones: a cost around each block cancels."""
-        groups: dict[bool, list[tuple[list[TimedBlock], list[TimedBlock], float]]] = {
-            True: [], False: []}
-        for blocks in self._classes.values():
-            lengths = {long: blocks.of_length(long=long) for long in (True, False)}
-            if any(not side for length in lengths.values() for side in length):
-                continue
-            more_ns = _typical(lengths[True][0]) - _typical(lengths[False][0])
-            if more_ns > 0:
-                for long, (candidate, incumbent) in lengths.items():
-                    groups[long].append((candidate, incumbent, more_ns))
-        if not groups[True]:
+        more_ns = {name: _typical(blocks.long.candidate) - _typical(blocks.short.candidate)
+                   for name, blocks in self._classes.items() if blocks.long.incumbent}
+        chosen = [(self._classes[name], ns) for name, ns in more_ns.items() if ns > 0]
+        if not chosen:
             return None
-        long_share, short_share = ShareRange(groups[True]), ShareRange(groups[False])
+        long_share = ShareRange((blocks.long, ns) for blocks, ns in chosen)
+        short_share = ShareRange((blocks.short, ns) for blocks, ns in chosen)
         return _beyond(lambda alpha: long_share.low(alpha) - short_share.high(alpha), SLOPE_TIGHT,
                        lambda more: (f"by our clock its calls take at least {more:.1%} longer "
                                      "than it reports"))
-
-    def _whole(self) -> list[tuple[list[TimedBlock], list[TimedBlock], float]]:
-        return [(blocks.candidate, blocks.incumbent, 0.0) for blocks in self._classes.values()]
 
     @property
     def band(self) -> float | None:
@@ -172,7 +179,8 @@ class ClockCheck:
 
         More than that is at least suspected. Work may also hide where what was returned is copied.
         """
-        share = ShareRange(self._whole(), attrgetter("unreported_ns")).high(SUSPECT)
+        share = ShareRange(((blocks.whole, 0.0) for blocks in self._classes.values()),
+                           attrgetter("unreported_ns")).high(SUSPECT)
         return max(0.0, share) if math.isfinite(share) else None
 
 
@@ -186,13 +194,15 @@ def _beyond(low: Callable[[float], float], tight: float, words: Callable[[float]
                        certain > tight)
 
 
-def _has_shape(blocks: Sequence[TimedBlock]) -> bool:
+def _has_shape(short: Sequence[TimedBlock], long: Sequence[TimedBlock]) -> bool:
     """Return whether longer blocks take longer, by both clocks."""
-    middle = (min(b.calls for b in blocks) + max(b.calls for b in blocks)) / 2
-    short = [block for block in blocks if block.calls < middle]
-    long = [block for block in blocks if block.calls > middle]
-    return bool(short and long) and _typical(long) > _typical(short) \
+    return bool(long) and _typical(long) > _typical(short) \
         and median(b.elapsed_ns for b in long) > median(b.elapsed_ns for b in short)
+
+
+def _some(blocks: list[TimedBlock]) -> list[TimedBlock]:
+    """Return at most MOST_BLOCKS of them, which no candidate can foresee."""
+    return blocks if len(blocks) <= MOST_BLOCKS else SystemRandom().sample(blocks, MOST_BLOCKS)
 
 
 def _typical(blocks: Sequence[TimedBlock]) -> float:
