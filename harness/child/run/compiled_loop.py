@@ -47,7 +47,7 @@ class CompiledLoop:
         With `stop` this process stops itself then.
         """
         if self._library.kopt_block(function, rows, order, ctypes.c_int64(len(order)), stop):
-            raise OSError("the channel is closed")
+            raise OSError("the channel is closed, or a call has set a handler of signals")
 
     def python_block(self, function: Callable[..., Any], rows: list[tuple[Any, ...]],
                      steps: Sequence[Callable[[], Any] | None], *, stop: bool) -> list[Any]:

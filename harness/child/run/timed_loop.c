@@ -18,6 +18,7 @@
 #define FACE __attribute__((visibility("default")))
 #define PAGE 65536 /* the largest page of the machines that kopt knows */
 #define INTERRUPTED (-4)
+#define SIGNALS 65
 
 typedef struct object PyObject;
 PyObject *PyObject_Call(PyObject *, PyObject *, PyObject *);
@@ -44,38 +45,43 @@ union argument {
 
 /* Read-only once the channel is known. */
 static union {
-    struct { int known, channel, gpu; uint64_t key[2]; } of;
+    struct {
+        int known, channel, gpu;
+        uint64_t key[2];
+        uint64_t handlers[SIGNALS][8]; /* of each signal, as Linux keeps them; first its function */
+    } of;
     char page[PAGE];
 } state __attribute__((aligned(PAGE)));
 
-static inline long ask(long number, long a, long b, long c)
+static inline long ask(long number, long a, long b, long c, long d)
 {
 #if defined(__x86_64__)
     long result;
-    __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c)
+    register long r10 __asm__("r10") = d;
+    __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10)
                      : "rcx", "r11", "memory");
     return result;
 #elif defined(__aarch64__)
     register long x0 __asm__("x0") = a, x1 __asm__("x1") = b, x2 __asm__("x2") = c;
-    register long x8 __asm__("x8") = number;
-    __asm__ volatile("svc 0" : "+r"(x0) : "r"(x1), "r"(x2), "r"(x8) : "memory");
+    register long x3 __asm__("x3") = d, x8 __asm__("x8") = number;
+    __asm__ volatile("svc 0" : "+r"(x0) : "r"(x1), "r"(x2), "r"(x3), "r"(x8) : "memory");
     return x0;
 #else
-    return syscall(number, a, b, c);
+    return syscall(number, a, b, c, d);
 #endif
 }
 
 static inline int64_t now_ns(void)
 {
     struct timespec now;
-    ask(SYS_clock_gettime, CLOCK_MONOTONIC, (long)&now, 0);
+    ask(SYS_clock_gettime, CLOCK_MONOTONIC, (long)&now, 0, 0);
     return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
 static int take(int file, void *to, size_t size)
 {
     for (char *at = to; size;) {
-        long done = ask(SYS_read, file, (long)at, size);
+        long done = ask(SYS_read, file, (long)at, size, 0);
         if (done == INTERRUPTED) continue;
         if (done <= 0) return -1;
         at += done;
@@ -87,7 +93,7 @@ static int take(int file, void *to, size_t size)
 static int give(const char *from, size_t size)
 {
     while (size) {
-        long done = ask(SYS_write, state.of.channel, (long)from, size);
+        long done = ask(SYS_write, state.of.channel, (long)from, size, 0);
         if (done == INTERRUPTED) continue;
         if (done <= 0) return -1;
         from += done;
@@ -132,20 +138,38 @@ static char *text(char *at, const char *from)
     return at;
 }
 
+/* Return whether a handler of a signal is another than before the kernel was loaded; set it back if
+   asked to. A handler of Python runs when the loop has ended, before returned values are copied. */
+static int other_handlers(int set_back)
+{
+    int others = 0;
+    for (int number = 1; number < SIGNALS; number++) {
+        uint64_t now[8] = {0};
+        if (number == 32 || number == 33) continue; /* the C library's own */
+        if (ask(SYS_rt_sigaction, number, 0, (long)now, 8) || now[0] == state.of.handlers[number][0])
+            continue;
+        others = 1;
+        if (set_back) ask(SYS_rt_sigaction, number, (long)state.of.handlers[number], 0, 8);
+    }
+    return others;
+}
+
 /* Wait for a word of the owner, which it sends when the contents are there. */
 static int await_start(uint64_t *word)
 {
+    other_handlers(1);
     return give("{}\n", 3) || take(state.of.channel, word, sizeof *word);
 }
 
 static int report(uint64_t word, int64_t ns, int stop)
 {
+    if (other_handlers(0)) return -1;
     char line[80], *end = text(line, "{\"ns\": ");
     end = text(decimal(end, ns), ", \"seal\": ");
     end = text(decimal(end, seal(word, ns) >> 2), "}\n");
     if (give(line, end - line)) return -1;
     /* all threads stop before the owner's own signal could arrive */
-    if (stop) ask(SYS_kill, ask(SYS_getpid, 0, 0, 0), SIGSTOP, 0);
+    if (stop) ask(SYS_kill, ask(SYS_getpid, 0, 0, 0, 0), SIGSTOP, 0, 0);
     return 0;
 }
 
@@ -155,10 +179,12 @@ FACE int kopt_open(int channel, int key, int gpu)
 {
     if (state.of.known) return 0;
     if (key >= 0 && take(key, state.of.key, sizeof state.of.key)) return -1;
+    for (int number = 1; number < SIGNALS; number++)
+        ask(SYS_rt_sigaction, number, 0, (long)state.of.handlers[number], 8);
     state.of.channel = channel;
     state.of.gpu = gpu;
     state.of.known = 1;
-    return ask(SYS_mprotect, (long)&state, sizeof state, PROT_READ) ? -1 : 0;
+    return ask(SYS_mprotect, (long)&state, sizeof state, PROT_READ, 0) ? -1 : 0;
 }
 
 #ifdef CALL
@@ -229,6 +255,7 @@ FACE PyObject *kopt_python_block(PyObject *function, PyObject *rows, PyObject *f
 failed:
     Py_DecRef(results);
     if (!PyErr_Occurred())
-        PyErr_SetString(PyExc_OSError, "the channel is closed, or a step needs a GPU");
+        PyErr_SetString(PyExc_OSError, "the channel is closed, a step needs a GPU, "
+                        "or a call has set a handler of signals");
     return NULL;
 }

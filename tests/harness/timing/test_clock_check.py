@@ -91,6 +91,27 @@ def test_band_includes_what_could_be_computed_while_values_are_copied() -> None:
     assert clock.band is not None and clock.band > 400_000 / (LONG_CALLS * CALL_NS)
 
 
+def all_in_the_first(block: TimedBlock) -> TimedBlock:
+    """Return a block that takes as long as a long one, whatever its calls."""
+    more_ns = LONG_CALLS * CALL_NS - block.ns
+    return replace(block, ns=block.ns + more_ns, elapsed_ns=block.elapsed_ns + more_ns)
+
+
+@pytest.mark.parametrize("cheats", [False, True])
+@pytest.mark.parametrize("jitter_ns", [30_000, 20_000_000])
+def test_longer_blocks_that_take_no_longer_are_certain(cheats: bool, jitter_ns: int) -> None:
+    for seed in range(20):
+        rng = random.Random(seed)
+        clock = ClockCheck(200_000)
+        for _ in range(9):
+            timed = blocks(rng, jitter_ns=jitter_ns)
+            clock.add([all_in_the_first(block) for block in timed] if cheats else timed,
+                      blocks(rng, jitter_ns=jitter_ns))
+        excess = clock.excess()
+        certain = excess is not None and excess.certain
+        assert certain == cheats if jitter_ns < CALL_NS * SHORT else not certain or cheats
+
+
 def test_two_pairs_give_no_finding() -> None:
     assert checked_clock(1, 2, forged=0.5).excess() is None
 

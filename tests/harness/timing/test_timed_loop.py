@@ -7,6 +7,7 @@ import ctypes
 import json
 import os
 import secrets
+import signal
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
@@ -149,6 +150,35 @@ def test_error_of_a_call_is_raised_and_nothing_is_reported(opened: Opened) -> No
     with pytest.raises(ZeroDivisionError):
         opened.loop.python_block(lambda a: 1 // a, [(1,), (0,)], [None] * 6, stop=False)
     assert opened.answers() == [{}]
+
+
+def test_handlers_of_signals_are_set_back_before_a_block(opened: Opened) -> None:
+    """They would run after the block, before what it returned is copied."""
+    before = signal.signal(signal.SIGURG, lambda *_: None)
+    try:
+        opened.start()
+        opened.loop.python_block(lambda: os.kill(os.getpid(), signal.SIGURG), [()], [None] * 6,
+                                 stop=False)
+        assert len(opened.answers()) == 2
+        assert not caught_signals() >> (signal.SIGURG - 1) & 1
+    finally:
+        signal.signal(signal.SIGURG, before)
+
+
+def caught_signals() -> int:
+    return next(int(line.split()[1], 16) for line in Path("/proc/self/status").read_text(
+        ).splitlines() if line.startswith("SigCgt"))
+
+
+def test_call_that_sets_a_handler_of_signals_reports_nothing(opened: Opened) -> None:
+    opened.start()
+    try:
+        with pytest.raises(OSError, match="handler of signals"):
+            opened.loop.python_block(lambda: signal.signal(signal.SIGURG, lambda *_: None), [()],
+                                     [None] * 6, stop=False)
+        assert opened.answers() == [{}]
+    finally:
+        signal.signal(signal.SIGURG, signal.SIG_DFL)
 
 
 def test_key_cannot_be_replaced(opened: Opened) -> None:
