@@ -20,7 +20,7 @@ from engine.campaign.artifacts import Artifacts
 from engine.campaign.setup import Setup
 from engine.journal import lease as leases
 from engine.journal.read import Reader
-from engine.journal.records import Lease
+from engine.journal.records import Lease, in_phase, phase_of
 from engine.journal.write import Writer
 from engine.judge.recorded_values import verdict_of
 from engine.task import SlotProgress
@@ -203,7 +203,9 @@ class EngineContext:
         if not self._phase:
             campaign = self.reader.campaign(self.setup.id)
             self._phase = campaign.phase if campaign is not None else ""
-        self.writer.tick_campaign(self.setup.id, phase=waiting_for or self._phase)
+        phase = phase_of(self._phase)
+        self.writer.tick_campaign(self.setup.id, phase=self._phase if not waiting_for
+                                  else in_phase(phase, waiting_for) if phase else waiting_for)
         if not waiting_for:
             self._phase = ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -18,8 +19,11 @@ from engine.journal.records import (
     Campaign,
     DecisionRow,
     Event,
+    Phase,
+    Round,
     Slot,
     VerdictRow,
+    phase_of,
     with_doubt,
 )
 from engine.manifest import load
@@ -67,6 +71,10 @@ class _Created(msgspec.Struct, frozen=True):
     utc_offset_s: int | None = None
 
 
+class _StateChange(msgspec.Struct, frozen=True):
+    phase: str = ""
+
+
 class TipsRead(msgspec.Struct, frozen=True, kw_only=True):
     """The payload of a `tips.read` event: the lessons known before the baseline."""
 
@@ -104,6 +112,8 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
     stops: tuple[tuple[float, StopRecord], ...]
     """Each with its time."""
     tips: tuple[tuple[float, TipsRead], ...] = ()
+    phases: tuple[tuple[float, Phase], ...] = ()
+    """When each phase began."""
     not_run: tuple[tuple[float, ProgramNotRun], ...] = ()
     limits: tuple[tuple[float, LimitsChanged], ...] = ()
     splits: Splits = {}
@@ -120,6 +130,14 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
     def bottlenecks(self) -> Mapping[int, Sequence[Bottleneck]]:
         """The bottlenecks of the best before each round, by round."""
         return self.history.surveys
+
+    def phases_of(self, round: Round) -> str:
+        """Return the phases since the round before, with the time at which each began."""
+        ends = [r.ended_at for r in self.history.rounds if r.n < round.n and r.ended_at is not None]
+        since, until = max(ends, default=0.0), round.ended_at or math.inf
+        own = [(at, phase) for at, phase in self.phases if since < at <= until]
+        return ", ".join(f"{phase} from {self.stamp(at)}" for number, (at, phase) in enumerate(own)
+                         if not number or own[number - 1][1] != phase)
 
     @property
     def campaign(self) -> str:
@@ -203,6 +221,8 @@ def read(reader: Reader, campaign: str, manifest: Manifest | None = None) -> Jou
         reviews={review.round: review for review in reviews},
         stops=_timed(reader, campaign, "campaign.stop", StopRecord),
         tips=_timed(reader, campaign, "tips.read", TipsRead),
+        phases=tuple((at, phase) for at, record in _timed(
+            reader, campaign, "campaign.state", _StateChange) if (phase := phase_of(record.phase))),
         not_run=_timed(reader, campaign, NOT_RUN, ProgramNotRun),
         limits=_timed(reader, campaign, "limits", LimitsChanged))
 

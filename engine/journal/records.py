@@ -5,7 +5,7 @@ Times are seconds since the epoch. Texts from workers are data, never markup.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import msgspec
 
@@ -22,6 +22,20 @@ ControlVerb = Literal["approve", "reject", "pause", "resume", "stop", "set"]
 
 COMMITTED: tuple[CandidateState, ...] = ("waiting", "provisional", "keeping", "kept")
 """States of candidates that are commits of the campaign's branch or of its waiting line."""
+
+Phase = Literal["PREPARE_ENVIRONMENT", "READ_HISTORICAL_TIPS", "BASELINE", "ANALYZE", "OPTIMIZE",
+                "VALIDATE", "REPORT"]
+
+
+def in_phase(phase: Phase, detail: str = "") -> str:
+    """Return a campaign's phase as its row and its events say it: `ANALYZE: round 2`."""
+    return f"{phase}: {detail}" if detail else phase
+
+
+def phase_of(text: str) -> Phase | None:
+    """Return the phase that a campaign's text begins with, None for a pause or an older text."""
+    name = text.partition(":")[0]
+    return next((phase for phase in get_args(Phase) if phase == name), None)
 
 
 def with_doubt(reason: str, doubt: str) -> str:

@@ -10,7 +10,7 @@ import msgspec
 
 from engine.history import history, round_resume
 from engine.history.round_resume import RoundProgress
-from engine.journal.records import Candidate, Round, RoundOutcome, Slot
+from engine.journal.records import Candidate, Phase, Round, RoundOutcome, Slot
 from engine.judge import candidate as candidates
 from engine.judge.judge import breach
 from engine.rounds import disk_space, judging, retries
@@ -32,7 +32,7 @@ class RoundResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_round(round: ActiveRound, tasks: Sequence[Task], undecided: Sequence[Candidate], *,
-              apply_approvals: Callable[[], None],
+              apply_approvals: Callable[[], None], show_phase: Callable[[Phase], object],
               reason_to_end_workers: Callable[[int, int], str]) -> RoundResult:
     """Run one round to its end; `undecided` candidates were left by an earlier engine.
 
@@ -45,11 +45,16 @@ def run_round(round: ActiveRound, tasks: Sequence[Task], undecided: Sequence[Can
     retried = {candidate.slot for candidate in progress.again}
     tasks = [task for task in tasks if task.slot not in retried]
     open_slots(round, tasks, progress)
+    shown: Phase | None = None
     try:
         round.pool.start(tasks, round.base)
         resume_retries(round, progress.again)
         resume_candidates(round, undecided)
         while round.working or round.verifying:
+            phase: Phase = "OPTIMIZE" if round.working else "VALIDATE"
+            if phase != shown:
+                shown = phase
+                show_phase(phase)
             _handle(round, round.context.wait())
             if round.no_device is None:  # else there is none for an approval's verdict either
                 try:
@@ -64,6 +69,8 @@ def run_round(round: ActiveRound, tasks: Sequence[Task], undecided: Sequence[Can
         round.pool.stop()
     if round.no_device is not None:
         raise round.no_device
+    if shown != "VALIDATE":
+        show_phase("VALIDATE")
     placing = Placing(round.slots, round.records)
     placing.place(round.gains)
     placing.place_verified()  # what a rejection has released meanwhile

@@ -6,7 +6,7 @@ import time
 
 from engine.context import EngineContext
 from engine.discovery.classes import class_baseline
-from engine.journal.records import Round
+from engine.journal.records import Round, in_phase
 from engine.planning import survey, tips
 from engine.run.running_campaign import RunningCampaign
 from engine.task import GLOBAL, SlotProgress
@@ -24,13 +24,14 @@ def prepare(campaign: RunningCampaign) -> None:
     context = campaign.context
     context.round = max(1, campaign.before.round)  # approvals applied now belong to the last round
     if recorded(context) is None:
+        campaign.set_state("running", in_phase("READ_HISTORICAL_TIPS"))
         tips.read_before_baseline(context)
         _find_classes(campaign)
-        campaign.set_state("running", "baseline")
+        campaign.set_state("running", in_phase("BASELINE"))
         measure(context)
         campaign.write_records()
     if context.recorded(CANARY, canary.PURPOSE) is None:
-        campaign.set_state("running", "canary: a broken copy must not pass")
+        campaign.set_state("running", in_phase("BASELINE", "a broken copy must not pass"))
         run_canary(context)
 
 
@@ -47,7 +48,8 @@ def _find_classes(campaign: RunningCampaign) -> None:
     class_baseline.write_quick_script(setup)
     if class_baseline.is_settled(setup):
         return
-    campaign.set_state("running", "config classes: two runs of the benchmark")
+    campaign.set_state("running", in_phase(
+        "BASELINE", "config classes by two runs of the benchmark"))
     changed_setup, proposal = context.run_in_thread(lambda: context.fleet.run(
         "verdict",
         lambda card: class_baseline.find_classes(setup, card.device, cancel=context.stop),

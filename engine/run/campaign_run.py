@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from engine.context import CampaignStopped, EngineContext
 from engine.history import history
 from engine.journal.lease import LeaseLost
+from engine.journal.records import in_phase
 from engine.lineage import commit, provisional, rollback
 from engine.planning import survey, tips
 from engine.rounds.active_round import ActiveRound
@@ -36,7 +37,8 @@ def run_campaign(context: EngineContext, *, decide_only: bool) -> None:
             _judge_submitted(campaign)
             ending.decide(campaign)
             return
-        campaign.set_state("running", "recovered" if campaign.before.round else "starting")
+        campaign.set_state("running", in_phase(
+            "PREPARE_ENVIRONMENT", "after another engine" if campaign.before.round else ""))
         baseline.prepare(campaign)
         if not campaign.unfinished_rounds():  # an unfinished round measures the headline at its end
             campaign.measure_headline()
@@ -90,11 +92,10 @@ def _run_rounds(campaign: RunningCampaign) -> str:
         if reason and not unfinished:
             return reason
         n = min(unfinished) if unfinished else _next_number(campaign)
-        campaign.set_state("running", f"round {n}: looking for bottlenecks")
+        campaign.set_state("running", in_phase("ANALYZE", f"round {n}"))
         tasks, no_tasks = ([], "") if reason else campaign.planner.tasks(n)
         if not tasks and not unfinished:
             return f"nothing left to try: {no_tasks}"
-        campaign.set_state("running", f"round {n}")
         campaign.controls.answer_reopening("")
         _run_round(campaign, n, tasks, closing=bool(reason))
 
@@ -109,7 +110,7 @@ def _judge_submitted(campaign: RunningCampaign) -> None:
         n = min(unfinished) if unfinished else _next_number(campaign)
         if not unfinished and not campaign.planner.submitted(n):
             return
-        campaign.show_phase("patches from the inbox")
+        campaign.show_phase(in_phase("ANALYZE", "patches from the inbox"))
         _run_round(campaign, n, campaign.planner.submitted(n), closing=False)
 
 
@@ -130,6 +131,7 @@ def _run_round(campaign: RunningCampaign, n: int, tasks: Sequence[Task], *,
     result = run_round(
         round, tasks, context.reader.candidates(setup.id, states=("captured", "verified")),
         apply_approvals=campaign.apply_approvals,
+        show_phase=lambda phase: campaign.show_phase(in_phase(phase, f"round {n}")),
         reason_to_end_workers=campaign.planner.workers_deadline()
         if not campaign.decide_only else lambda candidates, gains: "")
     campaign.measure_headline()
@@ -154,4 +156,4 @@ def _wait_while_paused(campaign: RunningCampaign) -> None:
         campaign.context.wait()
         campaign.apply_approvals()
     campaign.meter.resume()
-    campaign.set_state("running", "resumed")
+    campaign.set_state("running", in_phase("ANALYZE", "resumed"))

@@ -8,7 +8,7 @@ import logging
 from engine.context import EngineContext
 from engine.history import waiting_line
 from engine.history.campaign_view import NOT_RUN
-from engine.journal.records import CampaignState
+from engine.journal.records import CampaignState, in_phase
 from engine.judge.judge import describe_speedup
 from engine.lineage import rollback
 from engine.planning import tips
@@ -26,6 +26,7 @@ log = logging.getLogger("kopt.engine")
 
 def finish(campaign: RunningCampaign, reason: str) -> None:
     """End a campaign that has a reason to stop: accept the best, run the whole program, report."""
+    campaign.show_phase(in_phase("REPORT"))
     campaign.controls.look()
     campaign.controls.answer_reopening(reason)
     campaign.apply_approvals()
@@ -45,7 +46,7 @@ def _accept_best(campaign: RunningCampaign) -> str:
     if not rollback.failing(campaign.context):
         return ""
     campaign.write_records()
-    campaign.show_phase("final acceptance: back to a commit that passes")
+    campaign.show_phase(in_phase("REPORT", "final acceptance: back to a commit that passes"))
     return campaign.roll_back(ends=not campaign.decide_only)
 
 
@@ -124,7 +125,8 @@ def _run_end_to_end(campaign: RunningCampaign) -> str:
     summaries: list[str] = []
     while campaign.setup.repo.best != campaign.setup.repo.base:
         if _end_to_end_due(context):
-            campaign.show_phase("end to end: the whole program with the best and without it")
+            campaign.show_phase(in_phase(
+                "REPORT", "end to end: the whole program with the best and without it"))
             wall_s = None if campaign.decide_only else campaign.planner.budget.wall_s
             left_s = None if wall_s is None else max(0.0, wall_s - campaign.meter.spent.wall_s)
             end_to_end(context, left_s=left_s)

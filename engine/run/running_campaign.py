@@ -10,7 +10,14 @@ from engine.context import EngineContext
 from engine.history import spending
 from engine.history.spending import SpendingMeter
 from engine.history.waiting_line import ON_LINE
-from engine.journal.records import COMMITTED, Campaign, CampaignState, Candidate, with_doubt
+from engine.journal.records import (
+    COMMITTED,
+    Campaign,
+    CampaignState,
+    Candidate,
+    in_phase,
+    with_doubt,
+)
 from engine.judge import candidate as candidates
 from engine.lineage import headline, provisional, rollback
 from engine.lineage.promote import Keeper
@@ -137,10 +144,10 @@ class RunningCampaign:
         """
         if headline.due(self.context):
             self.write_records()
-            with self.phase("headline: the best against the baseline"):
+            with self.phase(in_phase("VALIDATE", "the best against the baseline")):
                 headline.measure(self.context)
         if rollback.reason_not_accepted(self.context):
-            with self.phase("acceptance: back to the last accepted commit"):
+            with self.phase(in_phase("VALIDATE", "back to the last accepted commit")):
                 self.roll_back(ends=False)
         headline.measure_tip(self.context)
 

@@ -165,3 +165,18 @@ def test_kept_commit_has_the_records_of_its_keep(setup: campaigns.Setup) -> None
     assert f"\nRun: {setup.id}" in repos.git(project, "log", "-1", "--format=%B", branch)
     patch = kopt("merge", setup.id, "--patch", workspace=setup.workspace).stdout
     assert "+COST = 80.0" in patch and ".kopt" not in patch
+
+
+def test_phases_have_one_name_in_status_and_records(setup: campaigns.Setup) -> None:
+    with reading(setup) as reader:
+        texts = [json.loads(event.payload)["phase"]
+                 for event in reader.events_of(setup.id, "campaign.state")]
+    seen = [text.partition(":")[0] for text in texts if text]
+    order = list(dict.fromkeys(seen))
+    assert order == ["PREPARE_ENVIRONMENT", "READ_HISTORICAL_TIPS", "BASELINE", "ANALYZE",
+                     "OPTIMIZE", "VALIDATE", "REPORT"]
+    assert "OPTIMIZE: round 2" in texts and "VALIDATE: round 2" in texts
+    for page in (setup.folder.log, setup.folder.round(2) / "summary.md"):
+        line = [line for line in page.read_text().splitlines() if line.startswith("- phases: ")][-1]
+        assert [part.split()[0] for part in line.removeprefix("- phases: ").split(", ")] == [
+            "BASELINE", "ANALYZE", "OPTIMIZE", "VALIDATE"]  # the canary follows round 1
