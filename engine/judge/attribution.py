@@ -45,7 +45,7 @@ class Attribution(msgspec.Struct, frozen=True, kw_only=True):
     def evidence(self) -> str:
         """Return times and shares of the roofline of the classes that gained, before and after."""
         rows = listed([self._of_row(row) for row in self.gained], NAMED)
-        return f"in all: {rows}" if self.scope == "all" else rows
+        return f"in all classes: {rows}" if self.scope == "all" else rows
 
     @property
     def aim(self) -> str:

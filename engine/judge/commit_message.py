@@ -38,12 +38,15 @@ def message(op: str, candidate: Candidate, verdict: Verdict, changed: PatchWords
     subject = f"{op}: {changed.knobs or candidate.hypothesis}"
     subject = subject if len(subject) <= SUBJECT else subject[:SUBJECT - 1].rstrip() + "…"
     shown = attribute(candidate, verdict, bottlenecks)
+    why = changed.text if changed.knobs or shown.missed else \
+        f"{candidate.hypothesis}: {changed.text}"
     doubt = "; the class that it was written for did not gain" if shown.missed else ""
     return "\n".join([
         f"{subject}{gain}", "",
-        f"Why it is faster: {changed.text}.",
+        f"Why it is faster: {why}.",
         f"Gained: {shown.evidence or 'no single class'}.",
-        f"Hypothesis: {candidate.hypothesis}{doubt}.",
+        *([] if why.startswith(candidate.hypothesis) else
+          [f"Hypothesis: {candidate.hypothesis}{doubt}."]),
         f"Aimed at: {shown.aim or 'no single bottleneck'}.", "",
         f"Measured: {describe_speedup(verdict)} on {verdict.device}",
         f"Classes: {describe_rows(verdict.rows)}",

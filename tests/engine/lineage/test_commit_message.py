@@ -91,10 +91,21 @@ def test_commit_message_states_change_gained_classes_and_aim() -> None:
         PatchWords("LANES 1 -> 16 in k.c", "LANES 1 -> 16"), case.BOTTLENECKS).split("\n")
     assert lines[:6] == [
         "pa: LANES 1 -> 16 (1.50x)", "", "Why it is faster: LANES 1 -> 16 in k.c.",
-        "Gained: in all: mtp=1 20.0 us -> 10.0 us (memory: 10.0% -> 20.0% of roofline), "
+        "Gained: in all classes: mtp=1 20.0 us -> 10.0 us (memory: 10.0% -> 20.0% of roofline), "
         "mtp=8 11.0 us -> 10.0 us (compute: 18.2% -> 20.0% of roofline).",
         "Hypothesis: LANES against compute: more multiply-adds in flight.",
         "Aimed at: b2.1 compute in mtp=8 (18 % of roofline)."]
+
+
+def test_commit_message_without_knobs_gives_the_hypothesis_as_the_reason() -> None:
+    text = case_message(PatchWords("scale() in k.c (+3 -1)"))
+    assert "Why it is faster: LANES against compute: more multiply-adds in flight: scale() in k.c" \
+        in text and "\nHypothesis: " not in text
+
+
+def case_message(words: PatchWords) -> str:
+    return commit_message.message("pa", case.CANDIDATE, case.verdict(aimed=math.log(1.1)), words,
+                                  case.BOTTLENECKS)
 
 
 def test_commit_message_names_target_class_that_did_not_gain() -> None:

@@ -176,7 +176,7 @@ def learned(records: Records, workspace: Path) -> list[str]:
 def test_kept_gain_is_a_lesson(tmp_path: Path) -> None:
     made, _, _ = case.record_campaign(tmp_path)
     assert learned(made, tmp_path) == [
-        "helped: int n = 1; -> int n = 4 (unroll by 4); 1.50x [1.46, 1.54]; gained in all: "
+        "helped: int n = 1; -> int n = 4 (unroll by 4); 1.50x [1.46, 1.54]; gained in all classes: "
         "tall 9.99 us -> 6.50 us; aimed at b1"]
 
 
