@@ -285,6 +285,12 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
             return "regression" if lost else "tie"
         return "failed" if failed or self.fresh(n) else "tie"
 
+    def outcome_now(self, round: Round) -> str:
+        """Return what an ended round came to, also by decisions that were made after it."""
+        if round.outcome != "waiting" or any(own.round == round.n for own in self.line):
+            return "keep" if any(d.round == round.n for d in self.keeps) else round.outcome or ""
+        return "keep" if any(d.round == round.n for d in self.keeps) else "not kept"
+
     def fresh(self, n: int) -> int:
         """Return how many new candidates a round brought."""
         return sum(candidate.round == n for candidate in self.candidates.values())

@@ -81,7 +81,8 @@ def provisional(reader: Reader, campaign: str) -> str:
         return ""
     row = next((row for row in reader.verdicts(campaign, candidate=line[-1].commit[:12])
                 if row.purpose == PROVISIONAL), None)
-    measured = "not measured yet" if row is None else "wrong" if not row.correct else \
-        quantities.speedup(row.speedup, row.low, row.high) or "not timed"
+    measured = "not measured yet" if row is None else "invalid" if not row.valid else \
+        "wrong" if not row.correct else quantities.speedup(row.speedup, row.low, row.high) or \
+        "not timed"
     waits = listed([member.id[:12] for member in line if member.state == "waiting"], NAMED)
     return f"provisional {measured}, waiting for approval of {waits}"

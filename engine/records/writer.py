@@ -80,6 +80,10 @@ class Records:
         if path.is_file() and not path.is_symlink():
             shutil.move(path, self._folder_of(round, slot) / LOG)
 
+    def rewrite(self) -> None:
+        """Have the next `write_all` write old rounds too: a person has decided on one's gain."""
+        self._settled = 0
+
     def write_all(self, reader: Reader) -> None:
         """Rewrite all files from the journal; the same journal gives the same bytes.
 

@@ -43,11 +43,11 @@ class RoundSlots:
                                          candidate=candidate)
 
     def end_of(self, candidate: Candidate, stage: str, detail: str) -> None:
-        """Record the last stage of a candidate's slot, if that is a slot of this round."""
-        if round_resume.is_work_of(self.context.reader, candidate, self.n):
+        """Record the last stage of a candidate's slot, in the round that made it."""
+        if round_resume.is_work_of(self.context.reader, candidate, candidate.round):
             notes = round_resume.notes(self.context.reader, candidate)
-            self.end(candidate.slot, stage, f"{detail}; {notes}" if notes else detail,
-                     candidate.id)
+            RoundSlots(self.context, self.keeper, candidate.round).end(
+                candidate.slot, stage, f"{detail}; {notes}" if notes else detail, candidate.id)
 
     def end_repeat(self, task: Task, identity: str) -> None:
         """End a slot whose worker produced a known candidate.

@@ -82,7 +82,8 @@ class Placing:
             moved = candidates.rebase(setup, entry, setup.repo.tip)
             why = "the new best already contains this change"
         except InputError:
-            moved, why = None, "conflicts with what was kept"
+            moved, why = None, "conflicts with what was kept" if self._is_on_line(entry) else \
+                "does not apply without what it rested on"
             if waits and self._beats(gain, line):
                 released = provisional.release(
                     self.context.writer, self.context.reader, setup.repo,
@@ -96,6 +97,11 @@ class Placing:
         else:
             self.slots.refuse(entry, "runner-up", why, verdict=gain.verdict_id)
         return []
+
+    def _is_on_line(self, entry: CandidateTree) -> bool:
+        """Return whether a gain's base is a kept or a waiting commit, or the baseline."""
+        repo, base = self.context.setup.repo, entry.candidate.base_commit
+        return base == repo.base or base in repo.log(repo.tip, repo.base)
 
     def _tried_on(self, line: Line, entry: CandidateTree) -> bool:
         """Return whether a gain was judged on a commit of the line, and came to nothing there."""

@@ -103,6 +103,7 @@ class RunningCampaign:
         if self.controls.decided:
             self.controls.decided = False
             self.end_slots()
+            self.records.rewrite()
         if kept:
             self.measure_headline()
 
@@ -125,7 +126,7 @@ class RunningCampaign:
             return
         own = self._unformatted(placed)
         judged = self.keeper.judged_before(candidates.load(self.setup, own))
-        RoundSlots(self.context, self.keeper, placed.round).end_of(
+        RoundSlots(self.context, self.keeper, self.context.round).end_of(
             own, stage, placed.reason if judged is None or placed.state not in COMMITTED
             else judged.ruling.reason)
 

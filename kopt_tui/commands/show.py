@@ -61,7 +61,8 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
         ("started", phrases.stamp(campaign.created_at)),
         ("last", phrases.stamp(campaign.updated_at))])
     _print_section("rounds", ("round", "scope", "outcome", "best", "summary"), (
-        (round.n, round.scope, phrases.signed(round.outcome) if round.outcome else "running",
+        (round.n, round.scope, phrases.signed(past.outcome_now(round)) if round.outcome else
+         "running",
          quantities.speedup(round.best_speedup or None), round.summary) for round in rounds),
         right="round best")
     _print_section("classes", class_history.HEAD, (

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from pathlib import Path
 from typing import Any
@@ -74,11 +75,14 @@ def create(root: Path, **fields: Any) -> Setup:
     return campaigns_of.create(root / "w", root / "p" / "manifest.yaml")
 
 
-def try_change(setup: Setup, costs: dict[str, float], name: str) -> Candidate:
-    """Hand in a change made from the baseline, run the campaign to its end; return what came."""
+def try_change(setup: Setup, costs: dict[str, float], name: str, *,
+               of: dict[str, float] | None = None) -> Candidate:
+    """Hand in a change of the baseline, or `of` other costs; run the campaign; return what came.
+    """
     before = {candidate.id for candidate in campaigns.candidates(setup)}
-    benchmark_case.patch(Path(setup.manifest.project) / "manifest.yaml",
-                         setup.folder.inbox / f"{name}.patch", kernel_py=source(**costs))
+    texts = [source(**(of or {})), source(**costs)]
+    (setup.folder.inbox / f"{name}.patch").write_text("".join(difflib.unified_diff(
+        *(text.splitlines(keepends=True) for text in texts), "a/kernel.py", "b/kernel.py")))
     engine = campaigns.run(setup)
     assert engine.error is None, engine.error
     return next(candidate for candidate in campaigns.candidates(setup)

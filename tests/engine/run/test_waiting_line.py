@@ -75,7 +75,31 @@ def test_rejection_takes_away_the_gain_and_retries_what_rested_on_it(tmp_path: P
     assert costs_at(setup, setup.repo.best) == SMALL and len(campaigns.consistent(setup)) == 1
     assert campaigns.slots(setup, 2)["inbox-1"][0] == "reject"
     assert campaigns.slots(setup, 3)["inbox-1"][0] == "kept"
+    ended = {round.n: past(setup).outcome_now(round) for round in past(setup).rounds}
+    assert ended == {1: "baseline", 2: "not kept", 3: "keep"}
     assert campaigns.campaign(setup).state == "finished"
+
+
+def test_retried_gain_is_credited_to_the_slot_of_its_own_round(tmp_path: Path) -> None:
+    setup = create(tmp_path)
+    large = try_change(setup, LARGE, "large")
+    small = try_change(setup, SMALL, "small")
+    try_change(setup, {"D": 50.0}, "slower")
+    decide(setup, "reject", large)
+    [kept] = campaigns.candidates(setup, "kept")
+    assert (kept.form_of, kept.round) == (small.id, 3)
+    assert campaigns.slots(setup, 3)["inbox-1"][0] == "kept"
+    assert campaigns.slots(setup, 4)["inbox-1"][0] == "regression"
+    assert "ACCEPTED" in (setup.folder.round(3) / "summary.md").read_text()
+
+
+def test_gain_that_needs_what_was_rejected_says_so(tmp_path: Path) -> None:
+    setup = create(tmp_path)
+    large = try_change(setup, LARGE, "large")
+    more = try_change(setup, {"A": 5.0}, "more", of=LARGE)
+    assert more.base_commit == large.commit
+    decide(setup, "reject", large)
+    assert now(setup, more).reason == "does not apply without what it rested on"
 
 
 def test_smaller_gain_that_conflicts_is_deferred_until_the_line_is_decided(tmp_path: Path) -> None:
