@@ -158,7 +158,7 @@ class Dashboard(App[None]):
         front = self.front
         if isinstance(event, events.Key | events.Paste) and isinstance(front, InFront):
             await front.take_input(event)
-        else:
+        elif front is not None or not isinstance(event, events.InputEvent | events.Paste):
             await super().on_event(event)
 
     async def perform(self, key: Key | None) -> None:

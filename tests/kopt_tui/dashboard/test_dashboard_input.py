@@ -155,7 +155,7 @@ async def test_a_key_pressed_twice_at_once_opens_and_closes_once(
         await until(pilot, lambda: app.current_mode == "campaigns" and len(app.screen_stack) == 1)
 
 
-async def test_snapshot_that_comes_while_screens_close_is_passed_over(workspace: Path) -> None:
+async def test_what_comes_while_screens_close_is_passed_over(workspace: Path) -> None:
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, "waits for you")
@@ -165,3 +165,6 @@ async def test_snapshot_that_comes_while_screens_close_is_passed_over(workspace:
         screen.show(structs.replace(snapshot, waiting=(), problem="a new one"))
         screen.on_screen_resume()
         app.say("nobody sees this")
+    for event in (events.Key("q", "q"), events.Paste("q"), events.MouseMove(
+            None, 1, 1, 0, 0, 0, shift=False, meta=False, ctrl=False)):
+        await app.on_event(event)
