@@ -39,7 +39,8 @@ class ChartPane(ContentPane[tuple[RoundPoint, ...]]):
             for x in range(i * step + 1, end):
                 grid[level][x] = "─"
         grid[levels[-1]][(len(levels) - 1) * step] = "●"
-        labels = {0: ratio(high), height - 1: ratio(low)}
+        labels = {height - 1: ratio(low)} if high > low else {}
+        labels[0] = ratio(high)
         lines: list[Line] = [((f"{labels.get(y, ''):>{LABEL - 1}} ", "dim"), ("".join(row), "info"))
                              for y, row in enumerate(grid)]
         return [*lines, self._outcomes(points, step)]

@@ -106,7 +106,7 @@ def wrapped(line: Line, width: int, indent: int) -> list[Line]:
     room = width
     for text, tones in line:
         while text:
-            part = chop_cells(text, room)[0] if room >= 2 else ""
+            part = chop_cells(text, room)[0] if room and room >= cell_len(text[0]) else ""
             rows[-1].append((part, tones))
             text = text[len(part):]
             room -= cell_len(part)

@@ -68,11 +68,17 @@ def _filled(mark: Span, words: Sequence[Span], width: int) -> Iterator[Line]:
     row, used = [mark], cell_len(mark[0])
     for word, tones in words:
         if used + cell_len(word.rstrip()) > width and len(row) > 1:
-            yield from wrapped(tuple(row), width, cell_len(mark[0]))
+            yield from _row(row, width)
             row, used = [(" " * cell_len(mark[0]), "plain")], cell_len(mark[0])
         row.append((word, tones))
         used += cell_len(word)
-    yield from wrapped(tuple(row), width, cell_len(mark[0]))
+    yield from _row(row, width)
+
+
+def _row(row: Sequence[Span], width: int) -> list[Line]:
+    """Return words as a line, without the space after the last one, cut where a word is longer."""
+    *words, (last, tones) = row
+    return wrapped((*words, (last.rstrip() or last, tones)), width, cell_len(row[0][0]))
 
 
 def _inline(text: str) -> list[Span]:

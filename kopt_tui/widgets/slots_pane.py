@@ -37,7 +37,7 @@ class SlotsPane(ListPane[Slot]):
             room = min(28 if width >= 72 else max(12, width - names - 24),
                        max(14, *(cell_len(text) for text in (*details, ""))))
             live += f"{fit(detail, room)} "
-            return ((live, "plain"), (item.hypothesis, "dim"))
+            return ((live, "plain"), (item.hypothesis if width - cell_len(live) > 6 else "", "dim"))
         progress = phrases.bar(item.progress, 10)
         return ((live, "plain"), (f"{progress} ", "info"),
                 (f"{fit(detail, 38)} ", "plain"),

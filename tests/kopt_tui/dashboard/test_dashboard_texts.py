@@ -37,6 +37,13 @@ def event(kind: str, ref: str = "", /, **facts: object) -> str:
                              payload=payload(facts)))
 
 
+@pytest.mark.parametrize("width", range(20, 60))
+def test_paragraph_is_broken_into_full_lines_only(width: int) -> None:
+    lines = plain(markdown_lines("1. " + "ab " * 40 + "a " * 40 + "**bold** `code` end", width))
+    assert all(line.strip() and cell_len(line) <= width for line in lines)
+    assert all(cell_len(line) > width - 6 for line in lines[:-1])
+
+
 @pytest.mark.parametrize("width", [40, 60, 120])
 def test_markdown_fits_and_loses_no_word(width: int) -> None:
     lines = plain(markdown_lines(REPORT, width))
