@@ -22,6 +22,7 @@ from engine.rounds.active_round import RoundSlots
 from engine.verify.verifier import VerdictRequest
 from harness.errors import InputError, KoptError
 
+AGAIN = "tried again on the new best as"
 CHALLENGE = "challenge"
 """Purpose of a verdict on a gain against a waiting line that it conflicts with."""
 
@@ -76,7 +77,10 @@ class Placing:
         entry, setup = gain.entry, self.context.setup
         line = waiting_line.read(self.context.reader, setup.id)
         waits = line[0].id[:12] if line and entry.candidate.base_commit == setup.repo.best else ""
-        if waits and self._tried_on(line, entry):
+        if waits and (forms := self._tried_on(line, entry)):
+            if forms[-1].state != "closed":  # a killed engine had begun to try it
+                self.slots.refuse(entry, "runner-up", f"{AGAIN} {forms[-1].id}",
+                                  verdict=gain.verdict_id)
             return []
         try:
             moved = candidates.rebase(setup, entry, setup.repo.tip)
@@ -103,17 +107,17 @@ class Placing:
         repo, base = self.context.setup.repo, entry.candidate.base_commit
         return base == repo.base or base in repo.log(repo.tip, repo.base)
 
-    def _tried_on(self, line: Line, entry: CandidateTree) -> bool:
-        """Return whether a gain was judged on a commit of the line, and came to nothing there."""
+    def _tried_on(self, line: Line, entry: CandidateTree) -> list[Candidate]:
+        """Return the forms of a gain that were made for a commit of the line."""
         commits = {member.commit for member in line}
-        return any(other.form_of == entry.id and other.base_commit in commits for other in
-                   self.context.reader.candidates(self.context.setup.id))
+        return [other for other in self.context.reader.candidates(self.context.setup.id)
+                if other.form_of == entry.id and other.base_commit in commits]
 
     def _judge_moved(self, gain: JudgedCandidate, moved: CandidateTree,
                      waits: str) -> list[JudgedCandidate]:
         """Judge a rebased gain; where the line `waits`, a gain that fails on it is deferred."""
         entry, writer, slots = gain.entry, self.context.writer, self.slots
-        tried = f"tried again on the new best as {moved.id}"
+        tried = f"{AGAIN} {moved.id}"
         with writer.transaction():
             is_new = writer.add_candidate(moved.candidate, form_of=entry.id)
             failpoint("retry.captured")

@@ -57,7 +57,8 @@ def records(setup: Setup) -> dict[str, str]:
     """Return the record files of a campaign without durations."""
     folder, workspace = setup.folder.path, setup.workspace
     found = [path for place, patterns in ((folder, RECORDS), (workspace, (TIPS,)))
-             for pattern in patterns for path in sorted(place.glob(pattern)) if path.is_file()]
+             for pattern in patterns for path in sorted(place.glob(pattern))
+             if path.is_file() and path.suffix != ".gz"]
     return {str(path.relative_to(workspace)): _said(path).replace(
         str(workspace.resolve().parent), "") for path in found}
 
