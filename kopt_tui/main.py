@@ -40,7 +40,7 @@ VERBS = {
     "evaluate": "judge one patch or configuration, without a campaign",
     "loop": "search the values of a kernel's knobs, without a campaign",
     "trace": "count with which shapes a program calls a kernel, as weights",
-    "report": "print a campaign's report as Markdown or HTML",
+    "report": "print a campaign's report, or write all its records again",
     "gpus": "list the devices of this machine and their states",
     "doctor": "check that this machine has what kopt needs",
     "manifest": "check a manifest, or print the schema of manifests",

@@ -99,7 +99,7 @@ class CandidateOutputs:
         print_table(("run", "process", "ended", "seconds", "command"),
                     sorted(runs[:SHOWN_RUNS]), right="seconds")
         if len(runs) > SHOWN_RUNS:
-            print(f"and {len(runs) - SHOWN_RUNS} more, which {OK[0]}")
+            print(f"and {len(runs) - SHOWN_RUNS} more, all in {RUNS}")
         print_table(("file", "bytes"), [(name, len(data)) for name, data
                                         in verdict.files.items()], right="bytes")
         for name in _telling(verdict.files, runs):
