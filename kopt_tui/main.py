@@ -33,7 +33,7 @@ VERBS = {
     "resume": "continue a paused, interrupted or ended campaign",
     "stop": "end a campaign after its current step",
     "set": "change a campaign's limits, also while it runs: kopt set max_iterations=8",
-    "submit": "hand in a patch of your own; the campaign judges it like any other",
+    "submit": "submit a patch of your own; the campaign judges it like any other",
     "merge": "take over a campaign's result as a merge, one commit or a patch",
     "prune": "delete checkouts that ended campaigns no longer need",
     "propose": "print a kernel's knobs and current values, without a campaign",

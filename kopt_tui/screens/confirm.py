@@ -107,7 +107,7 @@ def about_candidate(request: ControlRequest, waiting: WaitingRow) -> Question:
         ("claim", waiting.candidate.hypothesis), ("measured", waiting.speedup or "nothing"),
         ("waits since", f"{phrases.clock(waiting.since)}: {waiting.why}"),
         ("on base", phrases.short(waiting.candidate.base_commit, 12)),
-        ("on it rest", waiting.resting),
+        ("built on it", waiting.resting),
     )
     verb = "Approve" if request.verb == "approve" else "Reject"
     return Question(

@@ -81,7 +81,8 @@ async def test_gain_that_cannot_be_approved_yet_says_why_and_is_not_approved(
         workspace: Path) -> None:
     journal = Journal(workspace)
     with journal.db:
-        journal.db.execute("UPDATE candidates SET base_commit = ? WHERE id = ?", ("d" * 40, WAITING))
+        journal.db.execute("UPDATE candidates SET base_commit = ? WHERE id = ?",
+                           ("d" * 40, WAITING))
     journal.close()
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=NARROW) as pilot:
