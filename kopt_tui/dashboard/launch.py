@@ -39,7 +39,10 @@ def main(workspace: Path, *, readonly: bool = False, campaign: str | None = None
     app = Dashboard(workspace, readonly=readonly, campaign=campaign or "", engine=engine,
                     on_painted=_collect_again)
     threading.excepthook = lambda thread: app.call_later(app._handle_exception, thread.exc_value)
-    app.run()
+    try:
+        app.run()
+    finally:
+        threading.excepthook = threading.__excepthook__
     if app.failure is not None:
         raise _crashed(workspace, app.failure, engine)
     return app.return_code or 0
