@@ -203,8 +203,8 @@ class Manifest(_Part, frozen=True, kw_only=True):
     git_commit: bool = True
     git_branch: Text = "auto"
     """The project's branch for kept commits: a name, `auto` for `optimize/` and the campaign's
-    name, or `none` for the branch that is checked out at the start. Its files are then updated; while
-    one has uncommitted changes, the branch does not move."""
+    name, or `none` for the branch that is checked out at the start. Its files are then updated;
+    while one has uncommitted changes, the branch does not move."""
     max_iterations: Annotated[int, Meta(ge=1, lt=MAX_ITERATIONS)] | None = None
     created: str = ""
 
