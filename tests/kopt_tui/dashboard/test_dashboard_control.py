@@ -67,7 +67,7 @@ async def test_approval_names_the_candidate_and_is_recorded(workspace: Path) -> 
         await until(pilot, "is recorded")
         recorded = controls(workspace)
         assert [(control.verb, control.candidate, control.expected_base, control.expected_verdict)
-                for control in recorded] == [("approve", WAITING, "b" * 40, 10)]
+                for control in recorded] == [("approve", WAITING, "c" * 40, 10)]
         assert "@" in recorded[0].by
         writer = engine_writer(workspace)
         writer.set_candidate_state(CAMPAIGN, WAITING, "kept", commit="d" * 40)
