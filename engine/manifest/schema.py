@@ -138,9 +138,9 @@ class BudgetSpec(_Part, frozen=True, kw_only=True):
 
     wall_s: Seconds | None = None
     trials: Annotated[int, Meta(ge=1)] | None = None
-    cost: Annotated[float, Meta(gt=0)] | None = None
+    cost: Annotated[float, Meta(gt=0, le=1e12)] | None = None
     pairs: Annotated[int, Meta(ge=1, le=200)] | None = None
-    disk_gb: Annotated[float, Meta(gt=0)] | None = None
+    disk_gb: Annotated[float, Meta(gt=0, le=1e6)] | None = None
     """Limit of the campaign's folder in GB."""
 
 
