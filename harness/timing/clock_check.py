@@ -115,7 +115,10 @@ class PairBlocks:
                           self.longer(self.incumbent, GAP) / over_ns) if over_ns > 0 else None
 
     def missing_length(self) -> SideShares:
-        """Return what long blocks lack of the time by which they must exceed short ones."""
+        """Return what long blocks lack of the time by which they must exceed short ones.
+
+        The value is a share of the longest reported time; below zero nothing is missing.
+        """
         return SideShares(*(LEAST_DUE - self.longer(side, ELAPSED) / max(
             block.ns for block in side) for side in (self.candidate, self.incumbent)))
 
@@ -130,7 +133,10 @@ class PairBlocks:
 
 
 class ClockCheck:
-    """Compares both sides' blocks; `tight_ns` is the accepted excess of the cost around a block."""
+    """Compares both sides' blocks, pair by pair.
+
+    `tight_ns` is by how much a candidate's cost around a block may exceed the incumbent's.
+    """
 
     def __init__(self, tight_ns: int) -> None:
         self.tight_ns = tight_ns

@@ -90,18 +90,18 @@ def sealed(key: bytes, word: int, ns: int) -> int:
         c ^= 0xFF if rounds == 4 else 0
         for _ in range(rounds):
             a = (a + b) & WORD
-            b = _turned(b, 13) ^ a
-            a = _turned(a, 32)
+            b = _rotated(b, 13) ^ a
+            a = _rotated(a, 32)
             c = (c + d) & WORD
-            d = _turned(d, 16) ^ c
+            d = _rotated(d, 16) ^ c
             a = (a + d) & WORD
-            d = _turned(d, 21) ^ a
+            d = _rotated(d, 21) ^ a
             c = (c + b) & WORD
-            b = _turned(b, 17) ^ c
-            c = _turned(c, 32)
+            b = _rotated(b, 17) ^ c
+            c = _rotated(c, 32)
         a ^= number
     return (a ^ b ^ c ^ d) >> 2
 
 
-def _turned(word: int, by: int) -> int:
+def _rotated(word: int, by: int) -> int:
     return (word << by | word >> 64 - by) & WORD

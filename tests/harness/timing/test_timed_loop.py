@@ -82,7 +82,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
 
 @pytest.fixture(scope="module")
 def on_gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
-    """A loop that believes to be on a GPU."""
+    """A loop opened for a GPU, on a machine that may have none."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield Opened(replace(TARGET, language="python"), tmp_path_factory.mktemp("s"), gpu=True)
