@@ -12,7 +12,7 @@ from engine.journal import lease
 from engine.journal.write import Writer
 from kopt_tui.commands import demo
 from kopt_tui.dashboard import launch
-from tests.support.waiting_case import LARGE, create, instant_verdicts, try_change
+from tests.support.dashboard_journal import CAMPAIGN, Journal, candidate_id, make
 
 
 def leave_dashboard(workspace: Path, campaign: str, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -30,15 +30,18 @@ def leave_dashboard(workspace: Path, campaign: str, monkeypatch: pytest.MonkeyPa
 def test_demo_that_is_left_says_what_waits_or_that_it_goes_on(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str]) -> None:
-    instant_verdicts(monkeypatch)
-    setup = create(tmp_path)
-    large = try_change(setup, LARGE, "large")
-    assert leave_dashboard(setup.workspace, setup.id, monkeypatch) == 0
+    make(tmp_path)
+    journal = Journal(tmp_path)
+    with journal.db:
+        journal.db.execute("UPDATE campaigns SET state = 'waiting' WHERE id = ?", (CAMPAIGN,))
+    journal.close()
+    assert leave_dashboard(tmp_path, CAMPAIGN, monkeypatch) == 0
     printed = capsys.readouterr().out
-    assert "waiting for approval" in printed and f"(kopt approve {large.id})" in printed
-    writer = Writer(setup.workspace)
-    held = lease.acquire(writer, setup.id)
-    assert leave_dashboard(setup.workspace, setup.id, monkeypatch) == 0
-    assert f"{setup.id} goes on; kopt attach {setup.id}" in capsys.readouterr().out
+    assert "waiting for approval" in printed
+    assert f"(kopt approve {candidate_id(3, 'plan-1')})" in printed
+    writer = Writer(tmp_path)
+    held = lease.acquire(writer, CAMPAIGN)
+    assert leave_dashboard(tmp_path, CAMPAIGN, monkeypatch) == 0
+    assert f"{CAMPAIGN} goes on; kopt attach {CAMPAIGN}" in capsys.readouterr().out
     lease.release(writer, held)
     writer.close()

@@ -58,7 +58,8 @@ async def test_approval_names_the_candidate_and_is_recorded(workspace: Path) -> 
     async with app.run_test(size=NARROW) as pilot:
         await open_dialog(pilot, "a", f"Approve candidate {WAITING}?")
         text = shown(app)
-        for part in ("fuse both passes", "2.31x [2.25, 2.37]", "above 2x", CAMPAIGN):
+        for part in ("fuse both passes", "2.31x [2.25, 2.37]", "above 2x", CAMPAIGN,
+                     f"on base     {'c' * 12}"):
             assert part in text
         assert "▸  Let it wait" in text, "the safe answer has the focus"
         await pilot.press("right")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import tempfile
 import time
 from pathlib import Path
 
@@ -32,8 +31,8 @@ sizes = st.sampled_from(EXTREMES) | st.tuples(st.integers(2, 400), st.integers(3
 
 
 @pytest.fixture(scope="module")
-def workspace() -> Path:
-    path = Path(tempfile.mkdtemp())
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("dashboard")
     make(path, time.time())
     own(path, Lease(campaign=CAMPAIGN, host="box boot ns", pid=4121, started=1.0, epoch=1,
                     heartbeat=time.time() + 1e6))
@@ -82,25 +81,24 @@ class Typist:
                 ctrl=False, screen_x=x, screen_y=y))
 
 
-async def survive(workspace: Path, size: tuple[int, int], seed: int) -> None:
-    """Type 500 random events, and show that the dashboard still answers."""
+async def survive(workspace: Path, size: tuple[int, int], seed: int, count: int) -> None:
+    """Send random input, and show that the dashboard still answers."""
     app = open_app(workspace, campaign=CAMPAIGN if seed % 2 else "")
     app.exit = lambda *_, **__: None  # type: ignore[method-assign]
     async with app.run_test(size=size) as pilot:
         if seed % 3:
             await until(pilot, lambda: app.snapshot.at)
-        await Typist(app, seed).type(pilot, 500)
+        await Typist(app, seed).type(pilot, count)
         await pilot.resize_terminal(80, 24)
         await pilot.press(*["escape"] * 6, "1")
         await until(pilot, "Campaigns")
         await until(pilot, lambda: app.current_mode == "campaigns")
 
 
-@settings(max_examples=2, phases=[Phase.generate])
-@given(size=sizes, seed=st.integers(0, 10**6))
+@pytest.mark.parametrize(("size", "seed"), [((80, 24), 1), ((20, 6), 2)])
 async def test_random_input_leaves_the_dashboard_alive(
         workspace: Path, size: tuple[int, int], seed: int) -> None:
-    await survive(workspace, size, seed)
+    await survive(workspace, size, seed, count=100)
 
 
 @pytest.mark.slow
@@ -109,7 +107,7 @@ async def test_random_input_leaves_the_dashboard_alive(
 @given(size=sizes, seed=st.integers(0, 10**6))
 async def test_much_random_input_leaves_the_dashboard_alive(
         workspace: Path, size: tuple[int, int], seed: int) -> None:
-    await survive(workspace, size, seed)
+    await survive(workspace, size, seed, count=500)
 
 
 @pytest.mark.slow

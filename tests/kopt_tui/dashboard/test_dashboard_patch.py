@@ -27,7 +27,7 @@ def diff(folder: Path, *options: str) -> bytes:
                           cwd=folder, capture_output=True).stdout
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(old=trees, new=trees)
 def test_added_and_removed_lines_are_those_that_git_counts(
         old: dict[str, str | None], new: dict[str, str | None]) -> None:
