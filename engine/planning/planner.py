@@ -233,8 +233,8 @@ class Planner:
     def _exhausted(self, past: CampaignHistory, inputs: PlanInputs) -> str:
         """Return why another round would bring nothing new, or ""."""
         count = past.fruitless()
-        if count < FRUITLESS or inputs.inbox:
-            return ""
+        if count < FRUITLESS or (inputs.inbox and count < FRUITLESS_MOST):
+            return ""  # a patch that cannot leave the inbox would bring rounds for ever
         last = self.context.reader.slots(self.setup.id, past.attempts[-1].n)
         failed = [slot for slot in last if slot.stage == "failed"]
         if failed:

@@ -60,12 +60,11 @@ class Records:
             self.folder.results.write_text(trials_tsv.HEAD)
 
     def trials(self, round: int, task: Task, trials: Sequence[Trial],
-               writer: Writer | None = None) -> None:
-        """Append a search's trials to results.tsv and, with a `writer`, to the journal."""
+               writer: Writer) -> None:
+        """Append a search's trials to results.tsv and to the journal."""
         rows = results_tsv.of_trials(trials, round=round, slot=task.slot,
                                      model=self.setup.target.op, gpu=self.setup.device.name)
-        if writer is not None:
-            writer.add_trials(self.setup.id, round, task.slot, trials)
+        writer.add_trials(self.setup.id, round, task.slot, trials)
         trials_tsv.append(self.folder.results, rows)
 
     def verdict(self, round: int, judged: JudgedCandidate) -> None:
