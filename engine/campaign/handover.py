@@ -12,9 +12,6 @@ from harness.errors import KoptError
 ORIGIN = "ORIGIN_COMMIT"
 """File in a campaign's folder: the commit that a copy of the project was extracted from."""
 
-RECORDS = ".kopt"
-"""Folder of kept commits that holds the records of each campaign; it is no part of the change."""
-
 
 def is_copy(campaign: Campaign) -> bool:
     """Return whether a campaign ran on an extracted copy, whose commits do not fit the project."""

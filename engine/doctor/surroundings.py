@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import locale
 import os
 import re
@@ -79,17 +80,12 @@ def slurm() -> MachineCheck:
 
 
 def job_end() -> float | None:
-    """Return when this process's Slurm job ends, by the epoch; None if that is not known.
-
-    An end in the past is that of an earlier job, whose environment a terminal has kept.
-    """
+    """Return when this process's Slurm job ends, by the epoch; None if that is not known."""
     job, end = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_JOB_END_TIME", "")
     answer = output("squeue", "--noheader", "--job", job, "--format", "%e") if job else ""
-    try:
-        ends_at = datetime.fromisoformat((answer or "").strip()).timestamp()
-    except ValueError:  # no squeue, or a job without a limit
-        ends_at = float(end) if end.isascii() and end.isdigit() else 0.0
-    return ends_at if job and ends_at > time.time() else None
+    with contextlib.suppress(ValueError):  # no squeue, or a job without a limit
+        return datetime.fromisoformat((answer or "").strip()).timestamp()
+    return float(end) if job and end.isdigit() else None
 
 
 def logind() -> MachineCheck:

@@ -90,12 +90,14 @@ class Writer(RoundWriter):
             return True
 
     def set_candidate_state(self, campaign: str, candidate: str, state: CandidateState, *,
-                            commit: str = "", reason: str = "") -> None:
+                            commit: str = "", reason: str = "", base: str = "") -> None:
         """Change a candidate's state, and texts unless empty; raises ValueError if it was kept.
 
-        Only a candidate on a line of commits has a commit: any other state forgets it.
+        Only a candidate on a line of commits has a commit: any other state forgets it. `base` is
+        another commit of the base tree, with other records.
         """
-        texts = {name: value for name, value in (("commit", commit), ("reason", reason)) if value}
+        texts = {name: value for name, value in (
+            ("commit", commit), ("reason", reason), ("base_commit", base)) if value}
         if state not in COMMITTED:
             texts["commit"] = ""
         with self.change(campaign) as connection:

@@ -82,11 +82,15 @@ def breach(violations: Sequence[Violation]) -> Ruling | None:
 
 def _weigh(verdict: Verdict, policy: Policy, violations: Sequence[Violation]) -> Ruling:
     """Weigh the gains of a correct, timed candidate against its losses."""
-    measured = f"{describe_speedup(verdict)}; {describe_rows(verdict.rows)}"
+    speedup, rows = describe_speedup(verdict), describe_rows(verdict.rows)
+    no_gain: Kind = "regression" if regressed(verdict, policy.margin) else "tie"
+    if no_gain == "regression" and speedup.startswith("uncertain"):
+        slower_first = sorted(verdict.rows, key=_sure_loss, reverse=True)
+        rows = f"a class is surely slower: {describe_rows(slower_first)}"
+    measured = f"{speedup}; {rows}"
     if lacks_profiler(verdict):
         measured += "; kernel time was not available, the benchmark's own times decide"
     worst = max(map(_sure_loss, verdict.rows), default=0.0)
-    no_gain: Kind = "regression" if regressed(verdict, policy.margin) else "tie"
     if not any(row.outcome == "faster" for row in verdict.rows):
         return Ruling(kind=no_gain, reason=measured)
     if worst >= UNSPLIT_LOSS:

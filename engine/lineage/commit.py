@@ -6,6 +6,8 @@ commit (depends only on its inputs) → journal: decision and `keeping` → bran
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from engine.failpoint import failpoint
@@ -33,6 +35,8 @@ class KeepReason(msgspec.Struct, frozen=True, kw_only=True):
     actor: str
     round: int
     verdict: int | None = None
+    records: Mapping[str, bytes] = {}
+    """Files that the commit has beside the code, by path."""
 
 
 class KeptCommit(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +58,7 @@ def commit_candidate(writer: Writer, repo: CampaignRepo, candidate: Candidate, t
     if candidate.base_commit != repo.best:
         raise Refused(f"the base of candidate {candidate.id} has moved",
                       where=candidate.campaign, fix="rebase it and measure it again")
-    commit = repo.commit(candidate.base_commit, tree, why.message)
+    commit = repo.commit(candidate.base_commit, tree, why.message, why.records)
     failpoint("keep.committed")
     return keep_commit(writer, repo, msgspec.structs.replace(candidate, commit=commit), why)
 
@@ -66,7 +70,8 @@ def keep_commit(writer: Writer, repo: CampaignRepo, candidate: Candidate,
         writer.add_decision(candidate.campaign, candidate.id, "keep", why.reason, round=why.round,
                             actor=why.actor, verdict=why.verdict, commit=candidate.commit)
         writer.set_candidate_state(candidate.campaign, candidate.id, "keeping",
-                                   commit=candidate.commit, reason=why.reason)
+                                   commit=candidate.commit, reason=why.reason,
+                                   base=candidate.base_commit)
         failpoint("keep.keeping-open")
     failpoint("keep.keeping")
     return _finish(writer, repo, candidate)

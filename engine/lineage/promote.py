@@ -156,30 +156,25 @@ class Keeper:
         reason = KeepReason(message=self._message(final), reason=f"{final.ruling.reason}{asks}",
                             actor="engine", round=final.entry.candidate.round,
                             verdict=final.verdict_id)
+        if self._records is not None:
+            reason = msgspec.structs.replace(reason, records=self._records(
+                self.context.reader, final.entry.candidate, final.entry.tree,
+                reason=reason.reason, verdict=reason.verdict))
         return self._commit(final.entry, reason, asks=bool(doubts))
 
     def _commit(self, entry: CandidateTree, reason: KeepReason, *, asks: bool) -> CandidateState:
         writer, repo, candidate = self.context.writer, self.setup.repo, entry.candidate
-        tree = self._with_records(entry, reason)
         try:
             if asks or repo.tip != repo.best:
-                provisional.add(writer, repo, candidate, tree, reason, asks=asks)
+                provisional.add(writer, repo, candidate, entry.tree, reason, asks=asks)
                 return "waiting" if asks else "provisional"
-            kept = commit_candidate(writer, repo, candidate, tree, reason)
+            kept = commit_candidate(writer, repo, candidate, entry.tree, reason)
         except Refused as refusal:  # the branch was moved meanwhile: the campaign goes on
             writer.event(self.setup.id, "warning", candidate.id, message=str(refusal))
             return self.context.reader.candidate(candidate.id, self.setup.id).state
         if kept.refusal:
             writer.event(self.setup.id, "log", candidate.id, message=kept.refusal)
         return "kept"
-
-    def _with_records(self, entry: CandidateTree, reason: KeepReason) -> str:
-        """Return a candidate's tree with the records of its keep; a change of nothing gets none."""
-        if self._records is None or entry.tree == entry.candidate.base_tree:
-            return entry.tree
-        records = self._records(self.context.reader, entry.candidate, entry.tree,
-                                reason=reason.reason, verdict=reason.verdict)
-        return self.setup.repo.with_files(entry.tree, records) if records else entry.tree
 
     def _formatted(self, judged: JudgedCandidate, refuse: Refuse) -> JudgedCandidate | None:
         """Run the format command on a candidate's tree and judge the result if it differs."""

@@ -35,7 +35,7 @@ def add(writer: Writer, repo: CampaignRepo, candidate: Candidate, tree: str, why
     """
     if candidate.base_commit != repo.tip:
         raise Refused(f"the base of candidate {candidate.id} has moved", where=candidate.campaign)
-    commit = repo.commit(candidate.base_commit, tree, why.message)
+    commit = repo.commit(candidate.base_commit, tree, why.message, why.records)
     failpoint("line.committed")
     with writer.transaction():
         writer.add_decision(candidate.campaign, candidate.id, "ask" if asks else "provisional",
@@ -43,7 +43,7 @@ def add(writer: Writer, repo: CampaignRepo, candidate: Candidate, tree: str, why
                             commit=commit)
         writer.set_candidate_state(candidate.campaign, candidate.id,
                                    "waiting" if asks else "provisional", commit=commit,
-                                   reason=why.reason)
+                                   reason=why.reason, base=candidate.base_commit)
     failpoint("line.recorded")
     repo.set_tip(commit)
     failpoint("line.branch")
@@ -109,7 +109,10 @@ def recover(writer: Writer, reader: Reader, repo: CampaignRepo) -> None:
     stray = [candidate for candidate in reader.candidates(repo.campaign, states=ON_LINE)
              if candidate.id not in whole]
     with writer.transaction():
-        _release(writer, reader, stray, "what it rested on is not the best any more")
+        for candidate in stray:
+            _release(writer, reader, (candidate,),
+                     "what it rested on is not the best any more" if candidate.commit
+                     else "it joins the waiting line, which an older kopt did not have")
     settle(writer, reader, repo)
 
 

@@ -1,19 +1,19 @@
 """The records that a kept commit has beside its code, in .kopt/<campaign>.
 
 They are the campaign's records as they will be once the commit is kept. A commit cannot name
-itself: its own row says PENDING. All times come from the journal, so that a keep that is repeated
-after a kill makes the same commit.
+itself: its own row says PENDING. All times come from the journal, and phases after the verdict are
+left out, so that a keep that is repeated after a kill makes the same commit.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from engine.campaign.handover import RECORDS
 from engine.history.campaign_view import JournalView
 from engine.history.waiting_line import ON_LINE
 from engine.journal.records import Candidate, DecisionRow
 from engine.records import optimize_log, performance
+from engine.repository.clone import RECORDS
 
 PENDING = "this commit"
 
@@ -35,8 +35,9 @@ def with_keep(view: JournalView, candidate: Candidate, *, reason: str,
     candidates = {id: msgspec.structs.replace(other, state="keeping")
                   if id in line or id == candidate.id else other
                   for id, other in past.candidates.items()}
-    return msgspec.structs.replace(view, history=msgspec.structs.replace(
-        past, decisions=(*decisions, own), candidates=candidates))
+    return msgspec.structs.replace(
+        view, phases=tuple(phase for phase in view.phases if phase[0] < own.at),
+        history=msgspec.structs.replace(past, decisions=(*decisions, own), candidates=candidates))
 
 
 def files(view: JournalView, candidate: Candidate, verdict: bytes) -> dict[str, bytes]:

@@ -12,7 +12,6 @@ import msgspec
 from engine import globs
 from engine.campaign import artifacts
 from engine.campaign.artifacts import Artifacts
-from engine.campaign.handover import RECORDS
 from engine.campaign.setup import Setup
 from engine.history import campaign_view, kernel_splits
 from engine.history.campaign_view import JournalView
@@ -170,8 +169,7 @@ class Records:
         if commit not in self._kernels:
             repo = self.setup.repo
             named = [path for path in repo.files(commit)
-                     if globs.matches(path, self.setup.edit)
-                     and not path.startswith(f"{RECORDS}/")][:SNAPSHOT_FILES]
+                     if globs.matches(path, self.setup.edit)][:SNAPSHOT_FILES]
             self._kernels[commit] = {}
             for path in named:
                 with contextlib.suppress(InputError):  # a submodule has no contents

@@ -50,7 +50,7 @@ def apply(clone: Clone, base: str, patch: Patch, sibling: Path | None = None) ->
             complaint = complaint or error.what
             continue
         change = between(clone, base_tree, tree, attempt.dropped)
-        return Applied(base_tree=base_tree, tree=tree, patch=change.patch, rung=rung)
+        return Applied(base_tree=base_tree, tree=change.tree, patch=change.patch, rung=rung)
     raise InputError(f"the patch does not apply to {base[:12]}: {complaint}", where="patch",
                      fix="make it from the current best commit")
 

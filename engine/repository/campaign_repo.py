@@ -13,13 +13,13 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from engine.repository import worktree
 from engine.repository.apply_patch import Applied, apply
 from engine.repository.checkouts import checkout
-from engine.repository.clone import BASE_REF, Change, Clone, cleaned, make
+from engine.repository.clone import BASE_REF, RECORDS, Change, Clone, cleaned, make
 from engine.repository.git import NO_HOOKS, GitFailed
 from engine.repository.patches.patch import Patch, parse
 from engine.repository.project import Project, find
@@ -112,6 +112,10 @@ class CampaignRepo(Clone):
         """The provisional best, the last commit of the waiting line; without a line the best."""
         return self.git.find(self.waiting_ref) or self.best
 
+    def tree_of(self, commit: str) -> str:
+        """Return the tree of a commit or a tree without the records of campaigns."""
+        return self.without_records(super().tree_of(commit))
+
     # candidates
 
     def apply(self, base: str, patch: Patch) -> Applied:
@@ -125,7 +129,8 @@ class CampaignRepo(Clone):
         it is left.
         """
         applied = self.apply(base, parse(text).without(  # binary sections may lack their contents
-            lambda file: "binary" if file.binary else ""))
+            lambda file: "binary" if file.binary else
+            "a record of kopt" if file.path.startswith(f"{RECORDS}/") else ""))
         change = cleaned(self, applied, edit)
         if applied and not change:
             reasons = "; ".join(f"{left.path!r}: {left.reason}"
@@ -143,14 +148,17 @@ class CampaignRepo(Clone):
 
     # the branch
 
-    def commit(self, base_commit: str, tree: str, message: str) -> str:
+    def commit(self, base_commit: str, tree: str, message: str,
+               records: Mapping[str, bytes] | None = None) -> str:
         """Make the commit of a tree and return its id; the same arguments give the same id.
 
-        No branch moves. Raises InputError if the tree is the base's own.
+        The base's records stay, but for new `records` by path. No branch moves. Raises InputError
+        if the tree is the base's own.
         """
         if tree == self.tree_of(base_commit):
             raise InputError("the change is empty", where=base_commit[:12])
-        return self.commit_tree(tree, self.resolve(base_commit), message)
+        return self.commit_tree(self.with_records(tree, base_commit, records or {}),
+                                self.resolve(base_commit), message)
 
     def advance(self, expected: str, commit: str) -> bool:
         """Move the branch from `expected` to `commit`; False if it is at neither of them."""
@@ -186,7 +194,7 @@ class CampaignRepo(Clone):
 
         A branch that is checked out or has other commits stays as it is. It moves back only from
         the commit `back_from`. The user's working tree, index and HEAD are never touched, except by
-        a campaign `in_place`: it updates them too, unless files have uncommitted changes.
+        a campaign `in_place`: there files without uncommitted changes follow the branch.
         """
         if not (name := self._published):
             return ""

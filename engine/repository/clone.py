@@ -25,6 +25,8 @@ DIFF = ("--patch", "--binary", "--full-index", "--no-renames", "--no-color", "--
 
 BASE_REF = "refs/kopt/base"
 MOST_CACHED_TREES = 8
+RECORDS = ".kopt"
+"""Folder of kept commits that holds the records of each campaign; it is no part of any change."""
 
 _CONFIG = """\
 [core]
@@ -53,6 +55,7 @@ class Clone:
     def __init__(self, git_dir: Path, git: Git | None = None) -> None:
         self.git_dir, self.git = git_dir, git or Git(git_dir)
         self._entries: dict[str, dict[str, TreeEntry]] = {}
+        self._without_records: dict[str, str] = {}
 
     def resolve(self, name: str) -> str:
         """Return the full id of a commit; raises InputError if there is no such commit."""
@@ -110,6 +113,16 @@ class Clone:
         return parse(self.git.run("diff-tree", "-r", *DIFF, self.tree_of(before),
                                   self.tree_of(after)))
 
+    def without_records(self, tree: str) -> str:
+        """Return a tree without RECORDS: what a candidate changes and a verdict is about."""
+        if tree not in self._without_records:
+            lines = self.git.run("ls-tree", "-z", tree).split(b"\0")
+            kept = [line for line in lines if not (
+                line.startswith(b"040000 ") and line.endswith(f"\t{RECORDS}".encode()))]
+            self._without_records[tree] = tree if kept == lines else self.git.line(
+                "mktree", "-z", "--missing", stdin=b"\0".join(kept))
+        return self._without_records[tree]
+
     def import_tree(self, other: Clone, commit: str, known: str) -> str:
         """Copy the tree of another repository's commit, but for what its commit `known` has."""
         tree = other.tree_of(commit)
@@ -129,9 +142,11 @@ class Clone:
         return self.git.line("commit-tree", tree, "-p", parent, env=stamps,
                              stdin=f"{text}\n".encode(errors="replace"))
 
-    def with_files(self, tree: str, files: Mapping[str, bytes]) -> str:
-        """Return the tree that a tree becomes with some files added or replaced."""
+    def with_records(self, tree: str, before: str, files: Mapping[str, bytes]) -> str:
+        """Return a tree with the records of the commit `before`, some added or replaced."""
         with self.index(tree) as index:
+            if records := self.git.find(f"{before}:{RECORDS}/"):
+                self.git.run("read-tree", "-i", f"--prefix={RECORDS}/", records, index=index)
             for path, data in files.items():
                 blob = self.git.line("hash-object", "-w", "--stdin", stdin=data)
                 self.git.run("update-index", "--add", "--cacheinfo", f"100644,{blob},{path}",
@@ -199,7 +214,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 def between(clone: Clone, base: str, tree: str, dropped: Iterable[Dropped] = ()) -> Change:
     """Return the change from a base (commit or tree) to a tree; `dropped` is noted in its patch."""
-    base_tree = clone.tree_of(base)
+    base_tree, tree = clone.tree_of(base), clone.tree_of(tree)
     patch = clone.diff(base_tree, tree)
     return Change(base_tree=base_tree, tree=tree,
                   patch=msgspec.structs.replace(patch, dropped=tuple(dropped)))

@@ -47,14 +47,14 @@ class Placing:
         """Commit the fastest gain on the tip, then try the others on it, the fastest first."""
         pending, repo = {gain.entry.id: gain for gain in gains}, self.context.setup.repo
         while pending:
-            tip = repo.tip
+            tip, tree = repo.tip, repo.tree_of(repo.tip)
             gain = max(pending.values(), key=lambda gain: (
-                gain.entry.candidate.base_commit == tip, gain.verdict.speedup or 0.0))
+                gain.entry.candidate.base_tree == tree, gain.verdict.speedup or 0.0))
             del pending[gain.entry.id]
-            if gain.entry.candidate.base_commit != tip:
+            if gain.entry.candidate.base_tree != tree:
                 pending |= {again.entry.id: again for again in self._try_on_tip(gain)}
                 continue
-            state = self.slots.keeper.place(gain, refuse=self.slots.refuse)
+            state = self.slots.keeper.place(gain.on(tip), refuse=self.slots.refuse)
             if state in COMMITTED:
                 self.slots.end_of(gain.entry.candidate, state, gain.ruling.reason)
 
@@ -109,9 +109,9 @@ class Placing:
 
     def _tried_on(self, line: Line, entry: CandidateTree) -> list[Candidate]:
         """Return the forms of a gain that were made for a commit of the line."""
-        commits = {member.commit for member in line}
+        trees = {self.context.setup.repo.tree_of(member.commit) for member in line}
         return [other for other in self.context.reader.candidates(self.context.setup.id)
-                if other.form_of == entry.id and other.base_commit in commits]
+                if other.form_of == entry.id and other.base_tree in trees]
 
     def _judge_moved(self, gain: JudgedCandidate, moved: CandidateTree,
                      waits: str) -> list[JudgedCandidate]:
@@ -141,7 +141,8 @@ class Placing:
                 if waits or not is_new:
                     slots.keeper.refuse(entry, "runner-up", tried, verdict=gain.verdict_id)
                 writer.set_candidate_state(self.context.setup.id, moved.id, "verified",
-                                           reason=again.ruling.reason)
+                                           reason=again.ruling.reason,
+                                           base=moved.candidate.base_commit)
             return [again]
         slots.close(again)
         if waits:
@@ -154,8 +155,7 @@ class Placing:
         reader, campaign = self.context.reader, self.context.setup.id
         known = reader.candidate(moved.id, campaign)
         newest = next(iter(reader.decisions(campaign, candidate=moved.id)), None)
-        if (known.state, known.base_commit) != ("closed", moved.candidate.base_commit) or \
-                newest is None or newest.kind != "runner-up":
+        if known.state != "closed" or newest is None or newest.kind != "runner-up":
             return None
         judged = self.slots.keeper.judged_before(moved)
         return judged if judged is not None and judged.is_gain else None

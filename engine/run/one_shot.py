@@ -191,7 +191,8 @@ class OneShot:
         if ref == "HEAD":
             return self.repo.tree_of(self.repo.base)
         theirs = Clone(self.project.git_dir)
-        return self.repo.import_tree(theirs, theirs.resolve(ref), self.project.head)
+        return self.repo.tree_of(
+            self.repo.import_tree(theirs, theirs.resolve(ref), self.project.head))
 
 
 def find_project(path: Path, folder: Path) -> Project:

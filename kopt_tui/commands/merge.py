@@ -10,7 +10,7 @@ from engine.campaign import handover
 from engine.history import history, waiting_line
 from engine.journal.read import Reader
 from engine.journal.records import Campaign
-from engine.repository.clone import Clone
+from engine.repository.clone import RECORDS, Clone
 from harness.errors import InputError, Refused
 from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
 from kopt_tui.cli.parser import add_campaign
@@ -63,7 +63,7 @@ def _patch(chosen: Campaign, output: Path | None) -> None:
     """Print the change from the campaign's own clone, without opening the project."""
     change = Clone(Path(chosen.path) / "repo.git").diff(chosen.base_commit, chosen.best_commit)
     patch = change.without(
-        lambda file: "a record" if file.path.startswith(f"{handover.RECORDS}/") else "").data
+        lambda file: "a record" if file.path.startswith(f"{RECORDS}/") else "").data
     if output is None:
         sys.stdout.buffer.write(patch)
         return

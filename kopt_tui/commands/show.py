@@ -98,13 +98,13 @@ def _show_candidate(candidate: Candidate, view: CandidateView, line: Line, *,
         ("slot", candidate.slot), ("state", state.strip()), ("hypothesis", candidate.hypothesis),
         ("approval", waiting_line.obstacle(line, candidate)
          if candidate.state == "waiting" else ""),
-        ("built on it", waiting_line.resting(line, candidate.id)),
+        ("on it rest", waiting_line.resting(line, candidate.id)),
         ("bottleneck", candidate.bottleneck), ("base", candidate.base_commit[:12]),
         ("commit", candidate.commit[:12]), ("captured", phrases.stamp(candidate.created_at)),
         ("patch", candidate.patch_path)])
     _print_section("decisions", ("at", "decision", "by", "reason"), (
-        (phrases.stamp(decision.at), phrases.signed(decision.kind), decision.actor,
-         decision.reason) for decision in view.decisions))
+        (phrases.stamp(decision.at), phrases.ruled(decision.kind, decision.reason)[0],
+         decision.actor, decision.reason) for decision in view.decisions))
     for judged in view.verdicts:
         title = f"verdict {judged.id}, {judged.purpose}: "
         print()

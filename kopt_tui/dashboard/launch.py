@@ -15,7 +15,7 @@ from kopt_tui.control import EngineThread
 
 
 class DashboardCrashed(KoptError):
-    """The dashboard ended by a fault of its own; campaigns in other processes run on."""
+    """The dashboard ended by a fault of its own; campaigns are not affected."""
 
     exit_code = 1
 
@@ -39,30 +39,25 @@ def main(workspace: Path, *, readonly: bool = False, campaign: str | None = None
     app = Dashboard(workspace, readonly=readonly, campaign=campaign or "", engine=engine,
                     on_painted=_collect_again)
     threading.excepthook = lambda thread: app.call_later(app._handle_exception, thread.exc_value)
-    try:
-        app.run()
-    finally:
-        threading.excepthook = threading.__excepthook__
+    app.run()
     if app.failure is not None:
-        raise _crashed(workspace, app.failure, engine)
+        raise _crashed(workspace, app.failure)
     return app.return_code or 0
 
 
-def _crashed(workspace: Path, failure: Exception, engine: EngineThread | None) -> KoptError:
+def _crashed(workspace: Path, failure: Exception) -> KoptError:
     """Write the traceback to a file, and return what a person is told."""
     import traceback
 
     lines = traceback.format_exception(failure)
     cause = lines[-1].strip().splitlines()[0][:200]
-    effect = "campaigns run on" if engine is None else \
-        "the engine of this process stops, kopt resume continues its campaign"
     for folder in (workspace, Path(tempfile.gettempdir())):
         path = folder / "dashboard-crash.log"
         with contextlib.suppress(OSError):
             path.write_text("".join(lines))
             return DashboardCrashed(f"the dashboard ended by a fault of its own: {cause}",
-                                    fix=f"{effect}; report it with {path}")
-    return DashboardCrashed(f"the dashboard ended by a fault of its own: {cause}", fix=effect)
+                                    fix=f"campaigns run on; report it with {path}")
+    return DashboardCrashed(f"the dashboard ended by a fault of its own: {cause}")
 
 
 def _collect_again() -> None:

@@ -1,4 +1,4 @@
-"""Textual's terminal driver, except that no byte on the input ends the app."""
+"""The terminal's input and output, as Textual does them, except that no byte typed is a fault."""
 
 from __future__ import annotations
 
@@ -35,5 +35,5 @@ class TolerantDriver(LinuxDriver):
             try:
                 for message in (*(parser.feed(typed) if typed else ()), *parser.tick()):
                     self.process_message(message)
-            except Exception:  # drop a sequence that the parser cannot read, and go on
+            except Exception:  # whatever the parser makes of a sequence, the next key counts
                 parser = XTermParser(self._debug)

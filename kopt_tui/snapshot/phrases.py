@@ -60,6 +60,16 @@ def signed(word: str) -> str:
     return f"{sign(word)} {word}"
 
 
+def ruled(kind: str, reason: str) -> tuple[str, str]:
+    """Return a decision after its sign, and its tone: `▼ regression`, `~ regression`.
+
+    A regression has the sign of an uncertain speedup if only a class is surely slower.
+    """
+    is_open = kind == "regression" and "uncertain" in reason.partition(";")[0]
+    word = "uncertain" if is_open else kind
+    return f"{sign(word)} {kind}", tone(word)
+
+
 def headline(campaign: Campaign) -> str:
     """Return the best's speedup over the baseline: `1.52x [1.49, 1.55]`, "" if not measured."""
     return quantities.speedup(campaign.speedup, campaign.speedup_low, campaign.speedup_high)
@@ -143,8 +153,8 @@ def event(record: Event) -> str:
                      f"{_outcome(payload)}", 400)
     if record.kind == "decision":
         kind, reason = _text(payload, "kind"), _text(payload, "reason")
-        return clean(f"decision  {short(record.ref)}  {_text(payload, 'slot')}  {signed(kind)}"
-                     f"{': ' if reason else ''}{reason}", 400)
+        return clean(f"decision  {short(record.ref)}  {_text(payload, 'slot')}  "
+                     f"{ruled(kind, reason)[0]}{': ' if reason else ''}{reason}", 400)
     if record.kind == "trials":
         return clean(f"trials  {record.ref}  {payload.get('count', 0)} screened", 400)
     if record.kind == "rollback":

@@ -33,7 +33,7 @@ class CandidatePane(ContentPane[CandidateView | None]):
             why = view.waiting.why or "approval is needed"
             lines += _field("? waits", f"for approval: {why}", width, "accent bold")
             lines += _field("! not yet", view.waiting.obstacle, width, "warn")
-            lines += _field("built on it", view.waiting.resting, width)
+            lines += _field("on it rest", view.waiting.resting, width)
         for control in view.controls:
             if control.applied_at is None:
                 lines += _field("» requested", f"{control.verb} by {control.by}: not answered yet",
@@ -99,10 +99,10 @@ def _outcome(verdict: Verdict, width: int) -> list[Line]:
 
 
 def _history(view: CandidateView, width: int) -> list[Line]:
-    entries = [(decision.at, phrases.signed(decision.kind), f"by {decision.actor}: "
-                f"{decision.reason}"
+    entries = [(decision.at, word, f"by {decision.actor}: {decision.reason}"
                 + (f" (commit {phrases.short(decision.commit, 12)})" if decision.commit else ""),
-                phrases.tone(decision.kind)) for decision in view.decisions]
+                tone) for decision in view.decisions
+               for word, tone in [phrases.ruled(decision.kind, decision.reason)]]
     entries += [(control.at, f"» {control.verb}", f"by {control.by}: {control.outcome or 'done'}"
                  if control.applied_at else f"by {control.by}: the engine has not answered yet",
                  "info") for control in view.controls]

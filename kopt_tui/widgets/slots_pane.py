@@ -57,9 +57,10 @@ class StreamPane(ListPane[StreamLine]):
     def row(self, item: StreamLine, width: int) -> Line:
         wide = width >= 96
         at = phrases.clock(item.at) if wide else phrases.clock(item.at)[:5]
+        word, tone = phrases.ruled(item.outcome, item.reason)
         parts = [
             (f"{at} ", "dim"),
-            (f"{fit(phrases.signed(item.outcome), 12)} ", phrases.tone(item.outcome)),
+            (f"{fit(word, 12)} ", tone),
             (f"{fit(item.speedup, 22)} ", "plain"),
             (f"{fit(item.slot, 9)} ", "plain"),
         ]

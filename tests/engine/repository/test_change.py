@@ -79,3 +79,27 @@ def test_handed_in_patch_drops_files_from_tree(repo: CampaignRepo) -> None:
     handed_in = repo.take(repo.base, whole.patch.data, ("kernel.c",))
     assert [file.path for file in handed_in.patch.files] == ["kernel.c"]
     assert "notes.md" in repo.files(whole.tree) and "notes.md" not in repo.files(handed_in.tree)
+
+
+def test_records_of_kept_commits_are_no_part_of_a_candidate(repo: CampaignRepo) -> None:
+    """Else its id would follow from times in the records, and a candidate could change them."""
+    tree = repo.worktree("s", repo.base)
+    (tree / "kernel.c").write_text("int x;\n")
+    first = repo.capture(tree, repo.base)
+    kept, again = (repo.commit(repo.base, first.tree, "faster", {".kopt/rms/log.md": text})
+                   for text in (b"1 s", b"2 s"))
+    assert kept != again and repo.tree_of(kept) == repo.tree_of(again) == first.tree
+    assert repo.files(kept) == repo.files(repo.base)
+
+    tree = repo.worktree("s", kept)
+    (tree / ".kopt/rms/log.md").write_text("forged\n")
+    (tree / ".kopt/new.c").write_text("int forged;\n")
+    assert not repo.capture(tree, kept)
+    (tree / "kernel.c").write_text("int y;\n")
+    whole = repo.diff(repo.base, first.tree).data + (
+        b"--- /dev/null\n+++ b/.kopt/new.c\n@@ -0,0 +1 @@\n+int forged;\n")
+    second, handed_in = repo.capture(tree, kept), repo.take(repo.base, whole)
+    assert handed_in.tree == first.tree
+    upper = repo.commit(kept, second.tree, "faster yet", {".kopt/rms/more.md": b"3 s"})
+    assert repos.git(repo.git_dir, "diff", "--name-only", kept, upper).split() == [
+        ".kopt/rms/more.md", "kernel.c"]

@@ -87,6 +87,18 @@ def test_kill_between_decision_and_slot_leaves_no_trace(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_kill_while_gains_join_the_waiting_line_leaves_no_trace(tmp_path: Path) -> None:
+    setup = same_when_killed(tmp_path, {
+        "a": {"kernel_py": GAIN_A}, "b": {"kernel_py": GAIN_B},
+    }, ("line.committed", "line.recorded", "retry.captured", "line.branch"), approval="review")
+    assert [d.kind for d in decisions(setup)] == ["ask", "runner-up", "ask"]
+    assert [stage for stage, _ in campaigns.slots(setup).values()] == ["waiting", "waiting"]
+    made = repos.git(setup.repo.git_dir, "cat-file", "--batch-all-objects", "--batch-check")
+    commits = {line.split()[0] for line in made.splitlines() if " commit " in line}
+    assert commits == set(repos.git(setup.repo.git_dir, "rev-list", setup.repo.tip).split())
+
+
+@pytest.mark.slow
 def test_rolled_back_change_is_refused_in_another_form(tmp_path: Path) -> None:
     spaced = {cost: KERNEL.replace("A = 60.0", f"A{' ' * cost}= 5.0") for cost in (2, 3)}
     setup = create(tmp_path, {"first": {"kernel_py": spaced[2]}}, max_iterations=3,

@@ -126,6 +126,24 @@ def test_larger_gain_takes_the_place_of_a_line_that_it_conflicts_with(tmp_path: 
     assert now(setup, large).state == "waiting"  # asked again, on the best
 
 
+def test_line_that_is_made_again_takes_the_gains_that_rested_on_it(tmp_path: Path) -> None:
+    """Its commits have other records then, but the same trees: no verdict is repeated."""
+    setup = create(tmp_path)
+    large = try_change(setup, LARGE, "large")
+    small = try_change(setup, {"B": 28.0}, "small")
+    larger = try_change(setup, {"A": 1.0}, "larger")
+    [moved] = campaigns.candidates(setup, "provisional")
+    assert (moved.form_of, moved.base_commit) == (small.id, larger.commit)
+    count = len(past(setup).verdicts)
+    decide(setup, "reject", larger)
+    lower, upper = now(setup, large), now(setup, small)
+    assert (lower.state, upper.state) == ("waiting", "provisional")
+    assert lower.commit != large.commit and upper.base_commit == lower.commit
+    assert costs_at(setup, setup.repo.tip) == LARGE | {"B": 28.0}
+    purposes = [row.purpose for row in list(past(setup).verdicts.values())[count:]]
+    assert not {"verify", "format"} & set(purposes)
+
+
 def test_upper_of_two_waiting_gains_is_approved_after_the_lower(tmp_path: Path) -> None:
     setup = create(tmp_path)
     large = try_change(setup, LARGE, "large")
@@ -176,7 +194,7 @@ def test_people_see_what_waits_on_what(tmp_path: Path) -> None:
     provisional = f"waiting for approval of {lower}, {upper}"
     assert wait in shown(setup, "approve", second.id)
     assert campaigns.candidates(setup, "kept") == []
-    assert f"1 gain ({upper}, which waits)" in shown(setup, "show", large.id)
+    assert f"1 gain: {upper} (waits)" in shown(setup, "show", large.id)
     assert wait in shown(setup, "show", second.id)
     assert "has kept nothing yet: provisional 18.1x" in shown(setup, "merge")
     for words in (shown(setup, "show"), shown(setup, "status"),
