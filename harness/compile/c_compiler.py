@@ -11,13 +11,16 @@ import subprocess
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.errors import Cancelled, EnvironmentFault, KoptError
 from harness.formats.text import plain
 from harness.isolation import guard
 from harness.isolation.device_lock import Turnstile
 from harness.isolation.guard import Confine, Limits
-from harness.target import Target
+
+if TYPE_CHECKING:  # it imports yaml, which kopt doctor may find missing
+    from harness.target import Target
 
 BUILD_LIMITS = Limits(wall_s=60.0, output_bytes=1 << 20, memory_bytes=4 << 30,
                       file_bytes=256 << 20)

@@ -27,11 +27,12 @@ BAD_C = {
         kernel("float s = x[0] + x[n / 2] + x[n - 1]; if (s == last) { memcpy(out, kept, 4 * n); "
                "return; } " + RIGHT + "last = s; memcpy(kept, out, 4 * n);",
                "static float last, kept[1 << 16];"), "stale-output"),
-    "a thread finishes later": (
-        kernel(RIGHT + "held = out; pthread_t t; pthread_create(&t, 0, later, 0); "
-               "pthread_detach(t);",
-               "#include <pthread.h>\nstatic float *held; static void *later(void *p) "
-               "{ usleep(8000); held[7] += 1; return p; }"), "threads"),
+    "a thread finishes later": (  # only on new contents: a repeated call may not meet its write
+        kernel(RIGHT + "if (!calls++) memcpy(old, x, 4 * n); if (!memcmp(old, x, 4 * n)) return; "
+               "held = out; pthread_t t; pthread_create(&t, 0, later, 0); pthread_detach(t);",
+               "#include <pthread.h>\nstatic int calls; static float old[1 << 14], *held; "
+               "static void *later(void *p) { usleep(8000); held[7] += 1; return p; }"),
+        "threads"),
     "writes to an earlier output": (
         kernel("if (last && last != out) last[3] = 1; last = out; " + RIGHT,
                "static float *last;"), "threads"),
@@ -47,6 +48,12 @@ def test_state_carried_between_calls_is_rejected(name: str, tmp_path: Path) -> N
     late = {"stale-output"} if "thread" in name else set()  # depends on where its write lands
     assert set(result.rules) <= {rule} | late, result
     assert result.reason.startswith("class even: ")
+
+
+def test_repeated_call_that_answers_wrong_is_no_right_kernel(tmp_path: Path) -> None:
+    source = kernel(RIGHT + "out[7] += calls++ % 2;", "static int calls;")
+    result = check(tmp_path, source, ONE_CLASS, reference=REFERENCE, baseline=kernel(RIGHT))
+    assert not result.right and "not all of them right" in result.findings[0].detail, result
 
 
 NOISE = "static unsigned s = 1; s = s * 1103515245u + 12345u; "
