@@ -78,6 +78,7 @@ class Spent:
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
         self._asked: dict[int, list[tuple[str, float]]] = {}
+        self._last: dict[int, tuple[str, float]] = {}
         send, receive = Peer.send, Peer.receive
 
         def sent(peer: Peer, op: str, *args: Any, **fields: object) -> None:
@@ -86,7 +87,9 @@ class Spent:
 
         def received(peer: Peer) -> dict[str, Any]:
             answer = receive(peer)
-            op, asked = self._asked[id(peer)].pop(0)
+            pending = self._asked[id(peer)]  # a block has several answers
+            op, asked = pending.pop(0) if pending else self._last[id(peer)]
+            self._last[id(peer)] = op, time.monotonic()
             self.seconds[op] += time.monotonic() - asked
             return answer
 

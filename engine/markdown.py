@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Sequence
 
@@ -34,6 +35,14 @@ def line(text: str, limit: int = LINE) -> str:
 def unescaped(text: str) -> str:
     """Return the text that `line` escaped, without what `plain` had removed."""
     return text.replace("\\<", "<").replace("]\\(", "](")
+
+
+def fenced(text: str, limit: int, language: str = "") -> str:
+    """Return a text as a code block that it cannot end."""
+    inside = plain(text, limit).rstrip()
+    longest = max(map(len, re.findall("`+", inside)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{inside}\n{fence}"
 
 
 def cell(text: str) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # for start-up time, see `snapshot.snapshot`
     from engine.journal.records import Control, ControlVerb
 
 NEEDS_ENGINE: tuple[ControlVerb, ...] = ("pause", "stop")
-"""Verbs without a meaning when no engine runs; for the others a host is started."""
+"""Verbs that are refused when no engine runs; for the others a host is started."""
 
 
 class ControlRequest(msgspec.Struct, frozen=True, kw_only=True):

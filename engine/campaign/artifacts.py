@@ -1,8 +1,8 @@
 """Raw outputs of verdicts: one archive each below rounds/round-N/artifacts, listed in the journal.
 
 An archive is a .tar.gz of what the harness kept (see `harness.isolation.raw_outputs`). Its texts
-are untrusted. The archives of lost candidates are deleted, the oldest first, if all together take
-more than MOST_BYTES.
+are untrusted. The archives and profiles of lost candidates are deleted, the oldest first, if all
+archives together take more than MOST_BYTES.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from harness.isolation import raw_outputs
 STORED, REMOVED = "artifacts", "artifacts.removed"
 """The events of a stored archive, and of one that was deleted to make room."""
 MOST_BYTES = 256 << 20
+READ_BYTES = 2 * raw_outputs.MOST_BYTES
+"""Most bytes that are packed for one verdict: its outputs, and the list of its processes."""
 
 
 class Artifacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,10 +52,15 @@ def pack(outputs: Path, folder: Folder, *, candidate: str, purpose: str, round: 
          device: str) -> Artifacts | None:
     """Pack a folder of outputs into the campaign's folder; None if there are none.
 
-    A profile of kernels is also copied to profiles/. Raises OSError.
+    A profile of kernels is also copied to profiles/. What exceeds READ_BYTES is left out: only a
+    candidate can have written so much. Raises OSError.
     """
-    files = {path.name: path.read_bytes() for path in sorted(outputs.glob("*"))
-             if path.is_file() and not path.is_symlink()}
+    files: dict[str, bytes] = {}
+    left = READ_BYTES
+    for path in sorted(outputs.glob("*")):
+        if path.is_file() and not path.is_symlink() and path.stat().st_size <= left:
+            files[path.name] = path.read_bytes()
+            left -= len(files[path.name])
     if not files:
         return None
     stem = candidate[:12] if candidate == purpose else f"{candidate[:12]}.{purpose}"
@@ -81,9 +88,19 @@ def record(writer: Writer, reader: Reader, folder: Folder, campaign: str, stored
         if size <= most_bytes:
             break
         if own.candidate in lost:
-            (folder.path / own.path).unlink(missing_ok=True)
+            for path in filter(None, (own.path, own.profile)):
+                (folder.path / path).unlink(missing_ok=True)
             writer.event(campaign, REMOVED, own.candidate, path=own.path)
             size -= own.bytes
+
+
+def remove_unrecorded(reader: Reader, folder: Folder, campaign: str) -> None:
+    """Delete archives that an engine wrote and was killed before it could record them."""
+    known = {own.path for own in _recorded(reader, campaign)}
+    for pattern in ("*.tar.gz", "*.part"):
+        for path in folder.rounds.glob(f"round-*/artifacts/{pattern}"):
+            if str(path.relative_to(folder.path)) not in known:
+                path.unlink(missing_ok=True)
 
 
 def of_campaign(reader: Reader, campaign: str, *, removed: bool = False) -> list[Artifacts]:

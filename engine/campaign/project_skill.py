@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from engine.campaign.judged_target import JudgedTarget
+from engine.markdown import fenced
 from harness.errors import InputError
-from harness.formats.text import plain, suggest
+from harness.formats.text import suggest
 
 FILE = "SKILL.md"
 MOST_CHARACTERS = 4000
@@ -37,5 +38,6 @@ def brief(setup: JudgedTarget) -> str:
         path = ""  # a copy of the kernel's files need not have it
     if not path:
         return ""
-    text = plain(setup.repo.read(base, path).decode(errors="replace"), MOST_CHARACTERS)
-    return f"## The project's own notes ({path})\n\n{text.strip()}\n"
+    text = setup.repo.read(base, path).decode(errors="replace")
+    return f"## The project's own notes\n\n{path}:\n\n" \
+        f"{fenced(text.strip(), MOST_CHARACTERS, 'markdown')}\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import locale
 import os
 import re
@@ -80,12 +79,17 @@ def slurm() -> MachineCheck:
 
 
 def job_end() -> float | None:
-    """Return when this process's Slurm job ends, by the epoch; None if that is not known."""
+    """Return when this process's Slurm job ends, by the epoch; None if that is not known.
+
+    An end in the past is that of an earlier job, whose environment a terminal has kept.
+    """
     job, end = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_JOB_END_TIME", "")
     answer = output("squeue", "--noheader", "--job", job, "--format", "%e") if job else ""
-    with contextlib.suppress(ValueError):  # no squeue, or a job without a limit
-        return datetime.fromisoformat((answer or "").strip()).timestamp()
-    return float(end) if job and end.isdigit() else None
+    try:
+        ends_at = datetime.fromisoformat((answer or "").strip()).timestamp()
+    except ValueError:  # no squeue, or a job without a limit
+        ends_at = float(end) if end.isascii() and end.isdigit() else 0.0
+    return ends_at if job and ends_at > time.time() else None
 
 
 def logind() -> MachineCheck:

@@ -6,7 +6,6 @@ bounded, and the newest come first.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from engine.history.history import CampaignHistory
 from engine.journal.records import Candidate, DecisionRow
 from engine.judge.attribution import before
 from engine.judge.recorded_values import verdict_of
-from engine.markdown import table
+from engine.markdown import fenced, table
 from harness.errors import EnvironmentFault
 from harness.formats import quantities
 from harness.formats.text import plain
@@ -139,14 +138,6 @@ def _patch(folder: Path, candidate: Candidate) -> str:
         return (folder / candidate.patch_path).read_bytes().decode(errors="replace")
     except OSError:
         return ""
-
-
-def fenced(text: str, limit: int, language: str = "") -> str:
-    """Return an untrusted text as a code block that it cannot end."""
-    inside = plain(text, limit).rstrip()
-    longest = max(map(len, re.findall("`+", inside)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}{language}\n{inside}\n{fence}"
 
 
 def _item(text: str) -> str:

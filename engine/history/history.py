@@ -1,18 +1,16 @@
-"""A campaign's history, computed from its journal and stored nowhere else.
-
-The rolling list of regressions is computed from the rounds, so it survives a change of engine.
-"""
+"""A campaign's history, computed from its journal, so that it survives a change of engine."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 
 import msgspec
 
-from engine.history import change_summary, waiting_line
+from engine.history import regression, waiting_line
+from engine.history.regression import Regression
 from engine.history.waiting_line import Line
 from engine.journal.read import Reader
 from engine.journal.records import (
@@ -27,10 +25,7 @@ from engine.judge import judge, stop_rules
 from engine.judge.attribution import Attribution, attribute
 from engine.judge.recorded_values import verdict_of
 from engine.judge.stop_rules import RoundCounts
-from harness.formats import quantities
-from harness.timing.outcome import row_word
 from harness.timing.plan import Score
-from harness.verdict import Row, Verdict
 
 ROLLBACK = "rollback"
 """The kind of a rollback's event."""
@@ -38,29 +33,6 @@ FIXED_SLOT = "fixed"
 """The slot that searches the best source again in every round."""
 RECENT = 5
 """Length of the rolling list of regressions."""
-Change = tuple[float, float]
-"""Times of the best and of the candidate, measured together, microseconds."""
-
-
-class Regression(msgspec.Struct, frozen=True, kw_only=True):
-    """A round that was a regression: what it tried, on which best, and how much slower it was."""
-
-    round: int
-    at: float
-    baseline: str
-    """The best commit of that time."""
-    candidate: str
-    hypothesis: str
-    bottleneck: str
-    files: tuple[str, ...]
-    wall_us: Change | None
-    """Times of whole calls; None if not measured."""
-    kernel_us: Change | None
-    """GPU kernel times; None if not measured."""
-    change: float
-    """Change of the time as a share: 0.03 is 3 % slower."""
-    points: tuple[str, ...]
-    """The classes that are slower, and the harness's evidence."""
 
 
 class Rollback(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,9 +76,8 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
     def attribution(self, keep: DecisionRow) -> Attribution | None:
         """Return what the verdict on a change shows of it, None without a verdict."""
         candidate, row = self.candidates.get(keep.candidate), self.verdicts.get(keep.verdict or 0)
-        if candidate is None or row is None:
-            return None
-        return attribute(candidate, verdict_of(row), list(chain(*self.surveys.values())))
+        return None if candidate is None or row is None else \
+            attribute(candidate, verdict_of(row), list(chain(*self.surveys.values())))
 
     @property
     def attempts(self) -> tuple[Round, ...]:
@@ -204,8 +175,8 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
         ended_at = next((r.ended_at for r in self.rounds if r.n == n and r.ended_at), math.inf)
         gone = undone(rollback for rollback in self.rollbacks
                       if rollback.round < n or rollback.at <= ended_at)
-        commits = [d.commit for d in self.keeps if d.round <= n and d.commit not in gone]
-        return commits[-1] if commits else self.base
+        return [self.base, *(d.commit for d in self.keeps
+                             if d.round <= n and d.commit not in gone)][-1]
 
     def until(self, at: float) -> CampaignHistory:
         """Return the history as it was at a time."""
@@ -221,7 +192,7 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
     def slower(self) -> tuple[Regression, ...]:
         """The regressions of all hypotheses, one for each candidate, whatever its round became."""
         rounds = {round.n: round for round in self.rounds}
-        return tuple(_regression(self, rounds[d.round], d, verdict_of(self.verdicts[d.verdict]))
+        return tuple(self._regression(rounds[d.round], d, self.verdicts[d.verdict])
                      for d in self.decisions if d.kind == "regression" and d.round in rounds
                      and d.verdict in self.verdicts)
 
@@ -230,12 +201,9 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
         """How many of the last hypotheses in a row were regressions; a tie of the fixed slot, a
         repair and a split neither count nor end the row.
         """
-        count = 0
-        for decision in reversed(self.decisions):
-            if decision.kind != "regression" and not self._is_neutral(decision):
-                break
-            count += decision.kind == "regression"
-        return count
+        row = takewhile(lambda d: d.kind == "regression" or self._is_neutral(d),
+                        reversed(self.decisions))
+        return sum(decision.kind == "regression" for decision in row)
 
     def _is_neutral(self, decision: DecisionRow) -> bool:
         candidate = self.candidates.get(decision.candidate)
@@ -247,8 +215,7 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
         streak, suspended = self.tally.consecutive_regressions, self.suspended
         counted = [round for round in self.attempts if round.n not in suspended]
         last = counted[-min(streak, RECENT):] if streak else ()
-        regressions = map(self.regression, last)
-        return tuple(regression for regression in regressions if regression is not None)
+        return tuple(filter(None, map(self.regression, last)))
 
     def regression(self, round: Round) -> Regression | None:
         """Return the summary of a round that was a regression, None for any other round."""
@@ -256,7 +223,11 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
         if round.outcome != "regression" or not judged:
             return None
         decision, row = judged[0]
-        return _regression(self, round, decision, verdict_of(row))
+        return self._regression(round, decision, row)
+
+    def _regression(self, round: Round, decision: DecisionRow, row: VerdictRow) -> Regression:
+        return regression.of(round, decision, verdict_of(row), self.score,
+                             self.candidates.get(decision.candidate), self.folder)
 
     def judged(self, n: int) -> list[tuple[DecisionRow, VerdictRow]]:
         """Return the engine's decisions on a round's correct candidates, the fastest first.
@@ -287,9 +258,10 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
 
     def outcome_now(self, round: Round) -> str:
         """Return what an ended round came to, also by decisions that were made after it."""
-        if round.outcome != "waiting" or any(own.round == round.n for own in self.line):
-            return "keep" if any(d.round == round.n for d in self.keeps) else round.outcome or ""
-        return "keep" if any(d.round == round.n for d in self.keeps) else "not kept"
+        if any(d.round == round.n for d in self.keeps):
+            return "keep"
+        waits = any(own.round == round.n for own in self.line)
+        return "not kept" if round.outcome == "waiting" and not waits else round.outcome or ""
 
     def fresh(self, n: int) -> int:
         """Return how many new candidates a round brought."""
@@ -297,10 +269,9 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
 
     def fruitless(self) -> int:
         """Return how many of the last rounds in a row brought no new candidate."""
-        for count, round in enumerate(reversed(self.attempts)):
-            if self.fresh(round.n) or any(d.round == round.n for d in self.keeps):
-                return count
-        return len(self.attempts)
+        kept = {d.round for d in self.keeps}
+        return sum(1 for _ in takewhile(
+            lambda round: not self.fresh(round.n) and round.n not in kept, reversed(self.attempts)))
 
 
 def read(reader: Reader, campaign: str, score: Score = "kernel",
@@ -327,53 +298,3 @@ def rollbacks(reader: Reader, campaign: str) -> tuple[Rollback, ...]:
 def undone(rollbacks: Iterable[Rollback]) -> frozenset[str]:
     """Return the kept commits that rollbacks undid."""
     return frozenset(commit for rollback in rollbacks for commit in rollback.undone)
-
-
-def _regression(past: CampaignHistory, round: Round, decision: DecisionRow,
-                verdict: Verdict) -> Regression:
-    candidate = past.candidates.get(decision.candidate)
-    ratio = verdict.speedup or 1.0
-    scored = None if verdict.latency_us is None else (verdict.latency_us * ratio,
-                                                      verdict.latency_us)
-    other = other_times(verdict.rows)
-    is_kernel = is_by_kernel_time(verdict, past.score)
-    return Regression(
-        round=round.n, at=decision.at, candidate=decision.candidate,
-        baseline=candidate.base_commit if candidate else round.incumbent,
-        hypothesis=candidate.hypothesis if candidate else "",
-        bottleneck=candidate.bottleneck if candidate else "",
-        files=change_summary.files(past.folder, candidate), wall_us=other if is_kernel else scored,
-        kernel_us=scored if is_kernel else other, change=1 / ratio - 1,
-        points=points(verdict.rows) + tuple(
-            f"{evidence.kind}: {evidence.detail}" for evidence in verdict.evidence
-            if evidence.kind in ("kernels", "launch")))
-
-
-def is_by_kernel_time(verdict: Verdict, score: Score) -> bool:
-    """Return whether latencies are GPU kernel times, and the other times those of whole calls."""
-    return verdict.by_kernel_time or (verdict.latency_kind == "measured-gpu" and score == "kernel")
-
-
-def other_times(rows: Sequence[Row]) -> Change | None:
-    """Return the times that were not scored, as weighted geometric means over the classes."""
-    times = [(row.incumbent_other_us, row.other_us) for row in rows]
-    if not times:
-        return None
-    weight = math.fsum(row.weight for row in rows)
-    sums = [math.fsum(row.weight * math.log(us) for row, us in zip(rows, side, strict=True) if us)
-            for side in zip(*times, strict=True)]
-    if not weight or not all(us for pair in times for us in pair):
-        return None
-    return math.exp(sums[0] / weight), math.exp(sums[1] / weight)
-
-
-def points(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Return the slower classes in words, worst first: `tall 6.2% slower (41% of roofline)`."""
-    slower = [row for row in rows if row.log_ratio is not None and row.log_ratio < 0
-              and row_word(row) not in ("tie", "uncertain")]
-    texts = []
-    for row in sorted(slower, key=lambda row: row.log_ratio or 0.0):
-        reach = "" if row.pct_of_roofline is None else f" ({row.pct_of_roofline:.0f}% of roofline)"
-        texts.append(f"{row.config_class} {quantities.change(row.log_ratio)}{reach}"
-                     + (f", {row.note}" if row.note else ""))
-    return tuple(texts)

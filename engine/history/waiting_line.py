@@ -69,9 +69,9 @@ def resting(line: Line, candidate: str) -> str:
     upper = above(line, candidate)
     if not upper:
         return ""
-    ids = listed([f"{member.id[:12]}{' (waits)' if member.state == 'waiting' else ''}"
+    ids = listed([f"{member.id[:12]}{', which waits' if member.state == 'waiting' else ''}"
                   for member in upper], NAMED)
-    return f"{counted(len(upper), 'gain')}: {ids}"
+    return f"{counted(len(upper), 'gain')} ({ids})"
 
 
 def provisional(reader: Reader, campaign: str) -> str:

@@ -49,9 +49,14 @@ def make(setup: Setup, change: Change, base_commit: str, *, round: int, slot: st
     candidate = Candidate(
         campaign=setup.id, id=identity, round=round, slot=slot, base_commit=base_commit,
         base_tree=change.base_tree, patch_path=str(path.relative_to(setup.folder.path)),
-        patch_sha256=hashlib.sha256(data).hexdigest(), hypothesis=plain(hypothesis, 500),
-        bottleneck=plain(bottleneck, 500), state="captured", created_at=time.time())
+        patch_sha256=hashlib.sha256(data).hexdigest(), hypothesis=_line(hypothesis),
+        bottleneck=_line(bottleneck), state="captured", created_at=time.time())
     return _checked(setup, candidate, change)
+
+
+def _line(text: str) -> str:
+    """Return a worker's words as one line, so that they add no lines to a commit's message."""
+    return " ".join(plain(text, 500).split())
 
 
 def load(setup: Setup, candidate: Candidate) -> CandidateTree:

@@ -32,9 +32,10 @@ def with_limits(manifest: Manifest, limits: Mapping[str, str]) -> Manifest:
         except msgspec.ValidationError as error:
             raise InputError(f"{given}: {text!r} is no possible limit",
                              fix=_expected(str(error))) from None
-    if manifest.performance_target and goal.parse_goal(manifest.performance_target) is None \
+    target = manifest.performance_target
+    if target is not None and goal.parse_goal(target) is None \
             and any(full_name(name) == "performance_target" for name in limits):
-        raise InputError(f"performance_target: {manifest.performance_target!r} states no number",
+        raise InputError(f"performance_target: {target!r} states no number",
                          fix="such as 2x, 60% of roofline, or 12 us")
     return manifest
 

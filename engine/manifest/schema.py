@@ -138,9 +138,9 @@ class BudgetSpec(_Part, frozen=True, kw_only=True):
 
     wall_s: Seconds | None = None
     trials: Annotated[int, Meta(ge=1)] | None = None
-    cost: Annotated[float, Meta(gt=0)] | None = None
+    cost: Annotated[float, Meta(gt=0, le=1e12)] | None = None
     pairs: Annotated[int, Meta(ge=1, le=200)] | None = None
-    disk_gb: Annotated[float, Meta(gt=0)] | None = None
+    disk_gb: Annotated[float, Meta(gt=0, le=1e6)] | None = None
     """Limit of the campaign's folder in GB."""
 
 
@@ -203,7 +203,8 @@ class Manifest(_Part, frozen=True, kw_only=True):
     git_commit: bool = True
     git_branch: Text = "auto"
     """The project's branch for kept commits: a name, `auto` for `optimize/` and the campaign's
-    name, or `none` for the branch that is checked out at the start, whose files then follow."""
+    name, or `none` for the branch that is checked out at the start. Its files are then updated;
+    while one has uncommitted changes, the branch does not move."""
     max_iterations: Annotated[int, Meta(ge=1, lt=MAX_ITERATIONS)] | None = None
     created: str = ""
 

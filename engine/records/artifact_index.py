@@ -25,4 +25,5 @@ def _row(own: Artifacts, is_removed: bool, past: CampaignHistory) -> tuple[str, 
     name = own.path.rpartition("/")[2]
     return (f"{name} (deleted to make room)" if is_removed else name, own.candidate[:12],
             own.purpose, candidate.slot if candidate else "", candidate.state if candidate else "",
-            own.device, str(own.files), f"{own.bytes / 1024:.1f} KiB", own.profile)
+            own.device, str(own.files), f"{own.bytes / 1024:.1f} KiB",
+            "" if is_removed else own.profile)

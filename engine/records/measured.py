@@ -8,13 +8,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from engine.history.campaign_view import JournalView
-from engine.history.history import (
-    CampaignHistory,
-    Change,
-    Regression,
-    is_by_kernel_time,
-    other_times,
-)
+from engine.history.history import CampaignHistory
+from engine.history.regression import Change, Regression, is_by_kernel_time, other_times
 from engine.journal.records import DecisionRow, Round, VerdictRow
 from engine.judge.attribution import before
 from engine.judge.judge import lacks_profiler

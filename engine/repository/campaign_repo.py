@@ -194,7 +194,7 @@ class CampaignRepo(Clone):
 
         A branch that is checked out or has other commits stays as it is. It moves back only from
         the commit `back_from`. The user's working tree, index and HEAD are never touched, except by
-        a campaign `in_place`: there files without uncommitted changes follow the branch.
+        a campaign `in_place`: it updates them too, unless files have uncommitted changes.
         """
         if not (name := self._published):
             return ""

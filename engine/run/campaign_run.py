@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engine.campaign import artifacts
 from engine.context import CampaignStopped, EngineContext
 from engine.history import history
 from engine.journal.lease import LeaseLost
@@ -73,6 +74,7 @@ def _recover(campaign: RunningCampaign) -> None:
     campaign.end_slots()
     repo.remove_all()
     campaign.setup.folder.remove_parts()
+    artifacts.remove_unrecorded(context.reader, campaign.setup.folder, campaign.setup.id)
     campaign.write_records()
 
 
@@ -103,15 +105,19 @@ def _run_rounds(campaign: RunningCampaign) -> str:
 def _judge_submitted(campaign: RunningCampaign) -> None:
     """Judge the patches that were handed in while no engine ran, whatever the budget."""
     over = campaign.before.state in ("waiting", "finished")
+    judged: set[str] = set()
     while baseline.recorded(campaign.context) is not None:
         unfinished = campaign.unfinished_rounds()
         if unfinished and not over:
             return  # the engine that continues the round judges them
         n = min(unfinished) if unfinished else _next_number(campaign)
-        if not unfinished and not campaign.planner.submitted(n):
-            return
+        tasks = campaign.planner.submitted(n)
+        names = {task.option for task in tasks}
+        if not unfinished and names <= judged:
+            return  # none is left, or only what cannot be moved out of the inbox
+        judged |= names
         campaign.show_phase(in_phase("ANALYZE", "patches from the inbox"))
-        _run_round(campaign, n, campaign.planner.submitted(n), closing=False)
+        _run_round(campaign, n, tasks, closing=False)
 
 
 def _next_number(campaign: RunningCampaign) -> int:

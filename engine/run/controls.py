@@ -89,21 +89,23 @@ class ControlHandler:
 
         The file comes first: an engine killed before the answer finds the request still open.
         """
-        setup, writer = self.context.setup, self.context.writer
+        setup, writer, reader = self.context.setup, self.context.writer, self.context.reader
         try:
             manifest = limits.with_limits(setup.manifest, self._requested_limits(control))
         except InputError as error:
             return f"refused: {error}"
+        row, last_round = reader.campaign(setup.id), campaigns.last_round(manifest)
         changes = limits.changes(setup.manifest, manifest)
-        if not changes:
+        if not changes and row is not None and row.rounds_max == last_round:
             return "changed nothing: these are the limits"
+        changes = changes or "max_iterations"  # in the file already, by an engine that was killed
         # Verdicts divide the error rate by the planned number of looks, which must not change.
         manifest = msgspec.structs.replace(manifest, decision=msgspec.structs.replace(
             manifest.decision, looks=setup.planned_looks))
         _replace(setup.folder.manifest, manifest)
         with writer.transaction():
             writer.set_campaign(
-                setup.id, kind="limits", rounds_max=campaigns.last_round(manifest),
+                setup.id, kind="limits", rounds_max=last_round,
                 payload={"message": changes, "by": control.by})
             writer.finish_control(control.id, f"changed {changes}")
         self.context.use_setup(dataclasses.replace(setup, manifest=manifest))

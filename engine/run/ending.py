@@ -51,10 +51,15 @@ def _accept_best(campaign: RunningCampaign) -> str:
 
 
 def _place_rest(campaign: RunningCampaign) -> None:
-    """Place gains that a late decision has released; a keep among them is measured as any other."""
-    best = campaign.setup.repo.best
-    campaign.place_verified()
-    if campaign.setup.repo.best != best:
+    """Place gains that a late decision or a rollback has released; measure what is kept of them.
+
+    A best that fails its measurement is rolled back, which may release others.
+    """
+    while True:
+        best = campaign.setup.repo.best
+        campaign.place_verified()
+        if campaign.setup.repo.best == best:
+            return
         campaign.measure_headline()
 
 
@@ -139,6 +144,7 @@ def _run_end_to_end(campaign: RunningCampaign) -> str:
             break
         summaries.append(campaign.step_back(why, ends=not campaign.decide_only))
         campaign.measure_headline()
+        _place_rest(campaign)
     return "; ".join(summaries)
 
 

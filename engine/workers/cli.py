@@ -8,9 +8,10 @@ candidate; its output is only a log.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,6 +28,9 @@ from harness.isolation import device_lock, guard
 from harness.isolation.guard import Confine, Limits
 
 LOG_BYTES = 1 << 20
+_SECRET = re.compile(r"key|token|secret|passw|credential|auth", re.IGNORECASE)
+LEAST_SECRET = 8
+"""Shorter values of such variables are no secrets."""
 HIDDEN = dict.fromkeys(
     ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), "-1")
 """Hides all GPUs from CUDA and ROCm: kernels are timed on them, and an agent's own runs would
@@ -54,7 +58,8 @@ class CliWorker:
         limits = Limits(wall_s=min(command.timeout_s, bench.timeout_s), output_bytes=64 << 20,
                         memory_bytes=16 << 30)
         env = variables if command.gpu else variables | HIDDEN
-        env |= {name: os.environ[name] for name in command.env if name in os.environ}
+        passed = {name: os.environ[name] for name in command.env if name in os.environ}
+        env |= passed
         if bench.selftest_iterations is not None:
             env["KOPT_SELFTEST_ITERATIONS"] = str(bench.selftest_iterations)
         with _card(command, bench, tick, cancel) as card:
@@ -67,9 +72,9 @@ class CliWorker:
                                 cards=_uses_cards(command), nodes=card.nodes if card else ()),
                 yields=device_lock.turnstile(card.lock_name) if card else
                 device_lock.turnstile() if bench.device.kind == "cpu" else None,
-                on_line=lambda line: tick("working", line[:400].decode(errors="replace"), None),
+                on_line=lambda line: tick("working", _printed(line, passed)[:400], None),
                 cancel=cancel)
-        output = (outcome.stdout + outcome.stderr)[-LOG_BYTES:].decode(errors="replace")
+        output = _printed(outcome.stdout + outcome.stderr, passed)[-LOG_BYTES:]
         (Path(bench.scratch) / LOG).write_text(plain(output, LOG_BYTES))
         if cancel.is_set():  # the candidate so far is judged, or discarded with its round
             return Report(ok=True,
@@ -78,10 +83,19 @@ class CliWorker:
             cut = f"{command.name} {outcome.describe(limits)}"
             return Report(ok=True, summary=cut, cut=cut)
         if not outcome.ok:
-            last = outcome.stderr.decode(errors="replace").strip().splitlines()[-1:]
+            last = _printed(outcome.stderr, passed).strip().splitlines()[-1:]
             text = f"{command.name} {outcome.describe(limits)} {plain(' '.join(last), 200)}"
             return Report(ok=False, summary=text.strip())
         return Report(ok=True, summary=f"{command.name} ended after {outcome.wall_s:.0f} s")
+
+
+def _printed(data: bytes, passed: Mapping[str, str]) -> str:
+    """Return what a command printed, without the secrets among the variables passed to it."""
+    text = data.decode(errors="replace")
+    for name, value in passed.items():
+        if _SECRET.search(name) and len(value) >= LEAST_SECRET:
+            text = text.replace(value, f"[{name}]")
+    return text
 
 
 def _uses_cards(command: CliSpec) -> bool:

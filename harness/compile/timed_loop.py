@@ -36,12 +36,13 @@ def library(target: Target, scratch: Path) -> Path:
     text = signature(target) + SOURCE.read_text()
     path = compiler()
     flags = (*alignment_flags(path), *FLAGS)
-    key = hashlib.sha256("\0".join((path, *flags, text)).encode()).hexdigest()[:24]
+    machine = os.uname().machine  # several kinds of machine may share a home
+    key = hashlib.sha256("\0".join((machine, path, *flags, text)).encode()).hexdigest()[:24]
     for folder in (cache_directory(), scratch):
         built = folder / f"timed-loop-{key}.so"
         if built.exists():
             return built
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # a folder that cannot be written
             folder.mkdir(parents=True, exist_ok=True)
             _build([path, *flags], text, built)
             return built

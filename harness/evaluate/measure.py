@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -134,21 +135,21 @@ class Measurement:
         if pairs.suspicion:
             self.findings.append(Finding(rule="clock", severity="flag", detail=pairs.suspicion))
         if name := pairs.gain_within_band:
-            assert pairs.band is not None
+            band = pairs.bands[name]
             self.findings.append(Finding(rule="clock", severity="flag", detail=(
-                f"class {name}: the gain is smaller than the {pairs.band:.1%} within which the "
-                "clocks agree" if pairs.band < 1 else
+                f"class {name}: the gain is smaller than the {band:.1%} within which the "
+                "clocks agree" if band < 1 else
                 f"class {name}: the machine is too busy to check the gain by the harness's own "
                 "clock")))
         if damage := pairs.damage.get("candidate"):
             self.findings.append(Finding(rule="timed-answer", severity="reject", detail=damage))
             raise CandidateFailed(f"while timed, {damage}")
         evidence: list[Evidence] = []
-        if pairs.band is not None:
-            evidence.append(Evidence(kind="clock", detail=(
-                f"times are accounted for by the harness's own clock within {pairs.band:.1%}"
-                if pairs.band < 1 else "too few pairs, or too busy a machine, to check times by "
-                "the harness's own clock")))
+        band = max(pairs.bands.values(), default=math.inf)
+        evidence.append(Evidence(kind="clock", detail=(
+            f"times are accounted for by the harness's own clock within {band:.1%}" if band < 1
+            else "too few pairs, or too busy a machine, to check times by the harness's own clock"
+        )))
         evidence.append(Evidence(kind="cost", detail=f"{pairs.timed_ns / 1e9:.2f} s of timed calls "
                                                  f"in {pairs.count} process pairs"))
         evidence.append(Evidence(kind="judged", detail=(

@@ -93,19 +93,14 @@ class ProcessOutcome:
 
     def describe(self, limits: Limits) -> str:
         """Return in a few words how the process ended."""
-        if self.ended == "timeout":
-            return f"ran past its limit of {limits.wall_s:g} s"
-        if self.ended == "output":
-            return f"printed more than {limits.output_bytes >> 10} KiB"
-        if self.ended == "memory":
-            return f"took more than {(limits.memory_bytes or 0) >> 20} MiB of memory"
-        if self.ended == "processes":
-            return f"started more than {limits.processes} processes"
-        if self.ended == "killed":
-            return "was stopped"
-        if self.returncode is not None and self.returncode < 0:
-            return f"crashed ({signal_name(-self.returncode)})"
-        return f"exited with {self.returncode}"
+        crashed = self.returncode is not None and self.returncode < 0
+        return {"timeout": f"ran past its limit of {limits.wall_s:g} s",
+                "output": f"printed more than {limits.output_bytes >> 10} KiB",
+                "memory": f"took more than {(limits.memory_bytes or 0) >> 20} MiB of memory",
+                "processes": f"started more than {limits.processes} processes",
+                "killed": "was stopped",
+                "exit": f"crashed ({signal_name(-(self.returncode or 0))})" if crashed
+                else f"exited with {self.returncode}"}[self.ended]
 
 
 def signal_name(number: int) -> str:

@@ -40,7 +40,8 @@ class RawOutputs:
         self._lock = threading.Lock()
         self._sizes: dict[Path, int] = {}
         self._count = 0
-        folder.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(OSError):  # a full disk costs no verdict
+            folder.mkdir(parents=True, exist_ok=True)
 
     def add(self, name: str, data: bytes) -> None:
         """Store one file, unless it is empty."""
@@ -98,7 +99,7 @@ def recording(folder: str) -> Iterator[None]:
 
 def keep_process(name: str, argv: Sequence[str], outcome: ProcessOutcome,
                  limits: Limits) -> None:
-    """Keep a process's output if outputs are recorded; a full disk costs no verdict."""
+    """Keep a process's output if outputs are recorded."""
     if _recorder is not None:
         with contextlib.suppress(OSError):
             _recorder.add_process(name, argv, outcome, limits)

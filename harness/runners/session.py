@@ -35,6 +35,9 @@ RING_SHARE = 8
 LARGEST_CACHE_MB = 256
 """Assumed last-level cache of a card that is not in `datasheets`, in MB."""
 
+STAGED_RING = 256 << 20
+"""Bytes of a class's slots whose contents cross the machine's memory, which takes seconds a GB."""
+
 
 class Session:
     """Everything that both sides of a comparison share; `close` ends every runner.
@@ -90,6 +93,8 @@ class Session:
         memory = self.device.memory_bytes or LARGEST_RING
         keep = any(arg.weight for arg in self.target.args)  # then slots stay mapped
         share = memory // RING_SHARE // (len(self.target.classes) if keep else 1)
+        if self.in_process or self.device.kind == "amd":
+            share = min(share, STAGED_RING)
         fitted = replace(plan, block_ns=max(plan.block_ns, GPU_BLOCK_NS // 3), cache_bytes=int(
             1e6 * (card.cache_mb if card else LARGEST_CACHE_MB)) if cold else 0,
             ring_bytes=share, largest_ring=share)

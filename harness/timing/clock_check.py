@@ -3,28 +3,32 @@
 A runner shares its process with the kernel, so native code of a candidate can forge its clock. Our
 own clock sees a block from the moment its process may run to its answer: the reported time and a
 cost that is the same on both sides. What the candidate's blocks take beyond that is time that it
-does not report, as a share of what it reports. Every block of every pair counts; a busy machine
-delays the blocks of both sides, and so widens the error of the share.
+does not report, as a share of what it reports. Blocks of one process share its core, its memory and
+what else runs there, so each process pair gives one value, and a finding needs pairs that agree.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
 from operator import attrgetter
-from random import SystemRandom
-from statistics import NormalDist, fmean, median
+from statistics import fmean, median, quantiles
 
 SLOPE_TIGHT = 0.01
 """Accepted unreported share of the time by which long blocks exceed short ones, besides noise."""
-CERTAIN, SUSPECT = 1e-4, 0.01
-"""Error rates of a certain finding, and of a suspicion, which leads to more pairs."""
+CERTAIN, SUSPECT = 0.002, 0.07
+"""Error rates of a certain finding, and of a suspicion, which leads to more pairs.
+
+If noise is as often positive as negative, this is the probability that so many pairs show an
+excess: a suspicion needs four pairs, a certain finding nine, or all but one of 13.
+"""
+OBVIOUS = 0.5
+"""In fewer pairs, all must exceed the slowest of the incumbent's blocks by this share."""
 WIDEST_BAND = 0.02
 """A gain below the band gets more pairs while the band is wider than this."""
-LEAST_PAIRS = 3
-MOST_BLOCKS = 150
-"""Blocks of a class and side that are compared: all pairs of more would take seconds."""
+LEAST_PAIRS = 4
 LEAST_DUE = 0.25
 """Share of a long block's time by which it exceeds a short one, at the least."""
 LATE_NS = 500_000
@@ -54,6 +58,14 @@ class TimedBlock:
         return self.gap_ns + self.store_ns
 
 
+Time = Callable[[TimedBlock], int]
+GAP: Time = attrgetter("gap_ns")
+REPORTED: Time = attrgetter("ns")
+ELAPSED: Time = attrgetter("elapsed_ns")
+STORE: Time = attrgetter("store_ns")
+UNREPORTED: Time = attrgetter("unreported_ns")
+
+
 @dataclass(frozen=True)
 class ClockExcess:
     """Time that the candidate does not report; `certain` if noise cannot explain it."""
@@ -62,150 +74,147 @@ class ClockExcess:
     certain: bool
 
 
-@dataclass
-class BothSides:
-    """Blocks of one class and one length."""
+@dataclass(frozen=True)
+class SideShares:
+    """Both sides' values in one pair, as shares of the time that the candidate reports."""
 
-    candidate: list[TimedBlock] = field(default_factory=list)
-    incumbent: list[TimedBlock] = field(default_factory=list)
-
-    def __add__(self, other: BothSides) -> BothSides:
-        return BothSides(self.candidate + other.candidate, self.incumbent + other.incumbent)
-
-
-class ShareRange:
-    """An interval of the unreported share: Mann's and Whitney's, over all pairs of blocks.
-
-    Each value is a candidate's `time` minus an incumbent's of the same class, relative to the
-    candidate's time or to `over_ns`. The interval needs no model of the noise, and a few extreme
-    blocks do not widen it. Of very many blocks it takes some by chance.
-    """
-
-    def __init__(self, groups: Iterable[tuple[BothSides, float]],
-                 time: Callable[[TimedBlock], int] = attrgetter("gap_ns")) -> None:
-        self._values: list[float] = []
-        variance = 0.0
-        for blocks, over_ns in groups:
-            candidate, incumbent = _some(blocks.candidate), _some(blocks.incumbent)
-            others = [time(other) for other in incumbent]
-            self._values += [(time(one) - other) / (over_ns or one.ns)
-                             for one in candidate for other in others]
-            variance += len(candidate) * len(others) * (len(candidate) + len(others) + 1) / 12
-        self._values.sort()
-        self._error = math.sqrt(variance)
-
-    def low(self, alpha: float) -> float:
-        """Return the one-sided lower limit; minus infinity if the blocks are too few."""
-        place = self._place(alpha)
-        return self._values[place] if place >= 0 else -math.inf
-
-    def high(self, alpha: float) -> float:
-        place = self._place(alpha)
-        return self._values[-1 - place] if place >= 0 else math.inf
-
-    def _place(self, alpha: float) -> int:
-        return math.floor(len(self._values) / 2
-                          - NormalDist().inv_cdf(1 - alpha) * self._error) - 1
-
-
-@dataclass
-class ClassBlocks:
-    """All timed blocks of one class."""
-
-    short: BothSides = field(default_factory=BothSides)
-    long: BothSides = field(default_factory=BothSides)
+    candidate: float
+    incumbent: float
 
     @property
-    def whole(self) -> BothSides:
-        return self.short + self.long
+    def excess(self) -> float:
+        return self.candidate - self.incumbent
+
+
+@dataclass(frozen=True)
+class PairBlocks:
+    """The blocks of one class in one process pair."""
+
+    candidate: Sequence[TimedBlock]
+    incumbent: Sequence[TimedBlock]
+
+    @property
+    def has_long(self) -> bool:
+        return any(map(self._is_long, self.incumbent))
+
+    def whole(self, time: Time) -> SideShares:
+        """Return what a block takes, relative to a candidate's reported time."""
+        over_ns = _typical(self.candidate, REPORTED)
+        return SideShares(_typical(self.candidate, time) / over_ns,
+                          _typical(self.incumbent, time) / over_ns)
+
+    def longer(self, side: Sequence[TimedBlock], time: Time) -> float:
+        """Return by how many nanoseconds a side's long blocks exceed its short ones."""
+        return _typical([block for block in side if self._is_long(block)], time) \
+            - _typical([block for block in side if not self._is_long(block)], time)
+
+    def slope(self) -> SideShares | None:
+        """Return what long blocks take beyond short ones: a cost around each block cancels."""
+        over_ns = self.longer(self.candidate, REPORTED)
+        return SideShares(self.longer(self.candidate, GAP) / over_ns,
+                          self.longer(self.incumbent, GAP) / over_ns) if over_ns > 0 else None
+
+    def missing_length(self) -> SideShares:
+        """Return what long blocks lack of the time by which they must exceed short ones.
+
+        The value is a share of the longest reported time; below zero nothing is missing.
+        """
+        return SideShares(*(LEAST_DUE - self.longer(side, ELAPSED) / max(
+            block.ns for block in side) for side in (self.candidate, self.incumbent)))
+
+    def late(self) -> SideShares:
+        """Return how long returned values are copied; for the incumbent, how long they may be."""
+        over_ns = _typical(self.candidate, REPORTED)
+        return SideShares(_typical(self.candidate, STORE) / over_ns,
+                          (2 * max(map(STORE, self.incumbent)) + LATE_NS) / over_ns)
+
+    def _is_long(self, block: TimedBlock) -> bool:
+        return block.calls > 2 * min(other.calls for other in self.incumbent)
 
 
 class ClockCheck:
-    """Compares both sides' blocks; `tight_ns` is the accepted excess of the cost around a block."""
+    """Compares both sides' blocks, pair by pair.
+
+    `tight_ns` is by how much a candidate's cost around a block may exceed the incumbent's.
+    """
 
     def __init__(self, tight_ns: int) -> None:
         self.tight_ns = tight_ns
-        self._classes: dict[str, ClassBlocks] = {}
-        self._blocks = self._late = self._pairs = 0
+        self._classes: dict[str, list[PairBlocks]] = {}
 
     def add(self, candidate: Sequence[TimedBlock], incumbent: Sequence[TimedBlock],
             config_class: str = "") -> None:
-        """Add the blocks of one class of one pair."""
-        blocks = self._classes.setdefault(config_class, ClassBlocks())
-        shortest = min(block.calls for block in incumbent)
-        for length, is_long in ((blocks.short, False), (blocks.long, True)):
-            for side, added in ((length.candidate, candidate), (length.incumbent, incumbent)):
-                side += [block for block in added if (block.calls > 2 * shortest) == is_long]
-        self._pairs += 1
-        self._blocks += len(candidate)
-        stored_ns = max((block.store_ns for block in incumbent), default=0)
-        self._late += sum(block.store_ns > 2 * stored_ns + LATE_NS for block in candidate)
+        """Add the blocks of one class in its next pair."""
+        self._classes.setdefault(config_class, []).append(PairBlocks(candidate, incumbent))
 
     def excess(self) -> ClockExcess | None:
         """Return the most certain excess of the candidate; None if its times are plausible."""
-        if self._pairs < LEAST_PAIRS:
+        if max(map(len, self._classes.values()), default=0) < LEAST_PAIRS:
             return None
-        findings = [self._of_whole_blocks(), self._of_slope(), self._of_lengths()]
-        if 2 * self._late > self._blocks:
-            findings.append(ClockExcess("what it returned comes long after its blocks", True))
+        findings = [self._of_whole_blocks(), self._of_slope()]
+        for pairs in self._classes.values():
+            findings.append(_finding([blocks.late() for blocks in pairs], 0.0,
+                                     lambda _: "what it returned comes long after its blocks"))
+            findings.append(_finding(
+                [blocks.missing_length() for blocks in pairs if blocks.has_long], 0.0,
+                lambda _: "its longer blocks do not take longer"))
         return max((excess for excess in findings if excess is not None),
                    key=lambda excess: excess.certain, default=None)
 
     def _of_whole_blocks(self) -> ClockExcess | None:
-        whole = [blocks.whole for blocks in self._classes.values()]
-        mean_ns = fmean(block.ns for blocks in whole for block in blocks.candidate)
-        return _beyond(ShareRange((blocks, 0.0) for blocks in whole).low, self.tight_ns / mean_ns,
-                       lambda more: ("by our clock its blocks take at least "
-                                     f"{more:.1%} longer than it reports"))
+        shares = _pair_means([[blocks.whole(GAP) for blocks in pairs]
+                              for pairs in self._classes.values()])
+        reported_ns = [block.ns for pairs in self._classes.values() for blocks in pairs
+                       for block in blocks.candidate]
+        slowest = max(block.gap_ns / _typical(blocks.candidate, REPORTED)
+                      for pairs in self._classes.values() for blocks in pairs
+                      for block in blocks.incumbent)
+        return _finding(shares, self.tight_ns / fmean(reported_ns), lambda more: (
+            f"by our clock its blocks take {more:.1%} longer than it reports"),
+            obvious=all(share.candidate > slowest + OBVIOUS for share in shares))
 
     def _of_slope(self) -> ClockExcess | None:
-        """Compare what long blocks take beyond short ones: a cost around each block cancels."""
-        more_ns = {name: _typical(blocks.long.candidate) - _typical(blocks.short.candidate)
-                   for name, blocks in self._classes.items() if blocks.long.incumbent}
-        chosen = [(self._classes[name], ns) for name, ns in more_ns.items() if ns > 0]
-        if not chosen:
-            return None
-        long_share = ShareRange((blocks.long, ns) for blocks, ns in chosen)
-        short_share = ShareRange((blocks.short, ns) for blocks, ns in chosen)
-        return _beyond(lambda alpha: long_share.low(alpha) - short_share.high(alpha), SLOPE_TIGHT,
-                       lambda more: (f"by our clock its calls take at least {more:.1%} longer "
-                                     "than it reports"))
+        slopes = [[slope for blocks in pairs if blocks.has_long
+                   and (slope := blocks.slope()) is not None] for pairs in self._classes.values()]
+        return _finding(_pair_means(slopes), SLOPE_TIGHT, lambda more: (
+            f"by our clock its calls take {more:.1%} longer than it reports"))
 
-    def _of_lengths(self) -> ClockExcess | None:
-        """Compare long blocks with short ones: two thirds of their time are due to more calls."""
-        for blocks in self._classes.values():
-            more = ShareRange([(BothSides(blocks.long.candidate, blocks.short.candidate), 0.0)],
-                              attrgetter("elapsed_ns"))
-            if more.high(SUSPECT) < LEAST_DUE:
-                return ClockExcess("its longer blocks do not take longer",
-                                   more.high(CERTAIN) < LEAST_DUE)
-        return None
-
-    @property
-    def band(self) -> float | None:
-        """The largest share of its time that the candidate may not have reported; None if unknown.
+    def band(self, config_class: str) -> float | None:
+        """Return the largest share of its time in a class that the candidate may not have reported.
 
         More than that is at least suspected. Work may also hide where what was returned is copied.
+        None if the pairs are too few.
         """
-        share = ShareRange(((blocks.whole, 0.0) for blocks in self._classes.values()),
-                           attrgetter("unreported_ns")).high(SUSPECT)
-        return max(0.0, share) if math.isfinite(share) else None
+        excess = sorted(blocks.whole(UNREPORTED).excess for blocks
+                        in self._classes.get(config_class, ()))
+        agreeing = next((count for count in range(len(excess) + 1)
+                         if _chance(count, len(excess)) <= SUSPECT), 0)
+        return max(0.0, excess[agreeing - 1]) if agreeing else None
 
 
-def _beyond(low: Callable[[float], float], tight: float, words: Callable[[float], str],
-            ) -> ClockExcess | None:
-    """Return an excess if its lower limit is above the accepted one."""
-    if (suspected := low(SUSPECT)) <= tight:
+def _finding(shares: Sequence[SideShares], tight: float, words: Callable[[float], str], *,
+             obvious: bool = False) -> ClockExcess | None:
+    """Return an excess if so many pairs are above the accepted one as noise hardly explains."""
+    chance = _chance(sum(share.excess > tight for share in shares), len(shares))
+    if len(shares) < LEAST_PAIRS or chance > SUSPECT:
         return None
-    certain = low(CERTAIN)
-    return ClockExcess(words(certain if certain > tight else suspected),
-                       certain > tight)
+    more = median(share.excess for share in shares)
+    lower, _, upper = quantiles((share.incumbent for share in shares), n=4)
+    return ClockExcess(words(more), obvious or (chance <= CERTAIN
+                                                and more > tight + upper - lower))
 
 
-def _some(blocks: list[TimedBlock]) -> list[TimedBlock]:
-    """Return at most MOST_BLOCKS of them, which no candidate can foresee."""
-    return blocks if len(blocks) <= MOST_BLOCKS else SystemRandom().sample(blocks, MOST_BLOCKS)
+def _chance(above: int, pairs: int) -> float:
+    """Return the probability that so many pairs or more are above zero by noise."""
+    return math.ldexp(sum(math.comb(pairs, count) for count in range(above, pairs + 1)), -pairs)
 
 
-def _typical(blocks: Sequence[TimedBlock]) -> float:
-    return median(block.ns for block in blocks)
+def _pair_means(classes: Sequence[Sequence[SideShares]]) -> list[SideShares]:
+    """Return the mean over the classes of each pair; the last pairs may lack some."""
+    pairs = ([share for share in pair if share is not None] for pair in zip_longest(*classes))
+    return [SideShares(fmean(share.candidate for share in pair),
+                       fmean(share.incumbent for share in pair)) for pair in pairs]
+
+
+def _typical(blocks: Sequence[TimedBlock], time: Time) -> float:
+    return median(map(time, blocks))

@@ -157,20 +157,18 @@ class PairedTiming:
         return [samples.timing(name) for name, samples in self._samples.items()]
 
     @property
-    def band(self) -> float | None:
-        """The share by which times could have been forged undetected; None if unknown."""
-        return self._clock.band
+    def bands(self) -> dict[str, float]:
+        """By class, the share by which times could have been forged undetected, where known."""
+        return {name: band for name in self._samples
+                if (band := self._clock.band(name)) is not None}
 
     @property
     def gain_within_band(self) -> str:
         """The class of a gain that is smaller than what a forged clock could hide; empty if none.
         """
-        band = self.band
-        if band is None or band <= WIDEST_BAND:
-            return ""
-        for name, samples in self._samples.items():
-            estimate = stats.estimate(samples.log_ratios, self.plan.alpha_look)
-            if estimate.low > 0 and estimate.mean < band:
+        for name, band in self.bands.items():
+            estimate = stats.estimate(self._samples[name].log_ratios, self.plan.alpha_look)
+            if band > WIDEST_BAND and estimate.low > 0 and math.expm1(estimate.mean) < band:
                 return name
         return ""
 

@@ -6,7 +6,6 @@ eight random bytes, makes the calls and reports their time, sealed by the key of
 
 from __future__ import annotations
 
-import hmac
 import secrets
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns
@@ -51,8 +50,7 @@ def timed_block(peer: Peer, case: str, order: Sequence[int], mode: str, *, unit:
     ns = answer.get("ns")
     if not isinstance(ns, int) or isinstance(ns, bool) or not 0 <= ns < 1 << 62:
         raise PeerError(INVALID_ANSWER)
-    if peer.key and not hmac.compare_digest(
-            f"{sealed(peer.key, word, ns)}", f"{answer.get('seal')}"):
+    if peer.key and answer.get("seal") != sealed(peer.key, word, ns):
         raise TamperedTiming(f"{name} reports a time that its loop did not measure")
     if not 0 < ns <= elapsed_ns:
         raise TamperedTiming(f"{name} reports {ns} ns for a block of {elapsed_ns} ns")
@@ -92,18 +90,18 @@ def sealed(key: bytes, word: int, ns: int) -> int:
         c ^= 0xFF if rounds == 4 else 0
         for _ in range(rounds):
             a = (a + b) & WORD
-            b = _turned(b, 13) ^ a
-            a = _turned(a, 32)
+            b = _rotated(b, 13) ^ a
+            a = _rotated(a, 32)
             c = (c + d) & WORD
-            d = _turned(d, 16) ^ c
+            d = _rotated(d, 16) ^ c
             a = (a + d) & WORD
-            d = _turned(d, 21) ^ a
+            d = _rotated(d, 21) ^ a
             c = (c + b) & WORD
-            b = _turned(b, 17) ^ c
-            c = _turned(c, 32)
+            b = _rotated(b, 17) ^ c
+            c = _rotated(c, 32)
         a ^= number
     return (a ^ b ^ c ^ d) >> 2
 
 
-def _turned(word: int, by: int) -> int:
+def _rotated(word: int, by: int) -> int:
     return (word << by | word >> 64 - by) & WORD

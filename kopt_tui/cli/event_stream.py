@@ -101,7 +101,7 @@ def print_summary(reader: Reader, name: str) -> int:
         then = waiting_line.obstacle(line, candidate) or f"kopt approve {candidate.id}"
         rests = waiting_line.resting(line, candidate.id)
         print(f"  waits for your approval: {candidate.id}  {phrases.clean(candidate.reason)} "
-              f"({then})" + (f"; on it rest {rests}" if rests else ""))
+              f"({then})" + (f"; built on it: {rests}" if rests else ""))
     if not kept:
         print("  nothing was kept")
     sys.stdout.flush()

@@ -21,7 +21,7 @@ from kopt_tui.cli.output import print_bytes, print_facts, print_json, print_tabl
 SHOWN_RUNS = 40
 """Processes of one verdict that are listed, at most; those that failed come first."""
 FAILED = "failed-"
-"""How the names of files about failed rows and checks go on after their number."""
+"""Names of files about failed rows and checks begin with a number, then this."""
 OK = ("exited with 0", "was stopped")
 """How processes end that did not fail: kopt itself stops those that serve requests."""
 
@@ -99,10 +99,10 @@ class CandidateOutputs:
         print_table(("run", "process", "ended", "seconds", "command"),
                     sorted(runs[:SHOWN_RUNS]), right="seconds")
         if len(runs) > SHOWN_RUNS:
-            print(f"and {len(runs) - SHOWN_RUNS} more, which {OK[0]}")
+            print(f"and {len(runs) - SHOWN_RUNS} more, all in {RUNS}")
         print_table(("file", "bytes"), [(name, len(data)) for name, data
                                         in verdict.files.items()], right="bytes")
-        for name in _telling(verdict.files, runs):
+        for name in _failure_files(verdict.files, runs):
             print(f"\n{name}")
             shown = verdict.files[name].splitlines()
             shown = shown[-lines:] if lines else shown
@@ -113,7 +113,7 @@ class CandidateOutputs:
                 print_bytes(b"\n".join(shown) + b"\n")
 
 
-def _telling(files: Mapping[str, bytes], runs: Sequence[Sequence[str]]) -> list[str]:
+def _failure_files(files: Mapping[str, bytes], runs: Sequence[Sequence[str]]) -> list[str]:
     """Return the files about what failed: failed rows and checks, and the last process's output."""
     failed = [cells[0] for cells in runs if cells[2] not in OK][-1:]
     return [name for name in files if name.partition("-")[2].startswith(FAILED)

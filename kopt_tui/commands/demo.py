@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _end(workspace: Path, campaign: str) -> int:
-    """Print what the demo came to, or that it goes on; return 0 unless it failed."""
+    """Print the demo's result, or that it goes on; return 0 unless it failed."""
     from engine.journal.read import Reader
 
     with closing(Reader(workspace)) as reader:

@@ -37,13 +37,13 @@ def run(args: argparse.Namespace) -> int:
     elif args.full:
         print(dump(manifest), end="")
     check_runnable(manifest)
-    found = list(command_checks.problems(manifest))
-    for line in found:
+    problems = list(command_checks.problems(manifest))
+    for line in problems:
         print(f"{args.manifest}: {clean(line)}", file=sys.stderr if args.json else sys.stdout)
-    if not (found or args.json or args.full):
+    if not (problems or args.json or args.full):
         print(f"{args.manifest}: a valid manifest for {manifest.target_op} in {manifest.project}\n"
               f"time limits: {_time_limits(manifest)}")
-    return 1 if found else 0
+    return 1 if problems else 0
 
 
 def _time_limits(manifest: Manifest) -> str:

@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     workspace = workspace_of(args)
     if not _names_campaign(args.manifest) and not args.new and \
             (running := _running(workspace, Path(args.manifest))):
-        return _beside(workspace, running, args)
+        return _choose_beside(workspace, running, args)
     campaign = _campaign(workspace, args.manifest)
     return here(workspace, campaign) if args.here else start(workspace, campaign, wait=args.wait)
 
@@ -65,8 +65,8 @@ def here(workspace: Path, campaign: str) -> int:
         engine.join()
 
 
-def _beside(workspace: Path, running: str, args: argparse.Namespace) -> int:
-    """Ask at a terminal what to do beside a running campaign of the manifest."""
+def _choose_beside(workspace: Path, running: str, args: argparse.Namespace) -> int:
+    """Ask what to do while a campaign of the manifest runs; raise Refused without a terminal."""
     refusal = Refused(f"{running} runs already on this manifest",
                       fix=f"kopt attach {running} shows it, --new starts another campaign")
     prompt = Prompt(quiet=False)

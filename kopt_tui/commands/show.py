@@ -98,7 +98,7 @@ def _show_candidate(candidate: Candidate, view: CandidateView, line: Line, *,
         ("slot", candidate.slot), ("state", state.strip()), ("hypothesis", candidate.hypothesis),
         ("approval", waiting_line.obstacle(line, candidate)
          if candidate.state == "waiting" else ""),
-        ("on it rest", waiting_line.resting(line, candidate.id)),
+        ("built on it", waiting_line.resting(line, candidate.id)),
         ("bottleneck", candidate.bottleneck), ("base", candidate.base_commit[:12]),
         ("commit", candidate.commit[:12]), ("captured", phrases.stamp(candidate.created_at)),
         ("patch", candidate.patch_path)])

@@ -207,7 +207,7 @@ class Dashboard(App[None]):
             question = confirm.about_campaign(request, row)
         else:
             return
-        self.push_screen(confirm.ConfirmScreen(question),
+        self.push_screen(confirm.ConfirmScreen(question, self.snapshot),
                          lambda yes: self._send(request) if yes else None)
 
     def _send(self, request: ControlRequest) -> None:
@@ -250,7 +250,7 @@ class Dashboard(App[None]):
 
         running = ", ".join(row.id for row in self.snapshot.campaigns
                             if row.campaign.state == "running")
-        self.push_screen(ConfirmScreen(about_leaving(running)),
+        self.push_screen(ConfirmScreen(about_leaving(running), self.snapshot),
                          lambda yes: self._stop_engine() if yes else None)
 
     def _stop_engine(self) -> None:

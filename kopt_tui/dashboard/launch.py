@@ -15,7 +15,7 @@ from kopt_tui.control import EngineThread
 
 
 class DashboardCrashed(KoptError):
-    """The dashboard ended by a fault of its own; campaigns are not affected."""
+    """The dashboard ended by a fault of its own; campaigns in other processes run on."""
 
     exit_code = 1
 
@@ -39,25 +39,30 @@ def main(workspace: Path, *, readonly: bool = False, campaign: str | None = None
     app = Dashboard(workspace, readonly=readonly, campaign=campaign or "", engine=engine,
                     on_painted=_collect_again)
     threading.excepthook = lambda thread: app.call_later(app._handle_exception, thread.exc_value)
-    app.run()
+    try:
+        app.run()
+    finally:
+        threading.excepthook = threading.__excepthook__
     if app.failure is not None:
-        raise _crashed(workspace, app.failure)
+        raise _crashed(workspace, app.failure, engine)
     return app.return_code or 0
 
 
-def _crashed(workspace: Path, failure: Exception) -> KoptError:
+def _crashed(workspace: Path, failure: Exception, engine: EngineThread | None) -> KoptError:
     """Write the traceback to a file, and return what a person is told."""
     import traceback
 
     lines = traceback.format_exception(failure)
     cause = lines[-1].strip().splitlines()[0][:200]
+    effect = "campaigns run on" if engine is None else \
+        "the engine of this process stops, kopt resume continues its campaign"
     for folder in (workspace, Path(tempfile.gettempdir())):
         path = folder / "dashboard-crash.log"
         with contextlib.suppress(OSError):
             path.write_text("".join(lines))
             return DashboardCrashed(f"the dashboard ended by a fault of its own: {cause}",
-                                    fix=f"campaigns run on; report it with {path}")
-    return DashboardCrashed(f"the dashboard ended by a fault of its own: {cause}")
+                                    fix=f"{effect}; report it with {path}")
+    return DashboardCrashed(f"the dashboard ended by a fault of its own: {cause}", fix=effect)
 
 
 def _collect_again() -> None:

@@ -1,4 +1,4 @@
-"""The terminal's input and output, as Textual does them, except that no byte typed is a fault."""
+"""Textual's terminal driver, except that no byte on the input ends the app."""
 
 from __future__ import annotations
 
@@ -35,5 +35,5 @@ class TolerantDriver(LinuxDriver):
             try:
                 for message in (*(parser.feed(typed) if typed else ()), *parser.tick()):
                     self.process_message(message)
-            except Exception:  # whatever the parser makes of a sequence, the next key counts
+            except Exception:  # drop a sequence that the parser cannot read, and go on
                 parser = XTermParser(self._debug)

@@ -52,7 +52,8 @@ class QuestionPane(Pane):
         for name, text in self.question.facts:
             lines += wrapped_under(((f"{name:<11} ", "dim"),), text, width + 1)[:4]
         if self.expired:
-            return [*lines, (), ((f"! {self.expired}", "warn bold"),), (),
+            return [*lines, (), *wrapped_under((("! ", "warn bold"),), self.expired, width + 1,
+                                               "warn bold"), (),
                     (("▸ ", "bold"), (" Close ", "reverse bold"))]
         return [*lines, (), (*_answer(self.question.safe, not self.acts), ("    ", "plain"),
                              *_answer(self.question.act, self.acts)),
@@ -75,9 +76,10 @@ class ConfirmScreen(PaneDialog[bool]):
     }
     """
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: Question, snapshot: Snapshot) -> None:
         super().__init__()
         self.pane: QuestionPane = QuestionPane(question)
+        self.pane.expired = question.expired(snapshot)
 
     def show(self, snapshot: Snapshot) -> None:
         """Expire the question if the journal has moved on while it was read."""
@@ -105,8 +107,7 @@ def about_candidate(request: ControlRequest, waiting: WaitingRow) -> Question:
         ("claim", waiting.candidate.hypothesis), ("measured", waiting.speedup or "nothing"),
         ("waits since", f"{phrases.clock(waiting.since)}: {waiting.why}"),
         ("on base", phrases.short(waiting.candidate.base_commit, 12)),
-        ("not yet", waiting.obstacle if request.verb == "approve" else ""),
-        ("on it rest", waiting.resting),
+        ("built on it", waiting.resting),
     )
     verb = "Approve" if request.verb == "approve" else "Reject"
     return Question(
@@ -138,8 +139,8 @@ def about_leaving(campaigns: str) -> Question:
     return Question(
         title="Quit and stop the campaign?",
         facts=(("running", campaigns or "the engine of this process"),
-               ("effect", "the engine runs inside this process and stops with it; `kopt run` "
-                          "resumes the campaign, and nothing recorded is lost")),
+               ("effect", "the engine runs inside this process and stops with it; `kopt resume` "
+                          "continues the campaign, and nothing recorded is lost")),
         safe="Stay", act="Stop it and quit")
 
 
@@ -149,7 +150,8 @@ def _why_decided(snapshot: Snapshot, request: ControlRequest) -> str:
         if candidate.campaign == request.campaign and candidate.id == request.candidate:
             changed = (candidate.base_commit != request.expected_base
                        or row.verdict != request.expected_verdict)
-            return "it was measured again: check the new verdict first" if changed else ""
+            return "it was measured again: check the new verdict first" if changed else \
+                row.obstacle if request.verb == "approve" else ""
     return "it was decided by another request and no longer waits"
 
 

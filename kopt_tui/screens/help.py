@@ -14,8 +14,8 @@ from kopt_tui.widgets.list_pane import ListPane
 from kopt_tui.widgets.pane import PaneDialog, fit, matches
 from kopt_tui.widgets.tones import Line
 
-DECISIONS = ("keep", "tie", "regression", "reject", "ask", "provisional", "runner-up", "repair",
-             "split")
+OUTCOMES = ("keep", "waiting", "tie", "regression", "failed", "baseline")
+"""Outcomes of rounds, whose signs the chart shows without the words."""
 MOVES = {"down": 1, "up": -1, "pagedown": 10, "pageup": -10}
 
 
@@ -36,8 +36,8 @@ class HelpPane(ListPane[keys.Key]):
         return item.keys
 
     def headings(self, width: int) -> Line:
-        signs = ((f" {phrases.signed(word)} ", phrases.tone(word)) for word in DECISIONS)
-        return ((" verdicts ", "dim"), *signs)
+        signs = ((f" {phrases.signed(word)} ", phrases.tone(word)) for word in OUTCOMES)
+        return ((" rounds ", "dim"), *signs)
 
     def row(self, item: keys.Key, width: int) -> Line:
         here = keys.works(item, self.scope)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from engine.history.waiting_line import PROVISIONAL
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Candidate, DecisionRow, VerdictRow
 from harness.formats import quantities
@@ -41,7 +42,8 @@ def _verdict_line(row: VerdictRow, decision: DecisionRow | None,
         outcome, reason = decision.kind, decision.reason
     elif row.valid and row.correct:
         reason = ""
-        outcome = row.purpose if row.purpose in ("headline", "baseline", "e2e") else "measured"
+        outcome = row.purpose if row.purpose in ("headline", PROVISIONAL, "baseline", "e2e") \
+            else "measured"
     else:
         verdict = harmless_verdict(row)
         not_judged = verdict.not_judged if verdict else ""

@@ -31,8 +31,12 @@ def state_spans(row: CampaignRow) -> Line:
 
 def best_text(row: CampaignRow) -> str:
     """Return how much faster than the baseline a campaign's best is."""
-    return "; ".join(filter(None, (phrases.best(row.campaign) or "nothing kept yet",
-                                   row.provisional)))
+    return phrases.best(row.campaign) or "nothing kept yet"
+
+
+def provisional_text(row: CampaignRow) -> str:
+    """Return the provisional best, after what must not be cut off on a narrow terminal."""
+    return f"  {row.provisional}" if row.provisional else ""
 
 
 class AboutPane(ContentPane[CampaignRow | None]):
@@ -54,7 +58,7 @@ class AboutPane(ContentPane[CampaignRow | None]):
             ((f" {row.id}", "bold"), (f"  {row.target} on {row.device}", "plain")),
             ((" ", "plain"), *state_spans(row)),
             ((" best     ", "dim"), (best_text(row), "bold"),
-             (f"   round {phrases.rounds(campaign)}", "plain")),
+             (f"   round {phrases.rounds(campaign)}{provisional_text(row)}", "plain")),
             *(((f" {name:<9}", "dim"), (value, "plain")) for name, value in facts),
         ]
 
@@ -75,7 +79,7 @@ class HeadPane(ContentPane[Head | None], can_focus=False):
             return [((f" {self.EMPTY}", "dim"),)]
         row, age, waiting = self.content
         first: Line = ((f" {row.id}  ", "bold"), ("best ", "dim"), (best_text(row), "bold"),
-                       (f"  round {phrases.rounds(row.campaign)}", "plain"))
+                       (f"  round {phrases.rounds(row.campaign)}{provisional_text(row)}", "plain"))
         shows_engine = row.engine.word != "none" or row.campaign.state == "waiting"
         second: Line = ((" ", "plain"), *state_spans(row), (f" for {age}" if age else "", "dim"),
                         (f"  {engine_text(row)}" if shows_engine else "", "dim"))

@@ -87,7 +87,7 @@ class KeyBar(ContentPane[str], can_focus=False):
         return [tuple(parts)]
 
     def takes(self, event: events.Key | events.Paste) -> bool:
-        """Edit the text that is asked for; return False if none is, so that the key has others."""
+        """Edit the text that is asked for; return False if no text is asked for."""
         if self._prompt is None:
             self.hush()
             return False

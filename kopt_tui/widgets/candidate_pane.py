@@ -33,7 +33,7 @@ class CandidatePane(ContentPane[CandidateView | None]):
             why = view.waiting.why or "approval is needed"
             lines += _field("? waits", f"for approval: {why}", width, "accent bold")
             lines += _field("! not yet", view.waiting.obstacle, width, "warn")
-            lines += _field("on it rest", view.waiting.resting, width)
+            lines += _field("built on it", view.waiting.resting, width)
         for control in view.controls:
             if control.applied_at is None:
                 lines += _field("» requested", f"{control.verb} by {control.by}: not answered yet",

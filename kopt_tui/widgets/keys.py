@@ -43,7 +43,7 @@ KEYS: tuple[Key, ...] = (
     Key(keys="x", action="reject", label="reject", scopes=OF_CANDIDATE, hint=True, control=True,
         help="Reject a waiting candidate; asks first"),
     Key(keys="p", action="pause", label="pause", scopes=OF_CAMPAIGN, hint=True, control=True,
-        help="Pause the campaign, or resume a paused or lost one; asks first"),
+        help="Pause the campaign, resume it, or undo a pause; asks first"),
     Key(keys="S", action="stop", label="stop", scopes=OF_CAMPAIGN, control=True,
         help="Stop the campaign after its current step; asks first"),
     Key(keys="j,down", action="move(1)", label="down", scopes=PANES, help="Next line"),

@@ -245,10 +245,10 @@ def _tones(span: Span) -> str:
 
 
 class InCurrentSize(Screen[Result]):
-    """A screen that passes over sizes which the terminal no longer has.
+    """A screen that ignores changes to a size which the terminal no longer has.
 
-    Textual repeats each change of size to the screen. Two that come at once would be repeated
-    in turn for ever.
+    Textual repeats each change of size to the screen. Two at once would be repeated alternately
+    without end.
     """
 
     async def on_event(self, event: events.Event) -> None:

@@ -136,7 +136,7 @@ def _waiting(past: CampaignHistory) -> PageSection:
         rests = waiting_line.resting(line, own.id) if own.state == "waiting" else ""
         items.append(f"{own.id[:12]} {measured.recorded_speedup(past.placed(own.id))} "
                      f"{own.hypothesis} ({own.reason}): {then}"
-                     + (f"; on it rest {rests}" if rests else ""))
+                     + (f"; built on it: {rests}" if rests else ""))
     return PageSection(heading="What waits for you", items=items)
 
 

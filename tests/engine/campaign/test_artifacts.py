@@ -35,7 +35,8 @@ def test_lost_archives_make_room_oldest_first(tmp_path: Path) -> None:
         writer.add_candidate(samples.candidate(name, campaign="rms", state=state))
     most = 0
     for name in ("baseline", "kept", "lost1", "asks", "lost2", "lost3"):
-        stored = pack(folder, tmp_path / "out", name)
+        stored = pack(folder, tmp_path / "out", name,
+                      **{f"004-{raw_outputs.PROFILE}": f"profile of {name}"})
         most = max(most, 4 * stored.bytes)
         artifacts.record(writer, reader, folder, "rms", stored, most_bytes=most)
     present = artifacts.of_campaign(reader, "rms")
@@ -43,7 +44,27 @@ def test_lost_archives_make_room_oldest_first(tmp_path: Path) -> None:
     assert len(artifacts.of_campaign(reader, "rms", removed=True)) == 6
     names = {path.name for path in (folder.path / "rounds/round-2/artifacts").iterdir()}
     assert names == {f"{own.candidate}.verify.tar.gz" for own in present}
+    profiles = {path.name for path in folder.profiles.iterdir()}
+    assert profiles == {f"{own.candidate}.verify.cuda-0.json" for own in present}
     writer.close()
+
+
+def test_archive_of_a_killed_engine_is_deleted_by_the_next(tmp_path: Path) -> None:
+    folder, writer, reader = Folder.create(tmp_path / "rms"), Writer(tmp_path), Reader(tmp_path)
+    writer.add_campaign(samples.campaign("rms", path=str(folder.path)))
+    recorded, lost = (pack(folder, tmp_path / "out", name) for name in ("c1", "c2"))
+    artifacts.record(writer, reader, folder, "rms", recorded)
+    artifacts.remove_unrecorded(reader, folder, "rms")
+    assert (folder.path / recorded.path).is_file() and not (folder.path / lost.path).exists()
+    writer.close()
+
+
+def test_large_file_among_the_outputs_is_not_packed(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with (tmp_path / "out" / "000-large").open("wb") as file:
+        file.truncate(artifacts.READ_BYTES + 1)
+    stored = pack(folder := Folder.create(tmp_path / "rms"), tmp_path / "out", "c1")
+    assert list(artifacts.read(folder.path, stored)) == ["001-tests.stdout"]
 
 
 def test_a_second_verdict_does_not_replace_the_first(tmp_path: Path) -> None:

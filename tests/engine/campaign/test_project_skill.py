@@ -30,11 +30,12 @@ def test_unknown_skill_is_refused_at_the_start(tmp_path: Path) -> None:
 
 def test_brief_is_the_bounded_beginning_of_the_committed_file(tmp_path: Path) -> None:
     manifest = campaigns.project(tmp_path / "p", project_skill="turbo")
-    text = "Build with \x1b[1mmake\x1b[0m first.\n" + "x" * 9000
+    text = "Build with \x1b[1mmake\x1b[0m first.\n```\n" + "x" * 9000
     repos.commit(tmp_path / "p", {"skills/turbo/SKILL.md": text}, "a skill")
     setup = campaigns.campaigns.create(tmp_path / "w", manifest)
     (tmp_path / "p" / "skills" / "turbo" / "SKILL.md").write_text("not committed")
     brief = project_skill.brief(setup)
-    assert brief.startswith("## The project's own notes (skills/turbo/SKILL.md)\n\n"
-                            "Build with make first.\nxxx")
+    assert brief.startswith("## The project's own notes\n\nskills/turbo/SKILL.md:\n\n"
+                            "````markdown\nBuild with make first.\n```\nxxx")
+    assert brief.endswith("…\n````\n"), "a block that is cut off would take in the rest"
     assert len(brief) < project_skill.MOST_CHARACTERS + 100

@@ -86,20 +86,21 @@ def test_hidden_devices_slurm_and_load_are_reported(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     assert machine.visibility().found == "CUDA_VISIBLE_DEVICES=1"
     monkeypatch.setenv("SLURM_JOB_ID", "77")
-    monkeypatch.setenv("SLURM_JOB_END_TIME", "1")
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 90))
     check = surroundings.slurm()
-    assert (check.status, check.found) == ("warn", "job 77, 0 min left")
+    assert (check.status, check.found) == ("warn", "job 77, 1 min left")
     assert machine.load(0).status == "warn"
 
 
 @pytest.mark.parametrize(("answer", "end"), [
-    ("2026-11-23T14:22:00", datetime(2026, 11, 23, 14, 22).timestamp()), ("N/A", 1234.0)])
+    ("2096-11-23T14:22:00", datetime(2096, 11, 23, 14, 22).timestamp()), ("N/A", 4e9),
+    ("2016-11-23T14:22:00", None)], ids=["squeue's", "the variable's", "of an earlier job"])
 def test_end_of_a_slurm_job_is_what_squeue_says_now(
-        answer: str, end: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        answer: str, end: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "squeue").write_text(f"#!/bin/sh\n[ $3 = 77 ] && echo {answer}\n")
     (tmp_path / "squeue").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setenv("SLURM_JOB_END_TIME", "1234")
+    monkeypatch.setenv("SLURM_JOB_END_TIME", "4000000000")
     assert surroundings.job_end() is None
     monkeypatch.setenv("SLURM_JOB_ID", "77")
     assert surroundings.job_end() == end

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from engine.campaign.setup import Setup, open_campaign
@@ -82,6 +84,29 @@ def test_limit_set_during_a_run_holds_at_once(tmp_path: Path) -> None:
     assert answers[number] == "changed max_iterations 9 → 1"
     assert answers[bad].startswith("refused: wall_s: '-1' is no possible limit")
     assert campaigns.campaign(setup).reason == "max_iterations: 1 round done"
+
+
+def test_limit_that_a_killed_engine_wrote_reaches_the_journal(finished: Setup) -> None:
+    manifest = load.load(finished.folder.manifest)
+    finished.folder.manifest.write_text(load.dump(msgspec.structs.replace(
+        manifest, max_iterations=2)))
+    number = request(finished.workspace, finished.id, "set", by="ann@test",
+                     limits={"max_iterations": "2"})
+    assert campaigns.run(finished, decide_only=True).error is None
+    with campaigns.reading(finished) as reader:
+        [answer] = [own.outcome for own in reader.controls(finished.id) if own.id == number]
+    assert (answer, campaigns.campaign(finished).rounds_max) == ("changed max_iterations", 3)
+
+
+def test_patch_that_cannot_leave_the_inbox_is_judged_once(finished: Setup) -> None:
+    shutil.rmtree(finished.folder.inbox / "taken")
+    (finished.folder.inbox / "taken").touch()
+    campaigns.hand_in(finished, LATE, "late")
+    assert campaigns.run(finished, decide_only=True, limit_s=60).error is None
+    with campaigns.reading(finished) as reader:
+        assert max(round.n for round in reader.rounds(finished.id)) <= 4
+    assert any("a patch stays in the inbox" in str(event["message"])
+               for event in events(finished, "warning"))
 
 
 def test_patch_for_an_ended_campaign_is_judged_by_a_short_host(

@@ -194,7 +194,7 @@ def test_people_see_what_waits_on_what(tmp_path: Path) -> None:
     provisional = f"waiting for approval of {lower}, {upper}"
     assert wait in shown(setup, "approve", second.id)
     assert campaigns.candidates(setup, "kept") == []
-    assert f"1 gain: {upper} (waits)" in shown(setup, "show", large.id)
+    assert f"1 gain ({upper}, which waits)" in shown(setup, "show", large.id)
     assert wait in shown(setup, "show", second.id)
     assert "has kept nothing yet: provisional 18.1x" in shown(setup, "merge")
     for words in (shown(setup, "show"), shown(setup, "status"),

@@ -73,6 +73,18 @@ def test_agent_sees_gpus_only_if_manifest_allows(
     assert json.loads((Path(bench.scratch) / LOG).read_text()) == sees
 
 
+def test_secrets_that_an_agent_prints_are_not_in_its_log(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_API_KEY", "sk-0123456789")
+    bench, ticks = bench_on(tmp_path), list[str]()
+    command = "echo using $AGENT_API_KEY in {prompt}; echo bad key $AGENT_API_KEY >&2; exit 3"
+    worker = CliWorker([CliSpec(name="agent", command=command, env=("AGENT_API_KEY",))])
+    report = worker.work(TASK, bench, lambda *tick: ticks.append(str(tick)), threading.Event())
+    log = (Path(bench.scratch) / LOG).read_text()
+    assert "using [AGENT_API_KEY]" in log and report.summary.endswith("bad key [AGENT_API_KEY]")
+    assert "sk-0123456789" not in log + report.summary + "".join(ticks)
+
+
 def test_agent_on_a_card_passes_the_gate_and_stops_for_measurements(tmp_path: Path) -> None:
     looks: list[str] = []
 

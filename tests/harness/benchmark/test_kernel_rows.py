@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine.history.history import points
+from engine.history.regression import points
 from engine.judge.judge import Policy, rule
 from harness.benchmark.kernel_time import cupti, rocprof
 from harness.benchmark.kernel_time.gain import call_times_us

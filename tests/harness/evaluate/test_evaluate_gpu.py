@@ -185,7 +185,7 @@ def test_endless_kernel_costs_its_limit_and_the_next_verdict_is_right(tmp_path: 
 
 
 def test_verdict_reports_caches_clocks_and_timer_accuracy(tmp_path: Path) -> None:
-    for cache, words in (("cold", "copies in turn"), ("warm", "warm cache")):
+    for cache, words in (("cold", "cold cache"), ("warm", "warm cache")):
         of = target(classes=(ConfigClass(name="small", shape={"n": 1 << 20}),))
         verdict = judge(tmp_path / cache, DOUBLE + "# other\n", of=of, device=card().id,
                         plan=replace(QUICK, cache=cache))

@@ -22,7 +22,7 @@ from harness.child.run.compiled_loop import CompiledLoop, order_of
 from harness.child.run.load_c import CKernel
 from harness.compile import c_compiler, timed_loop
 from harness.target import Arg, ConfigClass, Target
-from harness.timing.timed_block import sealed
+from harness.timing.timed_block import TamperedTiming, sealed, timed_block
 
 SOURCE = """
 #include <stdint.h>
@@ -82,7 +82,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
 
 @pytest.fixture(scope="module")
 def on_gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
-    """A loop that believes to be on a GPU."""
+    """A loop opened for a GPU, on a machine that may have none."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield Opened(replace(TARGET, language="python"), tmp_path_factory.mktemp("s"), gpu=True)
@@ -195,6 +195,16 @@ def test_seal_is_siphash() -> None:
     key, message = bytes(range(16)), bytes(range(16))
     first, second = (int.from_bytes(part, "little") for part in (message[:8], message[8:]))
     assert sealed(key, first, second) == 0x3F2ACC7F57C29BDB >> 2
+
+
+@pytest.mark.parametrize("seal", [0, "é", "\ud800", None, [], 1e300, True])
+def test_report_with_a_wrong_seal_is_tampered(seal: Any) -> None:
+    """Native code can write any JSON to the channel."""
+    peer = SimpleNamespace(key=bytes(16), asked_ns=0, elapsed_ns=1 << 40, post=lambda data: None,
+                           send=lambda *of, **fields: None,
+                           receive=lambda: {"ns": 1000, "seal": seal})
+    with pytest.raises(TamperedTiming, match="did not measure"):
+        timed_block(peer, "case", [0], "wall")  # type: ignore[arg-type]
 
 
 class FakeEvent:

@@ -1,4 +1,4 @@
-"""The demo at a terminal ends with what it came to, as the one in a pipe does."""
+"""The demo at a terminal ends with its result, as the one in a pipe does."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from engine.journal.records import Control, Lease
 from engine.journal.write import Writer
 from kopt_tui.dashboard.dashboard import Dashboard
 from kopt_tui.screens.confirm import ConfirmScreen
-from tests.support.dashboard_journal import CAMPAIGN, candidate_id, make, own
+from tests.support.dashboard_journal import CAMPAIGN, Journal, candidate_id, make, own
 from tests.support.dashboard_pilot import open_app, shown, until
 
 NARROW = (80, 24)
@@ -68,7 +68,7 @@ async def test_approval_names_the_candidate_and_is_recorded(workspace: Path) -> 
         await until(pilot, "is recorded")
         recorded = controls(workspace)
         assert [(control.verb, control.candidate, control.expected_base, control.expected_verdict)
-                for control in recorded] == [("approve", WAITING, "b" * 40, 10)]
+                for control in recorded] == [("approve", WAITING, "c" * 40, 10)]
         assert "@" in recorded[0].by
         writer = engine_writer(workspace)
         writer.set_candidate_state(CAMPAIGN, WAITING, "kept", commit="d" * 40)
@@ -76,6 +76,24 @@ async def test_approval_names_the_candidate_and_is_recorded(workspace: Path) -> 
         writer.close()
         await until(pilot, f"» approve {WAITING[:8]}: kept as dddddddd")
         await until(pilot, lambda: "waits for you" not in shown(app))
+
+
+async def test_gain_that_cannot_be_approved_yet_says_why_and_is_not_approved(
+        workspace: Path) -> None:
+    journal = Journal(workspace)
+    with journal.db:
+        journal.db.execute("UPDATE candidates SET base_commit = ? WHERE id = ?",
+                           ("d" * 40, WAITING))
+    journal.close()
+    app = open_app(workspace, campaign=CAMPAIGN)
+    async with app.run_test(size=NARROW) as pilot:
+        await open_dialog(pilot, "a", "! base moved: what it rests on is not the best any more")
+        await until(pilot, "when the campaign runs")
+        await pilot.press("right", "enter")
+        await until(pilot, lambda: not isinstance(app.screen, ConfirmScreen))
+        await pilot.press("x")
+        await until(pilot, "▸  Let it wait")
+        assert controls(workspace) == []
 
 
 @pytest.mark.parametrize("answer", [["enter"], ["escape"], ["q"], ["right", "left", "enter"],
