@@ -84,7 +84,9 @@ def print_summary(reader: Reader, name: str) -> int:
         return 1
     kept = reader.candidates(name, states=("kept",))
     waiting = reader.candidates(name, states=("waiting",))
-    print(f"\n{campaign.id}: {campaign.state}, {phrases.clean(campaign.outcome)}")
+    outcome = phrases.ENGINE_GONE if campaign.state == "running" \
+        else phrases.clean(campaign.outcome)
+    print(f"\n{campaign.id}: {campaign.state}" + (outcome and f", {outcome}"))
     if campaign.speedup is not None:
         print(f"best against baseline: {phrases.headline(campaign)}, measured again after the "
               f"last keep; {result_place(campaign)}")

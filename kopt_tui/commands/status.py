@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _row(campaign: Campaign, waiting: int, live: bool, provisional: str) -> tuple[str, ...]:
     if campaign.state in ACTIVE and not live:
-        note = "its engine is gone: kopt resume continues the campaign"
+        note = phrases.ENGINE_GONE
     else:
         note = campaign.outcome or (campaign.phase if live else "")
     return (campaign.id, phrases.signed(campaign.state), phrases.rounds(campaign),

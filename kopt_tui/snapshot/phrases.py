@@ -18,6 +18,8 @@ from harness.formats.text import plain
 if TYPE_CHECKING:  # for start-up time, see `snapshot`
     from engine.journal.records import Campaign, Event
 
+ENGINE_GONE = "its engine is gone; kopt resume continues the campaign"
+
 SIGNS: Mapping[str, tuple[str, str]] = {
     "keep": ("✓", "good"), "kept": ("✓", "good"), "finished": ("✓", "good"),
     "faster": ("✓", "good"), "baseline": ("·", "dim"), "not judged here": ("·", "warn"),

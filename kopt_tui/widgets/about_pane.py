@@ -21,7 +21,7 @@ def state_spans(row: CampaignRow) -> Line:
     """Return state, phase and reason."""
     parts = [(phrases.signed(row.status), f"{phrases.tone(row.status)} bold")]
     if row.status == "lost":
-        parts.append((": its engine is gone; `kopt resume` continues the campaign", "plain"))
+        parts.append((f": {phrases.ENGINE_GONE}", "plain"))
     elif row.campaign.phase and row.status in ("running", "paused"):
         parts.append((f" {row.campaign.phase}", "plain"))
     if row.campaign.outcome:
