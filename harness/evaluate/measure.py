@@ -40,7 +40,7 @@ class Measurement:
         """Return the timing of every class. Raises CandidateFailed for crashes and for cheating.
 
         A gain that is certain but below the margin is measured again in fresh processes: the same
-        direction twice in a row is not noise.
+        direction twice in a row is not noise. Where a class has lost, that is not needed.
         """
         session = self.session
         sides = {"candidate": candidate, "incumbent": incumbent}
@@ -55,8 +55,9 @@ class Measurement:
                 interference.monitored(session.device) as watching, self.check.oracle.running():
             cases = self.check.cases
             timings = self._measure(sides, owned, watching, list(cases.values()))
-            if small := [cases[timing.config_class] for timing in timings
-                         if self._is_small_gain(timing)]:
+            small = [cases[timing.config_class] for timing in timings
+                     if self._is_small_gain(timing)]
+            if small and not any(map(self._is_lost, timings)):
                 again = {timing.config_class: timing.log_ratios
                          for timing in self._measure(sides, owned, watching, small)}
                 timings = [replace(timing, again=again.get(timing.config_class, ()))
@@ -127,9 +128,13 @@ class Measurement:
             raise CandidateFailed(reason)
 
     def _is_small_gain(self, timing: ClassTiming) -> bool:
-        plan = self.session.settings.plan
-        estimate = stats.estimate(timing.log_ratios, plan.alpha_look)
-        return outcome.is_small_gain(estimate, plan.margin)
+        return outcome.is_small_gain(self._estimate(timing), self.session.settings.plan.margin)
+
+    def _is_lost(self, timing: ClassTiming) -> bool:
+        return outcome.is_lost(self._estimate(timing), self.session.settings.plan.tolerance)
+
+    def _estimate(self, timing: ClassTiming) -> stats.Estimate:
+        return stats.estimate(timing.log_ratios, self.session.settings.plan.alpha_look)
 
     def _report(self, pairs: PairedTiming, watching: InterferenceMonitor | None) -> None:
         if pairs.suspicion:

@@ -197,9 +197,14 @@ class Guarded:
         with contextlib.suppress(OSError):  # it has ended
             self._control.sendall(b"run\n" if exempt else b"yield\n")
 
-    def pause(self) -> None:
-        """Stop the job until `resume`; its wall-clock limit keeps running."""
+    def pause(self, *, stops_itself: bool = False) -> None:
+        """Stop the job until `resume`; its wall-clock limit keeps running.
+
+        One that `stops_itself` has a moment for that: else it would do so after `resume`.
+        """
         if not self._paused:
+            if stops_itself:
+                process_tree.await_any_still(self._known)
             self._known = process_tree.stop(self.pid, self._known)
             self._paused = True
 

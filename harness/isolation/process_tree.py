@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 STILL = "TtDZX"
 """States of processes that, once signalled, do nothing until they are resumed."""
@@ -43,10 +43,19 @@ def stop(pid: int, known: Iterable[int] = ()) -> set[int]:
     return signalled
 
 
+def await_any_still(pids: Iterable[int]) -> None:
+    """Wait for a moment until one of several processes is still, as one that stops itself."""
+    _poll(lambda: any(_state(pid) in STILL for pid in pids))
+
+
 def _await_still(pids: Iterable[int]) -> None:
     """Wait for a moment until signalled processes are still: that costs less than to list all."""
+    _poll(lambda: all(_state(pid) in STILL for pid in pids))
+
+
+def _poll(holds: Callable[[], bool]) -> None:
     for _ in range(MOST_POLLS):
-        if all(_state(pid) in STILL for pid in pids):
+        if holds():
             break
         os.sched_yield()
 

@@ -112,9 +112,9 @@ class Peer:
         """Let a child that yields run during the measurements of this process, or no longer."""
         self._guarded.exempt(exempt)
 
-    def pause(self) -> None:
-        """Stop the child and its descendants until `resume`."""
-        self._guarded.pause()
+    def pause(self, *, stops_itself: bool = False) -> None:
+        """Stop the child and its descendants until `resume`; see `Guarded.pause`."""
+        self._guarded.pause(stops_itself=stops_itself)
 
     def resume(self) -> None:
         self._guarded.resume()

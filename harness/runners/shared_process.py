@@ -39,10 +39,11 @@ class SharedRunner(Peer):
         self.elapsed_ns = self._peer.elapsed_ns
         return answer
 
-    def pause(self) -> None:
+    def pause(self, *, stops_itself: bool = False) -> None:
         raise NotImplementedError("one runner of a shared process cannot be stopped alone")
 
-    resume = pause
+    def resume(self) -> None:
+        self.pause()
 
     def hold(self, lock: DeviceLock) -> None:
         self._peer.hold(lock)

@@ -62,6 +62,11 @@ def other_time_disagrees(other: Estimate | None) -> bool:
     return other is not None and other.pairs > 1 and other.at(SURE / 10)[1] < 0
 
 
+def is_lost(value: Estimate, tolerance: float) -> bool:
+    """Return whether a class is so clearly slower that nothing else about a candidate matters."""
+    return value.pairs > 1 and value.at(SURE / 5)[1] < -5 * math.log1p(tolerance)
+
+
 def is_settled(value: Estimate, margin: float, tolerance: float) -> bool:
     """Return whether more pairs could hardly change the outcome of this class."""
     if value.pairs < 2:

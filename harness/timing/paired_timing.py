@@ -19,7 +19,7 @@ from harness.errors import Cancelled
 from harness.isolation.rpc import Peer
 from harness.timing import stats
 from harness.timing.clock_check import WIDEST_BAND, ClockCheck
-from harness.timing.outcome import SURE, is_settled
+from harness.timing.outcome import is_lost, is_settled
 from harness.timing.paired_blocks import PairedBlocks, VoidReason
 from harness.timing.plan import Plan
 from harness.timing.timed_block import TamperedTiming
@@ -149,8 +149,11 @@ class PairedTiming:
                 is_look = number in self.plan.looks
                 self._time_pair(self._ready.popleft(), after if is_look else None)
                 self.count = number
-                if is_look and not self._is_clock_suspect(number) \
-                        and not self.gain_within_band and self._settle():
+                if not is_look:
+                    continue
+                suspect = self._is_clock_suspect(number)
+                if self._has_lost() or \
+                        (not suspect and not self.gain_within_band and self._settle()):
                     break
         finally:
             self._end(peer for pair in self._ready for peer in pair.peers.values())
@@ -172,19 +175,17 @@ class PairedTiming:
                 return name
         return ""
 
-    def _settle(self) -> bool:
-        """Drop the settled classes; return whether to stop.
-
-        That is when no class is left, or when one has clearly lost beyond the tolerance.
-        """
-        estimates = {case.config_class: stats.estimate(
+    def _estimates(self) -> dict[str, stats.Estimate]:
+        return {case.config_class: stats.estimate(
             self._samples[case.config_class].log_ratios, self.plan.alpha_look)
             for case in self.cases}
-        if any(estimate.pairs < 2 for estimate in estimates.values()):
-            return False
-        if any(estimate.at(SURE / 5)[1] < -5 * math.log1p(self.plan.tolerance)
-               for estimate in estimates.values()):
-            return True
+
+    def _has_lost(self) -> bool:
+        return any(is_lost(value, self.plan.tolerance) for value in self._estimates().values())
+
+    def _settle(self) -> bool:
+        """Drop the settled classes; return whether none is left."""
+        estimates = self._estimates()
         self.cases = [case for case in self.cases if not is_settled(
             estimates[case.config_class], self.plan.margin, self.plan.tolerance)]
         return not self.cases

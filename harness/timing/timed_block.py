@@ -55,7 +55,7 @@ def timed_block(peer: Peer, case: str, order: Sequence[int], mode: str, *, unit:
     if not 0 < ns <= elapsed_ns:
         raise TamperedTiming(f"{name} reports {ns} ns for a block of {elapsed_ns} ns")
     if stop:
-        peer.pause()
+        peer.pause(stops_itself=True)
     if store:
         peer.asked_ns = perf_counter_ns()
         if stop:

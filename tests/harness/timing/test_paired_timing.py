@@ -31,7 +31,7 @@ from harness.timing.stats import Estimate, estimate
 from harness.timing.timed_slots import SlotSource
 from harness.verdict import Evidence
 from tests.support import kernel_case
-from tests.support.c_case import FAST, RIGHT, Bench, judge, kernel, target
+from tests.support.c_case import FAST, QUICK, RIGHT, SLOW, Bench, judge, kernel, target
 
 ONE_CLASS = target(classes=(ConfigClass(name="even", shape={"n": 8192}),))
 
@@ -275,3 +275,13 @@ def test_steps_of_a_gpus_measurement_end_on_a_machine_without_one(
     assert verdict.correct and [row.pairs for row in verdict.rows] == [2, 2], verdict
     judged = next(line.detail for line in verdict.evidence if line.kind == "judged")
     assert judged.startswith("all "), judged
+
+
+@pytest.mark.parametrize(("source", "pairs"), [(SLOW.replace("k < 4", "k < 16"), 3), (FAST, 5)],
+                         ids=["lost", "gained"])
+def test_candidate_that_has_lost_gets_no_more_pairs_for_its_clock(
+        bench: Bench, monkeypatch: pytest.MonkeyPatch, source: str, pairs: int) -> None:
+    monkeypatch.setattr(PairedTiming, "gain_within_band", "even")
+    monkeypatch.setattr(PairedTiming, "bands", {"even": 0.1})
+    verdict = bench.judge(source, plan=QUICK)
+    assert verdict.rows[0].pairs == pairs, verdict
