@@ -148,7 +148,7 @@ class EndToEndSpec(_Part, frozen=True, kw_only=True):
     """What follows when the whole program is surely slower with the best."""
 
     rollback: bool = False
-    """Go back, commit by commit, to one with which it is not; else a person is told to."""
+    """Roll back commit by commit until it is not; if false, the report recommends that."""
 
 
 class LimitSpec(_Part, frozen=True, kw_only=True):

@@ -26,7 +26,7 @@ DIFF = ("--patch", "--binary", "--full-index", "--no-renames", "--no-color", "--
 BASE_REF = "refs/kopt/base"
 MOST_CACHED_TREES = 8
 RECORDS = ".kopt"
-"""Folder of kept commits that holds the records of each campaign; it is no part of any change."""
+"""Folder in kept commits with each campaign's records; a candidate never contains it."""
 
 _CONFIG = """\
 [core]

@@ -1,7 +1,7 @@
 """Removes the kernels of a split that no measured class takes.
 
 Every variant was right in all classes when it was judged as a whole kernel, so any may become the
-default; a default that serves no class gives way to the variant that serves most.
+default. If the default serves no class, the variant that serves the most classes takes its place.
 """
 
 from __future__ import annotations

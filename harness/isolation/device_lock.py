@@ -34,9 +34,9 @@ from harness.formats.text import plain
 
 POLL_S = 0.004
 OWNER = "KOPT_CAMPAIGN"
-"""Names the campaign that a process works for, to whoever waits for its lock."""
+"""The environment variable with the campaign of a process; who waits for its lock sees it."""
 DRAIN_S = 0.25
-"""How long a card may still run kernels of a process that has been stopped."""
+"""Assumed time in which a card ends the kernels that a stopped process has launched."""
 
 
 def lock_directory() -> Path:

@@ -49,7 +49,7 @@ def main(workspace: Path, *, readonly: bool = False, campaign: str | None = None
 
 
 def _crashed(workspace: Path, failure: Exception, engine: EngineThread | None) -> KoptError:
-    """Write the traceback to a file, and return what a person is told."""
+    """Write the traceback to a file, and return the line that is printed instead."""
     import traceback
 
     lines = traceback.format_exception(failure)
