@@ -17,9 +17,7 @@ from harness.timing.timed_slots import SlotComparison
 from tests.support.slot_pair import (
     COUNT,
     FOUR,
-    FOUR_REFERENCE,
     INPUTS,
-    OUT,
     SLOTS,
     Pair,
     opened,
@@ -27,22 +25,6 @@ from tests.support.slot_pair import (
     task,
 )
 from tests.support.stub_runner import StubRunner
-
-
-@pytest.fixture(scope="module", params=["c", "python"])
-def oracle(request: pytest.FixtureRequest,
-           tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
-    folder = tmp_path_factory.mktemp("ring")
-    with opened(folder, task((*FOUR, OUT), request.param), FOUR_REFERENCE) as started:
-        yield started
-
-
-@pytest.fixture
-def pair(oracle: Oracle) -> Iterator[Pair]:
-    made = Pair(oracle)
-    yield made
-    made.ring.close()
-
 
 # The reference
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import pytest
 
@@ -12,32 +11,11 @@ from harness.runners.slots.slot_ring import SIDES
 from harness.timing.timed_slots import SlotComparison
 from tests.support.slot_pair import (
     COUNT,
-    FOUR,
-    FOUR_REFERENCE,
     INPUTS,
-    OUT,
     SLOTS,
     Pair,
-    opened,
     right,
-    task,
 )
-
-
-@pytest.fixture(scope="module", params=["c", "python"])
-def oracle(request: pytest.FixtureRequest,
-           tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
-    folder = tmp_path_factory.mktemp("ring")
-    with opened(folder, task((*FOUR, OUT), request.param), FOUR_REFERENCE) as started:
-        yield started
-
-
-@pytest.fixture
-def pair(oracle: Oracle) -> Iterator[Pair]:
-    made = Pair(oracle)
-    yield made
-    made.ring.close()
-
 
 # Contents
 
