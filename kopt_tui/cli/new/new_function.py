@@ -206,8 +206,8 @@ def _chosen(groups: Sequence[CallGroup], number: int | None, kernel: WatchedKern
     if number is None:
         return draft_task.choose(groups, interpret=kernel.interpret)
     if not 1 <= number <= len(groups):
-        raise InputError(f"there are {len(groups)} kinds of calls, no number {number}", where="--calls",
-                         fix=f"choose 1 to {len(groups)}")
+        raise InputError(f"there are {len(groups)} kinds of calls, no number {number}",
+                         where="--calls", fix=f"choose 1 to {len(groups)}")
     return groups[number - 1]
 
 

@@ -81,7 +81,7 @@ def is_module(text: str) -> bool:
 
 
 def _project_of(file: Path) -> Path:
-    """Return the repository that contains a file; else the current folder if it contains the file."""
+    """Return the repository that contains a file, else the current folder if it contains it."""
     location = locate(file.parent)
     if location is not None and location.work_tree is not None:
         return location.work_tree
