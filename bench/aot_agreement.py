@@ -29,10 +29,10 @@ from typing import Any
 
 import machine
 
-from harness import task_file
 from harness.compile import triton_aot
 from harness.compile.triton_aot import KernelResources
 from harness.search.space import knobs
+from harness.tasks import task_file
 from harness.verdict import Value
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"

@@ -21,7 +21,7 @@ from harness.devices import inventory
 from harness.evaluate.evaluate import evaluate
 from harness.isolation import device_lock
 from harness.settings import Settings, Trees
-from harness.target import Arg, ConfigClass, Target
+from harness.tasks.target import Arg, ConfigClass, Target
 from harness.timing.plan import Plan
 
 N = 4096

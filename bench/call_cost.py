@@ -22,7 +22,7 @@ from harness.child.memory.host_memory import HostMemory
 from harness.child.run import load_c, time_c
 from harness.child.run.compiled_loop import CompiledLoop
 from harness.compile import c_compiler, timed_loop
-from harness.target import Arg, ConfigClass, Target
+from harness.tasks.target import Arg, ConfigClass, Target
 
 C = "#include <stdint.h>\nvoid empty(const float *x, float *out, int64_t n) { }\n"
 PYTHON = "def empty(x, out, n):\n    pass\n"

@@ -33,13 +33,13 @@ from gpu import EXAMPLES, GOOD
 from engine.verify import gate, harness_client
 from engine.verify.fleet import Fleet
 from engine.verify.fleet_device import FleetDevice
-from harness import task_file
 from harness.devices import inventory
 from harness.devices.device import Device
 from harness.errors import Cancelled
 from harness.requests import EvaluateRequest
 from harness.search.space import knobs
 from harness.settings import Settings, Trees
+from harness.tasks import task_file
 from harness.timing.plan import Plan
 
 EXAMPLE = "matmul_triton"

@@ -28,14 +28,14 @@ from typing import Any
 import fidelity_kernels
 import machine
 
-from harness import task_file
 from harness.compile import triton_aot
 from harness.compile.triton_aot import KernelResources
 from harness.devices import datasheets
 from harness.formats.json_codec import to_builtins
 from harness.roofline import cost_model, predictor
 from harness.search.space import knobs
-from harness.target import Target
+from harness.tasks import task_file
+from harness.tasks.target import Target
 from harness.verdict import Value
 
 GPU = machine.RESULTS / "h200-triton-2026-11-20.json"

@@ -20,11 +20,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import machine
 
-from harness import task_file
 from harness.compile import kernel
 from harness.evaluate.evaluate import evaluate
 from harness.isolation.zygote_client import Zygote
 from harness.settings import Settings, Trees
+from harness.tasks import task_file
 from harness.timing.plan import Plan
 
 SOURCE = """\

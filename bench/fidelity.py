@@ -19,10 +19,10 @@ from typing import Any
 import fidelity_gpu
 import machine
 
-from harness import task_file
 from harness.devices import inventory
 from harness.evaluate.evaluate import evaluate
 from harness.settings import Settings, Trees
+from harness.tasks import task_file
 from harness.timing.plan import Plan
 
 KERNEL = """#include <stdint.h>

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness import task_file
-from harness.target import Arg, ConfigClass, Target
+from harness.tasks import task_file
+from harness.tasks.target import Arg, ConfigClass, Target
 
 CLASSES = {"softmax-64x1024": 2, "softmax-1024x2048": 5, "softmax-6144x4096": 26,
            "matmul-2560": 65, "matmul-4096": 250, "iterated-1024x2048": 1000}

@@ -24,7 +24,6 @@ from typing import Any
 
 import machine
 
-from harness import task_file
 from harness.case import DISTRIBUTIONS
 from harness.evaluate.evaluate import evaluate
 from harness.formats.json_codec import to_builtins
@@ -34,6 +33,7 @@ from harness.loop.loop import loop
 from harness.search.space import knobs
 from harness.search.trials.trials import SearchJob
 from harness.settings import Settings, Trees
+from harness.tasks import task_file
 from harness.timing.plan import Plan
 from harness.verdict import Value, Verdict
 

@@ -28,7 +28,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import machine
 
-from harness import task_file
 from harness.compile import kernel
 from harness.evaluate.evaluate import evaluate
 from harness.isolation.zygote_client import Zygote
@@ -37,7 +36,8 @@ from harness.roofline import measured_peaks
 from harness.search.space import knobs
 from harness.search.trials.trials import SearchJob, Trial
 from harness.settings import Settings, Trees
-from harness.target import Target
+from harness.tasks import task_file
+from harness.tasks.target import Target
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
 

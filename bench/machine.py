@@ -15,7 +15,7 @@ from typing import Any
 from harness.devices import inventory
 from harness.devices.device import Device
 from harness.formats.json_codec import to_builtins
-from harness.target import Target
+from harness.tasks.target import Target
 
 RESULTS = Path(__file__).parent / "results"
 

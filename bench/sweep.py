@@ -32,7 +32,7 @@ from harness.requests import LoopRequest
 from harness.search.space import knobs
 from harness.search.trials.trials import SearchJob
 from harness.settings import Settings, Trees
-from harness.target import Arg, ConfigClass, Target
+from harness.tasks.target import Arg, ConfigClass, Target
 from harness.timing.plan import Plan
 
 SIZE = 4096

@@ -24,7 +24,7 @@ from harness.evaluate.evaluate import evaluate
 from harness.isolation.rpc import Peer
 from harness.isolation.zygote_client import Zygote
 from harness.settings import Settings, Trees
-from harness.target import Arg, ConfigClass, Target
+from harness.tasks.target import Arg, ConfigClass, Target
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
 

@@ -7,7 +7,7 @@ import sys
 import threading
 from pathlib import Path
 
-from harness import requests, task_file
+from harness import requests
 from harness.benchmark.spec import validate
 from harness.compile import kernel
 from harness.devices import inventory
@@ -20,6 +20,7 @@ from harness.isolation.zygote_client import Zygote
 from harness.loop.loop import loop
 from harness.requests import ErrorLine, Line, LoopLine, Progress, Request, TrialLine, VerdictLine
 from harness.search.trials.trials import Trial
+from harness.tasks import task_file
 
 
 def write_line(line: Line) -> None:

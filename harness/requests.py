@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from harness.benchmark.spec.command_target import CommandTarget, EndToEndTarget
 from harness.search.trials.trials import LoopResult, SearchJob, Trial
 from harness.settings import Settings, Trees
-from harness.target import Target
+from harness.tasks.target import Target
 from harness.verdict import Verdict
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from engine.manifest import benchmark_target
 from engine.manifest.schema import Manifest
 from engine.repository.campaign_repo import CampaignRepo
-from harness import task_file
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.devices import inventory
 from harness.devices.device import Device, join_cards
 from harness.errors import DeviceFault, InputError
-from harness.target import Target
+from harness.tasks import task_file
+from harness.tasks.target import Target
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,13 +31,13 @@ from engine.repository.campaign_repo import CampaignRepo
 from engine.repository.checkouts import submodules
 from engine.repository.clone import Clone
 from engine.repository.project import Project
-from harness import task_file
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.compile import c_compiler
 from harness.compile.device_code import toolkits
 from harness.devices.device import Device
 from harness.errors import DeviceFault, InputError
-from harness.target import OF_CARD, Target
+from harness.tasks import task_file
+from harness.tasks.target import OF_CARD, Target
 
 BACKENDS = {"c": "C", "triton": "TRITON", "python": "PYTHON"}
 

@@ -17,7 +17,7 @@ from harness.benchmark.spec.command_target import CommandTarget
 from harness.call_trace import weights
 from harness.call_trace.weights import Weights
 from harness.errors import InputError
-from harness.target import Target
+from harness.tasks.target import Target
 
 EVENT = "weights"
 """Kind of the journal's event; its reference is the hash of the file."""

@@ -23,7 +23,7 @@ from engine.repository.clone import Clone
 from engine.repository.git import init
 from engine.repository.project import Project, find
 from harness.benchmark.spec.command_target import CommandTarget
-from harness.target import Target
+from harness.tasks.target import Target
 
 FOLDERS = ("src", "test", "tests", "bench", "benchmark", "benchmarks")
 """Top-level folders that are copied whole."""

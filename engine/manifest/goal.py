@@ -16,7 +16,7 @@ import msgspec
 
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.benchmark.spec.metric_units import ResolvedMetric, RowCost
-from harness.target import Target
+from harness.tasks.target import Target
 from harness.verdict import Verdict
 
 Kind = Literal["speedup", "latency", "efficiency", "compute", "bandwidth"]

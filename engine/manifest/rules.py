@@ -20,7 +20,7 @@ from harness.errors import InputError
 from harness.formats import shell_command
 from harness.formats.text import suggest
 from harness.formats.yaml_document import Document, Key
-from harness.target import Target
+from harness.tasks.target import Target
 
 _KEYS_OF_COMMAND = {"command": "benchmark_command", "quick_command": "quick_command",
                     "setup_command": "setup_command", "build_command": "build_command"}

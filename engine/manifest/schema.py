@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from harness.benchmark.spec.command_target import CheckColumn, Combine, Metric, Scoring
-from harness.target import MAX_GPUS
+from harness.tasks.target import MAX_GPUS
 from harness.timing.plan import Cache, Plan, Score
 
 MAX_ITERATIONS = 120

@@ -16,7 +16,7 @@ from harness.formats.quantities import latency
 from harness.roofline import roofline
 from harness.roofline.roofline import Roofline
 from harness.search.space.knobs import Knob
-from harness.target import Target
+from harness.tasks.target import Target
 from harness.verdict import Row, Verdict
 
 REACH = 12

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from harness.devices.device import DeviceKind
-from harness.target import Language
+from harness.tasks.target import Language
 
 OpClass = Literal["linear-attention", "attention", "moe", "gemm", "norm", "unknown"]
 _CLASSES: tuple[tuple[OpClass, frozenset[str], tuple[str, ...]], ...] = (

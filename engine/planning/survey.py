@@ -26,7 +26,7 @@ from harness.roofline import ceilings, measured_peaks, roofline
 from harness.roofline.roofline import Roofline
 from harness.search.space import knobs as knob_source
 from harness.search.space.knobs import Knob
-from harness.target import OF_CARD, Language, Target
+from harness.tasks.target import OF_CARD, Language, Target
 from harness.verdict import Row, Verdict
 
 

@@ -28,7 +28,7 @@ from harness.isolation.zygote_client import WarmStart
 from harness.requests import EvaluateRequest, ReportedRequest
 from harness.search.space.tunable_source import TunableSource
 from harness.settings import Settings, Trees
-from harness.target import Target
+from harness.tasks.target import Target
 from harness.timing.plan import Effort, Plan
 from harness.verdict import Verdict, rejected
 

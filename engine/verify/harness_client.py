@@ -34,7 +34,7 @@ from harness.requests import (
     VerdictLine,
 )
 from harness.search.trials.trials import LoopResult, Trial
-from harness.target import Target
+from harness.tasks.target import Target
 from harness.verdict import Verdict, rejected
 
 HARNESS_LIMITS = Limits(wall_s=3600.0, output_bytes=16 << 20)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.formats.quantities import latency
-from harness.target import Target
+from harness.tasks.target import Target
 from harness.verdict import REFERENCE_LINE, Evidence, Verdict
 
 NAME = "torch.compile"

@@ -14,7 +14,7 @@ from engine.workers import class_sizes
 from engine.workers.protocol import WorkerBench
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.formats.text import plain
-from harness.target import ConfigClass, Target
+from harness.tasks.target import ConfigClass, Target
 
 if TYPE_CHECKING:  # jinja2 is imported when an agent is asked
     from jinja2 import Template

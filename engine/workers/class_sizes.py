@@ -9,7 +9,7 @@ from engine.split.languages import conditions
 from engine.split.languages.conditions import Point
 from engine.split.languages.language import Language
 from harness.benchmark.spec.command_target import CommandTarget
-from harness.target import ConfigClass, Target
+from harness.tasks.target import ConfigClass, Target
 
 
 def points(name: str, target: Target | CommandTarget) -> tuple[Point, ...]:

@@ -10,7 +10,7 @@ from engine.task import Task
 from engine.workers.protocol import Report, Tick, WorkerBench
 from harness.errors import InputError
 from harness.formats.text import plain
-from harness.target import Target
+from harness.tasks.target import Target
 
 MAX_PATCH = 4 << 20
 SOURCE = ".source"

@@ -29,7 +29,7 @@ from harness.errors import Refused
 from harness.formats.text import plain
 from harness.search.space import knobs
 from harness.search.trials.trials import LoopResult
-from harness.target import Target
+from harness.tasks.target import Target
 
 MARGIN = 0.02
 """Gain over the common best from which a class is worth a kernel of its own."""

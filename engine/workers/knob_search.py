@@ -33,7 +33,7 @@ from harness.search.trials.trials import (
     Trial,
 )
 from harness.settings import Trees
-from harness.target import Target
+from harness.tasks.target import Target
 from harness.timing.plan import Plan
 from harness.verdict import Config, Verdict
 

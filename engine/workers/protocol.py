@@ -14,7 +14,7 @@ from harness.benchmark.spec.command_target import CommandTarget
 from harness.devices.device import Device
 from harness.search.trials.trials import Trial
 from harness.settings import Settings
-from harness.target import Target
+from harness.tasks.target import Target
 
 Tick = Callable[[str, str, float | None], None]
 """Reports progress: a stage, a detail, and the share that is done (0 to 1, None if unknown)."""

@@ -17,7 +17,7 @@ from engine.workers.knob_search import search, summary
 from engine.workers.protocol import Report, Tick, WorkerBench
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.errors import Refused
-from harness.target import Target
+from harness.tasks.target import Target
 
 KNOWLEDGE = Path(__file__).resolve().parent.parent.parent / "knowledge" / "backend"
 _SIGNATURE = re.compile(r"^// kopt: template (?P<op>\w+)\((?P<args>[^)]*)\)")

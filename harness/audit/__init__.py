@@ -10,7 +10,7 @@ from pathlib import Path
 from harness.audit.dependencies import new_dependencies
 from harness.audit.static import static
 from harness.audit.transfer import transfer
-from harness.target import Target
+from harness.tasks.target import Target
 from harness.verdict import Finding, Transfer
 
 

@@ -19,7 +19,7 @@ from harness.audit.findings.watched_names import NAMES, AuditRule
 from harness.audit.python.names import Module
 from harness.audit.python.source_tree import UnreadableSource
 from harness.audit.static import import_roots
-from harness.target import Target
+from harness.tasks.target import Target
 from harness.verdict import Finding
 
 RULE = "new-dependency"

@@ -11,7 +11,7 @@ from harness.audit.findings.sighting import Sighting
 from harness.audit.findings.watched_names import AuditRule
 from harness.audit.python.names import Module
 from harness.audit.python.source_tree import parameters
-from harness.target import Target
+from harness.tasks.target import Target
 
 _GROUPED = re.compile(r"moe|grouped|group_?gemm|expert|ragged|jagged|segment", re.IGNORECASE)
 _SIZES = re.compile(r"(?:group|expert|m|seg\w*)_?(?:sizes?|splits?|offs?|offsets?|counts?|lens?|"

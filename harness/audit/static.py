@@ -28,7 +28,7 @@ from harness.audit.python import cache_keys, delegation, scan_python
 from harness.audit.python.cache_keys import CacheKey
 from harness.audit.python.names import Module
 from harness.audit.python.source_checks import Context
-from harness.target import Target
+from harness.tasks.target import Target
 from harness.verdict import Finding
 
 _INSIDE = re.compile(r"__global__|__device__|#\s*include\s*[<\"]|\basm\s*(?:volatile)?\s*\(")

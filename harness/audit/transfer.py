@@ -31,7 +31,7 @@ from harness.audit.python import delegation
 from harness.audit.python.cache_keys import CacheKey
 from harness.audit.static import AuditedTree, both, key_finding
 from harness.formats.text import plain
-from harness.target import Target
+from harness.tasks.target import Target
 from harness.verdict import Finding, TraceStep, Transfer, TransferBucket, TransferDecision
 
 TRACE_STEPS = 8

@@ -13,7 +13,7 @@ from harness.call_trace.weights import CALLS, LIMITS, folded, number
 from harness.errors import InputError, Refused
 from harness.formats.quantities import counted
 from harness.formats.text import plain
-from harness.target import Arg, Target
+from harness.tasks.target import Arg, Target
 
 Cells = tuple[str, ...]
 DimensionSource = tuple[str, int | None]

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from harness.errors import InputError
 from harness.formats.quantities import listed
 from harness.formats.text import plain, suggest
-from harness.target import Target
+from harness.tasks.target import Target
 
 NAMED = 3
 """The most shapes that a message names."""

@@ -20,7 +20,7 @@ from harness.isolation.device_lock import Turnstile
 from harness.isolation.guard import Confine, Limits
 
 if TYPE_CHECKING:  # it imports yaml, which kopt doctor may find missing
-    from harness.target import Target
+    from harness.tasks.target import Target
 
 BUILD_LIMITS = Limits(wall_s=60.0, output_bytes=1 << 20, memory_bytes=4 << 30,
                       file_bytes=256 << 20)

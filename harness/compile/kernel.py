@@ -21,7 +21,7 @@ from harness.formats.text import plain
 from harness.isolation.device_lock import Turnstile
 from harness.isolation.guard import clean_env
 from harness.isolation.zygote_client import ZygoteKind
-from harness.target import OF_CARD, Target
+from harness.tasks.target import OF_CARD, Target
 
 MOST_SIBLINGS = 50
 

@@ -34,7 +34,7 @@ from harness.formats import file_copy
 from harness.isolation.device_lock import Turnstile
 from harness.isolation.rpc import PeerDied, PeerError
 from harness.isolation.zygote_client import Zygote
-from harness.target import Target
+from harness.tasks.target import Target
 
 LIMITS = replace(AOT_LIMITS, wall_s=120.0)
 NICE = 10

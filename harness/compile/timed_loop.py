@@ -18,7 +18,7 @@ from harness.compile.c_compiler import alignment_flags, cache_directory, compile
 from harness.errors import EnvironmentFault
 from harness.formats.text import plain
 from harness.isolation import guard
-from harness.target import Target
+from harness.tasks.target import Target
 
 SOURCE = Path(harness.__file__).parent / "child" / "run" / "timed_loop.c"
 FLAGS = ("-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-fno-plt", "-Wl,-z,relro,-z,now")

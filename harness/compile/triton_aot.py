@@ -19,7 +19,7 @@ from harness.isolation.device_lock import Turnstile
 from harness.isolation.guard import Confine, Limits, clean_env
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.isolation.zygote_client import Zygote
-from harness.target import Target
+from harness.tasks.target import Target
 from harness.verdict import Row
 
 AOT_LIMITS = Limits(wall_s=240.0, output_bytes=4 << 20, memory_bytes=8 << 30)

@@ -11,7 +11,7 @@ from harness.formats.text import plain
 from harness.isolation import guard
 from harness.isolation.device_lock import Turnstile
 from harness.isolation.guard import Confine
-from harness.target import Target
+from harness.tasks.target import Target
 
 _REMARK = re.compile(
     r"^(?P<file>[^:\s]+):(?P<line>\d+):\d+: (?P<kind>optimized|missed): +(?P<text>.*)$")

@@ -20,7 +20,7 @@ from harness.runners.oracle_client import Oracle
 from harness.runners.session import Session
 from harness.runners.slots.case_memory import CaseMemory
 from harness.runners.slots.slot_ring import JudgedSlot
-from harness.target import ConfigClass
+from harness.tasks.target import ConfigClass
 from harness.verdict import Evidence, Finding, TraceStep
 
 

@@ -19,8 +19,8 @@ from harness.isolation.device_lock import DeviceLock
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.runners.oracle_client import Oracle, OracleError
 from harness.runners.slots.case_memory import CaseMemory
-from harness.target import ConfigClass, Target
-from harness.task_file import check
+from harness.tasks.target import ConfigClass, Target
+from harness.tasks.task_file import check
 from harness.verdict import HELD_OUT, Evidence, Finding
 
 LEAST_BYTES = 128 << 20

@@ -12,7 +12,7 @@ from harness.correctness.statefulness import MOST_MOVES, draw_moves
 from harness.formats.text import plain
 from harness.isolation.rpc import Peer, PeerError, decode_answer
 from harness.runners.slots.case_memory import CaseMemory
-from harness.target import Target
+from harness.tasks.target import Target
 from harness.verdict import Finding, TraceStep
 
 MOST_SEEN = 20

@@ -32,7 +32,7 @@ from harness.correctness.baseline_runner import BaselineRunner
 from harness.isolation.device_lock import DeviceLock
 from harness.runners.oracle_client import Oracle
 from harness.runners.session import Session
-from harness.target import DTYPE_TOLERANCE, Target
+from harness.tasks.target import DTYPE_TOLERANCE, Target
 
 ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "tf32": 2.0**-11, "bfloat16": 2.0**-8,
             "float16": 2.0**-11, "float8_e4m3fn": 2.0**-4, "float8_e5m2": 2.0**-3}

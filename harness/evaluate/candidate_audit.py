@@ -9,7 +9,7 @@ from harness.audit import audit
 from harness.audit.transfer import looks_like_weight, transfer
 from harness.correctness.check import CandidateFailed
 from harness.settings import Trees
-from harness.target import Target
+from harness.tasks.target import Target
 from harness.verdict import Finding, TraceStep, Transfer
 
 

@@ -38,7 +38,7 @@ from harness.runners.profile_cache import ProfileCache
 from harness.runners.session import Session
 from harness.runners.slots.case_memory import CaseMemory
 from harness.settings import Settings, Trees
-from harness.target import Target
+from harness.tasks.target import Target
 from harness.timing.paired_timing import ClassTiming
 from harness.verdict import Evidence, Finding, Verdict, rejected
 

@@ -8,7 +8,7 @@ from harness.errors import EnvironmentFault
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.rpc import NotJudgedHere
 from harness.runners.session import Session
-from harness.target import Target
+from harness.tasks.target import Target
 from harness.verdict import Row, Verdict
 
 

@@ -10,7 +10,7 @@ from harness.case import Errors
 from harness.roofline import ceilings, roofline
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.roofline import Roofline
-from harness.target import ConfigClass, Target
+from harness.tasks.target import ConfigClass, Target
 from harness.timing import outcome as compare
 from harness.timing import stats
 from harness.timing.paired_timing import ClassTiming

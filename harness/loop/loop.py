@@ -28,7 +28,7 @@ from harness.search.trials import trial_log
 from harness.search.trials.trial_log import Recorder
 from harness.search.trials.trials import LoopResult, Screened, SearchJob, Trial, latency_kind
 from harness.settings import Settings
-from harness.target import Target
+from harness.tasks.target import Target
 from harness.timing.plan import SCREEN
 from harness.verdict import Config
 

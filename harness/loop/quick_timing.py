@@ -13,7 +13,7 @@ from harness.case import Case
 from harness.isolation.rpc import Peer, decode_answer
 from harness.runners.oracle_client import Oracle
 from harness.runners.slots.case_memory import CaseMemory
-from harness.target import Target
+from harness.tasks.target import Target
 from harness.timing import stats
 from harness.timing.paired_blocks import CaptureAnswer, WarmupAnswer, graph_unit
 from harness.timing.plan import Plan

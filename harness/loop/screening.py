@@ -30,7 +30,7 @@ from harness.runners.session import Session
 from harness.search.space.tunable_source import TunableSource
 from harness.search.trials.trials import Screened, SearchJob
 from harness.settings import Settings
-from harness.target import OF_CARD, Target
+from harness.tasks.target import OF_CARD, Target
 from harness.timing.timed_block import TamperedTiming
 from harness.verdict import Config, Value
 

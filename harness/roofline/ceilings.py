@@ -24,7 +24,7 @@ from harness.errors import EnvironmentFault
 from harness.formats.json_codec import ConvertError, from_json, to_json
 from harness.isolation import guard
 from harness.isolation.guard import Confine, Limits
-from harness.target import ConfigClass, Target
+from harness.tasks.target import ConfigClass, Target
 
 SOURCE = Path(harness.__file__).parent / "child" / "measure_peaks.c"
 CEILING_LIMITS = Limits(wall_s=60.0)

@@ -39,7 +39,7 @@ from harness.devices import datasheets
 from harness.devices.datasheets import Arch, CardModel
 from harness.errors import InputError
 from harness.roofline import ceilings, roofline
-from harness.target import ConfigClass, Target
+from harness.tasks.target import ConfigClass, Target
 
 SHARPNESS = 3.0
 LAUNCH_US = 2.0

@@ -29,7 +29,7 @@ from harness.isolation.device_lock import DeviceLock
 from harness.isolation.guard import Confine, Limits, clean_env
 from harness.isolation.rpc import INVALID_ANSWER, Peer, PeerDied, PeerError
 from harness.isolation.zygote_client import Zygote
-from harness.target import Target
+from harness.tasks.target import Target
 from harness.verdict import Evidence
 
 SOURCE = Path(harness.__file__).parent / "child" / "measure_peaks.py"

@@ -26,7 +26,7 @@ from harness.isolation.device_lock import Turnstile
 from harness.isolation.zygote_client import Zygote
 from harness.roofline import cost_model, roofline
 from harness.roofline.cost_model import Prediction
-from harness.target import Target
+from harness.tasks.target import Target
 from harness.timing import stats
 from harness.verdict import COMPILED, Evidence, Verdict
 

@@ -18,7 +18,7 @@ from harness.devices.device import Device
 from harness.roofline import ceilings
 from harness.roofline.ceilings import HEADROOM, Ceilings, Level
 from harness.roofline.measured_peaks import GpuCeilings
-from harness.target import ConfigClass, Target
+from harness.tasks.target import ConfigClass, Target
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ from harness.isolation.guard import Confine, Limits, clean_env
 from harness.isolation.rpc import NotJudgedHere, Peer, PeerDied, PeerError
 from harness.isolation.zygote_client import Zygote
 from harness.runners.context_queue import ONE_QUEUE
-from harness.target import ConfigClass, Target
+from harness.tasks.target import ConfigClass, Target
 
 ORACLE_LIMITS = Limits(wall_s=366 * 86_400.0, output_bytes=1 << 20, file_bytes=1 << 40)
 """The oracle lives as long as its evaluation or loop, whose own limit is shorter."""

@@ -23,7 +23,7 @@ from harness.isolation.zygote_client import Zygote
 from harness.runners.oracle_client import Oracle
 from harness.runners.runner_pool import BYTES_PER_CONTEXT, RunnerPool, starts_ahead
 from harness.settings import Settings
-from harness.target import OF_CARD, Target
+from harness.tasks.target import OF_CARD, Target
 from harness.timing.paired_blocks import FIRST_SLOTS
 from harness.timing.plan import GPU_BLOCK_NS, LARGEST_RING, Plan
 

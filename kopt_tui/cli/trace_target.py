@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine.manifest.schema import Manifest
-from harness import task_file
 from harness.benchmark.spec import table_rules
 from harness.call_trace import shapes
 from harness.call_trace.counts import CountedFunction, Counts
 from harness.call_trace.shapes import Dimensions, ShapeTable
 from harness.call_trace.weights import CALLS
 from harness.errors import InputError, Refused
-from harness.target import Target
+from harness.tasks import task_file
+from harness.tasks.target import Target
 
 PYTHON = ("python", "triton")
 FORM = "--of FILE.py:FUNCTION or --of MODULE:FUNCTION"

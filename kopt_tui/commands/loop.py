@@ -26,7 +26,7 @@ from harness.loop import loop as harness_loop
 from harness.requests import LoopRequest, Progress, ReportedLoopRequest
 from harness.search.trials import corpus, trial_log
 from harness.search.trials.trials import MOST_TRIALS, LoopResult, SearchJob, Trial
-from harness.target import Target
+from harness.tasks.target import Target
 from harness.timing.plan import Plan
 from harness.verdict import Value, Verdict
 from kopt_tui.cli.gpu_gate import Gate, card_name, measure, open_target, print_wait

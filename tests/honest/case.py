@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.audit import audit
-from harness.target import Arg
+from harness.tasks.target import Arg
 from harness.verdict import Finding, Verdict
 from tests.exploits import case, problems
 from tests.exploits.problems import Problem

@@ -3,7 +3,7 @@
 What is there before a call is gone after it; the harness fills the buffer anew.
 """
 
-from harness.target import Arg, ConfigClass
+from harness.tasks.target import Arg, ConfigClass
 from tests.honest import case
 from tests.honest.case import Honest, problems
 

@@ -3,7 +3,7 @@
 There is no rounding, so nothing but the very same numbers will do.
 """
 
-from harness.target import Arg
+from harness.tasks.target import Arg
 from tests.honest import case
 from tests.honest.case import Honest, problems
 

@@ -3,7 +3,7 @@
 The order in which they come is chance, and so is the last bit of the sum.
 """
 
-from harness.target import ConfigClass
+from harness.tasks.target import ConfigClass
 from tests.honest import case
 from tests.honest.case import Honest, problems
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.target import Arg, ConfigClass, Target
-from harness.task_file import check
+from harness.tasks.target import Arg, ConfigClass, Target
+from harness.tasks.task_file import check
 
 Files = Mapping[str, str | bytes]
 TRITON = """import torch

@@ -12,8 +12,8 @@ from harness.evaluate.evaluate import Evaluation, evaluate
 from harness.runners.oracle_client import Oracle
 from harness.runners.session import Session
 from harness.settings import Settings, Trees
-from harness.target import Arg, ConfigClass, Target
-from harness.task_file import check
+from harness.tasks.target import Arg, ConfigClass, Target
+from harness.tasks.task_file import check
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
 

@@ -12,7 +12,7 @@ from harness.correctness.tolerance import Tolerance
 from harness.devices import inventory
 from harness.runners.session import Session
 from harness.settings import Settings
-from harness.target import Target
+from harness.tasks.target import Target
 from harness.verdict import Finding
 from tests.support import shared_zygotes
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from harness.kernel_launch import Launch
-from harness.target import Arg, ConfigClass, Target
-from harness.task_file import check
+from harness.tasks.kernel_launch import Launch
+from harness.tasks.target import Arg, ConfigClass, Target
+from harness.tasks.task_file import check
 
 GLOBAL = """#define TILE 256  // kopt: knob TILE in [128, 256, 512]
 extern "C" __global__ void twice(const float *x, float *out, float factor, int n) {

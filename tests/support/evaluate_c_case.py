@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from harness.target import ConfigClass
+from harness.tasks.target import ConfigClass
 from tests.support.c_case import QUICK, target
 
 ONE_CLASS = target(classes=(ConfigClass(name="even", shape={"n": 8192}),))

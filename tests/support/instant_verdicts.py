@@ -14,7 +14,7 @@ import pytest
 from engine.campaign.setup import Setup
 from engine.verify import canary
 from engine.verify.verifier import VerdictRequest, Verifier
-from harness.target import Target
+from harness.tasks.target import Target
 from harness.verdict import Row, Verdict
 
 Cost = Callable[[Setup, str], float]

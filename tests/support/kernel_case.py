@@ -15,8 +15,8 @@ from harness.runners.runner_pool import RunnerPool
 from harness.runners.session import PYTHON_LIMITS
 from harness.runners.slots.case_memory import CaseMemory
 from harness.settings import Settings, Trees
-from harness.target import Arg, ConfigClass, Target
-from harness.task_file import check
+from harness.tasks.target import Arg, ConfigClass, Target
+from harness.tasks.task_file import check
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
 from tests.support import shared_zygotes

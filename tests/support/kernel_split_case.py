@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.formats.json_codec import convert
-from harness.target import Target
+from harness.tasks.target import Target
 from tests.support import campaigns
 
 KERNEL = """\

@@ -14,7 +14,7 @@ from harness.compile.kernel_resources import KernelResources
 from harness.compile.triton_aot import Inspection
 from harness.devices import inventory
 from harness.isolation.zygote_client import Zygote, ZygoteKind
-from harness.target import Target
+from harness.tasks.target import Target
 
 _inspect = triton_aot.inspect  # tests replace it
 

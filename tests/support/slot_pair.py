@@ -10,7 +10,7 @@ from harness.compile import kernel as kernels
 from harness.devices import inventory
 from harness.runners.oracle_client import Oracle
 from harness.runners.slots.slot_ring import SIDES, SlotRing, SlotRings
-from harness.target import Arg, ConfigClass, Target
+from harness.tasks.target import Arg, ConfigClass, Target
 from harness.timing.timed_slots import SlotComparison
 from tests.support import kernel_case, shared_zygotes
 from tests.support.stub_runner import StubRunner

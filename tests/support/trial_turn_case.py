@@ -11,7 +11,7 @@ from harness.loop.screening import Screening
 from harness.search.space.tunable_source import TunableSource
 from harness.search.trials.trials import Screened, SearchJob
 from harness.settings import Settings
-from harness.target import ConfigClass
+from harness.tasks.target import ConfigClass
 from tests.support.kernel_case import target, tree
 
 MODES = ("start", "slow", "little", "fast", "dies", "raises", "wrong", "hangs", "faster",

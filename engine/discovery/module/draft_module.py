@@ -13,8 +13,8 @@ from engine.discovery.module.problem_facts import Size as Size
 from engine.discovery.new.draft_kernel import dump_task
 from harness.formats.text import plain
 from harness.isolation.zygote_client import Zygote
-from harness.target import Arg, ConfigClass, Target
-from harness.task_file import check
+from harness.tasks.target import Arg, ConfigClass, Target
+from harness.tasks.task_file import check
 
 FOLDER = "kopt_task"
 """The folder of the generated files, in the project."""

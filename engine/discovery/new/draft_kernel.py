@@ -16,8 +16,8 @@ from harness.compile.device_code import toolkits
 from harness.errors import EnvironmentFault, InputError
 from harness.formats import yaml_document
 from harness.formats.json_codec import to_builtins
-from harness.target import Arg, ConfigClass, Role, Target
-from harness.task_file import check
+from harness.tasks.target import Arg, ConfigClass, Role, Target
+from harness.tasks.task_file import check
 
 ROLES: dict[str, Role | None] = {"input": None, "output": "output", "inout": "inout"}
 

@@ -11,7 +11,7 @@ from engine.discovery.project import launch_sites
 from engine.discovery.project.launch_sites import LaunchSite
 from engine.discovery.project.sources import C_TYPES, CFunction, arguments
 from harness.compile.device_code import source_constants
-from harness.target import Arg, Language
+from harness.tasks.target import Arg, Language
 
 TYPES = C_TYPES | {
     "half": "float16", "__half": "float16", "half2": "float16", "__half2": "float16",

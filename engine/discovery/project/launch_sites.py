@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from harness.compile.device_code import source_constants
 from harness.formats import expression
-from harness.kernel_launch import Launch
+from harness.tasks.kernel_launch import Launch
 
 MOST_STEPS = 8
 _SITE = re.compile(r"\b(?P<kernel>\w+)\s*(?P<instance><[^<>;]*>)?\s*<<<(?P<sizes>.*?)>>>\s*"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from harness.kernel_launch import Launch
-from harness.target import Arg, Language
+from harness.tasks.kernel_launch import Launch
+from harness.tasks.target import Arg, Language
 
 SKIPPED = frozenset({".git", ".venv", "venv", "node_modules", "build", "__pycache__", "workspace"})
 MAX_DEPTH = 3

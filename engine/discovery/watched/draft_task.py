@@ -13,7 +13,7 @@ from engine.discovery.watched.size_names import SizeNames
 from harness.call_trace.watched_calls import ObservedCall, ObservedValue
 from harness.errors import InputError
 from harness.formats.quantities import counted, listed
-from harness.target import DTYPE_BYTES, MAX_ELEMENTS, Arg, ConfigClass, Role
+from harness.tasks.target import DTYPE_BYTES, MAX_ELEMENTS, Arg, ConfigClass, Role
 
 MOST_CLASSES = 6
 LEAST_CLASSES = 3

@@ -9,7 +9,7 @@ from engine.discovery.watched.draft_task import TaskDraft
 from engine.discovery.watched.entry_source import EntrySource
 from engine.discovery.watched.reference_source import FoundReference
 from harness.call_trace.watched_calls import ObservedCall
-from harness.target import BASELINE, Language, Target
+from harness.tasks.target import BASELINE, Language, Target
 
 FOLDER = "kopt_task"
 REFERENCE = f"{FOLDER}/reference.py"

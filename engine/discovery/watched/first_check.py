@@ -16,7 +16,7 @@ from harness.devices.device import Device
 from harness.isolation.zygote_client import WarmStart
 from harness.requests import EvaluateRequest
 from harness.settings import Settings, Trees
-from harness.target import BASELINE, Target
+from harness.tasks.target import BASELINE, Target
 from harness.verdict import Verdict
 
 

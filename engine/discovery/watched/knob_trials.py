@@ -16,7 +16,7 @@ from harness.requests import EvaluateRequest
 from harness.search.space import knob_proposals, knobs
 from harness.search.space.knob_proposals import KnobProposal
 from harness.settings import Settings, Trees
-from harness.target import Target
+from harness.tasks.target import Target
 
 SKIPPED = (".git", ".venv", "venv", "node_modules", "workspace", "__pycache__")
 

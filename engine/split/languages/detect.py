@@ -9,7 +9,7 @@ from engine.split.languages.language import Language
 from engine.split.languages.python_language import Python
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.errors import Refused
-from harness.target import Target
+from harness.tasks.target import Target
 
 
 def splits(path: str) -> bool:

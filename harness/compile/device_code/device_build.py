@@ -27,7 +27,7 @@ from harness.isolation import guard
 from harness.isolation.device_lock import Turnstile
 from harness.isolation.guard import Confine, Limits
 from harness.isolation.rpc import Peer, PeerDied, PeerError
-from harness.target import Target
+from harness.tasks.target import Target
 
 LIMITS = Limits(wall_s=300.0, output_bytes=8 << 20, memory_bytes=16 << 30, file_bytes=1 << 30)
 MAX_BYTES = 256 << 20

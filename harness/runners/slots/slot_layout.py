@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.isolation.rpc import PeerError
-from harness.target import DTYPE_BYTES, MAX_ELEMENTS
+from harness.tasks.target import DTYPE_BYTES, MAX_ELEMENTS
 
 GUARD_BYTES = 4096
 """Bytes of poison before the first tensor and behind each, which no kernel may write."""

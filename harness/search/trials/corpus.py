@@ -18,7 +18,7 @@ from harness.formats.json_codec import ConvertError, from_json, to_json
 from harness.search.space.knobs import Knob
 from harness.search.space.tunable_source import Observation, Space
 from harness.search.trials.trials import Trial
-from harness.target import Target
+from harness.tasks.target import Target
 from harness.verdict import HARNESS_VERSION, Config, Correctness, LatencyKind, Value
 
 FILE = "corpus.jsonl"

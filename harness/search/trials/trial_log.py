@@ -24,7 +24,7 @@ from harness.search.space.tunable_source import Observation, Space
 from harness.search.trials import corpus, trials_tsv
 from harness.search.trials.trials import SearchJob, Trial
 from harness.settings import Settings
-from harness.target import Target
+from harness.tasks.target import Target
 from harness.timing.plan import SCREEN
 from harness.verdict import HARNESS_VERSION
 

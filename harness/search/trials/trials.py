@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from harness.devices.device import Device
 from harness.errors import InputError, refuse
-from harness.target import OF_CARD
+from harness.tasks.target import OF_CARD
 from harness.verdict import Config, Correctness, LatencyKind, Tag
 
 TAGS: Mapping[Correctness, Tag] = {"PASS": "tried", "FAIL": "revert", "REJECTED": "rejected"}

@@ -42,7 +42,7 @@ from harness.isolation import device_lock
 from harness.isolation.device_lock import DeviceLock
 from harness.search.space import knob_proposals
 from harness.search.space.knob_proposals import KnobProposal
-from harness.target import Language
+from harness.tasks.target import Language
 from kopt_tui.cli.new import new_kernel
 from kopt_tui.cli.new.new_kernel import pairs
 from kopt_tui.cli.new.parameter_list import NewManifest

@@ -18,11 +18,11 @@ from engine.discovery.new import draft_kernel
 from engine.discovery.new.parameters import Parameters, split_list
 from engine.discovery.project import device_sources, sources
 from engine.manifest.schema import Manifest
-from harness import target, task_file
 from harness.errors import InputError
 from harness.formats.quantities import counted
-from harness.kernel_launch import Launch
 from harness.search.space import knobs
+from harness.tasks import target, task_file
+from harness.tasks.kernel_launch import Launch
 from kopt_tui.cli.new import parameter_list
 from kopt_tui.cli.new.new_target import GPU_SOURCES
 from kopt_tui.cli.new.parameter_list import NewManifest

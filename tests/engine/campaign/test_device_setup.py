@@ -11,7 +11,7 @@ from engine.campaign import setup
 from engine.discovery.new import draft_kernel
 from engine.journal.read import Reader
 from harness.errors import EnvironmentFault
-from harness.target import Target
+from harness.tasks.target import Target
 from tests.support import device_case, repos
 from tests.support.device_case import GLOBAL, LAUNCHER
 

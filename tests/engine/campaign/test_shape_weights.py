@@ -17,8 +17,8 @@ from engine.run.one_shot import OneShot, OneShotCandidate
 from harness.call_trace import weights
 from harness.errors import InputError
 from harness.formats import yaml_document
-from harness.target import Target
-from harness.task_file import load
+from harness.tasks.target import Target
+from harness.tasks.task_file import load
 from tests.support import benchmark_case, campaigns
 from tests.support.benchmark_case import PARTLY, target
 from tests.support.table_case import weights_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from engine.discovery.project import device_sources
-from harness.kernel_launch import Launch
-from harness.target import Arg
+from harness.tasks.kernel_launch import Launch
+from harness.tasks.target import Arg
 
 KERNEL = """
 #include <cuda_fp16.h>

@@ -13,7 +13,7 @@ from harness.devices import inventory
 from harness.errors import InputError
 from harness.evaluate.evaluate import evaluate
 from harness.settings import Settings, Trees
-from harness.task_file import load
+from harness.tasks.task_file import load
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
 from tests.support import shared_zygotes

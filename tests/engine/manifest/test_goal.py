@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from engine.manifest import goal
 from engine.manifest.rules import ignored_fields
 from engine.manifest.schema import Manifest
-from harness.target import Arg, ConfigClass, Target
+from harness.tasks.target import Arg, ConfigClass, Target
 from harness.verdict import Row, Verdict
 from tests.support import samples
 

@@ -10,7 +10,7 @@ from engine.history import time_growth
 from engine.planning import bottlenecks
 from harness.roofline.ceilings import Level
 from harness.roofline.roofline import Roofline
-from harness.target import ConfigClass
+from harness.tasks.target import ConfigClass
 from harness.verdict import Row
 from tests.support.c_case import target
 

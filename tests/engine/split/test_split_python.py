@@ -12,9 +12,9 @@ from engine.split.languages.conditions import parse
 from engine.split.languages.python_language import Python
 from engine.split.specialise import merge
 from engine.workers.class_sizes import entry_parameters
-from harness import task_file
 from harness.errors import InputError, Refused
 from harness.search.space import knobs
+from harness.tasks import task_file
 from tests.support.paths import EXAMPLES
 from tests.support.split_case import group
 from tests.support.split_python_case import KERNEL, PY, divided

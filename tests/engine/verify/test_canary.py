@@ -19,7 +19,7 @@ from harness.errors import InputError
 from harness.formats import yaml_document
 from harness.requests import EvaluateRequest, ReportedRequest
 from harness.settings import Settings, Trees
-from harness.target import Target
+from harness.tasks.target import Target
 from harness.verdict import Evidence, Row, Verdict, rejected
 from tests.support import campaigns, repos
 from tests.support.benchmark_case import BENCH, FILES, KERNEL, PLAN, TARGET

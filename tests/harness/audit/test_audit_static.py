@@ -15,8 +15,8 @@ from harness.audit.dependencies import new_dependencies
 from harness.audit.static import static
 from harness.audit.transfer import transfer
 from harness.search.space import knobs
-from harness.target import Target
-from harness.task_file import load
+from harness.tasks.target import Target
+from harness.tasks.task_file import load
 from harness.verdict import Finding
 from tests.support.audit_case import TRITON, c, target, trees, triton
 from tests.support.audit_sources import (

@@ -9,7 +9,7 @@ import pytest
 
 from harness.audit.transfer import looks_like_weight, transfer, transfer_of_project
 from harness.formats.json_codec import from_json, to_json
-from harness.target import Arg, Target
+from harness.tasks.target import Arg, Target
 from harness.verdict import TraceStep, Transfer
 from tests.support.audit_case import TRITON, c, target, trees, triton
 

@@ -16,7 +16,7 @@ from harness.evaluate.verdict_rows import EvaluationResults
 from harness.roofline import ceilings
 from harness.roofline.ceilings import Ceilings, Level
 from harness.roofline.roofline import of_cpu
-from harness.target import ConfigClass
+from harness.tasks.target import ConfigClass
 from harness.timing.clock_check import TimedBlock
 from harness.timing.paired_blocks import PairedBlocks
 from harness.timing.paired_timing import ClassTiming

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.compile import c_compiler
-from harness.target import Target
+from harness.tasks.target import Target
 from tests.support import c_case
 from tests.support.c_case import RIGHT, kernel
 

@@ -14,9 +14,9 @@ from harness.compile.device_code import compiler_report, source_constants, toolk
 from harness.compile.device_code.build_ahead import BuildAhead
 from harness.compile.device_code.device_build import DeviceBuild, DeviceCompiler, for_people
 from harness.errors import EnvironmentFault
-from harness.kernel_launch import Launch
-from harness.target import Target
-from harness.task_file import BadField, check
+from harness.tasks.kernel_launch import Launch
+from harness.tasks.target import Target
+from harness.tasks.task_file import BadField, check
 from tests.support import device_case
 from tests.support.device_case import GLOBAL, LAUNCHER, needs_nvcc, needs_nvrtc
 

@@ -17,8 +17,8 @@ from harness.evaluate.evaluate import evaluate
 from harness.isolation import guard
 from harness.search.space import knobs
 from harness.settings import Settings, Trees
-from harness.target import Target
-from harness.task_file import load
+from harness.tasks.target import Target
+from harness.tasks.task_file import load
 from harness.verdict import Value
 from tests.support.kernel_case import tree
 from tests.support.paths import EXAMPLES

@@ -11,8 +11,8 @@ import pytest
 from harness.compile import launch_limits, triton_aot
 from harness.compile.kernel_resources import KernelResources
 from harness.search.space import knobs
-from harness.target import Target
-from harness.task_file import load
+from harness.tasks.target import Target
+from harness.tasks.task_file import load
 from harness.verdict import Value
 from tests.support import shared_zygotes
 from tests.support.kernel_case import DOUBLE, target, tree

@@ -13,8 +13,8 @@ from harness.compile.kernel_resources import KernelResources
 from harness.devices import datasheets
 from harness.errors import InputError
 from harness.search.space import knobs
-from harness.target import Target
-from harness.task_file import load
+from harness.tasks.target import Target
+from harness.tasks.task_file import load
 from harness.verdict import Row
 from tests.support import shared_zygotes
 from tests.support.kernel_case import DOUBLE, HEAD, REFERENCE, target, tree

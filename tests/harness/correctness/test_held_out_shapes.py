@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.target import ConfigClass
+from harness.tasks.target import ConfigClass
 from harness.verdict import HELD_OUT
 from tests.support.c_case import FAST, QUICK, SLOW, judge, kernel, target
 

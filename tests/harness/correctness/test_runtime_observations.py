@@ -10,7 +10,7 @@ import pytest
 
 from harness.correctness import runtime_audit
 from harness.isolation.rpc import PeerError
-from harness.target import Target
+from harness.tasks.target import Target
 from harness.verdict import Finding
 from tests.exploits import case, problems
 from tests.support.runtime_audit_case import Bench, mix

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.target import Arg, ConfigClass, Target
+from harness.tasks.target import Arg, ConfigClass, Target
 from tests.support import c_case, kernel_case
 from tests.support.c_case import REFERENCE, RIGHT, kernel
 from tests.support.check_case import check

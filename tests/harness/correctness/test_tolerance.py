@@ -13,8 +13,8 @@ from harness.correctness.tolerance import margin, rounding
 from harness.devices import inventory
 from harness.evaluate.evaluate import evaluate
 from harness.settings import Settings, Trees
-from harness.target import Arg, ConfigClass, Target
-from harness.task_file import check
+from harness.tasks.target import Arg, ConfigClass, Target
+from harness.tasks.task_file import check
 from harness.verdict import Verdict
 from tests.support.c_case import QUICK
 

@@ -17,7 +17,7 @@ from harness.runners.runner_pool import RunnerPool
 from harness.runners.session import PYTHON_LIMITS
 from harness.runners.slots.case_memory import CaseMemory
 from harness.settings import Settings, Trees
-from harness.target import Arg, ConfigClass
+from harness.tasks.target import Arg, ConfigClass
 from harness.timing.plan import Plan
 from tests.support.kernel_case import target, tree
 

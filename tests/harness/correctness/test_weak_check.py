@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.target import Arg
+from harness.tasks.target import Arg
 from tests.support.check_case import check
 from tests.support.kernel_case import target
 

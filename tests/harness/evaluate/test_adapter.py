@@ -10,8 +10,8 @@ import pytest
 from harness.devices import inventory
 from harness.evaluate.evaluate import evaluate
 from harness.settings import Settings, Trees
-from harness.target import Arg, ConfigClass, Target
-from harness.task_file import BadField, check
+from harness.tasks.target import Arg, ConfigClass, Target
+from harness.tasks.task_file import BadField, check
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
 from tests.support import shared_zygotes

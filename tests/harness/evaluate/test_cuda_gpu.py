@@ -11,11 +11,11 @@ import pytest
 from harness.devices import inventory
 from harness.devices.device import Device
 from harness.evaluate.evaluate import evaluate
-from harness.kernel_launch import Launch
 from harness.loop.loop import loop
 from harness.search.trials.trials import SearchJob
 from harness.settings import Settings, Trees
-from harness.target import Target
+from harness.tasks.kernel_launch import Launch
+from harness.tasks.target import Target
 from harness.timing.plan import Plan
 from harness.verdict import COMPILED, Verdict
 from tests.support import device_case

@@ -24,7 +24,7 @@ from harness.runners.oracle_client import OracleError
 from harness.runners.runner_pool import RunnerPool
 from harness.runners.session import CALL_LIMITS
 from harness.settings import Settings, Trees
-from harness.target import Arg
+from harness.tasks.target import Arg
 from harness.timing.paired_timing import ClassTiming
 from harness.verdict import Row, Verdict
 from tests.support.c_case import FAST, QUICK, RIGHT, SLOW, Bench, judge, target, tree

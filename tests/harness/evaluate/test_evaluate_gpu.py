@@ -21,8 +21,8 @@ from harness.loop.loop import loop
 from harness.search.space import knobs
 from harness.search.trials.trials import SearchJob
 from harness.settings import Settings, Trees
-from harness.target import Arg, ConfigClass, Target
-from harness.task_file import load
+from harness.tasks.target import Arg, ConfigClass, Target
+from harness.tasks.task_file import load
 from harness.timing.plan import Plan
 from harness.verdict import Value
 from tests.support.kernel_case import DOUBLE, HEAD, judge, target, tree

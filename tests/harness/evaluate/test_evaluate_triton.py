@@ -15,7 +15,7 @@ from harness.errors import EnvironmentFault, KoptError
 from harness.isolation.rpc import PeerError
 from harness.runners.runner_pool import RunnerPool
 from harness.runners.session import CALL_LIMITS
-from harness.target import Arg, ConfigClass, Target
+from harness.tasks.target import Arg, ConfigClass, Target
 from harness.timing.plan import Plan
 from kopt_tui.snapshot import verdict_words
 from tests.support.kernel_case import DOUBLE, HEAD, Bench, judge, target

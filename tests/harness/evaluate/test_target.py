@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import task_file
 from harness.errors import InputError
 from harness.formats.expression import evaluate_expression
-from harness.target import Target
+from harness.tasks import task_file
+from harness.tasks.target import Target
 from tests.support.paths import EXAMPLES
 
 EXAMPLES = sorted((EXAMPLES).glob("*/task.yaml"))

@@ -25,7 +25,7 @@ from harness.search.trials import corpus, trial_log
 from harness.search.trials.trial_log import TrialLog
 from harness.search.trials.trials import LoopResult, SearchJob, Trial
 from harness.settings import Settings
-from harness.target import ConfigClass
+from harness.tasks.target import ConfigClass
 from tests.support.c_case import HEAD, REFERENCE, RIGHT, kernel, target, tree
 
 KNOBS = "#define MODE 0  // kopt: knob MODE in [0, 1, 2, 3, 4, 5]\n" + HEAD + f"""

@@ -21,7 +21,7 @@ from harness.search.space.tunable_source import TunableSource
 from harness.search.trials import corpus
 from harness.search.trials.trials import SearchJob
 from harness.settings import Settings
-from harness.target import ConfigClass
+from harness.tasks.target import ConfigClass
 from tests.support import trial_turn_case
 from tests.support.kernel_case import target, tree
 from tests.support.paths import ROOT

@@ -7,8 +7,8 @@ import pytest
 from harness.devices import datasheets
 from harness.devices.device import Device
 from harness.roofline import ceilings
-from harness.target import Arg, ConfigClass
-from harness.task_file import load
+from harness.tasks.target import Arg, ConfigClass
+from harness.tasks.task_file import load
 from tests.support.kernel_case import target
 from tests.support.paths import EXAMPLES
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from harness.formats.json_codec import to_json
 from harness.roofline import ceilings
 from harness.roofline.ceilings import Ceilings, Level
-from harness.target import Arg, ConfigClass, Target
+from harness.tasks.target import Arg, ConfigClass, Target
 
 CEILINGS = Ceilings(gflops=100.0, copy_gb_per_s=10.0, levels=(
     Level(1e4, 400.0), Level(1e6, 100.0), Level(1e9, 10.0)))

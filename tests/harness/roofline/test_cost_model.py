@@ -17,8 +17,8 @@ from harness.errors import InputError
 from harness.roofline import ceilings, cost_model
 from harness.roofline.cost_model import Prediction, predict
 from harness.roofline.predictor import predict_source
-from harness.target import Arg, ConfigClass, Target
-from harness.task_file import load
+from harness.tasks.target import Arg, ConfigClass, Target
+from harness.tasks.task_file import load
 from harness.verdict import TRUST, LatencyKind, Verdict
 from tests.support import shared_zygotes
 from tests.support.paths import EXAMPLES

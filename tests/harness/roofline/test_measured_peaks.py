@@ -25,7 +25,7 @@ from harness.isolation.zygote_client import Zygote
 from harness.roofline import ceilings, measured_peaks
 from harness.roofline.measured_peaks import GpuCeilings
 from harness.settings import Settings, Trees
-from harness.target import ConfigClass, Target
+from harness.tasks.target import ConfigClass, Target
 from harness.timing.plan import Plan
 from tests.support.kernel_case import DOUBLE, judge, target
 

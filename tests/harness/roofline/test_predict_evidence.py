@@ -10,7 +10,7 @@ from harness.compile import triton_aot
 from harness.compile.kernel_resources import KernelResources
 from harness.compile.triton_aot import Inspection
 from harness.roofline.predictor import MOST_COMPILED, compiler_evidence
-from harness.target import ConfigClass
+from harness.tasks.target import ConfigClass
 from harness.verdict import Evidence
 from tests.support import shared_zygotes
 from tests.support.kernel_case import DOUBLE, judge, target

@@ -28,7 +28,7 @@ from harness.search.trials import corpus
 from harness.search.trials.trial_log import key
 from harness.search.trials.trials import LoopResult, SearchJob, Trial
 from harness.settings import Settings
-from harness.target import ConfigClass, Target
+from harness.tasks.target import ConfigClass, Target
 from harness.verdict import Config, Row, Verdict
 from kopt_tui.main import main
 from tests.support import shared_zygotes

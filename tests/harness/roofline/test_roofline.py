@@ -20,7 +20,7 @@ from harness.roofline.ceilings import HEADROOM, Ceilings, Level
 from harness.roofline.measured_peaks import GpuCeilings
 from harness.roofline.roofline import Roofline
 from harness.search.trials.trials import Trial
-from harness.target import Arg, ConfigClass, Target
+from harness.tasks.target import Arg, ConfigClass, Target
 from harness.timing.paired_timing import ClassTiming
 from harness.timing.plan import Plan
 from harness.verdict import Verdict

@@ -20,7 +20,7 @@ from harness.runners.oracle_client import ORACLE_LIMITS, Oracle, OracleError
 from harness.runners.slots.case_memory import CaseMemory
 from harness.search.trials.trials import MOST_TRIALS
 from harness.settings import Settings, Trees
-from harness.target import Arg, ConfigClass, Target
+from harness.tasks.target import Arg, ConfigClass, Target
 from tests.support import kernel_case, shared_zygotes
 from tests.support.c_case import FAST, QUICK, judge, kernel, tree
 from tests.support.c_case import target as c_target

@@ -14,7 +14,7 @@ from harness.isolation.guard import Limits
 from harness.isolation.rpc import Peer, PeerDied
 from harness.runners.shared_process import SharedProcess
 from harness.settings import Settings, Trees
-from harness.target import Arg, ConfigClass
+from harness.tasks.target import Arg, ConfigClass
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
 from tests.support.kernel_case import target, tree

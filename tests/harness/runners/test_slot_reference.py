@@ -12,7 +12,7 @@ import pytest
 from harness.isolation.rpc import PeerError
 from harness.runners.oracle_client import Oracle
 from harness.runners.slots.case_memory import CaseMemory
-from harness.target import Arg
+from harness.tasks.target import Arg
 from harness.timing.timed_slots import SlotComparison
 from tests.support.slot_pair import (
     COUNT,

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from harness import task_file
 from harness.errors import InputError
 from harness.search.bayesian.bayesian_search import BayesianSearch
 from harness.search.space import knobs
 from harness.search.space.tunable_source import of_knobs
+from harness.tasks import task_file
 from harness.verdict import Value
 from tests.support.paths import EXAMPLES
 

@@ -16,7 +16,7 @@ from harness.devices.device import Device
 from harness.devices.monitoring import interference
 from harness.errors import DeviceFault, EnvironmentFault, IncumbentFault
 from harness.isolation.rpc import Peer
-from harness.target import ConfigClass
+from harness.tasks.target import ConfigClass
 from harness.timing.outcome import call_outcome, is_hopeless, is_small_gain
 from harness.timing.paired_timing import PairedTiming
 from harness.timing.plan import (

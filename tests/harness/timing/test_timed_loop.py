@@ -21,7 +21,7 @@ from harness.child.memory.host_memory import HostMemory
 from harness.child.run.compiled_loop import CompiledLoop, order_of
 from harness.child.run.load_c import CKernel
 from harness.compile import c_compiler, timed_loop
-from harness.target import Arg, ConfigClass, Target
+from harness.tasks.target import Arg, ConfigClass, Target
 from harness.timing.timed_block import TamperedTiming, sealed, timed_block
 
 SOURCE = """

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.manifest import load
-from harness import task_file
+from harness.tasks import task_file
 from tests.support import repos, watched_case
 from tests.support.command_line import answer, error_text, kopt
 

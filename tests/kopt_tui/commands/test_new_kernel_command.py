@@ -9,7 +9,7 @@ import pytest
 
 from engine.discovery.project import sources
 from engine.manifest import load
-from harness import task_file
+from harness.tasks import task_file
 from tests.support import repos
 from tests.support.command_line import EXAMPLE, answer, converse, error_text, kopt
 

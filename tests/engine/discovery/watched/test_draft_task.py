@@ -10,8 +10,8 @@ from engine.discovery.watched.reference_source import FoundReference
 from engine.discovery.watched.size_names import SizeNames
 from harness.call_trace.watched_calls import ObservedCall, ObservedValue
 from harness.errors import InputError
-from harness.target import BASELINE
-from harness.task_file import check
+from harness.tasks.target import BASELINE
+from harness.tasks.task_file import check
 from tests.support import watched_case
 
 

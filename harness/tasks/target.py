@@ -11,7 +11,7 @@ from typing import Literal
 from harness.errors import InputError
 from harness.formats.expression import evaluate_expression, whole
 from harness.formats.json_codec import to_json
-from harness.kernel_launch import Launch
+from harness.tasks.kernel_launch import Launch
 
 Language = Literal["c", "cuda", "hip", "python", "triton"]
 OF_CARD: dict[str, str] = {"cuda": "nvidia", "hip": "amd"}

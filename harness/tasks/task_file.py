@@ -12,7 +12,7 @@ from harness.formats.expression import evaluate_expression
 from harness.formats.text import suggest
 from harness.formats.yaml_decode import decode
 from harness.formats.yaml_document import Key
-from harness.target import (
+from harness.tasks.target import (
     CONSTANTS,
     DTYPE_BYTES,
     MAX_ELEMENTS,
