@@ -1,15 +1,18 @@
 """Measure how long a verdict takes on a GPU, and where its seconds go.
 
-    python bench/verdict_seconds.py [--repeat 10] [--out FILE.jsonl]
+    python bench/verdict_seconds.py [--kernel softmax] [--repeat 10] [--out FILE.jsonl]
 
-A SwiGLU in bfloat16 with classes of 8192x14336, 1024x4096 and 4097x5000. `fresh` verdicts start
-with nothing, as `kopt evaluate` does; `campaign` verdicts have a zygote and one scratch folder.
+A SwiGLU in bfloat16 with classes of 8192x14336, 1024x4096 and 4097x5000, or examples/softmax_triton
+with its five classes. `fresh` verdicts start with nothing, as `kopt evaluate` does; `campaign`
+verdicts have a zygote and one scratch folder.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
+import shutil
 import tempfile
 import time
 from collections import defaultdict
@@ -24,6 +27,7 @@ from harness.evaluate.evaluate import evaluate
 from harness.isolation.rpc import Peer
 from harness.isolation.zygote_client import Zygote
 from harness.settings import Settings, Trees
+from harness.tasks import task_file
 from harness.tasks.target import Arg, ConfigClass, Target
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
@@ -51,7 +55,12 @@ REFERENCE = "def swiglu(gate, up):\n    return gate / (1 + (-gate).exp()) * up\n
 SIZES = ((8192, 14336), (1024, 4096), (4097, 5000))
 
 
-def target() -> Target:
+SOFTMAX = Path(__file__).parent.parent / "examples" / "softmax_triton"
+
+
+def target(name: str) -> Target:
+    if name == "softmax":
+        return task_file.load(SOFTMAX / "task.yaml")
     shape = ("rows", "columns")
     return Target(
         op="swiglu", language="triton", source="swiglu.py", entry="swiglu",
@@ -64,9 +73,19 @@ def target() -> Target:
                       for rows, columns in SIZES))
 
 
-def write(folder: Path, block: int, warps: int) -> str:
+def write(folder: Path, name: str, *, better: bool) -> str:
+    """Write a kernel with good settings, or with others that are `better` or as good."""
+    if name == "softmax":
+        shutil.copytree(SOFTMAX, folder)
+        source = (folder / "kernel.py").read_text()
+        for knob, value in (("VARIANT", "whole"), ("BLOCK", 8192 if better else 4096),
+                            ("PER_THREAD", 32 if better else 16)):
+            source = re.sub(rf"^{knob} = \S+", f"{knob} = {value}", source, flags=re.MULTILINE)
+        (folder / "kernel.py").write_text(source)
+        return str(folder)
     folder.mkdir()
-    (folder / "swiglu.py").write_text(f"BLOCK_SIZE, WARPS = {block}, {warps}\n{SOURCE}")
+    settings = "2048, 8" if better else "512, 4"
+    (folder / "swiglu.py").write_text(f"BLOCK_SIZE, WARPS = {settings}\n{SOURCE}")
     (folder / "reference.py").write_text(REFERENCE)
     return str(folder)
 
@@ -96,23 +115,23 @@ class Spent:
         setattr(Peer, "receive", received)  # noqa: B010
 
 
-def judged(folder: Path, scratch: Path, number: int, zygote: Zygote | None,
+def judged(name: str, folder: Path, scratch: Path, number: int, zygote: Zygote | None,
            device: Any) -> tuple[float, Verdict, dict[str, float]]:
     """Return the seconds of a verdict, the verdict, and the seconds of its stages."""
-    candidate = write(folder / f"candidate-{number}", 2048, 8)
+    candidate = write(folder / f"candidate-{number}", name, better=True)
     incumbent = folder / "incumbent"
     if not incumbent.exists():
-        write(incumbent, 512, 4)
+        write(incumbent, name, better=False)
     stages: dict[str, float] = defaultdict(float)
     began = at = time.monotonic()
     stage = "begin"
 
-    def on(name: str, detail: str, _: float | None) -> None:
+    def on(entered: str, detail: str, _: float | None) -> None:
         nonlocal at, stage
         stages[stage] += time.monotonic() - at
-        at, stage = time.monotonic(), name
+        at, stage = time.monotonic(), entered
 
-    verdict = evaluate(target(), Trees(candidate=candidate, incumbent=str(incumbent),
+    verdict = evaluate(target(name), Trees(candidate=candidate, incumbent=str(incumbent),
                                        reference=str(incumbent)), device,
                        Settings(scratch=str(scratch), plan=Plan(alpha=0.001)), progress=on,
                        zygote=zygote)
@@ -123,6 +142,7 @@ def judged(folder: Path, scratch: Path, number: int, zygote: Zygote | None,
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeat", type=int, default=10)
+    parser.add_argument("--kernel", choices=("swiglu", "softmax"), default="swiglu")
     parser.add_argument("--kinds", default="fresh,campaign")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
@@ -131,8 +151,8 @@ def main() -> None:
     lines: list[dict[str, Any]] = [{"machine": machine.describe()}
                                    if hasattr(machine, "describe") else {}]
     for kind in args.kinds.split(","):
-        with tempfile.TemporaryDirectory(prefix="kopt-bench-") as name:
-            folder = Path(name)
+        with tempfile.TemporaryDirectory(prefix="kopt-bench-") as temporary:
+            folder = Path(temporary)
             zygote = None
             if kind == "campaign":
                 place = kernel.place_on(device, "triton", scratch="", python=None, env={})
@@ -142,7 +162,7 @@ def main() -> None:
             for number in range(args.repeat + (kind == "campaign")):
                 spent.seconds.clear()
                 scratch = folder / (f"scratch-{number}" if kind == "fresh" else "scratch")
-                seconds, verdict, stages = judged(folder, scratch, number, zygote, device)
+                seconds, verdict, stages = judged(args.kernel, folder, scratch, number, zygote, device)
                 line = {"kind": kind, "number": number, "seconds": round(seconds, 3),
                         "reason": verdict.rejected_reason,
                         "rows": [(row.config_class, row.outcome, row.pairs, row.latency_us,
