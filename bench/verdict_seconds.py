@@ -162,7 +162,8 @@ def main() -> None:
             for number in range(args.repeat + (kind == "campaign")):
                 spent.seconds.clear()
                 scratch = folder / (f"scratch-{number}" if kind == "fresh" else "scratch")
-                seconds, verdict, stages = judged(args.kernel, folder, scratch, number, zygote, device)
+                seconds, verdict, stages = judged(args.kernel, folder, scratch, number, zygote,
+                                                  device)
                 line = {"kind": kind, "number": number, "seconds": round(seconds, 3),
                         "reason": verdict.rejected_reason,
                         "rows": [(row.config_class, row.outcome, row.pairs, row.latency_us,
