@@ -81,7 +81,9 @@ KERNEL_TIME = "kernel-time"
 HELD_OUT = "held-out"
 """The evidence of values that no config class has, and the rule of a candidate that fails there."""
 NO_PROFILER = "no-profiler"
-"""The rule of a gain on a machine where no tool measures kernel time."""
+"""The rule of a gain on a machine where the tool that measures kernel time is missing."""
+OWN_TIMES = "own-times"
+"""The rule of a reported gain on a CPU: the benchmark's own times are all there is."""
 
 
 @dataclass(frozen=True, kw_only=True)

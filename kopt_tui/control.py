@@ -28,6 +28,8 @@ class ControlRequest(msgspec.Struct, frozen=True, kw_only=True):
     expected_verdict: int | None = None
     limits: Mapping[str, str] | None = None
     """The limits to set, by name."""
+    reason: str = ""
+    """Why a candidate is rejected."""
 
 
 def send(workspace: Path, request: ControlRequest) -> int:

@@ -184,11 +184,12 @@ class Writer(RoundWriter):
 
 def request(workspace: Path, campaign: str, verb: ControlVerb, *, by: str, candidate: str = "",
             expected_base: str = "", expected_verdict: int | None = None,
-            limits: Mapping[str, str] | None = None) -> int:
+            limits: Mapping[str, str] | None = None, reason: str = "") -> int:
     """Send a request to a campaign's engine, from any process; return the control's id.
 
     `expected_base` and `expected_verdict` are what the person saw: the engine refuses the request
-    if they have changed. `limits` are those to set. Raises InputError if there is no such campaign.
+    if they have changed. `limits` are those to set, `reason` says why a candidate is rejected.
+    Raises InputError if there is no such campaign.
     """
     control = Control(id=0, campaign=campaign, verb=verb, candidate=candidate,
                       expected_base=expected_base, expected_verdict=expected_verdict, by=by,
@@ -202,7 +203,8 @@ def request(workspace: Path, campaign: str, verb: ControlVerb, *, by: str, candi
             number = writer.add(control, numbered="id")
             writer.append(campaign, "control.requested", candidate, {
                 "control": number, "verb": verb, "candidate": candidate, "by": by,
-                **({"limits": dict(limits)} if limits else {})})
+                **({"limits": dict(limits)} if limits else {}),
+                **({"reason": reason} if reason else {})})
             return number
     finally:
         writer.close()

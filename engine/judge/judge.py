@@ -12,7 +12,7 @@ from engine.repository.patches.hygiene import Violation
 from harness.formats import quantities
 from harness.timing.outcome import SURE, describe_row
 from harness.timing.stats import Estimate
-from harness.verdict import HELD_OUT, KERNEL_TIME, NO_PROFILER, Row, Verdict
+from harness.verdict import HELD_OUT, KERNEL_TIME, NO_PROFILER, OWN_TIMES, Row, Verdict
 
 Kind = Literal["keep", "ask", "tie", "regression", "reject"]
 UNSPLIT_LOSS = 0.05
@@ -22,11 +22,15 @@ ASTONISHING = 2.0
 """The approval policy `flagged` puts a speedup above this to a person."""
 
 
+ASKED_ONCE = (NO_PROFILER, OWN_TIMES)
+"""Rules about the machine, which a person's first approval answers for the campaign."""
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """The manifest's rules for a keep: when to ask, and which loss of a class is tolerable.
 
-    `has_answer`: a person has approved a gain of this campaign without kernel time, so that the
-    lack of a profiler is no doubt any more.
+    `has_answer`: a person has approved a gain of this campaign without kernel time, so that its
+    lack is no doubt any more.
     """
 
     approval: Literal["auto", "review", "flagged"] = "flagged"
@@ -129,6 +133,11 @@ def lacks_profiler(verdict: Verdict) -> bool:
     return any(finding.rule == NO_PROFILER for finding in verdict.audit)
 
 
+def asks_once(verdict: Verdict) -> bool:
+    """Return whether a gain lacks kernel time for a reason that holds for the whole campaign."""
+    return any(finding.rule in ASKED_ONCE for finding in verdict.audit)
+
+
 def core_loss(rows: Sequence[Row]) -> str:
     """Return which core class surely loses UNSPLIT_LOSS or more, or ""."""
     for row in rows:
@@ -146,7 +155,7 @@ def _doubts(verdict: Verdict, policy: Policy, violations: Sequence[Violation],
         doubts.append(f"a class loses {worst_loss:.1%}")
     flags = [finding for finding in verdict.audit if finding.severity == "flag"
              and (policy.approval == "flagged" or finding.rule in (KERNEL_TIME, HELD_OUT))
-             and not (policy.has_answer and finding.rule == NO_PROFILER)]
+             and not (policy.has_answer and finding.rule in ASKED_ONCE)]
     doubts += [f"audit: {finding.detail}" for finding in flags]
     if policy.approval == "flagged":
         doubts += [f"edits {violation.path}, outside the kernel" for violation in violations]

@@ -16,7 +16,7 @@ from engine.journal.records import COMMITTED, Candidate, CandidateState, Decisio
 from engine.judge import candidate as candidates
 from engine.judge import commit_message
 from engine.judge.candidate import CandidateTree, JudgedCandidate
-from engine.judge.judge import Policy, lacks_profiler, rule
+from engine.judge.judge import Policy, asks_once, rule
 from engine.judge.recorded_values import verdict_of
 from engine.lineage import provisional
 from engine.lineage.commit import KeepReason, KeptCommit, commit_candidate
@@ -75,14 +75,14 @@ class Keeper:
     def _policy_for(self, verdict: Verdict) -> Policy:
         """Return the policy, with the campaign's answer to a verdict without kernel time."""
         return msgspec.structs.replace(self.policy, has_answer=True) \
-            if lacks_profiler(verdict) and self._has_answer() else self.policy
+            if asks_once(verdict) and self._has_answer() else self.policy
 
     def _has_answer(self) -> bool:
         """Return whether a person has said, or is being asked, if gains count without kernel time.
         """
         reader, campaign = self.context.reader, self.setup.id
         return bool(reader.events_of(campaign, NO_PROFILER_ANSWER)) or any(
-            member.state == "waiting" and lacks_profiler(verdict_of(row))
+            member.state == "waiting" and asks_once(verdict_of(row))
             for member in waiting_line.read(reader, campaign)
             for row in reader.verdicts(campaign, candidate=member.id, limit=1))
 
@@ -91,7 +91,7 @@ class Keeper:
         reader, campaign = self.context.reader, self.setup.id
         kept = provisional.approve(self.context.writer, reader, self.setup.repo, candidate, actor)
         [row] = reader.verdicts(campaign, candidate=candidate.id, limit=1)
-        if lacks_profiler(verdict_of(row)) and not reader.events_of(campaign, NO_PROFILER_ANSWER):
+        if asks_once(verdict_of(row)) and not reader.events_of(campaign, NO_PROFILER_ANSWER):
             self.context.writer.event(
                 campaign, NO_PROFILER_ANSWER, candidate.id,
                 message=f"approved by {actor}: kernel time is not available here, and the "

@@ -78,14 +78,17 @@ def settle(writer: Writer, reader: Reader, repo: CampaignRepo) -> list[KeptCommi
 
 def reject(writer: Writer, reader: Reader, repo: CampaignRepo, candidate: Candidate, *,
            reason: str, actor: str) -> list[Candidate]:
-    """Close a waiting candidate; return what rested on it, which is to be tried without it."""
+    """Close a waiting candidate; return what rested on it, which is to be tried without it.
+
+    `reason` reads `rejected by ann@box: it changes the rounding`.
+    """
     line = waiting_line.read(reader, repo.campaign)
     with writer.transaction():
         writer.add_decision(repo.campaign, candidate.id, "reject", reason, round=candidate.round,
                             actor=actor)
         writer.set_candidate_state(repo.campaign, candidate.id, "closed", reason=reason)
         dropped = waiting_line.above(line, candidate.id)
-        _release(writer, reader, dropped, f"rested on {candidate.id[:12]}, which was rejected")
+        _release(writer, reader, dropped, f"rested on {candidate.id[:12]}, which was {reason}")
     failpoint("line.dropped")
     settle(writer, reader, repo)
     return list(dropped)

@@ -1,4 +1,7 @@
-"""optimize.md: what a campaign is about, then its rounds and stops as they came. It only grows."""
+"""optimize.md: what a campaign is about, then its rounds and stops as they came.
+
+It only grows, except that its one Final Report is that of the last stop.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ LISTED = 20
 
 
 def page(view: JournalView) -> str:
-    """Return optimize.md; a stop's Final Report has the campaign's state at that time."""
+    """Return optimize.md; its Final Report has the campaign's state at the last stop."""
     past = view.history
     ended = {round.n: round.ended_at for round in past.rounds if round.ended_at is not None}
     entries: list[tuple[float, str, object]] = [
@@ -34,7 +37,8 @@ def page(view: JournalView) -> str:
         *((at, "not run", record) for at, record in view.not_run),
         *((at, "limits", change) for at, change in view.limits),
         *((rollback.at, "rollback", rollback) for rollback in past.rollbacks),
-        *((at, "stop", stop) for at, stop in view.stops)]
+        *((at, "earlier stop", stop) for at, stop in view.stops[:-1]),
+        *((at, "stop", stop) for at, stop in view.stops[-1:])]
     entries.sort(key=itemgetter(0))
     first = past.baseline
     return render_page(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,9 +19,20 @@ from engine.manifest import limits, load
 from engine.manifest.schema import Manifest
 from harness.errors import InputError, KoptError
 from harness.formats.quantities import counted
+from harness.formats.text import plain
 
 SHORT_HOST_VERBS = ("approve", "reject", "set")
 """What a host carries out that only decides."""
+MOST_REASON = 1000
+"""Characters of a person's reason that are recorded."""
+
+
+class _Request(msgspec.Struct, frozen=True):
+    """The part of a `control.requested` event that is read here."""
+
+    control: int = 0
+    limits: dict[str, str] = {}
+    reason: str = ""
 
 
 @dataclass
@@ -91,7 +101,7 @@ class ControlHandler:
         """
         setup, writer, reader = self.context.setup, self.context.writer, self.context.reader
         try:
-            manifest = limits.with_limits(setup.manifest, self._requested_limits(control))
+            manifest = limits.with_limits(setup.manifest, self._requested(control).limits)
         except InputError as error:
             return f"refused: {error}"
         row, last_round = reader.campaign(setup.id), campaigns.last_round(manifest)
@@ -111,14 +121,11 @@ class ControlHandler:
         self.context.use_setup(dataclasses.replace(setup, manifest=manifest))
         return f"changed {changes}"
 
-    def _requested_limits(self, control: Control) -> dict[str, str]:
-        """Return the limits that a request names; the event that recorded it has them."""
-        for event in self.context.reader.events_of(self.context.setup.id, "control.requested"):
-            payload = json.loads(event.payload)
-            if payload.get("control") == control.id:
-                requested: dict[str, str] = payload.get("limits", {})
-                return requested
-        return {}
+    def _requested(self, control: Control) -> _Request:
+        """Return what a request says beside its row; the event that recorded it has that."""
+        events = self.context.reader.events_of(self.context.setup.id, "control.requested")
+        requests = (msgspec.json.decode(event.payload, type=_Request) for event in events)
+        return next((own for own in requests if own.control == control.id), _Request())
 
     def _reject(self, control: Control) -> str:
         """Close a waiting candidate; what rests on it is to be tried without it."""
@@ -126,9 +133,10 @@ class ControlHandler:
         if isinstance(candidate, str):
             return candidate
         self.decided = True
+        why = " ".join(plain(self._requested(control).reason, MOST_REASON).split())
         dropped = provisional.reject(
             self.context.writer, self.context.reader, self.context.setup.repo, candidate,
-            reason=f"rejected by {control.by}", actor=control.by)
+            reason=f"rejected by {control.by}{why and f': {why}'}", actor=control.by)
         return "rejected" + (f"; {counted(len(dropped), 'gain')} that rested on it will be tried "
                              "without it" if dropped else "")
 

@@ -74,6 +74,8 @@ class CliWorker:
                 yields=device_lock.turnstile(card.lock_name) if card else
                 device_lock.turnstile() if bench.device.kind == "cpu" else None,
                 on_line=lambda line: tick("working", _printed(line, passed)[:400], None),
+                on_wait=lambda text: tick("waiting" if text else "working",
+                                          text or command.name, None),
                 cancel=cancel)
         output = _printed(outcome.stdout + outcome.stderr, passed)[-LOG_BYTES:]
         (Path(bench.scratch) / LOG).write_text(plain(output, LOG_BYTES))

@@ -64,6 +64,17 @@ class Turnstile:
 
     paths: tuple[str, str]
 
+    def describe_wait(self) -> str:
+        """Return which measurement the processes wait for, "" while they may run."""
+        device = Path(self.paths[0]).stem
+        if holder(device) is None:
+            return ""
+        fd, _ = open_file(f"{device}.turn")
+        try:
+            return _describe_wait(device, fd)
+        finally:
+            os.close(fd)
+
 
 @dataclass(frozen=True)
 class DeviceLock:
@@ -180,10 +191,7 @@ class _LockWait:
         stem, self.has_waited = Path(self.name).stem, True
         waited = time.monotonic() - self.start
         if self.on_wait is not None and waited > 0.5:
-            pid, since, campaign = _owner(fd)
-            by = campaign or f"process {pid or '?'}"
-            at = f" since {time.strftime('%H:%M:%S', since)}" if since else ""
-            self.on_wait(f"waiting for {stem}: held by {by}{at}")
+            self.on_wait(_describe_wait(stem, fd))
             self.on_wait = None
         if self.timeout_s is not None and waited > self.timeout_s:
             raise EnvironmentFault(f"still busy after {self.timeout_s:g} s", where=stem,
@@ -235,6 +243,12 @@ def _is_bound(name: str) -> bool:
 def _address(name: str) -> bytes:
     path = os.path.realpath(lock_directory() / name)
     return b"\0kopt-" + hashlib.sha256(os.fsencode(path)).hexdigest()[:40].encode()
+
+
+def _describe_wait(device: str, fd: int) -> str:
+    pid, since, campaign = _owner(fd)
+    at = f" since {time.strftime('%H:%M:%S', since)}" if since else ""
+    return f"waiting for {device}: held by {campaign or 'process ' + str(pid or '?')}{at}"
 
 
 def _owner(fd: int) -> tuple[int, time.struct_time | None, str]:

@@ -27,6 +27,8 @@ from harness.isolation.process_outcome import ProcessOutcome
 from harness.isolation.process_tree import CpuTime
 from harness.isolation.zygote_client import PROGRAM, ForkedSupervisor, Zygote
 
+LOOK_S = 0.5
+"""How often a job that yields is asked what it waits for."""
 INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES",
              "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_HOME", "ROCM_PATH",
              "NCCL_NVLS_ENABLE", "TORCH_SYMM_MEM_DISABLE_MULTICAST", "NVSHMEM_DISABLE_NVLS")
@@ -95,10 +97,12 @@ class Guarded:
                  limits: Limits | None = None, confine: Confine | None = None,
                  lock: DeviceLock | None = None, yields: Turnstile | None = None,
                  pass_fds: Sequence[int] = (), on_line: Callable[[bytes], None] | None = None,
+                 on_wait: Callable[[str], None] | None = None,
                  zygote: Zygote | None = None, program: str = "", name: str = "") -> None:
         self.limits = limits or Limits()
         self._name, self._argv = name or program or Path(argv[0]).name, argv
-        self._on_line = on_line
+        self._on_line, self._on_wait, self._yields = on_line, on_wait, yields
+        self._next_look, self._obstacle, self._reported = 0.0, "", ""
         self._line = b""
         self._outputs: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
         self._outcome: ProcessOutcome | None = None
@@ -215,6 +219,7 @@ class Guarded:
                         answer += data
                     else:
                         self._take(key.data, data)
+                self._report_wait()
                 if cancel is not None and cancel.is_set():
                     self.kill()
                 if deadline is not None and time.monotonic() > deadline:
@@ -231,6 +236,18 @@ class Guarded:
             outcome = from_json(answer, ProcessOutcome)
         return replace(outcome, stdout=bytes(self._outputs["stdout"]),
                        stderr=bytes(self._outputs["stderr"]))
+
+    def _report_wait(self) -> None:
+        """Report a measurement that a yielding job waits for since the last look, and its end."""
+        if self._on_wait is None or self._yields is None or time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + LOOK_S
+        obstacle = self._yields.describe_wait()
+        lasting = obstacle if obstacle == self._obstacle else ""
+        self._obstacle = obstacle
+        if lasting != self._reported:
+            self._reported = lasting
+            self._on_wait(lasting)
 
     def _take(self, name: str, data: bytes) -> None:
         self._outputs[name] += data
@@ -259,9 +276,13 @@ def run(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None,
         limits: Limits | None = None, confine: Confine | None = None,
         lock: DeviceLock | None = None, yields: Turnstile | None = None,
         pass_fds: Sequence[int] = (), on_line: Callable[[bytes], None] | None = None,
+        on_wait: Callable[[str], None] | None = None,
         cancel: threading.Event | None = None, name: str = "") -> ProcessOutcome:
-    """Run an untrusted command and return how it ended; no way of ending raises."""
+    """Run an untrusted command and return how it ended; no way of ending raises.
+
+    One that yields calls `on_wait` with what it waits for, and with "" when it goes on.
+    """
     with Guarded(argv, cwd=cwd, env=clean_env() if env is None else env, limits=limits,
                  confine=confine, lock=lock, yields=yields, pass_fds=pass_fds,
-                 on_line=on_line, name=name) as guarded:
+                 on_line=on_line, on_wait=on_wait, name=name) as guarded:
         return guarded.wait(cancel=cancel)

@@ -33,6 +33,9 @@ def add(parser: argparse.ArgumentParser) -> None:
                                  "first")
         parser.add_argument("--campaign", metavar="ID", default=None,
                             help="the candidate's campaign, where the id alone is ambiguous")
+        if parser.get_default("verb") == "reject":
+            parser.add_argument("--reason", metavar="TEXT", default="",
+                                help="why; the records and the agents of later rounds quote it")
     elif parser.get_default("verb") == "set":
         parser.add_argument("words", metavar="[CAMPAIGN] LIMIT=VALUE", nargs="+",
                             help="without a campaign the newest; none removes a limit")
@@ -100,7 +103,8 @@ def _decision(reader: Reader, args: argparse.Namespace) -> ControlRequest:
     newest = reader.verdicts(candidate.campaign, candidate=candidate.id, limit=1)
     return ControlRequest(
         campaign=candidate.campaign, verb=args.verb, candidate=candidate.id,
-        expected_base=candidate.base_commit, expected_verdict=newest[0].id if newest else None)
+        expected_base=candidate.base_commit, expected_verdict=newest[0].id if newest else None,
+        reason=args.reason if args.verb == "reject" else "")
 
 
 def _only_waiting(reader: Reader, campaign: Campaign) -> Candidate:

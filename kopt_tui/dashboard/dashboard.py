@@ -207,8 +207,8 @@ class Dashboard(App[None]):
             question = confirm.about_campaign(request, row)
         else:
             return
-        self.push_screen(confirm.ConfirmScreen(question, self.snapshot),
-                         lambda yes: self._send(request) if yes else None)
+        self.push_screen(confirm.ConfirmScreen(question, self.snapshot), lambda reason: None
+                         if reason is None else self._send(structs.replace(request, reason=reason)))
 
     def _send(self, request: ControlRequest) -> None:
         def write() -> None:
@@ -251,7 +251,7 @@ class Dashboard(App[None]):
         running = ", ".join(row.id for row in self.snapshot.campaigns
                             if row.campaign.state == "running")
         self.push_screen(ConfirmScreen(about_leaving(running), self.snapshot),
-                         lambda yes: self._stop_engine() if yes else None)
+                         lambda reason: None if reason is None else self._stop_engine())
 
     def _stop_engine(self) -> None:
         engine = self.engine

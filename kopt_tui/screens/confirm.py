@@ -13,6 +13,7 @@ from textual import events
 from kopt_tui.control import ControlRequest
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import CampaignRow, Snapshot, WaitingRow
+from kopt_tui.widgets.bars import edited
 from kopt_tui.widgets.pane import Pane, PaneDialog, wrapped_under
 from kopt_tui.widgets.tones import Line, Span
 
@@ -26,7 +27,8 @@ EFFECTS = {
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """A question with its facts (name, text), the safe answer, and the one that acts.
 
-    `expired` returns why the question no longer applies at a snapshot, "" while it does.
+    `expired` returns why the question no longer applies at a snapshot, "" while it does. With
+    `takes_reason` what is typed is the reason for the answer that acts.
     """
 
     title: str
@@ -34,6 +36,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     safe: str
     act: str
     expired: Callable[[Snapshot], str] = lambda _: ""
+    takes_reason: bool = False
 
 
 class QuestionPane(Pane):
@@ -46,6 +49,7 @@ class QuestionPane(Pane):
         self.question = question
         self.acts = False
         self.expired = ""
+        self.reason = ""
 
     def compose_lines(self, width: int) -> list[Line]:
         lines: list[Line] = [((self.question.title, "bold"),), ()]
@@ -55,9 +59,12 @@ class QuestionPane(Pane):
             return [*lines, (), *wrapped_under((("! ", "warn bold"),), self.expired, width + 1,
                                                "warn bold"), (),
                     (("▸ ", "bold"), (" Close ", "reverse bold"))]
+        if self.question.takes_reason:
+            lines += [(), *wrapped_under((("reason      ", "dim"),), f"{self.reason}▏", width + 1)]
         return [*lines, (), (*_answer(self.question.safe, not self.acts), ("    ", "plain"),
                              *_answer(self.question.act, self.acts)),
-                ((" ←→ choose   enter answers   esc changes nothing", "dim"),)]
+                ((f" {'type why   ' if self.question.takes_reason else ''}←→ choose   "
+                  "enter answers   esc changes nothing", "dim"),)]
 
 
 def _answer(text: str, chosen: bool) -> tuple[Span, ...]:
@@ -65,8 +72,9 @@ def _answer(text: str, chosen: bool) -> tuple[Span, ...]:
     return mark, (f" {text} ", "reverse bold" if chosen else "plain")
 
 
-class ConfirmScreen(PaneDialog[bool]):
-    """Dismisses with True only if the answer that acts was chosen and then confirmed."""
+class ConfirmScreen(PaneDialog[str | None]):
+    """Dismisses with None unless the answer that acts was chosen and confirmed, then with its
+    reason, which may be empty."""
 
     CSS = """
     ConfirmScreen { align: center middle; }
@@ -92,11 +100,18 @@ class ConfirmScreen(PaneDialog[bool]):
 
     async def take_input(self, event: events.Key | events.Paste) -> None:
         pane, key = self.pane, event.key if isinstance(event, events.Key) else ""
-        if key in ("left", "h", "shift+tab", "right", "l", "tab"):
+        if pane.question.takes_reason and (
+                isinstance(event, events.Paste) or event.is_printable
+                or key in ("backspace", "ctrl+u")):
+            pane.reason = edited(pane.reason, event)
+            pane.refresh(layout=True)
+            pane.redraw()
+        elif key in ("left", "h", "shift+tab", "right", "l", "tab"):
             pane.acts = key in ("right", "l", "tab") and not pane.expired
             pane.redraw()
         elif key in ("escape", "q", "ctrl+c", "enter"):
-            self.dismiss(key == "enter" and pane.acts and not pane.expired)
+            acts = key == "enter" and pane.acts and not pane.expired
+            self.dismiss(pane.reason.strip() if acts else None)
 
 
 def about_candidate(request: ControlRequest, waiting: WaitingRow) -> Question:
@@ -114,6 +129,7 @@ def about_candidate(request: ControlRequest, waiting: WaitingRow) -> Question:
         title=f"{verb} candidate {name}?", facts=tuple((key, text) for key, text in facts if text),
         safe="Let it wait", act=f"{verb} {name}",
         expired=lambda snapshot: _why_decided(snapshot, request),
+        takes_reason=request.verb == "reject",
     )
 
 

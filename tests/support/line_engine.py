@@ -49,4 +49,4 @@ def main(root: Path, verb: str) -> None:
         if verb == "approve":
             provisional.approve(writer, reader, repo, lower, "ann")
         else:
-            provisional.reject(writer, reader, repo, lower, reason="no", actor="ann")
+            provisional.reject(writer, reader, repo, lower, reason="rejected by ann", actor="ann")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import shutil
 import stat
@@ -102,9 +103,10 @@ class WorkingCopy:
                 raise
             return self._with_retry(work)
 
-    def _run(self, command: str, lock: DeviceLock | None,
-             yields: Turnstile | None) -> ProcessOutcome:
+    def _run(self, command: str, lock: DeviceLock | None, yields: Turnstile | None,
+             limit_s: float = math.inf) -> ProcessOutcome:
         environment, limits = self.environment, self.environment.limits_now
+        limits = replace(limits, wall_s=min(limits.wall_s, limit_s))
         variables, argv = shell_command.split(command)
         env = guard.clean_env(
             compiler_cache.private({**environment.env, **variables}, self.home), home=self.home)
@@ -124,20 +126,20 @@ class WorkingCopy:
                 raise BenchmarkFault("changed-files", f"changes {path}, which is frozen")
         return outcome
 
-    def benchmark(self, mode: BenchmarkMode, reader: CsvReader,
-                  lock: DeviceLock) -> tuple[ResultTable, float]:
+    def benchmark(self, mode: BenchmarkMode, reader: CsvReader, lock: DeviceLock,
+                  limit_s: float = math.inf) -> tuple[ResultTable, float]:
         """Run a benchmark and return its table and its seconds. Raises BenchmarkFault."""
-        result = self._with_retry(lambda: self._benchmark(mode, reader, lock))
+        result = self._with_retry(lambda: self._benchmark(mode, reader, lock, limit_s))
         self._may_compile = False
         return result
 
-    def _benchmark(self, mode: BenchmarkMode, reader: CsvReader,
-                   lock: DeviceLock) -> tuple[ResultTable, float]:
+    def _benchmark(self, mode: BenchmarkMode, reader: CsvReader, lock: DeviceLock,
+                   limit_s: float) -> tuple[ResultTable, float]:
         path = self.tree / mode.csv
         was_there = self._remove(path, mode.csv)
         began_ns = self._now_ns()
         try:
-            outcome = self._run(mode.command, lock, None)
+            outcome = self._run(mode.command, lock, None, limit_s)
         finally:
             raw_outputs.keep_file(f"{self.name}.csv", path)
         self._expect_fresh(path, mode.csv, began_ns, was_there=was_there)

@@ -23,7 +23,15 @@ from harness.formats.json_codec import to_json
 from harness.formats.text import plain
 from harness.isolation import raw_outputs
 from harness.isolation.device_lock import DeviceLock
-from harness.verdict import KERNEL_TIME, NO_PROFILER, Evidence, Finding, KernelShare, Verdict
+from harness.verdict import (
+    KERNEL_TIME,
+    NO_PROFILER,
+    OWN_TIMES,
+    Evidence,
+    Finding,
+    KernelShare,
+    Verdict,
+)
 
 UNCONFIRMED = Finding(rule="reported", severity="flag", detail=(
     "reported by the candidate's own benchmark: not confirmed by kernel time"))
@@ -64,7 +72,7 @@ def confirm_by_kernel_time(session: BenchmarkSession, results: ModeResults) -> C
     """
     profiler = profiler_for(session.device, session.environment.python)
     if profiler is None:
-        return Confirmation()
+        return Confirmation(finding=replace(UNCONFIRMED, rule=OWN_TIMES))
     _, classes = stopping_rule.estimates(results.series, results.plan)
     if any(estimate.high < 0 and estimate.mean <= -math.log1p(stopping_rule.HEAVY_LOSS)
            for estimate in classes):

@@ -27,6 +27,8 @@ from harness.verdict import HELD_OUT, Evidence, Finding, Verdict
 
 MOST, LEAST_S = 6, 60.0
 """Checked rows, and the seconds in which another may begin, unless the pairs took longer."""
+SLOWER, LEAST_ROW_S = 10.0, 10.0
+"""A row may take as many whole runs of the incumbent as this, and at least these seconds."""
 
 
 def checked(session: BenchmarkSession, results: ModeResults, verdict: Verdict) -> Verdict:
@@ -40,6 +42,7 @@ def checked(session: BenchmarkSession, results: ModeResults, verdict: Verdict) -
             "no column in target.row_command holds whole numbers, which says"
         return _with(verdict, f"values that no row has are not checked: {why} command for them")
     right: list[str] = []
+    limit_s = max(LEAST_ROW_S, SLOWER * max(pair.incumbent.wall_s for pair in results.pairs))
     until = time.monotonic() + max(LEAST_S, sum(
         pair.incumbent.wall_s + pair.candidate.wall_s for pair in results.pairs))
     for row in islice(_rows(results, measured, names), MOST):
@@ -47,10 +50,10 @@ def checked(session: BenchmarkSession, results: ModeResults, verdict: Verdict) -
             break
         name = plain(label(names, [row[own] for own in names]), 200)
         session.progress("checking", f"{name}, which is not timed", None)
-        problem = _problem(session, "candidate", row)
+        problem = _problem(session, "candidate", row, limit_s)
         if not problem:
             right.append(name)
-        elif not _problem(session, "incumbent", row):
+        elif not _problem(session, "incumbent", row, limit_s):
             finding = Finding(rule=HELD_OUT, severity="flag", detail=(
                 f"{problem} on {name}, which no row of the benchmark has and the incumbent is "
                 "right on"))
@@ -70,14 +73,16 @@ def _rows(results: ModeResults, measured: Sequence[Mapping[str, int]],
         yield rows[point.base] | {point.name: str(point.value)}
 
 
-def _problem(session: BenchmarkSession, side: str, row: Mapping[str, str]) -> str:
+def _problem(session: BenchmarkSession, side: str, row: Mapping[str, str],
+             limit_s: float) -> str:
     """Run one side on a row; return what is wrong, "" if its check passes. Raises Cancelled."""
     target = session.target
     mode = BenchmarkMode(name="full", command=shell_command.fill(target.row_command, row),
                          csv=target.csv)
     try:
         with session.lock() as held:
-            table, wall_s = session.copies[side].benchmark(mode, session.reader, held)
+            table, wall_s = session.copies[side].benchmark(mode, session.reader, held,
+                                                            limit_s)
         reading = result_table.judge_table(table, target, session.row_cost, csv=mode.csv,
                                            wall_s=wall_s)
         reading.expect_passed()

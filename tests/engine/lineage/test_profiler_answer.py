@@ -14,7 +14,7 @@ from engine.judge import candidate
 from engine.judge.candidate import JudgedCandidate
 from engine.lineage.promote import NO_PROFILER_ANSWER, Keeper
 from engine.repository.patches.patch import parse
-from harness.verdict import NO_PROFILER, Finding, Row
+from harness.verdict import NO_PROFILER, OWN_TIMES, Finding, Row
 from tests.support import campaigns, samples
 
 UNMEASURED = replace(samples.verdict(
@@ -36,7 +36,7 @@ def answers(setup: Setup) -> list[Event]:
         return reader.events_of(setup.id, NO_PROFILER_ANSWER)
 
 
-def gain(keeper: Keeper, passes: int) -> JudgedCandidate:
+def gain(keeper: Keeper, passes: int, rule: str = NO_PROFILER) -> JudgedCandidate:
     """Record a gain whose kernel time could not be measured, and rule on it."""
     setup = keeper.setup
     text = campaigns.KERNEL.replace("PASSES 16", f"PASSES {passes}")
@@ -45,7 +45,9 @@ def gain(keeper: Keeper, passes: int) -> JudgedCandidate:
     entry = candidate.make(setup, change, tip, round=2, slot="fixed",
                            hypothesis="less", bottleneck="")
     keeper.context.writer.add_candidate(entry.candidate)
-    return keeper.record(entry, replace(UNMEASURED, candidate_id=entry.id), "verify")
+    verdict = replace(UNMEASURED, candidate_id=entry.id,
+                      audit=(replace(UNMEASURED.audit[0], rule=rule),))
+    return keeper.record(entry, verdict, "verify")
 
 
 def test_approval_without_kernel_time_answers_for_the_campaign(tmp_path: Path) -> None:
@@ -68,3 +70,15 @@ def test_approval_without_kernel_time_answers_for_the_campaign(tmp_path: Path) -
     elsewhere = Writer(other.workspace)
     assert gain(keeper_of(other, elsewhere), 8).ruling.kind == "ask"
     elsewhere.close()
+
+
+def test_approval_of_times_reported_on_a_cpu_answers_for_the_campaign(tmp_path: Path) -> None:
+    setup = campaigns.create(tmp_path, approval="flagged")
+    writer = Writer(setup.workspace)
+    keeper = keeper_of(setup, writer)
+    assert keeper.place(gain(keeper, 8, OWN_TIMES)) == "waiting"
+    keeper.approve(next(iter(campaigns.candidates(setup, "waiting"))), "ada")
+    assert keeper.place(gain(keeper_of(setup, writer), 4, OWN_TIMES)) == "kept"
+    assert len(answers(setup)) == 1
+    assert gain(keeper_of(setup, writer), 2, "reported").ruling.kind == "ask"
+    writer.close()

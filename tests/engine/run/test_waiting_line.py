@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from engine.campaign.setup import Setup
-from engine.history import waiting_line
+from engine.history import attempt_digest, history, waiting_line
 from engine.journal.read import Reader
 from kopt_tui.snapshot.campaign_rows import CampaignRows
 from tests.support import campaigns, repos
@@ -80,11 +80,18 @@ def test_rejection_takes_away_the_gain_and_retries_what_rested_on_it(tmp_path: P
     setup = create(tmp_path)
     large = try_change(setup, LARGE, "large")
     small = try_change(setup, SMALL, "small")
-    assert decide(setup, "reject", large) == \
+    assert decide(setup, "reject", large, reason="it changes\n the \x1b[31mrounding") == \
         "rejected; 1 gain that rested on it will be tried without it"
     assert now(setup, large).state == "closed"
+    rejected = "rejected by ann@test: it changes the rounding"
     reasons = [d.reason for d in past(setup).decisions if d.candidate == small.id]
-    assert f"rested on {large.id[:12]}, which was rejected" in reasons
+    assert f"rested on {large.id[:12]}, which was {rejected}" in reasons
+    assert now(setup, large).reason == rejected
+    with campaigns.reading(setup) as reader:
+        assert rejected in attempt_digest.brief(history.read(reader, setup.id))
+    for path in ("rounds/round-2/summary.md", "logs/optimize.md", "logs/performance_trend.md",
+                 "report.md"):
+        assert rejected in (setup.folder.path / path).read_text(), path
     [kept] = campaigns.candidates(setup, "kept")
     assert (kept.form_of, kept.round, kept.slot) == (small.id, small.round, small.slot)
     assert costs_at(setup, setup.repo.best) == SMALL and len(campaigns.consistent(setup)) == 1

@@ -111,3 +111,24 @@ def test_agent_on_a_card_passes_the_gate_and_stops_for_measurements(tmp_path: Pa
     (tree / "enough").touch()
     thread.join(60)
     assert not thread.is_alive() and not tenants.is_in_use(CARD.lock_name)
+
+
+def test_agent_stopped_by_a_measurement_on_the_cpu_says_what_it_waits_for(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
+    monkeypatch.setenv(device_lock.OWNER, "matmul_c")
+    (tmp_path / "counts.py").write_text(COUNTS.replace("CUDA_VISIBLE_DEVICES", "PATH"))
+    bench, ticks = bench_on(tmp_path), list[tuple[str, str]]()
+    tree = Path(bench.worktree)
+    worker = CliWorker([CliSpec(name="agent", command=f"{sys.executable} {tmp_path}/counts.py")])
+    thread = threading.Thread(target=worker.work, args=(
+        TASK, bench, lambda stage, detail, _: ticks.append((stage, detail)), threading.Event()))
+    thread.start()
+    campaigns.until((tree / "count").exists)
+    with device_lock.acquire("cpu", timeout_s=60):
+        campaigns.until(lambda: ticks[-1][0] == "waiting")
+        assert ticks[-1][1].startswith("waiting for cpu: held by matmul_c since ")
+    campaigns.until(lambda: ticks[-1] == ("working", "agent"))
+    (tree / "enough").touch()
+    thread.join(60)
+    assert not thread.is_alive() and len(ticks) == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from harness.benchmark.verdict.confirm_gain import UNCONFIRMED, Confirmation
 from harness.errors import InputError
 from harness.isolation import device_lock, guard
 from harness.timing.plan import Plan
-from harness.verdict import Verdict
+from harness.verdict import OWN_TIMES, Verdict
 from tests.support.benchmark_case import judge, kernel, target
 
 
@@ -32,7 +33,7 @@ def test_faster_candidate_is_faster_in_every_row_and_flagged(tmp_path: Path) -> 
     assert all(row.outcome == "faster" and row.pairs == 3 for row in verdict.rows)
     assert verdict.speedup == pytest.approx(2.0, rel=0.02)
     assert (verdict.speedup_low or 0) > 1.5
-    assert UNCONFIRMED in verdict.audit
+    assert replace(UNCONFIRMED, rule=OWN_TIMES) in verdict.audit
     assert (verdict.candidate_id, verdict.incumbent_tree) == ("c1", "t1")
     assert verdict.notes[0] == "latency_us is fwd_us + bwd_us, as the benchmark reports it"
 

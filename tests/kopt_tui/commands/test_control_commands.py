@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -66,6 +67,18 @@ def test_decision_records_the_base_and_verdict_that_the_person_saw(
     assert (control.verb, control.candidate) == (verb, WAITING)
     assert (control.expected_base, control.expected_verdict) == ("c" * 40, newest.id)
     assert "@" in control.by
+
+
+def test_rejection_records_its_reason(workspace: Path) -> None:
+    with engine(workspace, "rejected"):
+        done = kopt("reject", "dd44", "--reason", "the rounding changes", workspace=workspace)
+    assert (done.returncode, done.stderr) == (0, "")
+    reader = Reader(workspace)
+    [event] = reader.events_of(NAME, "control.requested")
+    reader.close()
+    assert json.loads(event.payload)["reason"] == "the rounding changes"
+    assert "unrecognized arguments: --reason" in kopt(
+        "approve", "dd44", "--reason", "x", workspace=workspace).stderr
 
 
 def test_refusal_is_exit_code_1(workspace: Path) -> None:

@@ -119,9 +119,16 @@ async def test_reject_works_from_the_candidate_screen(workspace: Path) -> None:
         await until(pilot, "patch +11 -3")
         await pilot.press("x")
         await until(pilot, f"Reject candidate {WAITING}?")
-        await pilot.press("l", "enter")
+        assert "type why" in shown(app)
+        await pilot.press(*"quality", "backspace", "right")
+        await until(pilot, "reason      qualit▏")
+        await pilot.press("enter")
         await until(pilot, "not answered yet")
         assert [control.verb for control in controls(workspace)] == ["reject"]
+        reader = Reader(workspace)
+        [event] = reader.events_of(CAMPAIGN, "control.requested")
+        reader.close()
+        assert b'"reason":"qualit"' in event.payload
 
 
 async def test_candidate_that_does_not_wait_cannot_be_approved(workspace: Path) -> None:
