@@ -72,6 +72,15 @@ def one_lock_for_a_card(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
 
 
 @pytest.fixture(autouse=True, scope="session")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Tell `once_per_run` where the workers of this run share what only one of them computes."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "shared"
+    folder.mkdir(exist_ok=True)
+    os.environ["KOPT_TEST_SHARED"] = str(folder)
+
+
+@pytest.fixture(autouse=True, scope="session")
 def plain_git() -> None:
     """Keep git's settings of the person who runs the tests out of them."""
     os.environ["GIT_CONFIG_GLOBAL"] = os.devnull

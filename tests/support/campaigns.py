@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from engine.campaign import setup as campaigns
 from engine.journal.read import Reader
-from engine.journal.records import Campaign, Candidate
+from engine.journal.records import Campaign, Candidate, Event
 from engine.run.engine import Engine
 from harness.formats import yaml_document
 from tests.support import forked_command, repos
@@ -143,6 +143,12 @@ def campaign(setup: campaigns.Setup) -> Campaign:
 def candidates(setup: campaigns.Setup, *states: Any) -> list[Candidate]:
     with reading(setup) as reader:
         return reader.candidates(setup.id, states=states)
+
+
+def events(setup: campaigns.Setup) -> list[Event]:
+    """Return all events of a campaign, oldest first."""
+    with reading(setup) as reader:
+        return reader.events(campaign=setup.id, limit=100_000)
 
 
 def slots(setup: campaigns.Setup, round: int = 2) -> dict[str, tuple[str, str]]:

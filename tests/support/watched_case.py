@@ -12,6 +12,7 @@ from engine.discovery.watched import entry_source
 from engine.discovery.watched.entry_source import EntrySource
 from harness.call_trace import watched_calls
 from harness.call_trace.watched_calls import WatchedFunction, WatchedProgram
+from tests.support import once_per_run
 
 KERNELS = """\
 import functools
@@ -87,7 +88,11 @@ def project(path: Path) -> Path:
 
 @functools.cache
 def observe(function: str) -> tuple[EntrySource, WatchedProgram, Path]:
-    """Return a function, what the test showed of it, and the project; once per test process."""
+    """Return a function, what the test showed of it, and the project; once per test run."""
+    return once_per_run.value(f"observed-{function}", lambda: _observed(function))
+
+
+def _observed(function: str) -> tuple[EntrySource, WatchedProgram, Path]:
     path = project(Path(tempfile.mkdtemp(prefix="kopt-watched-")))
     entry = entry_source.find(KERNELS, function, "kernels.py")
     observed = watched_calls.watch(

@@ -136,9 +136,12 @@ def test_run_survives_its_terminal_and_can_be_controlled(tmp_path: Path) -> None
 
     os.kill(int(name[2]), signal.SIGKILL)
     campaigns.until(lambda: host.owner(workspace, setup.id) is None)
+    campaigns.until(lambda: campaigns.processes(workspace) == [], 30.0)
+    before = campaigns.events(setup)
     code, out, err = campaigns.command("run", setup.id, "--wait", workspace=workspace)
     assert code == 0, (out, err)
     assert "taken over from process" in out and "finished" in out
+    assert campaigns.events(setup)[:len(before)] == before
     assert len(campaigns.consistent(setup)) == 1
 
 

@@ -106,9 +106,9 @@ def test_changed_shapes_are_named(tmp_path: Path) -> None:
 
 def test_hanging_run_times_out(tmp_path: Path) -> None:
     verdict = judge(tmp_path, kernel(50.0, "import time\ntime.sleep(1000)\n"),
-                    wanted=target(timeout_s=2.0))
+                    wanted=target(timeout_s=1.0))
     assert fault(verdict) == "timeout"
-    assert verdict.rejected_reason == "ran past its limit of 2 s"
+    assert verdict.rejected_reason == "ran past its limit of 1 s"
 
 
 def test_old_csv_does_not_count_as_result(tmp_path: Path) -> None:
@@ -236,11 +236,6 @@ def test_loop_of_links_is_refused(tmp_path: Path) -> None:
                        CsvReader(tmp_path / "reader"), held)
 
 
-@pytest.mark.parametrize("us", ["1e-310", "1e-20", "1e300"])
-def test_times_out_of_range_are_refused(us: str, tmp_path: Path) -> None:
-    spoil = f"\ndef spoil(rows):\n    return [row | {{'fwd_us': '{us}'}} for row in rows]\n"
-    verdict = judge(tmp_path, kernel(more=spoil))
-    assert not verdict.valid and us in (verdict.rejected_reason or "")
 
 
 def test_line_of_many_commas_is_refused(tmp_path: Path) -> None:
@@ -254,11 +249,10 @@ KILLED = ("import os, pathlib\nmark = pathlib.Path('killed')\n"
 """A program that ends as the kernel's out-of-memory killer would end it."""
 
 
-@pytest.mark.parametrize("command", ["python bench.py", "sh -c 'python bench.py; exit $?'"])
-def test_run_killed_once_is_repeated(command: str, tmp_path: Path) -> None:
+def test_run_killed_once_is_repeated_also_below_a_shell(tmp_path: Path) -> None:
     dies = KILLED.format(again=False)
     verdict = judge(tmp_path, kernel(50.0, dies), incumbent=kernel(100.0, dies),
-                    wanted=target(command=command))
+                    wanted=target(command="sh -c 'python bench.py; exit $?'"))
     assert verdict.correct and verdict.speedup == pytest.approx(2.0, rel=0.02)
     message = [note for note in verdict.notes if "was killed" in note]
     assert [note.partition(" was ")[0] for note in message] == [

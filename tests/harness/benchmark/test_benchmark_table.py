@@ -28,6 +28,8 @@ FAULTS = [
     ("not-positive", ("1,2,3,0,0,5",), {}, "b.csv row 1: fwd_us is 0, no number above zero"),
     ("not-positive", ("1,2,3,0,-1,5",), {}, "b.csv row 1: fwd_us is -1, no number above zero"),
     ("not-positive", ("1,2,3,0,inf,5",), {}, "b.csv row 1: fwd_us is inf, no number above zero"),
+    *(("not-positive", (f"1,2,3,0,{us},5",), {}, f"b.csv row 1: fwd_us is {us}, outside the range "
+       "of any metric") for us in ("1e-310", "1e-20", "1e300")),
 ]
 
 

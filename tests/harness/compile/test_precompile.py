@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 
 from harness.compile import compiler_cache, precompile, triton_aot
 from harness.compile.compiler_cache import adopt
-from harness.compile.kernel import Kernel, Place, kind_of, place_on
+from harness.compile.kernel import Kernel, Place, place_on
 from harness.compile.precompile import Precompiler
 from harness.devices.device import Device
 from harness.isolation.guard import Limits
@@ -24,8 +23,10 @@ from harness.loop.screening import Screening
 from harness.search.space.tunable_source import TunableSource
 from harness.search.trials.trials import SearchJob
 from harness.settings import Settings
+from tests.support import shared_zygotes
 from tests.support.kernel_case import DOUBLE, target, tree
 
+SLEEP_S = 1.0
 LIMITS = Limits(wall_s=60.0, output_bytes=1 << 20, memory_bytes=4 << 30)
 CARD = Device(id="cuda:0", kind="nvidia", name="NVIDIA H200", uuid="GPU-1", arch="sm_90",
               memory_bytes=140 << 30)
@@ -37,13 +38,12 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(3)))  # two workers
 
 
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    kind = kind_of(place_on(CARD, "triton", scratch="", python=None, env={}), "triton")
-    assert kind is not None
-    made = Zygote.start(kind)
-    yield made
-    made.close()
+@pytest.fixture
+def zygote() -> Zygote:
+    made = shared_zygotes.for_place(
+        place_on(CARD, "triton", scratch="", python=None, env={}), "triton")
+    assert made is not None
+    return made
 
 
 def compiler(folder: Path, zygote: Zygote) -> Precompiler:
@@ -106,7 +106,7 @@ FAULTS = {
 def test_compile_errors_are_returned_as_results(tmp_path: Path, zygote: Zygote,
                                                 monkeypatch: pytest.MonkeyPatch) -> None:
     outside = str(tmp_path / "outside")
-    monkeypatch.setattr(precompile, "LIMITS", replace(LIMITS, wall_s=6.0))
+    monkeypatch.setattr(precompile, "LIMITS", replace(LIMITS, wall_s=3.0))
     with compiler(tmp_path, zygote) as made:
         keys = {name: made.expect(source.replace("{outside!r}", repr(outside)))
                 for name, (source, _) in FAULTS.items()}
@@ -165,7 +165,7 @@ def test_links_in_a_candidates_home_are_not_followed(planted: str, tmp_path: Pat
 
 def test_as_many_compile_at_a_time_as_there_are_workers(
         tmp_path: Path, zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
-    sleeping = "import time\ntime.sleep(2)\n"
+    sleeping = f"import time\ntime.sleep({SLEEP_S})\n"
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(5)))
     with compiler(tmp_path, zygote) as made:
         assert made.get(made.expect(DOUBLE)).resources  # whoever comes first waits for the zygote
@@ -173,10 +173,10 @@ def test_as_many_compile_at_a_time_as_there_are_workers(
         keys = [made.expect(f"{sleeping}# {number}\n") for number in range(4)]
         assert all(made.get(key).error for key in keys)
         spent = time.monotonic() - began
-        assert spent < len(keys) * 2
+        assert spent < len(keys) * SLEEP_S
         last = [made.expect(f"{sleeping}# late {number}\n") for number in range(9)]
         began = time.monotonic()
-    assert time.monotonic() - began < 10  # closing ends what runs and what waits
+    assert time.monotonic() - began < 5  # closing ends what runs and what waits
     assert any(made.future(key).cancelled() for key in last)
 
 

@@ -23,13 +23,10 @@ BEYOND = "for (int64_t i = 0; i < n; i++) out[i] = 2 * x[i] + (n < 1000 || n > 8
 
 
 @pytest.mark.parametrize(("source", "incumbent", "detail"), [
-    (FAST, SLOW, ""),
-    (kernel(LISTED), SLOW, "is wrong on n="),
     (kernel(SMALL_STACK), SLOW, "fails (crashed (SIGSEGV)) on n="),
     (kernel(SMALL_STACK), kernel(SMALL_STACK) + "/* before */\n", ""),
     (kernel(LISTED), kernel(LISTED) + "/* before */\n", ""),
-], ids=["right everywhere", "wrong elsewhere", "crashes elsewhere", "as the baseline crashes",
-        "as the baseline is wrong"])
+], ids=["crashes elsewhere", "as the baseline crashes", "as the baseline is wrong"])
 def test_failure_counts_only_where_the_baseline_is_right(source: str, incumbent: str, detail: str,
                                                 tmp_path: Path) -> None:
     verdict = judge(tmp_path, source, incumbent=incumbent, task=ONE_CLASS,

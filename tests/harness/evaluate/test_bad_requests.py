@@ -1,6 +1,6 @@
 """`kopt evaluate --json` answers bad input quickly, with one JSON document and the right code.
 
-A thousand mutations of a manifest, a task, a configuration and a request run through the
+Hundreds of mutations of a manifest, a task, a configuration and a request run through the
 command's own entry in this process, up to where a harness process would be started; some run
 through the real command, to the end. Every run of the tests draws the same mutations.
 """
@@ -28,7 +28,7 @@ from tests.support import mutations
 from tests.support.evaluate_entry import MANIFEST, PATCH, TASK, Entry
 
 CONFIG = {"PASSES": 1, "FORWARD": 2, "OTHER": 0.5}
-COUNTS = {"manifest": 160, "task": 140, "config": 60, "patch": 20, "request": 60}
+COUNTS = {"manifest": 80, "task": 70, "config": 40, "patch": 20, "request": 40}
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_bad_manifest_is_a_json_error_and_exit_2(entry: Entry) -> None:
         return code
 
     codes = cases("manifest", exit_code_of_case)
-    assert codes[2] > 80 and codes[0] > 15 and set(codes) <= {0, 1, 2, 3}, codes
+    assert codes[2] > 40 and codes[0] > 7 and set(codes) <= {0, 1, 2, 3}, codes
 
 
 def test_bad_task_is_a_json_error_and_exit_2(entry: Entry) -> None:
@@ -91,7 +91,7 @@ def test_bad_task_is_a_json_error_and_exit_2(entry: Entry) -> None:
         codes = cases("task", exit_code_of_case)
     finally:
         entry.task = None
-    assert codes[2] > 60 and codes[0] > 8 and set(codes) == {0, 2}, codes
+    assert codes[2] > 30 and codes[0] > 3 and set(codes) == {0, 2}, codes
 
 
 def test_bad_configuration_is_a_verdict_or_exit_2(entry: Entry) -> None:
@@ -149,4 +149,4 @@ def test_bad_request_is_an_error_line_and_exit_2(
         return code
 
     codes = cases("request", exit_code_of_case)
-    assert set(codes) <= {0, 2, 3} and codes[2] > 18, codes
+    assert set(codes) <= {0, 2, 3} and codes[2] > 10, codes
