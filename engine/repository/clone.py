@@ -132,12 +132,11 @@ class Clone:
                 "mktree", "-z", "--missing", stdin=b"\0".join(kept))
         return self._without_records[tree]
 
-    def import_tree(self, other: Clone, commit: str, known: str) -> str:
-        """Copy the tree of another repository's commit, but for what its commit `known` has."""
-        tree = other.tree_of(commit)
+    def import_tree(self, other: Clone, tree: str, known: str) -> str:
+        """Copy a tree of another repository, but for what its commit `known` has, if any."""
         other.git.run("pack-objects", "--quiet", "--revs",
                       str(self.git_dir / "objects" / "pack" / "pack"),
-                      stdin=f"{tree}\n^{known}\n".encode())
+                      stdin=f"{tree}\n{f'^{known}' if known else ''}\n".encode())
         return tree
 
     def commit_tree(self, tree: str, parent: str, message: str) -> str:

@@ -17,7 +17,7 @@ from engine.manifest import benchmark_target, load
 from engine.repository import current_files
 from engine.repository.campaign_repo import CampaignRepo
 from engine.repository.clone import Change, Clone, between
-from engine.repository.git import Git, locate
+from engine.repository.git import locate
 from engine.repository.patches import patch as patches
 from engine.repository.patches.hygiene import how_to_include, violations
 from engine.verify.fleet import Fleet
@@ -179,11 +179,17 @@ class OneShot:
         return self.repo.capture(tree, base, (path,))
 
     def _tree_of(self, ref: str) -> str:
-        """Return the tree of a commit of the project, after copying it into our clone."""
-        location = locate(self.project.path) if self.project.is_repository else None
-        if location is None:
-            raise InputError(f"no commit {ref!r}: the project is no git repository of its own",
-                             where=str(self.project.path))
-        theirs = Clone(location.git_dir)
-        return self.repo.tree_of(
-            self.repo.import_tree(theirs, theirs.resolve(ref), Git(location.git_dir).find("HEAD")))
+        """Return the project's tree in a commit of its repository, copied into our clone."""
+        path = self.project.path
+        location = locate(path)
+        if location is None or location.work_tree is None:
+            raise InputError(f"no commit {ref!r}: the project lies in no git repository",
+                             where=str(path))
+        theirs, prefix = Clone(location.git_dir), path.relative_to(location.work_tree).as_posix()
+        commit = theirs.resolve(ref)
+        if prefix == ".":
+            return self.repo.import_tree(theirs, theirs.tree_of(commit), theirs.git.find("HEAD"))
+        tree = theirs.git.find(f"{commit}:{prefix}")
+        if not tree:
+            raise InputError(f"the folder {prefix} is not in the commit {ref!r}", where=str(path))
+        return self.repo.import_tree(theirs, tree, "")

@@ -64,7 +64,10 @@ class ObservedCall:
 
     `keywords` can be passed by name only. `written` are arguments that the function wrote to;
     `same` tells for each returned value the argument that it is, "" for a new value. `single` is
-    whether one value was returned instead of a tuple.
+    whether one value was returned instead of a tuple. `grads` are tensors that require a gradient.
+    `members` are arguments that the caller does not pass, and where they come from: "init:" of the
+    object's constructor ("init:NAME=" by name only), "unseen" where nobody saw it made, "training",
+    "weight:NAME" of the module.
     """
 
     args: Mapping[str, ObservedValue]
@@ -74,6 +77,8 @@ class ObservedCall:
     returned: tuple[ObservedValue, ...] = ()
     same: tuple[str, ...] = ()
     single: bool = True
+    grads: tuple[str, ...] = ()
+    members: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,11 +119,14 @@ class WatchedProgram:
 @dataclass(frozen=True, kw_only=True)
 class WatchedFunction:
     """A function of a file: the name and the first lines of its definitions, decorators included.
+
+    `owner` is the class of which it is a method.
     """
 
     file: str
     name: str
     lines: tuple[int, ...]
+    owner: str = ""
 
 
 def watch(command: Sequence[str], function: WatchedFunction, cwd: Path, *, interpret: bool,
@@ -134,7 +142,7 @@ def watch(command: Sequence[str], function: WatchedFunction, cwd: Path, *, inter
         (folder / counts.PACKAGE / "job.py").write_text(
             f"BEGIN = 'watch'\nFOLDER = {str(folder)!a}\nFILE = {function.file!a}\n"
             f"FUNCTION = {function.name!a}\nLINES = {function.lines!a}\n"
-            f"INTERPRET = {interpret}\n", encoding="ascii")
+            f"INTERPRET = {interpret}\nOWNER = {function.owner!a}\n", encoding="ascii")
         environment = {**os.environ, **(env or {})}
         if interpret:
             environment["TRITON_INTERPRET"] = "1"
@@ -197,6 +205,8 @@ def _call(line: dict[str, Any]) -> ObservedCall:
     return ObservedCall(
         args=_values(names, line["args"], line["contents"]), calls=1,
         keywords=convert(line["keywords"], tuple[str, ...]),
+        members=convert(line["members"], dict[str, str]),
+        grads=tuple(names[index] for index in line["grads"]),
         written=tuple(names[index] for index in line["written"]),
         returned=tuple(map(_value, line["returned"])), single=bool(line["single"]),
         same=tuple(names[index] if index >= 0 else "" for index in line["same"]))

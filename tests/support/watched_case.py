@@ -42,10 +42,20 @@ class Double(torch.autograd.Function):
 
 
 double = Double.apply
+
+
+class Scale(torch.nn.Module):
+    def __init__(self, dim, factor=2.0, *, bias=None):
+        super().__init__()
+        self.factor = factor
+        self.weight = torch.nn.Parameter(torch.ones(dim))
+
+    def forward(self, x, weight=1.0):
+        return x * self.weight * self.factor * weight
 """
 TEST = """\
 import torch
-from kernels import norm, gather, double
+from kernels import norm, gather, double, Scale
 
 
 def torch_norm(x, w, eps):
@@ -53,8 +63,8 @@ def torch_norm(x, w, eps):
 
 
 def test_norm(rows, cols):
-    x = torch.randn(rows, cols)
-    w = torch.randn(cols)
+    x = torch.randn(rows, cols, requires_grad=True)
+    w = torch.randn(cols, requires_grad=True)
     y = norm(x, w, 1e-5, mode="fast")
     expected = torch_norm(x, w, 1e-5)
     torch.testing.assert_close(y, expected)
@@ -75,7 +85,11 @@ try:
 except ValueError:
     pass
 test_gather()
-y, _ = double(torch.ones(3, 20))
+y, _ = double(torch.ones(3, 20, requires_grad=True))
+for rows, cols in ((4, 32), (7, 48)):
+    layer = Scale(cols, bias=False)
+    x = torch.randn(rows, cols, requires_grad=True)
+    torch.testing.assert_close(layer(x), layer.factor * layer.weight * x)
 """
 
 
@@ -98,5 +112,5 @@ def _observed(function: str) -> tuple[EntrySource, WatchedProgram, Path]:
     observed = watched_calls.watch(
         [sys.executable, "test_it.py"],
         WatchedFunction(file=os.path.realpath(path / "kernels.py"), name=entry.name,
-                        lines=entry.lines), path, interpret=False)
+                        lines=entry.lines, owner=entry.owner), path, interpret=False)
     return entry, observed, path

@@ -26,22 +26,39 @@ def tensors(value):
         return [leaf for part in value for leaf in tensors(part)]
     return [] if value is None else [torch.tensor(value)]
 '''
-CHECK = '''
+OBJECTS = '''
+objects = {}
+
+
+def object_of(kind, init, named, training, weights, device):
+    """Return the object of a class, made once for each set of arguments."""
+    key = kind, repr((init, named, training))
+    if key not in objects:
+        torch.manual_seed(0)  # for what an object draws and does not register
+        objects[key] = kind(*init, **named)
+        if isinstance(objects[key], torch.nn.Module):
+            objects[key].train(training).to(device)
+            check(objects[key], weights)
+    return objects[key]
+
+
 def check(model, weights):
     """Raise ValueError unless the model has weights of these names and shapes."""
     own = dict(model.named_parameters())
     own.update((name, value) for name, value in model.named_buffers() if name in weights)
+    kind = type(model).__name__
     if missing := [name for name in weights if name not in own]:
-        raise ValueError(f"{type(model).__name__} has no weight {missing[0]!r}, which Model has: "
-                         "name its parameters as in Model")
+        raise ValueError(f"{kind} has no weight {missing[0]!r}, which the baseline's class has: "
+                         "name its parameters as there")
     if extra := [name for name in own if name not in weights]:
-        raise ValueError(f"{type(model).__name__} has a weight {extra[0]!r}, which Model lacks: "
-                         "name its parameters as in Model")
+        raise ValueError(f"{kind} has a weight {extra[0]!r}, which the baseline's class lacks: "
+                         "name its parameters as there")
     for name, value in weights.items():
         if own[name].shape != value.shape:
-            raise ValueError(f"{type(model).__name__}: the weight {name!r} has shape "
-                             f"{tuple(own[name].shape)}, in Model {tuple(value.shape)}")
+            raise ValueError(f"{kind}: the weight {name!r} has shape {tuple(own[name].shape)}, "
+                             f"in the baseline's class {tuple(value.shape)}")
 '''
+"""Makes the object on which a method is called, for a PyTorch `Model` and any other class."""
 
 
 def adapter(facts: ModuleFacts, source: str) -> str:
@@ -55,21 +72,17 @@ Made by kopt new from {source}. kopt uses the baseline's copy: no candidate can 
 import torch
 
 {_constants(facts)}
-models = {{}}
 
 
 def {FUNCTION}(module, {", ".join([*names, "*weights"])}):
     weights = dict(zip(WEIGHTS, weights))
-    if module not in models:
-        kind = getattr(module, "ModelNew", None) or module.Model
-        torch.manual_seed(0)  # for what a model draws and does not register
-        models[module] = kind(*INIT, **INIT_NAMED).train(TRAINING).to({_device(facts)}.device)
-        check(models[module], weights)
-    value = torch.func.functional_call(models[module], weights, {_call(facts)})
+    kind = getattr(module, "ModelNew", None) or module.Model
+    model = object_of(kind, INIT, INIT_NAMED, TRAINING, weights, {_device(facts)}.device)
+    value = torch.func.functional_call(model, weights, {_call(facts)})
     return value if type(value) is torch.Tensor and value.dtype != torch.bool \\
         else tuple(tensors(value))
 
-{CHECK}
+{OBJECTS}
 {SHARED}'''
 
 

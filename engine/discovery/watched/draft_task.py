@@ -5,21 +5,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from engine.discovery.watched import drafted_args
 from engine.discovery.watched.entry_source import EntrySource
 from engine.discovery.watched.size_names import SizeNames
 from harness.call_trace.watched_calls import ObservedCall, ObservedValue
 from harness.errors import InputError
 from harness.formats.quantities import counted, listed
-from harness.tasks.target import DTYPE_BYTES, MAX_ELEMENTS, Arg, ConfigClass, Role
+from harness.tasks.target import MAX_ELEMENTS, Arg, ConfigClass
 
 MOST_CLASSES = 6
 LEAST_CLASSES = 3
 """Most called shapes that are always classes; the others show small, large and odd sizes."""
-OUTPUTS = frozenset(("out", "output", "outputs", "o", "y", "dst", "result", "res", "c"))
-INT64 = range(-(1 << 63), 1 << 63)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +49,9 @@ class TaskDraft:
     """The parts of a task that calls show, and the reason of each inferred value.
 
     `keywords` are arguments that can be passed by name only. `kept` are the positions of the
-    returned values that are tensors; `returned_shapes` are their shapes.
+    returned values that are tensors; `returned_shapes` are their shapes. `members` are arguments
+    that the caller does not pass, see ObservedCall. With a backward pass, `grads` are the arguments
+    whose gradients are results too, and `cotangents` the arguments that are the outputs' gradients.
     """
 
     args: tuple[Arg, ...]
@@ -64,13 +65,16 @@ class TaskDraft:
     keywords: tuple[str, ...]
     reasons: tuple[tuple[str, str, str], ...]
     remarks: tuple[str, ...] = ()
+    members: Mapping[str, str] = field(default_factory=dict)
+    grads: tuple[str, ...] = ()
+    cotangents: tuple[str, ...] = ()
 
 
 def visible(calls: Sequence[ObservedCall], entry: EntrySource) -> list[ObservedCall]:
     """Return calls without what their caller does not pass: ctx or self, and defaults at the end.
     """
     dropped: set[str] = set()
-    for name in reversed(list(calls[0].args)):
+    for name in reversed([name for name in calls[0].args if name not in calls[0].members]):
         values = [call.args[name] for call in calls if name in call.args]
         if name not in entry.defaults or any(
                 value.kind in ("number", "tensor") or (
@@ -110,10 +114,11 @@ def _key(value: ObservedValue) -> tuple[Any, ...]:
     return value.kind, value.value, value.text
 
 
-def draft(group: CallGroup, entry: EntrySource, line: str) -> TaskDraft:
+def draft(group: CallGroup, entry: EntrySource, line: str, *,
+          backward: bool = False) -> TaskDraft:
     """Return the task that a group of calls shows. Raises InputError naming an unknown argument.
 
-    `line` is the place of the function, for messages.
+    `line` is the place of the function, for messages. With `backward` the gradients are results.
     """
     calls = _distinct(group.calls)
     sizes = SizeNames(entry.sizes)
@@ -124,12 +129,11 @@ def draft(group: CallGroup, entry: EntrySource, line: str) -> TaskDraft:
     names = list(calls[0].args)
     for name in sorted(names, key=lambda name: (_order(calls[0].args[name]), names.index(name))):
         values = [call.args[name] for call in calls]
-        if values[0].kind == "other":
-            raise InputError(f"argument {name!r} is {values[0].text}, which a task cannot describe",
-                             where=line, fix="name a function that takes tensors and constants, or "
-                             "write an adapter: adapter: FILE:FUNCTION in the task")
-        args[name] = _tensor(name, values, sizes, name in written, remarks) \
-            if values[0].kind == "tensor" else _constant(name, values, sizes)
+        if values[0].kind == "other" or calls[0].members.get(name) == "unseen":
+            raise _undescribed(name, calls[0], line)
+        args[name] = drafted_args.tensor(name, values, sizes, name in written, remarks) \
+            if values[0].kind == "tensor" else \
+            drafted_args.constant(name, values, sizes)
     ordered = tuple(args[name] for name in names)
     kept = tuple(index for index, value in enumerate(calls[0].returned)
                  if value.kind == "tensor" and not calls[0].same[index])
@@ -149,8 +153,47 @@ def draft(group: CallGroup, entry: EntrySource, line: str) -> TaskDraft:
         return_dtypes=tuple(calls[0].returned[index].dtype for index in kept),
         returned_shapes=tuple(_returned_shape(calls, index, sizes) for index in kept),
         returned=len(calls[0].returned), single=calls[0].single, keywords=calls[0].keywords,
+        members={name: what for name, what in calls[0].members.items() if name in args},
         reasons=tuple(reasons), remarks=tuple(remarks))
-    return result
+    return _with_backward(result, calls, line) if backward else result
+
+
+def _undescribed(name: str, call: ObservedCall, line: str) -> InputError:
+    """Return the error for an argument that is neither a tensor nor a constant."""
+    if call.members.get(name) == "unseen":
+        return InputError("no object of this very class was seen to be made", where=line,
+                          fix="make one in the program, and call the method on it")
+    what = "the constructor's argument" if name in call.members else "argument"
+    shown = name.removeprefix("init_") if name in call.members else name
+    return InputError(f"{what} {shown!r} is {call.args[name].text}, which a task cannot describe",
+                      where=line, fix="name a function that takes tensors and constants, or "
+                      "write an adapter: adapter: FILE:FUNCTION in the task")
+
+
+def _with_backward(draft: TaskDraft, calls: Sequence[ObservedCall], line: str) -> TaskDraft:
+    """Return the draft with gradients as further results. Raises InputError if there are none."""
+    grads = tuple(arg.name for arg in draft.args if any(arg.name in call.grads for call in calls))
+    if not grads:
+        raise InputError("no argument required a gradient in the program", where=line,
+                         fix="call .requires_grad_() on the tensors whose gradients you want")
+    if filled := [arg.name for arg in draft.args if arg.kind in ("output", "inout")]:
+        raise InputError(f"the function writes to {filled[0]!r}, which has no backward pass",
+                         where=line, fix="leave --backward out, or return the result")
+    args = list(draft.args)
+    dtypes = {arg.name: arg.dtype for arg in args}
+    floats = [at for at, dtype in enumerate(draft.return_dtypes) if "float" in dtype]
+    for at in floats:
+        shape = draft.returned_shapes[at]
+        if shape is None:
+            raise InputError("the shape of the result does not follow from the arguments' sizes",
+                             where=line, fix="leave --backward out")
+        name = "grad_output" if len(floats) == 1 else f"grad_output_{at}"
+        args.append(Arg(name=name, dtype=draft.return_dtypes[at], shape=shape))
+    return replace(
+        draft, args=tuple(args), grads=grads, cotangents=tuple(
+            arg.name for arg in args[len(draft.args):]),
+        return_dtypes=(*draft.return_dtypes, *(dtypes[name] for name in grads)),
+        reasons=(*draft.reasons, ("gradients", ", ".join(grads), "required in the program")))
 
 
 def _order(value: ObservedValue) -> int:
@@ -166,72 +209,6 @@ def _distinct(calls: Sequence[ObservedCall]) -> list[ObservedCall]:
         old = found.get(key)
         found[key] = call if old is None else replace(old, calls=old.calls + call.calls)
     return list(found.values())
-
-
-def _tensor(name: str, values: Sequence[ObservedValue], sizes: SizeNames, written: bool,
-            remarks: list[str]) -> Arg:
-    first = values[0]
-    if first.dtype not in DTYPE_BYTES:
-        raise InputError(f"argument {name!r} has the dtype {first.dtype}, which kopt does not "
-                         "draw", fix=f"supported are {', '.join(DTYPE_BYTES)}")
-    role: Role | None = None
-    if written:
-        blank = all(value.low is None or value.low == value.high for value in values)
-        role = "output" if blank or name.lower().strip("_") in OUTPUTS or \
-            name.lower().startswith("out") else "inout"
-    if any(not value.is_contiguous for value in values):
-        remarks.append(f"{name} was a view with strides {list(first.stride)} at times: kopt calls "
-                       "with contiguous tensors; `strided: true` in the task checks views too")
-    low, high = (None, None) if role == "output" else _range(name, values, remarks)
-    return Arg(name=name, dtype=first.dtype, role=role, low=low, high=high,
-               shape=sizes.shape(name, [value.shape for value in values]))
-
-
-def _range(name: str, values: Sequence[ObservedValue],
-           remarks: list[str]) -> tuple[float | None, float | None]:
-    """Return the bounds of a tensor's values, (None, None) for all values."""
-    known = [(value.low, value.high) for value in values
-             if value.low is not None and value.high is not None]
-    if not known or values[0].dtype == "bool":
-        return None, None
-    low, high = min(each for each, _ in known), max(each for _, each in known)
-    if "float" not in values[0].dtype:
-        if any(value.ascending or value.distinct for value in values):
-            order = "ascending" if all(value.ascending for value in values) else "distinct"
-            remarks.append(f"{name} was {order} in the program, and is drawn at random here: check "
-                           "that the function accepts that")
-        return low, min(each for _, each in known if each >= low) + 1
-    if low == high or low < 0 < high:
-        return None, None
-    step = 10.0 ** math.floor(math.log10(max(abs(low), abs(high)) or 1.0))
-    bottom, top = math.floor(low / step) * step, math.ceil(high / step) * step
-    remarks.append(f"{name} was always from {low:.3g} to {high:.3g}: kopt draws from {bottom:.3g} "
-                   f"to {top:.3g}")
-    return bottom, top
-
-
-def _constant(name: str, values: Sequence[ObservedValue], sizes: SizeNames) -> Arg:
-    first = values[0]
-    if first.kind == "number":
-        if isinstance(first.value, int) and not isinstance(first.value, bool):
-            return Arg(name=name, dtype="int64", value=sizes.number(
-                name, tuple(value.value for value in values
-                            if isinstance(value.value, int))))
-        return Arg(name=name, dtype="float64", value=first.value
-                   if isinstance(first.value, float) else None)
-    if first.kind == "tuple" and isinstance(first.value, tuple):
-        entries = [[value.value[index] for value in values if isinstance(value.value, tuple)]
-                   for index in range(len(first.value))]
-        return Arg(name=name, dtype="tuple", literal=tuple(
-            sizes.number(f"{name}_{index}", tuple(each for each in entry if isinstance(each, int)))
-            if all(isinstance(each, int) for each in entry) else entry[0] or 0.0
-            for index, entry in enumerate(entries)))
-    if first.kind in ("dtype", "device"):
-        return Arg(name=name, dtype=first.kind, literal=str(first.value))
-    if isinstance(first.value, bool | str):
-        return Arg(name=name, dtype="bool" if isinstance(first.value, bool) else "str",
-                   literal=first.value)
-    return Arg(name=name, dtype="none")
 
 
 def _returned_shape(calls: Sequence[ObservedCall], index: int,
@@ -284,9 +261,3 @@ def _representatives(every: Sequence[ConfigClass]) -> Iterator[ConfigClass]:
     yield max(every, key=size)
     yield from [entry for entry in every if any(
         value % 16 and value > 16 for value in entry.shape.values())][:1]
-
-
-def facts(draft: TaskDraft) -> Mapping[str, Any]:
-    """Return the draft's parts for a Target."""
-    return {"args": draft.args, "classes": draft.classes, "returns": draft.returns,
-            "return_dtypes": draft.return_dtypes}

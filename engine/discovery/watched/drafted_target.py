@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from engine.discovery.watched import call_adapter
 from engine.discovery.watched.draft_task import TaskDraft
 from engine.discovery.watched.entry_source import EntrySource
-from engine.discovery.watched.reference_source import FoundReference
+from engine.discovery.watched.expected.reference_source import FoundReference
 from harness.call_trace.watched_calls import ObservedCall
 from harness.tasks.target import BASELINE, Language, Target
 
@@ -31,21 +32,27 @@ def make(draft: TaskDraft, entry: EntrySource, source: str, language: Language, 
     Returns None if the found reference does not compute every output: none goes unchecked.
     """
     files: dict[str, str] = {}
-    reference = given or BASELINE
+    reference, forward = given or BASELINE, ""
     if found is not None:
         written = [arg for arg in draft.args if arg.kind in ("output", "inout")]
         if _positions(draft, found.call, found.outputs) != list(
                 range(len(written) + len(draft.kept))):
             return None
-        files[REFERENCE], reference = found.source, f"{REFERENCE}:{entry.name}"
-    needs_selection = bool(draft.kept) and len(draft.kept) < draft.returned
-    keywords = [arg.name for arg in draft.args if arg.name in draft.keywords]
-    adapter = None
-    if needs_selection or keywords:
-        files[ADAPTER], adapter = _adapter(draft, entry, keywords), f"{ADAPTER}:call"
+        forward, reference = found.source, f"{REFERENCE}:{entry.name}"
+    elif given and draft.grads:
+        forward = call_adapter.loaded(given, entry.name)
+    if forward and draft.grads:
+        forward = call_adapter.with_gradients(draft, entry, forward)
+        reference = f"{REFERENCE}:{call_adapter.WITH_GRADIENTS}"
+    if forward:
+        files[REFERENCE] = forward
+    text = call_adapter.adapter(draft, entry)
+    if text is not None:
+        files[ADAPTER] = text
     return DraftedTarget(files=files, target=Target(
         op=entry.entry.rpartition(".")[0] or entry.entry, language=language, source=source,
-        entry=entry.entry, reference=reference, adapter=adapter, args=draft.args,
+        entry=entry.entry, reference=reference,
+        adapter=None if text is None else f"{ADAPTER}:{call_adapter.FUNCTION}", args=draft.args,
         classes=draft.classes, returns=draft.returns, return_dtypes=draft.return_dtypes))
 
 
@@ -68,17 +75,3 @@ def _positions(draft: TaskDraft, call: ObservedCall, outputs: Sequence[int]) -> 
     found = [known.index(names[output]) for output in outputs
              if output < len(names) and names[output] in known]
     return found if len(found) == len(outputs) and found == sorted(set(found)) else None
-
-
-def _adapter(draft: TaskDraft, entry: EntrySource, keywords: Sequence[str]) -> str:
-    names = [arg.name for arg in draft.args]
-    passed = ", ".join(f"{name}={name}" if name in keywords else name for name in names)
-    lines = [f"result = module.{entry.entry}({passed})"]
-    if draft.kept and not draft.single:
-        picked = ", ".join(f"result[{index}]" for index in draft.kept)
-        lines.append(f"return {picked if len(draft.kept) == 1 else f'({picked})'}")
-    else:
-        lines.append("return result")
-    return "\n".join([
-        f'"""Calls {entry.entry} of the candidate\'s loaded module, written by kopt new."""', "",
-        "", f"def call({', '.join(['module', *names])}):", *(f"    {line}" for line in lines), ""])

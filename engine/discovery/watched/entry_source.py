@@ -20,7 +20,8 @@ class EntrySource:
 
     `name` and `lines` are those of the code that runs: of a class's `forward` where the entry is
     its `apply`. `hidden` leading parameters are not passed by the caller (self, ctx). `sizes` are
-    the names that the source gives to sizes, by (parameter, axis).
+    the names that the source gives to sizes, by (parameter, axis). `owner` is the class on whose
+    objects a method is called.
     """
 
     entry: str
@@ -28,7 +29,7 @@ class EntrySource:
     lines: tuple[int, ...]
     parameters: Parameters = ()
     hidden: int = 0
-    is_method: bool = False
+    owner: str = ""
     defaults: Mapping[str, object] = field(default_factory=dict)
     sizes: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
@@ -53,9 +54,9 @@ def find(source: str, entry: str, where: str) -> EntrySource:
                          if callers else "name a Python function that launches it")
     if functions:
         marks = {mark.id for mark in functions[0].decorator_list if isinstance(mark, ast.Name)}
-        of_class = "classmethod" in marks
         hidden = 1 if holder and "staticmethod" not in marks else 0
-        return _entry(entry, functions, hidden, is_method=False if of_class else None)
+        return _entry(entry, functions, hidden,
+                      owner=holder if hidden and "classmethod" not in marks else "")
     if name == APPLY and holder:
         return _of_autograd(entry, body, f"{where}: class {holder}")
     applied = [node.value.value for node in body if isinstance(node, ast.Assign)
@@ -91,11 +92,11 @@ def _of_autograd(entry: str, body: Sequence[ast.stmt], where: str) -> EntrySourc
         raise InputError("the class has no forward, so it has no apply", where=where,
                          fix="name a torch.autograd.Function")
     setup = any(isinstance(node, Function) and node.name == "setup_context" for node in body)
-    return _entry(entry, functions, 0 if setup else 1, is_method=False)
+    return _entry(entry, functions, 0 if setup else 1)
 
 
-def _entry(entry: str, functions: Sequence[Function], hidden: int,
-           is_method: bool | None = None) -> EntrySource:
+def _entry(entry: str, functions: Sequence[Function], hidden: int, *,
+           owner: str = "") -> EntrySource:
     first = functions[0]
     args = [*first.args.posonlyargs, *first.args.args]
     values = [*first.args.defaults]
@@ -104,8 +105,7 @@ def _entry(entry: str, functions: Sequence[Function], hidden: int,
     defaults |= {each.arg: value for each, value in zip(
         first.args.kwonlyargs, first.args.kw_defaults, strict=True) if value is not None}
     return EntrySource(
-        entry=entry, name=first.name, hidden=hidden,
-        is_method=bool(hidden) if is_method is None else is_method,
+        entry=entry, name=first.name, hidden=hidden, owner=owner,
         lines=tuple(min([node.lineno, *(mark.lineno for mark in node.decorator_list)])
                     for node in functions),
         parameters=tuple(each.arg for each in [*args, *first.args.kwonlyargs]),

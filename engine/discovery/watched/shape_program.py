@@ -13,12 +13,16 @@ HIGH = 2
 
 
 def write(entry: EntrySource, source: str, shapes: Mapping[str, str], scalars: Mapping[str, str],
-          dtypes: Mapping[str, str], classes: Sequence[Mapping[str, int]], line: str) -> str:
+          dtypes: Mapping[str, str], classes: Sequence[Mapping[str, int]], line: str, *,
+          backward: bool = False) -> str:
     """Return the program's source; it calls the function once for each class.
 
     A shape is "8192,4096" or "rows,cols" in a class's names. A dtype is by argument, "" for all
     others. Raises InputError naming an argument that is missing.
     """
+    if entry.owner:
+        raise InputError("shapes do not tell how the object is made", where=line,
+                         fix="give a program that makes it and calls the method, after --")
     names = entry.parameters[entry.hidden:]
     if unknown := [name for name in (*shapes, *scalars) if name not in names]:
         raise InputError(f"the function has no argument {unknown[0]!r}", where=line,
@@ -28,7 +32,8 @@ def write(entry: EntrySource, source: str, shapes: Mapping[str, str], scalars: M
         if name in shapes:
             dims = [part.strip() for part in shapes[name].split(",") if part.strip()]
             dtype = dtypes.get(name, dtypes.get("", "float32"))
-            draw = f"torch.randn(shape, device=device).to(torch.{dtype})" if dtype in FLOATS else \
+            draw = f"torch.randn(shape, device=device).to(torch.{dtype})" \
+                f"{'.requires_grad_()' * backward}" if dtype in FLOATS else \
                 f"torch.randint(0, {HIGH}, shape, device=device).to(torch.{dtype})"
             arguments.append((name, f"(lambda shape: {draw})(({''.join(f'{dim}, ' for dim in dims)}"
                                     "))"))

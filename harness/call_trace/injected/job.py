@@ -16,3 +16,5 @@ LINES: tuple[int, ...] = ()
 """The first lines of the watched function's definitions in FILE."""
 INTERPRET: bool = False
 """Whether Triton runs in its interpreter, where an autotuner takes its first config."""
+OWNER: str = ""
+"""The class whose method is watched; its constructor is watched too."""

@@ -9,9 +9,20 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import weakref
 
 from . import job
-from .observed import close, contents, copies, describe, digest, equal, is_tensor, same_memory
+from .observed import (
+    close,
+    contents,
+    copies,
+    describe,
+    digest,
+    equal,
+    is_tensor,
+    same_memory,
+    torch_module,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,6 +45,9 @@ _sources: dict[str, bool] = {}
 _shapes: dict[Any, list[int]] = {}
 """By shape: its number, its calls, and how many of them were looked at."""
 _samples = [0]
+_made: weakref.WeakKeyDictionary[Any, tuple[list[str], list[Any], list[str]]] = \
+    weakref.WeakKeyDictionary()
+"""By object of the watched class: its constructor's arguments, and those passed by name only."""
 _frames: dict[int, tuple[Any, int, TracedCall]] = {}
 """By frame: the frame, the line of its latest call, and that call."""
 
@@ -56,6 +70,8 @@ def _use_first_configs() -> None:
 
 def _trace(frame: Any, event: str, argument: Any) -> Any:
     code = frame.f_code
+    if job.OWNER and code.co_name == "__init__":
+        _constructed(frame)
     if code.co_firstlineno not in job.LINES or code.co_name != job.FUNCTION or _inside[0] \
             or not _is_source(code.co_filename) or _compiles():
         return None
@@ -64,6 +80,39 @@ def _trace(frame: Any, event: str, argument: Any) -> Any:
     except Exception as error:
         _write("note", text=f"{type(error).__name__}: {error}"[:300])
         return None
+
+
+def _constructed(frame: Any) -> None:
+    """Keep the arguments with which an object of the watched class is made."""
+    try:
+        names, values, keywords = _arguments(frame)
+        kind = type(values[0])
+        if kind.__qualname__ == job.OWNER and getattr(
+                kind.__init__, "__code__", None) is frame.f_code:
+            _made[values[0]] = names[1:], values[1:], keywords
+    except (TypeError, IndexError, KeyError):  # no object, or one without weak references
+        return
+
+
+def _arguments(frame: Any) -> tuple[list[str], list[Any], list[str]]:
+    """Return a call's arguments by name, and the names that can be passed by name only."""
+    code = frame.f_code
+    count = code.co_argcount + code.co_kwonlyargcount
+    names = list(code.co_varnames[:count])
+    values = [frame.f_locals[name] for name in names]
+    keywords = list(code.co_varnames[code.co_argcount:count])
+    if code.co_flags & VARARGS:
+        name = code.co_varnames[count]
+        more = list(frame.f_locals[name])
+        at = code.co_argcount
+        names[at:at] = [f"{name}_{index}" for index in range(len(more))]
+        values[at:at] = more
+    if code.co_flags & KEYWORDS:
+        given = frame.f_locals[code.co_varnames[count + bool(code.co_flags & VARARGS)]]
+        names += given
+        keywords += list(given)
+        values += given.values()
+    return names, values, keywords
 
 
 def _is_source(file: str) -> bool:
@@ -84,22 +133,11 @@ class TracedCall:
     """One call; traces its frame until it returns."""
 
     def __init__(self, frame: Any) -> None:
-        code = frame.f_code
-        count = code.co_argcount + code.co_kwonlyargcount
-        self.names = list(code.co_varnames[:count])
-        self.values = [frame.f_locals[name] for name in self.names]
-        self.keywords = code.co_varnames[code.co_argcount:count]
-        if code.co_flags & VARARGS:
-            name = code.co_varnames[count]
-            more = list(frame.f_locals[name])
-            at = code.co_argcount
-            self.names[at:at] = [f"{name}_{index}" for index in range(len(more))]
-            self.values[at:at] = more
-        if code.co_flags & KEYWORDS:
-            given = frame.f_locals[code.co_varnames[count + bool(code.co_flags & VARARGS)]]
-            self.names += given
-            self.keywords += tuple(given)
-            self.values += given.values()
+        self.names, self.values, self.keywords = _arguments(frame)
+        self.owner = self.values[0] if job.OWNER and self.values else None
+        self.members: dict[str, str] = {}
+        if self.owner is not None:
+            self._add_members(self.owner)
         self.described = [describe(value) for value in self.values]
         key = tuple(self.described)
         known = _shapes.get(key)
@@ -111,11 +149,37 @@ class TracedCall:
             self.contents = [contents(value) if is_tensor(value) else None for value in self.values]
             self.before = [digest(value) if is_tensor(value) else None for value in self.values]
             self.copies = copies(self.values)
+        self.grads = [index for index, value in enumerate(self.values)
+                      if is_tensor(value) and value.requires_grad]
         self.failed = self.raised = False
         self.returned: Any = None
         self.written: list[int] = []
         self.is_benched = _callers(frame, self)
         _inside[0] = True  # a call within this one is part of it
+
+    def _add_members(self, owner: Any) -> None:
+        """Add what an object's class was called with, and the weights of a torch module."""
+        if owner in _made:
+            names, values, keywords = _made[owner]
+            for name, value in zip(names, values, strict=True):
+                form = f"{name}=" if name in keywords else ""
+                self._add(f"init_{name}", value, f"init:{form}")
+        else:
+            self._add("init", None, "unseen")
+        torch = torch_module()
+        if torch is None or not isinstance(owner, torch.nn.Module):
+            return
+        self._add("training", owner.training, "training")
+        for name, value in (*owner.named_parameters(), *owner.named_buffers()):
+            if is_tensor(value) and name in owner.state_dict():
+                self._add(name.replace(".", "_"), value, f"weight:{name}")
+
+    def _add(self, name: str, value: Any, what: str) -> None:
+        while name in self.names:
+            name += "_"
+        self.names.append(name)
+        self.values.append(value)
+        self.members[name] = what
 
     def __call__(self, frame: Any, event: str, argument: Any) -> Any:
         self.raised = self.raised or event == "exception"
@@ -145,8 +209,9 @@ class TracedCall:
         self.shape[2] += 1
         _samples[0] += 1
         results = returned if isinstance(returned, (tuple, list)) else [returned]
-        _write("call", slot=self.shape[0], names=self.names, keywords=list(self.keywords),
-               args=self.described, contents=self.contents, written=self.written,
+        _write("call", slot=self.shape[0], names=self.names, keywords=self.keywords,
+               members=self.members, grads=self.grads, args=self.described,
+               contents=self.contents, written=self.written,
                single=not isinstance(returned, (tuple, list)),
                returned=[describe(value) for value in results],
                same=[next((index for index, value in enumerate(self.values)
@@ -194,6 +259,8 @@ def _locals(frame: Any, call: TracedCall) -> Any:
     outputs = call.outputs()
     for name, value in list(frame.f_locals.items())[:MOST_LOCALS]:
         described = describe(value)
+        if value is not None and value is call.owner:
+            yield name, described, 0, -1, -1
         if name.startswith("__") or described[0] == "other":
             continue
         argument = output = near = -1

@@ -25,13 +25,13 @@ from engine.discovery.watched import (
     first_check,
     knob_trials,
     program_faults,
-    reference_source,
     shape_program,
 )
 from engine.discovery.watched.draft_task import CallGroup, TaskDraft
 from engine.discovery.watched.entry_source import EntrySource
+from engine.discovery.watched.expected import reference_source
+from engine.discovery.watched.expected.reference_source import FoundReference
 from engine.discovery.watched.first_check import FirstCheck
-from engine.discovery.watched.reference_source import FoundReference
 from harness.call_trace import watched_calls
 from harness.call_trace.watched_calls import WatchedFunction, WatchedProgram
 from harness.devices import inventory
@@ -86,6 +86,8 @@ def add_watch_flags(parser: argparse.ArgumentParser) -> None:
                        help="with --shape: the tensors' dtype, or one tensor's (default float32)")
     group.add_argument("--calls", metavar="N", type=int, default=None,
                        help="which kind of call the task describes, if the program makes several")
+    group.add_argument("--backward", action="store_true",
+                       help="the gradients of the tensors that require them are results too")
     group.add_argument("--no-check", dest="first_check", action="store_false", default=True,
                        help="do not judge the kernel itself by the new task")
 
@@ -105,7 +107,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
     calls = draft_task.visible(observed.calls, kernel.entry)
     groups = draft_task.groups(calls)
     group = _chosen(groups, args.calls, kernel)
-    drafted = draft_task.draft(group, kernel.entry, kernel.title)
+    drafted = draft_task.draft(group, kernel.entry, kernel.title, backward=args.backward)
     result = _settled(kernel, args, prompt, observed, group, drafted)
     first_check.write_files(result.drafted, project)
     (project / task_file).write_text(dump_task(result.drafted.target), encoding="utf-8")
@@ -142,10 +144,6 @@ def _kernel(args: argparse.Namespace, prompt: Prompt, project: Path) -> WatchedK
                                    f"{args.source}:FUNCTION",
                                    entry_source.public_functions(text) or ["none"])
     entry = entry_source.find(text, args.entry, args.source)
-    if entry.is_method:
-        raise Refused("a method needs an object to be called on", where=(
-            f"{args.source}:{entry.lines[0]}"), fix="name a function that makes the object and "
-            "calls it, or a file with Model, get_inputs and get_init_inputs")
     device = inventory.find(args.device or "auto")
     return WatchedKernel(project=project, source=args.source, text=text, entry=entry,
                          device=device, python=_python(args.command))
@@ -164,7 +162,8 @@ def _python(command: Sequence[str]) -> str | None:
 def _observe(kernel: WatchedKernel, args: argparse.Namespace) -> WatchedProgram:
     """Run the program, or one of our own that calls the function. Raises KoptError."""
     function = WatchedFunction(file=os.path.realpath(kernel.project / kernel.source),
-                               name=kernel.entry.name, lines=kernel.entry.lines)
+                               name=kernel.entry.name, lines=kernel.entry.lines,
+                               owner=kernel.entry.owner)
     command = list(args.command)
     with tempfile.TemporaryDirectory(prefix="kopt-") as folder, _locked(kernel.device) as held:
         if not command:
@@ -189,7 +188,7 @@ def _program(kernel: WatchedKernel, args: argparse.Namespace, folder: Path) -> s
     path.write_text(shape_program.write(
         kernel.entry, str((kernel.project / kernel.source).resolve()),
         pairs(args.shape, "--shape"), pairs(args.scalar, "--scalar"), dtypes, classes,
-        kernel.title), encoding="utf-8")
+        kernel.title, backward=args.backward), encoding="utf-8")
     return str(path)
 
 

@@ -158,4 +158,4 @@ def test_flags_and_several_outputs_are_judged(tmp_path: Path) -> None:
 
 def test_candidate_with_other_weight_names_is_told_which(tmp_path: Path) -> None:
     verdict = judge(tmp_path, NORM, as_new(NORM).replace("self.bn", "self.norm"))
-    assert "ModelNew has no weight 'bn.weight', which Model has" in str(verdict)
+    assert "ModelNew has no weight 'bn.weight', which the baseline's class has" in str(verdict)

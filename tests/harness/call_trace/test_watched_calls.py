@@ -50,6 +50,16 @@ def test_forward_of_an_autograd_function_is_watched_through_its_apply() -> None:
     assert [value.kind for value in call.returned] == ["tensor", "literal"] and not call.single
 
 
+def test_method_shows_its_object_s_constructor_weights_and_mode() -> None:
+    _, observed, _ = watched_case.observe("Scale.forward")
+    first = observed.calls[0]
+    assert first.members == {"init_dim": "init:", "init_factor": "init:", "init_bias": "init:bias=",
+                             "training": "training", "weight_": "weight:weight"}
+    assert [first.args[name].value for name in ("init_dim", "init_bias", "training")] == [
+        32, False, True]
+    assert first.args["weight_"].shape == (32,) and first.grads == ("x", "weight_")
+
+
 def test_script_that_calls_its_own_function_is_watched(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text("def f(n):\n    return n\n\n\nf(3)\nf(3)\n")
     observed = watched_calls.watch([sys.executable, "own.py"], WatchedFunction(

@@ -6,7 +6,7 @@ import pytest
 
 from engine.discovery.watched import draft_task, drafted_target, entry_source
 from engine.discovery.watched.draft_task import TaskDraft
-from engine.discovery.watched.reference_source import FoundReference
+from engine.discovery.watched.expected.reference_source import FoundReference
 from engine.discovery.watched.size_names import SizeNames
 from harness.call_trace.watched_calls import ObservedCall, ObservedValue
 from harness.errors import InputError

@@ -48,12 +48,12 @@ def test_unknown_function_is_refused_with_the_nearest_name() -> None:
 
 def test_method_hides_its_object() -> None:
     entry = entry_source.find(SOURCE, "Module.forward", "k.py")
-    assert entry.is_method and entry.hidden == 1
+    assert entry.owner == "Module" and entry.hidden == 1
 
 
 def test_class_method_is_called_on_its_class() -> None:
     entry = entry_source.find(SOURCE, "Module.scaled", "k.py")
-    assert not entry.is_method and entry.hidden == 1
+    assert not entry.owner and entry.hidden == 1
 
 
 def test_functions_that_launch_kernels_come_first() -> None:

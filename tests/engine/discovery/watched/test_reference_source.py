@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.discovery.watched import entry_source, reference_source
-from engine.discovery.watched.reference_source import FoundReference
+from engine.discovery.watched import entry_source
+from engine.discovery.watched.expected import reference_source
+from engine.discovery.watched.expected.reference_source import FoundReference
 from harness.call_trace.watched_calls import (
     ObservedCall,
     ObservedCaller,

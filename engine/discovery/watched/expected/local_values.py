@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 
 from harness.call_trace.watched_calls import ObservedCaller, ObservedLocal, ObservedValue
@@ -11,6 +12,34 @@ SMALL = 1
 
 class NoValue(Exception):
     """A variable is no argument, and cannot be computed from one."""
+
+
+class MemberNames(ast.NodeTransformer):
+    """Replaces `layer.weight` by the argument that is the weight, and `layer.state_dict()` too.
+
+    `owner` is the caller's variable that holds the object; `used` are the arguments put in place.
+    """
+
+    def __init__(self, owner: str, members: Mapping[str, str]) -> None:
+        self.owner, self.used = owner, set[str]()
+        self.weights = {what.removeprefix("weight:"): name for name, what in members.items()
+                        if what.startswith("weight:")}
+        self.names = self.weights | {name.removeprefix("init_"): name for name, what
+                                     in members.items() if what.startswith("init:")}
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        name = self.names.get(ast.unparse(node).removeprefix(f"{self.owner}."))
+        if name is None or not ast.unparse(node).startswith(f"{self.owner}."):
+            return self.generic_visit(node)
+        self.used.add(name)
+        return ast.copy_location(ast.Name(name, node.ctx), node)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        if ast.unparse(node) != f"{self.owner}.state_dict()":
+            return self.generic_visit(node)
+        self.used |= set(self.weights.values())
+        return ast.copy_location(ast.Dict([ast.Constant(own) for own in self.weights], [
+            ast.Name(name, ast.Load()) for name in self.weights.values()]), node)
 
 
 class LocalValues:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from engine.discovery.project.sources import read_source
 from engine.discovery.watched.entry_source import EntrySource, Function, statements
-from engine.discovery.watched.local_values import LocalValues, NoValue
-from engine.discovery.watched.statement_names import (
+from engine.discovery.watched.expected.local_values import LocalValues, MemberNames, NoValue
+from engine.discovery.watched.expected.statement_names import (
     COMPARISONS,
     changed,
     loads,
@@ -73,13 +73,17 @@ class CallerSource:
     def __init__(self, caller: ObservedCaller, entry: EntrySource, names: Sequence[str],
                  project: Path, same: Sequence[ObservedCaller]) -> None:
         self.caller, self.entry, self.project, self.same = caller, entry, project, same
-        self.tree = ast.parse(read_source(Path(caller.file)))
+        tree = ast.parse(read_source(Path(caller.file)))
+        self.owner = next((local.name for local in caller.locals
+                           if local.argument and local.value.kind == "other"), "")
+        members = MemberNames(self.owner, caller.call.members)
+        self.tree: ast.Module = members.visit(tree)
         self.args = {name: value for name, value in caller.call.args.items() if name in names}
         self.locals = {local.name: local for local in caller.locals}
         self.values = LocalValues(self.args, same, entry.sizes)
         self.top = list(statements(self.tree.body))
         self.body = list(self._flat(self._function()))
-        self.argument_of = self._arguments()
+        self.argument_of = {**self._arguments(), **{name: name for name in members.used}}
 
     def reference(self) -> FoundReference:
         """Return the source of a function that computes what is expected. Raises NoReference."""
@@ -143,7 +147,8 @@ class CallerSource:
                  if isinstance(node, ast.Call)
                  and node.lineno <= self.caller.line <= (node.end_lineno or node.lineno)]
         named = [node for node in found if self.entry.entry.split(".")[-1]
-                 in ast.unparse(node.func) or self.entry.name in ast.unparse(node.func)]
+                 in ast.unparse(node.func) or self.entry.name in ast.unparse(node.func)
+                 or ast.unparse(node.func) == self.owner]
         return named[0] if named else None
 
     def _arguments(self) -> dict[str, str]:

@@ -1,0 +1,4 @@
+"""Writes the reference that a program compares a function's result with.
+
+Face: reference_source.
+"""

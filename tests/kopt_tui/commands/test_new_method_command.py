@@ -1,0 +1,102 @@
+"""Guards `kopt new FILE:Class.method -- PROGRAM`: classes and backward passes become tasks."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.tasks import task_file
+from tests.support import repos, watched_case
+from tests.support.command_line import answer, error_text, kopt
+
+TRITON = """\
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _times(x, y, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + at, mask=at < n) * tl.load(y + at, mask=at < n)
+    tl.store(out + at, value, mask=at < n)
+
+
+def times(x, y):
+    out = torch.empty_like(x)
+    _times[(triton.cdiv(x.numel(), 64),)](x, y, out, x.numel(), 64)
+    return out
+
+
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return times(x.contiguous(), y.contiguous())
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, y = ctx.saved_tensors
+        return times(grad.contiguous(), y), times(grad.contiguous(), x)
+
+
+class Gate(torch.nn.Module):
+    def __init__(self, rows, cols):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(rows, cols))
+
+    def forward(self, x):
+        return Product.apply(x, self.weight)
+"""
+TEST = """\
+import torch
+from gate import Gate, Product
+
+
+def test_gate():
+    gate = Gate(3, 40)
+    x = torch.randn(3, 40, requires_grad=True)
+    torch.testing.assert_close(gate(x), x * gate.weight)
+
+
+def test_product():
+    x, y = torch.randn(3, 40, requires_grad=True), torch.randn(3, 40, requires_grad=True)
+    torch.testing.assert_close(Product.apply(x, y), x * y)
+
+
+test_gate()
+test_product()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("entry", "words", "results"), [
+    ("Gate.forward", ("--backward",), 3), ("Product.apply", (), 1)])
+def test_class_and_its_backward_pass_get_a_correct_verdict_from_a_test(
+        entry: str, words: tuple[str, ...], results: int, tmp_path: Path) -> None:
+    project = tmp_path / "ops"
+    repos.project(project, {"gate.py": TRITON, "test_gate.py": TEST})
+    value = answer(kopt("new", f"gate.py:{entry}", *words, "--yes", "--json", "--device", "cpu",
+                        "--", sys.executable, "test_gate.py", cwd=project))
+    assert value["first_verdict"] == {"correct": True, "not_judged": ""}
+    assert value["reference"] == "kopt_task/reference.py:" + (
+        "with_gradients" if words else "forward")
+    assert len(task_file.load(project / "task.yaml").output_dtypes) == results
+    (project / "bad.py").write_text(TRITON.replace("times(grad.contiguous(), x)", "grad * 0")
+                                    if words else TRITON.replace("* tl.load", "+ tl.load"))
+    judged = kopt("evaluate", "--candidate", "bad.py", "--quick", cwd=project)
+    assert judged.returncode == 1 and "incorrect" in judged.stdout
+
+
+def test_method_of_an_object_that_was_made_elsewhere_says_so(tmp_path: Path) -> None:
+    project = watched_case.project(tmp_path / "ops")
+    (project / "use.py").write_text(
+        "import torch\nfrom kernels import Scale\n\nclass Other(Scale):\n"
+        "    pass\n\nOther(3)(torch.ones(2, 3))\n")
+    done = kopt("new", "kernels.py:Scale.forward", "--yes", "--no-check", "--", sys.executable,
+                "use.py", cwd=project)
+    assert done.returncode == 2
+    assert "no object of this very class was seen to be made" in error_text(done)
+    assert "kernels.py:" in error_text(done)
