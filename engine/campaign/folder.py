@@ -56,6 +56,10 @@ class Folder:
         path.mkdir(parents=True, exist_ok=True)
         return path
 
+    def searches(self, slot: str) -> Path:
+        """Return the folder of a slot's unfinished searches, which the next engine continues."""
+        return self.path / "scratch" / "searches" / slot
+
     def fresh_scratch(self, name: str) -> Path:
         """Return such a folder, emptied: files that an earlier candidate left are not trusted."""
         worktree.remove(self.path / "scratch" / name)

@@ -16,6 +16,7 @@ from engine.verify.fleet_device import FailsOnHealthyDevices, NoDeviceAvailable
 from engine.verify.verifier import VerdictResult
 from engine.workers import inbox
 from harness.errors import InputError
+from harness.formats import file_copy
 
 
 def take_work(round: ActiveRound, finished: WorkerFinished) -> None:
@@ -24,6 +25,7 @@ def take_work(round: ActiveRound, finished: WorkerFinished) -> None:
     round.working.discard(task.slot)
     round.meter.note(trials=len(finished.report.trials))
     round.records.trials(round.n, task, finished.report.trials, round.context.writer)
+    file_copy.remove(round.setup.folder.searches(task.slot))
     round.records.worker_log(round.n, task.slot)
     _capture(round, finished)
     if task.backend == "inbox":

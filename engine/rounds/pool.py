@@ -129,6 +129,7 @@ class Pool:
                                 base_commit=base_commit, edit=setup.edit,
                                 python=setup.manifest.python, env=setup.manifest.env,
                                 corpus=str(setup.workspace.resolve() / corpus.FILE),
+                                searches=str(setup.folder.searches(task.slot)),
                                 selftest_iterations=setup.manifest.pool.selftest_iterations,
                                 timeout_s=setup.manifest.pool.worker_timeout_s)
             with self._disk.slot(worktree, scratch) as watched:

@@ -24,6 +24,7 @@ from harness.formats import file_copy
 from harness.requests import EvaluateRequest, LoopRequest, Progress, ReportedLoopRequest
 from harness.search.space import knobs
 from harness.search.space.tunable_source import of_knobs
+from harness.search.trials import trial_log
 from harness.search.trials.trials import (
     ClassGain,
     ConfigRows,
@@ -56,8 +57,8 @@ def search(task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event, 
     """Search from the worktree's source; return None when stopped before a trial was kept.
 
     `target` replaces the bench's, to search for some classes only. The benchmark runs `repeats`
-    more times for each configuration that may be the best of some config class. The search keeps no
-    record of its own: the campaign's journal has its trials.
+    more times for each configuration that may be the best of some config class. A search that an
+    earlier engine began goes on after the trials that it recorded in `bench.searches`.
     """
     job = SearchJob(tree=bench.worktree, reference=bench.baseline, budget=task.trials,
                     seed=task.seed, only=task.knobs)
@@ -69,14 +70,16 @@ def search(task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event, 
     def run(card: FleetDevice, on_trial: OnTrial) -> LoopResult | None:
         searched = target or bench.target
         settings = bench.settings()
+        recorded = replace(job, record=bench.searches and str(Path(
+            bench.searches) / trial_log.key(searched, job, card.device, settings)))
         if isinstance(searched, CommandTarget):
             benchmark = ReportedLoopRequest(
-                target=searched, device=card.device.id, repeats=repeats, job=job,
+                target=searched, device=card.device.id, repeats=repeats, job=recorded,
                 settings=replace(settings, warm_cache=bench.warm))
             return harness_client.loop(benchmark, on_trial=on_trial, progress=show_wait,
                                        cancel=cancel)
         request = LoopRequest(target=searched, device=card.device.id, settings=settings,
-                              job=replace(job, corpus=bench.corpus))
+                              job=replace(recorded, corpus=bench.corpus))
         return harness_client.loop(request, on_trial=on_trial, progress=show_wait, cancel=cancel,
                                    warm=card.warm)
 
@@ -92,8 +95,8 @@ def run_on_fleet(task: Task, bench: WorkerBench, tick: Tick, cancel: threading.E
     def on_trial(trial: Trial) -> None:
         trials.append(trial)
         config = "" if trial.log_ratio is None else f", {describe(trial)}"
-        tick("searching", f"trial {len(trials)} of {task.trials}{where}{config}",
-             len(trials) / task.trials)
+        tick("searching", f"trial {trial.number + 1} of {task.trials}{where}{config}",
+             (trial.number + 1) / task.trials)
 
     def on_device(card: FleetDevice) -> LoopResult | None:
         nonlocal where

@@ -44,6 +44,8 @@ class WorkerBench(msgspec.Struct, frozen=True, kw_only=True):
     """How often an agent should repeat its own measurements."""
     corpus: str = ""
     """The workspace's file of measured trials, "" for none."""
+    searches: str = ""
+    """The folder where the slot's searches record their trials until it is done, "" for none."""
 
     def settings(self) -> Settings:
         """Return the harness's settings for trials from the worktree."""

@@ -6,6 +6,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from engine.split.languages.c_language import C
@@ -20,10 +21,13 @@ from tests.support import split_case
 
 
 def run_worker(worker: Worker, bench: WorkerBench, *, trials: int = 9,
-               only: tuple[str, ...] = ("TILE",), cancel_at: str = "") -> Report:
+               only: tuple[str, ...] = ("TILE",), cancel_at: str = "",
+               shown: list[str] | None = None) -> Report:
     cancel = threading.Event()
 
     def tick(stage: str, detail: str, done: float | None) -> None:
+        if shown is not None:
+            shown.append(detail)
         if cancel_at and detail.startswith(cancel_at):
             cancel.set()
 
@@ -79,6 +83,17 @@ def test_classes_that_prefer_other_knobs_get_own_kernels(tmp_path: Path) -> None
     assert knobs.current(knobs.find(source(bench), language="c")) == {
         "TILE": 32, "START": 16, "TILE_v1": 256, "TILE_v2": 4}
     assert run_worker(SearchWorker(), bench, trials=2).ok
+
+
+def test_stopped_search_goes_on_after_its_recorded_trials(tmp_path: Path) -> None:
+    bench = msgspec.structs.replace(split_case.bench(tmp_path), searches=str(tmp_path / "searches"))
+    stopped = run_worker(SearchWorker(), bench, cancel_at="trial 1 ")
+    assert 1 <= len(stopped.trials) < 3 and source(bench) == split_case.KERNEL
+    shown: list[str] = []
+    resumed = run_worker(SearchWorker(), bench, shown=shown)
+    assert resumed.ok and len(resumed.trials) == 3
+    assert resumed.trials[:len(stopped.trials)] == stopped.trials
+    assert not any(detail.startswith("trial 1 ") for detail in shown)
 
 
 @pytest.mark.slow
