@@ -34,6 +34,7 @@ def double_kernel(x, out, n, BLOCK: tl.constexpr):
 def double(x, out):
     double_kernel[(triton.cdiv(x.numel(), 64),)](x, out, x.numel(), BLOCK=64)
 """
+WALL_S = 85
 FILES = {
     "kernel.py": KERNEL, "reference.py": "def double(x):\n    return 2 * x\n",
     "task.yaml": yaml_document.dump({
@@ -45,7 +46,9 @@ FILES = {
     "manifest.yaml": yaml_document.dump({
         "target_op": "double", "target": {"kind": "kernel", "task": "task.yaml"},
         "edit": ["kernel.py"], "max_iterations": 1, "approval": "auto",
-        "pool": {"slots": 3, "backends": ["inbox"]}, "gpu": {"device": "cuda:0"}})}
+        "pool": {"slots": 3, "backends": ["inbox"]}, "budget": {"wall_s": WALL_S},
+        "gpu": {"device": "cuda:0", "retry_s": 2, "limit_s": 30}})}
+"""A card that is busy for a moment must not close for the ten minutes of the default."""
 CHANGES = {"faster": KERNEL.replace("64", "1024"), "slower": KERNEL.replace("64", "32"),
            "broken": KERNEL.replace("64", "63")}
 
@@ -59,10 +62,16 @@ def test_profiles_and_compiler_output_of_kept_lost_and_failed_candidates_are_kep
             KERNEL.splitlines(True), text.splitlines(True), "a/kernel.py", "b/kernel.py")))
     engine = Engine(setup.workspace, setup.id)
     engine.start()
-    engine.join(120)
-    print((setup.folder.logs / "engine.log").read_text()[-2000:], campaigns.campaign(setup),
-          campaigns.slots(setup))
-    assert not engine.is_alive() and engine.error is None
+    engine.join(WALL_S + 5)
+    has_ended = not engine.is_alive()
+    engine.stop()
+    engine.join(10)
+    print(campaigns.campaign(setup), campaigns.slots(setup))
+    with campaigns.reading(setup) as reader:
+        begun = reader.events(limit=1000)[0].at
+        for event in reader.events(limit=1000):
+            print(f"{event.at - begun:6.1f} s {event.kind} {event.ref} {event.payload[:150]!r}")
+    assert has_ended and engine.error is None
     name_of = {own.id: own.hypothesis.partition("submitted: ")[2].removesuffix(".patch")
                for own in campaigns.candidates(setup)}
     states = {name_of[own.id]: own.state for own in campaigns.candidates(setup)}
