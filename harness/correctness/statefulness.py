@@ -111,7 +111,7 @@ def draw_moves(case: Case, most: int) -> dict[str, dict[int, int]]:
     moves: dict[str, dict[int, int]] = {}
     for tensor in case.tensors:
         size = math.prod(tensor["shape"])
-        if tensor["role"] == "input" and size > 1:
+        if tensor["role"] == "input" and size > 1 and not tensor["data"]:
             moves[tensor["name"]] = {to: (to + rng.randrange(1, size)) % size
                                      for to in rng.sample(range(size), min(size, most))}
     return moves

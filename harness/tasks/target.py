@@ -69,6 +69,9 @@ class ConfigClass:
     weight: float = 1.0
     core: bool = False
     tolerance: float | None = None
+    data: dict[str, str] | None = None
+    """FILE:KEY by argument: inputs whose values are a tensor of a safetensors file of the baseline,
+    because random numbers have no such structure (offsets, page tables)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +87,8 @@ class Tensor:
     high: float | None = None
     weight: bool = False
     strided: bool = False
+    data: str = ""
+    """FILE:KEY of its values, "" if they are drawn."""
 
     @property
     def nbytes(self) -> int:
@@ -169,7 +174,9 @@ class Target:
     def frozen_files(self) -> tuple[str, ...]:
         """Return the files that say what is right: no candidate may change them."""
         reference = "" if self.by_baseline else self.reference_file
-        return tuple(filter(None, (reference, self.adapter_file)))
+        data = (text.rpartition(":")[0] for each in self.classes
+                for text in (each.data or {}).values())
+        return tuple(dict.fromkeys(filter(None, (reference, self.adapter_file, *data))))
 
     def config_class(self, name: str) -> ConfigClass:
         if found := [item for item in self.classes if item.name == name]:
@@ -179,7 +186,9 @@ class Target:
 
     def tensors(self, config_class: ConfigClass) -> tuple[Tensor, ...]:
         """Return the arguments in call order, their shapes and scalar values resolved."""
-        return tuple(self._resolve(arg, config_class.shape) for arg in self.args)
+        data = config_class.data or {}
+        return tuple(replace(self._resolve(arg, config_class.shape), data=data.get(arg.name, ""))
+                     for arg in self.args)
 
     def _resolve(self, arg: Arg, names: Mapping[str, int]) -> Tensor:
         shape = tuple(whole(dim, names) for dim in arg.shape or ())

@@ -140,6 +140,17 @@ def _check_class(target: Target, config_class: ConfigClass, key: Key) -> None:
         raise BadField(f"class {name!r}: weight must be above 0", (*key, "weight"))
     if config_class.tolerance is not None and not 0 <= config_class.tolerance < 1:
         raise BadField(f"class {name!r}: tolerance must be from 0 to 1", (*key, "tolerance"))
+    inputs = {arg.name for arg in target.args if arg.kind in ("input", "inout")}
+    for arg_name, text in (config_class.data or {}).items():
+        path, _, tensor_key = text.rpartition(":")
+        if arg_name not in inputs or not path or not tensor_key or Path(path).is_absolute() \
+                or ".." in Path(path).parts:
+            raise BadField(f"class {name!r}: {arg_name}: {text!r} cannot be read as data",
+                           (*key, "data"), fix="write INPUT: FILE:KEY, a safetensors file of the "
+                           "project")
+    if inputs and inputs == set(config_class.data or {}):
+        raise BadField(f"class {name!r}: all inputs are read from files, so a kernel could "
+                       "remember the answer", (*key, "data"), fix="leave one to be drawn")
     for index, arg in enumerate(target.args):
         try:
             tensor = target._resolve(arg, config_class.shape)

@@ -17,6 +17,7 @@ from harness.errors import Refused
 from kopt_tui.cli.new import (
     new_batch,
     new_benchmark,
+    new_definition,
     new_function,
     new_kernel,
     new_module,
@@ -32,7 +33,7 @@ from kopt_tui.snapshot.phrases import clean
 
 MAKERS: dict[Kind, Callable[[argparse.Namespace, Prompt, Path, Path], NewManifest]] = {
     "benchmark": new_benchmark.make, "kernel": new_kernel.make, "gpu_source": new_kernel.make,
-    "function": new_function.make, "module": new_module.make}
+    "function": new_function.make, "module": new_module.make, "definition": new_definition.make}
 """What makes a manifest of a kind, from flags, prompt, project and path."""
 
 
@@ -65,6 +66,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
     new_kernel.add_task_flags(parser)
     new_module.add_module_flags(parser)
+    new_definition.add_definition_flags(parser)
     new_benchmark.add_command_flags(parser)
     new_function.add_watch_flags(parser)
 

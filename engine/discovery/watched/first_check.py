@@ -52,7 +52,7 @@ def settle(drafted: DraftedTarget, fallback: DraftedTarget, project: Path, devic
     began, result, first = time.monotonic(), FirstCheck(drafted=drafted), ""
     with contextlib.closing(harness_client.warm_start(drafted.target, device, python, {})) as warm:
         for version, change in versions:
-            result = _check(version, project, device, python, warm)
+            result = check(version, project, device, python, warm)
             first = first or result.problem
             result = replace(result, seconds=time.monotonic() - began, changes=tuple(
                 filter(None, [change.format(problem=first)])))
@@ -65,8 +65,9 @@ def _changed(drafted: DraftedTarget, target: Target) -> DraftedTarget:
     return replace(drafted, target=target)
 
 
-def _check(drafted: DraftedTarget, project: Path, device: Device, python: str | None,
+def check(drafted: DraftedTarget, project: Path, device: Device, python: str | None,
            warm: WarmStart) -> FirstCheck:
+    """Write a task's files and judge its kernel once on normal inputs."""
     write_files(drafted, project)
     tree = str(project)
     with tempfile.TemporaryDirectory(prefix="kopt-") as scratch:

@@ -64,6 +64,9 @@ class NumpyArrays:
         """Return bytes, row by row, as values of a dtype."""
         return raw.view(self.np.dtype(dtype))
 
+    def from_bytes(self, raw: bytes, dtype: str) -> Any:
+        return self.np.frombuffer(raw, dtype=dtype)
+
     def to_native(self, array: Any, dtype: str) -> Any:
         return self.np.asarray(array).astype(dtype).reshape(-1)
 

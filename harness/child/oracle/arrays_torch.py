@@ -84,6 +84,10 @@ class TorchArrays:
         """Return bytes, row by row, as values of a dtype."""
         return raw.view(getattr(self.torch, dtype))
 
+    def from_bytes(self, raw: bytes, dtype: str) -> Any:
+        values = self.torch.frombuffer(bytearray(raw), dtype=getattr(self.torch, dtype))
+        return values.to(self.device)
+
     def to_native(self, array: Any, dtype: str) -> Any:
         return array.to(getattr(self.torch, dtype)).reshape(-1)
 

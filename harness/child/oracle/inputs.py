@@ -8,15 +8,24 @@ Arguments with bounds stay within them.
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
 FARTHEST = 100.0
 ROW_KINDS = 6
+STORED = {"I8": "int8", "U8": "uint8", "BOOL": "bool", "I16": "int16", "I32": "int32",
+          "I64": "int64"}
+"""The dtypes that are read from safetensors files."""
 
 
 def draw(arrays: Any, tensor: dict[str, Any], seed: int, kind: str) -> Any:
-    """Return one argument's values, drawn from a seed; integers stay below their upper bound."""
+    """Return one argument's values, drawn from a seed; integers stay below their upper bound.
+
+    Those of an argument with `data` are read.
+    """
+    if tensor.get("data"):
+        return arrays.from_bytes(stored(tensor), tensor["dtype"]).reshape(tensor["shape"])
     generator, shape = arrays.generator(seed), tensor["shape"]
     low, high = tensor["low"], tensor["high"]
     if "float" not in tensor["dtype"]:
@@ -30,6 +39,20 @@ def draw(arrays: Any, tensor: dict[str, Any], seed: int, kind: str) -> Any:
         return arrays.clip(values, start, stop)
     largest = min(FARTHEST, arrays.largest(tensor["dtype"]))
     return arrays.clip(_free(arrays, shape, generator, kind), -largest, largest)
+
+
+def stored(tensor: dict[str, Any]) -> bytes:
+    """Return the bytes of a tensor in a safetensors file. Raises ValueError if they do not fit."""
+    path, _, key = tensor["data"].rpartition(":")
+    with open(path, "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        entry, start = header[key], file.tell()
+        file.seek(start + entry["data_offsets"][0])
+        raw = file.read(entry["data_offsets"][1] - entry["data_offsets"][0])
+    if entry["shape"] != tensor["shape"] or STORED.get(entry["dtype"]) != tensor["dtype"]:
+        raise ValueError(f"{tensor['name']} is {entry['dtype']} {entry['shape']} in {path}, "
+                         f"the task says {tensor['dtype']} {tensor['shape']}")
+    return raw
 
 
 def _free(arrays: Any, shape: list[int], generator: Any, kind: str) -> Any:

@@ -45,9 +45,9 @@ class SlotMemory:
         for tensor in self.tensors:
             if tensor["role"] != "output":
                 flat = values[tensor["name"]]
-                self.arrays.put(self.view(tensor, slot),
-                                (self.arrays.reversed(flat) if reverse else flat
-                                 ).reshape(tensor["shape"]))
+                if reverse and not tensor.get("data"):
+                    flat = self.arrays.reversed(flat)
+                self.arrays.put(self.view(tensor, slot), flat.reshape(tensor["shape"]))
         self.arrays.finish()
 
     def words(self, tensor: dict[str, Any]) -> Any:

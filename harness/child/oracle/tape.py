@@ -49,7 +49,7 @@ class Tape:
 
     def __init__(self, arrays: Any, tensor: dict[str, Any], seed: int, kinds: list[str]) -> None:
         self.count = math.prod(tensor["shape"])
-        self.fixed = bool(tensor["weight"])
+        self.fixed = bool(tensor["weight"] or tensor.get("data"))
         self.low, self.high = tensor["low"], tensor["high"]
         self.length = self.count if self.fixed else \
             self.count + max(LEAST_EXTRA, self.count // 4)

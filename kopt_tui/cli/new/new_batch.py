@@ -1,4 +1,7 @@
-"""`kopt new FOLDER --each`: one task and one manifest for each PyTorch module of a folder."""
+"""`kopt new FOLDER --each`: one task and one manifest for each PyTorch module of a folder.
+
+A folder of flashinfer-bench definitions is read with its inner folders.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from harness.devices import inventory
 from harness.errors import InputError, KoptError
 from harness.formats.quantities import counted
 from harness.isolation.zygote_client import WarmStart
-from kopt_tui.cli.new import new_module, new_target
+from kopt_tui.cli.new import new_definition, new_module, new_target
 from kopt_tui.cli.new.parameter_list import NewManifest
 from kopt_tui.cli.output import print_json, print_table
 from kopt_tui.cli.prompt import Prompt
@@ -29,9 +32,10 @@ MANIFEST = "manifest.yaml"
 def run(args: argparse.Namespace, project: Path,
         write: Callable[[NewManifest, Path], None]) -> int:
     """Write the manifests that are missing, and print a line for each file; 1 if one failed."""
-    files = modules(project)
+    files = [*modules(project), *definitions(project)]
     if not files:
-        raise InputError("no file has Model, get_inputs and get_init_inputs", where=str(project))
+        raise InputError("no file has Model, get_inputs and get_init_inputs, or is a definition "
+                         "of flashinfer-bench", where=str(project))
     place = kernel.place_on(inventory.find("cpu"), "python", scratch="", python=None, env={})
     warm = WarmStart(kernel.kind_of(place, "python"))
     results: list[tuple[str, str, str]] = []
@@ -61,6 +65,12 @@ def modules(folder: Path) -> list[Path]:
                                            file.name))
 
 
+def definitions(folder: Path) -> list[Path]:
+    """Return the definitions of flashinfer-bench in a folder and the folders in it."""
+    return [file for file in sorted(folder.rglob("*.json")) if FOLDER not in file.parts
+            and new_definition.is_definition(file)]
+
+
 def _one(args: argparse.Namespace, project: Path, file: Path, warm: WarmStart,
          write: Callable[[NewManifest, Path], None]) -> tuple[str, str]:
     folder = f"{FOLDER}/{file.stem}"
@@ -68,11 +78,12 @@ def _one(args: argparse.Namespace, project: Path, file: Path, warm: WarmStart,
     if path.exists() and not args.force:
         return "there", str(path.relative_to(project))
     own = copy.copy(args)
-    own.source, own.force, own.json = file.name, True, False
+    own.source = file.relative_to(project).as_posix()
+    own.force, own.json = True, False
+    make = new_definition.make if file.suffix == ".json" else new_module.make
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # a batch prints a line for each file
-            write(new_module.make(own, Prompt(quiet=True), project, path, folder,
-                                  zygote=warm.zygote()), path)
+            write(make(own, Prompt(quiet=True), project, path, folder, zygote=warm.zygote()), path)
     except KoptError as error:
         return "failed", clean(str(error))
     return "new", str(path.relative_to(project))

@@ -17,11 +17,13 @@ from engine.repository.git import locate
 from harness.errors import InputError
 from kopt_tui.cli.new import new_benchmark
 
-Kind = Literal["benchmark", "kernel", "function", "module", "gpu_source", "batch"]
+Kind = Literal["benchmark", "kernel", "function", "module", "gpu_source", "definition", "batch"]
 """`kernel`: a task file or a C kernel. `function`: Python or Triton. `module`: a PyTorch `Model`.
-`gpu_source`: CUDA or HIP. `batch`: a folder of files, one manifest each."""
+`gpu_source`: CUDA or HIP. `definition`: JSON of flashinfer-bench. `batch`: a folder of files, one
+manifest each."""
 MODULE = frozenset(("Model", "get_inputs", "get_init_inputs"))
 GPU_SOURCES = (".cu", ".hip", ".cpp", ".cc", ".cxx")
+DEFINITIONS = (".json",)
 MANIFESTS = (".yaml", ".yml")
 FORM = "kopt new FILE, FILE:FUNCTION, FILE:Class.method or FOLDER"
 
@@ -64,6 +66,8 @@ def choose(project: Path, args: argparse.Namespace) -> Kind:
         return "benchmark" if new_benchmark.is_for_benchmark(project, args) else "kernel"
     if args.source.endswith(GPU_SOURCES):
         return "gpu_source"
+    if args.source.endswith(DEFINITIONS):
+        return "definition"
     if not args.source.endswith(".py"):
         return "kernel"
     module = args.entry is None and is_module(read_source(project / args.source))

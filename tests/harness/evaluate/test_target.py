@@ -117,6 +117,11 @@ BAD = [
      "task.yaml:11: a task needs 1 to 256 config classes"),
     (edit("{name: x, dtype: float32,", "{name: x, dtype: float32, low: 2, high: 1,"),
      "task.yaml:7: argument 'x': low must be below high"),
+    (edit("weight: 2", "data: {x: 'pages:x'}"),
+     "task.yaml:13: class 'wide': all inputs are read from files, so a kernel could remember the "
+     "answer (leave one to be drawn)"),
+    (edit("weight: 2", "data: {out: 'pages:x'}"),
+     "task.yaml:13: class 'wide': out: 'pages:x' cannot be read as data"),
     ("a: &a [1]\nb: *a\n", "task.yaml:2: the alias *a is not allowed"),
 ]
 

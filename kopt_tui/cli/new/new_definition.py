@@ -1,0 +1,125 @@
+"""`kopt new definition.json`: makes a task of a flashinfer-bench definition."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TextIO
+
+from engine.discovery.definition import bench_schema, draft_definition
+from engine.discovery.definition.bench_schema import Definition, Solution, Workload
+from engine.discovery.definition.draft_definition import DefinitionDraft
+from engine.discovery.module.draft_module import FOLDER
+from engine.discovery.new.draft_kernel import dump_task, parse_config_class
+from engine.discovery.watched import first_check
+from engine.discovery.watched.drafted_target import DraftedTarget
+from engine.discovery.watched.first_check import FirstCheck
+from engine.verify import harness_client
+from harness.devices import inventory
+from harness.errors import InputError, Refused
+from harness.formats import yaml_document
+from harness.formats.quantities import counted
+from harness.isolation.zygote_client import Zygote
+from kopt_tui.cli.new import new_kernel
+from kopt_tui.cli.new.parameter_list import NewManifest
+from kopt_tui.cli.prompt import Prompt
+from kopt_tui.snapshot.phrases import clean
+
+
+def add_definition_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("a flashinfer-bench definition (a JSON file)")
+    group.add_argument("--workloads", metavar="FILE", type=Path, default=None,
+                       help="its workloads, one JSON object a line (default: those of the data set "
+                       "that contains it)")
+    group.add_argument("--solution", metavar="FILE", type=Path, default=None,
+                       help="the solution to start from (default: the definition's reference)")
+
+
+def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path,
+         folder: str = FOLDER, *, zygote: Zygote | None = None) -> NewManifest:
+    """Return the manifest; writes the task's files to the project. Raises KoptError."""
+    task = project / folder / "task.yaml"
+    if task.exists() and not args.force:
+        raise Refused("the task already exists", where=str(task), fix="--force overwrites it")
+    definition = bench_schema.read(project / args.source, Definition)
+    solution = None if args.solution is None else bench_schema.read(args.solution, Solution)
+    workloads, file = _workloads(args, project / args.source, definition)
+    draft = draft_definition.draft(
+        definition, folder, workloads=workloads, workloads_file=file, solution=solution,
+        scalars={name: yaml_document.scalar(value) for name, value in new_kernel.pairs(
+            args.scalar, "--scalar").items()})
+    for name, content in draft.files.items():
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_bytes(content)
+    result = _checked(draft, args, project)
+    task.write_text(dump_task(result.drafted.target), encoding="utf-8")
+    _show(definition, draft, result, sys.stderr if args.json or prompt.interactive else sys.stdout)
+    own = argparse.Namespace(**{**vars(args), "task": f"{folder}/task.yaml", "source": None})
+    new = new_kernel.make(own, prompt, project, path)
+    return replace(new, facts={
+        **new.facts, "task": f"{folder}/task.yaml", "files": sorted(draft.files),
+        "inferred": draft.reasons, "problem": result.problem,
+        "first_verdict": None if result.verdict is None else {
+            "correct": result.correct, "not_judged": result.verdict.not_judged}})
+
+
+def _workloads(args: argparse.Namespace, path: Path,
+               definition: Definition) -> tuple[tuple[Workload, ...], Path | None]:
+    file = args.workloads or bench_schema.find_workloads(path, definition.name)
+    if args.classes:
+        return draft_definition.from_classes(
+            definition, [parse_config_class(text) for text in args.classes]), None
+    if file is None:
+        axes = " ".join(f"{name}=64" for name, axis in definition.axes.items()
+                        if axis.type == "var")
+        raise InputError("there are no workloads", where=definition.name,
+                         fix=f"--workloads FILE, or --class 'small: {axes}'")
+    return bench_schema.read_workloads(file, definition.name), file
+
+
+def _checked(draft: DefinitionDraft, args: argparse.Namespace, project: Path) -> FirstCheck:
+    """Judge the baseline; where the reference fails in float64, it gets the declared dtypes."""
+    texts = {name: draft.files[name].decode() for name in draft.target.frozen_files
+             if name.endswith(".py")}
+    if not args.first_check:
+        return FirstCheck(drafted=DraftedTarget(target=draft.target, files=texts))
+    device = inventory.find(args.device or "auto")
+    with contextlib.closing(harness_client.warm_start(draft.target, device, None, {})) as warm:
+        for float64 in (True, False):
+            result = first_check.check(
+                DraftedTarget(target=replace(draft.target, float64=float64), files=texts),
+                project, device, None, warm)
+            if result.correct or (result.verdict is not None and result.verdict.not_judged):
+                break
+    return result
+
+
+def _show(definition: Definition, draft: DefinitionDraft, result: FirstCheck, to: TextIO) -> None:
+    target = result.drafted.target
+    lines = [f"{definition.name}: a flashinfer-bench definition"]
+    lines += [f"  {arg.name}: {arg.dtype} " + (
+        f"[{', '.join(map(str, arg.shape))}]" if arg.shape is not None else
+        f"= {arg.literal if arg.is_constant else arg.value}") for arg in target.args]
+    lines += [f"  {reason}" for reason in draft.reasons]
+    if not target.float64:
+        lines.append("  the reference gets the declared dtypes: it fails in float64")
+    if result.correct:
+        lines.append(f"first verdict: correct on {counted(len(target.classes), 'config class')}")
+    elif result.verdict is not None and result.verdict.not_judged:
+        lines.append(f"first verdict: not judged on this machine: {result.verdict.not_judged}")
+    elif result.problem:
+        lines.append(f"first verdict: the baseline {result.problem}; --solution FILE names another")
+    print("\n".join(clean(line) for line in lines), file=to)
+
+
+def is_definition(path: Path) -> bool:
+    """Return whether a JSON file is a definition, and not a solution or something else."""
+    try:
+        bench_schema.read(path, Definition)
+    except InputError:
+        return False
+    return True
+
