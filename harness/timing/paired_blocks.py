@@ -75,9 +75,10 @@ def graph_unit(call_ns: float, copies: int) -> int:
 class PairedBlocks:
     """Times one case on both sides: `prepare`, `wait_prepared`, `warm`, then `run`.
 
-    With `freeze` a side is stopped while the other one runs, and both are while contents are
-    written and answers compared: nothing changes after its block. `alone` times by the host's
-    clock, on a CPU that both share.
+    With `freeze` a side is stopped while the other one's blocks are timed, and both are while
+    contents are written and answers compared: nothing changes after its block. Before the blocks
+    both may prepare and capture graphs at the same time. `alone` times by the host's clock, on a
+    CPU that both share.
     """
 
     def __init__(self, plan: Plan, case: Case, peers: Mapping[str, Peer], order: Sequence[str],

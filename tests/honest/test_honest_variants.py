@@ -9,11 +9,12 @@ import pytest
 from harness.devices import inventory
 from tests.honest import case
 from tests.honest.case import Honest
-from tests.honest.variants import c_variants, gpu_variants, python_variants
+from tests.honest.variants import c_variants, gpu_kinds, gpu_variants, python_variants
 
 pytestmark = pytest.mark.slow
 
-ALL = [*c_variants.VARIANTS, *python_variants.VARIANTS, *gpu_variants.VARIANTS]
+ALL = [*c_variants.VARIANTS, *python_variants.VARIANTS, *gpu_variants.VARIANTS,
+       *gpu_kinds.VARIANTS]
 
 
 @pytest.fixture(autouse=True)

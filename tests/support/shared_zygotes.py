@@ -21,9 +21,7 @@ _inspect = triton_aot.inspect  # tests replace it
 
 def zygote(language: str, device: str = "cpu",
            env: Mapping[str, str] | None = None) -> Zygote | None:
-    """Return what forks programs of a language on the CPU; None for C, and on a GPU."""
-    if device != "cpu":
-        return None
+    """Return what forks programs of a language for a device; None for C."""
     return for_place(kernel.place_on(inventory.find(device), language, scratch="", python=None,
                                      env=env or {}), language)
 
