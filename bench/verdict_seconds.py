@@ -84,7 +84,7 @@ def write(folder: Path, name: str, *, better: bool) -> str:
         (folder / "kernel.py").write_text(source)
         return str(folder)
     folder.mkdir()
-    settings = "2048, 8" if better else "512, 4"
+    settings = "512, 4" if better else "2048, 8"
     (folder / "swiglu.py").write_text(f"BLOCK_SIZE, WARPS = {settings}\n{SOURCE}")
     (folder / "reference.py").write_text(REFERENCE)
     return str(folder)

@@ -9,7 +9,7 @@ import ctypes
 import glob
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..channel import Channel
@@ -68,24 +68,34 @@ class RuntimeCompiler:
         """Write the machine code to job["out"]; return the entry's name in it, and the log."""
         with open(job["source"], "rb") as file:
             text = file.read()
-        folders = [os.path.dirname(job["source"]) or ".", *self._headers()]
+        code, symbol, log = self.build(text, job["source"], job["entry"], job["arch"],
+                                       job["flags"])
+        with open(job["out"], "wb") as file:
+            file.write(code)
+        return {"symbol": symbol, "log": log}
+
+    def build(self, text: bytes, path: str, entry: str, arch: str,
+              flags: Sequence[str]) -> tuple[bytes, str, str]:
+        """Return the machine code of a source, the entry's name in it, and the compiler's log.
+
+        Raises SourceRefused.
+        """
+        folders = [os.path.dirname(path) or ".", *self._headers()]
         names = [name for name in HEADERS
                  if not any(os.path.exists(os.path.join(folder, name)) for folder in folders)]
-        program, entry = ctypes.c_void_p(), job["entry"].encode()
-        self._call("CreateProgram", ctypes.byref(program), text, job["source"].encode(),
+        program = ctypes.c_void_p()
+        self._call("CreateProgram", ctypes.byref(program), text, path.encode(),
                    len(names), _strings([HEADERS[name] for name in names]), _strings(names))
-        self._call("AddNameExpression", program, entry)
-        options = [self._kind["arch"] + job["arch"], self._kind["report"],
-                   *(f"-I{folder}" for folder in folders), *job["flags"]]
+        self._call("AddNameExpression", program, entry.encode())
+        options = [self._kind["arch"] + arch, self._kind["report"],
+                   *(f"-I{folder}" for folder in folders), *flags]
         failed = self._function("CompileProgram")(program, len(options), _strings(options))
         log = self._bytes("ProgramLog", program).rstrip(b"\0").decode(errors="replace")
         if failed:
             raise SourceRefused(log)
         symbol = ctypes.c_char_p()
-        self._call("GetLoweredName", program, entry, ctypes.byref(symbol))
-        with open(job["out"], "wb") as file:
-            file.write(self._bytes(self._kind["code"], program))
-        return {"symbol": (symbol.value or b"").decode(), "log": log}
+        self._call("GetLoweredName", program, entry.encode(), ctypes.byref(symbol))
+        return (self._bytes(self._kind["code"], program), (symbol.value or b"").decode(), log)
 
     def _headers(self) -> Iterator[str]:
         """Yield the folders of the toolkit's own headers, those beside the library first."""
@@ -105,6 +115,9 @@ class RuntimeCompiler:
                      for file in sorted(glob.glob(os.path.join(folder, f"lib{stem}*.so*")))
                      if "builtins" not in file and ".alt." not in file]:
             try:
+                for needed in glob.glob(os.path.join(os.path.dirname(path),
+                                                     f"lib{stem}-builtins.so*")):
+                    ctypes.CDLL(needed)  # it is opened by its name alone
                 return path, ctypes.CDLL(path)
             except OSError:
                 continue

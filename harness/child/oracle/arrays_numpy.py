@@ -120,6 +120,10 @@ class NumpyArrays:
         else:
             self.np.multiply(values, factors, out=out)
 
+    def write_windows(self, *_: Any) -> bool:
+        """Return False: windows are copied and then scaled."""
+        return False
+
     def rotated(self, out: Any, values: Any, steps: Any, low: float | None,
                 high: float | None) -> None:
         """Write integers rotated within their bounds by steps."""
@@ -207,7 +211,7 @@ class NumpyArrays:
         An error is relative to the expected value or to the root mean square of all expected
         values, whichever is larger.
         """
-        np = self.np
+        np, got = self.np, self.as_wide(got)
         bad = int(np.count_nonzero(~np.isfinite(got) & np.isfinite(want)))
         finite = np.isfinite(got) & np.isfinite(want)
         difference = np.abs(got - want, where=finite, out=np.zeros(got.shape))

@@ -7,6 +7,7 @@ import hashlib
 import math
 import os
 import secrets
+from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
@@ -26,10 +27,11 @@ class TorchArrays:
 
     `chunk` is the number of elements that are copied or compared at a time; windows of a tape from
     `direct` elements on are not copied before they are used. Of inputs of more than `large`
-    elements, a part changes from block to block; on the CPU, all change.
+    elements, a part changes from block to block; on the CPU, all change. `kernels` are those for an
+    NVIDIA card and values of `dtypes`; None elsewhere, or if there is no compiler.
     """
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, dtypes: Iterable[str] = ()) -> None:
         import torch
 
         self.torch = torch
@@ -39,6 +41,15 @@ class TorchArrays:
         self.chunk, self.direct, self.large = ON_CPU if self.device == "cpu" else ON_GPU
         self._scratch: Any = None
         self._key: Any = None
+        self.kernels = None if self.device == "cpu" or torch.version.hip else self._kernels(dtypes)
+
+    def _kernels(self, dtypes: Iterable[str]) -> Any:
+        from .card_kernels import CardKernels
+
+        try:
+            return CardKernels(self.torch, dtypes)
+        except FileNotFoundError:
+            return None
 
     def generator(self, seed: int) -> Any:
         return self.torch.Generator(device=self.device).manual_seed(seed)
@@ -176,6 +187,17 @@ class TorchArrays:
         else:
             torch.mul(values, factors, out=out)
 
+    def write_windows(self, view: Any, values: Any, factors: Any, places: Any, low: float | None,
+                      high: float | None) -> bool:
+        """Write rows of values drawn towards the middle of their bounds by factors, in one pass.
+
+        `places` has the beginnings of both, by row. Returns False if there is no kernel for that.
+        """
+        if self.kernels is None or not self.kernels.knows(view, values, factors):
+            return False
+        self.kernels.write_windows(view, values, factors, places, middle(low, high))
+        return True
+
     def rotated(self, out: Any, values: Any, steps: Any, low: float | None,
                 high: float | None) -> None:
         """Write integers rotated within their bounds by steps: equal ones of a row stay equal."""
@@ -219,6 +241,8 @@ class TorchArrays:
             return torch.full((want.shape[0],), math.inf, device=want.device)
         if got.dtype.itemsize == 1 or not got.is_floating_point():
             return (self._countable(got) != self._countable(want)).any(dim=1) * 2.0
+        if self.kernels is not None and self.kernels.knows(got, want):
+            return self.kernels.excess(got, want, limit)
         step = max(1, self.chunk // want.shape[1])
         far = torch.cat([torch.linalg.vector_norm(some - other, math.inf, dim=1)
                          for some, other in zip(got.split(step), want.split(step), strict=True)])
@@ -282,6 +306,9 @@ class TorchArrays:
         torch = self.torch
         if not want.numel():
             return 0.0, 0.0, 0
+        if self.kernels is not None and self.kernels.knows(got):
+            return tuple(self.kernels.errors(got, want, self.scale(want)))
+        got = self.as_wide(got)
         finite = torch.isfinite(got) & torch.isfinite(want)
         bad = int((~torch.isfinite(got) & torch.isfinite(want)).sum())
         difference = torch.where(finite, (got - want).abs(), torch.zeros_like(want))
@@ -289,13 +316,15 @@ class TorchArrays:
         return float(difference.max()), float(relative.max()), bad
 
     def scale(self, want: Any) -> float:
-        return float(want.square().mean().sqrt()) or 1.0
+        return float(self.torch.linalg.vector_norm(want)) / want.numel() ** 0.5 or 1.0
 
     def typical(self, got: Any, want: Any) -> float:
         """Return the 90th percentile of the relative errors."""
-        flat = ((got - want).abs() / want.abs().clamp(min=self.scale(want))).reshape(-1)
-        some = flat[::max(1, flat.numel() // SAMPLE)]
-        return float(some.quantile(0.9)) if flat.numel() else 0.0
+        every = max(1, want.numel() // SAMPLE)
+        scale, (got, want) = self.scale(want), (
+            value.reshape(-1)[::every] for value in (got, want))
+        relative = (got - want).abs() / want.abs().clamp(min=scale)
+        return float(relative.quantile(0.9)) if want.numel() else 0.0
 
     def as_wide(self, value: Any) -> Any:
         return self.torch.as_tensor(value).to(self.device).to(self.torch.float64)

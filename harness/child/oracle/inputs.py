@@ -17,6 +17,7 @@ ROW_KINDS = 6
 STORED = {"I8": "int8", "U8": "uint8", "BOOL": "bool", "I16": "int16", "I32": "int32",
           "I64": "int64"}
 """The dtypes that are read from safetensors files."""
+REPLACED = 2, 3, 4, 5
 
 
 def draw(arrays: Any, tensor: dict[str, Any], seed: int, kind: str) -> Any:
@@ -97,14 +98,25 @@ def structured(arrays: Any, values: Any, generator: Any) -> Any:
     at = int(float(arrays.uniform([1], generator)[0]) * ROW_KINDS)
     across = arrays.counted(columns)
     if count > 1:
-        kind = ((arrays.counted(count) + at) % ROW_KINDS).reshape(-1, 1)
-        hot = across == (arrays.counted(count) % columns).reshape(-1, 1)
-    else:
-        kind = ((across * ROW_KINDS // columns + at) % ROW_KINDS).reshape(1, -1)
-        hot = (across % 17 == 0).reshape(1, -1)
-    none = rows * 0.0
-    sparse = arrays.where(arrays.uniform([count, columns], generator) < 0.9, none, rows)
-    for number, replacement in ((2, none), (3, sparse), (4, arrays.sorted_rows(rows)),
-                                (5, arrays.where(hot, rows, none))):
-        rows = arrays.where(kind == number, replacement, rows)
+        rows = rows * 1.0
+        for number in REPLACED:
+            first = (number - at) % ROW_KINDS
+            some = rows[first::ROW_KINDS]
+            hot = across == ((first + ROW_KINDS * arrays.counted(some.shape[0])) % columns
+                             ).reshape(-1, 1)
+            arrays.put(some, _replaced(arrays, some, number, hot, generator))
+        return rows.reshape(shape)
+    kind = ((across * ROW_KINDS // columns + at) % ROW_KINDS).reshape(1, -1)
+    for number in REPLACED:
+        rows = arrays.where(kind == number, _replaced(
+            arrays, rows, number, (across % 17 == 0).reshape(1, -1), generator), rows)
     return rows.reshape(shape)
+
+
+def _replaced(arrays: Any, rows: Any, number: int, hot: Any, generator: Any) -> Any:
+    """Return rows of one kind: zero, sparse, sorted, or zero but for the `hot` elements."""
+    if number == 4:
+        return arrays.sorted_rows(rows)
+    if number == 3:
+        hot = arrays.uniform(list(rows.shape), generator) >= 0.9
+    return arrays.where(hot, rows, rows * 0.0) if number != 2 else rows * 0.0

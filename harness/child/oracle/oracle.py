@@ -210,7 +210,7 @@ class OracleProgram:
         """Return the errors of outputs against the expected ones."""
         answer: dict[str, Any] = {"absolute": 0.0, "bad": 0, "each": []}
         for value, want in zip(got, case.expected, strict=True):
-            absolute, relative, bad = self.arrays.errors(self.arrays.as_wide(value), want)
+            absolute, relative, bad = self.arrays.errors(value, want)
             answer["absolute"] = max(answer["absolute"], absolute)
             answer["bad"] += bad
             answer["each"].append(relative if math.isfinite(relative) else None)
@@ -260,7 +260,7 @@ class OracleProgram:
             return {"skip": one_line(error), "damage": damage}
         self.cases[job["case"]] = case
         return {"skip": "", "damage": damage, **{side: self._errors(case, [
-            self.arrays.widen(answer, self.arrays.shape(want))
+            answer.reshape(self.arrays.shape(want))
             for answer, want in zip(ring.answers(side, job["slot"]), case.expected, strict=True)])
             for side in ring.sides}}
 
@@ -281,7 +281,7 @@ def open_arrays(job: dict[str, Any]) -> Any:
         return NumpyArrays()
     from .arrays_torch import TorchArrays
 
-    return TorchArrays(job["device"])
+    return TorchArrays(job["device"], job["dtypes"])
 
 
 def one_line(error: BaseException) -> str:

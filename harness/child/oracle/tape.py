@@ -88,6 +88,10 @@ class Tape:
         if self.noise is None or not patch.length:
             self._arrays.put(view, self.values[:patch.length][None])
             return
+        places = patch.places[:, first:first + count]
+        if self.is_float and self._arrays.write_windows(view, self.values, self.noise, places,
+                                                        self.low, self.high):
+            return
         if self.is_float and patch.length >= self._arrays.direct:  # copies of windows cost more
             for row, start, noise in zip(view, patch.starts[first:first + count],
                                          patch.noises[first:first + count], strict=True):
@@ -97,7 +101,7 @@ class Tape:
         step = max(1, self._arrays.chunk // patch.length)
         for begin in range(0, count, step):
             some = view[begin:begin + step]
-            starts, noises = patch.places[:, first + begin:first + begin + some.shape[0]]
+            starts, noises = places[:, begin:begin + some.shape[0]]
             values = self._arrays.windows(self.values, starts, patch.length)
             if self.is_float:
                 self._scale(some, values, self._arrays.windows(self.noise, noises, patch.length))

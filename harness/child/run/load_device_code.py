@@ -45,11 +45,9 @@ class HostFunction:
 class GlobalFunction:
     """A `__global__` function of a loaded module, launched through the driver."""
 
-    def __init__(self, path: str, symbol: str, most_shared: int) -> None:
+    def __init__(self, code: bytes, symbol: str, most_shared: int = 0) -> None:
         self._prefix, driver = ("hip", _loaded("libamdhip64.so")) if torch.version.hip else \
             ("cu", ctypes.CDLL("libcuda.so.1"))
-        with open(path, "rb") as file:
-            code = file.read()
         module, self._function = ctypes.c_void_p(), ctypes.c_void_p()
         self._driver = driver
         self._check("ModuleLoadData", ctypes.byref(module), code)
@@ -89,7 +87,9 @@ class DeviceKernel(PythonKernel):
         self._launches = job["launches"]
         if not self._launches:
             return None, HostFunction(job["artifact"], job["entry"])
-        return None, GlobalFunction(job["artifact"], job["entry"],
+        with open(job["artifact"], "rb") as file:
+            code = file.read()
+        return None, GlobalFunction(code, job["entry"],
                                     max(sizes[-1] for sizes in self._launches.values()))
 
     def arguments(self, tensors: list[dict[str, Any]], slot: Any,

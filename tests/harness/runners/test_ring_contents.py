@@ -37,10 +37,23 @@ def torch_arrays() -> Any:
     return arrays
 
 
-@pytest.fixture(params=["numpy", "torch", "torch, windows copied"])
+@pytest.fixture(scope="module")
+def card_arrays() -> Any:
+    from harness.child.oracle.arrays_torch import TorchArrays
+    from harness.child.oracle.card_kernels import KINDS as DTYPES
+
+    arrays = TorchArrays("cuda:0", DTYPES)
+    arrays.large = LARGE
+    return arrays
+
+
+@pytest.fixture(params=["numpy", "torch", "torch, windows copied",
+                        pytest.param("card", marks=pytest.mark.gpu)])
 def arrays(request: pytest.FixtureRequest, torch_arrays: Any,
            monkeypatch: pytest.MonkeyPatch) -> Any:
     """Arrays that write long windows directly, and some that copy them, as for short ones."""
+    if request.param == "card":
+        return request.getfixturevalue("card_arrays")
     if request.param == "numpy":
         return NumpyArrays()
     copies = request.param != "torch"
@@ -285,4 +298,37 @@ def test_huge_answers_that_differ_are_seen(arrays: Any) -> None:
 
 def numbers(arrays: Any, rows: list[list[float]]) -> Any:
     return arrays.np.array(rows) if isinstance(arrays, NumpyArrays) else \
-        arrays.torch.tensor(rows, dtype=arrays.torch.float64)
+        arrays.torch.tensor(rows, dtype=arrays.torch.float64, device=arrays.device)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("shape", [(5, 4096), (3, 70_001), (2, 7)])
+def test_kernels_of_a_card_find_what_torch_finds(card_arrays: Any, dtype: str,
+                                                 shape: tuple[int, int]) -> None:
+    torch = card_arrays.torch
+    generator = card_arrays.generator(11)
+    want = (torch.randn(shape, generator=generator, device="cuda:0") * 3).to(getattr(torch, dtype))
+    got = want * (1 + (torch.rand(shape, generator=generator, device="cuda:0") < 0.3) / 128)
+    got[0] = want[0]
+    got[1, 1], want[1, 1] = math.nan, math.inf
+    exact = card_arrays.differences(got, want)
+    [found] = card_arrays.fetched([card_arrays.excess(got, want, 1e-9)])
+    assert [value * 1e-9 for value in found] == pytest.approx(exact, rel=1e-2)
+    assert card_arrays.kernels.knows(got) and found[0] == 0.0
+    wide = torch.randn(shape, generator=generator, device="cuda:0", dtype=torch.float64)
+    expected = TorchErrors(torch).errors(got, wide)
+    assert card_arrays.errors(got, wide) == pytest.approx(expected, rel=1e-9)
+    assert expected[2] == 1
+
+
+class TorchErrors:
+    """The errors as torch's own operations give them."""
+
+    def __init__(self, torch: Any) -> None:
+        from harness.child.oracle.arrays_torch import TorchArrays
+
+        self._arrays = TorchArrays("cpu")
+
+    def errors(self, got: Any, want: Any) -> tuple[float, float, int]:
+        return self._arrays.errors(got.cpu(), want.cpu())
