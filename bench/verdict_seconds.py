@@ -21,6 +21,7 @@ from statistics import median
 from typing import Any
 
 import machine
+import timeline
 
 from harness.compile import kernel
 from harness.evaluate.evaluate import evaluate
@@ -84,7 +85,7 @@ def write(folder: Path, name: str, *, better: bool) -> str:
         (folder / "kernel.py").write_text(source)
         return str(folder)
     folder.mkdir()
-    settings = "512, 4" if better else "2048, 8"
+    settings = "512, 4" if better else "128, 4"
     (folder / "swiglu.py").write_text(f"BLOCK_SIZE, WARPS = {settings}\n{SOURCE}")
     (folder / "reference.py").write_text(REFERENCE)
     return str(folder)
@@ -144,9 +145,12 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=10)
     parser.add_argument("--kernel", choices=("swiglu", "softmax"), default="swiglu")
     parser.add_argument("--kinds", default="fresh,campaign")
+    parser.add_argument("--log", action="store_true", help="print each request, see timeline.py")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     device = machine.card()
+    if args.log:
+        timeline.RequestLog().listen()
     spent = Spent()
     lines: list[dict[str, Any]] = [{"machine": machine.describe()}
                                    if hasattr(machine, "describe") else {}]

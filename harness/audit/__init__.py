@@ -8,8 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.audit.dependencies import new_dependencies
-from harness.audit.static import static
-from harness.audit.transfer import transfer
+from harness.audit.findings.tree_diff import Changes
+from harness.audit.static import both, static_of
+from harness.audit.transfer import transfer_of
 from harness.tasks.target import Target
 from harness.verdict import Finding, Transfer
 
@@ -19,10 +20,12 @@ def audit(target: Target, candidate: Path, baseline: Path) -> tuple[list[Finding
 
     A `reject` has no honest use; a `flag` is for a person to check.
     """
+    changes = Changes(candidate, baseline)
+    ours, theirs = both(target, changes)
     findings = [*new_dependencies(target, candidate, baseline),
-                *static(target, candidate, baseline)]
+                *static_of(target, changes, ours, theirs)]
     weights = {arg.name for arg in target.args if arg.weight}
-    carried = transfer(target, candidate, baseline, weights=weights or None)
+    carried = transfer_of(target, ours, theirs, weights=weights or None)
     if (over_fit := carried.finding()) is not None:
         findings.append(over_fit)
     return findings, carried

@@ -37,7 +37,12 @@ _INSIDE = re.compile(r"__global__|__device__|#\s*include\s*[<\"]|\basm\s*(?:vola
 def static(target: Target, candidate_tree: Path, baseline_tree: Path) -> list[Finding]:
     """Return the findings on what the candidate's sources add to the baseline's."""
     changes = Changes(candidate_tree, baseline_tree)
-    ours, theirs = both(target, changes)
+    return static_of(target, changes, *both(target, changes))
+
+
+def static_of(target: Target, changes: Changes, ours: AuditedTree,
+              theirs: AuditedTree) -> list[Finding]:
+    """Return the findings on audited sources; see `static`."""
     new = sighting.fresh(ours.sightings, theirs.sightings)
     return sighting.findings([*new, *_shadows(target, changes)])
 

@@ -56,7 +56,14 @@ def transfer(target: Target, candidate_tree: Path, baseline_tree: Path, *,
     `weights` names the arguments that are weights; without it they are guessed from their names.
     A traced run can make the result worse than the sources suggest, never better.
     """
-    ours, theirs = both(target, Changes(candidate_tree, baseline_tree))
+    return transfer_of(target, *both(target, Changes(candidate_tree, baseline_tree)),
+                       weights=weights, trace=trace)
+
+
+def transfer_of(target: Target, ours: AuditedTree, theirs: AuditedTree, *,
+                weights: Collection[str] | None = None,
+                trace: Sequence[TraceStep] | None = None) -> Transfer:
+    """Audit what audited sources keep between calls; see `transfer`."""
     keys = new_keys(ours, theirs)
     known = frozenset(weights) if weights is not None else None
     bucket = _bucket(target, keys, known) or _kernel_bucket(ours, theirs)

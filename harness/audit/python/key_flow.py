@@ -45,13 +45,27 @@ class Flow:
                 for function in module.enclosing(node):
                     self.locals.setdefault(function, set()).add(node.id)
         self.flowing = [n for n in module.nodes if isinstance(n, _FLOWS)]
+        self.names: dict[ast.AST, list[ast.Name]] = {}
         if entry in self.functions:
             self._bind_entry(self.functions[entry])
         for _ in range(2):  # the second pass knows all arguments
             self.tainted.clear()
             for _ in range(ROUNDS):
+                known = self._known()
                 for node in self.flowing:
                     self._flow(node)
+                if self._known() == known:
+                    break
+
+    def _known(self) -> int:
+        """Return a count that grows whenever something becomes known."""
+        return len(self.exact) + len(self.kept) + sum(len(values) for known in (
+            self.origin, self.tainted, self.returned) for values in known.values())
+
+    def _names_in(self, node: ast.AST) -> list[ast.Name]:
+        if node not in self.names:
+            self.names[node] = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
+        return self.names[node]
 
     def _scope(self, node: ast.AST) -> Function | None:
         if node not in self.scopes:
@@ -136,8 +150,8 @@ class Flow:
     def _args_of(self, node: ast.AST) -> set[str]:
         """Return the task's arguments that an expression depends on."""
         args: set[str] = set()
-        for inner in ast.walk(node):
-            if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load):
+        for inner in self._names_in(node):
+            if isinstance(inner.ctx, ast.Load):
                 args |= self.origin.get((self._scope(inner), inner.id), set())
         return args
 
@@ -154,9 +168,7 @@ class Flow:
 
     def _is_kept(self, node: ast.AST) -> bool:
         """Return whether an expression reads a value that outlives the call."""
-        for inner in ast.walk(node):
-            if not isinstance(inner, ast.Name):
-                continue
+        for inner in self._names_in(node):
             name, scope = inner.id, self._scope(inner)
             if (scope, name) in self.kept:
                 return True

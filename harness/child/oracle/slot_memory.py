@@ -21,9 +21,10 @@ class SlotMemory:
         slots, slot_bytes = job["slots"], job["slot_bytes"]
         self.memory, raw = arrays.share(slots * slot_bytes)
         self.raw = raw[:slots * slot_bytes].reshape(slots, slot_bytes)
-        self.raw[:] = POISON
         self.tensors = [tensor for tensor in job["tensors"] if tensor["role"] != "scalar"]
         self.outputs = [tensor for tensor in self.tensors if tensor["role"] != "input"]
+        for zone, _, _ in self._zones(0, slots):
+            zone[:] = POISON
 
     @property
     def description(self) -> dict[str, Any]:
