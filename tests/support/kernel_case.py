@@ -36,6 +36,7 @@ def double(x, out):
     double_kernel[(triton.cdiv(n, 64),)](x, out, n)
 """
 REFERENCE = "def double(x):\n    return 2 * x\n"
+QUICK = Plan(looks=(2, 3), blocks=4, block_ns=1_000_000, warm_ns=500_000)
 
 
 def target(**fields: Any) -> Target:
@@ -89,7 +90,7 @@ def judge(folder: Path, source: str, incumbent: str = DOUBLE, *, of: Target | No
           device: str = "cpu", plan: Plan | None = None, **settings: Any) -> Verdict:
     """Evaluate a source against another."""
     given: dict[str, Any] = {"scratch": str(folder / "scratch"), "distributions": ("normal",),
-                             "plan": plan or Plan(looks=(2, 3)), "static_audit": False}
+                             "plan": plan or QUICK, "static_audit": False}
     trees = Trees(candidate=tree(folder / "candidate", source),
                   incumbent=tree(folder / "incumbent", incumbent),
                   reference=str(folder / "incumbent"))

@@ -12,6 +12,7 @@ from harness.search.space.tunable_source import TunableSource
 from harness.search.trials.trials import Screened, SearchJob
 from harness.settings import Settings
 from harness.tasks.target import ConfigClass
+from tests.support import shared_zygotes
 from tests.support.kernel_case import target, tree
 
 MODES = ("start", "slow", "little", "fast", "dies", "raises", "wrong", "hangs", "faster",
@@ -52,7 +53,8 @@ def open_screening(folder: Path, wall_s: float, source: str = WORK) -> Screening
         ConfigClass(name="small", shape={"n": 331}), ConfigClass(name="large", shape={"n": 4099})))
     made = Screening(task, SearchJob(tree=at, reference=at), inventory.find("cpu"),
                   Settings(scratch=str(folder / "scratch"), wall_s=wall_s),
-                     TunableSource.parse(source, language="python"))
+                     TunableSource.parse(source, language="python"),
+                     zygote=shared_zygotes.zygote("python"))
     made.ahead = NoPrecompiler(task, Path(at), "sm_90", folder / "ahead")
     return made
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from engine.history import divergence
+from engine.history import attempt_digest
 from tests.support.history_case import HistoryBuilder, mixed
 
 
@@ -14,7 +14,7 @@ def brief_of(*rounds: tuple[Any, ...], tree: str = "t0") -> str:
     past = HistoryBuilder()
     for decisions in rounds:
         past.round("regression", *decisions)
-    return divergence.brief(divergence.of(past.history, tree))
+    return attempt_digest.needing_split(past.history, tree)
 
 
 def test_brief_names_candidates_and_their_classes() -> None:
@@ -33,9 +33,9 @@ def test_brief_lists_a_candidate_once_and_only_the_newest() -> None:
     past.decisions = [
         msgspec.structs.replace(decision, candidate="c1") for decision in past.decisions
     ]
-    assert len(divergence.of(past.history, "t0")) == 1
+    assert attempt_digest.needing_split(past.history, "t0").count("\n- ") == 1
     text = brief_of(*[(("reject", 0.8, mixed(0.8)),)] * 9)
-    assert text.count("\n- ") == divergence.MOST and "round 10: " in text
+    assert text.count("\n- ") == attempt_digest.DIVERGENT and "round 10: " in text
 
 
 def test_brief_lists_losses_beyond_the_margin() -> None:

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.history import history
-from engine.history.history import RECENT, Rollback
+from engine.history.history import RECENT
+from engine.history.kept_commits import Rollback
 from engine.journal.read import Reader
 from engine.journal.write import Writer
 from harness.verdict import Evidence, Finding, Row

@@ -13,6 +13,7 @@ import pytest
 from engine.campaign.setup import Setup
 from engine.context import EngineContext
 from engine.history import history
+from engine.history.kept_commits import rollbacks
 from engine.journal.write import request
 from engine.lineage import headline
 from engine.lineage import rollback as acceptance
@@ -149,7 +150,7 @@ def test_killed_rollback_is_finished_by_next_engine(tmp_path: Path, step: str) -
     assert campaign(setup).state == "finished"
     assert campaign(setup).reason.endswith("which passes it")
     with reading(setup) as reader:
-        [rollback] = history.rollbacks(reader, setup.id)
+        [rollback] = rollbacks(reader, setup.id)
         assert (rollback.round, len(reader.rounds(setup.id))) == (2, 2)
 
 

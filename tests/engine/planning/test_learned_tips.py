@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from engine.context import EngineContext
-from engine.history import history, lessons
+from engine.history import history, kept_commits, lessons
 from engine.journal.read import Reader
 from engine.journal.write import Writer
 from engine.manifest.schema import Manifest
@@ -121,7 +121,7 @@ def test_gain_is_written_once_it_passed_its_final_acceptance(passes: bool,
     assert file.exists() == passes and bool(learned(made, tmp_path))
     if passes:
         return
-    writer.set_campaign("rms", kind=history.ROLLBACK, best_commit="b" * 40, payload={
+    writer.set_campaign("rms", kind=kept_commits.ROLLBACK, best_commit="b" * 40, payload={
         "round": 2, "ends": True, "before": NEXT, "commit": "b" * 40, "reason": "r", "told": "t",
         "undone": [KEPT, NEXT]})
     tips.learn(here)
@@ -136,7 +136,7 @@ def test_only_the_last_stop_has_a_final_report_with_the_lessons_of_its_time(
     made.write_all(reader)
     back = {"round": 8, "ends": True, "before": KEPT, "commit": "b" * 40, "reason": "r",
             "told": "t", "undone": [KEPT]}
-    writer.set_campaign("rms", kind=history.ROLLBACK, best_commit="b" * 40, payload=back)
+    writer.set_campaign("rms", kind=kept_commits.ROLLBACK, best_commit="b" * 40, payload=back)
     if again:
         writer.event("rms", "campaign.stop", KEPT, reason="again", wall_s=1.0, trials=18, cost=0.5,
                      waiting=1)

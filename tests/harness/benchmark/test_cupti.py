@@ -245,7 +245,7 @@ def test_forged_profile_folder_is_refused(tmp_path: Path) -> None:
     assert "secret" not in why(tmp_path / "b")
     (tmp_path / "c").mkdir()
     os.mkfifo(tmp_path / "c" / "k.1.0")
-    assert why(tmp_path / "c") == "CUPTI's output is no plain file"
+    assert why(tmp_path / "c") == "CUPTI's files cannot be read: not a plain file"
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "k.1.0").write_text("x" * (kernel_time.FILES.file_bytes + 1))
     assert why(tmp_path / "d") == "CUPTI's output is too large"

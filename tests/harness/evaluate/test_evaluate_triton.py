@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,8 @@ from harness.isolation.rpc import PeerError
 from harness.runners.runner_pool import RunnerPool
 from harness.runners.session import CALL_LIMITS
 from harness.tasks.target import Arg, ConfigClass, Target
-from harness.timing.plan import Plan
 from kopt_tui.snapshot import verdict_words
-from tests.support.kernel_case import DOUBLE, HEAD, Bench, judge, target
+from tests.support.kernel_case import DOUBLE, HEAD, QUICK, Bench, judge, target
 
 TUNED = DOUBLE.replace("@triton.jit", """@triton.autotune(
     configs=[triton.Config({"BLOCK": 64}, num_warps=2), triton.Config({"BLOCK": 128})], key=["n"])
@@ -171,8 +171,8 @@ def test_broken_kernel_states_why(bench: Bench, name: str) -> None:
 
 def test_hang_ends_at_the_limit(tmp_path: Path) -> None:
     source = HEAD + "def double(x, out):\n    while True: pass\n"
-    verdict = judge(tmp_path, source, wall_s=6.0)
-    assert "ran past its limit of 6 s" in (verdict.rejected_reason or "")
+    verdict = judge(tmp_path, source, wall_s=4.0)
+    assert "ran past its limit of 4 s" in (verdict.rejected_reason or "")
 
 
 def test_interpreter_without_torch_is_not_the_candidates_fault(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ SLOW = "def double(x):\n    for _ in range(20): y = x + x\n    return y\n"
 
 def test_python_kernel_is_measured_on_the_cpu(tmp_path: Path) -> None:
     verdict = judge(tmp_path, "def double(x):\n    return x + x\n", SLOW, of=returning(),
-                    plan=Plan(looks=(3, 6), alpha=0.05))
+                    plan=replace(QUICK, looks=(3, 6), alpha=0.05))
     assert verdict.valid and verdict.correct, verdict
     assert verdict.latency_kind == "measured-cpu"
     assert verdict.speedup is not None and verdict.speedup > 3

@@ -49,7 +49,6 @@ def test_number_and_noun_agree() -> None:
 
 
 def test_durations_and_sizes_choose_their_unit() -> None:
-    assert [quantities.duration(s) for s in (5, 200, 7500)] == ["5 s", "3 min", "2 h 05 min"]
     assert quantities.countdown(598.2) == "9:58 min"
     assert [quantities.data_size(n) for n in (2048, 3 << 19, 120 << 20, 3 << 29)] == \
         ["2 KiB", "1.5 MiB", "120 MiB", "1.5 GiB"]

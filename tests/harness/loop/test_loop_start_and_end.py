@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.loop.loop import nothing_worked
@@ -49,6 +49,7 @@ def walks(seed: int, guided: bool) -> tuple[AskTell, AskTell]:
     return AskTell(strategy(), SPACE), Eager(strategy(), SPACE)
 
 
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.booleans(), st.integers(0, 17))
 def test_asking_the_strategy_later_changes_no_trial(seed: int, guided: bool,
                                                     killed_after: int) -> None:

@@ -22,7 +22,7 @@ from harness.search.trials import corpus
 from harness.search.trials.trials import SearchJob
 from harness.settings import Settings
 from harness.tasks.target import ConfigClass
-from tests.support import trial_turn_case
+from tests.support import shared_zygotes, trial_turn_case
 from tests.support.kernel_case import target, tree
 from tests.support.paths import ROOT
 
@@ -215,6 +215,7 @@ def test_partial_tree_of_a_killed_loop_is_not_used(tmp_path: Path) -> None:
     with Screening(target(language="python"), SearchJob(tree=at, reference=at),
             inventory.find("cpu"),
                 Settings(scratch=str(tmp_path / "scratch")),
-                TunableSource.parse(source, language="python")) as screen:
+                TunableSource.parse(source, language="python"),
+                zygote=shared_zygotes.zygote("python")) as screen:
         found = screen.measure({"N": 2})
     assert (found.correctness, found.reason) == ("PASS", "")

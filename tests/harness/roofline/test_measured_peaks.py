@@ -27,6 +27,7 @@ from harness.roofline.measured_peaks import GpuCeilings
 from harness.settings import Settings, Trees
 from harness.tasks.target import ConfigClass, Target
 from harness.timing.plan import Plan
+from tests.support import shared_zygotes
 from tests.support.kernel_case import DOUBLE, judge, target
 
 CARD = Device(id="cuda:0", kind="nvidia", name="NVIDIA H200", uuid="GPU-1", arch="sm_90")
@@ -58,7 +59,8 @@ def place(folder: Path, **fields: Any) -> Place:
 
 def test_peaks_are_measured_once_then_read_from_the_cache(tmp_path: Path, held: DeviceLock) -> None:
     assert measured_peaks.cached(CARD) is None
-    found = measured_peaks.get_or_measure(CARD, place(tmp_path), held)
+    found = measured_peaks.get_or_measure(CARD, place(tmp_path), held,
+                                          zygote=shared_zygotes.zygote("python"))
     assert found is not None and found.card == CARD.name and found.torch
     assert found.copy_gb_per_s > 0 and {"bf16", "fp32"} <= found.tflops.keys()
     assert found.tflops.keys() | found.missing.keys() == set(measured_peaks.PRECISIONS)
@@ -103,7 +105,9 @@ def test_failed_measurement_yields_no_evidence_and_is_not_repeated_at_once(
         fields: dict[str, Any], wall_s: float, tmp_path: Path, held: DeviceLock,
         monkeypatch: pytest.MonkeyPatch) -> None:
     limit(monkeypatch, WALL_S=wall_s)
-    assert measured_peaks.get_or_measure(CARD, place(tmp_path, **fields), held) is None
+    zygote = None if "python" in fields else shared_zygotes.zygote("python")
+    assert measured_peaks.get_or_measure(
+        CARD, place(tmp_path, **fields), held, zygote=zygote) is None
     limit(monkeypatch)
     failed = measured_peaks._path(CARD).with_suffix(".failed")
     assert failed.read_text().strip()

@@ -162,7 +162,8 @@ def search(folder: Path, *, of: Target = BIG, predict: str = "", **job: Any) -> 
     if not at.exists():
         tree(at, KNOBS)
     return loop(of, SearchJob(tree=str(at), reference=str(at), **job), inventory.find("cpu"),
-                Settings(scratch=str(folder / "scratch"), predict=predict))
+                Settings(scratch=str(folder / "scratch"), predict=predict),
+                zygote=shared_zygotes.zygote(of.language))
 
 
 @pytest.mark.slow
