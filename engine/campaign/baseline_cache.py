@@ -10,7 +10,6 @@ from pathlib import Path
 
 from engine.repository import worktree
 from harness.compile import compiler_cache
-from harness.formats.file_copy import CopyResult
 from harness.verdict import Verdict
 
 FOLDER = "jit"
@@ -39,13 +38,13 @@ def keep_for(folder: Path, purpose: str) -> str:
     return str(cache_folder(folder))
 
 
-def seed(folder: Path, home: Path) -> CopyResult:
-    """Copy the cache into a HOME, unless that has caches already."""
+def seed(folder: Path, home: Path) -> int:
+    """Copy the cache into a HOME, unless that has caches already; return the number of files."""
     return compiler_cache.seed(cache_folder(folder), home)
 
 
-def keep(folder: Path, home: Path) -> CopyResult:
-    """Fill the cache from the HOME of a kernel's baseline, unless it is filled."""
+def keep(folder: Path, home: Path) -> int:
+    """Fill the cache from a baseline's HOME, unless it is filled; return the number of files."""
     cache_folder(folder).parent.mkdir(exist_ok=True)
     return compiler_cache.keep(home, cache_folder(folder))
 

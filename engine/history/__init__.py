@@ -1,5 +1,5 @@
 """Views of what a campaign did, computed from its journal and stored nowhere else.
 
-Face: attempt_digest, campaign_view, change_summary, divergence, history, kernel_splits, lessons,
+Face: attempt_digest, campaign_view, change_summary, history, kept_commits, kernel_splits, lessons,
 regression, round_resume, spending, time_growth, waiting_line.
 """

@@ -14,6 +14,7 @@ from engine.campaign.artifacts import Artifacts
 from engine.history import change_summary, lessons
 from engine.history.history import CampaignHistory
 from engine.journal.records import Candidate, DecisionRow
+from engine.judge import judge
 from engine.judge.attribution import before
 from engine.judge.recorded_values import verdict_of
 from engine.markdown import fenced, table
@@ -35,6 +36,14 @@ DIFFS, OUTPUTS = 4, 2
 ONE = 1000
 """Characters of one attempt."""
 FINAL = ("tie", "regression", "reject")
+DIVERGENT = 3
+"""Most changes that need a split, the newest."""
+SPLIT_HEAD = """## Changes that need a split
+
+These changes were correct and made some config classes faster, others slower. Such a change is kept
+if the present kernel stays the default, and the changed kernel, under its own name, serves the
+classes that gain, through a dispatch on the real columns that distinguish them:
+"""
 
 
 def brief(past: CampaignHistory, stored: Sequence[Artifacts] = ()) -> str:
@@ -117,6 +126,25 @@ def _outputs(past: CampaignHistory, stored: Sequence[Artifacts]) -> Iterator[str
             count += 1
             yield f"Round {decision.round}, {plain(decision.reason, 200)}:\n\n" \
                 f"{fenced(text, OUTPUT)}"
+
+
+def needing_split(past: CampaignHistory, tree: str) -> str:
+    """Return the correct changes on a tree that divided the config classes, "" without any."""
+    changes: dict[str, str] = {}
+    for decision in reversed(past.decisions):
+        candidate = past.candidates.get(decision.candidate)
+        row = past.verdicts.get(decision.verdict or 0)
+        if candidate is None or row is None or candidate.base_tree != tree \
+                or decision.actor != "engine" or decision.kind in ("ask", "provisional", "keep") \
+                or candidate.id in changes or len(changes) == DIVERGENT:
+            continue
+        if judge.needs_split(verdict := verdict_of(row)):
+            faster, slower = (", ".join(
+                f"{own.config_class} {describe_row(own)}" for own in verdict.rows
+                if own.outcome == outcome) for outcome in ("faster", "slower"))
+            changes[candidate.id] = _item(f"round {decision.round}: "
+                                          f"{plain(candidate.hypothesis, 300)}: {faster}; {slower}")
+    return "\n".join([SPLIT_HEAD, *changes.values(), ""]) if changes else ""
 
 
 def failing_output(folder: Path, stored: Artifacts) -> str:

@@ -10,7 +10,7 @@ import msgspec
 
 from engine.context import EngineContext
 from engine.failpoint import failpoint
-from engine.history import history, round_resume, waiting_line
+from engine.history import kept_commits, round_resume, waiting_line
 from engine.journal.read import Reader
 from engine.journal.records import COMMITTED, Candidate, CandidateState, DecisionKind
 from engine.judge import candidate as candidates
@@ -130,7 +130,7 @@ class Keeper:
     def known_as(self, identity: str) -> str:
         """Describe the state of a candidate that was found before."""
         candidate = self.context.reader.candidate(identity, self.setup.id)
-        gone = history.undone(history.rollbacks(self.context.reader, self.setup.id))
+        gone = kept_commits.undone(kept_commits.rollbacks(self.context.reader, self.setup.id))
         state = "rolled back" if candidate.commit in gone else candidate.state
         return f"known as {identity}, which is {state}"
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from engine.context import EngineContext
 from engine.failpoint import failpoint
-from engine.history import history
+from engine.history import kept_commits
 from engine.journal.read import Reader
 from engine.journal.write import Writer
 from engine.lineage import headline
@@ -55,12 +55,12 @@ def doubt(context: EngineContext) -> str:
 
 def ended(reader: Reader, campaign: str) -> str:
     """Return the reason of a rollback that ends the campaign, until a full stop has stated it."""
-    rollbacks = reader.events_of(campaign, history.ROLLBACK)[-1:]
+    rollbacks = reader.events_of(campaign, kept_commits.ROLLBACK)[-1:]
     stops = [stop for stop in reader.events_of(campaign, "campaign.stop")
              if not json.loads(stop.payload).get(CUT)][-1:]
     if not rollbacks or (stops and stops[0].seq > rollbacks[0].seq):
         return ""
-    last = history.rollbacks(reader, campaign)[-1]
+    last = kept_commits.rollbacks(reader, campaign)[-1]
     return f"{last.reason}; {last.destination}" if last.ends else ""
 
 
@@ -108,7 +108,7 @@ def _move(context: EngineContext, to: str, verdict: Verdict | None, reason: str,
     n = max((round.n for round in context.reader.rounds(context.setup.id)), default=0)
     with context.writer.transaction():
         context.writer.set_campaign(
-            context.setup.id, kind=history.ROLLBACK, best_commit=to,
+            context.setup.id, kind=kept_commits.ROLLBACK, best_commit=to,
             speedup=verdict.speedup if verdict else None,
             speedup_low=verdict.speedup_low if verdict else None,
             speedup_high=verdict.speedup_high if verdict else None,
@@ -121,11 +121,11 @@ def _move(context: EngineContext, to: str, verdict: Verdict | None, reason: str,
 
 def recover(writer: Writer, reader: Reader, repo: CampaignRepo) -> None:
     """Finish a rollback that a killed engine began."""
-    begun = reader.events_of(repo.campaign, history.ROLLBACK)[-1:]
+    begun = reader.events_of(repo.campaign, kept_commits.ROLLBACK)[-1:]
     over = reader.events_of(repo.campaign, OVER)[-1:]
     if not begun or (over and over[0].seq > begun[0].seq):
         return  # finished: the branch may have moved since
-    row, last = reader.campaign(repo.campaign), history.rollbacks(reader, repo.campaign)[-1]
+    row, last = reader.campaign(repo.campaign), kept_commits.rollbacks(reader, repo.campaign)[-1]
     if row is not None and row.best_commit == last.commit:  # older journals lack OVER
         _finish(writer, repo, last.before, last.commit)
 

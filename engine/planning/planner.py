@@ -12,7 +12,7 @@ from engine.campaign import artifacts, project_skill
 from engine.campaign.setup import Setup
 from engine.context import EngineContext
 from engine.doctor import surroundings
-from engine.history import attempt_digest, divergence, history, round_resume, spending
+from engine.history import attempt_digest, history, round_resume, spending
 from engine.history.history import CampaignHistory
 from engine.history.spending import DurationEstimates, SpendingMeter
 from engine.judge.stop_rules import reason_to_stop
@@ -177,8 +177,8 @@ class Planner:
             may_split=self._may_split(view), inbox_slots=self._inbox_slots(n),
             brief="\n".join(filter(None, (
                 stagnation.brief(review),
-                divergence.brief(divergence.of(
-                    past, self.setup.repo.tree_of(self.setup.repo.tip))),
+                attempt_digest.needing_split(
+                    past, self.setup.repo.tree_of(self.setup.repo.tip)),
                 tips.brief(tips.known(self.context.reader, self.setup.id)),
                 attempt_digest.brief(past, artifacts.of_campaign(self.context.reader,
                                                                  self.setup.id)),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from engine.campaign import artifacts
 from engine.context import CampaignStopped, EngineContext
-from engine.history import history
+from engine.history import kept_commits
 from engine.journal.lease import LeaseLost
 from engine.journal.records import in_phase
 from engine.lineage import commit, provisional, rollback
@@ -141,7 +141,7 @@ def _run_round(campaign: RunningCampaign, n: int, tasks: Sequence[Task], *,
         reason_to_end_workers=campaign.planner.workers_deadline()
         if not campaign.decide_only else lambda candidates, gains: "")
     campaign.measure_headline()
-    rolled_back = [event.destination for event in history.rollbacks(context.reader, setup.id)
+    rolled_back = [event.destination for event in kept_commits.rollbacks(context.reader, setup.id)
                    if event.round == n and not event.ends]
     campaign.meter.note()
     row = campaign.row()

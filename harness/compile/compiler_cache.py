@@ -13,13 +13,12 @@ import json
 import os
 import re
 import shutil
-import stat
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from harness.formats.file_copy import CopyResult, FolderTooLarge, copy_folder, remove, walk
+from harness.formats.file_copy import FolderTooLarge, copy_folder, open_plain, remove, walk
 
 FOLDER = "jit"
 """The folder of all caches below a private HOME."""
@@ -62,36 +61,38 @@ def private(env: Mapping[str, str], home: Path) -> dict[str, str]:
     return {**env, **environment(home)}
 
 
-def seed(warm: Path, home: Path) -> CopyResult:
-    """Copy a kept cache into a HOME; copy nothing where there is none or it is too large.
+def seed(warm: Path, home: Path) -> int:
+    """Copy a kept cache into a HOME unless there is none or it is too large; return its files.
 
     Later writes there, also in place, change neither the kept cache nor another copy.
     """
     root = home / FOLDER
     if not warm.is_dir() or root.exists():
-        return CopyResult()
+        return 0
     try:
         copied = copy_folder(warm, root, most_bytes=MOST_BYTES,
                              should_copy=lambda name: name != ORIGIN)
     except (FolderTooLarge, OSError):  # a full disk is reported by the code that needs it
-        return CopyResult()
+        return 0
     with suppress(OSError):
         _relocate(root, (warm / ORIGIN).read_text())
     return copied
 
 
-def keep(home: Path, warm: Path) -> CopyResult:
-    """Keep a HOME's caches, read-only, as the seed of others; an existing seed is not replaced."""
+def keep(home: Path, warm: Path) -> int:
+    """Keep a HOME's caches, read-only, as the seed of others, unless there is one; return the
+    number of its files.
+    """
     root = home / FOLDER
     if not root.is_dir() or warm.exists() or not any(root.iterdir()):
-        return CopyResult()
+        return 0
     unfinished = warm.with_name(f"{warm.name}.new")
     remove(unfinished)
     try:
         copied = copy_folder(root, unfinished, most_bytes=MOST_BYTES,
                              should_copy=lambda name: not name.endswith(".lock"))
     except (FolderTooLarge, OSError):
-        return CopyResult()
+        return 0
     (unfinished / ORIGIN).write_text(str(root))
     for entry, _ in walk(unfinished):
         if entry.is_file(follow_symlinks=False):
@@ -185,13 +186,10 @@ def _open_folder(place: int, name: str, closing: ExitStack) -> int:
 def _copy(source: str, target: int, name: str) -> bool:
     """Copy a file; return False for anything but a plain file."""
     try:
-        fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        file = open_plain(source)
     except OSError:
         return False
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        return False
-    with os.fdopen(fd, "rb") as file, _replacing(target, name) as out:
+    with file, _replacing(target, name) as out:
         shutil.copyfileobj(file, out, 1 << 20)
     return True
 

@@ -13,7 +13,7 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 
 FICLONE = 0x40049409
@@ -25,32 +25,29 @@ class FolderTooLarge(Exception):
     """A folder exceeds the limits of a copy; the partial copy is deleted."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CopyResult:
-    """The size of a copy; `cloned` files share blocks with the original until written."""
+def open_plain(path: str | Path, *, dir_fd: int | None = None) -> BufferedReader:
+    """Open a plain file; no link is followed, and no pipe is waited for. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
+                         dir_fd=dir_fd)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a plain file", str(path))
+    return open(descriptor, "rb")
 
-    files: int = 0
-    bytes: int = 0
-    cloned: int = 0
 
-
-def copy_file(source: Path, target: Path) -> bool:
-    """Copy a plain file with its times; return whether it was cloned. Raises OSError for a link."""
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a plain file with its times. Raises OSError for a link."""
     target.unlink(missing_ok=True)
-    with open(os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as reading:
+    with open_plain(source) as reading:
         status = os.fstat(reading.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "not a plain file", str(source))
         mode = stat.S_IMODE(status.st_mode) & 0o777 | stat.S_IWUSR
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(target, flags, 0o600), "wb") as writing:
-            cloned = _clone(reading.fileno(), writing.fileno())
-            if not cloned:
+            if not _clone(reading.fileno(), writing.fileno()):
                 shutil.copyfileobj(reading, writing, 1 << 20)
             writing.flush()
             os.fchmod(writing.fileno(), mode)
             os.utime(writing.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
-    return cloned
 
 
 def remove(path: Path) -> bool:
@@ -75,13 +72,13 @@ def always(name: str) -> bool:
 
 
 def copy_folder(source: Path, target: Path, *, most_bytes: int, should_copy: PathFilter = always,
-                enter: PathFilter = always) -> CopyResult:
-    """Copy the files of a folder that `should_copy` accepts into another, created if needed.
+                enter: PathFilter = always) -> int:
+    """Copy the files of a folder that `should_copy` accepts into another; return their number.
 
     Links that stay inside are kept; others, and what is no plain file, are left out. Raises
     FolderTooLarge or OSError; a target that did not exist before is then deleted.
     """
-    is_new, files, size, cloned = not target.exists(), 0, 0, 0
+    is_new, files, size = not target.exists(), 0, 0
     try:
         target.mkdir(parents=True, exist_ok=True)
         for entry, name in walk(source, enter):
@@ -97,12 +94,12 @@ def copy_folder(source: Path, target: Path, *, most_bytes: int, should_copy: Pat
                 if size > most_bytes or files > MOST_FILES:
                     raise FolderTooLarge(f"{source} holds more than {most_bytes >> 20} MiB")
                 place.parent.mkdir(parents=True, exist_ok=True)
-                cloned += copy_file(Path(entry.path), place)
+                copy_file(Path(entry.path), place)
     except (FolderTooLarge, OSError):
         if is_new:
             remove(target)
         raise
-    return CopyResult(files=files, bytes=size, cloned=cloned)
+    return files
 
 
 def walk(folder: Path, enter: PathFilter = always) -> Iterator[tuple[os.DirEntry[str], str]]:

@@ -1,4 +1,4 @@
-"""How kopt prints quantities for people: speedups, percentages, latencies, durations, sizes.
+"""How kopt prints quantities for people: speedups, percentages, latencies, sizes.
 
 Every room formats through this module, so that a number reads the same in the dashboard, on the
 command line and in the files. A value that is None gives an empty text.
@@ -104,14 +104,6 @@ def latency(microseconds: float | None) -> str:
 def latency_us(microseconds: float | None) -> str:
     """Return a latency in microseconds at any size, for columns and diffs: `91.840 us`."""
     return "" if microseconds is None else f"{microseconds:.3f} us"
-
-
-def duration(seconds: float) -> str:
-    """Return a duration: `42 s`, `3 min`, `2 h 05 min`."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes = int(seconds // 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def countdown(seconds: float) -> str:

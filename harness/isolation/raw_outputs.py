@@ -6,15 +6,14 @@ The texts come from candidates: they are stored as bytes, and nothing here inter
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shlex
-import stat
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.formats import file_copy
 from harness.formats.text import plain
 
 if TYPE_CHECKING:  # the guard imports this module
@@ -118,8 +117,5 @@ def keep_file(name: str, path: Path) -> None:
     """Keep the start of a plain file that a candidate wrote, if outputs are recorded."""
     if _recorder is None:
         return
-    with contextlib.suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            if stat.S_ISREG(os.fstat(descriptor).st_mode):
-                _recorder.add(name, file.read(4 * FILE_BYTES))
+    with contextlib.suppress(OSError), file_copy.open_plain(path) as file:
+        _recorder.add(name, file.read(4 * FILE_BYTES))

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from engine.campaign import handover
-from engine.history import history, waiting_line
+from engine.history import kept_commits, waiting_line
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Event
 from harness.errors import KoptError
@@ -90,8 +90,7 @@ def print_summary(reader: Reader, name: str) -> int:
     if campaign.speedup is not None:
         print(f"best against baseline: {phrases.headline(campaign)}, measured again after the "
               f"last keep; {result_place(campaign)}")
-    undone = {commit for rollback in history.rollbacks(reader, name)
-              for commit in rollback.undone}
+    undone = kept_commits.undone(kept_commits.rollbacks(reader, name))
     for candidate in kept:
         state = "rolled back" if candidate.commit in undone else "kept"
         print(f"  {state} {candidate.id} {candidate.commit[:12]}  "

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from harness.formats import file_copy
+
 PYTHON_SUFFIXES = (".py", ".pyi", ".pyw")
 C_SUFFIXES = (".c", ".h", ".cu", ".cuh", ".hip", ".cc", ".cpp", ".cxx", ".hpp", ".hh",
               ".inc", ".inl")
 MAX_SOURCE_BYTES = 256 << 10
 MAX_FILES = 200_000
 _CHUNK = 1 << 20
-_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +54,7 @@ class Tree:
         if entry is None or not entry.regular:
             return None
         try:
-            with open(os.open(self.root / path, _FLAGS), "rb") as file:
+            with file_copy.open_plain(self.root / path) as file:
                 return file.read(limit + 1)
         except OSError:
             return None
@@ -99,7 +100,7 @@ class Changes:
 
 def _equal(a: Path, b: Path) -> bool:
     try:
-        with open(os.open(a, _FLAGS), "rb") as ours, open(os.open(b, _FLAGS), "rb") as theirs:
+        with file_copy.open_plain(a) as ours, file_copy.open_plain(b) as theirs:
             while True:
                 block = ours.read(_CHUNK)
                 if block != theirs.read(_CHUNK):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from harness.errors import Cancelled, KoptError
+from harness.formats import file_copy
 from harness.formats.text import plain
 from harness.verdict import Evidence, KernelShare
 
@@ -119,12 +119,7 @@ class ToolFiles:
         try:
             left = self.all_bytes
             for name in self._names(inside):
-                descriptor = os.open(
-                    name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
-                    dir_fd=inside)
-                with open(descriptor, "rb") as file:
-                    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                        raise KernelTimeUnavailable(f"{self.tool}'s output is no plain file")
+                with file_copy.open_plain(name, dir_fd=inside) as file:
                     data = file.read(min(self.file_bytes, left) + 1)
                 left -= len(data)
                 if len(data) > self.file_bytes or left < 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -74,6 +75,13 @@ class CommandSession:
                                  on_wait=self._on_wait,
                                  is_idle=partial(inventory.is_idle, self.device)) as held:
             yield held
+
+    def measure(self, copy: WorkingCopy, mode: BenchmarkMode, target: CommandTarget,
+                row_cost: RowCost, held: DeviceLock,
+                limit_s: float = math.inf) -> TableReading:
+        """Run a copy's benchmark once and judge its table. Raises BenchmarkFault."""
+        table, wall_s = copy.benchmark(mode, self.reader, held, limit_s)
+        return result_table.judge_table(table, target, row_cost, csv=mode.csv, wall_s=wall_s)
 
     def run_untimed(self, copy: WorkingCopy, command: str) -> None:
         """Run a command in parallel with others on a CPU, with the card to itself on a GPU."""
@@ -163,10 +171,8 @@ class BenchmarkSession(CommandSession):
         """Run one copy's benchmark. Raises BenchmarkFault, or BrokenIncumbent for the incumbent."""
         check = self.target.check
         try:
-            table, wall_s = self.clean_runs.run(
-                name, lambda: self.copies[name].benchmark(mode, self.reader, held))
-            reading = result_table.judge_table(table, self.target, self.row_cost, csv=mode.csv,
-                                               wall_s=wall_s)
+            reading = self.clean_runs.run(name, lambda: self.measure(
+                self.copies[name], mode, self.target, self.row_cost, held))
             if name == "incumbent":
                 reading.expect_passed(
                     "" if check.rule else f"say what passes, such as check: '{check.column} == 0'")

@@ -197,10 +197,7 @@ def _content(tree: Path, path: str) -> str:
     try:
         if not full_path.parent.resolve().is_relative_to(tree.resolve()):
             return ""
-        descriptor = os.open(full_path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return ""
+        with file_copy.open_plain(full_path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except (OSError, RuntimeError):
         return ""

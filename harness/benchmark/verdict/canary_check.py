@@ -10,7 +10,6 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-from harness.benchmark.runs import result_table
 from harness.benchmark.runs.command_session import CommandSession, Progress, environment_of
 from harness.benchmark.runs.result_table import BenchmarkFault, TableReading
 from harness.benchmark.runs.workdir import WorkingCopy
@@ -109,6 +108,4 @@ class CanaryCheck(CommandSession):
         mode = self.target.quick or self.target.full
         self.progress("canary", f"the benchmark on the {copy.name} copy", None)
         with self.lock() as held:
-            table, wall_s = copy.benchmark(mode, self.reader, held)
-        return result_table.judge_table(table, self.target, RowCost(self.target), csv=mode.csv,
-                                        wall_s=wall_s)
+            return self.measure(copy, mode, self.target, RowCost(self.target), held)

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from harness.benchmark.runs import result_table
 from harness.benchmark.runs.command_session import BenchmarkSession
 from harness.benchmark.runs.result_table import BenchmarkFault
 from harness.benchmark.spec import table_rules
@@ -81,11 +80,10 @@ def _problem(session: BenchmarkSession, side: str, row: Mapping[str, str],
                          csv=target.csv)
     try:
         with session.lock() as held:
-            table, wall_s = session.copies[side].benchmark(mode, session.reader, held,
-                                                            limit_s)
-        reading = result_table.judge_table(table, target, session.row_cost, csv=mode.csv,
-                                           wall_s=wall_s)
+            reading = session.measure(session.copies[side], mode, target, session.row_cost, held,
+                                      limit_s)
         reading.expect_passed()
+        table = reading.table
         written = [_sizes(dict(zip(table.columns, cells, strict=True))) for cells in table.rows]
         if len(written) != 1 or not _sizes(row).items() <= written[0].items():
             return "writes other rows than it was asked for"

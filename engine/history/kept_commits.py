@@ -1,0 +1,151 @@
+"""What a campaign has kept, what it rolled back, and what waits on top of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+
+import msgspec
+
+from engine.history import waiting_line
+from engine.history.waiting_line import Line
+from engine.journal.read import Reader
+from engine.journal.records import Bottleneck, Candidate, DecisionRow, Round, VerdictRow
+from engine.judge.attribution import Attribution, attribute
+from engine.judge.recorded_values import verdict_of
+from harness.timing.plan import Score
+
+ROLLBACK = "rollback"
+"""The kind of a rollback's event."""
+
+
+class Rollback(msgspec.Struct, frozen=True, kw_only=True):
+    """A best that failed its final acceptance, and the kept commit or base that replaced it."""
+
+    round: int
+    before: str
+    commit: str
+    reason: str
+    """Why the best was not accepted."""
+    destination: str = msgspec.field(name="told")  # the name in the journal
+    """In words: what it was rolled back to, and why to that."""
+    ends: bool = True
+    """Whether it ends the campaign; a gain that a person kept later may be rolled back as well."""
+    undone: tuple[str, ...]
+    """The kept commits that were rolled back."""
+    at: float = 0.0
+
+    @property
+    def summary(self) -> str:
+        return f"from {self.before[:12]}: {self.reason}; {self.destination}"
+
+
+class KeptCommits(msgspec.Struct, frozen=True, kw_only=True):
+    """A campaign's records, oldest first, as the line of its kept commits."""
+
+    folder: Path
+    base: str
+    score: Score = "kernel"
+    """Which of a GPU's two times decides."""
+    margin: float = 0.01
+    """A candidate that is slower by more than this share is a regression."""
+    rounds: tuple[Round, ...] = ()
+    decisions: tuple[DecisionRow, ...] = ()
+    verdicts: dict[int, VerdictRow] = {}
+    candidates: dict[str, Candidate] = {}
+    rollbacks: tuple[Rollback, ...] = ()
+    surveys: Mapping[int, Sequence[Bottleneck]] = {}
+    """The bottlenecks of the best before each round, by round."""
+
+    def attribution(self, keep: DecisionRow) -> Attribution | None:
+        """Return what the verdict on a change shows of it, None without a verdict."""
+        candidate, row = self.candidates.get(keep.candidate), self.verdicts.get(keep.verdict or 0)
+        return None if candidate is None or row is None else \
+            attribute(candidate, verdict_of(row), list(chain(*self.surveys.values())))
+
+    @property
+    def keeps(self) -> tuple[DecisionRow, ...]:
+        """The keeps that are done or in progress."""
+        return tuple(d for d in self.decisions if d.kind == "keep" and d.candidate in
+                     self.candidates and self.candidates[d.candidate].state in ("keeping", "kept"))
+
+    @property
+    def undone(self) -> frozenset[str]:
+        """The kept commits that were rolled back."""
+        return undone(self.rollbacks)
+
+    @property
+    def standing(self) -> tuple[DecisionRow, ...]:
+        """The keeps that were not rolled back."""
+        gone = self.undone
+        return tuple(d for d in self.keeps if d.commit not in gone)
+
+    def was_in_place(self, earlier: str, commit: str) -> bool:
+        """Return whether an earlier keep had not been rolled back when `commit` was kept.
+
+        A rollback of the earlier one after that would have undone both.
+        """
+        return not any(earlier in rollback.undone and commit not in rollback.undone
+                       for rollback in self.rollbacks)
+
+    def fails(self, commit: str) -> bool:
+        """Return whether a kept commit has failed its final acceptance."""
+        return any(row.purpose == "headline" and row.candidate == commit[:12] and not row.correct
+                   for row in self.verdicts.values())
+
+    def accepted(self, commit: str) -> bool:
+        """Return whether a standing commit, or one that was kept on top of it, was accepted."""
+        line = [d.commit for d in self.standing]
+        upwards = {later[:12] for later in line[line.index(commit):]} if commit in line else set()
+        return any(row.purpose == "headline" and row.candidate in upwards and row.correct
+                   for row in self.verdicts.values())
+
+    @property
+    def baseline(self) -> VerdictRow | None:
+        """The first verdict on the baseline."""
+        return next((row for row in self.verdicts.values() if row.purpose == "baseline"), None)
+
+    @property
+    def best(self) -> str:
+        """The newest kept commit that was not rolled back, else the baseline's."""
+        standing = self.standing
+        return standing[-1].commit if standing else self.base
+
+    @property
+    def line(self) -> Line:
+        """The gains that wait for approval, and what rests on them."""
+        return waiting_line.of(self.candidates.values(), self.best)
+
+    @property
+    def tip(self) -> str:
+        """The provisional best: the last commit of the waiting line, else the best."""
+        return self.line[-1].commit if self.line else self.best
+
+    def placed(self, candidate: str) -> VerdictRow | None:
+        """Return the verdict that put a candidate onto the waiting line."""
+        return next((self.verdicts.get(d.verdict or 0) for d in reversed(self.decisions)
+                     if d.candidate == candidate and d.kind in ("ask", "provisional")), None)
+
+    def best_after(self, n: int) -> str:
+        """Return the best commit after round `n` and what was decided before the next one.
+
+        A rollback counts from the first round that had not ended when it happened.
+        """
+        ended_at = next((r.ended_at for r in self.rounds if r.n == n and r.ended_at), math.inf)
+        gone = undone(rollback for rollback in self.rollbacks
+                      if rollback.round < n or rollback.at <= ended_at)
+        return [self.base, *(d.commit for d in self.keeps
+                             if d.round <= n and d.commit not in gone)][-1]
+
+
+def rollbacks(reader: Reader, campaign: str) -> tuple[Rollback, ...]:
+    return tuple(msgspec.structs.replace(
+        msgspec.json.decode(event.payload, type=Rollback), at=event.at)
+        for event in reader.events_of(campaign, ROLLBACK))
+
+
+def undone(rollbacks: Iterable[Rollback]) -> frozenset[str]:
+    """Return the kept commits that rollbacks undid."""
+    return frozenset(commit for rollback in rollbacks for commit in rollback.undone)
