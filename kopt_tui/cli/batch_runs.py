@@ -25,25 +25,31 @@ def run_each(workspace: Path, folder: Path, run_one: Callable[[str], object]) ->
     `run_one` gets a manifest's path or the name of a campaign to continue, and returns at its end.
     Return 0 if all ended successfully. What was interrupted goes on when it is called again.
     """
-    manifests = sorted((folder / FOLDER).glob("*/manifest.yaml"), key=_number)
-    if not manifests:
-        raise InputError("no manifests here", where=str(folder / FOLDER),
-                         fix=f"kopt new {folder} --each writes them")
+    paths = manifests(folder)
     rows = []
     good = True
-    for number, path in enumerate(manifests, 1):
-        print(f"{number}/{len(manifests)} {phrases.clean(path.parent.name)}", flush=True)
-        campaign, error = _campaign_of(workspace, path), ""
+    for number, path in enumerate(paths, 1):
+        print(f"{number}/{len(paths)} {phrases.clean(path.parent.name)}", flush=True)
+        campaign, error = _read_campaign(workspace, path), ""
         if campaign is None or campaign.state in UNFINISHED:
             try:
                 run_one(str(path) if campaign is None else campaign.id)
             except KoptError as raised:
                 error = str(raised)
-            campaign = _campaign_of(workspace, path)
+            campaign = _read_campaign(workspace, path)
         good &= campaign is not None and campaign.state in SUCCESSFUL
         rows.append(_row(path.parent.name, campaign, error))
     print_table(HEADERS, rows)
     return 0 if good else 1
+
+
+def manifests(folder: Path) -> list[Path]:
+    """Return the manifests that `kopt new FOLDER --each` wrote. Raises InputError for none."""
+    found = sorted((folder / FOLDER).glob("*/manifest.yaml"), key=_number)
+    if not found:
+        raise InputError("no manifests here", where=str(folder / FOLDER),
+                         fix=f"kopt new {folder} --each writes them")
+    return found
 
 
 def _row(name: str, campaign: Campaign | None, error: str) -> tuple[str, ...]:
@@ -53,19 +59,23 @@ def _row(name: str, campaign: Campaign | None, error: str) -> tuple[str, ...]:
             phrases.clean(error) or campaign.outcome)
 
 
-def _campaign_of(workspace: Path, manifest: Path) -> Campaign | None:
+def _read_campaign(workspace: Path, manifest: Path) -> Campaign | None:
+    with closing(Reader(workspace)) as reader:
+        return campaign_of(reader, manifest)
+
+
+def campaign_of(reader: Reader, manifest: Path) -> Campaign | None:
     """Return the newest campaign on the task of a manifest."""
     wanted = load.load(manifest)
-    with closing(Reader(workspace)) as reader:
-        for campaign in reader.campaigns():
-            if Path(campaign.project).resolve() != Path(wanted.project).resolve():
-                continue
-            try:
-                own = load.load(Path(campaign.path) / "manifest.yaml")
-            except KoptError:
-                continue  # its folder was deleted
-            if own.target.task == wanted.target.task:
-                return campaign
+    for campaign in reader.campaigns():
+        if Path(campaign.project).resolve() != Path(wanted.project).resolve():
+            continue
+        try:
+            own = load.load(Path(campaign.path) / "manifest.yaml")
+        except KoptError:
+            continue  # its folder was deleted
+        if own.target.task == wanted.target.task:
+            return campaign
     return None
 
 

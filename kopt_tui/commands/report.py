@@ -1,4 +1,4 @@
-"""`kopt report`: print a campaign's report, or write all its records again from the journal."""
+"""`kopt report`: print a campaign's report, write its records again, or export its result."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from engine.history import campaign_view
 from engine.journal.read import Reader
 from engine.journal.records import Campaign
 from engine.records.report.campaign_report import html, markdown
-from harness.errors import EnvironmentFault, Refused, os_fault
+from harness.errors import EnvironmentFault, InputError, Refused, os_fault
+from kopt_tui.cli import bench_files
 from kopt_tui.cli.campaign_choice import choose_campaign, is_live, open_journal
 from kopt_tui.cli.output import print_json
 from kopt_tui.cli.parser import add_campaign, add_json
+
+FORMATS = ("kernelbench", "flashinfer")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -25,11 +28,21 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--records", action="store_true",
                         help="write all the campaign's records again from the journal, with the "
                         "same bytes, instead of printing the report")
+    parser.add_argument("--format", choices=FORMATS, default=None,
+                        help="kernelbench: solution files with ModelNew, and fast_p; flashinfer: "
+                        "a Solution and its Traces. --output is a folder then")
+    parser.add_argument("--each", action="store_true",
+                        help="with --format kernelbench: CAMPAIGN is a folder for which kopt new "
+                        "--each wrote manifests; one table of all its problems")
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.each and args.format is None:
+        raise InputError("--each is for --format kernelbench", where="--each")
     with open_journal(args) as reader:
+        if args.format is not None:
+            return bench_files.write(args, reader)
         chosen = choose_campaign(reader, args.campaign)
         if args.records:
             return _write_records(reader, chosen)

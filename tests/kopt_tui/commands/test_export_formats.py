@@ -1,0 +1,139 @@
+"""Guards `kopt report --format`: results in the form of KernelBench and flashinfer-bench."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.formats import yaml_document
+from tests.support import bench_case, export_case, json_schema, repos
+from tests.support.command_line import answer, error_text, kopt
+
+TEXT, NUMBER = {"type": "string"}, {"type": "number"}
+
+
+def _object(required: dict[str, object], optional: dict[str, object] | None = None) -> object:
+    return {"type": "object", "properties": {**required, **(optional or {})},
+            "required": list(required), "additionalProperties": False}
+
+
+SOLUTION = _object({
+    "name": TEXT, "definition": TEXT, "author": TEXT, "description": TEXT,
+    "spec": _object({
+        "language": {"enum": ["python", "triton", "cpp", "cuda", "tilelang"]},
+        "target_hardware": {"type": "array", "items": TEXT, "minItems": 1}, "entry_point": TEXT,
+        "dependencies": {"type": "array", "items": TEXT},
+        "destination_passing_style": {"type": "boolean"}, "binding": {"type": "null"}}),
+    "sources": {"type": "array", "minItems": 1,
+                "items": _object({"path": TEXT, "content": TEXT})}})
+TRACE = _object({
+    "definition": TEXT, "solution": TEXT,
+    "workload": _object({"uuid": TEXT, "axes": {"type": "object"}, "inputs": {
+        "type": "object", "additionalProperties": _object(
+            {"type": {"enum": ["random", "scalar", "safetensors"]}},
+            {"value": NUMBER, "path": TEXT, "tensor_key": TEXT})}}),
+    "evaluation": _object({
+        "status": {"const": "PASSED"}, "timestamp": TEXT, "log": TEXT,
+        "environment": _object({"hardware": TEXT, "libs": {"type": "object"}}),
+        "correctness": _object({"max_relative_error": NUMBER, "max_absolute_error": NUMBER}),
+        "performance": _object({"latency_ms": NUMBER, "reference_latency_ms": NUMBER,
+                                "speedup_factor": NUMBER})})})
+MODEL = "class Model:\n    pass\n\n\ndef get_inputs():\n    return []\n"
+MODULE = {"kind": "kernel", "op": "m", "language": "python", "entry": "Model", "returns": True,
+          "reference": "kopt_task/reference.py:reference", "adapter": "kopt_task/adapter.py:call",
+          "args": [{"name": "x", "dtype": "float32", "shape": ["n"]}],
+          "classes": [{"name": "full", "shape": {"n": 4}}]}
+
+
+@pytest.fixture
+def data_set(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    bench_case.write(folder)
+    (folder / "solution.json").write_text(json.dumps(bench_case.solution()))
+    repos.git(folder, "init", "-q")
+    done = kopt("new", f"definitions/gather/{bench_case.NAME}.json", "--yes", "--no-check",
+                "--solution", "solution.json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    repos.git(folder, "add", "-A")
+    repos.git(folder, "commit", "-q", "-m", "start")
+    return folder
+
+
+def test_flashinfer_export_is_a_solution_and_a_trace_for_each_class(
+        data_set: Path, tmp_path: Path) -> None:
+    export_case.finished(
+        tmp_path / "w", data_set, "gather", "kopt_task/task.yaml",
+        {f"solutions/{bench_case.NAME}/src/main.py": "def run(*values):\n    ...\n"},
+        tuple(export_case.row(name, 10.0, 25.0) for name in (
+            "bags2-picked5", "bags3-picked40", "bags4-picked90")))
+    out = tmp_path / "out"
+    done = kopt("report", "gather", "--format", "flashinfer", "--output", str(out),
+                workspace=tmp_path / "w")
+    assert done.returncode == 0, done.stderr
+    [path] = (out / "solutions").rglob("*.json")
+    solution = json.loads(path.read_text())
+    assert json_schema.faults(solution, SOLUTION) == []  # type: ignore[arg-type]
+    assert solution["spec"]["entry_point"] == "src/main.py::run"
+    assert solution["spec"]["destination_passing_style"] is True
+    assert solution["sources"] == [{"path": "src/main.py",
+                                    "content": "def run(*values):\n    ...\n"}]
+    [path] = (out / "traces").rglob("*.jsonl")
+    traces = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [json_schema.faults(trace, TRACE) for trace in traces] == [  # type: ignore[arg-type]
+        [], [], []]
+    assert [trace["workload"]["uuid"] for trace in traces] == ["uuid-0", "uuid-1", "uuid-3"]
+    assert traces[0]["solution"] == solution["name"]
+    assert traces[0]["evaluation"]["performance"] == {
+        "latency_ms": 0.01, "reference_latency_ms": 0.025, "speedup_factor": 2.5}
+    assert traces[0]["evaluation"]["environment"]["hardware"] == "Some_Card"
+    assert "of the solution gather_sum_torch" in traces[0]["evaluation"]["log"]
+
+
+def test_export_without_a_result_says_what_is_missing(data_set: Path, tmp_path: Path) -> None:
+    export_case.finished(tmp_path / "w", data_set, "gather", "kopt_task/task.yaml", {}, ())
+    words = ("report", "gather", "--output", str(tmp_path / "out"))
+    done = kopt(*words, "--format", "flashinfer", workspace=tmp_path / "w")
+    assert done.returncode == 1 and "has kept nothing yet" in error_text(done)
+    done = kopt(*words, "--format", "kernelbench", workspace=tmp_path / "w")
+    assert done.returncode == 1 and "is about no PyTorch module" in error_text(done)
+    assert not (tmp_path / "out").exists()
+
+
+def test_batch_of_kernelbench_gets_solution_files_and_one_fast_p_table(tmp_path: Path) -> None:
+    level, workspace = tmp_path / "level1", tmp_path / "w"
+    files = {}
+    names = ("1_Faster", "2_Patched", "3_Same", "4_Unrun")
+    for name in names:
+        task = f"kopt_task/{name}/task.yaml"
+        files[f"{name}.py"] = MODEL
+        files[task] = yaml_document.dump({**MODULE, "source": f"{name}.py"})
+        files[f"kopt_task/{name}/manifest.yaml"] = yaml_document.dump({
+            "target_op": "m", "project": "../..", "target": {"kind": "kernel", "task": task}})
+    repos.project(level, files)
+    new = f"{MODEL}\n\nclass ModelNew(Model):\n    pass\n"
+    for name, text, speedup in (("1_Faster", new, 2.5), ("2_Patched", MODEL + "# fast\n", 0.9)):
+        export_case.finished(workspace, level, name, f"kopt_task/{name}/task.yaml",
+                             {f"{name}.py": text}, (export_case.row("full", 10.0, 25.0),),
+                             speedup=speedup, speedup_low=0.8, speedup_high=2.6)
+    export_case.finished(workspace, level, "3_Same", "kopt_task/3_Same/task.yaml", {}, ())
+    out = tmp_path / "out"
+    done = kopt("report", str(level), "--each", "--format", "kernelbench", "--output", str(out),
+                workspace=workspace)
+    assert done.returncode == 0, done.stderr
+    table = json.loads((out / "fast_p.json").read_text())
+    assert table["fast_p"] == {"0.0": 0.5, "0.5": 0.5, "0.8": 0.5, "1.0": 0.25, "1.5": 0.25,
+                               "2.0": 0.25}
+    assert (table["total_count"], table["correct_count"]) == (4, 2)
+    assert table["geo_mean_speedup"] == pytest.approx(1.5)
+    assert [each["why"] for each in table["problems"]] == [
+        "", "", "nothing was kept", "no campaign ran on it"]
+    assert "fast_2" in done.stdout and "2.50x" in done.stdout
+    first = (out / "level_1_problem_1_sample_0_kernel.py").read_text()
+    assert first == new
+    second = (out / "level_1_problem_2_sample_0_kernel.py").read_text()
+    assert second.endswith("\n\n\nModelNew = Model\n")
+    one = answer(kopt("report", "1_Faster", "--format", "kernelbench", "--json", "--output",
+                      str(out), workspace=workspace))
+    assert one["fast_p"]["1.0"] == 1.0
