@@ -9,12 +9,16 @@ import pytest
 from harness.devices import inventory
 from tests.honest import case
 from tests.honest.case import Honest
+from tests.honest.kinds import KINDS
 from tests.honest.variants import c_variants, gpu_kinds, gpu_variants, python_variants
-
-pytestmark = pytest.mark.slow
 
 ALL = [*c_variants.VARIANTS, *python_variants.VARIANTS, *gpu_variants.VARIANTS,
        *gpu_kinds.VARIANTS]
+
+
+def named(id: str) -> str:
+    """Return the name of a candidate after its kinds."""
+    return "/".join([*(kind for kind, names in KINDS.items() if id in names), id])
 
 
 @pytest.fixture(autouse=True)
@@ -23,12 +27,19 @@ def locks(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path_factory.getbasetemp().parent / "locks"))
 
 
-def test_variants_have_names_of_their_own() -> None:
-    assert len({id for id, _ in ALL}) == len(ALL) >= 40
+def test_at_least_sixty_candidates_are_of_kinds_that_resemble_exploits() -> None:
+    names = [id for id, _ in ALL] + [
+        module.__name__.rpartition(".")[2] for module in case.all_modules()]
+    assert len(set(names)) == len(names)
+    of_kinds = {name for kind in KINDS.values() for name in kind}
+    assert of_kinds <= set(names), of_kinds - set(names)
+    assert len(of_kinds) >= 60
+    assert all(len(kind) >= 3 for kind in KINDS.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("honest", [
-    pytest.param(honest, id=id, marks=[pytest.mark.gpu] if honest.gpu else [])
+    pytest.param(honest, id=named(id), marks=[pytest.mark.gpu] if honest.gpu else [])
     for id, honest in ALL])
 def test_variant_passes(honest: Honest, tmp_path: Path) -> None:
     device = "cpu" if not honest.gpu else next(

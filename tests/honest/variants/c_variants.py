@@ -68,6 +68,37 @@ VARIANTS = [
             #pragma omp task
             product(w + r * cols, x, out + r, rows - r < 16 ? rows - r : 16, cols);
       """, problem=built(problems.GEMV, "-fopenmp"), settings=OPENMP),
+    c("openmp-sections", "two sections of a parallel region, each with half of the rows", """
+        int64_t half = rows / 2;
+        #pragma omp parallel sections
+        {
+            #pragma omp section
+            product(w, x, out, half, cols);
+            #pragma omp section
+            product(w + half * cols, x, out + half, rows - half, cols);
+        }
+      """, problem=built(problems.GEMV, "-fopenmp"), settings=OPENMP),
+    c("split-k-threads", "threads add parts of the inner dimension, each in sums of its own", """
+        float parts[2][rows];
+        int64_t half = cols / 2;
+        #pragma omp parallel for num_threads(2)
+        for (int part = 0; part < 2; part++)
+            for (int64_t r = 0; r < rows; r++) {
+                float s = 0;
+                for (int64_t c = part ? half : 0; c < (part ? cols : half); c++)
+                    s += w[r * cols + c] * x[c];
+                parts[part][r] = s;
+            }
+        for (int64_t r = 0; r < rows; r++) out[r] = parts[0][r] + parts[1][r];
+      """, problem=built(problems.GEMV, "-fopenmp"), settings=OPENMP),
+    c("assembly-barrier", "an instruction in assembly that the compiler cannot choose", """
+        for (int64_t r = 0; r < rows; r++) {
+            float s = 0;
+            for (int64_t c = 0; c < cols; c++) s += w[r * cols + c] * x[c];
+            __asm__ volatile("" : "+x"(s));
+            out[r] = s;
+        }
+      """),
     c("openmp-simd", "a loop that is declared free of dependencies", """
         for (int64_t r = 0; r < rows; r++) {
             float s = 0;

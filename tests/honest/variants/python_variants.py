@@ -100,6 +100,18 @@ class Layer(torch.nn.Module):
 
 layer = Layer()
 """),
+    mix("scripted", "a function that torch.jit.script has compiled", "return scripted(x, w)", """
+
+@torch.jit.script
+def scripted(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return torch.relu(torch.mm(x, w))
+"""),
+    mix("torch-compiled", "torch.compile traces and lowers the function", "return lowered(x, w)", """
+
+@torch.compile(dynamic=False)
+def lowered(x, w):
+    return torch.relu(x @ w)
+"""),
     mix("constants", "a constant tensor that is kept by shape", """
 if x.shape[1] not in ones:
     ones[x.shape[1]] = torch.eye(x.shape[1])
