@@ -106,7 +106,7 @@ layer = Layer()
 def scripted(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return torch.relu(torch.mm(x, w))
 """),
-    mix("torch-compiled", "torch.compile traces and lowers the function", "return lowered(x, w)", """
+    mix("torch-compiled", "torch.compile lowers the function", "return lowered(x, w)", """
 
 @torch.compile(dynamic=False)
 def lowered(x, w):
