@@ -33,7 +33,8 @@ PROGRAM_LIMITS = Limits(wall_s=900.0, output_bytes=64 << 20)
 class ObservedValue:
     """An argument or a returned value: a tensor's dtype, shape and strides, or a constant.
 
-    `low` and `high` are the least and largest value of a tensor; `text` describes a value of kind
+    `low` and `high` are the least and largest value of a tensor, `ascending` and `distinct` say
+    whether integers never descend and never occur twice; `text` describes a value of kind
     "other".
     """
 
@@ -79,6 +80,8 @@ class ObservedCall:
     single: bool = True
     grads: tuple[str, ...] = ()
     members: Mapping[str, str] = field(default_factory=dict)
+    integers: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """The values of tensors of integers in the first of these calls, unless they are large."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,6 +210,8 @@ def _call(line: dict[str, Any]) -> ObservedCall:
         keywords=convert(line["keywords"], tuple[str, ...]),
         members=convert(line["members"], dict[str, str]),
         grads=tuple(names[index] for index in line["grads"]),
+        integers={name: convert(values, tuple[int, ...]) for name, values in zip(
+            names, line["integers"], strict=True) if values is not None},
         written=tuple(names[index] for index in line["written"]),
         returned=tuple(map(_value, line["returned"])), single=bool(line["single"]),
         same=tuple(names[index] if index >= 0 else "" for index in line["same"]))

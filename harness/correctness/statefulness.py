@@ -106,12 +106,16 @@ class StatefulnessCheck:
 
 
 def draw_moves(case: Case, most: int) -> dict[str, dict[int, int]]:
-    """Return moves {to: from} for every input: at most `most` elements from random places."""
+    """Return moves {to: from} for every input: at most `most` elements from random places.
+
+    Integers with a structure or recorded values stay as they are: they would lose it.
+    """
     rng = random.Random(secrets.randbits(256))  # a system call for each number takes 0.1 s
     moves: dict[str, dict[int, int]] = {}
     for tensor in case.tensors:
         size = math.prod(tensor["shape"])
-        if tensor["role"] == "input" and size > 1 and not tensor["data"]:
+        if tensor["role"] == "input" and size > 1 and not (
+                tensor.get("structure") or tensor.get("data")):
             moves[tensor["name"]] = {to: (to + rng.randrange(1, size)) % size
                                      for to in rng.sample(range(size), min(size, most))}
     return moves

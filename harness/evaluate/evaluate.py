@@ -119,6 +119,10 @@ class Evaluation:
             self.findings.append(Finding(rule="reference-baseline", severity="flag", detail=(
                 "reference: baseline: expected values are the baseline's own, so a fault of the "
                 "baseline counts as right")))
+        if recorded := {name for entry in self.target.classes for name in entry.data or {}}:
+            self.findings.append(Finding(rule="recorded-values", severity="flag", detail=(
+                f"{', '.join(sorted(recorded))} always has recorded values, so a candidate that is "
+                "right for these only counts as right")))
         self.evidence += [Evidence(kind="card", detail=f"measured on {card.id}, {card.uuid}")
                           for card in self.session.device.cards if card.kind != "cpu"]
         if self.session.in_process:

@@ -17,6 +17,9 @@ Language = Literal["c", "cuda", "hip", "python", "triton"]
 OF_CARD: dict[str, str] = {"cuda": "nvidia", "hip": "amd"}
 """Languages whose kernels run on one kind of card only, and which."""
 Role = Literal["input", "output", "inout", "scalar"]
+Structure = Literal["ascending", "increasing", "distinct", "offsets"]
+"""What a tensor of integers is besides in its bounds. `increasing` and `distinct`: no value twice.
+`offsets`: from `low` to `high` - 1, increasing, as the cumulative lengths of sequences are."""
 DTYPE_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4,
                "int16": 2, "int8": 1, "uint8": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1}
 BUILD_FLAGS: dict[str, tuple[str, ...]] = {"c": ("-O3", "-march=native")}
@@ -43,8 +46,10 @@ class Arg:
     value: int | float | str | None = None
     literal: bool | str | tuple[int | float | str, ...] | None = None
     """A constant that is no number; entries of a tuple may be expressions. See CONSTANTS."""
-    low: float | None = None
-    high: float | None = None
+    low: float | str | None = None
+    high: float | str | None = None
+    """Bounds of its values; the upper one is exclusive for integers. May be expressions."""
+    structure: Structure | None = None
     weight: bool = False
     """It changes rarely, so that results derived from it may be cached by its version."""
     strided: bool = False
@@ -85,6 +90,7 @@ class Tensor:
     value: int | float | bool | str | tuple[int | float, ...] | None = None
     low: float | None = None
     high: float | None = None
+    structure: Structure | None = None
     weight: bool = False
     strided: bool = False
     data: str = ""
@@ -200,7 +206,9 @@ class Target:
         if value is not None and "float" not in arg.dtype:
             value = whole(value, names)
         return Tensor(name=arg.name, dtype=arg.dtype, role=arg.kind, shape=shape, value=value,
-                      low=arg.low, high=arg.high, weight=arg.weight, strided=arg.strided)
+                      low=_bound(arg.low, names), high=_bound(arg.high, names),
+                      structure=arg.structure, weight=arg.weight,
+                      strided=arg.strided)
 
     def work(self, config_class: ConfigClass) -> tuple[float, float]:
         """Return (operations, bytes) of one call; bytes default to each tensor moved once."""
@@ -231,3 +239,7 @@ class Target:
         floats = [arg.dtype for arg in self.args if arg.dtype in DTYPE_TOLERANCE]
         loosest = max(floats, key=lambda dtype: DTYPE_TOLERANCE[dtype], default="float32")
         return written + (self.return_dtypes or (loosest,))
+
+
+def _bound(bound: float | str | None, names: Mapping[str, int]) -> float | None:
+    return None if bound is None else float(evaluate_expression(bound, names))

@@ -130,8 +130,9 @@ def _check_arg(arg: Arg, key: Key) -> None:
         raise BadField(f"scalar {arg.name!r} has no value", key)
     if arg.kind != "scalar" and arg.shape is None:
         raise BadField(f"tensor {arg.name!r} has no shape", key)
-    if arg.low is not None and arg.high is not None and not arg.low < arg.high:
-        raise BadField(f"argument {arg.name!r}: low must be below high", (*key, "low"))
+    if arg.structure and (arg.kind not in ("input", "inout") or "float" in arg.dtype):
+        raise BadField(f"argument {arg.name!r}: only a tensor of integers that is read has a "
+                       "structure", (*key, "structure"))
 
 
 def _check_class(target: Target, config_class: ConfigClass, key: Key) -> None:
@@ -162,6 +163,7 @@ def _check_class(target: Target, config_class: ConfigClass, key: Key) -> None:
             raise BadField(f"class {name!r}: {arg.name} has shape {list(tensor.shape)}",
                            (*key, "shape"))
         _check_range(tensor, ("args", index))
+        _check_bounds(tensor, name, ("args", index))
     for field in ("flops", "bytes"):
         try:
             amount = evaluate_expression(getattr(target, field) or 0, config_class.shape)
@@ -170,6 +172,20 @@ def _check_class(target: Target, config_class: ConfigClass, key: Key) -> None:
                            fix=error.fix) from None
         if not 0 <= amount < 1e18:
             raise BadField(f"class {name!r}: {field} is {amount}", (field,))
+
+
+def _check_bounds(tensor: Tensor, class_name: str, key: Key) -> None:
+    if tensor.low is None or tensor.high is None:
+        if tensor.structure is not None:
+            raise BadField(f"argument {tensor.name!r}: {tensor.structure} values need low and high",
+                           key)
+        return
+    if not tensor.low < tensor.high:
+        raise BadField(f"argument {tensor.name!r}: low must be below high", (*key, "low"))
+    count = math.prod(tensor.shape)
+    if tensor.structure in ("distinct", "increasing") and tensor.high - tensor.low < count:
+        raise BadField(f"class {class_name!r}: {tensor.name} has {count} values, "
+                       f"and {tensor.high - tensor.low:g} distinct ones exist", (*key, "high"))
 
 
 def _is_c(arg: Arg, language: str) -> bool:

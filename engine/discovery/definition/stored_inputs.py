@@ -14,10 +14,9 @@ from pathlib import Path
 from engine.discovery.definition import bench_schema
 from engine.discovery.definition.bench_schema import Definition, Workload
 from harness.errors import InputError
+from harness.formats import safetensors
 from harness.formats.expression import whole
 
-DTYPES = {"I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64", "U8": "uint8",
-          "BOOL": "bool"}
 POINTER = b"version https://git-lfs"
 HEADER = 8
 """Bytes of the header's length, which a file begins with."""
@@ -36,8 +35,7 @@ def copy(definition: Definition, workload: Workload, workloads: Path,
 
     `shapes` are the inputs' shapes, in the names of the workload's axes.
     """
-    header: dict[str, object] = {}
-    content = b""
+    tensors: dict[str, tuple[str, Sequence[int], bytes]] = {}
     for name in names(definition, workload):
         source = workload.inputs[name]
         path = bench_schema.find_file(workloads, source.path)
@@ -47,14 +45,12 @@ def copy(definition: Definition, workload: Workload, workloads: Path,
                              fix="put the file where the data set has it (its folder `blob`)")
         entry, values = _tensor(path, source.tensor_key)
         shape = [whole(dim, workload.axes) for dim in shapes[name]]
-        if DTYPES.get(str(entry["dtype"])) != definition.inputs[name].dtype \
+        if entry["dtype"] != safetensors.CODES.get(definition.inputs[name].dtype) \
                 or entry["shape"] != shape:
             raise InputError(f"{name} is {entry['dtype']} {entry['shape']}, the definition says "
                              f"{definition.inputs[name].dtype} {shape}", where=str(path))
-        header[name] = {**entry, "data_offsets": [len(content), len(content) + len(values)]}
-        content += values
-    text = json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + content
+        tensors[name] = str(entry["dtype"]), shape, values
+    return safetensors.pack(tensors)
 
 
 def _tensor(path: Path, key: str) -> tuple[dict[str, object], bytes]:

@@ -68,6 +68,8 @@ class TaskDraft:
     members: Mapping[str, str] = field(default_factory=dict)
     grads: tuple[str, ...] = ()
     cotangents: tuple[str, ...] = ()
+    recorded: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
+    """By config class and argument, the values of integers; empty where some are not known."""
 
 
 def visible(calls: Sequence[ObservedCall], entry: EntrySource) -> list[ObservedCall]:
@@ -134,7 +136,8 @@ def draft(group: CallGroup, entry: EntrySource, line: str, *,
         args[name] = drafted_args.tensor(name, values, sizes, name in written, remarks) \
             if values[0].kind == "tensor" else \
             drafted_args.constant(name, values, sizes)
-    ordered = tuple(args[name] for name in names)
+    ordered = tuple(args[name] if args[name].shape is None else drafted_args.with_bounds(
+        args[name], calls, sizes, remarks) for name in names)
     kept = tuple(index for index, value in enumerate(calls[0].returned)
                  if value.kind == "tensor" and not calls[0].same[index])
     outputs = [arg.name for arg in ordered if arg.kind in ("output", "inout")]
@@ -154,7 +157,8 @@ def draft(group: CallGroup, entry: EntrySource, line: str, *,
         returned_shapes=tuple(_returned_shape(calls, index, sizes) for index in kept),
         returned=len(calls[0].returned), single=calls[0].single, keywords=calls[0].keywords,
         members={name: what for name, what in calls[0].members.items() if name in args},
-        reasons=tuple(reasons), remarks=tuple(remarks))
+        recorded=_recorded(calls, ordered, sizes, classes), reasons=tuple(reasons),
+        remarks=tuple(remarks))
     return _with_backward(result, calls, line) if backward else result
 
 
@@ -230,7 +234,7 @@ def _classes(calls: Sequence[ObservedCall], sizes: SizeNames,
         shape = sizes.values(index)
         if sum(math.prod(value.shape) for value in call.args.values()) > MAX_ELEMENTS:
             continue
-        name = ("x".join(map(str, shape.values())) or "only")[:64]
+        name = _class_name(shape)
         old = made.get(name)
         weight = call.calls + (old.weight if old else 0.0)
         made[name] = ConfigClass(name=name, shape=shape, weight=weight)
@@ -246,6 +250,21 @@ def _classes(calls: Sequence[ObservedCall], sizes: SizeNames,
         reasons.append(("weights", ", ".join(f"{entry.weight / least:g}" for entry in classes),
                         "how often each shape was called"))
     return tuple(replace(entry, weight=round(entry.weight / least, 2)) for entry in classes)
+
+
+def _class_name(shape: Mapping[str, int]) -> str:
+    return ("x".join(map(str, shape.values())) or "only")[:64]
+
+
+def _recorded(calls: Sequence[ObservedCall], args: Sequence[Arg], sizes: SizeNames,
+              classes: Sequence[ConfigClass]) -> dict[str, dict[str, tuple[int, ...]]]:
+    names = [arg.name for arg in args if arg.shape is not None and "float" not in arg.dtype
+             and arg.kind != "output"]
+    by_class = {_class_name(sizes.values(index)): call.integers
+                for index, call in reversed(list(enumerate(calls)))}
+    found = {entry.name: {name: by_class[entry.name][name] for name in names
+                          if name in by_class[entry.name]} for entry in classes}
+    return found if names and all(len(each) == len(names) for each in found.values()) else {}
 
 
 def _representatives(every: Sequence[ConfigClass]) -> Iterator[ConfigClass]:

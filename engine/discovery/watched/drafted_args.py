@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from engine.discovery.watched.size_names import SizeNames
-from harness.call_trace.watched_calls import ObservedValue
+from harness.call_trace.watched_calls import ObservedCall, ObservedValue
 from harness.errors import InputError
-from harness.tasks.target import DTYPE_BYTES, Arg, Role
+from harness.tasks.target import DTYPE_BYTES, Arg, Role, Structure
 
 OUTPUTS = frozenset(("out", "output", "outputs", "o", "y", "dst", "result", "res", "c"))
+WORDS: dict[Structure | None, str] = {
+    None: "below a size", "ascending": "ascending", "increasing": "ascending without repetitions",
+    "distinct": "without repetitions", "offsets": "ascending from 0 to a size"}
+"""What each structure is in remarks."""
 
 
 def tensor(name: str, values: Sequence[ObservedValue], sizes: SizeNames, written: bool,
-            remarks: list[str]) -> Arg:
+           remarks: list[str]) -> Arg:
+    """Return a tensor without its bounds, which may depend on the sizes of all tensors."""
     first = values[0]
     if first.dtype not in DTYPE_BYTES:
         raise InputError(f"argument {name!r} has the dtype {first.dtype}, which kopt does not "
@@ -27,32 +33,79 @@ def tensor(name: str, values: Sequence[ObservedValue], sizes: SizeNames, written
     if any(not value.is_contiguous for value in values):
         remarks.append(f"{name} was a view with strides {list(first.stride)} at times: kopt calls "
                        "with contiguous tensors; `strided: true` in the task checks views too")
-    low, high = (None, None) if role == "output" else _range(name, values, remarks)
-    return Arg(name=name, dtype=first.dtype, role=role, low=low, high=high,
+    return Arg(name=name, dtype=first.dtype, role=role,
                shape=sizes.shape(name, [value.shape for value in values]))
 
 
-def _range(name: str, values: Sequence[ObservedValue],
-           remarks: list[str]) -> tuple[float | None, float | None]:
-    """Return the bounds of a tensor's values, (None, None) for all values."""
+def with_bounds(arg: Arg, calls: Sequence[ObservedCall], sizes: SizeNames,
+                remarks: list[str]) -> Arg:
+    """Return a tensor with the bounds and the structure that its values had in every call."""
+    values = [call.args[arg.name] for call in calls]
     known = [(value.low, value.high) for value in values
              if value.low is not None and value.high is not None]
-    if not known or values[0].dtype == "bool":
-        return None, None
+    if not known or arg.kind == "output" or arg.dtype == "bool":
+        return arg
+    if "float" not in arg.dtype:
+        return _with_structure(arg, calls, sizes, remarks) if len(known) == len(calls) else \
+            replace(arg, low=min(low for low, _ in known), high=min(high for _, high in known) + 1)
     low, high = min(each for each, _ in known), max(each for _, each in known)
-    if "float" not in values[0].dtype:
-        if any(value.ascending or value.distinct for value in values):
-            order = "ascending" if all(value.ascending for value in values) else "distinct"
-            remarks.append(f"{name} was {order} in the program, and is drawn at random here: check "
-                           "that the function accepts that")
-        return low, min(each for _, each in known if each >= low) + 1
     if low == high or low < 0 < high:
-        return None, None
+        return arg
     step = 10.0 ** math.floor(math.log10(max(abs(low), abs(high)) or 1.0))
     bottom, top = math.floor(low / step) * step, math.ceil(high / step) * step
-    remarks.append(f"{name} was always from {low:.3g} to {high:.3g}: kopt draws from {bottom:.3g} "
-                   f"to {top:.3g}")
-    return bottom, top
+    remarks.append(f"{arg.name} was always from {low:.3g} to {high:.3g}: kopt draws from "
+                   f"{bottom:.3g} to {top:.3g}")
+    return replace(arg, low=bottom, high=top)
+
+
+def _with_structure(arg: Arg, calls: Sequence[ObservedCall], sizes: SizeNames,
+                    remarks: list[str]) -> Arg:
+    """Return a tensor of integers with the structure that it had in every call."""
+    values = [call.args[arg.name] for call in calls]
+    low = min(int(value.low or 0) for value in values)
+    highs = tuple(int(value.high or 0) for value in values)
+    counts = [math.prod(value.shape) for value in values]
+    ascending = all(value.ascending for value in values)
+    distinct = all(value.distinct for value in values)
+    ends = all(high in _dimensions(call, arg.name) for high, call in zip(highs, calls, strict=True))
+    structure: Structure | None = None
+    if ascending and ends and low == 0 and len(values[0].shape) == 1:
+        structure, high = "offsets", sizes.matching(highs)
+    elif distinct and all(high - low + 1 == count for high, count in zip(
+            highs, counts, strict=True)):
+        structure = "increasing" if ascending else "distinct"
+        high = sizes.matching(tuple(counts))
+        high = high if low == 0 else None
+    else:
+        structure = ("increasing" if ascending else "distinct") if distinct else \
+            "ascending" if ascending else None
+        high = _limit(arg, calls, highs, counts if distinct else [0] * len(calls), sizes)
+        if high is None and (not distinct or len(set(highs)) == 1):
+            high = min(highs) + 1
+    if high is None:
+        structure, high = None, max(low, min(highs)) + 1
+    elif structure == "offsets":
+        high = high + 1 if isinstance(high, int) else f"{high} + 1"
+    if structure or isinstance(high, str):
+        last = high if isinstance(high, str) else str(high)
+        remarks.append(f"{arg.name} was {WORDS[structure]} in the program: kopt draws it so, from "
+                       f"{low} to below {last}")
+    return replace(arg, low=low, high=high, structure=structure)
+
+
+def _dimensions(call: ObservedCall, but: str) -> set[int]:
+    return {size for name, value in call.args.items() if name != but for size in value.shape}
+
+
+def _limit(arg: Arg, calls: Sequence[ObservedCall], highs: Sequence[int], least: Sequence[int],
+           sizes: SizeNames) -> int | str | None:
+    """Return the smallest size that bounds the values in every call, where they vary."""
+    if len(set(highs)) == 1:
+        return None
+    found = [values for values in {sizes.symbols[name] for name in sizes.symbols}
+             if all(high < size and count <= size for high, size, count in zip(
+                 highs, values, least, strict=True)) and len(set(values)) > 1]
+    return sizes.matching(min(found, key=sum)) if found else None
 
 
 def constant(name: str, values: Sequence[ObservedValue], sizes: SizeNames) -> Arg:

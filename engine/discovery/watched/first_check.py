@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -39,14 +40,19 @@ def settle(drafted: DraftedTarget, fallback: DraftedTarget, project: Path, devic
            python: str | None) -> FirstCheck:
     """Return the first version of a task on which the kernel is right, else the last one.
 
-    Tried in order: the task itself, its reference in the declared dtypes, outputs that are read
-    too, then the `fallback`, whose reference is the baseline.
+    Tried in order: the task itself, its reference in the declared dtypes, then the `fallback`,
+    whose reference is the baseline, each also with the program's own integers; at last outputs that
+    are read too.
     """
     versions: list[tuple[DraftedTarget, str]] = [(drafted, "")]
     if drafted.target.reference != BASELINE:
         versions.append((_changed(drafted, replace(drafted.target, float64=False)),
                          "the reference gets the declared dtypes: it fails in float64"))
-        versions.append((fallback, "reference: baseline, because the one that was found {problem}"))
+        versions += list(_recorded(versions))
+        by_baseline = [(fallback, "reference: baseline, because the one that was found {problem}")]
+        versions += [*by_baseline, *_recorded(by_baseline)]
+    else:
+        versions += list(_recorded(versions))
     if (inout := drafted_target.with_roles(fallback.target)) is not None:
         versions.append((_changed(fallback, inout), "what is written is read as well"))
     began, result, first = time.monotonic(), FirstCheck(drafted=drafted), ""
@@ -59,6 +65,17 @@ def settle(drafted: DraftedTarget, fallback: DraftedTarget, project: Path, devic
             if result.correct or (result.verdict is not None and result.verdict.not_judged):
                 return result
     return result
+
+
+def _recorded(versions: Sequence[tuple[DraftedTarget, str]]) -> Iterator[tuple[
+        DraftedTarget, str]]:
+    """Yield versions with the program's own integers in place of drawn ones."""
+    for version, change in versions:
+        if (recorded := drafted_target.with_recorded(version)) is not None:
+            names = ", ".join(recorded.target.classes[0].data or {})
+            yield recorded, "; ".join(filter(None, (change, (
+                f"{names}: always the program's own values, kept in {drafted_target.VALUES}, "
+                "because with drawn ones the kernel {problem}"))))
 
 
 def _changed(drafted: DraftedTarget, target: Target) -> DraftedTarget:
@@ -86,8 +103,8 @@ def check(drafted: DraftedTarget, project: Path, device: Device, python: str | N
 
 def write_files(drafted: DraftedTarget, project: Path) -> None:
     """Write the files beside the task, and remove those of an earlier version."""
-    for name in (drafted_target.REFERENCE, drafted_target.ADAPTER):
+    for name in (drafted_target.REFERENCE, drafted_target.ADAPTER, drafted_target.VALUES):
         (project / name).unlink(missing_ok=True)
     for name, text in drafted.files.items():
         (project / name).parent.mkdir(exist_ok=True)
-        (project / name).write_text(text, encoding="utf-8")
+        (project / name).write_bytes(text.encode() if isinstance(text, str) else text)

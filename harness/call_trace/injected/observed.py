@@ -14,6 +14,8 @@ WORDS = 1 << 20
 """Words of eight bytes that a digest takes together."""
 KEPT_BYTES = 64 << 20
 """The most bytes of a call's tensors that are copied before it runs."""
+RECORDED = 1 << 14
+"""The most values of a tensor of integers that are recorded."""
 CLOSE = 0.1
 """Relative distance below which a tensor counts as an attempt to compute the same values."""
 
@@ -62,7 +64,10 @@ def _plain(value: Any) -> Any:
 
 
 def contents(value: Any) -> tuple[Any, ...] | None:
-    """Return a tensor's (least, largest, is ascending, is without repetitions); None if empty."""
+    """Return a tensor's (least, largest, is ascending, is without repetitions); None if empty.
+
+    The last two are of integers, in the order of the memory.
+    """
     torch = torch_module()
     if not value.numel():
         return None
@@ -71,11 +76,19 @@ def contents(value: Any) -> tuple[Any, ...] | None:
         flat = flat.to(torch.uint8) if flat.dtype is torch.bool else flat
         flat = flat.float() if flat.dtype.itemsize == 1 and flat.is_floating_point() else flat
         least, largest = (_plain(end.item()) for end in torch.aminmax(flat))
-        steps = flat[1:] - flat[:-1] if value.dim() == 1 and not flat.is_floating_point() else None
+        steps = flat[1:] - flat[:-1] if not flat.is_floating_point() else None
         ascending = steps is not None and steps.numel() > 1 and bool((steps >= 0).all())
         distinct = steps is not None and steps.numel() > 1 and \
             flat.unique().numel() == flat.numel()
         return least, largest, ascending, distinct
+
+
+def integers(value: Any) -> list[int] | None:
+    """Return the values of a tensor of integers, None where it is large or of another dtype."""
+    if not is_tensor(value) or value.is_floating_point() or value.numel() > RECORDED:
+        return None
+    with torch_module().no_grad():
+        return list(map(int, value.detach().reshape(-1).tolist()))
 
 
 def digest(value: Any) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from .observed import (
     describe,
     digest,
     equal,
+    integers,
     is_tensor,
     same_memory,
     torch_module,
@@ -32,6 +33,8 @@ MOST_SHAPES = 4096
 SAMPLES = 3
 """Calls of one shape whose contents are looked at."""
 MOST_SAMPLES = 400
+MOST_RECORDED = 32
+"""Shapes of which the values of integers are recorded."""
 MOST_FRAMES = 6
 """Callers whose variables are looked at when the program ends."""
 MOST_CALLERS = 8
@@ -148,6 +151,8 @@ class TracedCall:
         if self.sampled:
             self.contents = [contents(value) if is_tensor(value) else None for value in self.values]
             self.before = [digest(value) if is_tensor(value) else None for value in self.values]
+            self.integers = [integers(value) if not self.shape[2] and self.shape[0] < MOST_RECORDED
+                             else None for value in self.values]
             self.copies = copies(self.values)
         self.grads = [index for index, value in enumerate(self.values)
                       if is_tensor(value) and value.requires_grad]
@@ -211,7 +216,7 @@ class TracedCall:
         results = returned if isinstance(returned, (tuple, list)) else [returned]
         _write("call", slot=self.shape[0], names=self.names, keywords=self.keywords,
                members=self.members, grads=self.grads, args=self.described,
-               contents=self.contents, written=self.written,
+               contents=self.contents, written=self.written, integers=self.integers,
                single=not isinstance(returned, (tuple, list)),
                returned=[describe(value) for value in results],
                same=[next((index for index, value in enumerate(self.values)

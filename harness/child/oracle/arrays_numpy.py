@@ -50,6 +50,10 @@ class NumpyArrays:
     def counted(self, count: int) -> Any:
         return self.np.arange(count)
 
+    def shuffled(self, count: int, generator: Any) -> Any:
+        """Return the numbers below a count in random order."""
+        return generator.permutation(count)
+
     def largest(self, dtype: str) -> float:
         return float(self.np.finfo(dtype).max)
 

@@ -69,6 +69,10 @@ class TorchArrays:
     def counted(self, count: int) -> Any:
         return self.torch.arange(count, device=self.device)
 
+    def shuffled(self, count: int, generator: Any) -> Any:
+        """Return the numbers below a count in random order."""
+        return self.torch.randperm(count, generator=generator, device=self.device)
+
     def largest(self, dtype: str) -> float:
         return float(self.torch.finfo(getattr(self.torch, dtype)).max)
 

@@ -29,6 +29,8 @@ def draw(arrays: Any, tensor: dict[str, Any], seed: int, kind: str) -> Any:
         return arrays.from_bytes(stored(tensor), tensor["dtype"]).reshape(tensor["shape"])
     generator, shape = arrays.generator(seed), tensor["shape"]
     low, high = tensor["low"], tensor["high"]
+    if structure := tensor.get("structure"):
+        return _ordered(arrays, tensor, structure, generator, kind)
     if "float" not in tensor["dtype"]:
         first = 0 if low is None else int(low)
         end = 2 if high is None else int(high)
@@ -54,6 +56,23 @@ def stored(tensor: dict[str, Any]) -> bytes:
         raise ValueError(f"{tensor['name']} is {entry['dtype']} {entry['shape']} in {path}, "
                          f"the task says {tensor['dtype']} {tensor['shape']}")
     return raw
+
+
+def _ordered(arrays: Any, tensor: dict[str, Any], structure: str, generator: Any,
+             kind: str) -> Any:
+    """Return integers with a structure, see Structure in harness/tasks/target.py."""
+    first, end, count = int(tensor["low"]), int(tensor["high"]), math.prod(tensor["shape"])
+    if structure == "ascending" or end - first < count:
+        share = arrays.sorted_rows(_bounded(arrays, [1, count], generator, kind))
+        values = arrays.clip(arrays.floor(first + share * (end - first)), first, end - 1)
+        values = values.reshape(-1)
+    else:
+        values = arrays.shuffled(end - first, generator)[:count] + first
+        if structure != "distinct":
+            values = arrays.sorted_rows(values.reshape(1, count)).reshape(-1)
+    if structure == "offsets":
+        values[0], values[-1] = first, end - 1
+    return values.reshape(tensor["shape"])
 
 
 def _free(arrays: Any, shape: list[int], generator: Any, kind: str) -> Any:

@@ -64,7 +64,8 @@ class Ring:
         written = old[0].slots if old else 0
         if tape.fixed and not in_place and written >= count:
             return [], 0  # a weight keeps its contents
-        if in_place or tape.fixed or tape.count <= self.arrays.large or written < count:
+        if in_place or tape.fixed or tape.whole or tape.count <= self.arrays.large \
+                or written < count:
             return [tape.patch(kinds[:count], rng)], count
         if len(old) >= MOST_PATCHES:
             return [tape.patch(kinds[:written], rng)], written

@@ -41,12 +41,15 @@ class SlotMemory:
                                    tensor.get("layout", ""))
 
     def place(self, slot: int, values: dict[str, Any], *, reverse: bool = False) -> None:
-        """Write inputs to a slot, and poison over all other bytes of it."""
+        """Write inputs to a slot, and poison over all other bytes of it.
+
+        Integers with a structure or recorded values are not reversed: they would lose it.
+        """
         self.raw[slot] = POISON
         for tensor in self.tensors:
             if tensor["role"] != "output":
                 flat = values[tensor["name"]]
-                if reverse and not tensor.get("data"):
+                if reverse and not (tensor.get("structure") or tensor.get("data")):
                     flat = self.arrays.reversed(flat)
                 self.arrays.put(self.view(tensor, slot), flat.reshape(tensor["shape"]))
         self.arrays.finish()

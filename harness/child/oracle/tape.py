@@ -16,6 +16,8 @@ from typing import Any
 from .inputs import draw
 
 LEAST_EXTRA = 64
+WHOLE = 16
+"""Contents of each kind on the tape of a structured tensor, which is only used as a whole."""
 MORE_NOISE = 4096
 """Elements that the noise has beyond the values, so that short inputs have many contents too."""
 
@@ -50,8 +52,9 @@ class Tape:
     def __init__(self, arrays: Any, tensor: dict[str, Any], seed: int, kinds: list[str]) -> None:
         self.count = math.prod(tensor["shape"])
         self.fixed = bool(tensor["weight"] or tensor.get("data"))
+        self.whole = bool(tensor.get("structure"))
         self.low, self.high = tensor["low"], tensor["high"]
-        self.length = self.count if self.fixed else \
+        self.length = self.count if self.fixed else self.count * WHOLE if self.whole else \
             self.count + max(LEAST_EXTRA, self.count // 4)
         drawn = [self._drawn(arrays, tensor, seed + 7919 * index, kind)
                  for index, kind in enumerate(kinds[:1] if self.fixed else kinds)]
@@ -59,7 +62,7 @@ class Tape:
         self._arrays = arrays
         self.is_float = "float" in tensor["dtype"]
         self.noise_length = MORE_NOISE + (self.length if self.is_float else 0)
-        self.noise = None if self.fixed else arrays.noise(
+        self.noise = None if self.fixed or self.whole else arrays.noise(
             self.noise_length, seed + 31, self.values, self.low, self.high)
 
     def _drawn(self, arrays: Any, tensor: dict[str, Any], seed: int, kind: str) -> Any:
@@ -77,15 +80,16 @@ class Tape:
         length = self.count if length is None else length
         places = self.length - length + 1
         noises = self.noise_length - (length if self.is_float else 1) + 1
-        starts = [0 if self.fixed else kind * self.length + rng.randrange(places)
-                  for kind in kinds]
+        step_of_starts = self.count if self.whole else 1
+        starts = [0 if self.fixed else
+                  kind * self.length + rng.randrange(0, places, step_of_starts) for kind in kinds]
         offsets = [0 if self.fixed else rng.randrange(noises) for _ in kinds]
         return TapePatch(at, length, step, starts, offsets, self._arrays.places([starts, offsets]))
 
     def write(self, rows: Any, patch: TapePatch, first: int = 0) -> None:
         """Write a patch to rows with the values of a slot each; they begin with slot `first`."""
         view, count = patch.of(rows), rows.shape[0]
-        if self.noise is None or not patch.length:
+        if self.fixed or not patch.length:
             self._arrays.put(view, self.values[:patch.length][None])
             return
         places = patch.places[:, first:first + count]
@@ -103,7 +107,9 @@ class Tape:
             some = view[begin:begin + step]
             starts, noises = places[:, begin:begin + some.shape[0]]
             values = self._arrays.windows(self.values, starts, patch.length)
-            if self.is_float:
+            if self.noise is None:
+                self._arrays.put(some, values)
+            elif self.is_float:
                 self._scale(some, values, self._arrays.windows(self.noise, noises, patch.length))
             else:
                 self._arrays.rotated(some, values, self.noise[noises][:, None], self.low, self.high)

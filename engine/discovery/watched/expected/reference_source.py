@@ -37,12 +37,16 @@ UNKNOWN = frozenset(dir(builtins)) | {"__file__", "__name__"}
 
 @dataclass(frozen=True, kw_only=True)
 class FoundReference:
-    """A reference's source, where it comes from, and which outputs of a call it computes."""
+    """A reference's source, where it comes from, and which outputs of a call it computes.
+
+    `used` are the arguments on which it depends.
+    """
 
     source: str
     where: str
     call: ObservedCall
     outputs: tuple[int, ...]
+    used: tuple[str, ...] = ()
 
 
 class NoReference(Exception):
@@ -51,19 +55,21 @@ class NoReference(Exception):
 
 def find(callers: Sequence[ObservedCaller], entry: EntrySource, names: Sequence[str],
          project: Path) -> tuple[FoundReference | None, str]:
-    """Return the first reference that a caller shows, and why there is none."""
-    why = ""
+    """Return the reference of a caller that depends on most arguments, and why there is none."""
+    why, found = "", list[FoundReference]()
     for caller in callers:
         same = [each for each in callers if (each.file, each.first_line, each.function) == (
             caller.file, caller.first_line, caller.function)]
         try:
-            return CallerSource(caller, entry, names, project, same).reference(), ""
+            found.append(CallerSource(caller, entry, names, project, same).reference())
         except NoReference as error:
             why = why or str(error)
         except NoValue as error:
             why = why or f"{os.path.relpath(caller.file, project)}:{caller.line}: {error}"
         except (SyntaxError, ValueError, RecursionError) as error:
             why = why or f"{caller.file} cannot be read: {error}"
+    if found:
+        return max(found, key=lambda each: len(each.used)), ""
     return None, why or "the program compares its result with nothing that kopt recognises"
 
 
@@ -111,7 +117,7 @@ class CallerSource:
             f'written by kopt new."""', "", *self._imports(preamble), "", "",
             f"def {self.entry.name}({', '.join(used)}):", *(f"    {line}" for line in lines), ""])
         return FoundReference(source=source, outputs=tuple(expected), call=self.caller.call,
-                              where=f"{self._place()}: {returned[:80]}")
+                              used=tuple(used), where=f"{self._place()}: {returned[:80]}")
 
     def _place(self) -> str:
         return f"{self._relative(self.caller.file)}:{self.caller.line}"

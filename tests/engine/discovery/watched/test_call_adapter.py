@@ -39,8 +39,8 @@ def made(function: str, *, backward: bool) -> DraftedTarget:
     return result
 
 
-def loaded(text: str, path: Path) -> Any:
-    path.write_text(text)
+def loaded(text: str | bytes, path: Path) -> Any:
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -96,3 +96,38 @@ def test_sizes_that_are_products_or_multiples_are_expressions() -> None:
 def test_sizes_of_a_single_call_are_symbols_unless_small() -> None:
     sizes = SizeNames({("x", 1): "hidden"})
     assert sizes.shape("x", [(64, 128, 3)]) == ("batch", "hidden", 3)
+
+
+def integers(*values: int, ascending: bool = False, distinct: bool = False) -> ObservedValue:
+    return ObservedValue(kind="tensor", dtype="int32", shape=(len(values),), stride=(1,),
+                         low=min(values), high=max(values), ascending=ascending, distinct=distinct)
+
+
+def test_integers_keep_the_structure_that_they_had_in_every_call() -> None:
+    def call(rows: int, starts: ObservedValue, pages: ObservedValue,
+             order: ObservedValue) -> ObservedCall:
+        return ObservedCall(calls=1, returned=(tensor(rows, 8),), same=("",), args={
+            "x": tensor(rows, 8), "starts": starts, "pages": pages, "order": order},
+            integers={"starts": (0, 30, 90), "pages": (70, 3, 20),
+                      "order": tuple(range(int(order.high or 0) + 1))})
+
+    calls = [call(90, integers(0, 30, 90, ascending=True, distinct=True),
+                  integers(70, 3, 20, distinct=True), integers(*range(6), distinct=True)),
+             call(51, integers(0, 11, 51, ascending=True, distinct=True),
+                  integers(48, 3, 20, distinct=True), integers(*range(7), distinct=True))]
+    entry = entry_source.find("def f(x, starts, pages, order): ...", "f", "k.py")
+    draft = draft_task.draft(draft_task.groups(calls)[0], entry, "k.py:1")
+    args = {arg.name: arg for arg in draft.args}
+    assert (args["starts"].structure, args["starts"].high) == ("offsets", "rows + 1")
+    assert (args["pages"].structure, args["pages"].high) == ("distinct", "rows")
+    assert (args["order"].structure, args["order"].high) == ("distinct", "n")
+    assert "starts was ascending from 0 to a size in the program" in str(draft.remarks)
+    result = drafted_target.make(draft, entry, "k.py", "python")
+    assert result is not None
+    check(result.target)
+    recorded = drafted_target.with_recorded(result)
+    assert recorded is not None and recorded.target.frozen_files == (drafted_target.VALUES,)
+    check(recorded.target)
+    assert recorded.target.classes[0].data == {
+        name: f"{drafted_target.VALUES}:90x6.{name}" for name in ("starts", "pages", "order")}
+    assert bytes((30, 0, 0, 0, 90, 0, 0, 0)) in recorded.files[drafted_target.VALUES]
