@@ -96,7 +96,8 @@ class Tape:
         if self.is_float and self._arrays.write_windows(view, self.values, self.noise, places,
                                                         self.low, self.high):
             return
-        if self.is_float and patch.length >= self._arrays.direct:  # copies of windows cost more
+        if self.noise is not None and self.is_float \
+                and patch.length >= self._arrays.direct:  # copies of windows cost more
             for row, start, noise in zip(view, patch.starts[first:first + count],
                                          patch.noises[first:first + count], strict=True):
                 self._scale(row, self.values[start:start + patch.length],
