@@ -81,6 +81,6 @@ def _ineffective(past: CampaignHistory) -> list[tuple[str, str]]:
         candidate = past.candidates.get(decision.candidate)
         if candidate is not None and decision.kind in ("tie", "regression", "reject"):
             reasons.pop(candidate.hypothesis, None)  # so that the newest comes last
-            reasons[candidate.hypothesis] = f"{decision.kind} in round {decision.round}: " \
+            reasons[candidate.hypothesis] = f"{decision.kind} in round {candidate.round}: " \
                                             f"{decision.reason}"
     return [(plain(idea, 200), plain(reason, 200)) for idea, reason in reasons.items()]

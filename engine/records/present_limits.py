@@ -22,14 +22,15 @@ SHARE = "% of the benchmark"
 def of_best(past: CampaignHistory) -> tuple[Bottleneck, ...]:
     """Return what limits the best, the worst first.
 
-    If something was kept or rolled back since the newest survey, its classes have the values of the
-    best's own verdict; what compilers and profilers said of the earlier source is left out.
+    A survey of a provisional best counts while that waits. If something was kept, rolled back or
+    rejected since the newest survey, its classes have the values of the best's own verdict; what
+    compilers and profilers said of the earlier source is left out.
     """
     surveyed = [n for n, found in past.surveys.items() if found]
     if not surveyed:
         return ()
     found = tuple(past.surveys[max(surveyed)])
-    if past.best == past.best_after(max(surveyed) - 1):
+    if _is_current(past, max(surveyed)):
         return found
     best = measured.best_verdict(past)
     rows = () if best is None else best.verdict.rows
@@ -39,6 +40,17 @@ def of_best(past: CampaignHistory) -> tuple[Bottleneck, ...]:
               if own.config_class in row_of and own.metric in (ROOFLINE, SHARE)]
     return tuple(sorted(limits, key=lambda own: (own.value or 0.0) * (
         1 if own.metric == ROOFLINE else -1)))
+
+
+def _is_current(past: CampaignHistory, n: int) -> bool:
+    """Return whether what round `n` surveyed is still the best, or on the waiting line."""
+    commits = [past.best, *(d.commit for d in past.decisions if d.commit and d.round < n)]
+    surveyed = next((round.incumbent for round in past.rounds if round.n == n), commits[-1])
+    placed = next((d.candidate for d in past.decisions if d.commit == surveyed), "")
+    if not placed:
+        return past.best == past.best_after(n - 1)
+    newest = next(d.kind for d in reversed(past.decisions) if d.candidate == placed)
+    return past.best == surveyed or newest in ("ask", "provisional")
 
 
 def directions(limits: Iterable[Bottleneck]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 import msgspec
@@ -188,11 +189,14 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _grow(path: Path, text: str) -> None:
-    """Write a file's text; append to one that has the beginning of it, so that `tail -f` works."""
+    """Write a file's text after what it has of it already, so that `tail -f` works."""
     data = text.encode(errors="replace")
     before = path.read_bytes() if path.exists() else b""
-    if not data.startswith(before):
-        path.write_bytes(data)
-    elif data != before:
-        with path.open("ab") as file:
-            file.write(data[len(before):])
+    if data == before:
+        return
+    shared = len(before) if data.startswith(before) else next(
+        n for n, (old, new) in enumerate(zip_longest(before, data)) if old != new)
+    with path.open("r+b" if before else "wb") as file:
+        file.seek(shared)
+        file.write(data[shared:])
+        file.truncate()

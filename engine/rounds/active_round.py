@@ -102,7 +102,7 @@ class RoundSlots:
         original = round_resume.recorded(self.context.reader, candidate).form_of
         if original and self.context.reader.candidate(
                 original, self._campaign).base_tree != candidate.base_tree:
-            reason = f"on the new best: {reason}"
+            reason = f"on {candidate.base_commit[:12]}: {reason}"
         with self.context.writer.transaction():
             self.keeper.close(judged)
             self.end_of(candidate, judged.ruling.kind, reason)

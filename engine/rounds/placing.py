@@ -22,7 +22,6 @@ from engine.rounds.active_round import RoundSlots
 from engine.verify.verifier import VerdictRequest
 from harness.errors import InputError, KoptError
 
-AGAIN = "tried again on the new best as"
 CHALLENGE = "challenge"
 """Purpose of a verdict on a gain against a waiting line that it conflicts with."""
 
@@ -80,7 +79,7 @@ class Placing:
         waits = line[0].id[:12] if line and is_on_best else ""
         if waits and (forms := self._tried_on(line, entry)):
             if forms[-1].state != "closed":  # a killed engine had begun to try it
-                self.slots.refuse(entry, "runner-up", f"{AGAIN} {forms[-1].id}",
+                self.slots.refuse(entry, "runner-up", _tried_again(forms[-1]),
                                   verdict=gain.verdict_id)
             return []
         try:
@@ -119,7 +118,7 @@ class Placing:
                      waits: str) -> list[JudgedCandidate]:
         """Judge a rebased gain; where the line `waits`, a gain that fails on it is deferred."""
         entry, writer, slots = gain.entry, self.context.writer, self.slots
-        tried = f"{AGAIN} {moved.id}"
+        tried = _tried_again(moved.candidate)
         with writer.transaction():
             is_new = writer.add_candidate(moved.candidate, form_of=entry.id)
             failpoint("retry.captured")
@@ -179,3 +178,7 @@ class Placing:
             purpose=CHALLENGE, candidate=gain.entry.id, slot="", candidate_tree=gain.entry.tree,
             incumbent_tree=repo.tree_of(repo.tip), alpha=context.alpha()))
         return self.slots.keeper.record(gain.entry, verdict, CHALLENGE).is_gain
+
+
+def _tried_again(form: Candidate) -> str:
+    return f"tried again on {form.base_commit[:12]} as {form.id}"

@@ -57,9 +57,11 @@ class ControlHandler:
         for control in self.context.writer.open_controls(self.context.setup.id):
             if control.id in known:
                 continue
+            if control.verb == "resume" and self.decide_only:
+                continue  # the engine that runs the campaign on answers it
             if control.verb == "approve":
                 self.approvals.append(control)
-            elif control.verb == "resume" and control.at < self.since and not self.decide_only:
+            elif control.verb == "resume" and control.at < self.since:
                 self.reopening.append(control)
             else:
                 self.context.writer.finish_control(control.id, self._apply(control))

@@ -77,15 +77,17 @@ class Engine(threading.Thread):
         before: set[int | str] = set()
         while not self._stop_event.is_set():
             # requested while the last engine released its lease and still looked alive
-            undone: set[int | str] = {control.id for control in writer.open_controls(self.campaign)
-                                      if control.verb in SHORT_HOST_VERBS}
+            requests = writer.open_controls(self.campaign)
+            resumes = any(control.verb == "resume" for control in requests)
+            undone: set[int | str] = {control.id for control in requests
+                                      if control.verb in (*SHORT_HOST_VERBS, "resume")}
             undone |= {path.name for path in planner.submitted(setup)}
             if not undone - before:
                 return  # what cannot be done now waits for the next engine
             before = undone
             try:
                 self._under_lease(writer, campaigns.open_campaign(self.workspace, self.campaign),
-                                  True)
+                                  not resumes)
             except Refused:
                 return  # another host owns the campaign
 

@@ -10,6 +10,7 @@ import pytest
 from engine.campaign.setup import Setup
 from engine.history import campaign_view
 from engine.journal.records import Candidate
+from engine.records import present_limits
 from engine.records.report import campaign_report
 from tests.support import campaigns, samples
 from tests.support.waiting_case import (
@@ -72,7 +73,7 @@ def test_round_shows_its_own_candidates_and_their_last_decision(decided: Decided
     text = summary(setup, 4)
     [again] = [own for own in campaigns.candidates(setup) if own.form_of == rest.id]
     assert "## Decision\n\nACCEPTED" in text
-    assert f"tried again on the new best as {again.id}" in text
+    assert f"tried again on {again.base_commit[:12]} as {again.id}" in text
     assert f"- candidate: {again.id[:12]}" in text.split("transfer check")[1]
     assert f"- shown: candidate {again.id[:12]}" in text
 
@@ -102,3 +103,22 @@ def test_trend_tells_what_was_decided_after_a_round(decided: Decided) -> None:
     assert [line.split(" | ")[1] for line in lines if line[:4] in ("| 2 ", "| 3 ", "| 4 ")
             and " | class | " not in line] == [
         "WAITING", "WAITING", "WAITING", "ACCEPTED", "REJECTED", "ACCEPTED"]
+
+
+def test_limits_of_a_provisional_best_that_was_rejected_are_not_those_of_the_best(
+        tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        instant_verdicts(patch)
+        setup = create(tmp_path)
+        large = try_change(setup, LARGE, "a")
+        try_change(setup, LARGE | REST, "b", of=LARGE)
+        with campaigns.reading(setup) as reader:
+            view = campaign_view.read(reader, setup.id, setup.manifest)
+            assert present_limits.of_best(view.history) == view.history.surveys[4]
+        decide(setup, "reject", large)
+    with campaigns.reading(setup) as reader:
+        past = campaign_view.read(reader, setup.id, setup.manifest).history
+    [limit] = present_limits.of_best(past)
+    assert limit.detail.startswith("290 us after the last keep")
+    assert " regressions (rounds beside a waiting gain do not count)" in \
+        setup.folder.performance.read_text()

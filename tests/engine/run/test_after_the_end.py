@@ -193,3 +193,15 @@ def test_campaign_ends_in_order_before_its_slurm_job(
     monkeypatch.delenv("SLURM_JOB_ID")
     campaigns.run(setup)
     assert campaigns.campaign(setup).reason.startswith("nothing left to try")
+
+
+def test_resume_beside_a_short_host_is_answered_by_the_engine_after_it(finished: Setup) -> None:
+    """The host of a late approval may measure for a minute before it ends."""
+    for verb in ("set", "resume"):
+        request(finished.workspace, finished.id, verb, by="ann",  # type: ignore[arg-type]
+                limits={"max_iterations": "2"} if verb == "set" else None)
+    campaigns.run(finished, decide_only=True)
+    with campaigns.reading(finished) as reader:
+        changed, resumed = reader.controls(finished.id)
+    assert changed.outcome.startswith("changed ")
+    assert resumed.outcome.startswith("refused: nothing is left to do: nothing left to try")
