@@ -51,9 +51,14 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Return the variables that place every compiler's cache in a private HOME."""
+    """Return the variables that place every compiler's cache in a private HOME.
+
+    Triton's autotuner keeps its choice there too: later processes of a kernel do not tune again,
+    and a kernel that a candidate leaves unchanged runs with the baseline's choice.
+    """
     root = home / FOLDER
-    return {name: str(root / part) if part else str(root) for name, part in VARIABLES.items()}
+    return {**{name: str(root / part) if part else str(root) for name, part in VARIABLES.items()},
+            "TRITON_CACHE_AUTOTUNING": "1"}
 
 
 def private(env: Mapping[str, str], home: Path) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -56,9 +55,10 @@ def settle(drafted: DraftedTarget, fallback: DraftedTarget, project: Path, devic
     if (inout := drafted_target.with_roles(fallback.target)) is not None:
         versions.append((_changed(fallback, inout), "what is written is read as well"))
     began, result, first = time.monotonic(), FirstCheck(drafted=drafted), ""
-    with contextlib.closing(harness_client.warm_start(drafted.target, device, python, {})) as warm:
+    with tempfile.TemporaryDirectory(prefix="kopt-") as scratch, contextlib.closing(
+            harness_client.warm_start(drafted.target, device, python, {})) as warm:
         for version, change in versions:
-            result = check(version, project, device, python, warm)
+            result = check(version, project, device, python, warm, scratch)
             first = first or result.problem
             result = replace(result, seconds=time.monotonic() - began, changes=tuple(
                 filter(None, [change.format(problem=first)])))
@@ -83,19 +83,18 @@ def _changed(drafted: DraftedTarget, target: Target) -> DraftedTarget:
 
 
 def check(drafted: DraftedTarget, project: Path, device: Device, python: str | None,
-           warm: WarmStart) -> FirstCheck:
-    """Write a task's files and judge its kernel once on normal inputs."""
+          warm: WarmStart, scratch: str) -> FirstCheck:
+    """Judge the kernel itself by a task; in one `scratch` folder it is compiled and tuned once."""
     write_files(drafted, project)
     tree = str(project)
-    with tempfile.TemporaryDirectory(prefix="kopt-") as scratch:
-        request = EvaluateRequest(
-            target=drafted.target, device=device.id, trees=Trees(
-                candidate=tree, incumbent=tree, reference=tree),
-            settings=Settings(scratch=scratch, python=python, distributions=("normal",)))
-        try:
-            verdict = harness_client.evaluate(request, warm=warm)
-        except HarnessFault as fault:
-            return FirstCheck(drafted=drafted, problem=f"fails: {fault.what}")
+    request = EvaluateRequest(
+        target=drafted.target, device=device.id, trees=Trees(
+            candidate=tree, incumbent=tree, reference=tree),
+        settings=Settings(scratch=scratch, python=python, distributions=("normal",)))
+    try:
+        verdict = harness_client.evaluate(request, warm=warm)
+    except HarnessFault as fault:
+        return FirstCheck(drafted=drafted, problem=f"fails: {fault.what}")
     wrong = [f"{row.config_class}: {row.note}" for row in verdict.rows if not row.correct]
     return FirstCheck(drafted=drafted, verdict=verdict, problem="" if verdict.correct else (
         f"disagrees: {verdict.rejected_reason or '; '.join(wrong[:1])}"))

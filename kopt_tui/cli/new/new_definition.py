@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
@@ -87,11 +88,12 @@ def _checked(draft: DefinitionDraft, args: argparse.Namespace, project: Path) ->
     if not args.first_check:
         return FirstCheck(drafted=DraftedTarget(target=draft.target, files=texts))
     device = inventory.find(args.device or "auto")
-    with contextlib.closing(harness_client.warm_start(draft.target, device, None, {})) as warm:
+    with tempfile.TemporaryDirectory(prefix="kopt-") as scratch, contextlib.closing(
+            harness_client.warm_start(draft.target, device, None, {})) as warm:
         for float64 in (True, False):
             result = first_check.check(
                 DraftedTarget(target=replace(draft.target, float64=float64), files=texts),
-                project, device, None, warm)
+                project, device, None, warm, scratch)
             if result.correct or (result.verdict is not None and result.verdict.not_judged):
                 break
     return result

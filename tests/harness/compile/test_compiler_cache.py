@@ -37,7 +37,8 @@ def test_every_cache_lies_in_a_private_home(name: str, tmp_path: Path) -> None:
     )
     assert one[name].startswith(str(tmp_path / "one" / "jit")) and one[name] != two[name]
     assert one["OTHER"] == "kept"
-    assert len(set(compiler_cache.environment(tmp_path).values())) == len(compiler_cache.VARIABLES)
+    places = [value for value in compiler_cache.environment(tmp_path).values() if value != "1"]
+    assert len(set(places)) == len(compiler_cache.VARIABLES)
 
 
 def test_writes_to_a_seeded_copy_do_not_reach_the_kept_cache(tmp_path: Path) -> None:
