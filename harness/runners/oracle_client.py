@@ -61,7 +61,8 @@ class Oracle:
         library = "numpy" if target.language == "c" else "torch"
         self.ask("load", reference=str(source),
                   function=target.reference_function, library=library, device=place.device,
-                 dtypes=sorted({arg.dtype for arg in target.args} | set(target.output_dtypes)),
+                  dtypes=sorted({arg.dtype for arg in target.args} | set(target.output_dtypes)),
+                  scratch=str(scratch),
                   float64=target.float64, baseline=None if not target.by_baseline else
                   kernel.make(target, reference_tree, "reference", place,
                               base=reference_tree).job())

@@ -25,7 +25,7 @@ from harness.runners.runner_pool import BYTES_PER_CONTEXT, RunnerPool, starts_ah
 from harness.settings import Settings
 from harness.tasks.target import OF_CARD, Target
 from harness.timing.paired_blocks import FIRST_SLOTS
-from harness.timing.plan import GPU_BLOCK_NS, LARGEST_RING, Plan
+from harness.timing.plan import GPU_BLOCK_NS, GPU_BLOCKS, LARGEST_RING, Plan
 
 CALL_LIMITS = Limits(wall_s=40.0, output_bytes=1 << 20, memory_bytes=8 << 30, file_bytes=4 << 30)
 PYTHON_LIMITS = replace(CALL_LIMITS, wall_s=180.0)
@@ -106,7 +106,7 @@ class Session:
             share = min(share, STAGED_RING)
         fitted = replace(plan, block_ns=max(plan.block_ns, GPU_BLOCK_NS // 3), cache_bytes=int(
             1e6 * (card.cache_mb if card else LARGEST_CACHE_MB)) if cold else 0,
-            ring_bytes=share, largest_ring=share)
+            ring_bytes=share, largest_ring=share, blocks=min(plan.blocks, GPU_BLOCKS))
         return replace(fitted, score="wall", by_host=True) if self.several else fitted
 
     def pairs_at_once(self, plan: Plan, cases: Sequence[Case]) -> int:

@@ -16,7 +16,7 @@ Effort = Literal["quick", "normal", "thorough"]
 BLOCK_NS = 2_000_000
 GPU_BLOCK_NS = 3_000_000
 WARM_NS = 4_000_000
-BLOCKS = 6
+BLOCKS, GPU_BLOCKS = 6, 4
 LONG = 3
 """Half of the blocks have this many times the calls of the others: see clock_check."""
 MOST_COPIES = 512

@@ -9,6 +9,7 @@ import os
 import secrets
 from collections.abc import Iterable
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from .arrays_numpy import int_bounds, middle
@@ -28,10 +29,10 @@ class TorchArrays:
     `chunk` is the number of elements that are copied or compared at a time; windows of a tape from
     `direct` elements on are not copied before they are used. Of inputs of more than `large`
     elements, a part changes from block to block; on the CPU, all change. `kernels` are those for an
-    NVIDIA card and values of `dtypes`; None elsewhere, or if there is no compiler.
+    NVIDIA card and values of `dtypes`, kept in `folder`; None elsewhere, or without a compiler.
     """
 
-    def __init__(self, device: str, dtypes: Iterable[str] = ()) -> None:
+    def __init__(self, device: str, dtypes: Iterable[str] = (), folder: str = "") -> None:
         import torch
 
         self.torch = torch
@@ -41,13 +42,14 @@ class TorchArrays:
         self.chunk, self.direct, self.large = ON_CPU if self.device == "cpu" else ON_GPU
         self._scratch: Any = None
         self._key: Any = None
-        self.kernels = None if self.device == "cpu" or torch.version.hip else self._kernels(dtypes)
+        self.kernels = None if self.device == "cpu" or torch.version.hip else \
+            self._kernels(dtypes, Path(folder))
 
-    def _kernels(self, dtypes: Iterable[str]) -> Any:
+    def _kernels(self, dtypes: Iterable[str], folder: Path) -> Any:
         from .card_kernels import CardKernels
 
         try:
-            return CardKernels(self.torch, dtypes)
+            return CardKernels(self.torch, dtypes, folder)
         except FileNotFoundError:
             return None
 

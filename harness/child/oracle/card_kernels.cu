@@ -94,7 +94,7 @@ extern "C" __global__ void write_windows(
     }
 }
 
-// By row: the sum of the squares of `want`, and the bits of the largest absolute difference.
+// By row: the sum of the squares of `want` where it is finite, and the bits of the largest absolute difference.
 extern "C" __global__ void scan_rows(
     const Stored *__restrict__ got, Index got_stride, const Stored *__restrict__ want,
     Index want_stride, Index columns, Index vectors, double *squares, unsigned *farthest) {
@@ -106,7 +106,7 @@ extern "C" __global__ void scan_rows(
 #define LOOK(g, w)                                                   \
     {                                                                \
         Wide wanted = widen(w), off = fabs(widen(g) - wanted);       \
-        square += (double)wanted * wanted;                           \
+        if (is_finite(wanted)) square += (double)wanted * wanted;    \
         if (g != w) far = fmaxf(far, off < infinity() ? (float)off : infinity()); \
     }
     Vector left[EACH], right[EACH];

@@ -6,6 +6,8 @@ Torch's own operations would go over the same values several times. The source i
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -23,12 +25,13 @@ KINDS = {"bfloat16": 0, "float16": 1, "float32": 2, "float64": 3}
 class CardKernels:
     """Launches the kernels on torch's current stream; nothing waits for them."""
 
-    def __init__(self, torch: Any, dtypes: Iterable[str]) -> None:
+    def __init__(self, torch: Any, dtypes: Iterable[str], folder: Path) -> None:
         """Begin to compile for values of these dtypes, and for those of references.
 
-        Raises FileNotFoundError where the compiler library is missing.
+        What was compiled stays in `folder`. Raises FileNotFoundError where the compiler library is
+        missing.
         """
-        self._torch = torch
+        self._torch, self._folder = torch, folder
         self._compiler = RuntimeCompiler("cuda")
         self._arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
         pool = ThreadPoolExecutor()
@@ -92,8 +95,16 @@ class CardKernels:
         self._function(name, dtype)((*grid, THREADS, 1, 1, 0), addresses, None)
 
     def _compiled(self, kind: int) -> bytes:
-        code, _, _ = self._compiler.build(SOURCE.read_bytes(), str(SOURCE), "write_windows",
-                                          self._arch, [f"-DKIND={kind}"])
+        text = SOURCE.read_bytes()
+        digest = hashlib.sha256(text).hexdigest()[:16]
+        kept = self._folder / f"card-kernels-{digest}-{self._arch}-{kind}.cubin"
+        if kept.exists():
+            return kept.read_bytes()
+        code, _, _ = self._compiler.build(text, str(SOURCE), "write_windows", self._arch,
+                                          [f"-DKIND={kind}"])
+        part = kept.with_suffix(f".{os.getpid()}")
+        part.write_bytes(code)
+        part.replace(kept)
         return code
 
     def _loaded(self, name: str, dtype: Any) -> Any:

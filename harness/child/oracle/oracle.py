@@ -281,7 +281,7 @@ def open_arrays(job: dict[str, Any]) -> Any:
         return NumpyArrays()
     from .arrays_torch import TorchArrays
 
-    return TorchArrays(job["device"], job["dtypes"])
+    return TorchArrays(job["device"], job["dtypes"], job["scratch"])
 
 
 def one_line(error: BaseException) -> str:

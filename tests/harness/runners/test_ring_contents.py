@@ -38,11 +38,11 @@ def torch_arrays() -> Any:
 
 
 @pytest.fixture(scope="module")
-def card_arrays() -> Any:
+def card_arrays(tmp_path_factory: pytest.TempPathFactory) -> Any:
     from harness.child.oracle.arrays_torch import TorchArrays
     from harness.child.oracle.card_kernels import KINDS as DTYPES
 
-    arrays = TorchArrays("cuda:0", DTYPES)
+    arrays = TorchArrays("cuda:0", DTYPES, str(tmp_path_factory.mktemp("kernels")))
     arrays.large = LARGE
     return arrays
 
