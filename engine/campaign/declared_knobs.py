@@ -1,5 +1,7 @@
 """Declares the knobs that `kopt new` proposed in a campaign's clone, in a commit of their own.
 
+A tuning table that the manifest names gives them their choices and the first trials of a search.
+
 The project's files stay as they are. `kopt merge` carries the declarations or drops them.
 """
 
@@ -16,7 +18,11 @@ from engine.repository.git import GitFailed, locate
 from engine.repository.patches.patch import Patch
 from engine.repository.project import Project
 from harness.errors import InputError
-from harness.search.space import knob_proposals
+from harness.formats import yaml_document
+from harness.formats.quantities import counted
+from harness.formats.yaml_decode import decode
+from harness.search.space import knob_proposals, tuning_table
+from harness.tasks.target import Target
 
 PATCH = "kopt_task/knobs.patch"
 BEFORE = "refs/kopt/undeclared"
@@ -30,28 +36,59 @@ def declare(project: Project, manifest: Manifest, folder: Path) -> Project:
     Raises InputError if they no longer fit the source.
     """
     clone = Clone(project.git_dir)
-    if manifest.knobs == "none" or manifest.target.kind != "kernel" \
-            or PATCH not in clone.files(project.head):
+    has_patch = manifest.knobs != "none" and manifest.target.kind == "kernel" \
+        and PATCH in clone.files(project.head)
+    if not has_patch and not manifest.target.knobs:
         return project
     if not project.snapshot:
         git = current_files.borrowing_repository(
             folder / "knobs.git", locate(project.path), project.path)
         clone = Clone(folder / "knobs.git", git)
-    proposed = clone.git.run("cat-file", "blob", f"{project.head}:{PATCH}")
+    notices = [project.snapshot]
     with clone.index(project.head) as index:
-        try:
-            clone.git.run("apply", "--cached", "--whitespace=nowarn", "-", index=index,
-                          stdin=proposed)
-        except GitFailed as error:
-            raise InputError(f"the proposed knobs do not fit the source: {error}", where=PATCH,
-                             fix="kopt new --force proposes them again; knobs: none leaves them "
-                             "out") from None
+        if has_patch:
+            _apply_patch(clone, project.head, index)
+            notices.append(f"knobs of {PATCH} are declared in kopt's copy only")
+        if manifest.target.knobs:
+            notices.append(_apply_table(clone, project.head, index, manifest))
         tree = clone.git.line("write-tree", "--missing-ok", index=index)
     commit = clone.commit_tree(tree, project.head, MESSAGE)
     clone.git.run("update-ref", "HEAD", commit)
-    notice = "; ".join(filter(None, (
-        project.snapshot, f"knobs of {PATCH} are declared in kopt's copy only")))
+    notice = "; ".join(filter(None, notices))
     return msgspec.structs.replace(project, git_dir=clone.git_dir, head=commit, snapshot=notice)
+
+
+def _apply_patch(clone: Clone, head: str, index: Path) -> None:
+    try:
+        clone.git.run("apply", "--cached", "--whitespace=nowarn", "-", index=index,
+                      stdin=clone.git.run("cat-file", "blob", f"{head}:{PATCH}"))
+    except GitFailed as error:
+        raise InputError(f"the proposed knobs do not fit the source: {error}", where=PATCH,
+                         fix="kopt new --force proposes them again; knobs: none leaves them out"
+                         ) from None
+
+
+def _apply_table(clone: Clone, head: str, index: Path, manifest: Manifest) -> str:
+    """Give the source's knobs the values of the manifest's tuning table; return a line about it."""
+    name, path, language = manifest.target.knobs, manifest.kernel_source, manifest.target_lang
+    sizes: list[dict[str, int]] = []
+    if manifest.target.kind == "kernel":
+        task = yaml_document.parse(clone.read(head, manifest.target.task).decode(),
+                                   manifest.target.task)
+        target = decode(task, Target)
+        path, language = target.source, target.language
+        sizes = [each.shape for each in target.classes]
+    table = tuning_table.in_order(tuning_table.parse(clone.read(head, name).decode(), name), sizes)
+    source = clone.git.run("cat-file", "blob", f":{path}", index=index).decode()
+    text, unused = tuning_table.declare(source, table, language)
+    if text == source:
+        raise InputError(f"no knob of {path} is in the table", where=name,
+                         fix=f"it has {', '.join(table[0].config)}")
+    blob = clone.git.line("hash-object", "-w", "--stdin", stdin=text.encode())
+    clone.git.run("update-index", "--cacheinfo", f"{clone.entries(head)[path].mode},{blob},{path}",
+                  index=index)
+    return f"{counted(len(table), 'configuration')} of {name} are starting points" + (
+        f"; {', '.join(unused)} are no knobs of {path}" if unused else "")
 
 
 def change(clone: Clone, manifest: Manifest, best: str) -> Patch | None:

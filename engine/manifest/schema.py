@@ -44,6 +44,9 @@ class TargetSpec(_Part, frozen=True, kw_only=True):
 
     kind: Literal["kernel", "command"] = "kernel"
     task: Text = "task.yaml"
+    knobs: str = ""
+    """A tuning table of the project: JSON with `triton.Config`s, or configurations by batch size as
+    vLLM has them. Its values become the choices of the knobs, its entries the first trials."""
     csv: str = ""
     quick_csv: str = ""
     """The file that the quick command writes, if it differs from `csv`."""

@@ -86,7 +86,8 @@ class _Loop(KeepOrRevert):
                 contextlib.closing(forecast.predictor) if forecast else contextlib.nullcontext():
             strategy = self._strategy()
             self.walk = AskTell(strategy if forecast is None else
-                                PredictedOrder(strategy, forecast.latencies_us), self.space)
+                                PredictedOrder(strategy, forecast.latencies_us), self.space,
+                                self.source.starts(self.job.only))
             earlier = self._replay(on_note)
             if len(earlier) < self.job.budget:
                 with Screening(self.target, self.job, self.device, self.settings, self.source,

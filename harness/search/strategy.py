@@ -30,11 +30,15 @@ class Strategy(Protocol):
 
 
 class AskTell:
-    """The order of tried configurations: the default before any planning, none twice."""
+    """The order of tried configurations: the default before any planning, none twice.
 
-    def __init__(self, strategy: Strategy, space: Space) -> None:
+    `starts` are tried after the default and the strategy's first proposal.
+    """
+
+    def __init__(self, strategy: Strategy, space: Space,
+                 starts: Sequence[Config] = ()) -> None:
         self._strategy, self._space = strategy, space
-        self._waiting: deque[Config] = deque()
+        self._waiting: deque[Config] = deque(starts)
         self._seen: set[bytes] = set()
         self._has_begun = False
         self._pending: list[Trial] = []

@@ -1,4 +1,4 @@
-"""`kopt report --format`: writes results in the form of KernelBench or flashinfer-bench."""
+"""`kopt report --format`: writes results in the form of a benchmark suite or a tuning table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from engine.history import campaign_view
 from engine.journal.read import Reader
 from engine.journal.records import Campaign
-from engine.records.exports import bench_export, fast_p, kept_result
+from engine.records.exports import bench_export, fast_p, kept_result, tuning_export
 from engine.records.exports.fast_p import ProblemResult
 from engine.records.exports.kept_result import KeptResult
 from harness.errors import EnvironmentFault, InputError, KoptError
@@ -21,16 +21,25 @@ from kopt_tui.cli.campaign_choice import choose_campaign
 from kopt_tui.cli.output import print_json, print_table
 from kopt_tui.snapshot.phrases import clean
 
+TABLES = {"triton-config": tuning_export.by_class, "vllm": tuning_export.by_batch_size}
 SCORES = "fast_p.json"
 
 
 def write(args: argparse.Namespace, reader: Reader) -> int:
     """Write the files of --format into the folder --output and print what they say."""
-    if args.format == "flashinfer":
+    if args.format != "kernelbench":
         if args.each:
             raise InputError("--each is for --format kernelbench", fix="name one campaign")
         chosen = choose_campaign(reader, args.campaign)
         view = campaign_view.read_with_manifest(reader, chosen)
+        if args.format in TABLES:
+            configs = TABLES[args.format](kept_result.of(view), view.manifest)
+            text = msgspec.json.format(msgspec.json.encode(configs), indent=4) + b"\n"
+            if args.output is None:
+                sys.stdout.write(text.decode())
+            else:
+                _write(args.output.parent, {args.output.name: text})
+            return 0
         folder = args.output or Path(f"{chosen.id}-flashinfer")
         _write(folder, bench_export.files(kept_result.of(view), view.ended_at))
         return 0

@@ -16,7 +16,7 @@ from kopt_tui.cli.campaign_choice import choose_campaign, is_live, open_journal
 from kopt_tui.cli.output import print_json
 from kopt_tui.cli.parser import add_campaign, add_json
 
-FORMATS = ("kernelbench", "flashinfer")
+FORMATS = ("kernelbench", "flashinfer", *bench_files.TABLES)
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +30,9 @@ def add(parser: argparse.ArgumentParser) -> None:
                         "same bytes, instead of printing the report")
     parser.add_argument("--format", choices=FORMATS, default=None,
                         help="kernelbench: solution files with ModelNew, and fast_p; flashinfer: "
-                        "a Solution and its Traces. --output is a folder then")
+                        "a Solution and its Traces (--output is a folder); triton-config: the "
+                        "kept knobs of each config class; vllm: of each batch size (--output is a "
+                        "file)")
     parser.add_argument("--each", action="store_true",
                         help="with --format kernelbench: CAMPAIGN is a folder for which kopt new "
                         "--each wrote manifests; one table of all its problems")

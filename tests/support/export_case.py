@@ -12,7 +12,7 @@ from tests.support import repos, samples
 
 
 def finished(workspace: Path, project: Path, name: str, task: str, kept: dict[str, str],
-             rows: tuple[Row, ...], **fields: Any) -> None:
+             rows: tuple[Row, ...], target_knobs: str = "", **fields: Any) -> None:
     """Record a campaign on a task of a committed project that kept one commit with some files."""
     base = repos.git(project, "rev-parse", "HEAD")
     best = repos.commit(project, kept, "faster") if kept else base
@@ -21,7 +21,8 @@ def finished(workspace: Path, project: Path, name: str, task: str, kept: dict[st
     repos.git(project, "clone", "-q", "--bare", str(project), str(folder / "repo.git"))
     repos.git(project, "reset", "-q", "--hard", base)
     (folder / "manifest.yaml").write_text(yaml_document.dump({
-        "target_op": name, "project": str(project), "target": {"kind": "kernel", "task": task}}))
+        "target_op": name, "project": str(project), "target": {
+            "kind": "kernel", "task": task, "knobs": target_knobs}}))
     writer = Writer(workspace)
     writer.add_campaign(samples.campaign(
         name, path=str(folder), project=str(project), base_commit=base, best_commit=best,

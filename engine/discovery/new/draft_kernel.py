@@ -42,11 +42,12 @@ def infer_parameters(task: Target, given: Mapping[str, str]) -> Parameters:
 
 
 def make_manifest(known: Parameters, task: Target, task_file: str, project: str,
-                  backends: Sequence[str] = ()) -> Manifest:
-    """Return the manifest. Raises InputError for a value that does not fit."""
+                  backends: Sequence[str] = (), knobs: str = "") -> Manifest:
+    """Return the manifest; `knobs` is a tuning table. Raises InputError for a wrong value."""
     shown = {name: own for name, own in known.items() if name != "edit" or own.origin == "given"}
     return parameters.make_manifest(shown, backends, project=project, kernel_source=task.source,
-                                    target={"kind": "kernel", "task": task_file})
+                                    target={"kind": "kernel", "task": task_file,
+                                            **({"knobs": knobs} if knobs else {})})
 
 
 def unknown_shapes(function: CFunction) -> list[str]:

@@ -1,4 +1,4 @@
-"""Writes a campaign's result in the form of a benchmark suite, so that it can be submitted.
+"""Writes what a campaign has kept in the form of a benchmark suite or of a tuning table.
 
-Face: bench_export, fast_p, kept_result.
+Face: bench_export, fast_p, kept_result, tuning_export.
 """

@@ -100,7 +100,7 @@ class CommandLoop(KeepOrRevert):
         self.classes: tuple[ConfigRows, ...] = ()
         """The classes that cost most of the time first."""
         self._strategies = RoundRobin(lambda: strategy_for(self.space, job.seed))
-        self._proposals = AskTell(self._strategies, self.space)
+        self._proposals = AskTell(self._strategies, self.space, source.starts(job.only))
         self._first: RunPair | None = None
         self._has_default_failed = False
 

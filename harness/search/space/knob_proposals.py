@@ -24,6 +24,7 @@ MARK = "declared by kopt"
 MOST = 8
 _DECLARED = re.compile(rf"^(?P<name>\w+) = (?P<value>\w+)  # kopt: knob [^\n]*{MARK}[^\n]*\n", re.M)
 _C_DECLARED = re.compile(rf"  // kopt: knob [^\n]*{MARK}[^\n]*")
+_START = re.compile(rf"(?://|#) kopt: start [^\n]*\({MARK}\)\n")
 _C_VALUE = re.compile(r"^[ \t]*(?:#\s*define\s+(\w+)\s+|(?:static\s+)?(?:constexpr|const)\s+"
                       r"(?:unsigned\s+)?int\s+(\w+)\s*=\s*)(\d+)\s*;?[ \t]*$", re.M)
 
@@ -92,6 +93,7 @@ def patch(source: str, declared: str, path: str) -> str:
 
 def inlined(source: str) -> str:
     """Return a source with the declarations of kopt removed and their values in their places."""
+    source = _START.sub("", source)
     values = {match["name"]: match["value"] for match in _DECLARED.finditer(source)}
     if not values:
         return _C_DECLARED.sub("", source)

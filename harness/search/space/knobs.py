@@ -11,6 +11,8 @@ search changes it, and a configuration that sets it to anything else is refused.
 
 `# kopt: require TILE_M * TILE_N <= 4096`, on its own line or at the end of one, states what every
 configuration must fulfil; a configuration that does not is never proposed, built or run.
+
+`# kopt: start TILE_M=64 num_warps=8`, on its own line, states what a search tries first.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ MAX_NOTE = 200
 MOST_SHOWN = 12
 _COMMENT = re.compile(r"(?://|#|/\*)\s*kopt:\s*knob\b(?P<rest>.*)$")
 _REQUIRE = re.compile(r"(?://|#|/\*)\s*kopt:\s*require[sd]?\b(?P<rest>.*)$")
+_START = re.compile(r"(?://|#|/\*)\s*kopt:\s*start\b(?P<rest>.*)$")
+_PAIR = re.compile(r"(?<!\S)(\w+)=([\w.+-]+)")
 _DECLARATION = re.compile(r"^\s*(?P<name>\w+)\s+in\s+\[(?P<choices>[^\]]*)\]"
                           r"(?P<reserved>\s*reserved\b)?(?P<note>[^*]*)")
 _NUMBER = re.compile(r"[+-]?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?", re.ASCII)
@@ -138,6 +142,13 @@ def requirements(source: str, knobs: Sequence[Knob], where: str = "") -> tuple[R
                                  f"{plain(requirement.text, MAX_WORD)}", where=place)
             required.append(requirement)
     return tuple(required)
+
+
+def starts(source: str) -> tuple[dict[str, Value], ...]:
+    """Return the configurations that a source names as starting points, as they are written."""
+    return tuple({name: _value(word) for name, word in _PAIR.findall(comment["rest"])}
+                 for line in triton_autotune.lines_of(source)
+                 if (comment := _START.search(line.rstrip())))
 
 
 def apply(source: str, config: Mapping[str, Value], *, language: str) -> str:

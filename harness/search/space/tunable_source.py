@@ -50,6 +50,14 @@ class TunableSource:
         """Compare a configuration with the knobs and requirements; never raises."""
         return knobs.check(self.knobs, config, self.requirements)
 
+    def starts(self, only: Sequence[str] = ()) -> tuple[Config, ...]:
+        """Return the starting points of a space that the source names; faulty ones are left out."""
+        space = self.space(only)
+        configs = [space.default | {name: value for name, value in checked.config.items()
+                                    if name in space.choices}
+                   for checked in map(self.check, knobs.starts(self.text)) if not checked.refusal]
+        return tuple(config for config in configs if not self.check(config).refusal)
+
     def configurations(self, only: Sequence[str], most: int) -> tuple[Config, ...]:
         """Return the space's valid configurations, the default first; none if `most` are exceeded.
         """

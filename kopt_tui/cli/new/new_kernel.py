@@ -20,7 +20,7 @@ from engine.discovery.project import device_sources, sources
 from engine.manifest.schema import Manifest
 from harness.errors import InputError
 from harness.formats.quantities import counted
-from harness.search.space import knobs
+from harness.search.space import knobs, tuning_table
 from harness.tasks import target, task_file
 from harness.tasks.kernel_launch import Launch
 from kopt_tui.cli.new import parameter_list
@@ -35,6 +35,9 @@ def add_task_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags for what a signature of C, CUDA or HIP does not say."""
     group = parser.add_argument_group("a task file for a C, CUDA or HIP kernel that has none")
     group.add_argument("--source", metavar="FILE", default=None, help="the source")
+    parser.add_argument("--knobs", metavar="FILE", type=Path, default=None,
+                        help="a tuning table in the project, JSON with triton.Configs or vLLM's "
+                        "configurations by batch size: choices of the knobs and first trials")
     group.add_argument("--entry", metavar="NAME", default=None, help="the function in it")
     group.add_argument("--reference", metavar="FILE:FUNCTION", default=None,
                        help="computes the right result, in Python on float64 numpy arrays; "
@@ -64,11 +67,11 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
     if not (project / task.source).is_file():
         raise InputError(f"its source {task.source!r} does not exist", where=task_path)
     flags = parameter_list.from_flags(args)
-    backends = split_list(args.backends or "")
+    backends, table = split_list(args.backends or ""), _table(args, project)
     project_path = os.path.relpath(project, path.resolve().parent)
 
     def build(known: Parameters) -> Manifest:
-        return draft_kernel.make_manifest(known, task, task_path, project_path, backends)
+        return draft_kernel.make_manifest(known, task, task_path, project_path, backends, table)
 
     def change(trial: Mapping[str, str]) -> Parameters:
         known = draft_kernel.infer_parameters(task, trial)
@@ -90,6 +93,18 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
                "no knobs: declare some with a comment such as  // kopt: knob TILE in [16, 32]"),
         facts={"op": task.op, "language": task.language, "source": task.source, "knobs": declared,
                "classes": [entry.name for entry in task.classes]})
+
+
+def _table(args: argparse.Namespace, project: Path) -> str:
+    """Return the tuning table's path in the project, "" for none. Raises InputError."""
+    if args.knobs is None:
+        return ""
+    path = args.knobs.resolve()
+    if not path.is_relative_to(project.resolve()):
+        raise InputError("the tuning table lies outside the project", where=str(path),
+                         fix=f"copy it to {project}")
+    tuning_table.parse(knobs.read(path), str(path))
+    return str(path.relative_to(project.resolve()).as_posix())
 
 
 def _task_file(project: Path, args: argparse.Namespace, prompt: Prompt) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,27 @@ def test_patch_that_no_longer_fits_says_what_to_do(tmp_path: Path) -> None:
     repos.commit(tmp_path / "p", {"scale.c": "int x;\n"}, "another source")
     with pytest.raises(InputError, match=r"do not fit the source.*kopt new --force"):
         OneShot(manifest)
+
+
+def with_table(path: Path, table: object, **fields: object) -> Path:
+    manifest = campaigns.project(path, **fields, target={  # type: ignore[arg-type]
+        "kind": "kernel", "task": "task.yaml", "knobs": "tuned.json"})
+    (path / "tuned.json").write_text(json.dumps(table))
+    return manifest
+
+
+@pytest.mark.parametrize("kernel", [campaigns.KERNEL.replace("PASSES", "UNROLL"), PLAIN])
+def test_tuning_table_of_the_manifest_gives_choices_and_first_trials(
+        kernel: str, tmp_path: Path) -> None:
+    manifest = with_table(tmp_path / "p", {"3000": {"UNROLL": 2}, "9": {"UNROLL": 4}},
+                          kernel=kernel)
+    with OneShot(manifest) as one_shot:
+        unroll = next(knob for knob in one_shot.source.knobs if knob.name == "UNROLL")
+        assert (unroll.value, unroll.choices) == (16, (2, 4, 16))
+        assert [start["UNROLL"] for start in one_shot.source.starts()] == [2, 4]
+    assert (tmp_path / "p" / "scale.c").read_text() == kernel
+
+
+def test_table_without_a_knob_of_the_source_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no knob of scale\.c is in the table"):
+        OneShot(with_table(tmp_path / "p", [{"num_warps": 4}]))

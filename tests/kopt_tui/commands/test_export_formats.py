@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from engine.split import specialise
+from engine.split.languages.python_language import Python
 from harness.formats import yaml_document
-from tests.support import bench_case, export_case, json_schema, repos
+from harness.search.space import tuning_table
+from tests.support import bench_case, export_case, json_schema, repos, split_case
 from tests.support.command_line import answer, error_text, kopt
 
 TEXT, NUMBER = {"type": "string"}, {"type": "number"}
@@ -137,3 +140,36 @@ def test_batch_of_kernelbench_gets_solution_files_and_one_fast_p_table(tmp_path:
     one = answer(kopt("report", "1_Faster", "--format", "kernelbench", "--json", "--output",
                       str(out), workspace=workspace))
     assert one["fast_p"]["1.0"] == 1.0
+
+
+SUMS = """import math
+
+TILE = 32  # kopt: knob TILE in [4, 32, 256]
+NUM_WARPS = 4  # kopt: knob NUM_WARPS in [4, 8]
+
+
+def part(x, tile):
+    return math.fsum(x[:tile])
+
+
+def total(x, M):
+    return math.fsum(part(x[i:], TILE) for i in range(0, M, TILE)) * NUM_WARPS
+"""
+
+
+@pytest.mark.parametrize(("format", "names"), [
+    ("triton-config", ["short", "long"]), ("vllm", ["8", "2048"])])
+def test_kept_knobs_of_each_class_are_written_as_a_tuning_table(
+        format: str, names: list[str], tmp_path: Path) -> None:
+    task = {**MODULE, "source": "sums.py", "entry": "total", "adapter": None, "classes": [
+        {"name": "short", "shape": {"M": 8}}, {"name": "long", "shape": {"M": 2048}}]}
+    repos.project(tmp_path / "p", {"task.yaml": yaml_document.dump(task), "sums.py": SUMS,
+                                   "t.json": '[{"tile": 4, "num_warps": 8}]'})
+    kept = specialise.split(SUMS, [split_case.group("M >= 1024", {"M": 2048}, TILE=256)],
+                            {"M": "M"}, start={"TILE": 32, "NUM_WARPS": 4}, language=Python())
+    export_case.finished(tmp_path / "w", tmp_path / "p", "sums", "task.yaml", {"sums.py": kept},
+                         (), target_knobs="t.json")
+    table = json.loads(kopt("report", "sums", "--format", format, workspace=tmp_path / "w").stdout)
+    assert table == {names[0]: {"tile": 32, "num_warps": 4},
+                     names[1]: {"tile": 256, "num_warps": 4}}
+    tuning_table.parse(json.dumps(table), "it is one again")

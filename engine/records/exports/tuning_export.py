@@ -1,0 +1,94 @@
+"""The kept knobs of each config class as a tuning table, in the form in which one is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from engine.manifest.schema import Manifest
+from engine.records.exports.kept_result import KeptResult
+from engine.split.languages.detect import language_of
+from engine.split.languages.syntax import prerequisites
+from harness.errors import InputError, Refused
+from harness.search.space import knobs, tuning_table
+from harness.search.space.knobs import Knob
+from harness.verdict import Value
+
+Table = dict[str, dict[str, Value]]
+_SUFFIX = re.compile(r"_v\d+$")
+"""What kopt adds to the names of a variant of a kernel."""
+
+
+def by_class(result: KeptResult, manifest: Manifest) -> Table:
+    """Return the configuration of each config class, by its name: those of `triton.Config`.
+
+    Raises Refused for a source without knobs.
+    """
+    return {each.name: _config(result, manifest, each.shape) for each in result.target.classes}
+
+
+def by_batch_size(result: KeptResult, manifest: Manifest) -> Table:
+    """Return vLLM's table: the configuration of each batch size. Raises Refused."""
+    table: Table = {}
+    for each in sorted(result.target.classes,
+                       key=lambda one: tuning_table.batch_size(one.shape) or 0):
+        size = tuning_table.batch_size(each.shape)
+        if size is None:
+            raise Refused(f"the class {each.name} has no size, so no batch size",
+                          fix="--format triton-config writes configurations by class")
+        own = _config(result, manifest, each.shape)
+        if table.setdefault(str(size), own) != own:
+            raise Refused(f"the batch size {size} has several configurations",
+                          fix="--format triton-config writes configurations by class")
+    return table
+
+
+def _config(result: KeptResult, manifest: Manifest, sizes: Mapping[str, int]) -> dict[str, Value]:
+    """Return the configuration that a class takes: of its variant, if the kernel is split."""
+    found = knobs.find(result.source, language=result.target.language)
+    if not found:
+        raise Refused(f"{result.target.source} declares no knobs",
+                      fix="kopt new --force proposes some")
+    names, config = _names(result, manifest), dict[str, Value]()
+    for knob in sorted(_taken(result, found, sizes), key=lambda knob: knob.line):
+        if knob.name.endswith(".config"):
+            config.update(tuning_table.of_text(str(knob.value)))
+        else:
+            config[tuning_table.name_of(_SUFFIX.sub("", knob.name), names)] = knob.value
+    return config
+
+
+def _taken(result: KeptResult, found: Sequence[Knob], sizes: Mapping[str, int]) -> list[Knob]:
+    """Return the knobs of the kernels that run for some sizes; all of a source that is not split.
+
+    Raises Refused where a dispatcher tests what is no size of the class.
+    """
+    try:
+        language = language_of(result.target)
+        text, blocks = language.read(result.source)
+        items = language.items(text) if blocks else ()
+    except (Refused, InputError):
+        return list(found)
+    unknown = {column for block in blocks for branch in block.branches
+               for column in branch.condition.columns} - sizes.keys()
+    if unknown:
+        raise Refused(f"the kernel is split by {sorted(unknown)[0]}, which is no size of the "
+                      "config classes", where=result.target.source,
+                      fix="read the knobs of each kernel in the comment above its dispatcher")
+    variants = {knob.name: _SUFFIX.sub("", knob.name) for knob in found}
+    used = {name for block in blocks for item in prerequisites(items, block.kernel_for(sizes))
+            for name in item.defines}
+    own = {variants[knob.name]: knob for knob in found
+           if knob.name == variants[knob.name] or variants[knob.name] not in variants}
+    own |= {variants[knob.name]: knob for knob in found if knob.name in used}
+    return list(own.values())
+
+
+def _names(result: KeptResult, manifest: Manifest) -> list[str]:
+    """Return the names in the table that the campaign was given."""
+    if not manifest.target.knobs:
+        return []
+    text = result.clone.read(result.row.base_commit, manifest.target.knobs).decode()
+    return list(dict.fromkeys(
+        name for each in tuning_table.parse(text, manifest.target.knobs)
+        for name in each.config))
