@@ -24,9 +24,10 @@ from engine.journal.records import Lease, in_phase, phase_of
 from engine.journal.write import Writer
 from engine.judge.recorded_values import verdict_of
 from engine.task import SlotProgress
-from engine.verify import harness_client
+from engine.verify import harness_client, reference_lines
 from engine.verify.fleet import Fleet
 from engine.verify.fleet_device import DeviceNotice
+from engine.verify.reference_lines import ReferenceLatencies
 from engine.verify.verifier import VerdictRequest, VerdictResult, Verifier
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.isolation.zygote_client import WarmStart
@@ -60,6 +61,8 @@ class EngineContext:
         self.verifier = Verifier(setup, self.messages, self.fleet)
         self.on_controls: Callable[[], None] = lambda: None
         self.round = 0
+        self.references: ReferenceLatencies | None = None
+        """What every verdict is compared with besides the incumbent, and decides nothing."""
         self.waited_s = 0.0
         """Seconds spent waiting for workers and the harness."""
         self.since = lease.heartbeat
@@ -85,6 +88,9 @@ class EngineContext:
             return None
         finally:
             self.waited_s += time.monotonic() - began
+        if isinstance(message, VerdictResult) and message.verdict is not None:
+            return msgspec.structs.replace(
+                message, verdict=reference_lines.with_lines(message.verdict, self.references))
         return None if self._record_if_notice(message) else message
 
     def verdict(self, job: VerdictRequest) -> Verdict:

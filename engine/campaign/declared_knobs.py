@@ -101,11 +101,6 @@ def change(clone: Clone, manifest: Manifest, best: str) -> Patch | None:
         return None
     if manifest.knobs == "inline":
         source = manifest.kernel_source
-        text = clone.git.run("cat-file", "blob", f"{tree}:{source}").decode()
-        blob = clone.git.line("hash-object", "-w", "--stdin",
-                              stdin=knob_proposals.inlined(text).encode())
-        with clone.index(tree) as index:
-            mode = clone.entries(tree)[source].mode
-            clone.git.run("update-index", "--cacheinfo", f"{mode},{blob},{source}", index=index)
-            tree = clone.git.line("write-tree", index=index)
+        text = clone.read(tree, source).decode()
+        tree = clone.with_files(tree, {source: knob_proposals.inlined(text).encode()})
     return clone.diff(before, tree)

@@ -13,6 +13,7 @@ from engine.judge.recorded_values import verdict_of
 from engine.judge.stop_rules import NOTHING, BudgetUsed
 from engine.manifest.schema import BudgetSpec
 from engine.task import Task
+from engine.verify import reference_lines
 
 BEAT_S = 5.0
 """How often spent time is recorded; a killed engine loses no more than this."""
@@ -106,6 +107,8 @@ def estimate_durations(verdicts: Mapping[int, VerdictRow], *,
     """
     newest: dict[str, list[float]] = {}
     for id in sorted(verdicts, reverse=True):
+        if verdicts[id].purpose == reference_lines.PURPOSE:
+            continue
         durations = newest.setdefault(_KIND.get(verdicts[id].purpose, "verdict"), [])
         if len(durations) < LAST:
             durations.append(verdict_of(verdicts[id]).wall_s)

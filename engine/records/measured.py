@@ -15,6 +15,7 @@ from engine.judge.attribution import before
 from engine.judge.judge import lacks_profiler
 from engine.judge.recorded_values import verdict_of
 from engine.markdown import table
+from engine.verify import reference_lines
 from harness.formats import quantities
 from harness.timing.outcome import row_interval, row_word
 from harness.timing.plan import Score
@@ -22,6 +23,7 @@ from harness.verdict import Row, Verdict
 
 CLASSES = ("class", "result", "best", "candidate", "change", "% of roofline", "note")
 BASELINE = ("class", "correct", "latency", "% of roofline", "note")
+REFERENCES = ("class", "best", "against eager PyTorch", "against torch.compile")
 GAINS = ("class", "best", "gain", "% of roofline")
 REGRESSIONS = ("attempt", "date", "BEST_COMMIT", "candidate", "hypothesis", "changed files",
                "call time best -> candidate", "GPU time best -> candidate", "delta", "notes")
@@ -103,6 +105,22 @@ def classes_of_best(past: CampaignHistory) -> str:
         row.config_class, quantities.latency_us(before(row) or row.latency_us),
         quantities.latency_us(row.latency_us), gain(row), roofline_share(row))
         for row in best.verdict.rows))
+
+
+def reference_rows(past: CampaignHistory) -> list[tuple[str, ...]]:
+    """Return how the best compares with eager PyTorch and torch.compile, by class."""
+    known, best = reference_lines.of_campaign(past.verdicts.values()), best_verdict(past)
+    return [] if known is None or best is None else [
+        (name, quantities.latency_us(latency_us), *words)
+        for name, latency_us, *words in known.compare(best.verdict.rows)]
+
+
+def reference_notes(view: JournalView) -> list[str]:
+    """Return where the references were measured, and why torch.compile was not."""
+    known = reference_lines.of_campaign(view.history.verdicts.values())
+    return [] if known is None else [
+        f"They decide nothing; {known.measured(view.utc_offset_s)}.",
+        *([f"{known.failure}."] if known.failure else [])]
 
 
 def _with_other_times(head: Sequence[str], verdict: Verdict,

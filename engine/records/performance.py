@@ -37,6 +37,7 @@ def page(view: JournalView) -> str:
     first = view.history.baseline
     return render_page("performance", view=view, rows=list(_rows(view)), kernel_rows=_kernel_rows,
                        baseline=None if first is None else verdict_of(first),
+                       reference_notes=measured.reference_notes(view),
                        classes_of_best=measured.classes_of_best(view.history),
                        waiting=measured.waiting(view.history))
 

@@ -150,16 +150,30 @@ class Clone:
         return self.git.line("commit-tree", tree, "-p", parent, env=stamps,
                              stdin=f"{text}\n".encode(errors="replace"))
 
+    def with_files(self, commit: str, files: Mapping[str, bytes]) -> str:
+        """Return a commit's tree with some files added or replaced."""
+        with self.index(commit) as index:
+            self._add(index, files, self.entries(commit))
+            return self.git.line("write-tree", index=index)
+
     def with_records(self, tree: str, before: str, files: Mapping[str, bytes]) -> str:
         """Return a tree with the records of the commit `before`, some added or replaced."""
         with self.index(tree) as index:
             if records := self.git.find(f"{before}:{RECORDS}/"):
                 self.git.run("read-tree", "-i", f"--prefix={RECORDS}/", records, index=index)
-            for path, data in files.items():
-                blob = self.git.line("hash-object", "-w", "--stdin", stdin=data)
-                self.git.run("update-index", "--add", "--cacheinfo", f"100644,{blob},{path}",
-                             index=index)
+            self._add(index, files, {})
             return self.git.line("write-tree", index=index)
+
+    def _add(self, index: Path, files: Mapping[str, bytes],
+             known: Mapping[str, TreeEntry]) -> None:
+        """Add files to an index; known ones stay executable, and links become files."""
+        blobs = {data: self.git.line("hash-object", "-w", "-t", "blob", "--stdin", stdin=data)
+                 for data in set(files.values())}
+        modes = {path: known[path].mode if path in known and known[path].mode == "100755"
+                 else "100644" for path in files}
+        listed = "".join(f"{modes[path]} {blobs[data]}\t{path}\0" for path, data in files.items())
+        self.git.run("update-index", "-z", "--index-info", index=index,
+                     stdin=listed.encode(errors="surrogateescape"))
 
     def checkout_tree(self, commit: str, directory: Path) -> None:
         """Write a commit's files into an empty or new directory, without any .git."""

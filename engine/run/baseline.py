@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from engine.context import EngineContext
 from engine.discovery.classes import class_baseline
@@ -10,10 +11,10 @@ from engine.journal.records import Round, in_phase
 from engine.planning import survey, tips
 from engine.run.running_campaign import RunningCampaign
 from engine.task import GLOBAL, SlotProgress
-from engine.verify import canary
+from engine.verify import canary, reference_lines
 from engine.verify.verifier import VerdictRequest
 from harness.errors import EnvironmentFault, InputError, KoptError
-from harness.verdict import Verdict
+from harness.verdict import Verdict, rejected
 
 NAME, CANARY = "baseline", "canary"
 """These stand for a candidate in the verdicts on them."""
@@ -33,6 +34,9 @@ def prepare(campaign: RunningCampaign) -> None:
     if context.recorded(CANARY, canary.PURPOSE) is None:
         campaign.set_state("running", in_phase("BASELINE", "a broken copy must not pass"))
         run_canary(context)
+    if reference_lines.applies(campaign.setup.target) and context.references is None:
+        campaign.set_state("running", in_phase("BASELINE", "eager PyTorch and torch.compile"))
+        measure_references(context)
 
 
 def recorded(context: EngineContext) -> Verdict | None:
@@ -102,6 +106,26 @@ def untimed(context: EngineContext) -> str:
         return ""
     return f"nothing can be timed on {context.setup.device.name}: the baseline is correct, and " \
            f"{context.setup.target.language} needs a GPU to be measured"
+
+
+def measure_references(context: EngineContext) -> None:
+    """Measure the baseline's module under torch.compile once; a failure is recorded as that."""
+    setup = context.setup
+    base = setup.repo.tree_of(setup.repo.base)
+    source = setup.target.source
+    compiled = setup.repo.with_files(base, {
+        source: reference_lines.compiled_source(setup.repo.read(base, source))})
+    try:
+        verdict = context.verdict(VerdictRequest(
+            purpose=reference_lines.PURPOSE, candidate=reference_lines.NAME,
+            slot=reference_lines.NAME, candidate_tree=compiled, incumbent_tree=base,
+            alpha=setup.manifest.decision.alpha))
+    except KoptError as error:
+        verdict = replace(rejected(error.what, candidate_id=reference_lines.NAME,
+                                   device=setup.device.name), incumbent_tree=base)
+    context.writer.add_verdict(setup.id, reference_lines.NAME, verdict,
+                               purpose=reference_lines.PURPOSE)
+    context.references = reference_lines.read(context.reader, setup.id)
 
 
 def run_canary(context: EngineContext) -> None:

@@ -50,12 +50,7 @@ def watched(clone: Clone, commit: str, edit: Sequence[str], frozen: Sequence[str
 
 def broken(clone: Clone, commit: str, names: Iterable[str]) -> str:
     """Return the tree of a commit in which these files are broken."""
-    blob = clone.git.line("hash-object", "-w", "-t", "blob", "--stdin", stdin=BROKEN)
-    listed = "".join(f"100644 {blob}\t{name}\0" for name in names)
-    with clone.index(commit) as index:
-        clone.git.run("update-index", "-z", "--index-info", index=index,
-                      stdin=listed.encode(errors="surrogateescape"))
-        return clone.git.line("write-tree", index=index)
+    return clone.with_files(commit, dict.fromkeys(names, BROKEN))
 
 
 def unseen(verdict: Verdict) -> bool:

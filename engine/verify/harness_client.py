@@ -66,9 +66,10 @@ class HarnessFault(KoptError):
 
 def evaluate(request: EvaluateRequest | ReportedRequest | EndToEndRequest, *,
              progress: Callable[[Progress], None] | None = None,
-             cancel: threading.Event | None = None, warm: WarmStart | None = None) -> Verdict:
-    """Return the verdict on one candidate. Raises HarnessFault."""
-    limits = HARNESS_LIMITS
+             cancel: threading.Event | None = None, warm: WarmStart | None = None,
+             limit_s: float | None = None) -> Verdict:
+    """Return the verdict on one candidate, within `limit_s` seconds. Raises HarnessFault."""
+    limits = HARNESS_LIMITS if limit_s is None else replace(HARNESS_LIMITS, wall_s=limit_s)
     if isinstance(request, ReportedRequest | EndToEndRequest):
         limits = replace(limits, wall_s=limits.wall_s + COMMAND_RUNS * request.target.timeout_s)
     last = _ask(request, limits, progress, None, cancel, warm)

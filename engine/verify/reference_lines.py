@@ -6,25 +6,63 @@ one; so one verdict has both latencies, and says so if torch.compile fails or is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
+import msgspec
+
+from engine.journal.read import Reader
+from engine.journal.records import VerdictRow
+from engine.markdown import stamp
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.formats.quantities import latency
 from harness.tasks.target import Target
-from harness.verdict import REFERENCE_LINE, Evidence, Verdict
+from harness.verdict import REFERENCE_LINE, Evidence, Row, Verdict
 
-NAME = "torch.compile"
-"""Stands for a candidate in the verdict on the compiled module."""
-PURPOSE = "reference-line"
-COMPILED = """
+NAME, PURPOSE = "compiled", "reference"
+"""Candidate and purpose of the verdict on the compiled module."""
+LIMIT_S = 600.0
+"""Seconds after which torch.compile is given up: it may take long, and decides nothing."""
+EAGER, COMPILED = "eager", "torch.compile"
+APPENDED = """
+
+import torch
 
 
 class ModelNew(Model):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self.forward = __import__("torch").compile(super().forward)
+        self.forward = torch.compile(super().forward)
 """
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferenceLatencies:
+    """Latencies by config class, us, with the device and the time of their measurement.
+
+    `failure` says why torch.compile was not measured, "" if it was.
+    """
+
+    eager: Mapping[str, float]
+    compiled: Mapping[str, float]
+    device: str = ""
+    at: float = 0.0
+    failure: str = ""
+
+    def measured(self, utc_offset_s: int | None = None) -> str:
+        """Return where and when they were measured, in local time or at an offset from UTC."""
+        return f"measured on {self.device or 'this device'}" + (
+            f" at {stamp(self.at, utc_offset_s)}" if self.at else "")
+
+    def compare(self, rows: tuple[Row, ...]) -> Iterator[tuple[str, float, str, str]]:
+        """Yield each timed class with its latency, us, and its speedups over both in words."""
+        for row in rows:
+            if row.latency_us is not None:
+                words = [f"{other / row.latency_us:.2f}x of {name} ({latency(other)})"
+                         if (other := known.get(row.config_class)) is not None else ""
+                         for name, known in ((EAGER, self.eager), (COMPILED, self.compiled))]
+                if any(words):
+                    yield row.config_class, row.latency_us, words[0], words[1]
 
 
 def applies(target: Target | CommandTarget) -> bool:
@@ -35,35 +73,55 @@ def applies(target: Target | CommandTarget) -> bool:
 
 def compiled_source(text: bytes) -> bytes:
     """Return a module's source with a ModelNew that is its Model, compiled."""
-    return text.rstrip() + COMPILED.encode()
+    return text.rstrip() + APPENDED.encode()
 
 
-def with_lines(verdict: Verdict, compiled: Verdict | None) -> Verdict:
+def read(reader: Reader, campaign: str) -> ReferenceLatencies | None:
+    """Return a campaign's references, None if its target has none."""
+    return of_campaign([row for name in (NAME, "baseline")
+                        for row in reader.verdicts(campaign, candidate=name, limit=1)])
+
+
+def of_campaign(rows: Iterable[VerdictRow]) -> ReferenceLatencies | None:
+    """Return the references among a campaign's verdicts."""
+    found = {row.purpose: row for row in rows if row.purpose in (PURPOSE, "baseline")}
+    if PURPOSE not in found:
+        return None
+    try:
+        verdicts = {purpose: msgspec.json.decode(row.body, type=Verdict)
+                    for purpose, row in found.items()}
+    except (msgspec.DecodeError, ValueError):  # of another version of kopt
+        return None
+    return of_verdict(verdicts[PURPOSE], verdicts.get("baseline"), found[PURPOSE].at)
+
+
+def of_verdict(compiled: Verdict, baseline: Verdict | None = None, at: float = 0.0,
+               ) -> ReferenceLatencies:
+    """Return both latencies; those of eager PyTorch are the baseline's if torch.compile failed."""
+    failure = _failure(compiled)
+    rows = compiled.rows
+    eager = {row.config_class: row.incumbent_us for row in rows if row.incumbent_us is not None}
+    of_baseline = {row.config_class: row.latency_us for row in (baseline.rows if baseline else ())
+                   if row.latency_us is not None}
+    return ReferenceLatencies(
+        eager=of_baseline | eager, device=compiled.device, at=at, failure=failure,
+        compiled={} if failure else {row.config_class: row.latency_us for row in rows
+                                     if row.latency_us is not None})
+
+
+def with_lines(verdict: Verdict, references: ReferenceLatencies | None) -> Verdict:
     """Return a verdict with a line for each class that compares it with both references."""
-    if compiled is None or verdict.latency_us is None:
+    if references is None or verdict.latency_us is None:
         return verdict
+    lines = [f"{name}: {', '.join(filter(None, words))}; {references.measured()}"
+             for name, _, *words in references.compare(verdict.rows)]
+    lines += [references.failure] if references.failure else []
     return replace(verdict, evidence=(*verdict.evidence, *(
-        Evidence(kind=REFERENCE_LINE, detail=line) for line in _lines(verdict, compiled))))
+        Evidence(kind=REFERENCE_LINE, detail=line) for line in lines)))
 
 
-def failure(compiled: Verdict) -> str:
-    """Return why torch.compile was not measured, "" if it was."""
+def _failure(compiled: Verdict) -> str:
     if compiled.valid and compiled.correct and compiled.latency_us is not None:
         return ""
     wrong = next((row.note for row in compiled.rows if not row.correct), "it is not measured")
-    return f"{NAME} is no reference here: {compiled.rejected_reason or wrong}"
-
-
-def _lines(verdict: Verdict, compiled: Verdict) -> Iterator[str]:
-    if why := failure(compiled):
-        yield why
-        return
-    references = {row.config_class: row for row in compiled.rows}
-    for row in verdict.rows:
-        own = references.get(row.config_class)
-        if row.latency_us is None or own is None:
-            continue
-        parts = [f"{other / row.latency_us:.2f}x of {name} ({latency(other)})"
-                 for name, other in (("eager", own.incumbent_us), (NAME, own.latency_us))
-                 if other is not None]
-        yield f"{row.config_class}: {', '.join(parts)}"
+    return f"{COMPILED} is no reference here: {compiled.rejected_reason or wrong}"

@@ -17,7 +17,7 @@ from engine.manifest import benchmark_target
 from engine.manifest.schema import Manifest
 from engine.repository import worktree
 from engine.task import SlotProgress
-from engine.verify import canary, gate, harness_client
+from engine.verify import canary, gate, harness_client, reference_lines
 from engine.verify.fleet import Fleet
 from engine.verify.fleet_device import FleetDevice
 from engine.verify.harness_client import HarnessFault
@@ -164,12 +164,15 @@ class Verifier:
         """Ask the harness. A fault that may pass, such as a kill, is tried once more."""
         def ask() -> Verdict:
             return harness_client.evaluate(request, cancel=self.cancel, warm=card.warm,
+                                           limit_s=reference_lines.LIMIT_S
+                                           if job.purpose == reference_lines.PURPOSE else None,
                                            progress=lambda progress: self._tick(job, progress))
 
         try:
             return ask()
         except HarnessFault as fault:
-            if not fault.may_pass or job.purpose == baseline_cache.BASELINE or self.cancel.is_set():
+            if not fault.may_pass or self.cancel.is_set() \
+                    or job.purpose in (baseline_cache.BASELINE, reference_lines.PURPOSE):
                 raise
             log.warning("trying %s once more: %s", job.candidate, fault)
             self._tick(job, Progress(stage="waiting", detail=f"trying once more: {fault.what}"))
@@ -187,6 +190,7 @@ class Verifier:
                             python=setup.manifest.python, env=setup.manifest.env,
                             candidate_id=job.candidate, incumbent_tree=job.incumbent_tree,
                             always_time=job.always_time,
+                            static_audit=job.purpose != reference_lines.PURPOSE,
                             test_command=tests, full_test_command=all_tests,
                             test_wall_s=setup.manifest.limits.test_s,
                             canary=job.purpose == canary.PURPOSE,
@@ -206,6 +210,8 @@ class Verifier:
 
     def _plan(self, job: VerdictRequest) -> Plan:
         plan = self.setup.manifest.decision.plan(job.alpha)
+        if job.purpose == reference_lines.PURPOSE:
+            return plan.with_effort("quick")
         max_pairs = self.setup.manifest.budget.pairs
         if self.setup.command is not None:
             return stopping_rule.plan_for(plan, max_pairs)

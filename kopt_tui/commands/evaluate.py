@@ -87,7 +87,7 @@ def _with_references(verdict: Verdict, one_shot: OneShot, args: argparse.Namespa
         compiled = measure(request, Gate(one_shot, quiet=args.json), predict="", quiet=args.json)
     except HarnessFault as fault:
         compiled = rejected(fault.what)
-    return reference_lines.with_lines(verdict, compiled)
+    return reference_lines.with_lines(verdict, reference_lines.of_verdict(compiled))
 
 
 def read_config(text: str | None) -> dict[str, object] | None:

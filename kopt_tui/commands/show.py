@@ -9,7 +9,8 @@ from engine.history import history, waiting_line
 from engine.history.waiting_line import Line
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Candidate
-from engine.records import class_history
+from engine.records import class_history, measured
+from engine.verify import reference_lines
 from harness.formats import quantities
 from kopt_tui.cli.campaign_choice import choose_campaign, find_candidate, open_journal
 from kopt_tui.cli.output import Cell, print_facts, print_json, print_table
@@ -68,6 +69,11 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
     _print_section("classes", class_history.HEAD, (
         (mark.round, mark.commit[:12] + (" (rolled back)" if mark.commit in past.undone else ""),
          *class_history.cells(mark)) for mark in marks), right="round time")
+    if known := reference_lines.read(reader, name):
+        _print_section(f"reference lines, {known.measured()}", measured.REFERENCES,
+                       measured.reference_rows(past), right="best")
+        if known.failure:
+            print(phrases.clean(known.failure))
     _print_section("waiting line", ("candidate", "round", "slot", "state", "approval"), (
         (own.id[:12], own.round, own.slot, phrases.signed(own.state),
          (waiting_line.obstacle(past.line, own) or f"kopt approve {own.id[:12]}")

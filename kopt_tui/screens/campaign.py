@@ -16,7 +16,7 @@ from kopt_tui.widgets.log_pane import LogPane
 from kopt_tui.widgets.pane import Column
 from kopt_tui.widgets.slots_pane import SlotsPane, StreamPane
 
-WITHOUT_CANDIDATE = ("baseline", "headline", "e2e")
+WITHOUT_CANDIDATE = ("baseline", "headline", "e2e", "reference")
 """Purposes of verdicts that are about a commit instead of a candidate."""
 
 

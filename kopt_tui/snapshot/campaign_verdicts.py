@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from engine.history.waiting_line import PROVISIONAL
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Candidate, DecisionRow, VerdictRow
+from engine.verify import reference_lines
 from harness.formats import quantities
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.harmless import harmless, harmless_verdict
@@ -42,7 +43,8 @@ def _verdict_line(row: VerdictRow, decision: DecisionRow | None,
         outcome, reason = decision.kind, decision.reason
     elif row.valid and row.correct:
         reason = ""
-        outcome = row.purpose if row.purpose in ("headline", PROVISIONAL, "baseline", "e2e") \
+        outcome = row.purpose if row.purpose in ("headline", PROVISIONAL, "baseline", "e2e",
+                                         reference_lines.PURPOSE) \
             else "measured"
     else:
         verdict = harmless_verdict(row)
@@ -74,7 +76,13 @@ def best_classes(reader: Reader, campaign: Campaign, verdicts: Sequence[VerdictR
     verdict = harmless_verdict(chosen) if chosen else None
     if chosen is None or verdict is None:
         return None
-    return ClassTable(f"{phrases.short(chosen.candidate)}, {title}", verdict.rows)
+    known = reference_lines.read(reader, campaign.id)
+    lines = () if known is None else (
+        *(f"{name}: {', '.join(filter(None, words))}"
+          for name, _, *words in known.compare(verdict.rows)),
+        known.failure or known.measured())
+    return ClassTable(f"{phrases.short(chosen.candidate)}, {title}", verdict.rows,
+                      tuple(map(phrases.clean, lines)))
 
 
 def _choose(reader: Reader, campaign: Campaign, verdicts: Sequence[VerdictRow],
@@ -95,5 +103,6 @@ def _choose(reader: Reader, campaign: Campaign, verdicts: Sequence[VerdictRow],
     if kept:
         return next(iter(reader.verdicts(campaign.id, candidate="baseline", limit=1)), None), \
             "which is the best again"
-    timed = [verdict for verdict in verdicts if verdict.speedup is not None]
+    timed = [verdict for verdict in verdicts if verdict.speedup is not None
+             and verdict.purpose != reference_lines.PURPOSE]
     return max(timed, key=lambda verdict: verdict.speedup or 0.0, default=None), "fastest so far"

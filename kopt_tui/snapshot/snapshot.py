@@ -90,6 +90,8 @@ class ClassTable(msgspec.Struct, frozen=True):
 
     title: str
     rows: tuple[Row, ...]
+    references: tuple[str, ...] = ()
+    """How the best compares with eager PyTorch and torch.compile."""
 
 
 class LogLine(msgspec.Struct, frozen=True):

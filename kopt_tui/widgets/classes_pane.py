@@ -79,4 +79,5 @@ class ClassesPane(ContentPane[ClassTable | None]):
         lines = class_lines(self.content.rows, width)
         if any(row.core for row in self.content.rows) and len(lines) < self.body_height:
             lines.append(((" * core class", "dim"),))
+        lines += [((fit(f" {line}", width), "dim"),) for line in self.content.references]
         return lines

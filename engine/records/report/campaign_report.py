@@ -55,6 +55,8 @@ def _sections(view: JournalView) -> list[PageSection]:
     return [
         PageSection(tables=[PageTable(rows=_facts(view))]), _progress(view), _kept(view),
         _waiting(past), _tried(past), *_classes(past),
+        PageSection(heading="Reference lines", paragraphs=measured.reference_notes(view), tables=[
+            PageTable(head=measured.REFERENCES, rows=measured.reference_rows(past))]),
         _table("History by config class", class_history.HEAD, _history(past)),
         *_end_to_end(view), *_audit(transfer_audit.of(past)),
         _table("What limits it now", LIMITS, _limits(view)),

@@ -2,7 +2,8 @@
 
 Triton: whole numbers at launches (num_warps, num_stages, BLOCK_*), local constants that a launch
 gets, and defaults of tl.constexpr parameters. A value that is computed gets a knob that overrides
-it: 0 leaves it as it was. C: `#define` and `constexpr int`.
+it: 0 leaves it as it was. C, CUDA, HIP: `#define`, `constexpr int`, whole numbers among a launch's
+template arguments and in `__launch_bounds__`.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import ast
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from harness.search.space import triton_autotune
+from harness.search.space import c_knobs, triton_autotune
+from harness.search.space.c_knobs import NumberPlace
 
 SIZES = re.compile(
     r"(?i)^(block|tile|group|split|chunk|unroll|warps|threads|lanes|stages|b[mnkdthv]$)"
@@ -21,26 +23,44 @@ SIZES = re.compile(
 USUAL = {"num_warps": (1, 2, 4, 8, 16), "num_stages": (1, 2, 3, 4, 5)}
 OVERRIDES = (64, 128, 256, 512, 1024, 2048, 4096)
 MARK = "declared by kopt"
+NEW_MARK = "inserted by kopt"
 MOST = 8
-_DECLARED = re.compile(rf"^(?P<name>\w+) = (?P<value>\w+)  # kopt: knob [^\n]*{MARK}[^\n]*\n", re.M)
+_DECLARED = re.compile(
+    rf"^(?P<name>\w+) = (?P<value>\w+)  # kopt: knob [^\n]*{MARK}[^\n]*\n", re.M)
 _C_DECLARED = re.compile(rf"  // kopt: knob [^\n]*{MARK}[^\n]*")
 _START = re.compile(rf"(?://|#) kopt: start [^\n]*\({MARK}\)\n")
-_C_VALUE = re.compile(r"^[ \t]*(?:#\s*define\s+(\w+)\s+|(?:static\s+)?(?:constexpr|const)\s+"
-                      r"(?:unsigned\s+)?int\s+(\w+)\s*=\s*)(\d+)\s*;?[ \t]*$", re.M)
+_C_NEW = re.compile(rf"^#define (\w+) (\d+)  // kopt: knob [^\n]*{NEW_MARK}\n", re.M)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edit:
+    """What is written in the place of some bytes of the source."""
+
+    begin: int
+    end: int
+    written: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class KnobProposal:
-    """A knob that could be declared: its place in the source's bytes, and what is written there."""
+    """A knob that could be declared: the present value, the choices, and the edits that do it."""
 
     name: str
     line: int
     value: int
     choices: tuple[int, ...]
     why: str
-    begin: int = 0
-    end: int = 0
-    written: str = ""
+    edits: tuple[Edit, ...] = ()
+    is_new: bool = True
+    """Whether its name is one that kopt inserts."""
+
+    @property
+    def begin(self) -> int:
+        return self.edits[0].begin
+
+    def renamed(self, name: str) -> KnobProposal:
+        return replace(self, name=name, edits=tuple(replace(
+            edit, written=edit.written.replace(self.name, name)) for edit in self.edits))
 
 
 def propose(source: str, language: str) -> tuple[KnobProposal, ...]:
@@ -54,28 +74,30 @@ def propose(source: str, language: str) -> tuple[KnobProposal, ...]:
             return ()
     else:
         found = list(_of_c(source))
-    unique: dict[tuple[int, int], KnobProposal] = {}
+    unique: dict[int, KnobProposal] = {}
     for each in found:
-        unique.setdefault((each.begin, each.end), each)
+        unique.setdefault(each.begin, each)
     names: dict[str, int] = {}
     proposals = []
     for each in sorted(unique.values(), key=lambda each: each.begin)[:MOST]:
         names[each.name] = number = names.get(each.name, 0) + 1
-        if number > 1:
-            name = f"{each.name}_{number}"
-            each = KnobProposal(**{**vars(each), "name": name,
-                                   "written": each.written.replace(each.name, name)})
-        proposals.append(each)
+        proposals.append(each if number == 1 else each.renamed(f"{each.name}_{number}"))
     return tuple(proposals)
 
 
 def declare(source: str, proposals: Sequence[KnobProposal], language: str) -> str:
     """Return the source with knobs declared, each with its present value."""
     data = source.encode()
-    comment = "//" if language not in ("triton", "python") else "#"
-    for each in sorted(proposals, key=lambda each: -each.begin):
-        data = data[:each.begin] + each.written.encode() + data[each.end:]
-    if comment == "//":
+    edits = {edit.begin: edit for each in proposals for edit in each.edits}  # one of equal places
+    if language not in ("triton", "python"):
+        at = len(source[:c_knobs.after_includes(source)].encode())
+        new = "".join(f"#define {each.name} {each.value}  {_comment('//', each, NEW_MARK)}\n"
+                      for each in proposals if each.is_new)
+        edits[at] = Edit(begin=at, end=at, written=new) if at not in edits else replace(
+            edits[at], written=new + edits[at].written)
+    for _, edit in sorted(edits.items(), reverse=True):
+        data = data[:edit.begin] + edit.written.encode() + data[edit.end:]
+    if language not in ("triton", "python"):
         return data.decode()
     lines = [f"{each.name} = {each.value}  {_comment('#', each)}\n" for each in proposals]
     at = _after_imports(source)
@@ -96,7 +118,11 @@ def inlined(source: str) -> str:
     source = _START.sub("", source)
     values = {match["name"]: match["value"] for match in _DECLARED.finditer(source)}
     if not values:
-        return _C_DECLARED.sub("", source)
+        text = _C_NEW.sub("", source)
+        for name, value in _C_NEW.findall(source):
+            text = re.sub(rf"\({name} - 1\)", str(int(value) - 1), text)
+            text = re.sub(rf"\b{name}\b", value, text)
+        return _C_DECLARED.sub("", text)
     text = _DECLARED.sub("", source)
     starts = _line_starts(text)
     data = text.encode()
@@ -155,9 +181,10 @@ def _literal(node: ast.expr, name: str, of: str, why: str,
             or node.value < 1:
         return
     knob = _knob_name(of, name)
-    yield KnobProposal(name=knob, line=node.lineno, value=node.value, written=knob,
-                       choices=_around(name, node.value), begin=_begin(node, starts),
-                       end=_end(node, starts), why=f"{why} of {of}")
+    yield KnobProposal(
+        name=knob, line=node.lineno, value=node.value, choices=_around(name, node.value),
+        why=f"{why} of {of}", edits=(Edit(
+            begin=_begin(node, starts), end=_end(node, starts), written=knob),))
 
 
 def _override(node: ast.expr, name: str, of: str, source: str,
@@ -168,9 +195,10 @@ def _override(node: ast.expr, name: str, of: str, source: str,
     text = source.encode()[begin:end].decode()
     simple = isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.Call)
     yield KnobProposal(
-        name=knob, line=node.lineno, value=0, begin=begin, end=end,
-        choices=(0, *USUAL.get(name, OVERRIDES)), why=f"overrides {text[:30]} of {of}",
-        written=f"{knob} or {text}" if simple else f"{knob} or ({text})")
+        name=knob, line=node.lineno, value=0, choices=(0, *USUAL.get(name, OVERRIDES)),
+        why=f"overrides {text[:30]} of {of}", edits=(Edit(
+            begin=begin, end=end,
+            written=f"{knob} or {text}" if simple else f"{knob} or ({text})"),))
 
 
 def _only_value(function: ast.FunctionDef, node: ast.expr) -> ast.expr | None:
@@ -185,14 +213,30 @@ def _only_value(function: ast.FunctionDef, node: ast.expr) -> ast.expr | None:
 
 
 def _of_c(source: str) -> Iterator[KnobProposal]:
-    for match in _C_VALUE.finditer(source):
-        name, value = match[1] or match[2], int(match[3])
-        if not SIZES.search(name) or value < 1:
+    for found in c_knobs.find(source):
+        if found.is_constant and (not SIZES.search(found.name) or found.value < 1):
             continue
-        end = len(source[:match.end()].encode())
-        each = KnobProposal(name=name, line=source.count("\n", 0, match.start()) + 1, value=value,
-                            choices=_around(name, value), begin=end, end=end, why="a constant")
-        yield KnobProposal(**{**vars(each), "written": f"  {_comment('//', each)}"})
+        name = found.name if found.is_constant else _knob_name(found.kernel, found.name)
+        proposal = KnobProposal(
+            name=name, line=source.count("\n", 0, found.at[0]) + 1, value=found.value,
+            choices=_of_bounds(found) if found.is_bound else tuple(
+                each for each in _around(name, found.value)
+                if found.value > c_knobs.MOST_THREADS or each <= c_knobs.MOST_THREADS),
+            why=found.why, is_new=not found.is_constant)
+        written = [(found.at, f"  {_comment('//', proposal)}" if found.is_constant else name),
+                   *((place, name) for place in found.tied),
+                   *((place, f"({name} - 1)") for place in found.less_one)]
+        yield replace(proposal, edits=tuple(Edit(
+            begin=len(source[:begin].encode()), end=len(source[:end].encode()), written=text)
+            for (begin, end), text in written))
+
+
+def _of_bounds(found: NumberPlace) -> tuple[int, ...]:
+    """Return choices that no launch of the present size exceeds, or usual numbers of blocks."""
+    if found.name == "blocks_per_sm":
+        return tuple(sorted({1, 2, 3, 4, 8, found.value}))
+    return tuple(sorted({found.value, *(size for size in (128, 256, 512, c_knobs.MOST_THREADS)
+                                        if size > found.value)}))
 
 
 def _is_size(name: str) -> bool:
@@ -206,8 +250,8 @@ def _around(name: str, value: int) -> tuple[int, ...]:
     return tuple(sorted({max(1, value // 4), max(1, value // 2), value, 2 * value, 4 * value}))
 
 
-def _comment(mark: str, each: KnobProposal) -> str:
-    return f"{mark} kopt: knob {each.name} in [{', '.join(map(str, each.choices))}] {MARK}"
+def _comment(mark: str, each: KnobProposal, by: str = MARK) -> str:
+    return f"{mark} kopt: knob {each.name} in [{', '.join(map(str, each.choices))}] {by}"
 
 
 def _knob_name(of: str, name: str) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine.campaign import declared_knobs
+from engine.discovery.new import knob_trials
 from engine.discovery.new.draft_kernel import dump_task, parse_config_class
 from engine.discovery.project import sources
 from engine.discovery.watched import (
@@ -23,7 +24,6 @@ from engine.discovery.watched import (
     drafted_target,
     entry_source,
     first_check,
-    knob_trials,
     program_faults,
     shape_program,
 )
@@ -40,8 +40,6 @@ from harness.errors import InputError, Refused
 from harness.formats.quantities import counted
 from harness.isolation import device_lock
 from harness.isolation.device_lock import DeviceLock
-from harness.search.space import knob_proposals
-from harness.search.space.knob_proposals import KnobProposal
 from harness.tasks.target import Language
 from kopt_tui.cli.new import new_kernel
 from kopt_tui.cli.new.new_kernel import pairs
@@ -111,25 +109,22 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
     result = _settled(kernel, args, prompt, observed, group, drafted)
     first_check.write_files(result.drafted, project)
     (project / task_file).write_text(dump_task(result.drafted.target), encoding="utf-8")
-    proposed = _declare_knobs(kernel, result)
+    (project / declared_knobs.PATCH).unlink(missing_ok=True)
+    proposed = knob_trials.declare(result.drafted.target, project, kernel.device,
+                                   python=kernel.python) if result.correct else ()
     lines = list(_lines(kernel, observed, groups, group, drafted, result))
-    lines += [f"  knob {each.name}: {each.value} of {list(each.choices)}  "
-              f"({each.why}, line {each.line})" for each in proposed]
-    print("\n".join(clean(line) for line in lines), file=to)
+    print("\n".join(clean(line) for line in [*lines, *knob_trials.describe(proposed)]),
+          file=to)
     args.task = task_file
     if kernel.python is not None:
         args.set = [*args.set, f"python={kernel.python}"]
     new = new_kernel.make(args, prompt, project, path)
     if proposed:
-        names = ", ".join(f"{each.name} ({len(each.choices)})" for each in proposed)
-        new = replace(new, lines=(new.lines[0], f"knobs: {names}; declared in a campaign's own "
-                                  f"copy by {declared_knobs.PATCH} (the manifest's knobs: keep, "
-                                  "inline or none)"))
+        new = replace(new, lines=(new.lines[0], knob_trials.summary(proposed)))
     return replace(new, facts={
         **new.facts, "task": task_file, "files": sorted(result.drafted.files),
         "reference": result.drafted.target.reference, "calls": group.count,
-        "proposed_knobs": [{"name": each.name, "choices": each.choices, "from": each.why}
-                           for each in proposed],
+        "proposed_knobs": knob_trials.facts(proposed),
         "inferred": [{"name": name, "value": value, "from": why}
                      for name, value, why in drafted.reasons],
         "first_verdict": None if result.verdict is None else {
@@ -232,21 +227,6 @@ def _settled(kernel: WatchedKernel, args: argparse.Namespace, prompt: Prompt,
                                 python=kernel.python)
     return replace(result, changes=(*([f"reference: baseline: {why}"] if why else []),
                                     *result.changes))
-
-
-def _declare_knobs(kernel: WatchedKernel, result: FirstCheck) -> tuple[KnobProposal, ...]:
-    """Write the patch that declares the proposed knobs with which the kernel stays right."""
-    path, target = kernel.project / declared_knobs.PATCH, result.drafted.target
-    path.unlink(missing_ok=True)
-    proposals = knob_proposals.propose(kernel.text, kernel.language) if result.correct else ()
-    kept = knob_trials.try_all(target, kernel.project, kernel.device, proposals,
-                               python=kernel.python) if proposals else ()
-    if kept:
-        declared = knob_proposals.declare(kernel.text, kept, kernel.language)
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(knob_proposals.patch(kernel.text, declared, kernel.source),
-                        encoding="utf-8")
-    return kept
 
 
 def _reference(kernel: WatchedKernel, observed: WatchedProgram, group: CallGroup,

@@ -14,19 +14,22 @@ from pathlib import Path
 
 import msgspec
 
-from engine.discovery.new import draft_kernel
+from engine.discovery.new import draft_kernel, knob_trials
 from engine.discovery.new.parameters import Parameters, split_list
 from engine.discovery.project import device_sources, sources
 from engine.manifest.schema import Manifest
+from harness.devices import inventory
 from harness.errors import InputError
 from harness.formats.quantities import counted
 from harness.search.space import knobs, tuning_table
+from harness.search.space.knob_proposals import KnobProposal
 from harness.tasks import target, task_file
 from harness.tasks.kernel_launch import Launch
 from kopt_tui.cli.new import parameter_list
 from kopt_tui.cli.new.new_target import GPU_SOURCES
 from kopt_tui.cli.new.parameter_list import NewManifest
 from kopt_tui.cli.prompt import Prompt
+from kopt_tui.snapshot.phrases import clean
 
 EXAMPLE = "tall: rows=1024 cols=64"
 
@@ -83,15 +86,22 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
     known = parameter_list.confirm(known, flags, prompt, change)
     source = (project / task.source).read_text(errors="replace")
     declared = knobs.find(source, language=task.language, where=task.source)
+    proposed = () if declared or not args.first_check else _proposed(project, task, known)
+    for line in knob_trials.describe(proposed):
+        print(clean(line), file=sys.stderr if args.json else sys.stdout)
     listed = ", ".join(f"{knob.name} ({len(knob.choices)})" for knob in declared[:8])
     settings = counted(math.prod(len(knob.choices) for knob in declared), "configuration")
+    mark = "#" if task.language in ("python", "triton") else "//"
     return NewManifest(
         manifest=build(known), parameters=known,
         lines=(f"{task.op} in {task.language}, {task.source}, "
                f"{counted(len(task.classes), 'config class')}",
                f"knobs: {listed}; {settings}" if declared else
-               "no knobs: declare some with a comment such as  // kopt: knob TILE in [16, 32]"),
+               knob_trials.summary(proposed) if proposed else
+               f"no knobs: declare some with a comment such as  {mark} kopt: knob TILE in [16, 32]"
+               ),
         facts={"op": task.op, "language": task.language, "source": task.source, "knobs": declared,
+               "proposed_knobs": knob_trials.facts(proposed),
                "classes": [entry.name for entry in task.classes]})
 
 
@@ -105,6 +115,15 @@ def _table(args: argparse.Namespace, project: Path) -> str:
                          fix=f"copy it to {project}")
     tuning_table.parse(knobs.read(path), str(path))
     return str(path.relative_to(project.resolve()).as_posix())
+
+
+def _proposed(project: Path, task: target.Target,
+              known: Parameters) -> tuple[KnobProposal, ...]:
+    """Return the knobs that could be declared in a source of C, CUDA or HIP."""
+    if task.language in ("python", "triton"):
+        return ()  # these are proposed with the task itself
+    return knob_trials.declare(task, project, inventory.find(known["device"].value or "auto"),
+                               python=known["python"].value or None)
 
 
 def _task_file(project: Path, args: argparse.Namespace, prompt: Prompt) -> str:

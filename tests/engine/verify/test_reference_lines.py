@@ -18,16 +18,21 @@ def lines(shown: Verdict) -> list[str]:
 
 
 def test_verdict_says_how_it_compares_with_both() -> None:
-    shown = reference_lines.with_lines(verdict(20.0, 25.0), verdict(18.6, 40.0))
-    assert lines(shown) == ["full: 2.00x of eager (40.0 us), 0.93x of torch.compile (18.6 us)"]
+    references = reference_lines.of_verdict(verdict(18.6, 40.0))
+    shown = reference_lines.with_lines(verdict(20.0, 25.0), references)
+    assert lines(shown) == ["full: 2.00x of eager (40.0 us), 0.93x of torch.compile (18.6 us); "
+                            "measured on this device"]
     assert (shown.speedup, shown.correct) == (1.0, True)
 
 
-def test_failing_torch_compile_is_a_note() -> None:
-    shown = reference_lines.with_lines(verdict(20.0, 25.0), rejected("no C++ compiler"))
-    assert lines(shown) == ["torch.compile is no reference here: no C++ compiler"]
+def test_failing_torch_compile_leaves_eager_of_the_baseline() -> None:
+    references = reference_lines.of_verdict(rejected("no C++ compiler"), verdict(40.0, 40.0))
+    assert lines(reference_lines.with_lines(verdict(20.0, 25.0), references)) == [
+        "full: 2.00x of eager (40.0 us); measured on this device",
+        "torch.compile is no reference here: no C++ compiler"]
 
 
 def test_incorrect_candidate_gets_no_line() -> None:
     wrong = Verdict(valid=True, correct=False, rows=())
-    assert reference_lines.with_lines(wrong, verdict(1.0, 2.0)) == wrong
+    references = reference_lines.of_verdict(verdict(1.0, 2.0))
+    assert reference_lines.with_lines(wrong, references) == wrong

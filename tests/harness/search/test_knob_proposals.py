@@ -76,3 +76,43 @@ def test_constants_of_c_get_a_comment_and_lose_it_again(language: str) -> None:
 
 def test_source_with_knobs_of_its_own_gets_no_proposals() -> None:
     assert knob_proposals.propose(declared(), "triton") == ()
+
+
+CUDA = """// A kernel.
+#include <cuda_runtime.h>
+
+template <typename T, int BLOCK, int ITEMS>
+__global__ void __launch_bounds__(128) scale_kernel(const T *x, T *out, int n) {}
+__global__ __launch_bounds__(64, 2) void other(int n) {}
+
+extern "C" void scale(const float *x, float *out, int n, cudaStream_t stream) {
+    scale_kernel<float, 128, 4><<<(n + 127) / 128, 128, 0, stream>>>(x, out, n);
+}
+"""
+
+
+def test_template_arguments_of_a_launch_change_with_its_block_and_bounds() -> None:
+    proposals = knob_proposals.propose(CUDA, "cuda")
+    assert {each.name: (each.value, each.choices) for each in proposals} == {
+        "SCALE_KERNEL_BLOCK": (128, (32, 64, 128, 256, 512)),
+        "SCALE_KERNEL_ITEMS": (4, (1, 2, 4, 8, 16)),
+        "OTHER_LAUNCH_BOUNDS": (64, (64, 128, 256, 512, 1024)),
+        "OTHER_BLOCKS_PER_SM": (2, (1, 2, 3, 4, 8))}
+    text = knob_proposals.declare(CUDA, proposals, "cuda")
+    assert "__launch_bounds__(SCALE_KERNEL_BLOCK) scale_kernel" in text
+    assert ("scale_kernel<float, SCALE_KERNEL_BLOCK, SCALE_KERNEL_ITEMS><<<(n + "
+            "(SCALE_KERNEL_BLOCK - 1)) / SCALE_KERNEL_BLOCK, SCALE_KERNEL_BLOCK, 0") in text
+    assert text.index("#define SCALE_KERNEL_BLOCK 128") < text.index("template")
+    assert len(knobs.find(text, language="cuda")) == 4
+    assert knob_proposals.inlined(text) == CUDA
+
+
+def test_chosen_values_are_inlined_in_c() -> None:
+    declared = knob_proposals.declare(CUDA, knob_proposals.propose(CUDA, "cuda"), "cuda")
+    text = knob_proposals.inlined(knobs.apply(declared, {"SCALE_KERNEL_BLOCK": 256},
+                                              language="cuda"))
+    assert "__launch_bounds__(256)" in text and "<<<(n + 255) / 256, 256, 0" in text
+
+
+def test_numbers_in_comments_are_no_knobs() -> None:
+    assert not knob_proposals.propose("// #define TILE 32\n/* f<4><<<1, 2>>>() */\n", "hip")

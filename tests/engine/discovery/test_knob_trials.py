@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from engine.discovery.watched import knob_trials
+from engine.discovery.new import knob_trials
 from harness.search.space.knob_proposals import KnobProposal
 
 TILE = KnobProposal(name="TILE", line=1, value=16, choices=(4, 8, 16, 32), why="")

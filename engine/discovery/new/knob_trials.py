@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from engine.campaign import declared_knobs
+from engine.discovery.project import sources
 from engine.verify import harness_client
 from engine.verify.harness_client import HarnessFault
 from harness.devices.device import Device
@@ -35,10 +37,45 @@ def accepted(proposals: Sequence[KnobProposal],
     return tuple(left)
 
 
-def try_all(target: Target, project: Path, device: Device, proposals: Sequence[KnobProposal], *,
+def declare(target: Target, project: Path, device: Device, *,
             python: str | None) -> tuple[KnobProposal, ...]:
-    """Return the proposals that keep the kernel right on its config classes."""
-    text = (project / target.source).read_text(encoding="utf-8")
+    """Write the patch that declares the proposed knobs with which the kernel stays right."""
+    path = project / declared_knobs.PATCH
+    path.unlink(missing_ok=True)
+    text = sources.read_source(project / target.source)
+    proposals = knob_proposals.propose(text, target.language)
+    kept = _try_all(target, project, device, text, proposals, python) if proposals else ()
+    if kept:
+        declared = knob_proposals.declare(text, kept, target.language)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(knob_proposals.patch(text, declared, target.source), encoding="utf-8")
+    return kept
+
+
+def describe(proposals: Sequence[KnobProposal]) -> list[str]:
+    """Return a line on each accepted proposal."""
+    return [f"  knob {each.name}: {each.value} of {list(each.choices)}  "
+            f"({each.why}, line {each.line})" for each in proposals]
+
+
+def facts(proposals: Sequence[KnobProposal]) -> list[dict[str, object]]:
+    """Return the accepted proposals as JSON shows them."""
+    return [{"name": each.name, "choices": each.choices, "from": each.why} for each in proposals]
+
+
+def summary(proposals: Sequence[KnobProposal]) -> str:
+    """Return where the accepted proposals are declared, in one line."""
+    names = ", ".join(f"{each.name} ({len(each.choices)})" for each in proposals)
+    return (f"knobs: {names}; declared in a campaign's own copy by {declared_knobs.PATCH} (the "
+            "manifest's knobs: keep, inline or none)")
+
+
+def _try_all(target: Target, project: Path, device: Device, text: str,
+             proposals: Sequence[KnobProposal], python: str | None) -> tuple[KnobProposal, ...]:
+    """Return the proposals that keep the kernel right on its config classes.
+
+    Where no device can run it, two values of each have to compile.
+    """
     declared = knob_proposals.declare(text, proposals, target.language)
     with tempfile.TemporaryDirectory(prefix="kopt-") as folder, contextlib.closing(
             harness_client.warm_start(target, device, python, {})) as warm:
@@ -55,9 +92,10 @@ def try_all(target: Target, project: Path, device: Device, proposals: Sequence[K
             (tree / target.source).write_text(
                 knobs.apply(declared, dict(values), language=target.language), encoding="utf-8")
             try:
-                return harness_client.evaluate(request, warm=warm).correct
+                verdict = harness_client.evaluate(request, warm=warm)
             except HarnessFault:
                 return False
+            return verdict.correct or bool(verdict.not_judged)
 
         return accepted(proposals, is_right)
 

@@ -1,0 +1,94 @@
+"""Find what could be a knob in a C, CUDA or HIP source: constants, template arguments, bounds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_IGNORED = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+_CONSTANT = re.compile(
+    r"^[ \t]*(?:#[ \t]*define[ \t]+(\w+)[ \t]+|(?:static[ \t]+)?(?:constexpr|const)[ \t]+"
+    r"(?:unsigned[ \t]+int|int|unsigned|size_t|u?int(?:32|64)_t|auto)[ \t]+(\w+)[ \t]*=[ \t]*)"
+    r"(\d+)[ \t]*;?(?=[ \t]*$)", re.M)
+_BOUNDS = re.compile(r"__launch_bounds__\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
+_KERNEL = re.compile(r"\s*(?:[A-Za-z_][\w*&\s]*?\s)?\*?(\w+)\s*\(")
+_TEMPLATE = re.compile(r"template\s*<([^{};]*?)>[^{};()]*?\b(\w+)\s*\(")
+_LAUNCH = re.compile(r"\b(\w+)\s*<([^<>;(){}]*)>\s*<<<(.*?)>>>", re.DOTALL)
+_HEAD = re.compile(r"(?:[ \t]*(?:#[ \t]*(?:include|pragma)[^\n]*)?\n)*")
+_WHOLE = re.compile(r"unsigned|int|size_t|u?int\d+_t|auto")
+MOST_THREADS = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberPlace:
+    """A number that could be a knob's value: where it is (characters), and its meaning.
+
+    `tied` are the places of equal numbers that have to change with it; those in `less_one` are
+    smaller by one. A `constant` has a name, and needs no other.
+    """
+
+    kernel: str
+    name: str
+    value: int
+    why: str
+    at: tuple[int, int]
+    tied: tuple[tuple[int, int], ...] = ()
+    less_one: tuple[tuple[int, int], ...] = ()
+    is_constant: bool = False
+    is_bound: bool = False
+
+
+def find(source: str) -> Iterator[NumberPlace]:
+    """Yield the numbers of a source that could be knobs."""
+    text = _IGNORED.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), source)
+    for match in _CONSTANT.finditer(text):
+        yield NumberPlace(kernel="", name=match[1] or match[2], value=int(match[3]),
+                          why="a constant", at=(match.end(), match.end()), is_constant=True)
+    bounds = [(own[1], match) for match in _BOUNDS.finditer(text)
+              if (own := _KERNEL.match(text, match.end()))]
+    parameters = {match[2]: match[1].split(",") for match in _TEMPLATE.finditer(
+        _BOUNDS.sub(lambda match: " " * len(match[0]), text))}
+    taken = set[tuple[int, int]]()
+    for match in _LAUNCH.finditer(text):
+        kernel, sizes = match[1], match.span(3)
+        for index, (begin, end) in enumerate(_parts(text, *match.span(2))):
+            known = parameters.get(kernel, [])
+            kind, _, name = known[index].strip().rpartition(" ") if index < len(known) else \
+                ("int", "", f"argument_{index + 1}")
+            if not text[begin:end].isdigit() or not _WHOLE.search(kind) or not int(text[begin:end]):
+                continue
+            value = int(text[begin:end])
+            of_bounds = [bound.span(1) for of, bound in bounds
+                         if of == kernel and int(bound[1]) == value]
+            taken.update(of_bounds)
+            yield NumberPlace(
+                kernel=kernel, name=name, value=value, at=(begin, end),
+                why=f"template argument of {kernel}",
+                tied=(*_numbers(text, sizes, value), *of_bounds),
+                less_one=tuple(_numbers(text, sizes, value - 1)) if value > 2 else ())
+    for kernel, bound in bounds:
+        for group, name in ((1, "launch_bounds"), (2, "blocks_per_sm")):
+            if bound[group] and bound.span(group) not in taken and int(bound[group]):
+                yield NumberPlace(kernel=kernel, name=name, value=int(bound[group]),
+                                  why=f"launch bounds of {kernel}", at=bound.span(group),
+                                  is_bound=True)
+
+
+def after_includes(source: str) -> int:
+    """Return the place behind a source's first comments and includes, in characters."""
+    text = _IGNORED.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), source)
+    head = _HEAD.match(text)
+    return head.end() if head and "#" in head[0] else 0
+
+
+def _parts(text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    for part in re.finditer(r"[^,]+", text[begin:end]):
+        own = part[0]
+        yield (begin + part.start() + len(own) - len(own.lstrip()),
+               begin + part.end() - len(own) + len(own.rstrip()))
+
+
+def _numbers(text: str, span: tuple[int, int], value: int) -> Iterator[tuple[int, int]]:
+    for match in re.finditer(rf"(?<![\w.]){value}(?![\w.])", text[slice(*span)]):
+        yield span[0] + match.start(), span[0] + match.end()

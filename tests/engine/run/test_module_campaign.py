@@ -1,0 +1,48 @@
+"""A whole campaign on a PyTorch module on the CPU: drafted, judged with torch.compile, merged."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from engine.campaign import setup as campaigns_of
+from engine.journal.records import VerdictRow
+from engine.judge.recorded_values import verdict_of
+from engine.verify import reference_lines
+from harness.verdict import REFERENCE_LINE
+from tests.support import campaigns, module_case, repos
+from tests.support.command_line import kopt
+
+pytest.importorskip("torch")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++ on the CPU")
+def test_faster_model_new_is_kept_compared_with_torch_compile_and_merged(tmp_path: Path) -> None:
+    project = tmp_path / "p"
+    repos.project(project, {"problem.py": module_case.PROBLEM})
+    done = kopt("new", "problem.py", "--yes", "--rounds", "1", "--backends", "inbox",
+                "--approval", "auto", "--device", "cpu", cwd=project)
+    assert done.returncode == 0, done.stderr
+    manifest = project / "manifest.yaml"
+    manifest.write_text(manifest.read_text() + "\nbudget: {pairs: 4}\n")
+    repos.git(project, "add", "-A")
+    repos.git(project, "commit", "-q", "-m", "task")
+    setup = campaigns_of.create(tmp_path / "w", manifest)
+    module_case.hand_in(setup)
+    assert campaigns.run(setup, limit_s=900.0).error is None
+    assert len(campaigns.candidates(setup, "kept")) == 1
+    assert campaigns.campaign(setup).speedup or 0.0 > 5.0
+    with campaigns.reading(setup) as reader:
+        rows: dict[str, VerdictRow] = {row.purpose: row for row in reader.verdicts(setup.id)}
+    compiled = verdict_of(rows[reference_lines.PURPOSE])
+    assert compiled.correct and compiled.latency_us is not None, compiled.rejected_reason
+    for purpose in ("verify", "headline"):
+        lines = [fact.detail for fact in verdict_of(rows[purpose]).evidence
+                 if fact.kind == REFERENCE_LINE]
+        assert "x of eager" in lines[0] and "x of torch.compile" in lines[0], lines
+    merged = kopt("merge", setup.id, workspace=setup.workspace, cwd=project)
+    assert merged.returncode == 0, merged.stderr
+    assert "class ModelNew(Model)" in (project / "problem.py").read_text()

@@ -1,0 +1,77 @@
+"""A campaign on a PyTorch module measures eager and torch.compile once, and shows them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from engine.campaign.setup import Setup
+from engine.history import campaign_view
+from engine.judge.recorded_values import verdict_of
+from engine.records import performance
+from engine.records.report import campaign_report
+from engine.verify import reference_lines
+from harness.errors import Refused
+from harness.verdict import REFERENCE_LINE
+from kopt_tui.snapshot.builder import Builder
+from kopt_tui.snapshot.snapshot import Focus
+from tests.support import campaigns, instant_verdicts, module_case
+from tests.support.command_line import kopt
+
+EAGER, COMPILED, CANDIDATE = 40.0, 18.6, 20.0
+LINE = "full: 2.00x of eager (40.0 us), 0.93x of torch.compile (18.6 us); measured on cpu at "
+
+
+def cost(setup: Setup, tree: str) -> float:
+    text = setup.repo.read(tree, "problem.py")
+    return COMPILED if b"torch.compile" in text else CANDIDATE if b"ModelNew" in text else EAGER
+
+
+def failing(setup: Setup, tree: str) -> float:
+    if b"torch.compile" in setup.repo.read(tree, "problem.py"):
+        raise Refused("the harness ran past its limit of 600 s")
+    return cost(setup, tree)
+
+
+def shown(setup: Setup) -> dict[str, list[str]]:
+    """Return the reference lines of the recorded verdicts, by purpose."""
+    with campaigns.reading(setup) as reader:
+        view = campaign_view.read(reader, setup.id)
+    return {row.purpose: [fact.detail for fact in verdict_of(row).evidence
+                          if fact.kind == REFERENCE_LINE] for row in view.history.verdicts.values()}
+
+
+def test_references_are_measured_once_and_shown_everywhere(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    instant_verdicts.install(monkeypatch, cost)
+    setup = module_case.create(tmp_path)
+    module_case.hand_in(setup)
+    assert campaigns.run(setup).error is None
+    assert campaigns.run(setup).error is None  # a second engine measures nothing again
+    lines = shown(setup)
+    assert lines["reference"] == [] and list(lines).count("reference") == 1
+    assert lines["verify"][0].startswith(LINE) and lines["headline"][0].startswith(LINE)
+    with campaigns.reading(setup) as reader:
+        view = campaign_view.read(reader, setup.id)
+        screen = Builder(setup.workspace, reader, time.time).snapshot(Focus(setup.id)).view
+    for text in (performance.page(view), campaign_report.markdown(view),
+                 kopt("show", setup.id, workspace=setup.workspace).stdout):
+        assert "0.93x of torch.compile (18.6 us)" in text and "measured on cpu" in text
+    assert screen is not None and screen.classes is not None
+    line, measured = screen.classes.references
+    assert line in LINE and "measured on cpu" in measured
+
+
+def test_failing_torch_compile_costs_its_line_only(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    instant_verdicts.install(monkeypatch, failing)
+    setup = module_case.create(tmp_path)
+    module_case.hand_in(setup)
+    assert campaigns.run(setup).error is None
+    assert len(campaigns.candidates(setup, "kept")) == 1
+    eager, why = shown(setup)["verify"]
+    assert eager.startswith("full: 2.00x of eager (40.0 us); measured on")
+    assert why == "torch.compile is no reference here: the harness ran past its limit of 600 s"
+    assert reference_lines.PURPOSE in shown(setup)
