@@ -2,8 +2,8 @@
 
     python bench/new_kernels.py FOLDER [--output TABLE.md] [--only PART] [--limit SECONDS]
 
-A case is a folder with `what.txt` (FILE:FUNCTION and flags) and its test, test_*.py: run by pytest if it
-imports pytest, else as a script. Each case is copied, and no file of it is edited.
+A case is a folder with `what.txt` (FILE:FUNCTION and flags) and its test, test_*.py: run by pytest
+if it imports pytest, else as a script. Each case is copied, and no file of it is edited.
 """
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ def run(case: Path, limit_s: float) -> Case:
     with tempfile.TemporaryDirectory(prefix="kopt-new-") as name:
         copy = Path(name) / case.name
         shutil.copytree(case, copy)
-        command = [sys.executable, "-m", "kopt_tui", "new", *(case / "what.txt").read_text().split(),
-                   "--project", ".", "--yes", "--json", "--", *program]
+        command = [sys.executable, "-m", "kopt_tui", "new",
+                   *(case / "what.txt").read_text().split(), "--project", ".", "--yes", "--json",
+                   "--", *program]
         try:
             done = subprocess.run(
                 command, cwd=copy, capture_output=True, text=True, check=False, timeout=limit_s,

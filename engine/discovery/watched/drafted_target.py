@@ -56,8 +56,8 @@ def make(draft: TaskDraft, entry: EntrySource, source: str, language: Language, 
     if text is not None:
         files[ADAPTER] = text
     return DraftedTarget(files=files, recorded=draft.recorded, target=Target(
-        op=entry.entry.rpartition(".")[0] or entry.entry, language=language, source=source,
-        entry=entry.entry, reference=reference,
+        op=(entry.entry.rpartition(".")[0] or entry.entry).lstrip("_") or "kernel",
+        language=language, source=source, entry=entry.entry, reference=reference,
         adapter=None if text is None else f"{ADAPTER}:{call_adapter.FUNCTION}", args=draft.args,
         classes=draft.classes, returns=draft.returns, return_dtypes=draft.return_dtypes))
 

@@ -58,15 +58,15 @@ _frames: dict[int, tuple[Any, int, TracedCall]] = {}
 def begin() -> None:
     """Start to watch this process."""
     if job.INTERPRET:
-        _use_first_configs()
+        _prepare_interpreter()
     os.close(os.open(os.path.join(job.FOLDER, "begun"), os.O_CREAT | os.O_WRONLY, 0o600))
     atexit.register(_finish)
     sys.settrace(_trace)
 
 
-def _use_first_configs() -> None:
+def _prepare_interpreter() -> None:
     try:
-        __import__(f"{__package__}.interpret", fromlist=["interpret"]).use_first_configs()
+        __import__(f"{__package__}.interpret", fromlist=["interpret"]).prepare()
     except ImportError:  # no Triton here
         return
 

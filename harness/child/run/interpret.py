@@ -8,6 +8,7 @@ not judged here. autotune fails in the interpreter, so the first config is used.
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 from typing import Any
 
 BF16 = ("the kernel creates bfloat16 values, which Triton's interpreter computes wrongly: "
@@ -58,11 +59,78 @@ def use_first_configs() -> None:
     triton.autotune = triton.runtime.autotune = autotuner.autotune = autotune
 
 
+CAPABILITY = 8, 0
+PROPERTIES = {"multi_processor_count": 1, "multiprocessor_count": 1, "warp_size": 32,
+              "warpSize": 32, "max_threads_per_multi_processor": 2048, "max_num_regs": 1 << 16,
+              "max_shared_mem": 1 << 17, "shared_memory_per_block_optin": 1 << 17,
+              "major": CAPABILITY[0], "minor": CAPABILITY[1], "total_memory": 1 << 34,
+              "name": "Triton's interpreter"}
+"""What host code is told of the card that is not there; kernels run in the interpreter anyway."""
+
+
+class NoCard:
+    """Stands for the driver of a card: host code may ask what it runs on, and choose a card."""
+
+    def __init__(self) -> None:
+        self.utils = SimpleNamespace(get_device_properties=lambda *_: dict(PROPERTIES))
+
+    def get_benchmarker(self) -> Any:
+        """Return what an autotuner times with: nothing is, so that it takes its first config."""
+        return lambda *_, **__: [0.0, 0.0, 0.0]
+
+    def get_current_target(self) -> Any:
+        from triton.backends.compiler import GPUTarget
+
+        return GPUTarget("cpu", 0, 0)
+
+    def get_active_torch_device(self) -> Any:
+        import torch
+
+        return torch.device("cpu")
+
+    def get_current_device(self) -> int:
+        return 0
+
+
+class NoCardChosen:
+    """Replaces `torch.cuda.device` where there is no card to choose."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def do_without_card() -> None:
+    """Let host code of this process ask for its card and choose one where there is none."""
+    from importlib import import_module
+
+    from triton.runtime import driver
+
+    cuda: Any = import_module("torch.cuda")
+    if not cuda.is_available():
+        cuda.device = NoCardChosen
+        cuda.current_device = lambda: 0
+        cuda.get_device_capability = lambda *_: CAPABILITY
+        cuda.get_device_properties = lambda *_: SimpleNamespace(**PROPERTIES)
+        driver.set_active(NoCard())
+
+
+def prepare() -> None:
+    """Make this process's host code run on the CPU as on a card, but for the kernels themselves."""
+    use_first_configs()
+    do_without_card()
+
+
 def install() -> None:
     """Patch the Triton of this process."""
     from triton.runtime import interpreter
 
-    use_first_configs()
+    prepare()
     plain = interpreter.TensorHandle.__post_init__
     if plain.__name__ == "checked":
         return

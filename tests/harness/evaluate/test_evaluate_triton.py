@@ -24,8 +24,17 @@ TUNED = DOUBLE.replace("@triton.jit", """@triton.autotune(
     configs=[triton.Config({"BLOCK": 64}, num_warps=2), triton.Config({"BLOCK": 128})], key=["n"])
 @triton.jit""").replace("BLOCK: tl.constexpr = 64", "BLOCK: tl.constexpr")
 
+ASKING = DOUBLE.replace("def double(x, out):\n", """def double(x, out):
+    import torch
+    assert triton.runtime.driver.active.get_current_target().backend != "hip"
+    assert torch.cuda.get_device_properties(x.device).multi_processor_count
+    with torch.cuda.device(x.device.index):
+        assert torch.cuda.get_device_capability()[0] > 6
+""")
 
-@pytest.mark.parametrize("source", [DOUBLE, TUNED], ids=["plain", "autotuned"])
+
+@pytest.mark.parametrize("source", [DOUBLE, TUNED, ASKING],
+                         ids=["plain", "autotuned", "asking which card this is"])
 def test_interpreted_kernel_is_correct_and_has_no_latency(tmp_path: Path, source: str) -> None:
     verdict = judge(tmp_path, source)
     assert verdict.valid and verdict.correct, verdict
