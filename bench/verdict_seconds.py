@@ -54,8 +54,6 @@ def swiglu(gate, up, out):
 '''
 REFERENCE = "def swiglu(gate, up):\n    return gate / (1 + (-gate).exp()) * up\n"
 SIZES = ((8192, 14336), (1024, 4096), (4097, 5000))
-
-
 SOFTMAX = Path(__file__).parent.parent / "examples" / "softmax_triton"
 
 
