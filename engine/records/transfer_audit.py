@@ -43,6 +43,8 @@ class TransferCheck(msgspec.Struct, frozen=True, kw_only=True):
     """By how much the measured gain may be larger, by its interval."""
     skewed: tuple[str, ...] = ()
     """The gains of classes with skewed shapes."""
+    is_uncertain: bool = False
+    """Whether the measured interval includes no gain."""
 
     @property
     def bucket(self) -> str:
@@ -228,6 +230,8 @@ def check(verdict: Verdict) -> TransferCheck:
     real, why = (measured, "not audited; as measured") if audit is None else \
         _estimate(audit, measured)
     return TransferCheck(audit=audit, measured=measured, real=real, derivation=why,
+                         is_uncertain=(verdict.speedup_low or math.inf) <= 1.0
+                         <= (verdict.speedup_high or 0.0),
                          upper=0.0 if measured is None or not verdict.speedup_high else
                          math.log(verdict.speedup_high) - measured,
                          skewed=tuple(f"class {row.config_class} {measured_words.gain(row)}"

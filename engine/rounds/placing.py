@@ -97,7 +97,9 @@ class Placing:
         if moved is not None:
             return self._judge_moved(gain, moved, waits)
         if waits:
-            self.slots.defer(gain, f"{waits} waits for approval: {why}")
+            self.slots.defer(gain, f"conflicts with {waits}, which waits for approval"
+                             if why.startswith("conflicts") else
+                             f"{waits} waits for approval: {why}")
         else:
             self.slots.refuse(entry, "runner-up", why, verdict=gain.verdict_id)
         return []

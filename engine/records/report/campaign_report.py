@@ -59,7 +59,8 @@ def _sections(view: JournalView) -> list[PageSection]:
             PageTable(head=measured.REFERENCES, rows=measured.reference_rows(past))]),
         _table("History by config class", class_history.HEAD, _history(past)),
         *_end_to_end(view), *_audit(transfer_audit.of(past)),
-        _table("What limits it now", LIMITS, _limits(view)),
+        _table("What limits the provisional best now" if view.provisional else
+               "What limits it now", LIMITS, _limits(view)),
         PageSection(heading="What to try next", items=optimize_log.ideas(view, past)),
         *(PageSection(heading="Tips read before the baseline", paragraphs=[tips.summary],
                       items=tips.lessons) for _, tips in view.tips[:1] if tips.lessons),

@@ -251,3 +251,17 @@ def test_campaign_without_keep_has_nothing_to_audit(tmp_path: Path) -> None:
     records.write_all(Reader(tmp_path))
     for file in (records.folder.log, records.folder.report, records.folder.page):
         assert "Nothing was kept: there is nothing to audit." in file.read_text()
+
+
+def test_gain_whose_interval_includes_none_has_no_number(tmp_path: Path) -> None:
+    records, writer = case.begin(tmp_path)
+    writer.start_round(samples.round_(2))
+    case.reject(writer, records.folder, 2, "c1", "no", transfer=audit_of("K1"),
+                valid=True, correct=True, rejected_reason=None, latency_us=10.0,
+                latency_kind="measured-cpu", speedup=0.99, speedup_low=0.93, speedup_high=1.07)
+    writer.end_round("rms", 2, outcome="tie", summary="one")
+    records.write_all(Reader(tmp_path))
+    text = (records.folder.round(2) / "summary.md").read_text().split("transfer check")[1]
+    assert "estimated real gain: uncertain: the measured interval includes no gain" in text
+    assert "0.99x" not in text.split("\n## ")[0]
+    assert "- decision: ACCEPT-as-real, for other reasons not kept (" in text

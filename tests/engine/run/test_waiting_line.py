@@ -129,8 +129,8 @@ def test_smaller_gain_that_conflicts_is_deferred_until_the_line_is_decided(tmp_p
     large = try_change(setup, LARGE, "large")
     rival = try_change(setup, RIVAL, "rival")
     assert (rival.state, rival.base_commit) == ("verified", setup.repo.base)
-    assert rival.reason == f"deferred: {large.id[:12]} waits for approval: conflicts with " \
-                           "what was kept"
+    assert rival.reason == f"deferred: conflicts with {large.id[:12]}, which waits for " \
+                           "approval"
     assert decide(setup, "reject", large) == "rejected"
     assert now(setup, rival).state == "kept" and costs_at(setup, setup.repo.best) == RIVAL
 
