@@ -1,8 +1,8 @@
 """Builds the source of a CUDA or HIP target, once per content.
 
-A `__global__` entry becomes machine code by NVRTC or hiprtc, which come with torch. An entry that
-runs on the host becomes a shared library by nvcc or hipcc. Builds are kept below the scratch
-folder, where only this process writes.
+A `__global__` entry becomes machine code by NVRTC or hiprtc, which come with torch; HIP without
+hiprtc by clang's AMD target. An entry that runs on the host becomes a shared library by nvcc or
+hipcc. Builds are kept below the scratch folder, where only this process writes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from harness.compile import launch_limits
 from harness.compile.c_compiler import BuildError, first_error
-from harness.compile.device_code import compiler_report, source_constants, toolkits
+from harness.compile.device_code import compiler_report, hip_clang, source_constants, toolkits
 from harness.compile.kernel_resources import KernelResources, with_occupancy
 from harness.devices import datasheets
 from harness.errors import Cancelled, EnvironmentFault, InputError
@@ -120,6 +120,19 @@ class DeviceCompiler:
         header.write_text(toolkits.errors_of(self.target.language))
         argv = toolkits.argv(self.target.language, toolkits.compiler(self.target.language),
                              self.arch, self.target.flags, header, out, self.target.source)
+        return self.target.entry, self._run(argv, tree, part)
+
+    def _clang(self, clang: str, tree: Path, part: Path, out: Path) -> tuple[str, str]:
+        """Compile HIP without ROCm; return the entry's name in the code, and the report."""
+        argv = hip_clang.argv(clang, self.arch, self.target.flags, part, out, self.target.source)
+        log = self._run(argv, tree, part)
+        for kernel in compiler_report.parse(log, self.arch):
+            if compiler_report.plain_name(kernel.kernel) == self.target.entry:
+                return kernel.kernel, log
+        raise BuildError(f"{self.target.source} has no kernel {self.target.entry!r}")
+
+    def _run(self, argv: list[str], tree: Path, part: Path) -> str:
+        """Run a compiler and return its report. Raises BuildError, Cancelled."""
         outcome = guard.run(argv, cwd=tree, env=guard.clean_env(self.env, home=part),
                             limits=LIMITS, confine=self._confine(part), yields=self._yields,
                             cancel=self.cancel, name="build")
@@ -129,7 +142,7 @@ class DeviceCompiler:
         if not outcome.ok:
             raise BuildError(first_error(f"{log}\n{outcome.stdout.decode(errors='replace')}")
                              or f"the compiler {outcome.describe(LIMITS)}")
-        return self.target.entry, log
+        return log
 
     def _code(self, tree: Path, part: Path, out: Path) -> tuple[str, str]:
         """Compile a `__global__` function; return its name in the code, and the report."""
@@ -142,6 +155,8 @@ class DeviceCompiler:
                                       entry=self.target.entry, arch=self.arch, out=str(out),
                                       flags=self.target.flags)
         except PeerError as error:
+            if language == "hip" and (clang := hip_clang.find()):
+                return self._clang(clang, tree, part, out)
             raise EnvironmentFault(
                 f"{language} kernels cannot be compiled: {error.what}",
                 where=self.python or "this Python", fix="install torch with "
@@ -159,7 +174,7 @@ class DeviceCompiler:
     def _compiler_id(self) -> list[object]:
         """Return what identifies the compiler: another version makes other code."""
         if self.target.launch is not None:
-            return [self.python or ""]
+            return [self.python or "", hip_clang.find() if self.target.language == "hip" else ""]
         path = os.path.realpath(toolkits.compiler(self.target.language))
         return [path, os.stat(path).st_mtime_ns]
 
