@@ -77,6 +77,8 @@ class Proposal(_Part, frozen=True, kw_only=True):
     search_space: dict[str, ProposedKnob]
     constraints: tuple[str, ...]
     """Expressions over knobs that each valid configuration fulfils."""
+    starts: tuple[Config, ...]
+    """Configurations to try first, which the source or a tuning table names."""
     reserved: tuple[str, ...]
     size: int
     """Number of all configurations, valid or not."""
@@ -108,6 +110,7 @@ def of(one_shot: OneShot) -> Proposal:
             config=default, source=source.text),
         search_space={knob.name: _knob(knob) for knob in source.knobs},
         constraints=tuple(each.text for each in source.requirements),
+        starts=source.starts(),
         reserved=tuple(knob.name for knob in source.knobs if knob.reserved),
         size=math.prod(len(knob.choices) for knob in source.knobs if not knob.reserved),
         objective=Objective(

@@ -141,9 +141,10 @@ def read_workloads(path: Path, definition: str) -> tuple[Workload, ...]:
 def find_workloads(definition: Path, name: str) -> Path | None:
     """Return the workloads beside a definition, or in the data set's folder `workloads`."""
     for folder in (definition.parent, *(up / "workloads" for up in _data_set(definition))):
-        found = sorted(folder.rglob(f"{name}*.jsonl")) if folder.is_dir() else []
+        found = [path for path in folder.rglob(f"{name}*.jsonl")
+                 if path.name.partition(".")[0] == name]
         if found:
-            return found[0]
+            return min(found)
     return None
 
 

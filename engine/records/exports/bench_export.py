@@ -113,9 +113,9 @@ def _log(result: KeptResult) -> str:
     own = _given_solution(result)
     baseline = "the definition's reference" if own is None else \
         f"the solution {own.name}, which the campaign started from, not of the reference"
-    return (f"Measured by the kopt campaign {result.row.id}: latencies are medians with a cold "
-            f"cache. reference_latency_ms is that of {baseline}. max_relative_error divides by "
-            "the larger of the expected value and the root mean square of all.")
+    return (f"Measured by the kopt campaign {result.row.id}. reference_latency_ms is that of "
+            f"{baseline}. max_relative_error divides by the larger of the expected value and the "
+            "root mean square of all.")
 
 
 def _name(result: KeptResult, definition: str) -> str:

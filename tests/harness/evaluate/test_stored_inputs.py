@@ -27,7 +27,7 @@ KNOWS = RIGHT.replace("rows.long()", str(ROWS))
 WRONG = RIGHT.replace("rows.long()", "[3, 0, 3, 2]")
 
 
-def judge(folder: Path, source: str) -> Verdict:
+def judge(folder: Path, source: str, kind: str = "cpu") -> Verdict:
     trees = {}
     for name, text in (("candidate", source), ("base", RIGHT + "# as it was\n")):
         (folder / name / "in").mkdir(parents=True)
@@ -35,16 +35,19 @@ def judge(folder: Path, source: str) -> Verdict:
         (folder / name / "ref.py").write_text(RIGHT)
         (folder / name / "in" / "few.st").write_bytes(safetensors({"rows": ROWS}))
         trees[name] = str(folder / name)
+    device = next(each for each in inventory.inventory() if (each.kind == "cpu") == (kind == "cpu"))
     return evaluate(TARGET, Trees(candidate=trees["candidate"], incumbent=trees["base"],
-                                  reference=trees["base"]), inventory.find("cpu"),
+                                  reference=trees["base"]), device,
                     Settings(scratch=str(folder / "scratch"), plan=Plan(looks=(2,)),
-                             static_audit=False), zygote=shared_zygotes.zygote("python"))
+                             static_audit=False),
+                    zygote=shared_zygotes.zygote("python") if kind == "cpu" else None)
 
 
-def test_kernel_gets_the_values_of_the_file_in_every_call(tmp_path: Path) -> None:
-    verdict = judge(tmp_path, KNOWS)  # right only if no call has other values
+@pytest.mark.parametrize("kind", ["cpu", pytest.param("card", marks=pytest.mark.gpu)])
+def test_kernel_gets_the_values_of_the_file_in_every_call(tmp_path: Path, kind: str) -> None:
+    verdict = judge(tmp_path, KNOWS, kind)  # right only if no call has other values
     assert verdict.valid and verdict.correct and verdict.latency_us is not None
-    assert not judge(tmp_path / "wrong", WRONG).correct
+    assert not judge(tmp_path / "wrong", WRONG, kind).correct
 
 
 def test_file_with_another_shape_ends_the_evaluation(tmp_path: Path,

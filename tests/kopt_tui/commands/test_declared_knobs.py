@@ -10,6 +10,7 @@ import pytest
 from engine.campaign import declared_knobs
 from engine.campaign.setup import Setup
 from engine.journal.write import Writer
+from engine.run import space_document
 from engine.run.one_shot import OneShot
 from harness.errors import InputError
 from harness.search.space import knob_proposals
@@ -91,7 +92,7 @@ def test_tuning_table_of_the_manifest_gives_choices_and_first_trials(
     with OneShot(manifest) as one_shot:
         unroll = next(knob for knob in one_shot.source.knobs if knob.name == "UNROLL")
         assert (unroll.value, unroll.choices) == (16, (2, 4, 16))
-        assert [start["UNROLL"] for start in one_shot.source.starts()] == [2, 4]
+        assert [start["UNROLL"] for start in space_document.of(one_shot).starts] == [2, 4]
     assert (tmp_path / "p" / "scale.c").read_text() == kernel
 
 
