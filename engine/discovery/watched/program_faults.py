@@ -12,8 +12,10 @@ from harness.formats.text import plain
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)|^(\S+\.py):(\d+): ', re.MULTILINE)
 _ERROR = re.compile(r"^(?:E\s+)?((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)\b.*)$",
                     re.MULTILINE)
-_NEEDS_GPU = re.compile(r"compiled with CUDA|active drivers|NVIDIA driver|No CUDA GPUs|Interpreter|"
-                        r"No HIP GPUs|get_device_prop|CUDA driver")
+_NEEDS_GPU = re.compile(r"compiled with CUDA|active drivers|NVIDIA driver|No CUDA GPUs|"
+                        r"[Ii]nterpreter|No HIP GPUs|get_device_prop|CUDA driver")
+QUOTES = "\\'\""
+_NESTED = re.compile(r"\b(?=(\w+(?:Error|Exception))\(\W*([^()]*))")
 _MODULE = re.compile(r"No module named '?([\w.]+)'?")
 
 
@@ -59,4 +61,11 @@ def failure_of(observed: WatchedProgram, project: Path) -> str:
            if "site-packages" not in file and "/lib/python" not in file]
     if not errors:
         return observed.outcome.describe(PROGRAM_LIMITS)
-    return plain(errors[-1], 200) + (f" ({own[-1]})" if own else "")
+    return plain(_innermost(errors[-1]), 200) + (f" ({own[-1]})" if own else "")
+
+
+def _innermost(error: str) -> str:
+    """Return the error that Triton's interpreter wrapped in others, once for each call."""
+    nested = _NESTED.findall(error) if "InterpreterError" in error else []
+    kind, text = nested[-1] if nested else ("", "")
+    return f"in Triton's interpreter, {kind}: {text.rstrip(QUOTES)}" if nested else error

@@ -55,6 +55,10 @@ def test_shapes_replace_a_program(project: Path) -> None:
      "the program never called the function"),
     (("kernels.py:norm", "--device", "cpu", "--", sys.executable, "-c",
       "raise AssertionError('Torch not compiled with CUDA enabled')"), "this machine has no GPU"),
+    (("kernels.py:norm", "--device", "cpu", "--", sys.executable, "-c",
+      "class InterpreterError(Exception): pass\nraise InterpreterError(repr(InterpreterError(repr("
+      "TypeError('cannot convert x')))))"),
+     "in Triton's interpreter, TypeError: cannot convert x (<string>:2) (this machine has no GPU"),
     (("kernels.py:norm", "--", sys.executable, "broken.py"), "KeyError: 'no' (broken.py:1)")])
 def test_what_fails_says_the_next_step(words: tuple[str, ...], part: str, project: Path) -> None:
     (project / "broken.py").write_text("{}['no']\n")
