@@ -143,8 +143,8 @@ def unprefixed(reason: str) -> str:
 
 
 def rounds(campaign: Campaign) -> str:
-    """Return `3/12`, or `3` where the number of rounds has no limit."""
-    limit = f"/{campaign.rounds_max}" if campaign.rounds_max else ""
+    """Return `3/12`, or `3` without a limit, or with a round for patches that came after it."""
+    limit = f"/{campaign.rounds_max}" if campaign.round <= (campaign.rounds_max or 0) else ""
     return f"{campaign.round}{limit}"
 
 

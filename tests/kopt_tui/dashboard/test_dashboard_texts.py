@@ -11,6 +11,7 @@ from kopt_tui.snapshot import phrases
 from kopt_tui.widgets.patch_pane import patch_lines, wrapped
 from kopt_tui.widgets.report_pane import markdown_lines
 from kopt_tui.widgets.tones import Line
+from tests.support import samples
 from tests.support.dashboard_journal import CAMPAIGN, HOSTILE, PATCH
 
 REPORT = """\
@@ -105,3 +106,10 @@ def test_speedup_in_a_reason_is_left_out_and_trends_need_two_values() -> None:
     assert phrases.unprefixed("1.05x [1.01, 1.09]; tall faster") == "tall faster"
     assert phrases.spark([1.0], 8) == "" and phrases.spark([1.0, 1.0], 8) == "▁▁"
     assert all(phrases.sign(word) for word in phrases.SIGNS)
+
+
+def test_round_beyond_the_limit_shows_no_limit() -> None:
+    """A patch handed in after the end is judged in a round of its own."""
+    assert [phrases.rounds(samples.campaign(round=n, rounds_max=4)) for n in (3, 4, 5)] == \
+        ["3/4", "4/4", "5"]
+    assert phrases.rounds(samples.campaign(round=3, rounds_max=None)) == "3"
