@@ -10,7 +10,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
-import os
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,6 +20,7 @@ from engine.campaign.folder import Folder
 from engine.journal.read import Reader
 from engine.journal.write import Writer
 from harness.errors import EnvironmentFault
+from harness.formats import file_copy
 from harness.isolation import raw_outputs
 
 STORED, REMOVED = "artifacts", "artifacts.removed"
@@ -154,7 +154,5 @@ def _write_new(folder: Path, stem: str, suffix: str, data: bytes) -> Path:
     while path.exists():
         number += 1
         path = folder / f"{stem}-{number}{suffix}"
-    part = path.with_name(f".{path.name}.part")
-    part.write_bytes(data)
-    os.replace(part, path)
+    file_copy.replace_file(path, data)
     return path

@@ -9,7 +9,6 @@ objects. The user's repository receives one branch, and nothing at all if the ma
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import time
@@ -24,6 +23,7 @@ from engine.repository.git import NO_HOOKS, GitFailed
 from engine.repository.patches.patch import Patch, parse
 from engine.repository.project import Project, find
 from harness.errors import EnvironmentFault, InputError
+from harness.formats import file_copy
 
 BEST_FILE = "BEST_COMMIT"
 CANDIDATES = "refs/kopt/candidates"
@@ -193,10 +193,7 @@ class CampaignRepo(Clone):
 
     def note_best(self) -> None:
         """Write the best commit's id into the campaign's folder, for people and their scripts."""
-        path = self.folder / BEST_FILE
-        unfinished = path.with_name(f"{BEST_FILE}.new")
-        unfinished.write_text(f"{self.best}\n")
-        os.replace(unfinished, path)
+        file_copy.replace_file(self.folder / BEST_FILE, f"{self.best}\n".encode())
 
     def publish(self, back_from: str = "") -> str:
         """Create the user's branch or move it forward; returns the reason for a refusal, or "".

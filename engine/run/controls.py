@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import msgspec
 
@@ -16,8 +14,8 @@ from engine.journal.records import Candidate, Control
 from engine.lineage import provisional
 from engine.lineage.promote import Keeper
 from engine.manifest import limits, load
-from engine.manifest.schema import Manifest
 from harness.errors import InputError, KoptError
+from harness.formats import file_copy
 from harness.formats.quantities import counted
 from harness.formats.text import plain
 
@@ -114,7 +112,7 @@ class ControlHandler:
         # Verdicts divide the error rate by the planned number of looks, which must not change.
         manifest = msgspec.structs.replace(manifest, decision=msgspec.structs.replace(
             manifest.decision, looks=setup.planned_looks))
-        _replace(setup.folder.manifest, manifest)
+        file_copy.replace_file(setup.folder.manifest, load.dump(manifest).encode())
         with writer.transaction():
             writer.set_campaign(
                 setup.id, kind="limits", rounds_max=last_round,
@@ -209,10 +207,3 @@ class ControlHandler:
             return ""
         self.decided = True
         return answer
-
-
-def _replace(path: Path, manifest: Manifest) -> None:
-    """Replace a campaign's manifest in one step."""
-    part = path.with_suffix(".part")
-    part.write_text(load.dump(manifest))
-    os.replace(part, path)

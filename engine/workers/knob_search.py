@@ -6,7 +6,6 @@ common best.
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -219,7 +218,7 @@ def _tree(bench: WorkerBench, target: Target, config: Config, name: str) -> str:
     """Return a copy of the worktree with a configuration set."""
     tree = Path(bench.scratch) / name
     file_copy.remove(tree)
-    shutil.copytree(bench.worktree, tree, symlinks=True, ignore=shutil.ignore_patterns(".git"))
+    file_copy.copy_sources(Path(bench.worktree), tree)
     source = knobs.read(tree / target.source)
     (tree / target.source).write_bytes(
         knobs.apply(source, config, language=target.language).encode())

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -141,8 +140,7 @@ class Precompiler:
             raise Cancelled("stopped")
         tree = self._folder(key) / "tree"
         try:
-            shutil.copytree(self.tree, tree, symlinks=True, dirs_exist_ok=True,
-                            ignore=shutil.ignore_patterns(".git"))
+            file_copy.copy_sources(self.tree, tree)
             (tree / self.target.source).write_bytes(source.encode(errors="surrogatepass"))
             inspection = triton_aot.inspect(
                 self.target, tree, self.arch, self._folder(key), python=self._place.python,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from pathlib import Path
 
@@ -32,7 +31,7 @@ def failure(command: str, tree: Path, session: Session, held: DeviceLock | None,
     file_copy.remove(folder)
     copy, home = folder / "tree", folder / "home"
     home.mkdir(parents=True)
-    shutil.copytree(tree, copy, symlinks=True, ignore=shutil.ignore_patterns(".git"))
+    file_copy.copy_sources(tree, copy)
     bin_folder = os.path.dirname(session.place.python or sys.executable)
     env = guard.clean_env({**session.place.env, **variables}, home=home)
     env["PATH"] = f"{bin_folder}:{env['PATH']}"

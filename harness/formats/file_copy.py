@@ -1,4 +1,4 @@
-"""Copy folders so that writes to a copy never change the original.
+"""Copy folders so that writes to a copy never change the original, and replace files in one step.
 
 Blocks are cloned if the file system can do that, and otherwise bytes are copied. Hard links are not
 used: writing through one of them would change all others, even read-only ones.
@@ -12,7 +12,7 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from io import BufferedReader
 from pathlib import Path
 
@@ -48,6 +48,22 @@ def copy_file(source: Path, target: Path) -> None:
             writing.flush()
             os.fchmod(writing.fileno(), mode)
             os.utime(writing.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file in one step: nobody, not even after a power failure, reads half of it."""
+    part = path.with_name(f".{path.name}.part")
+    with part.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, path)
+
+
+def copy_sources(project: Path, target: Path, *, skipped: Sequence[str] = (".git",)) -> None:
+    """Copy a project with its links, without the folders and files named in `skipped`."""
+    shutil.copytree(project, target, symlinks=True, dirs_exist_ok=True,
+                    ignore=shutil.ignore_patterns(*skipped))
 
 
 def remove(path: Path) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import contextmanager
@@ -107,8 +106,7 @@ class PairScreening:
     def screen(self, source: str) -> Screened:
         """Screen a source; raises like `TurnScreening.screen`, and TamperedTiming."""
         if not self._tree.exists():
-            shutil.copytree(self._start_tree, self._tree, symlinks=True,
-                            ignore=shutil.ignore_patterns(".git"))
+            file_copy.copy_sources(self._start_tree, self._tree)
         (self._tree / self.session.target.source).write_bytes(source.encode())
         if self._ahead is None:
             return self._screen(self.session.make(self._tree, "trial"))

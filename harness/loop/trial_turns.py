@@ -7,7 +7,6 @@ cheapest class, one that may become the best on all. The times are never a verdi
 from __future__ import annotations
 
 import math
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -81,8 +80,7 @@ class TrialTurns:
         self._trials_in_process += 1
         self._number += 1
         tree = self.session.folder("turns") / str(self._number)
-        shutil.copytree(self._start_tree, tree, symlinks=True,
-                        ignore=shutil.ignore_patterns(".git"))
+        file_copy.copy_sources(self._start_tree, tree)
         (tree / self.session.target.source).write_bytes(source)
         loaded = LoadedTrial(number=self._number, key=key, tree=tree)
         try:

@@ -92,7 +92,7 @@ class RunnerPool:
         return peer
 
     def start_all(self, kernels: Sequence[Kernel], *, lock: DeviceLock | None = None,
-                  yields: Turnstile | None = None, refill: int = 0) -> list[Peer]:
+                  refill: int = 0) -> list[Peer]:
         """Return a runner for each kernel, to be timed; prestart `refill` more of each.
 
         They load concurrently, and keep nothing for later runners. Raises PeerError or PeerDied if
@@ -100,7 +100,7 @@ class RunnerPool:
         if it does not reach the card.
         """
         self.starter.freeze(kernels)
-        return self._start_reachable(kernels, lock, yields, refill)
+        return self._start_reachable(kernels, lock, None, refill)
 
     def _start_reachable(self, kernels: Sequence[Kernel], lock: DeviceLock | None,
                          yields: Turnstile | None, refill: int) -> list[Peer]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from engine.discovery.module.draft_module import FOLDER
+from engine.discovery.module.draft_module import FOLDER, numbered
 from engine.journal.read import Reader
 from engine.journal.records import Campaign
 from engine.manifest import load
@@ -45,7 +45,8 @@ def run_each(workspace: Path, folder: Path, run_one: Callable[[str], object]) ->
 
 def manifests(folder: Path) -> list[Path]:
     """Return the manifests that `kopt new FOLDER --each` wrote. Raises InputError for none."""
-    found = sorted((folder / FOLDER).glob("*/manifest.yaml"), key=_number)
+    found = sorted((folder / FOLDER).glob("*/manifest.yaml"),
+                   key=lambda path: numbered(path.parent.name))
     if not found:
         raise InputError("no manifests here", where=str(folder / FOLDER),
                          fix=f"kopt new {folder} --each writes them")
@@ -77,10 +78,3 @@ def campaign_of(reader: Reader, manifest: Path) -> Campaign | None:
         if own.target.task == wanted.target.task:
             return campaign
     return None
-
-
-def _number(path: Path) -> tuple[int, str]:
-    """Return a sort key: the number with which a folder's name begins, then the name."""
-    name = path.parent.name
-    first = name.partition("_")[0]
-    return int(first) if first.isdigit() else 0, name

@@ -16,6 +16,7 @@ from harness.devices.device import Device
 from harness.requests import EvaluateRequest, Progress, ReportedRequest
 from harness.roofline.predictor import card_for
 from harness.verdict import Verdict
+from kopt_tui.cli.output import print_note
 from kopt_tui.snapshot import phrases
 
 
@@ -23,7 +24,7 @@ def open_target(manifest: Path, *, base: str = "") -> OneShot:
     """Open a manifest for verdicts; says on stderr if files of the project are not committed."""
     one_shot = OneShot(manifest, base=base)
     if one_shot.project.snapshot:
-        print(f"kopt: {phrases.clean(one_shot.project.snapshot)}", file=sys.stderr)
+        print_note(one_shot.project.snapshot)
     return one_shot
 
 
@@ -99,7 +100,7 @@ def progress(*, quiet: bool) -> Callable[[Progress], None]:
 def print_wait(line: Progress) -> None:
     """Print what the harness waits for, such as another kopt that measures on the device."""
     if line.stage == "waiting":
-        print(f"kopt: {phrases.clean(line.detail)}", file=sys.stderr, flush=True)
+        print_note(line.detail)
 
 
 def card_name(predict: str, language: str) -> str:

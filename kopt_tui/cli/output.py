@@ -1,4 +1,4 @@
-"""JSON lines, tables and lists of facts on standard output, without control characters."""
+"""JSON lines, tables, lists of facts and notes, printed without control characters."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ Cell = str | int | float | None
 def print_json(value: object) -> None:
     """Print a value of structs, lists and mappings as one line of JSON."""
     print(msgspec.json.encode(value).decode())
+
+
+def print_note(text: str) -> None:
+    """Print a remark beside a command's results, as a line of standard error."""
+    print(f"kopt: {clean(text)}", file=sys.stderr, flush=True)
 
 
 def print_bytes(data: bytes) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from harness.devices import inventory
 from harness.devices.device import Device, DeviceState
 from harness.formats.quantities import GIB
-from harness.formats.text import plain
 from harness.roofline import measured_peaks
 from harness.roofline.measured_peaks import GpuCeilings
-from kopt_tui.cli.output import print_json, print_table
+from kopt_tui.cli.output import print_json, print_note, print_table
 from kopt_tui.cli.parser import add_json
 
 HEADERS = ("id", "name", "arch", "use", "memory", "temp", "power", "clock", "processes", "note")
@@ -33,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     print_table(HEADERS, map(_row, devices, states, peaks), right="use temp power clock")
     for problem in problems:
-        print(f"kopt: {plain(problem)}", file=sys.stderr)
+        print_note(problem)
     return 0
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import re
 import signal
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -30,7 +29,7 @@ from harness.tasks.target import Target
 from harness.timing.plan import Plan
 from harness.verdict import Value, Verdict
 from kopt_tui.cli.gpu_gate import Gate, card_name, measure, open_target, print_wait
-from kopt_tui.cli.output import print_json
+from kopt_tui.cli.output import print_json, print_note
 from kopt_tui.cli.parser import add_json, add_manifest, add_predict, workspace_of
 from kopt_tui.cli.verdict_text import exit_code, print_verdict
 from kopt_tui.commands import evaluate
@@ -79,7 +78,7 @@ class LoopRun:
 
     def run(self) -> int:
         """Search, measure the best, print both, and return the exit code."""
-        _print_note(f"trials in {self._record / 'results.tsv'}")
+        print_note(f"trials in {self._record / 'results.tsv'}")
         result = self._search() or self._recorded_result()
         verdict = None if self._cancel.is_set() else self._measure(result)
         if self._cancel.is_set():  # set during the measurement
@@ -94,8 +93,8 @@ class LoopRun:
         elif result.trials:
             print("\nbest: " + phrases.clean(_config(result.best)))
         if verdict is None:
-            _print_note(f"stopped after {counted(len(result.trials), 'recorded trial')}; the same "
-                        "command continues there" + " (without --fresh)" * self._args.fresh)
+            print_note(f"stopped after {counted(len(result.trials), 'recorded trial')}; the same "
+                       "command continues there" + " (without --fresh)" * self._args.fresh)
             return INTERRUPTED
         if not self._quiet:
             print_verdict(verdict)
@@ -109,7 +108,7 @@ class LoopRun:
 
         def on_progress(line: Progress) -> None:
             if line.stage == "note":
-                _print_note(line.detail)
+                print_note(line.detail)
             elif not self._quiet:
                 print_wait(line)
 
@@ -126,7 +125,7 @@ class LoopRun:
         space = self._one_shot.source.space(self._request.job.only)
         note = harness_loop.nothing_worked(trials, space.default)
         if note:
-            _print_note(note)
+            print_note(note)
         return LoopResult(best=kept[-1].config if kept else dict(space.default), source="",
                           log_ratio=kept[-1].log_ratio if kept else None, trials=trials,
                           space_size=space.size, notes=(note,) if note else ())
@@ -202,7 +201,3 @@ def _print_trial(trial: Trial) -> None:
 
 def _config(config: dict[str, Value]) -> str:
     return ", ".join(f"{name}={value}" for name, value in config.items())
-
-
-def _print_note(text: str) -> None:
-    print(f"kopt: {phrases.clean(text)}", file=sys.stderr, flush=True)

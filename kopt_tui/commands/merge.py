@@ -15,6 +15,7 @@ from engine.repository.clone import Clone
 from harness.errors import InputError, Refused
 from harness.formats.quantities import listed
 from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
+from kopt_tui.cli.output import print_note
 from kopt_tui.cli.parser import add_campaign
 from kopt_tui.cli.user_repository import UserRepository
 from kopt_tui.commands import diff
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         raise Refused(f"{chosen.id} has kept nothing yet" + (provisional and f": {provisional}"),
                       fix="kopt show lists what it tried")
     if provisional:
-        print(f"kopt: not merged: {provisional}", file=sys.stderr)
+        print_note(f"not merged: {provisional}")
     if args.form == "patch":
         _patch(chosen, args.output)
         return 0

@@ -7,13 +7,13 @@ see how it calls the function.
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 from engine.discovery.new.parameters import ROUNDS
 from engine.manifest.load import dump
 from harness.errors import Refused
+from harness.formats import file_copy
 from kopt_tui.cli.new import (
     new_batch,
     new_benchmark,
@@ -93,6 +93,4 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _write(new: NewManifest, path: Path) -> None:
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(dump(new.manifest, brief=True), encoding="utf-8")
-    os.replace(part, path)
+    file_copy.replace_file(path, dump(new.manifest, brief=True).encode())

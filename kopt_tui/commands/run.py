@@ -10,6 +10,7 @@ from pathlib import Path
 from harness.errors import Refused
 from kopt_tui.cli.campaign_choice import is_live
 from kopt_tui.cli.event_stream import follow
+from kopt_tui.cli.output import print_note
 from kopt_tui.cli.parser import MANIFEST, workspace_of
 from kopt_tui.cli.prompt import Prompt
 from kopt_tui.snapshot import phrases
@@ -115,8 +116,7 @@ def _print_warnings(workspace: Path, campaign: str) -> None:
     with closing(Reader(workspace)) as reader:
         for event in reader.events(campaign=campaign):
             if event.kind == "warning":
-                message = str(phrases.facts(event)["message"])
-                print(f"kopt: {phrases.clean(message)}", file=sys.stderr)
+                print_note(str(phrases.facts(event)["message"]))
 
 
 def _names_campaign(name: str) -> bool:

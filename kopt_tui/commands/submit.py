@@ -7,7 +7,6 @@ import contextlib
 import os
 import re
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from engine.manifest import load
 from engine.run import host
 from engine.workers.inbox import SOURCE
 from harness.errors import InputError, Refused
+from harness.formats import file_copy
 from kopt_tui.cli.campaign_choice import choose_campaign, is_live, open_journal
 from kopt_tui.cli.output import print_json
 from kopt_tui.cli.parser import add_campaign, add_json, workspace_of
@@ -107,17 +107,7 @@ def _name(source: str, *, whole: bool) -> str:
 
 
 def _drop(inbox: Path, name: str, patch: bytes) -> Path:
-    """Put a file into the inbox in one step: the engine must never see half of it."""
+    """Put a file into the inbox."""
     inbox.mkdir(parents=True, exist_ok=True)
-    handle, part = tempfile.mkstemp(dir=inbox, prefix=".", suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(patch)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(part, 0o644)
-        os.replace(part, inbox / name)
-    except BaseException:
-        Path(part).unlink(missing_ok=True)
-        raise
+    file_copy.replace_file(inbox / name, patch)
     return inbox / name

@@ -25,7 +25,7 @@ from harness.call_trace.weights import Weights, folded
 from harness.errors import InputError, KoptError, Refused
 from harness.formats.quantities import counted, percent
 from kopt_tui.cli import trace_target
-from kopt_tui.cli.output import print_json, print_table
+from kopt_tui.cli.output import print_json, print_note, print_table
 from kopt_tui.cli.parser import add_json, add_manifest
 from kopt_tui.cli.trace_target import TraceTarget
 from kopt_tui.snapshot.phrases import clean
@@ -88,8 +88,7 @@ def run(args: argparse.Namespace) -> int:
                     + (f"; in the manifest's target: weights: {value}" if value else "")))
     if code:
         sys.stdout.flush()
-        print(f"kopt: the program {_ending(code)}: the file counts its calls until then",
-              file=sys.stderr)
+        print_note(f"the program {_ending(code)}: the file counts its calls until then")
     return 1 if code else 0
 
 

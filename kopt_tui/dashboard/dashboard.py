@@ -1,4 +1,4 @@
-"""The dashboard's app: its modes, the state that screens share, and how a request is sent."""
+"""The dashboard's app: its modes, and the state that screens share."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ from textual.driver import Driver
 from textual.reactive import Reactive
 from textual.screen import Screen
 
-from harness.errors import KoptError
-from kopt_tui import control
-from kopt_tui.control import ControlRequest, EngineThread
+from kopt_tui.control import EngineThread
+from kopt_tui.dashboard.sent_requests import SentRequests
 from kopt_tui.screens.base import InFront, KoptScreen
 from kopt_tui.screens.campaigns import CAMPAIGNS_CSS, CampaignsScreen
-from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.device_sampler import Sampler
 from kopt_tui.snapshot.feed import Feed
-from kopt_tui.snapshot.snapshot import DeviceSnapshot, Focus, Snapshot, WaitingRow
+from kopt_tui.snapshot.snapshot import DeviceSnapshot, Focus, Snapshot
 from kopt_tui.widgets.keys import Key
 from kopt_tui.widgets.tones import KOPT_THEME
 
@@ -65,7 +63,7 @@ class Dashboard(App[None]):
         self.devices = DeviceSnapshot()
         self.feed = feed or Feed(workspace, self.deliver, focus=Focus(campaign))
         self.sampler = sampler or Sampler(self.deliver_devices)
-        self.open_requests: dict[int, ControlRequest] = {}
+        self.requests = SentRequests(self)
         self.on_painted = on_painted
         self.animation_level = "none"
 
@@ -135,7 +133,7 @@ class Dashboard(App[None]):
             self.campaign = self.snapshot.campaigns[0].id
         if isinstance(self.front, InFront):
             self.front.show(self.snapshot)
-        self._report_answers()
+        self.requests.report_answers()
 
     def _show_devices(self, devices: DeviceSnapshot) -> None:
         self.devices = devices
@@ -144,8 +142,7 @@ class Dashboard(App[None]):
 
     def look_at(self, focus: Focus) -> None:
         """Tell the feed what the screen in front shows."""
-        requested = dict.fromkeys(request.campaign for request in self.open_requests.values())
-        self.feed.look_at(structs.replace(focus, requested=tuple(requested)))
+        self.feed.look_at(structs.replace(focus, requested=self.requests.campaigns))
 
     # What is typed, and the ways to a screen.
 
@@ -188,52 +185,6 @@ class Dashboard(App[None]):
         if isinstance(self.front, KoptScreen):
             self.push_screen(HelpScreen(self.front.SCOPE))
 
-    # Requests, from a key to the engine's answer.
-
-    def refuses(self, verb: str) -> bool:
-        """Return whether this session may not send requests, and say so."""
-        if self.readonly:
-            self.say(f"! this dashboard is read-only: {verb} is refused", "warn")
-        return self.readonly
-
-    def confirm(self, request: ControlRequest, waiting: WaitingRow | None = None) -> None:
-        """Send a request after the person has confirmed it."""
-        from kopt_tui.screens import confirm
-
-        row = self.snapshot.row(request.campaign)
-        if waiting is not None:
-            question = confirm.about_candidate(request, waiting)
-        elif row is not None:
-            question = confirm.about_campaign(request, row)
-        else:
-            return
-        self.push_screen(confirm.ConfirmScreen(question, self.snapshot), lambda reason: None
-                         if reason is None else self._send(structs.replace(request, reason=reason)))
-
-    def _send(self, request: ControlRequest) -> None:
-        def write() -> None:
-            try:
-                number = control.send(self.workspace, request)
-            except (KoptError, OSError) as error:
-                failure = phrases.clean(str(error), 200)
-                self.call_later(self.say, f"✗ {_name(request)} failed: {failure}", "bad")
-            else:
-                self.call_later(self._sent, request, number)
-        self.say(f"· recording the request to {request.verb}")
-        self.run_worker(write, thread=True, group="requests")
-
-    def _sent(self, request: ControlRequest, number: int) -> None:
-        self.open_requests[number] = request
-        self.say(f"· {_name(request)} is recorded; waiting for the engine", "info")
-        if isinstance(self.front, KoptScreen):
-            self.front.refocus_feed()
-
-    def _report_answers(self) -> None:
-        for answer in self.snapshot.controls:
-            if answer.applied_at is not None and answer.id in self.open_requests:
-                request = self.open_requests.pop(answer.id)
-                self.say(f"» {_name(request)}: {answer.outcome or 'done'}", "bold")
-
     def say(self, text: str, tone: str = "plain") -> None:
         """Show a message on the bottom line of the screen in front."""
         if isinstance(self.front, KoptScreen) and self.front.is_mounted:
@@ -264,7 +215,3 @@ class Dashboard(App[None]):
             engine.join()
             self.call_from_thread(self.exit)
         self.run_worker(wait, thread=True, group="leaving", exclusive=True)
-
-
-def _name(request: ControlRequest) -> str:
-    return f"{request.verb} {phrases.short(request.candidate) or request.campaign}"

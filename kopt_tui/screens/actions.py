@@ -25,13 +25,13 @@ class CandidateActions(KoptScreen):
 
     def _decide(self, verb: Literal["approve", "reject"]) -> None:
         name, waiting = self.chosen_candidate()
-        if self.dashboard.refuses(verb):
+        if self.dashboard.requests.refuses(verb):
             return
         if waiting is None:
             self.keybar.say(f"! {phrases.short(name)} does not wait for approval" if name else
                             "! no candidate waits for approval here", "warn")
             return
-        self.dashboard.confirm(ControlRequest(
+        self.dashboard.requests.confirm(ControlRequest(
             campaign=waiting.candidate.campaign, verb=verb, candidate=waiting.candidate.id,
             expected_base=waiting.candidate.base_commit,
             expected_verdict=waiting.verdict), waiting)
@@ -55,7 +55,7 @@ class CampaignActions(KoptScreen):
         self._request(self.chosen_campaign(), "stop")
 
     def _request(self, row: CampaignRow | None, verb: Literal["pause", "resume", "stop"]) -> None:
-        if row is None or self.dashboard.refuses(verb):
+        if row is None or self.dashboard.requests.refuses(verb):
             return
         state = row.campaign.state
         if state not in ("running", "paused"):
@@ -63,4 +63,4 @@ class CampaignActions(KoptScreen):
         elif verb == "stop" and row.engine.word != "alive":
             self.keybar.say(f"! no engine runs {row.id}: nothing to stop", "warn")
         else:
-            self.dashboard.confirm(ControlRequest(campaign=row.id, verb=verb))
+            self.dashboard.requests.confirm(ControlRequest(campaign=row.id, verb=verb))

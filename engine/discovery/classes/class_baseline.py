@@ -6,10 +6,9 @@ Writing the same twice changes nothing.
 
 from __future__ import annotations
 
-import os
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from engine.manifest import benchmark_target, load
 from engine.manifest.schema import Manifest
 from harness.devices.device import Device
 from harness.errors import KoptError
-from harness.formats import yaml_document
+from harness.formats import file_copy, yaml_document
 
 FULL_RUNS = 2
 """Runs of the whole benchmark: a column that differs between them is no config column."""
@@ -47,7 +46,7 @@ def write_quick_script(setup: Setup) -> Path:
 
 
 def find_classes(setup: Setup, device: Device, *, cancel: threading.Event | None = None,
-                 on_wait: Callable[[str], None] | None = None) -> tuple[Setup, ClassProposal]:
+                 ) -> tuple[Setup, ClassProposal]:
     """Run the baseline's benchmark and write its classes into the campaign's manifest.
 
     Returns the campaign with its new manifest. The caller makes sure that the card is idle. Raises
@@ -61,7 +60,7 @@ def find_classes(setup: Setup, device: Device, *, cancel: threading.Event | None
     readings = sample_runs.run_benchmark(
         setup.command, setup.tree(setup.repo.base), device, setup.folder.fresh_scratch("classes"),
         runs=FULL_RUNS, more_modes=[quick] if quick else [], python=setup.manifest.python,
-        env=setup.manifest.env, cancel=cancel, on_wait=on_wait)
+        env=setup.manifest.env, cancel=cancel)
     proposal = proposals.propose_classes(
         setup.command, readings[:FULL_RUNS], benchmark_source(setup),
         quick_table=readings[FULL_RUNS].table if quick else None)
@@ -85,8 +84,9 @@ def write_script(folder: Path, manifest: Manifest, benchmark: str) -> Path:
     """
     shapes = representative.parse_shapes(manifest.representative_shapes)
     target = benchmark_target.command_target(manifest)
-    return _write(folder / quick_script.NAME,
-                  quick_script.make_script(target, shapes, benchmark).text)
+    path = folder / quick_script.NAME
+    file_copy.replace_file(path, quick_script.make_script(target, shapes, benchmark).text.encode())
+    return path
 
 
 def has_own_quick_command(folder: Path, manifest: Manifest) -> bool:
@@ -115,21 +115,14 @@ def write_classes(folder: Path, manifest_file: Path, proposal: ClassProposal) ->
         fields["target"] = target
     are_known = proposal.is_measured or not has_own_quick_command(folder, old)
     if old.representative_shapes is None and proposal.shapes and are_known:
-        script = _write(folder / quick_script.NAME, proposal.quick.text)
+        script = folder / quick_script.NAME
+        file_copy.replace_file(script, proposal.quick.text.encode())
         fields["representative_shapes"] = proposal.shapes
         if proposal.quick.by != "filter" and not old.quick_command:
             fields["quick_command"] = quick_script.script_command(script)
     if fields:
-        _write(manifest_file, edit_manifest(text, **fields))
+        file_copy.replace_file(manifest_file, edit_manifest(text, **fields).encode())
     return load.load(manifest_file)
-
-
-def _write(path: Path, text: str) -> Path:
-    """Replace a file in one step."""
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
-    return path
 
 
 def edit_manifest(text: str, **fields: Any) -> str:

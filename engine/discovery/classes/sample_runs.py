@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from engine.discovery.project.sources import NO_SOURCES
 from engine.verify import gate
 from harness.benchmark.runs.command_session import CommandSession
 from harness.benchmark.runs.result_table import (
@@ -25,16 +25,17 @@ from harness.benchmark.spec.metric_units import RowCost
 from harness.devices import inventory
 from harness.devices.device import Device
 from harness.errors import DeviceFault, InputError, Refused
+from harness.formats import file_copy
 
-SKIPPED = (".git", ".venv", "venv", "node_modules", "workspace", "__pycache__")
 MOST_BYTES = 2 << 30
+RUN_S = 1800.0
+"""Limit of a run whose project states none."""
 
 
 def run_benchmark(target: CommandTarget, tree: Path, device: Device, folder: Path, *,
                   runs: int = 1, more_modes: Sequence[BenchmarkMode] = (),
                   python: str | None = None, env: Mapping[str, str] | None = None,
-                  cancel: threading.Event | None = None,
-                  on_wait: Callable[[str], None] | None = None) -> list[TableReading]:
+                  cancel: threading.Event | None = None) -> list[TableReading]:
     """Run the full benchmark of a checkout `runs` times, then other modes, below `folder`.
 
     The target's setup and build commands run first. Raises BrokenIncumbent for a benchmark that
@@ -44,8 +45,7 @@ def run_benchmark(target: CommandTarget, tree: Path, device: Device, folder: Pat
     modes = [*[target.full] * runs, *more_modes]
     session = CommandSession(
         folder / "runs", device, _environment(device, target.timeout_s, python, env, cancel),
-        commands=(target.setup_command, target.build_command), frozen=target.frozen,
-        on_wait=on_wait)
+        commands=(target.setup_command, target.build_command), frozen=target.frozen)
     try:
         return [judge_table(table, target, row_cost, csv=mode.csv, wall_s=wall_s)
                 for mode, (table, wall_s) in zip(modes, _run(session, tree, modes), strict=True)]
@@ -54,7 +54,7 @@ def run_benchmark(target: CommandTarget, tree: Path, device: Device, folder: Pat
 
 
 def run_once(project: Path, mode: BenchmarkMode, *, setup: str = "", build: str = "",
-             device: str = "auto", timeout_s: float = 1800.0,
+             device: str = "auto",
              on_wait: Callable[[str], None] | None = None) -> ResultTable:
     """Set up, build and run a project's benchmark once on an idle device, and return its table.
 
@@ -68,8 +68,8 @@ def run_once(project: Path, mode: BenchmarkMode, *, setup: str = "", build: str 
     _expect_small(project)
     with tempfile.TemporaryDirectory(prefix="kopt-") as scratch:
         tree = Path(scratch) / "project"
-        shutil.copytree(project, tree, symlinks=True, ignore=shutil.ignore_patterns(*SKIPPED))
-        session = CommandSession(Path(scratch) / "runs", card, _environment(card, timeout_s),
+        file_copy.copy_sources(project, tree, skipped=NO_SOURCES)
+        session = CommandSession(Path(scratch) / "runs", card, _environment(card, RUN_S),
                                  commands=(setup, build), on_wait=on_wait)
         try:
             return _run(session, tree, [mode])[0][0]
@@ -106,7 +106,7 @@ def _expect_small(project: Path) -> None:
     """Refuse a large project; a campaign copies only what is committed."""
     size = 0
     for folder, names, files in os.walk(project):
-        names[:] = [name for name in names if name not in SKIPPED]
+        names[:] = [name for name in names if name not in NO_SOURCES]
         size += sum(os.lstat(os.path.join(folder, file)).st_size for file in files)
         if size > MOST_BYTES:
             raise Refused("the project is larger than 2 GiB: it is not copied for one run",

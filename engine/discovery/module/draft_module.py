@@ -87,3 +87,9 @@ def _bounds(arg: LearnedArg) -> str:
         return "any values"
     whole = "float" not in arg.dtype
     return f"{arg.low:g} to {arg.high - 1 if whole else arg.high:g}"
+
+
+def numbered(name: str) -> tuple[int, str]:
+    """Return a sort key: the number with which a file's or folder's name begins, then the name."""
+    first = name.partition("_")[0]
+    return int(first) if first.isdigit() else 0, name

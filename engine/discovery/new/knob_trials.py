@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,13 +13,12 @@ from engine.discovery.project import sources
 from engine.verify import harness_client
 from engine.verify.harness_client import HarnessFault
 from harness.devices.device import Device
+from harness.formats import file_copy
 from harness.requests import EvaluateRequest
 from harness.search.space import knob_proposals, knobs
 from harness.search.space.knob_proposals import KnobProposal
 from harness.settings import Settings, Trees
 from harness.tasks.target import Target
-
-SKIPPED = (".git", ".venv", "venv", "node_modules", "workspace", "__pycache__")
 
 
 def accepted(proposals: Sequence[KnobProposal],
@@ -80,7 +78,7 @@ def _try_all(target: Target, project: Path, device: Device, text: str,
     with tempfile.TemporaryDirectory(prefix="kopt-") as folder, contextlib.closing(
             harness_client.warm_start(target, device, python, {})) as warm:
         tree, scratch = Path(folder) / "candidate", Path(folder) / "scratch"
-        shutil.copytree(project, tree, symlinks=True, ignore=shutil.ignore_patterns(*SKIPPED))
+        file_copy.copy_sources(project, tree, skipped=sources.NO_SOURCES)
         scratch.mkdir()
         request = EvaluateRequest(
             target=_smallest(target), device=device.id,

@@ -11,7 +11,8 @@ import msgspec
 from harness.tasks.kernel_launch import Launch
 from harness.tasks.target import Arg, Language
 
-SKIPPED = frozenset({".git", ".venv", "venv", "node_modules", "build", "__pycache__", "workspace"})
+NO_SOURCES = (".git", ".venv", "venv", "node_modules", "workspace", "__pycache__")
+"""Folders of a project that hold no sources of its own."""
 MAX_DEPTH = 3
 MAX_FILES = 5000
 MAX_SOURCE = 1 << 20
@@ -64,7 +65,8 @@ def project_files(project: Path) -> list[Path]:
         for folder in folders:
             for path in sorted(folder.iterdir()):
                 if path.is_dir() and not path.is_symlink():
-                    if path.name not in SKIPPED and not path.name.startswith("."):
+                    if path.name not in (*NO_SOURCES, "build") \
+                            and not path.name.startswith("."):
                         below.append(path)
                 elif path.is_file():
                     files.append(path)

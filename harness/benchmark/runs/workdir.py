@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import shutil
 import stat
 import sys
 import threading
@@ -78,7 +77,7 @@ class WorkingCopy:
             compiler_cache.seed(Path(environment.warm), self.home)
         self._may_compile = True
         self._was_killed = False
-        shutil.copytree(tree, self.tree, symlinks=True, ignore=shutil.ignore_patterns(".git"))
+        file_copy.copy_sources(tree, self.tree)
         self._frozen = {path: _content(self.tree, path) for path in frozen}
 
     def run(self, command: str, *, lock: DeviceLock | None = None,

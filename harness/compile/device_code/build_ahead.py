@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -47,8 +46,7 @@ class BuildAhead:
     def _build(self, key: str, text: str) -> None:
         tree = self._folder / key
         with suppress(KoptError, OSError):  # the trial will say it
-            shutil.copytree(self._tree, tree, symlinks=True,
-                            ignore=shutil.ignore_patterns(".git"))
+            file_copy.copy_sources(self._tree, tree)
             (tree / self._compiler.target.source).write_bytes(text.encode())
             self._compiler.build(tree)
         file_copy.remove(tree)

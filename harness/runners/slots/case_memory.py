@@ -73,10 +73,10 @@ class CaseMemory:
         self.run(slot, touched=touched)
         return self.judge(case, slot, known, outputs_only=outputs_only)
 
-    def read_again(self, case: Case, known: Errors, slot: int = 0) -> Errors:
-        """Judge the answer in a slot once more, with what was returned as it is now."""
-        self.peer.ask("store", case=self.id, slots=[slot])
-        return self.judge(case, slot, known, outputs_only=True)
+    def read_again(self, case: Case, known: Errors) -> Errors:
+        """Judge the answer in the first slot once more, with what was returned as it is now."""
+        self.peer.ask("store", case=self.id, slots=[0])
+        return self.judge(case, 0, known, outputs_only=True)
 
     def close(self) -> None:
         """Free the memory; a kernel with weights keeps it mapped, since it may remember them."""

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from engine.discovery.module.draft_module import FOLDER
+from engine.discovery.module.draft_module import FOLDER, numbered
 from engine.discovery.project.sources import read_source
 from harness.compile import kernel
 from harness.devices import inventory
@@ -60,9 +60,7 @@ def run(args: argparse.Namespace, project: Path,
 def modules(folder: Path) -> list[Path]:
     """Return the files with a PyTorch module, in the order of the numbers that they begin with."""
     files = [file for file in folder.glob("*.py") if new_target.is_module(read_source(file))]
-    return sorted(files, key=lambda file: (int(file.name.partition("_")[0])
-                                           if file.name.partition("_")[0].isdigit() else 0,
-                                           file.name))
+    return sorted(files, key=lambda file: numbered(file.name))
 
 
 def definitions(folder: Path) -> list[Path]:
