@@ -12,6 +12,7 @@ _CONSTANT = re.compile(
     r"(?:unsigned[ \t]+int|int|unsigned|size_t|u?int(?:32|64)_t|auto)[ \t]+(\w+)[ \t]*=[ \t]*)"
     r"(\d+)[ \t]*;?(?=[ \t]*$)", re.M)
 _BOUNDS = re.compile(r"__launch_bounds__\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
+_ANY_BOUNDS = re.compile(r"__launch_bounds__\s*\([^()]*\)")
 _KERNEL = re.compile(r"\s*(?:[A-Za-z_][\w*&\s]*?\s)?\*?(\w+)\s*\(")
 _TEMPLATE = re.compile(r"template\s*<([^{};]*?)>[^{};()]*?\b(\w+)\s*\(")
 _LAUNCH = re.compile(r"\b(\w+)\s*<([^<>;(){}]*)>\s*<<<(.*?)>>>", re.DOTALL)
@@ -48,7 +49,7 @@ def find(source: str) -> Iterator[NumberPlace]:
     bounds = [(own[1], match) for match in _BOUNDS.finditer(text)
               if (own := _KERNEL.match(text, match.end()))]
     parameters = {match[2]: match[1].split(",") for match in _TEMPLATE.finditer(
-        _BOUNDS.sub(lambda match: " " * len(match[0]), text))}
+        _ANY_BOUNDS.sub(lambda match: " " * len(match[0]), text))}
     taken = set[tuple[int, int]]()
     for match in _LAUNCH.finditer(text):
         kernel, sizes = match[1], match.span(3)

@@ -114,5 +114,12 @@ def test_chosen_values_are_inlined_in_c() -> None:
     assert "__launch_bounds__(256)" in text and "<<<(n + 255) / 256, 256, 0" in text
 
 
+def test_template_argument_is_named_by_its_parameter_beside_any_launch_bounds() -> None:
+    source = CUDA.replace("__launch_bounds__(128)", "__launch_bounds__(BLOCK)")
+    names = [each.name for each in knob_proposals.propose(source, "hip")]
+    assert names == ["OTHER_LAUNCH_BOUNDS", "OTHER_BLOCKS_PER_SM", "SCALE_KERNEL_BLOCK",
+                     "SCALE_KERNEL_ITEMS"]
+
+
 def test_numbers_in_comments_are_no_knobs() -> None:
     assert not knob_proposals.propose("// #define TILE 32\n/* f<4><<<1, 2>>>() */\n", "hip")

@@ -15,7 +15,8 @@ from engine.run.one_shot import OneShot
 from harness.errors import InputError
 from harness.search.space import knob_proposals
 from kopt_tui.main import main
-from tests.support import campaigns, repos
+from tests.support import campaigns, device_case, repos
+from tests.support.command_line import answer, kopt
 
 PLAIN = "\n".join(line.partition("  /*")[0].replace("PASSES", "UNROLL")
                   for line in campaigns.KERNEL.splitlines()) + "\n"
@@ -99,3 +100,18 @@ def test_tuning_table_of_the_manifest_gives_choices_and_first_trials(
 def test_table_without_a_knob_of_the_source_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no knob of scale\.c is in the table"):
         OneShot(with_table(tmp_path / "p", [{"num_warps": 4}]))
+
+
+@device_case.needs_nvcc
+def test_new_proposes_what_compiles_with_two_other_values_of_a_cuda_source(tmp_path: Path) -> None:
+    source = device_case.LAUNCHER.replace("  // kopt: knob TILE in [128, 256, 512]", "").replace(
+        "#define TILE 256", "#define TILE 256\n#define BLOCK 64\nstatic_assert(BLOCK < 128);")
+    folder = repos.project(tmp_path / "p", {"kernel.cu": source,
+                                            "reference.py": device_case.REFERENCE})
+    done = kopt("new", "kernel.cu", "--entry", "twice", "--shape", "x=n", "--shape", "out=n",
+                "--scalar", "factor=2", "--class", "odd: n=331", "--device", "cpu", "--yes",
+                "--json", cwd=folder)
+    names = [each["name"] for each in answer(done)["proposed_knobs"]]
+    assert names == ["TILE"]
+    assert "kopt: knob TILE" in (folder / declared_knobs.PATCH).read_text()
+    assert (folder / "kernel.cu").read_text() == source
