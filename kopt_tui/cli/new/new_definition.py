@@ -82,19 +82,27 @@ def _workloads(args: argparse.Namespace, path: Path,
 
 
 def _checked(draft: DefinitionDraft, args: argparse.Namespace, project: Path) -> FirstCheck:
-    """Judge the baseline; where the reference fails in float64, it gets the declared dtypes."""
+    """Judge the baseline; where the reference fails in float64, it gets the declared dtypes.
+
+    Triton's interpreter is slow: without a GPU, only a Triton kernel's smallest class is judged.
+    """
     texts = {name: draft.files[name].decode() for name in draft.target.frozen_files
              if name.endswith(".py")}
     if not args.first_check:
         return FirstCheck(drafted=DraftedTarget(target=draft.target, files=texts))
     device = inventory.find(args.device or "auto")
+    classes = draft.target.classes
+    if draft.target.language == "triton" and device.kind == "cpu":
+        classes = classes[:1]
     with tempfile.TemporaryDirectory(prefix="kopt-") as scratch, contextlib.closing(
             harness_client.warm_start(draft.target, device, None, {})) as warm:
         for float64 in (True, False):
+            target = replace(draft.target, float64=float64)
             result = first_check.check(
-                DraftedTarget(target=replace(draft.target, float64=float64), files=texts),
+                DraftedTarget(target=replace(target, classes=classes), files=texts),
                 project, device, None, warm, scratch)
-            if result.correct or (result.verdict is not None and result.verdict.not_judged):
+            result = replace(result, drafted=DraftedTarget(target=target, files=texts))
+            if result.verdict is not None:
                 break
     return result
 
@@ -109,7 +117,9 @@ def _show(definition: Definition, draft: DefinitionDraft, result: FirstCheck, to
     if not target.float64:
         lines.append("  the reference gets the declared dtypes: it fails in float64")
     if result.correct:
-        lines.append(f"first verdict: correct on {counted(len(target.classes), 'config class')}")
+        count = 0 if result.verdict is None else len(result.verdict.rows)
+        lines.append(f"first verdict: correct on {counted(count, 'config class')}" + (
+            "; the others need a GPU" if count < len(target.classes) else ""))
     elif result.verdict is not None and result.verdict.not_judged:
         lines.append(f"first verdict: not judged on this machine: {result.verdict.not_judged}")
     elif result.problem:
