@@ -202,7 +202,7 @@ def test_report_with_a_wrong_seal_is_tampered(seal: Any) -> None:
     """Native code can write any JSON to the channel."""
     peer = SimpleNamespace(key=bytes(16), asked_ns=0, elapsed_ns=1 << 40, post=lambda data: None,
                            send=lambda *of, **fields: None,
-                           receive=lambda: {"ns": 1000, "seal": seal})
+                           receive=lambda **_: {"ns": 1000, "seal": seal})
     with pytest.raises(TamperedTiming, match="did not measure"):
         timed_block(peer, "case", [0], "wall")  # type: ignore[arg-type]
 
