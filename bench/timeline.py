@@ -47,8 +47,8 @@ class RequestLog:
             log._asked.setdefault(id(peer), []).append((op, time.monotonic()))
             log._send(peer, op, descriptors, **fields)
 
-        def receive(peer: Peer, **how: Any) -> dict[str, Any]:
-            answer = log._receive(peer, **how)
+        def receive(peer: Peer) -> dict[str, Any]:
+            answer = log._receive(peer)
             pending = log._asked[id(peer)]  # a block has several answers
             op, asked = pending.pop(0) if pending else log._last[id(peer)]
             now = time.monotonic()

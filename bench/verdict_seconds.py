@@ -102,8 +102,8 @@ class Spent:
             self._asked.setdefault(id(peer), []).append((op, time.monotonic()))
             send(peer, op, *args, **fields)
 
-        def received(peer: Peer, **how: Any) -> dict[str, Any]:
-            answer = receive(peer, **how)
+        def received(peer: Peer) -> dict[str, Any]:
+            answer = receive(peer)
             pending = self._asked[id(peer)]  # a block has several answers
             op, asked = pending.pop(0) if pending else self._last[id(peer)]
             self._last[id(peer)] = op, time.monotonic()

@@ -149,13 +149,7 @@ class Peer:
         except OSError:
             raise self._died() from None
 
-    def receive(self, *, poll_s: float = 0.0) -> dict[str, Any]:
-        """Wait for the answer, so long without sleeping: waking up takes varying time.
-
-        Raises PeerError and PeerDied.
-        """
-        if poll_s:
-            self._poll(poll_s)
+    def receive(self) -> dict[str, Any]:
         while b"\n" not in self._buffer:
             try:
                 data = self._receive_some()
@@ -185,20 +179,6 @@ class Peer:
             failure.peer, failure.kind = self.name, kind
             raise failure
         return answer
-
-    def _poll(self, seconds: float) -> None:
-        """Wait for a part of the answer, or so long, without giving up the core."""
-        end_ns = time.perf_counter_ns() + int(1e9 * seconds)
-        self._socket.setblocking(False)
-        while time.perf_counter_ns() < end_ns:
-            try:
-                self._socket.recv(1, socket.MSG_PEEK)
-            except BlockingIOError:
-                continue
-            except OSError:
-                pass  # `receive` reports it
-            break
-        self._socket.settimeout(0.1)
 
     def _receive_some(self) -> bytes:
         if not self._takes_descriptors:

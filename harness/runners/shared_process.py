@@ -33,7 +33,7 @@ class SharedRunner(Peer):
     def post(self, data: bytes) -> None:
         self._peer.post(data)
 
-    def receive(self, *, poll_s: float = 0.0) -> dict[str, Any]:
+    def receive(self) -> dict[str, Any]:
         self._peer.asked_ns = self.asked_ns
         answer = self._peer.receive()
         self.elapsed_ns = self._peer.elapsed_ns

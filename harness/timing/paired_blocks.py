@@ -240,7 +240,7 @@ class PairedBlocks:
         return timed_block(
             self.peers[side], self.case.id, order, mode, fill=lambda: slots.fill(side),
             fetch=slots.needs_fetch, store=slots.needs_store, stop=self._freeze, cpu=self._alone,
-            poll=not self._alone, name=f"the {side}")
+            name=f"the {side}")
 
     def _compare(self, slots: TimedSlots, count: int, last: int, judged: int | None) -> None:
         comparison = slots.compare(count, last)

@@ -16,8 +16,6 @@ from harness.isolation.rpc import INVALID_ANSWER, Peer, PeerError
 from harness.timing.clock_check import TimedBlock
 
 WORD = (1 << 64) - 1
-POLL_S = 0.05
-"""A block on a GPU is awaited so long without sleeping: this core would be idle otherwise."""
 
 
 class TamperedTiming(KoptError):
@@ -29,15 +27,14 @@ class TamperedTiming(KoptError):
 def timed_block(peer: Peer, case: str, order: Sequence[int], mode: str, *, unit: int = 0,
                 fill: Callable[[], object] = lambda: None, fetch: bool = False,
                 store: bool = False, stop: bool = False, cpu: bool = False,
-                poll: bool = False, name: str = "it") -> TimedBlock:
+                name: str = "it") -> TimedBlock:
     """Return the time of one call on each slot in `order`, by the runner and by our own clock.
 
     `fill` writes the contents when the runner is ready. With `stop` the runner's processes are
     stopped for that, and again as soon as it has reported. With `fetch` it copies contents to its
     GPU before the calls, with `store` returned values to the slots after them. `unit` is the number
     of calls in its graph, if the mode is `graph`. With `cpu` and `stop` the CPU time of its main
-    thread is read as well. With `poll` this process does not sleep while it waits for the report.
-    Raises PeerError, PeerDied and TamperedTiming.
+    thread is read as well. Raises PeerError, PeerDied and TamperedTiming.
     """
     peer.send("block", case=case, order=list(order), mode=mode, unit=unit or len(order),
               fetch=fetch, store=store, stop=stop)
@@ -52,7 +49,7 @@ def timed_block(peer: Peer, case: str, order: Sequence[int], mode: str, *, unit:
             peer.pause()
     before = peer.cpu_times() if stop and cpu else {}
     word = _start(peer, resume=stop)
-    answer = peer.receive(poll_s=POLL_S if poll else 0.0)
+    answer = peer.receive()
     asked_ns, elapsed_ns, store_ns = peer.asked_ns, peer.elapsed_ns, 0
     ns = answer.get("ns")
     if not isinstance(ns, int) or isinstance(ns, bool) or not 0 <= ns < 1 << 62:

@@ -37,7 +37,7 @@ class StubRunner:
             self._kernel(self, fields["slot"])
             self._answer = {"returned": self._returned}
 
-    def receive(self, *, poll_s: float = 0.0) -> dict[str, Any]:
+    def receive(self) -> dict[str, Any]:
         return self._answer
 
     def ask(self, op: str, **fields: Any) -> dict[str, Any]:
