@@ -38,7 +38,7 @@ def take(path: Path, folder: Path) -> Project:
     top = here if location is None or location.work_tree is None else location.work_tree
     git, index = borrowing_repository(folder / "snapshot.git", location, here), folder / "index"
     if location is not None and (location.git_dir / "index").is_file():
-        shutil.copyfile(location.git_dir / "index", index)
+        shutil.copy2(location.git_dir / "index", index)  # git rereads what is as new as it
     prefix = here.relative_to(top).as_posix()
     _check_size(git, top, prefix, index)
     git.run("add", "--all", "--", prefix, work_tree=top, index=index)

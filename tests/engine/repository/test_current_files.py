@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,23 @@ def test_a_staged_change_counts_as_it_is_in_the_folder(user: Path, folder: Path)
     (user / "kernel.c").write_text("newer")
     repo = clone(user, folder)
     assert repo.read(repo.base, "kernel.c") == b"newer"
+
+
+def test_edit_of_the_same_size_in_the_second_of_the_commit_is_seen(user: Path,
+                                                                    folder: Path) -> None:
+    kernel, index, then = user / "kernel.c", user / ".git" / "index", time.time() - 10
+    same_second = False
+    while not same_second:  # git compares times by the second
+        kernel.write_text("first ")
+        os.utime(kernel, (then, then))
+        repos.git(user, "add", "kernel.c")
+        committed_at = kernel.stat().st_ctime
+        kernel.write_text("second")
+        os.utime(kernel, (then, then))
+        same_second = int(committed_at) == int(kernel.stat().st_ctime)
+    os.utime(index, (then, then))
+    repo = clone(user, folder)
+    assert repo.read(repo.base, "kernel.c") == b"second"
 
 
 def test_folder_without_a_repository_and_without_a_commit_work(
