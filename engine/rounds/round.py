@@ -106,14 +106,17 @@ def _result(round: ActiveRound) -> RoundResult:
     context, campaign = round.context, round.setup.id
     decision = round.setup.manifest.decision
     past = history.read(context.reader, campaign, decision.score, decision.margin)
-    failed = any(slot.stage == "failed" and not slot.candidate
-                 for slot in context.reader.slots(campaign, round.n))
-    outcome, fresh = past.outcome(round.n, failed=failed), past.fresh(round.n)
+    empty = Counter(slot.stage for slot in context.reader.slots(campaign, round.n)
+                    if not slot.candidate)
+    failed, unchanged = empty["failed"], empty["no change"]
+    outcome, fresh = past.outcome(round.n, failed=failed > 0 and not unchanged), past.fresh(round.n)
     kinds = Counter(row.kind for row in past.decisions if row.round == round.n)
     counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     summary = f"{counted(fresh, 'candidate')}: {counts or 'none judged'}"
-    if outcome == "tie" and not fresh and not kinds:
-        summary = "no slot found anything better"
+    if not fresh and not kinds and (failed or outcome == "tie"):
+        found = f"{counted(unchanged, 'slot')} found nothing better" if unchanged and failed else \
+            "no slot found anything better"
+        summary = f"{found}, {failed} failed" if failed else found
     return RoundResult(outcome=outcome, summary=f"{summary}; ended early: {round.cut_reason}"
                        if round.cut_reason else summary)
 
