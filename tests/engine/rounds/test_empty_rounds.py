@@ -11,7 +11,8 @@ from tests.support import campaigns
 
 
 @pytest.mark.parametrize(("command", "outcome", "summary"), [
-    ("sh -c 'case $0 in *planned*) exit 1; esac' {prompt}", "tie", "1 slot found nothing better, 1 failed"),
+    ("sh -c 'case $0 in *planned*) exit 1; esac' {prompt}", "tie",
+     "1 slot found nothing better, 1 failed"),
     ("false {prompt}", "failed", "no slot found anything better, 2 failed")])
 def test_round_without_candidates_says_what_its_slots_came_to(
         tmp_path: Path, command: str, outcome: str, summary: str) -> None:
