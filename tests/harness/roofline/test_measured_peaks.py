@@ -105,7 +105,7 @@ def test_failed_measurement_yields_no_evidence_and_is_not_repeated_at_once(
         fields: dict[str, Any], wall_s: float, tmp_path: Path, held: DeviceLock,
         monkeypatch: pytest.MonkeyPatch) -> None:
     limit(monkeypatch, WALL_S=wall_s)
-    zygote = None if "python" in fields else shared_zygotes.zygote("python")
+    zygote = shared_zygotes.zygote("python") if "device" in fields else None
     assert measured_peaks.get_or_measure(
         CARD, place(tmp_path, **fields), held, zygote=zygote) is None
     limit(monkeypatch)
