@@ -240,7 +240,7 @@ class Verdict:
              "correct means correct on every class"),
             (of_roofline is not None and of_roofline > 100, "nothing is above the roofline"),
             (self.latency_kind == "predicted" and self.speedup is not None,
-             "a prediction is no measured speedup"),
+             "a prediction is not a measured speedup"),
             (measured_us is not None and self.floor_us is not None and measured_us < self.floor_us,
              "a latency below the physical floor must be withheld"))
 

@@ -36,8 +36,8 @@ def send(workspace: Path, request: ControlRequest) -> int:
     """Insert the request into the journal and return its number.
 
     If no engine runs, `resume` starts one, a decision or a limit a host that ends after it. Raises
-    KoptError when the journal cannot be written or has no such campaign, Refused if nobody could
-    answer.
+    KoptError when the journal cannot be written or has no such campaign, Refused if no
+    process could answer.
     """
     from engine.journal import write  # here and below: nothing that the first paint needs
     from engine.run import host

@@ -88,7 +88,7 @@ def _apply_table(clone: Clone, head: str, index: Path, manifest: Manifest) -> st
     clone.git.run("update-index", "--cacheinfo", f"{clone.entries(head)[path].mode},{blob},{path}",
                   index=index)
     return f"{counted(len(table), 'configuration')} of {name} are starting points" + (
-        f"; {', '.join(unused)} are no knobs of {path}" if unused else "")
+        f"; {', '.join(unused)} are not knobs of {path}" if unused else "")
 
 
 def change(clone: Clone, manifest: Manifest, best: str) -> Patch | None:

@@ -30,7 +30,7 @@ class Attribution(msgspec.Struct, frozen=True, kw_only=True):
     bottleneck: str
     """The bottleneck that the change was aimed at, in words, without its evidence."""
     missed: str = ""
-    """The class that it was aimed at and its outcome, if that is no gain."""
+    """The class that it was aimed at and its outcome, unless that is a gain."""
     limiters: dict[str, str] = {}
     """What limits each class by its roofline."""
 

@@ -30,7 +30,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """The manifest's rules for a keep: when to ask, and which loss of a class is tolerable.
 
     `has_answer`: a person has approved a gain of this campaign without kernel time, so that its
-    lack is no doubt any more.
+    lack raises no further doubt.
     """
 
     approval: Literal["auto", "review", "flagged"] = "flagged"

@@ -141,7 +141,7 @@ class Keeper:
     def place(self, judged: JudgedCandidate, *, refuse: Refuse | None = None) -> CandidateState:
         """Commit a gain on the provisional best, if it survives the format command.
 
-        It is kept if it waits for nobody, else it joins the waiting line. Returns its state:
+        It is kept if no approval is pending, else it joins the waiting line. Returns its state:
         `kept`, `waiting`, `provisional`; `closed` if `refuse` recorded why not.
         """
         final = self._formatted(judged, refuse or self.refuse)

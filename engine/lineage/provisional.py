@@ -51,7 +51,7 @@ def add(writer: Writer, repo: CampaignRepo, candidate: Candidate, tree: str, why
 
 def approve(writer: Writer, reader: Reader, repo: CampaignRepo, candidate: Candidate,
             actor: str) -> list[KeptCommit]:
-    """Keep a candidate that waits on the best, and all that rests on it and waits for nobody.
+    """Keep the waiting candidate on the best, and all that rest on it and need no approval.
 
     Raises Refused if another program moved the campaign's branch.
     """
@@ -64,7 +64,7 @@ def approve(writer: Writer, reader: Reader, repo: CampaignRepo, candidate: Candi
 
 
 def settle(writer: Writer, reader: Reader, repo: CampaignRepo) -> list[KeptCommit]:
-    """Keep what rests on the best and waits for nobody; then the branch follows the line."""
+    """Keep what rests on the best and needs no approval; then the branch follows the line."""
     kept: list[KeptCommit] = []
     while (line := waiting_line.read(reader, repo.campaign)) and line[0].state == "provisional":
         placed = _placed(reader, line[0])

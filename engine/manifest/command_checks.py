@@ -23,7 +23,7 @@ _SCRIPT = re.compile(r"[\w./-]+\.(py|sh|c|cc|cpp|cu|h|hpp|hip)")
 
 
 def problems(manifest: Manifest) -> Iterator[str]:
-    """Yield one line for each program or source file that a command names and nobody has."""
+    """Yield one line for each program or source file that a command names and that is missing."""
     project = Path(manifest.project)
     folders = [str(Path(manifest.python or sys.executable).parent), os.environ.get("PATH", "")]
     path = manifest.env.get("PATH") or os.pathsep.join(filter(None, folders))

@@ -30,7 +30,7 @@ def with_limits(manifest: Manifest, limits: Mapping[str, str]) -> Manifest:
         try:
             manifest = msgspec.convert(value, Manifest, strict=False)
         except msgspec.ValidationError as error:
-            raise InputError(f"{given}: {text!r} is no possible limit",
+            raise InputError(f"{given}: {text!r} is not a possible limit",
                              fix=_expected(str(error))) from None
     target = manifest.performance_target
     if target is not None and goal.parse_goal(target) is None \
@@ -44,7 +44,7 @@ def full_name(name: str) -> str:
     """Return a limit's full name. Raises InputError if there is no such limit."""
     matching = [known for known in LIMITS if name in (known, known.rpartition(".")[2])]
     if not matching:
-        raise InputError(f"{name} is no limit that can be changed",
+        raise InputError(f"{name} is not a limit that can be changed",
                          fix=suggest(name, LIMITS) or f"known: {', '.join(LIMITS)}")
     return matching[0]
 

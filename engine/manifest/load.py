@@ -57,7 +57,7 @@ def apply_environment(pool: PoolSpec, environ: Mapping[str, str]) -> PoolSpec:
         try:
             pool = msgspec.convert(msgspec.to_builtins(fields), PoolSpec)
         except msgspec.ValidationError as error:
-            raise InputError(f"{text!r} is no {field}: {str(error).partition(' - ')[0]}",
+            raise InputError(f"{text!r} is not a valid {field}: {str(error).partition(' - ')[0]}",
                              where=variable, fix="unset it, or see pool in the manifest") from None
     return pool
 

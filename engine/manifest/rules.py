@@ -75,10 +75,10 @@ def _names(manifest: Manifest) -> Iterator[FieldFault]:
             yield (key,), f"{key}: {value!r} cannot be part of a folder's name", \
                 "use letters, digits, '.', '_' and '-', at most 64"
     if manifest.git_branch not in ("auto", "none") and _BRANCH_FAULT.search(manifest.git_branch):
-        yield ("git_branch",), f"git_branch: {manifest.git_branch!r} is no branch name", \
+        yield ("git_branch",), f"git_branch: {manifest.git_branch!r} is not a branch name", \
             "auto, none, or a name as git allows it"
     if manifest.created and not _is_minute(manifest.created):
-        yield ("created",), f"created: {manifest.created!r} is no time", \
+        yield ("created",), f"created: {manifest.created!r} is not a time", \
             "write YYYY-MM-DD HH:MM"
 
 
@@ -152,12 +152,12 @@ def _command_fault(command: str, placeholders: Iterable[str] = ()) -> str:
 def _env(manifest: Manifest) -> Iterator[FieldFault]:
     for name in manifest.env:
         if not _VARIABLE.fullmatch(name):
-            yield ("env", name), f"env: {name!r} is no variable name", ""
+            yield ("env", name), f"env: {name!r} is not a variable name", ""
     for index, cli in enumerate(manifest.pool.cli):
         for place, name in enumerate(cli.env):
             if not _VARIABLE.fullmatch(name):
                 yield ("pool", "cli", index, "env", place), \
-                    f"pool.cli[{index}].env: {name!r} is no variable name", \
+                    f"pool.cli[{index}].env: {name!r} is not a variable name", \
                     "list names only; values come from kopt's own environment"
 
 
@@ -185,7 +185,7 @@ def _pool(manifest: Manifest) -> Iterator[FieldFault]:
 def _cli(cli: CliSpec, key: Key, taken: set[str]) -> Iterator[FieldFault]:
     label = f"pool.cli[{key[-1]}]"
     if not _SLUG.fullmatch(cli.name):
-        yield (*key, "name"), f"{label}.name: {cli.name!r} is no plain name", ""
+        yield (*key, "name"), f"{label}.name: {cli.name!r} is not a plain name", ""
     if cli.name in taken:
         yield (*key, "name"), f"{label}.name: {cli.name!r} is given twice", ""
     try:

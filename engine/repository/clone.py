@@ -250,7 +250,7 @@ def cleaned(clone: Clone, change: Change, edit: Sequence[str]) -> Change:
 def narrowed(clone: Clone, change: Change, patch: Patch) -> Change:
     """Reduce a change to some of its patch's sections: all other files are the base's.
 
-    Raises InputError if the rest is no valid tree, such as a file below a path that the base has
+    Raises InputError if the rest is not a valid tree, such as a file below a path that the base has
     as a file.
     """
     rest = [file for file in change.patch.files if file not in patch.files]

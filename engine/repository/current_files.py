@@ -51,7 +51,7 @@ def take(path: Path, folder: Path) -> Project:
         tree = _with_lfs_pointers(clone, before, tree, here)
     if prefix != "." or location is None:
         commit = _first_commit(git, tree)
-        notice = f"{here} is no git repository" if location is None else \
+        notice = f"{here} is not a git repository" if location is None else \
             f"{here} lies inside the repository {top}"
         notice += ": kopt works on a copy of the folder"
     elif tree == before:

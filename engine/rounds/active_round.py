@@ -97,7 +97,7 @@ class RoundSlots:
                     detail=cause, is_fault=True)
 
     def close(self, judged: JudgedCandidate) -> None:
-        """Record the ruling on a candidate that is no gain, and end its slot."""
+        """Record the ruling on a candidate that gains nothing, and end its slot."""
         candidate, reason = judged.entry.candidate, judged.ruling.reason
         original = round_resume.recorded(self.context.reader, candidate).form_of
         if original and self.context.reader.candidate(

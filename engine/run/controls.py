@@ -154,7 +154,7 @@ class ControlHandler:
         return kept
 
     def _approve(self, control: Control, keeper: Keeper) -> str:
-        """Keep a waiting candidate, and what rests on it and waits for nobody."""
+        """Keep a waiting candidate, and what rests on it and needs no approval."""
         candidate = self._waiting(control)
         if isinstance(candidate, str):
             return candidate

@@ -183,7 +183,7 @@ class OneShot:
         path = self.project.path
         location = locate(path)
         if location is None or location.work_tree is None:
-            raise InputError(f"no commit {ref!r}: the project lies in no git repository",
+            raise InputError(f"no commit {ref!r}: the project is not in a git repository",
                              where=str(path))
         theirs, prefix = Clone(location.git_dir), path.relative_to(location.work_tree).as_posix()
         commit = theirs.resolve(ref)

@@ -96,7 +96,7 @@ def kernel_of(block: DispatchBlock, points: Sequence[Point], classes: Sequence[s
         return block.default
     columns = {column for branch in block.branches for column in branch.condition.columns}
     if missing := columns - set(points[0]):
-        raise Refused(f"the dispatch of {block.entry} tests {sorted(missing)[0]}, which is no "
+        raise Refused(f"the dispatch of {block.entry} tests {sorted(missing)[0]}, which is not a "
                       "column of the benchmark")
     kernels = {block.kernel_for(point) for point in points}
     if len(kernels) > 1:

@@ -46,7 +46,7 @@ def merge(old: str, new: str, condition: Condition, points: Sequence[Point],
     """Return the old source with a dispatcher that calls the new kernel where a condition holds.
 
     The condition and the points, which are rows of the classes, name parameters. Raises Refused
-    where the new source is no variant of the old one, InputError where one cannot be parsed.
+    where the new source is not a variant of the old one, InputError where one cannot be parsed.
     """
     text, blocks = language.read(old)
     new_text, new_blocks = language.read(new)

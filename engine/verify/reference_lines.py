@@ -124,4 +124,4 @@ def _failure(compiled: Verdict) -> str:
     if compiled.valid and compiled.correct and compiled.latency_us is not None:
         return ""
     wrong = next((row.note for row in compiled.rows if not row.correct), "it is not measured")
-    return f"{COMPILED} is no reference here: {compiled.rejected_reason or wrong}"
+    return f"{COMPILED} is not a reference here: {compiled.rejected_reason or wrong}"

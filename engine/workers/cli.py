@@ -31,7 +31,7 @@ LOG_BYTES = 1 << 20
 _SECRET = re.compile(r"key|token|secret|passw|credential|auth", re.IGNORECASE)
 _HYPOTHESIS = re.compile(r"^Hypothesis: *(\S.*)$", re.MULTILINE)
 LEAST_SECRET = 8
-"""Shorter values of such variables are no secrets."""
+"""Shorter values of such variables are not secrets."""
 HIDDEN = dict.fromkeys(
     ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), "-1")
 """Hides all GPUs from CUDA and ROCm: kernels are timed on them, and an agent's own runs would

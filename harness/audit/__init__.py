@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.audit.dependencies import new_dependencies
 from harness.audit.findings.tree_diff import Changes
-from harness.audit.static import both, static_of
+from harness.audit.static import both, static
 from harness.audit.transfer import transfer_of
 from harness.tasks.target import Target
 from harness.verdict import Finding, Transfer
@@ -23,7 +23,7 @@ def audit(target: Target, candidate: Path, baseline: Path) -> tuple[list[Finding
     changes = Changes(candidate, baseline)
     ours, theirs = both(target, changes)
     findings = [*new_dependencies(target, candidate, baseline),
-                *static_of(target, changes, ours, theirs)]
+                *static(target, changes, ours, theirs)]
     weights = {arg.name for arg in target.args if arg.weight}
     carried = transfer_of(target, ours, theirs, weights=weights or None)
     if (over_fit := carried.finding()) is not None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 
 from harness.audit.c import memory as c_memory
 from harness.audit.c import scan_c
@@ -34,15 +33,9 @@ from harness.verdict import Finding
 _INSIDE = re.compile(r"__global__|__device__|#\s*include\s*[<\"]|\basm\s*(?:volatile)?\s*\(")
 
 
-def static(target: Target, candidate_tree: Path, baseline_tree: Path) -> list[Finding]:
+def static(target: Target, changes: Changes, ours: AuditedTree,
+           theirs: AuditedTree) -> list[Finding]:
     """Return the findings on what the candidate's sources add to the baseline's."""
-    changes = Changes(candidate_tree, baseline_tree)
-    return static_of(target, changes, *both(target, changes))
-
-
-def static_of(target: Target, changes: Changes, ours: AuditedTree,
-              theirs: AuditedTree) -> list[Finding]:
-    """Return the findings on audited sources; see `static`."""
     new = sighting.fresh(ours.sightings, theirs.sightings)
     return sighting.findings([*new, *_shadows(target, changes)])
 

@@ -105,7 +105,7 @@ def _no_call(dimensions: Dimensions, cells: Mapping[str, Cell]) -> str:
         if arg.shape is None or cell is None:
             continue
         has = f"{arg.name} has the shape {list(cell)}" if isinstance(cell, tuple) else \
-            f"{arg.name} is no array"
+            f"{arg.name} is not an array"
         if not isinstance(cell, tuple) or len(cell) != len(arg.shape) or any(
                 isinstance(entry, int) and entry != size
                 for entry, size in zip(arg.shape, cell, strict=True)):

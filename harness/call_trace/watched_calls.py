@@ -67,8 +67,8 @@ class ObservedCall:
     `same` tells for each returned value the argument that it is, "" for a new value. `single` is
     whether one value was returned instead of a tuple. `grads` are tensors that require a gradient.
     `members` are arguments that the caller does not pass, and where they come from: "init:" of the
-    object's constructor ("init:NAME=" by name only), "unseen" where nobody saw it made, "training",
-    "weight:NAME" of the module.
+    object's constructor ("init:NAME=" by name only), "unseen" where its making was not seen,
+    "training", "weight:NAME" of the module.
     """
 
     args: Mapping[str, ObservedValue]

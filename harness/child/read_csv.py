@@ -21,7 +21,7 @@ IMPORT_S, READ_S = 120, 30.0
 
 
 class UnreadableTable(Exception):
-    """The file is no table within the limits; the message goes after its name."""
+    """The file is not a table within the limits; the message goes after its name."""
 
 
 def read(path: str, limits: dict[str, int]) -> dict[str, Any]:
@@ -30,9 +30,9 @@ def read(path: str, limits: dict[str, int]) -> dict[str, Any]:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UnreadableTable(f"is no UTF-8 text (at byte {error.start})") from None
+        raise UnreadableTable(f"is not UTF-8 text (at byte {error.start})") from None
     if "\0" in text:
-        raise UnreadableTable("is no text (it holds a zero byte)")
+        raise UnreadableTable("is not text (it holds a zero byte)")
     if max((line.count(",") for line in text.splitlines()), default=0) > 8 * limits["columns"]:
         # pandas would take minutes
         raise UnreadableTable(f"has more than {limits['columns']} columns")
@@ -54,7 +54,7 @@ def _bytes(path: str, most: int) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise UnreadableTable("is no plain file")
+            raise UnreadableTable("is not a plain file")
         data = file.read(most + 1)
     if len(data) > most:
         raise UnreadableTable(f"is larger than {most >> 10} KiB")
@@ -69,7 +69,7 @@ def _parse(text: str) -> list[list[str]]:
     except pandas.errors.EmptyDataError:
         return []
     except pandas.errors.ParserError as error:
-        raise UnreadableTable(f"is no CSV: {error}") from None
+        raise UnreadableTable(f"is not CSV: {error}") from None
     lines: list[list[str]] = table.fillna("").values.tolist()
     return lines
 
@@ -85,7 +85,7 @@ def answer(import_error: str, job: dict[str, Any]) -> dict[str, Any]:
     except OSError as error:
         return {"error": f"cannot be read: {error.strerror}"}
     except Exception as error:
-        return {"error": f"is no CSV: {type(error).__name__}: {error}"}
+        return {"error": f"is not CSV: {type(error).__name__}: {error}"}
 
 
 def main(descriptor: int) -> None:

@@ -90,7 +90,7 @@ class BaselineRunner:
                  calls: int = 1) -> list[Errors] | None:
         """Return the errors of several calls; None if two processes in a row fail.
 
-        That excuses nobody. Raises EnvironmentFault if the machine is the reason.
+        Such a failure excuses no candidate. Raises EnvironmentFault if the machine is the reason.
         """
         for again in (False, True):
             try:

@@ -12,7 +12,7 @@ dtype for every kernel. Beyond that the floor allows:
   bits.
 - half precision and below: one more unit roundoff of the output's dtype, for one intermediate
   result of that dtype; sums are held in float32, as by the baselines.
-- float64: 8,192 unit roundoffs, since the reference is no more accurate itself.
+- float64: 8,192 unit roundoffs, since the reference itself is not more accurate.
 
 Beyond the floor the baseline runs on the same inputs, and FACTOR times its error is allowed
 (without that last rounding), for another order of summation or other fused operations. Since a
@@ -108,7 +108,7 @@ class Tolerance:
         return judged is not None and judged.right
 
     def problem_of_baseline(self, case: Case, candidate: Kernel, held: DeviceLock | None) -> str:
-        """Return why the baseline is no standard on a case, empty if it is right.
+        """Return why the baseline cannot be the standard on a case, empty if it is right.
 
         It is empty too if the candidate has the baseline's code, which is then judged itself.
         """

@@ -48,7 +48,7 @@ class Arch:
 
 @dataclass(frozen=True, kw_only=True)
 class CardModel:
-    """One model of card, as the framework sees it: one device. A rate of None is no bound.
+    """One model of card, as the framework sees it: one device. A rate of None bounds nothing.
 
     Rates are in TFLOP/s. `fp16` is the rate with float16 accumulation where that is faster than
     `bf16` with float32 accumulation. `cache_mb` is the last-level cache in MiB. `clock_mhz` is the

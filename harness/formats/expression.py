@@ -34,7 +34,7 @@ def parse(text: str, *, logic: bool = False) -> ast.expr:
     """Return an expression's tree, which `evaluate` takes.
 
     Raises UnsupportedExpression for what is not allowed, SyntaxError, ValueError, MemoryError or
-    RecursionError for what is no expression.
+    RecursionError for what is not an expression.
     """
     tree = ast.parse(text, mode="eval").body
     _check(tree, logic)

@@ -91,7 +91,7 @@ def copy_folder(source: Path, target: Path, *, most_bytes: int, should_copy: Pat
                 enter: PathFilter = always) -> int:
     """Copy the files of a folder that `should_copy` accepts into another; return their number.
 
-    Links that stay inside are kept; others, and what is no plain file, are left out. Raises
+    Links that stay inside are kept; others, and what is not a plain file, are left out. Raises
     FolderTooLarge or OSError; a target that did not exist before is then deleted.
     """
     is_new, files, size = not target.exists(), 0, 0

@@ -78,7 +78,7 @@ def convert(value: object, type_: type[T], *, strict: bool = False) -> T:
 
 
 def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _convert(value: Any, type_: Any, at: str, strict: bool) -> Any:

@@ -49,7 +49,7 @@ def read(path: Path) -> Document:
     where = str(path)
     try:
         if not path.is_file():
-            what = "is a folder" if path.is_dir() else "does not exist or is no plain file"
+            what = "is a folder" if path.is_dir() else "does not exist or is not a plain file"
             raise InputError(f"{what}, a YAML file was expected", where=where)
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
@@ -60,7 +60,7 @@ def read(path: Path) -> Document:
     except UnicodeDecodeError as error:
         if len(raw) > MAX_BYTES and error.start >= MAX_BYTES - 4:
             raise _too_large(where) from error
-        what = f"is no UTF-8 text (byte 0x{raw[error.start]:02x} at offset {error.start})"
+        what = f"is not UTF-8 text (byte 0x{raw[error.start]:02x} at offset {error.start})"
         raise InputError(what, where=where) from error
 
 

@@ -24,7 +24,7 @@ def build(text: str, where: str) -> tuple[Any, dict[Key, int]]:
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         code = error.character if isinstance(error.character, int) else ord(error.character)
-        what = f"is no plain text (character U+{code:04X})"
+        what = f"is not plain text (character U+{code:04X})"
         raise InputError(what, where=f"{where}:{line}") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -34,7 +34,7 @@ def build(text: str, where: str) -> tuple[Any, dict[Key, int]]:
                          fix=_hint(problem)) from error
     except UnicodeEncodeError as error:
         line = text.count("\n", 0, error.start) + 1
-        raise InputError("is no plain text (a lone surrogate)", where=f"{where}:{line}") from error
+        raise InputError("is not plain text (a lone surrogate)", where=f"{where}:{line}") from error
     except (ValueError, OverflowError) as error:  # chr() raises these for an escape
         beyond = _BEYOND.search(text)
         line = text.count("\n", 0, beyond.start() if beyond else 0) + 1

@@ -274,7 +274,7 @@ def open_file(name: str) -> tuple[int, Path]:
                                fix="remove the file or set KOPT_LOCK_DIR") from None
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise EnvironmentFault("the device lock is no regular file", where=str(path),
+        raise EnvironmentFault("the device lock is not a regular file", where=str(path),
                                fix="remove it")
     with contextlib.suppress(OSError):
         os.utime(fd)

@@ -28,7 +28,7 @@ from harness.isolation.process_tree import CpuTime
 from harness.isolation.zygote_client import PROGRAM, ForkedSupervisor, Zygote
 
 LOOK_S = 0.5
-"""How often a job that yields is asked what it waits for."""
+"""Seconds between two looks at what a yielding job waits for."""
 INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES",
              "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_HOME", "ROCM_PATH",
              "NCCL_NVLS_ENABLE", "TORCH_SYMM_MEM_DISABLE_MULTICAST", "NVSHMEM_DISABLE_NVLS")

@@ -21,9 +21,9 @@ A prediction is never below the physical floor of `ceilings`.
 Against 41 latencies of softmax and matmul kernels measured on an H200 (bench/cost_model.py), the
 prediction is typically off by a factor of 1.18, at most 1.88, and orders 91 % of pairs of
 configurations correctly. No constant was fitted, but the term for the near cache was added after a
-first look at these points (1.23 and 2.53 before), so they are no independent test. No other card
-was available. Masks, redundant threads, bank conflicts and uneven programs are in no term: the
-order is more reliable than a latency, and a measurement more than both.
+first look at these points (1.23 and 2.53 before), so they are not an independent test. No
+other card was available. No term covers masks, redundant threads, bank conflicts, uneven programs:
+the order is more reliable than a latency, and a measurement more than both.
 """
 
 from __future__ import annotations

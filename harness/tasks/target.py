@@ -45,7 +45,7 @@ class Arg:
     role: Role | None = None
     value: int | float | str | None = None
     literal: bool | str | tuple[int | float | str, ...] | None = None
-    """A constant that is no number; entries of a tuple may be expressions. See CONSTANTS."""
+    """A constant that is not a number; entries of a tuple may be expressions. See CONSTANTS."""
     low: float | str | None = None
     high: float | str | None = None
     """Bounds of its values; the upper one is exclusive for integers. May be expressions."""

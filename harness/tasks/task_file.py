@@ -105,7 +105,7 @@ def _check_adapter(target: Target) -> None:
 def _check_names(field: str, names: list[str]) -> None:
     for index, name in enumerate(names):
         if not NAME.fullmatch(name):
-            raise BadField(f"{name!r} is no name", (field, index, "name"),
+            raise BadField(f"{name!r} is not a name", (field, index, "name"),
                            fix="use letters, digits, '.', '_' and '-', at most 64")
         if name in names[:index]:
             raise BadField(f"{name!r} is there twice", (field, index, "name"))
@@ -117,7 +117,7 @@ def _check_arg(arg: Arg, key: Key) -> None:
                 "tuple": isinstance(arg.literal, tuple)}
         if arg.role not in (None, "scalar") or arg.value is not None or not fits.get(
                 arg.dtype, isinstance(arg.literal, str)):
-            raise BadField(f"argument {arg.name!r}: {arg.literal!r} is no {arg.dtype}",
+            raise BadField(f"argument {arg.name!r}: {arg.literal!r} is not of type {arg.dtype}",
                            (*key, "literal"), fix="write the constant as literal: VALUE")
         return
     if arg.literal is not None:
@@ -202,5 +202,5 @@ def _check_range(tensor: Tensor, key: Key) -> None:
     bits = 8 * DTYPE_BYTES[tensor.dtype]
     low = 0 if tensor.dtype.startswith("u") else -(2 ** (bits - 1))
     if not low <= tensor.value < low + 2**bits:
-        raise BadField(f"argument {tensor.name!r}: {tensor.value} is no {tensor.dtype}",
+        raise BadField(f"argument {tensor.name!r}: {tensor.value} is not of type {tensor.dtype}",
                        (*key, "value"))

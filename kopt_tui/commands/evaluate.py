@@ -76,7 +76,7 @@ def _with_references(verdict: Verdict, one_shot: OneShot, args: argparse.Namespa
     """Return a verdict on a module, compared with eager PyTorch and with torch.compile."""
     target = one_shot.judged.target
     if not reference_lines.applies(target):
-        raise InputError("--references: the target is no PyTorch module that kopt new wrote")
+        raise InputError("--references: the target is not a PyTorch module that kopt new wrote")
     if verdict.latency_us is None:
         return verdict
     own = one_shot.repo.read(one_shot.judged.base_tree, target.source)

@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _refusal(reader: Reader, campaign: Campaign, *, runs: bool) -> Refused | None:
-    """Return why nobody would judge a patch, if so."""
+    """Return the refusal of a patch that no process would judge; None if one would."""
     manifest = load.load(Path(campaign.path) / "manifest.yaml")
     if "inbox" not in manifest.pool.backends:
         return Refused(f"{campaign.id} judges no submitted patches: pool.backends leaves out inbox",

@@ -12,7 +12,7 @@ from textual.drivers.linux_driver import LinuxDriver
 
 
 class TolerantDriver(LinuxDriver):
-    """Shows bytes that are no UTF-8 as a replacement character, and drops unknown sequences.
+    """Shows bytes that are not UTF-8 as a replacement character, and drops unknown sequences.
 
     Textual's own driver ends the app at either, as if it had been left.
     """

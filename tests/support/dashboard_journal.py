@@ -242,7 +242,7 @@ def _now_running(journal: Journal, now: float) -> None:
                    value=0.61, detail="x is read twice", advice="keep a row in registers or L1"),
         Bottleneck(campaign=CAMPAIGN, round=2, rank=3, id="tail", kernel="rmsnorm",
                    config_class="odd", limiter="remainder loop", metric="share of time",
-                   value=0.19, detail="cols is no multiple of 8", advice="mask the last vector"))
+                   value=0.19, detail="cols is not a multiple of 8", advice="mask the last vector"))
     journal.event(CAMPAIGN, now - 60, "warning", message="the candidate printed " + HOSTILE)
     journal.event(CAMPAIGN, now - 30, "gate", device="cpu", message="idle, lock taken")
 

@@ -28,7 +28,7 @@ def faults(value: object, schema: dict[str, Any], defs: dict[str, Any] | None = 
         names = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
         allowed = tuple(kind for name in names for kind in TYPES[name])
         if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
-            return [f"{at}: {value!r} is no {schema['type']}"]
+            return [f"{at}: {value!r} is not of type {schema['type']}"]
     found = []
     if isinstance(value, dict):
         found += [f"{at}: no {name}" for name in schema.get("required", []) if name not in value]

@@ -27,7 +27,7 @@ from harness.errors import KoptError
 from harness.formats import file_copy, yaml_document
 
 FULL_RUNS = 2
-"""Runs of the whole benchmark: a column that differs between them is no config column."""
+"""Runs of the whole benchmark: a column that differs between them is not a config column."""
 
 
 _TOP_KEY = re.compile(r"^([A-Za-z_]\w*)\s*:", re.MULTILINE)

@@ -37,7 +37,7 @@ class Skew:
 
 
 def is_grouped(table: Sequence[TableColumn]) -> bool:
-    """Return whether a column speaks of groups."""
+    """Return whether a column describes groups."""
     return any(_names_groups(column) for column in table)
 
 
@@ -68,7 +68,7 @@ def _names_groups(column: TableColumn) -> bool:
 
 
 def _sizes(cell: str) -> list[float]:
-    """Return a cell such as `[128, 0, 4096]` as numbers; empty if it is no list."""
+    """Return a cell such as `[128, 0, 4096]` as numbers; empty if it is not a list."""
     if not _LIST.fullmatch(cell):
         return []
     return [float(part) for part in re.findall(r"\d+", cell)]

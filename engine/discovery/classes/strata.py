@@ -162,7 +162,7 @@ def _explained(signals: Sequence[RowSignal], grouped: Mapping[str, Sequence[int]
 def _features(table: Sequence[TableColumn], n: int) -> Iterator[_Feature]:
     """Yield the possible splits of rows, those that kernels are commonly specialised by first.
 
-    A size is only cut: a larger size alone is no other behaviour.
+    A size is only cut: a larger size alone does not mean another behaviour.
     """
     for column in sorted(table, key=lambda column: not column.preferred):
         levels = column.levels

@@ -134,7 +134,7 @@ def read_workloads(path: Path, definition: str) -> tuple[Workload, ...]:
             if trace.definition == definition:
                 workloads.setdefault(trace.workload.uuid, trace.workload)
     if not workloads:
-        raise InputError(f"no workload of {definition}", where=str(path))
+        raise InputError(f"the file has no workload of {definition}", where=str(path))
     return tuple(workloads.values())
 
 
@@ -170,4 +170,5 @@ def _decode(text: bytes, kind: type[T], where: str) -> T:
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"no {kind.__name__} of flashinfer-bench: {error}", where=where) from None
+        raise InputError(f"not a {kind.__name__} of flashinfer-bench: {error}",
+                         where=where) from None

@@ -100,7 +100,7 @@ def _scalar(definition: Definition, name: str, spec: BenchTensor, value: object)
     if isinstance(value, bool):
         return Arg(name=name, dtype="bool", literal=value)
     if not isinstance(value, int | float):
-        raise InputError(f"the scalar {name} is {value!r}, no number", where=definition.name,
+        raise InputError(f"the scalar {name} is {value!r}, not a number", where=definition.name,
                          fix=f"--scalar {name}=VALUE")
     return Arg(name=name, dtype=spec.dtype, value=value)
 

@@ -50,7 +50,7 @@ def baseline(definition: Definition, solution: Solution | None) -> BaselineKerne
         if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
             raise InputError(f"the source {path!r} lies outside the solution", where=solution.name)
     if file not in texts or not entry:
-        raise InputError(f"the entry point {solution.spec.entry_point!r} is no FILE::FUNCTION of "
+        raise InputError(f"the entry point {solution.spec.entry_point!r} is not FILE::FUNCTION of "
                          "its sources", where=solution.name)
     return BaselineKernel(path=f"{folder}/{file}", entry=entry, text=texts[file],
                           why=f"the solution {solution.name}",

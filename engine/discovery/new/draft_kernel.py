@@ -56,7 +56,7 @@ def unknown_shapes(function: CFunction) -> list[str]:
 
 
 def unknown_scalars(function: CFunction) -> list[str]:
-    """Return the names of scalars that are no sizes and thus need a value."""
+    """Return the names of scalars that are not sizes and thus need a value."""
     return [arg.name for arg in function.args if arg.shape is None and arg.value is None]
 
 
@@ -159,7 +159,7 @@ def _filled(arg: Arg, shapes: Mapping[str, str], scalars: Mapping[str, str],
     if arg.value is None:
         value = yaml_document.scalar(scalars.get(arg.name, ""))
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise InputError(f"the value of {arg.name} is missing or no number",
+            raise InputError(f"the value of {arg.name} is missing or not a number",
                              fix=f"--scalar {arg.name}=1e-6")
         return replace(arg, value=value)
     return arg

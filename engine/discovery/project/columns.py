@@ -1,7 +1,7 @@
 """Classify the columns of a benchmark's table: launch path, size, cost, or no part of the config.
 
-The cells decide first, and the name where they leave it open. A column that is no part of a row's
-configuration is left out with a reason. The check and the metrics are guessed in the same way.
+The cells decide first, and the name where they leave it open. A column that is not part of a
+row's configuration is left out with a reason. Check and metrics are guessed in the same way.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from harness.benchmark.spec import metric_units, table_rules
 from harness.benchmark.spec.command_target import Metric
 
 Role = Literal["path", "size", "cost", "none"]
-"""What chooses a launch path, a size of the work, a time or rate that is no metric, or none."""
+"""What chooses a launch path, a size of the work, a time or rate that is not a metric, or none."""
 
 WORDS = {kind: frozenset(words.split()) for kind, words in tomllib.loads(
     Path(__file__).with_name("column_words.toml").read_text(encoding="utf-8")).items()}
@@ -115,7 +115,7 @@ def _counts(named: set[str], numbers: Sequence[float]) -> bool:
 
 
 def cost_of(name: str, numbers: Sequence[float]) -> tuple[float, ...]:
-    """Return a column of times or rates as costs; empty if a number is no valid cost."""
+    """Return a column of times or rates as costs; empty if a number is not a valid cost."""
     try:
         metric = metric_units.resolve(Metric(name=name))
         return tuple(metric.cost(number) for number in numbers)

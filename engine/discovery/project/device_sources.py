@@ -108,7 +108,7 @@ def advice(source: str) -> str:
         return ("it is a torch extension: name the Python function that builds and calls it, "
                 "kopt new FILE.py:FUNCTION")
     return ('write extern "C" before a function of the host that takes pointers and numbers, or '
-            "name a __global__ function that is no template")
+            "name a __global__ function that is not a template")
 
 
 def _declared(text: str) -> Iterator[DeclaredFunction]:

@@ -67,7 +67,7 @@ def _workloads(result: KeptResult) -> list[BenchTrace]:
     try:
         lines = result.read(path).splitlines()
     except InputError:
-        raise Refused(f"{result.row.id} is about no definition of flashinfer-bench",
+        raise Refused(f"{result.row.id} was not made from a definition of flashinfer-bench",
                       fix="kopt new definition.json makes such a task") from None
     return [msgspec.json.decode(line, type=BenchTrace) for line in lines]
 

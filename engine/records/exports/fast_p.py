@@ -58,7 +58,7 @@ def of(results: Sequence[ProblemResult]) -> FastPTable:
 
 
 def problem_result(result: KeptResult) -> ProblemResult:
-    """Return what a campaign reached on its problem. Raises Refused if it is no PyTorch module."""
+    """Return a campaign's result on its problem. Raises Refused if it is not a PyTorch module."""
     target = result.target
     if target.entry != "Model" or target.adapter is None:
         raise Refused(f"{result.row.id} is about no PyTorch module",

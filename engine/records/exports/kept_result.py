@@ -49,7 +49,7 @@ class KeptResult:
 
 
 def of(view: JournalView) -> KeptResult:
-    """Return a campaign's result. Raises Refused for a target that is no kernel."""
+    """Return a campaign's result. Raises Refused for a target that is not a kernel."""
     row, spec = view.row, view.manifest.target
     if spec.kind != "kernel":
         raise Refused(f"{row.id} is judged by its project's own benchmark, which has no form to "

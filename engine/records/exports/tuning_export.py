@@ -61,7 +61,7 @@ def _config(result: KeptResult, manifest: Manifest, sizes: Mapping[str, int]) ->
 def _taken(result: KeptResult, found: Sequence[Knob], sizes: Mapping[str, int]) -> list[Knob]:
     """Return the knobs of the kernels that run for some sizes; all of a source that is not split.
 
-    Raises Refused where a dispatcher tests what is no size of the class.
+    Raises Refused where a dispatcher tests a parameter that is not a size of the class.
     """
     try:
         language = language_of(result.target)
@@ -72,7 +72,7 @@ def _taken(result: KeptResult, found: Sequence[Knob], sizes: Mapping[str, int]) 
     unknown = {column for block in blocks for branch in block.branches
                for column in branch.condition.columns} - sizes.keys()
     if unknown:
-        raise Refused(f"the kernel is split by {sorted(unknown)[0]}, which is no size of the "
+        raise Refused(f"the kernel is split by {sorted(unknown)[0]}, which is not a size of the "
                       "config classes", where=result.target.source,
                       fix="read the knobs of each kernel in the comment above its dispatcher")
     variants = {knob.name: _SUFFIX.sub("", knob.name) for knob in found}

@@ -31,7 +31,7 @@ class ProgressPoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SpeedupBar(msgspec.Struct, frozen=True, kw_only=True):
-    """A speedup with its interval; 1 is no change."""
+    """A speedup with its interval; 1 means no change."""
 
     name: str
     value: float

@@ -1,4 +1,4 @@
-"""Conditions that tell some rows of a table from others: equalities and thresholds, few of them."""
+"""Few conditions that separate some rows of a table from others: equalities and thresholds."""
 
 from __future__ import annotations
 

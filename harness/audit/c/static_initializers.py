@@ -156,7 +156,7 @@ class _Body:
         return token.kind == "mark" and token.text in _MARKS and self._mark(at, after)
 
     def _mark(self, at: int, after: str) -> bool:
-        """Return whether a mark is no pointer, no call through an expression and no digraph."""
+        """Return whether a mark is neither a pointer, a call by an expression nor a digraph."""
         mark, before = self.text[at], self.text[at - 1] if at else ""
         if mark in ("*", "&"):  # of a product or a mask, not of a pointer
             operand = before in self.locals or before == "]" or self.tokens[at - 1].kind == "number"

@@ -10,7 +10,7 @@ from typing import Any
 from harness.formats.text import words
 
 HOLE = "\0"
-"""Stands for what only running the source could tell, also as a part of a text."""
+"""Stands for a value that only running the source gives, also as a part of a text."""
 
 DEPTH = 40
 MAX_TEXT = 1 << 18

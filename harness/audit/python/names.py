@@ -61,7 +61,7 @@ class Module(SourceTree):
             todo += list(ast.iter_child_nodes(at))[::-1]
 
     def words(self, node: ast.AST | None) -> list[str]:
-        """Return the names, and the texts that can be told, of what an expression depends on."""
+        """Return the names, and the known texts, that an expression depends on."""
         nodes = list(self.reach(node))
         return [n.id for n in nodes if isinstance(n, ast.Name)] \
             + [text for n in nodes if isinstance(n, ast.expr) and (text := self.fold(n))]

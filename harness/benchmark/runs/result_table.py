@@ -134,9 +134,9 @@ def _value(text: str, name: str, row: int, csv: str) -> float:
     if not text.strip() or (value is not None and math.isnan(value)):
         raise BenchmarkFault("nan", f"{where} is {'NaN' if text.strip() else 'empty'}")
     if value is None:
-        raise BenchmarkFault("not-a-number", f"{where} is {text!r}, no number")
+        raise BenchmarkFault("not-a-number", f"{where} is {text!r}, not a number")
     if not 0 < value < math.inf:
-        raise BenchmarkFault("not-positive", f"{where} is {text}, no number above zero")
+        raise BenchmarkFault("not-positive", f"{where} is {text}, not a number above zero")
     if not LEAST_VALUE < value < MOST_VALUE:
         raise BenchmarkFault("not-positive", f"{where} is {text}, outside the range of any metric")
     return value

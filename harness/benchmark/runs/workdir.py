@@ -179,7 +179,7 @@ class WorkingCopy:
             old = " (one from before the run was removed)" if was_there else ""
             raise BenchmarkFault("missing-file", f"wrote no {name}{old}") from None
         if not stat.S_ISREG(status.st_mode):
-            raise BenchmarkFault("unreadable", f"{name} is no plain file")
+            raise BenchmarkFault("unreadable", f"{name} is not a plain file")
         if status.st_mtime_ns < began_ns:
             age = (began_ns - status.st_mtime_ns) / 1e9
             raise BenchmarkFault("stale-file", f"{name} is of an earlier run: it is {age:.1f} s "
@@ -191,7 +191,7 @@ class WorkingCopy:
 
 
 def _content(tree: Path, path: str) -> str:
-    """Return the hash of a file of a tree, "" if it is no plain file inside the tree."""
+    """Return the hash of a file of a tree, "" if it is not a plain file inside the tree."""
     full_path = tree / path
     try:
         if not full_path.parent.resolve().is_relative_to(tree.resolve()):

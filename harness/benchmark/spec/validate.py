@@ -44,7 +44,7 @@ def _table_faults(target: CommandTarget) -> Iterator[FieldFault]:
     for key in ("csv", "quick_csv"):
         path = PurePosixPath(getattr(target, key))
         if path.is_absolute() or ".." in path.parts or (key == "csv" and not path.name):
-            yield (key,), f"{getattr(target, key)!r} is no file inside the project", \
+            yield (key,), f"{getattr(target, key)!r} is not a file inside the project", \
                 "the benchmark runs in the project's folder and writes its CSV there"
     if target.row_command and not shell_command.placeholders(target.row_command):
         yield ("row_command",), "it names no row", \
@@ -91,7 +91,7 @@ def _column_faults(target: CommandTarget) -> Iterator[FieldFault]:
                 yield (key, index), f"{column!r} is a metric or the check", ""
     for column in target.weights.columns if target.weights else ():
         if column in measured or column in target.ignore:
-            yield ("weights",), f"{column!r} is no config column of the benchmark", \
+            yield ("weights",), f"{column!r} is not a config column of the benchmark", \
                 "a shape's columns are those that the benchmark neither measures nor ignores"
 
 

@@ -121,7 +121,7 @@ class BenchmarkEvaluation:
                 fix="they equal target_shapes: list the shapes that it measures") from None
 
     def _confirmed(self, results: ModeResults) -> Verdict:
-        """Return the verdict with what else speaks for or against a gain."""
+        """Return the verdict with the other evidence for or against a gain."""
         session, costs = self.session, tuple(benchmark_rows.metric_costs(results))
         verdict = benchmark_rows.verdict_of(results)
         verdict = replace(verdict, costs=costs, evidence=(

@@ -137,7 +137,7 @@ def trace_kernels(session: BenchmarkSession, results: ModeResults, *,
                   is_baseline: bool) -> Confirmation:
     """Return the kernels of one more run, or why they cannot be observed; nothing is confirmed.
 
-    Of a candidate that is no baseline only the kernel time of rows is shown.
+    Of a candidate that is not a baseline only the kernel time of rows is shown.
     """
     profiler = profiler_for(session.device, session.environment.python)
     if profiler is None:

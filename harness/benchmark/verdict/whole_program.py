@@ -51,7 +51,7 @@ def value_in(text: str, name: str) -> float:
                              fix=f"print a line `{name}: 1.23`")
     value = float(numbers[-1])
     if not 0 < value < math.inf:
-        raise BenchmarkFault("not-positive", f"{name} is {numbers[-1]}, no number above zero")
+        raise BenchmarkFault("not-positive", f"{name} is {numbers[-1]}, not a number above zero")
     return value
 
 

@@ -86,7 +86,7 @@ def _counted(function: Any) -> Any:
     flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
     if isinstance(function, type) or hasattr(function, "__getitem__") or not callable(function) \
             or flags & 0x280:  # a coroutine or an asynchronous generator
-        _tally.note(f"{job.FUNCTION} is no function whose calls can be counted: "
+        _tally.note(f"{job.FUNCTION} is not a function whose calls can be counted: "
                     f"{type(function).__name__}")
         return None
     torch = sys.modules.get("torch")

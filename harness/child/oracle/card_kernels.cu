@@ -94,7 +94,8 @@ extern "C" __global__ void write_windows(
     }
 }
 
-// By row: the sum of the squares of `want` where it is finite, and the bits of the largest absolute difference.
+// By row: the sum of the squares of `want` where it is finite, and the bits of the largest
+// absolute difference.
 extern "C" __global__ void scan_rows(
     const Stored *__restrict__ got, Index got_stride, const Stored *__restrict__ want,
     Index want_stride, Index columns, Index vectors, double *squares, unsigned *farthest) {

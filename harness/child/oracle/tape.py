@@ -76,7 +76,7 @@ class Tape:
 
     def patch(self, kinds: Sequence[int], rng: random.Random, *, at: int = 0,
               length: int | None = None, step: int = 1) -> TapePatch:
-        """Choose new values at random, of one kind a slot; all elements unless told otherwise."""
+        """Choose new values at random, of one kind a slot; all elements without a `length`."""
         length = self.count if length is None else length
         places = self.length - length + 1
         noises = self.noise_length - (length if self.is_float else 1) + 1

@@ -65,7 +65,7 @@ PROPERTIES = {"multi_processor_count": 1, "multiprocessor_count": 1, "warp_size"
               "max_shared_mem": 1 << 17, "shared_memory_per_block_optin": 1 << 17,
               "major": CAPABILITY[0], "minor": CAPABILITY[1], "total_memory": 1 << 34,
               "name": "Triton's interpreter"}
-"""What host code is told of the card that is not there; kernels run in the interpreter anyway."""
+"""What host code reads about the card, which is absent: kernels run in the interpreter."""
 
 
 class NoCard:

@@ -183,7 +183,7 @@ def entry_of(module: Any, entry: str) -> Any:
 
 
 def constant(tensor: dict[str, Any], device: str) -> Any:
-    """Return the value of an argument that is no tensor."""
+    """Return the value of an argument that is not a tensor."""
     value = tensor["value"]
     if tensor["dtype"] == "tuple":
         return tuple(value)

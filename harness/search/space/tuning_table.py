@@ -51,7 +51,7 @@ def parse(text: str, where: str) -> tuple[TableEntry, ...]:
 
 def _flat(each: object, where: str) -> dict[str, Value]:
     if not isinstance(each, dict):
-        raise InputError(f"{each!r} is no configuration", where=where, fix=FORM)
+        raise InputError(f"{each!r} is not a configuration", where=where, fix=FORM)
     flat = {name: value for name, value in each.items() if name != "kwargs"}
     flat.update(each.get("kwargs") or {})
     bad = [name for name, value in flat.items() if not isinstance(value, int | float | str)]

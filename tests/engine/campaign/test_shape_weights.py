@@ -106,7 +106,7 @@ def kernel(root: Path, text: str) -> Path:
     (None, "calls.csv: the file of weights does not exist (set target.weights in the manifest"),
     ("m,n\n1,2\n", "calls.csv: has no column 'calls'"),
     ("m,calls\n64,-1\n", "calls.csv:2: calls is '-1'"),
-    ("m,fwd_us,calls\n64,1,1\n", "target.weights: 'fwd_us' is no config column")])
+    ("m,fwd_us,calls\n64,1,1\n", "target.weights: 'fwd_us' is not a config column")])
 def test_bad_weights_prevent_campaign_start(text: str | None, message: str, tmp_path: Path) -> None:
     path = command(tmp_path, text)
     for begin in (lambda: campaigns.campaigns.create(tmp_path / "w", path), lambda: OneShot(path)):

@@ -67,7 +67,7 @@ def test_forms_of_a_launch(before: str, launch: str, grid: tuple[object, ...],
 
 
 @pytest.mark.parametrize("launch", ["<<<blocks_of(n), 256>>>", "<<<n > 5 ? 1 : 2, 256>>>"])
-def test_launch_that_is_no_arithmetic_is_asked_for(launch: str) -> None:
+def test_launch_that_is_not_arithmetic_is_asked_for(launch: str) -> None:
     text = KERNEL + f"void go(int n) {{ scale{launch}(x, out, sum, 1.0f, n); }}"
     [kernel] = device_sources.functions("kernel.cu", text)
     assert kernel.launch is None

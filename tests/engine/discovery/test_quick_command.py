@@ -132,7 +132,7 @@ def test_proposal_is_in_manifest_and_script(tmp_path: Path) -> None:
     assert (file.read_bytes(), script.read_bytes()) == before, "written again, the same"
 
 
-def test_slow_script_is_no_quick_command(tmp_path: Path) -> None:
+def test_slow_script_is_not_a_quick_command(tmp_path: Path) -> None:
     file = tmp_path / "manifest.yaml"
     file.write_text("target_op: pa\ntarget: {kind: command, csv: out.csv, check: err == 0, "
                     "metrics: [us]}\nbenchmark_command: make bench\nedit: [k.c]\n")

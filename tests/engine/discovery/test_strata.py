@@ -44,7 +44,7 @@ def test_better_columns_win_over_common_ones() -> None:
     pytest.param(lambda row: case.work(row) * (5 if case.number(row, "context") > 4096 else 1),
                  ("context <= 4096",), id="a path that long contexts take"),
     pytest.param(lambda row: case.work(row) * case.number(row, "head_size"), ("head_size",),
-                 id="a choice of few values is no size"),
+                 id="a choice of few values is not a size"),
 ])
 def test_size_is_cut_where_its_law_breaks(cost: object, configs: tuple[str, ...]) -> None:
     result = strata_of(*case.table(cost))  # type: ignore[arg-type]

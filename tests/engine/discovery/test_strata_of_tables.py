@@ -63,7 +63,7 @@ def test_several_runs_are_one_table_of_medians() -> None:
     assert seen.costs == (2.0, 9.0) and [column.role for column in seen.columns] == ["path", "none"]
 
 
-def test_own_columns_are_no_other_implementation() -> None:
+def test_own_columns_are_not_another_implementation() -> None:
     """A rate beside a time, or another statistic of it; times of others are one, rates are not."""
     names = ("mtp", "err", "us", "us_min", "GB/s", "us_torch", "torch GB/s", "us_never")
     rows = [("1", "0", "2", "1", "7", "4", "9", "0"), ("2", "0", "3", "2", "7", "5", "9", "1")]

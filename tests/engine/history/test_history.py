@@ -115,8 +115,8 @@ def test_rolling_list_has_the_last_five_regressions(count: int) -> None:
     ("tie", ("tie", 1.0)),
     ("failed", ("reject", None)),
 ])
-def test_round_that_is_no_regression_clears_the_list(outcome: str,
-                                                     decision: tuple[Any, ...]) -> None:
+def test_round_that_is_not_a_regression_clears_the_list(outcome: str,
+                                                        decision: tuple[Any, ...]) -> None:
     builder = regressions(HistoryBuilder(), 3).round(outcome, decision)
     assert builder.history.recent() == ()
     assert [entry.round for entry in regressions(builder, 1).history.recent()] == [6]

@@ -118,7 +118,7 @@ def test_slot_keeps_what_it_was_planned_for(writer: Writer, tmp_path: Path) -> N
         ("A", "B"), "blocking", "memory", "tall")
 
 
-def test_progress_is_no_event_but_wakes_readers(writer: Writer, tmp_path: Path) -> None:
+def test_progress_is_not_an_event_but_wakes_readers(writer: Writer, tmp_path: Path) -> None:
     reader = Reader(tmp_path)
     writer.put_slots([samples.slot()])
     before, events = reader.data_version(), len(reader.last_events())

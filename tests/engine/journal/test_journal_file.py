@@ -105,7 +105,7 @@ def test_workspace_that_cannot_be_created_is_reported_in_one_line(tmp_path: Path
         Writer(tmp_path / "file" / "workspace")
 
 
-def test_file_that_is_no_journal_is_reported_in_one_line(tmp_path: Path) -> None:
+def test_file_that_is_not_a_journal_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "kopt.db").write_text("not a database at all, but text" * 50)
     for open_it in (Writer, Reader):
         with pytest.raises(EnvironmentFault, match="not a kopt journal"):

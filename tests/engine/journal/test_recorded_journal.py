@@ -130,8 +130,8 @@ def test_results_tsv_is_the_same(reader: Reader) -> None:
 @pytest.mark.parametrize(("reason", "kept"), [
     ("max_iterations: 8 rounds done; {doubt}", "max_iterations: 8 rounds done"),
     ("{doubt}", "")])
-def test_doubt_about_the_best_is_no_part_of_the_reason(workspace: Path, reason: str,
-                                                       kept: str) -> None:
+def test_doubt_about_the_best_is_not_part_of_the_reason(workspace: Path, reason: str,
+                                                        kept: str) -> None:
     doubt = "the best was not accepted: it has no verdict against the baseline"
     execute(workspace, "UPDATE campaigns SET reason = ?", reason.format(doubt=doubt))
     campaign = Reader(workspace).campaign(ID)

@@ -36,7 +36,7 @@ def test_variable_overrides_the_manifest_unless_empty(
     ("KOPT_POOL_MODE", "wild"), ("KOPT_SKIP_PROFILE", "perhaps"), ("KOPT_WORKERS_PER_GPU", "0"),
     ("KOPT_SELFTEST_ITERATIONS", "-1"), ("KOPT_MIN_PARALLEL_WORKERS", "many")])
 def test_invalid_variable_is_refused_by_name(variable: str, text: str) -> None:
-    with pytest.raises(InputError, match=f"^{variable}: {text!r} is no "):
+    with pytest.raises(InputError, match=f"^{variable}: {text!r} is not a valid "):
         apply_environment(PoolSpec(), {variable: text})
 
 

@@ -95,7 +95,7 @@ BAD = [
     (OP + "edit: a.c", "m:2: edit: expected a list, got the text 'a.c'"),
     (OP + "edit:\n  - a.c\n  - 7", "m:4: edit[1]: expected text, got the number 7"),
     (OP + "env: {A: 1}", "m:2: env: every value must be text (put it in quotes)"),
-    (OP + "env: {1A: x}", "m:2: env: '1A' is no variable name"),
+    (OP + "env: {1A: x}", "m:2: env: '1A' is not a variable name"),
     (OP + "target: {kind: schedule}",
      "m:2: target.kind: 'schedule' is not one of kernel, command"),
     (OP + "target:\n  metrics: [{nam: us}]",
@@ -142,12 +142,12 @@ BAD = [
     (OP + "target: {task: ../../task.yaml}",
      "m:2: target.task: '../../task.yaml' leaves the project (it is a path inside the "
      "project)"),
-    (OP + "git_branch: 'a..b'", "m:2: git_branch: 'a..b' is no branch name (auto, none, or a "
+    (OP + "git_branch: 'a..b'", "m:2: git_branch: 'a..b' is not a branch name (auto, none, or a "
                                 "name as git allows it)"),
-    (OP + "git_branch: --force", "m:2: git_branch: '--force' is no branch name (auto, none, "
+    (OP + "git_branch: --force", "m:2: git_branch: '--force' is not a branch name (auto, none, "
                                  "or a name as git allows it)"),
     (OP + "created: 2026-13-01 10:00",
-     "m:2: created: '2026-13-01 10:00' is no time (write YYYY-MM-DD HH:MM)"),
+     "m:2: created: '2026-13-01 10:00' is not a time (write YYYY-MM-DD HH:MM)"),
     (OP + "test_command: pytest 'a",
      "m:2: test_command: the command is not well quoted: no closing quotation"),
     (OP + "target: {kind: command}",
@@ -172,7 +172,7 @@ BAD = [
     ("just words", "m:1: expected a mapping (`key: value` lines), got the text 'just words'"),
     ("", "m: is empty"),
     ("# nothing\n", "m: is empty"),
-    ("a: \x1b[31m", "m:1: is no plain text (character U+001B)"),
+    ("a: \x1b[31m", "m:1: is not plain text (character U+001B)"),
     ("a: 1\n" * 40_000, "m: is larger than 128 KiB"),
 ]
 
@@ -193,9 +193,9 @@ def test_unreadable_manifest_files_are_refused(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo.yaml"
     os.mkfifo(fifo)
     expected = {
-        binary: "is no UTF-8 text (byte 0xff at offset 5)",
+        binary: "is not UTF-8 text (byte 0xff at offset 5)",
         huge: "is larger than 128 KiB",
-        fifo: "does not exist or is no plain file, a YAML file was expected",
+        fifo: "does not exist or is not a plain file, a YAML file was expected",
         tmp_path: "is a folder, a YAML file was expected",
         tmp_path / "none.yaml": "there is no such manifest (kopt new FILE:FUNCTION or kopt "
                                 "new --project DIR writes one)",

@@ -87,8 +87,8 @@ W1 = Transfer(bucket="W1", decision="ACCEPT-with-asterisk", reason="W1",
     (Transfer(bucket="K1", decision="ACCEPT-with-asterisk", reason="r",
               skew=("k.py:3: M_per_group is constexpr",)), False),
 ], ids=["not audited", "K2", "W1", "W2", "W3", "fixed M_per_group"])
-def test_gain_of_the_benchmark_alone_is_no_lesson(transfer: Transfer | None, taught: bool,
-                                                       tmp_path: Path) -> None:
+def test_gain_of_the_benchmark_alone_is_not_a_lesson(transfer: Transfer | None, taught: bool,
+                                                     tmp_path: Path) -> None:
     """Such as a cache of an activation or a gradient, or an assumption on group sizes."""
     made, writer = case.begin(tmp_path)
     writer.start_round(samples.round_(2))

@@ -81,7 +81,7 @@ def test_handed_in_patch_drops_files_from_tree(repo: CampaignRepo) -> None:
     assert "notes.md" in repo.files(whole.tree) and "notes.md" not in repo.files(handed_in.tree)
 
 
-def test_records_of_kept_commits_are_no_part_of_a_candidate(repo: CampaignRepo) -> None:
+def test_records_of_kept_commits_are_not_part_of_a_candidate(repo: CampaignRepo) -> None:
     """Else its id would follow from times in the records, and a candidate could change them."""
     tree = repo.worktree("s", repo.base)
     (tree / "kernel.c").write_text("int x;\n")

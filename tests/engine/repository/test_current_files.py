@@ -93,7 +93,8 @@ def test_edit_of_the_same_size_in_the_second_of_the_commit_is_seen(user: Path,
 
 def test_folder_without_a_repository_and_without_a_commit_work(
         tmp_path: Path, folder: Path) -> None:
-    for name, words in (("plain", "is no git repository"), ("unborn", "not committed: kernel.c")):
+    for name, words in (("plain", "is not a git repository"),
+                        ("unborn", "not committed: kernel.c")):
         project, temporary = tmp_path / name, folder / name
         temporary.mkdir()
         project.mkdir()
@@ -119,7 +120,7 @@ def test_folder_inside_a_repository_is_copied_without_what_that_ignores(
     assert state_of(user) == before
 
 
-def test_contents_of_lfs_files_are_no_change(user: Path, folder: Path) -> None:
+def test_contents_of_lfs_files_are_not_a_change(user: Path, folder: Path) -> None:
     data = b"\0weights" * 100
     repos.commit(user, {".gitattributes": "*.bin filter=lfs -text\n",
                         "w.bin": repos.pointer(data)})

@@ -68,7 +68,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_source_that_is_no_variant_is_refused(name: str) -> None:
+def test_source_that_is_not_a_variant_is_refused(name: str) -> None:
     old, new, words = REFUSED[name]
     with pytest.raises(Refused, match=words):
         merged(old, new)

@@ -90,7 +90,7 @@ def test_limit_set_during_a_run_holds_at_once(
     with campaigns.reading(setup) as reader:
         answers = {control.id: control.outcome for control in reader.controls(setup.id)}
     assert answers[number] == "changed max_iterations 9 → 1"
-    assert answers[bad].startswith("refused: wall_s: '-1' is no possible limit")
+    assert answers[bad].startswith("refused: wall_s: '-1' is not a possible limit")
     assert campaigns.campaign(setup).reason == "max_iterations: 1 round done"
 
 

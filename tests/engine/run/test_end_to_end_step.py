@@ -87,7 +87,7 @@ def test_program_is_not_run_without_wall_time_left() -> None:
         "commit": "b" * 12, "message": "not run: no wall time is left"})]
 
 
-def test_run_without_enough_time_is_no_verdict_on_best() -> None:
+def test_run_without_enough_time_is_not_a_verdict_on_best() -> None:
     why = "not run: 5 s are left, one run takes about 8 s"
     book = Book(Verdict(valid=False, rejected_reason=why,
                         evidence=(Evidence(kind=LEFT_OUT, detail=why),)))

@@ -73,5 +73,5 @@ def test_failing_torch_compile_costs_its_line_only(
     assert len(campaigns.candidates(setup, "kept")) == 1
     eager, why = shown(setup)["verify"]
     assert eager.startswith("full: 2.00x of eager (40.0 us); measured on")
-    assert why == "torch.compile is no reference here: the harness ran past its limit of 600 s"
+    assert why == "torch.compile is not a reference here: the harness ran past its limit of 600 s"
     assert reference_lines.PURPOSE in shown(setup)

@@ -91,7 +91,7 @@ def test_variant_is_shared_by_two_conditions(tmp_path: Path) -> None:
 REFUSED: dict[str, tuple[Callable[[str], str], ClassGroup, str]] = {
     "no parameter of that name": (
         lambda s: s, group("size >= 4", {"size": 4}, TILE=4), "takes size as whole numbers"),
-    "a parameter that is no whole number": (
+    "a parameter that is not a whole number": (
         lambda s: s.replace("int64_t context,", "double context,").replace("context & MASK", "0")
         .replace("int64_t i = 0; i < context", "double i = 0; i < context"),
         LONG, "takes context as whole numbers"),

@@ -63,7 +63,7 @@ def test_condition_holds_inside_and_never_outside(
 
 @pytest.mark.parametrize("text", ["", "a", "a > 4", "a >= 4 || b >= 2", "a >= x", "a >= 4 &&b == 2",
                                   "system(1) >= 2 3", "a >= 4.5"])
-def test_text_that_is_no_condition_is_rejected(text: str) -> None:
+def test_text_that_is_not_a_condition_is_rejected(text: str) -> None:
     with pytest.raises(ValueError):
         conditions.parse(text)
 

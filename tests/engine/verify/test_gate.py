@@ -139,7 +139,7 @@ def test_card_in_use_is_checked_before_each_piece_of_work() -> None:
     assert "process 7 (train)" in timed.news[0].text and "back" in timed.news[1].text
 
 
-def test_another_kopt_is_no_stranger() -> None:
+def test_another_kopt_is_not_a_stranger() -> None:
     timed = TimedFleet(1, lambda _, __: "")
     name = timed.fleet.cards[0].device.lock_name
     with tenants.registered(name), timed.fleet.occupy("verdict") as slot:

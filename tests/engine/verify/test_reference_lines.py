@@ -29,7 +29,7 @@ def test_failing_torch_compile_leaves_eager_of_the_baseline() -> None:
     references = reference_lines.of_verdict(rejected("no C++ compiler"), verdict(40.0, 40.0))
     assert lines(reference_lines.with_lines(verdict(20.0, 25.0), references)) == [
         "full: 2.00x of eager (40.0 us); measured on this device",
-        "torch.compile is no reference here: no C++ compiler"]
+        "torch.compile is not a reference here: no C++ compiler"]
 
 
 def test_incorrect_candidate_gets_no_line() -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from harness.audit.dependencies import new_dependencies
-from harness.audit.static import static
 from harness.verdict import Finding
 from tests.support.audit_case import TRITON, Files, c, target, trees, triton
 from tests.support.audit_evasions import (
     C_SOURCES,
     PYTHON,
 )
+from tests.support.audit_sources import static
 
 HONEST_PYTHON = {
     "numpy": triton("n = np.int64(x.shape[0])", "import numpy as np"),
@@ -127,7 +127,7 @@ def test_honest_source_raises_no_alarm(tmp_path: Path, language: str, source: st
     assert [f for f in findings if f.severity != "note"] == []
 
 
-def test_numpy_is_no_new_dependency(tmp_path: Path) -> None:
+def test_numpy_is_not_a_new_dependency(tmp_path: Path) -> None:
     both = trees(tmp_path, {"kernel.py": triton(head="import numpy")}, {"reference.py": "\n"})
     assert new_dependencies(target(), *both) == []
 

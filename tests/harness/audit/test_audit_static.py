@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from harness.audit.c.tokens import tokens
 from harness.audit.dependencies import new_dependencies
-from harness.audit.static import static
 from harness.audit.transfer import transfer
 from harness.search.space import knobs
 from harness.tasks.target import Target
@@ -24,6 +23,7 @@ from tests.support.audit_sources import (
     HOSTILE_C,
     HOSTILE_PYTHON,
     JOINED,
+    static,
 )
 from tests.support.paths import EXAMPLES
 

@@ -66,15 +66,15 @@ SPOILED = {
     "stale-file": ("import os\ndef after(): os.utime('bench.csv', (0, 0))",
                    "bench.csv is of an earlier run"),
     "unreadable": ("def after(): open('bench.csv', 'wb').write(b'\\xff\\0')",
-                   "bench.csv is no UTF-8 text"),
+                   "bench.csv is not UTF-8 text"),
     "empty-table": ("def spoil(rows): return []", "bench.csv has a header and no rows"),
     "missing-column": ("def spoil(rows): return [{k: r[k] for k in r if k != 'bwd_us'} "
                        "for r in rows]", "bench.csv has no column 'bwd_us'"),
     "nan": ("def spoil(rows): return [{**r, 'fwd_us': 'nan'} for r in rows]", "fwd_us is NaN"),
     "not-a-number": ("def spoil(rows): return [{**r, 'fwd_us': 'n/a'} for r in rows]",
-                     "fwd_us is 'n/a', no number"),
+                     "fwd_us is 'n/a', not a number"),
     "not-positive": ("def spoil(rows): return [{**r, 'fwd_us': 0} for r in rows]",
-                     "no number above zero"),
+                     "not a number above zero"),
     "duplicate-rows": ("def spoil(rows): return rows[:-1] + [{**rows[0], 'fwd_us': 9}]",
                        "are of the same configuration: m="),
     "changed-rows": ("def spoil(rows): return [r for r in rows if r['m'] < 256]",
@@ -124,7 +124,8 @@ def test_csv_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     verdict = judge(tmp_path, kernel(50.0, (
         "import os\ndef after():\n    os.remove('bench.csv')\n"
         f"    os.symlink({str(secret)!r}, 'bench.csv')\n")))
-    assert fault(verdict) == "unreadable" and "is no plain file" in (verdict.rejected_reason or "")
+    assert fault(verdict) == "unreadable"
+    assert "is not a plain file" in (verdict.rejected_reason or "")
     assert secret.read_text() == "m,n\n1,2\n"
 
 
@@ -146,7 +147,7 @@ def test_benchmark_that_fails_on_the_incumbent_raises(tmp_path: Path) -> None:
 
 
 def test_failed_build_is_reported(tmp_path: Path) -> None:
-    verdict = judge(tmp_path, kernel(50.0, "this is no Python\n"),
+    verdict = judge(tmp_path, kernel(50.0, "this is not valid Python\n"),
                     wanted=target(build_command="mkdir -p o && python -m py_compile kernel.py"))
     assert fault(verdict) == "build"
     assert (verdict.rejected_reason or "").startswith("does not build: exited with 1: ")

@@ -23,11 +23,11 @@ FAULTS = [
     ("missing-column", ("1,0,2",), {"head": "m,err,fwd_us"}, "b.csv has no column 'bwd_us'"),
     ("nan", ("1,2,3,0,nan,5",), {}, "b.csv row 1: fwd_us is NaN"),
     ("nan", ("1,2,3,0,4,5", "1,2,3,0,,5"), {}, "b.csv row 2: fwd_us is empty"),
-    ("not-a-number", ("1,2,3,0,4,fast",), {}, "b.csv row 1: bwd_us is 'fast', no number"),
-    ("not-a-number", ("1,2,3,0,1_0,5",), {}, "b.csv row 1: fwd_us is '1_0', no number"),
-    ("not-positive", ("1,2,3,0,0,5",), {}, "b.csv row 1: fwd_us is 0, no number above zero"),
-    ("not-positive", ("1,2,3,0,-1,5",), {}, "b.csv row 1: fwd_us is -1, no number above zero"),
-    ("not-positive", ("1,2,3,0,inf,5",), {}, "b.csv row 1: fwd_us is inf, no number above zero"),
+    ("not-a-number", ("1,2,3,0,4,fast",), {}, "b.csv row 1: bwd_us is 'fast', not a number"),
+    ("not-a-number", ("1,2,3,0,1_0,5",), {}, "b.csv row 1: fwd_us is '1_0', not a number"),
+    ("not-positive", ("1,2,3,0,0,5",), {}, "b.csv row 1: fwd_us is 0, not a number above zero"),
+    ("not-positive", ("1,2,3,0,-1,5",), {}, "b.csv row 1: fwd_us is -1, not a number above zero"),
+    ("not-positive", ("1,2,3,0,inf,5",), {}, "b.csv row 1: fwd_us is inf, not a number above zero"),
     *(("not-positive", (f"1,2,3,0,{us},5",), {}, f"b.csv row 1: fwd_us is {us}, outside the range "
        "of any metric") for us in ("1e-310", "1e-20", "1e300")),
 ]
@@ -137,7 +137,7 @@ def test_candidate_cannot_change_config_columns() -> None:
         series(pair(run(1, A, C), run(1, A, C)), pair(run(1, A, C), run(1, "3,3,{},0,1,1", C)))
 
 
-def test_ignored_column_is_no_config_column() -> None:
+def test_ignored_column_is_not_a_config_column() -> None:
     benchmark = target(ignore=("at",))
     result = series(pair(run(1, A, B), run(2, A, B), benchmark), benchmark=benchmark)
     assert result.config.columns == ("m", "n")

@@ -107,9 +107,9 @@ def test_check_is_parsed_from_one_line(text: str, check: CheckColumn) -> None:
 
 
 BAD_TARGETS = [
-    ({"csv": ""}, ("csv",), "is no file inside the project"),
-    ({"csv": "/tmp/x.csv"}, ("csv",), "is no file inside the project"),
-    ({"csv": "../x.csv"}, ("csv",), "is no file inside the project"),
+    ({"csv": ""}, ("csv",), "is not a file inside the project"),
+    ({"csv": "/tmp/x.csv"}, ("csv",), "is not a file inside the project"),
+    ({"csv": "../x.csv"}, ("csv",), "is not a file inside the project"),
     ({"command": " "}, ("command",), "the command runs nothing"),
     ({"quick_command": "A=1"}, ("quick_command",), "the command runs nothing"),
     ({"quick_command": "sh 'a"}, ("quick_command",), "not well quoted"),

@@ -38,8 +38,8 @@ FILES: list[tuple[bytes, list[str], list[list[str]]]] = [
 
 
 NO_FILES = [
-    (b"m,us\n1,2,3\n", "is no CSV: "), (b"m,us,m\n1,2,3\n", "has the column 'm' twice"),
-    (b"m,us\n\xff,1\n", "is no UTF-8 text (at byte 5)"), (b"m\0\n1\n", "it holds a zero byte"),
+    (b"m,us\n1,2,3\n", "is not CSV: "), (b"m,us,m\n1,2,3\n", "has the column 'm' twice"),
+    (b"m,us\n\xff,1\n", "is not UTF-8 text (at byte 5)"), (b"m\0\n1\n", "it holds a zero byte"),
     (b"m,us\n" + b"1,2\n" * 5000, "has 5000 rows, more than 4096"),
     (b",".join(b"c%d" % n for n in range(300)), "has 300 columns, more than 256"),
     (b"m,us\n1," + b"9" * 600, "has a cell of more than 500 characters"),
@@ -56,8 +56,8 @@ def test_cells_keep_their_text(data: bytes, columns: list[str], lines: list[list
 
 
 @pytest.mark.parametrize(("data", "message"), NO_FILES)
-def test_file_that_is_no_table_within_the_limits_is_refused(data: bytes, message: str,
-                                                            tmp_path: Path) -> None:
+def test_file_that_is_not_a_table_within_the_limits_is_refused(data: bytes, message: str,
+                                                               tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_bytes(data)
     with pytest.raises(child.UnreadableTable) as caught:
         child.read(str(tmp_path / "b.csv"), result_table.TABLE_LIMITS)
@@ -84,7 +84,7 @@ def test_reader_runs_in_its_own_process(tmp_path: Path) -> None:
     assert (table.columns, table.rows) == (("m", "us"), (("1", "2"),))
     assert len(table.sha256) == 64
     path.write_bytes(b"m\xff")
-    with pytest.raises(BenchmarkFault, match=r"b\.csv is no UTF-8 text"):
+    with pytest.raises(BenchmarkFault, match=r"b\.csv is not UTF-8 text"):
         reader.read(path, "b.csv")
     with pytest.raises(BenchmarkFault, match=r"b\.csv cannot be read: No such file"):
         reader.read(tmp_path / "none.csv", "b.csv")
@@ -140,7 +140,7 @@ BAD_MANIFESTS = [
      "m:3: target.metrics[0]: 't': less us is better, not higher (units are ns, us, ms, s, "
      "GFLOPS, TFLOPS, GB/s, or any with a direction: {name: t, direction: lower}, or higher)"),
     ("csv: out.csv", "csv: /tmp/out.csv",
-     "m:3: target.csv: '/tmp/out.csv' is no file inside the project (the benchmark runs in the "
+     "m:3: target.csv: '/tmp/out.csv' is not a file inside the project (the benchmark runs in the "
      "project's folder and writes its CSV there)"),
     ("[tflops]", "[{name: t, unti: us}]",
      "m:3: unknown key 'target.metrics[0].unti' (did you mean 'unit'?)"),

@@ -36,14 +36,14 @@ def pairs(head: str, incumbent: tuple[str, ...], candidate: tuple[str, ...],
 
 @pytest.mark.parametrize("column", ["gbps", "GB/s", "tflops", "bw_GB_s", "rows_per_s", "ref_ms",
                                     "tokens/s", "ref_time_s"])
-def test_measured_columns_are_no_config_columns(column: str) -> None:
+def test_measured_columns_are_not_config_columns(column: str) -> None:
     series = run_pairs.match_pairs(US_TARGET, RowCost(US_TARGET), pairs(
         f"m,{column},err,us", ("1,10,0,8", "2,10,0,16"), ("1,20,0,4", "2,20,0,8")))
     assert series.config == row_keys.ConfigColumns(columns=("m",))
     assert series.overall == pytest.approx((math.log(2),) * 3)
 
 
-def test_missing_measured_column_is_no_fault() -> None:
+def test_missing_measured_column_is_not_a_fault() -> None:
     pair = RunPair(incumbent=read("m,gbps,err,us", "1,10,0,8"), candidate=read("m,err,us", "1,0,4"))
     assert run_pairs.match_pairs(US_TARGET, RowCost(US_TARGET), [pair]).config.columns == ("m",)
 

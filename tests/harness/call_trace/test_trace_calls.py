@@ -115,7 +115,7 @@ def test_unusual_calls_are_reported(tmp_path: Path) -> None:
         "scale(A(2, 3), A(2, 9)); scale(Bad(), Bad())\n")))
     assert "1 call in which n differs between x and out: counted with x's value" in notes_text
     assert "1 call not counted: x has the shape [2, 3, 1], not [m, n]" in notes_text
-    assert "1 call not counted: x is no array, not [m, n]" in notes_text
+    assert "1 call not counted: x is not an array, not [m, n]" in notes_text
     assert "1 call not counted: unreadable arguments" in notes_text
     assert "RuntimeError: not now" in notes_text
 

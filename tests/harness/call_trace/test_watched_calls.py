@@ -22,7 +22,7 @@ def test_calls_are_counted_by_shape_with_their_values() -> None:
     assert first.written == () and [value.shape for value in first.returned] == [(4, 32)]
 
 
-def test_call_that_raises_is_no_call() -> None:
+def test_call_that_raises_is_not_a_call() -> None:
     _, observed, _ = watched_case.observe("norm")
     assert [args["x"].shape for args in observed.failed] == [(3, 1)]
 
@@ -67,7 +67,7 @@ def test_script_that_calls_its_own_function_is_watched(tmp_path: Path) -> None:
     assert [(call.args["n"].value, call.calls) for call in observed.calls] == [(3, 2)]
 
 
-def test_error_inside_a_with_block_is_no_call_either(tmp_path: Path) -> None:
+def test_error_inside_a_with_block_is_not_a_call_either(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(
         "import contextlib\n\ndef f(n):\n    with contextlib.nullcontext():\n"
         "        raise KeyError(n)\n\ntry:\n    f(3)\nexcept KeyError:\n    pass\n")

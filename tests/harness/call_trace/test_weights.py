@@ -198,7 +198,7 @@ def test_unknown_weights_column_is_reported() -> None:
 
 @pytest.mark.parametrize("column", ["err", "fwd_us", "at"])
 def test_measured_column_does_not_identify_shapes(column: str) -> None:
-    with pytest.raises(InputError, match=rf"target\.weights: '{column}' is no config column"):
+    with pytest.raises(InputError, match=rf"target\.weights: '{column}' is not a config column"):
         target(ignore=("at",), weights=weights_of(f"m,{column},calls", "1,1,1"))
 
 

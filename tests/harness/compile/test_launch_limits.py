@@ -79,7 +79,7 @@ def test_only_a_limit_of_all_configs_is_a_reason() -> None:
 
 
 @pytest.mark.parametrize("fields", [{"error": "?"}, {"caught": True}, {"configs_left": 2}])
-def test_unknown_resources_are_no_reason(fields: dict[str, Any]) -> None:
+def test_unknown_resources_are_not_a_reason(fields: dict[str, Any]) -> None:
     assert launch_limits.of_all([resources(shared_bytes=393_216, **fields)]) == ()
     assert launch_limits.of_all([resources(arch="sm_42", shared_bytes=393_216)]) == ()
 
@@ -138,7 +138,7 @@ CATCHES = DOUBLE.replace("    double_kernel[(triton.cdiv(n, 64),)](x, out, n)\n"
     (CATCHES, 0),
     (DOUBLE.replace("2 * tl.load", "no_such_name * tl.load"), 0),
 ], ids=["threads", "catches", "broken"])
-def test_caught_failures_and_compile_errors_are_no_reason(tmp_path: Path, source: str,
-                                                          count: int) -> None:
+def test_caught_failures_and_compile_errors_are_not_a_reason(tmp_path: Path, source: str,
+                                                             count: int) -> None:
     folder = Path(tree(tmp_path / "tree", source))
     assert len(refusals(target(), folder)) == count

@@ -37,6 +37,6 @@ def test_both_sides_of_a_threshold_in_a_gap_have_a_point_that_nothing_measures(
         assert any(value > values[-1] for value in found)
 
 
-def test_flags_are_no_sizes() -> None:
+def test_flags_are_not_sizes() -> None:
     rng = random.Random(1)
     assert held_out_points.points([{"causal": 1}, {"causal": 0}], ["causal"], rng) == []

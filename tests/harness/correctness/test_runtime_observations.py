@@ -73,6 +73,6 @@ def test_known_findings_are_not_repeated() -> None:
     assert runtime_audit.reject_reason(findings) == "tampered: id was replaced"
 
 
-def test_kernel_in_the_file_of_the_reference_is_no_delegation(bench: Bench) -> None:
+def test_kernel_in_the_file_of_the_reference_is_not_a_delegation(bench: Bench) -> None:
     target: Target = replace(problems.MIX.target, reference="kernel.py:mix")
     assert bench.findings_on(replace(problems.MIX, target=target), problems.MIX.honest) == []

@@ -50,7 +50,7 @@ def test_state_carried_between_calls_is_rejected(name: str, tmp_path: Path) -> N
     assert result.reason.startswith("class even: ")
 
 
-def test_repeated_call_that_answers_wrong_is_no_right_kernel(tmp_path: Path) -> None:
+def test_kernel_whose_repeated_call_answers_wrong_is_incorrect(tmp_path: Path) -> None:
     source = kernel(RIGHT + "out[7] += calls++ % 2;", "static int calls;")
     result = check(tmp_path, source, ONE_CLASS, reference=REFERENCE, baseline=kernel(RIGHT))
     assert not result.right and "not all of them right" in result.findings[0].detail, result
@@ -132,7 +132,7 @@ def times(x, w):
 """
 PYTHON = {
     "a cache of weights by version": (CACHED, True, None),
-    "a cache of what is no weight": (CACHED, False, "stale-output"),
+    "a cache of what is not a weight": (CACHED, False, "stale-output"),
     "a cache of weights by address": (CACHED.replace(", w._version", ""), True, "stale-output"),
     "returns one buffer again and again": (
         "import torch\nkept = torch.empty(21, 16)\n"

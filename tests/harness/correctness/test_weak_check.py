@@ -9,7 +9,7 @@ from tests.support.check_case import check
 from tests.support.kernel_case import target
 
 
-def test_reduction_to_one_number_is_no_weak_check(tmp_path: Path) -> None:
+def test_reduction_to_one_number_is_not_a_weak_check(tmp_path: Path) -> None:
     """The mean of one element is that element: of one, "constant" is the answer itself."""
     of = target(language="python", args=(
         Arg(name="x", dtype="float32", shape=("n",)),

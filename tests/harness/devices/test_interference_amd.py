@@ -102,7 +102,7 @@ OTHER_KOPT = """\
 import os, subprocess, sys
 from harness.devices.monitoring import tenants
 if os.fork():
-    os._exit(0)  # the other kopt is no descendant of the test
+    os._exit(0)  # the other kopt is not a descendant of the test
 with tenants.registered(sys.argv[1]), subprocess.Popen(["sleep", "60"]) as runner:
     print(runner.pid, flush=True)
     sys.stdin.read()
@@ -119,7 +119,7 @@ def other_kopt(device: str) -> Iterator[int]:
         yield int(other.stdout.readline())
 
 
-def test_process_of_another_kopt_is_no_stranger(card: Callable[..., None]) -> None:
+def test_process_of_another_kopt_is_not_a_stranger(card: Callable[..., None]) -> None:
     with other_kopt(CARD.lock_name) as other_pid:
         card(os.getpid(), other_pid)
         with interference.monitored(CARD) as watching:
@@ -150,8 +150,8 @@ def test_each_of_several_cards_has_its_own_registered_users() -> None:
     assert (monitor.residents, monitor.strangers) == ({other_pid, os.getppid()}, {os.getppid()})
 
 
-def test_ending_process_is_no_stranger() -> None:
-    """A runner that a loop has just ended is no descendant of ours any more."""
+def test_ending_process_is_not_a_stranger() -> None:
+    """A runner that a loop has just ended is not a descendant of ours any more."""
     with subprocess.Popen(["sleep", "60"]) as dropped:
         requests: list[set[int]] = []
 

@@ -45,7 +45,7 @@ CRASHES = {
     "closes everything": (c("for (int i = 0; i < 256; i++) close(i);" + RIGHT),
                           "class even: exited with 1"),
     "no symbol": (c(RIGHT).replace("void twice", "void thrice"), "load: .*undefined symbol: twice"),
-    "not compiled": (c("this is no C;"), "does not compile: twice.c:.* error: unknown type name"),
+    "not compiled": (c("this is not C;"), "does not compile: twice.c:.* error: unknown type name"),
     "unresolved": (c("nowhere(out);", "void nowhere(float *);"), "load: .*nowhere"),
     "forks for ever": (c("for (int i = 0; i < 1500; i++) if (fork() == 0) { sleep(9); _exit(0); } "
                          "sleep(9);"), "class even: started more than 1024 processes"),

@@ -219,7 +219,7 @@ DISHONEST = [
      "only a correct candidate has a latency"),
     ({"valid": True, "correct": True, "latency_us": 1.0}, "come together"),
     ({"valid": True, "correct": True, "latency_kind": "measured-cpu"}, "come together"),
-    (GOOD | {"latency_kind": "predicted", "speedup": 2.0}, "no measured speedup"),
+    (GOOD | {"latency_kind": "predicted", "speedup": 2.0}, "not a measured speedup"),
     (GOOD | {"floor_us": 6.0}, "physical floor"),
     ({"valid": False, "rejected_reason": "x", "speedup": 2.0}, "a speedup"),
     ({"valid": True, "correct": False, "speedup": 2.0}, "speedup"),

@@ -158,7 +158,7 @@ def test_latency_kind_of_a_prediction_cannot_be_changed() -> None:
         replace(made, **{"latency_kind": "measured-gpu"})
     with pytest.raises(FrozenInstanceError):
         made.latency_kind = "measured-gpu"  # type: ignore[misc, assignment]
-    with pytest.raises(ValueError, match="no measured speedup"):
+    with pytest.raises(ValueError, match="not a measured speedup"):
         Verdict(valid=True, correct=True, latency_us=1.0, latency_kind="predicted", speedup=2.0)
 
 

@@ -121,5 +121,5 @@ def test_template_argument_is_named_by_its_parameter_beside_any_launch_bounds() 
                      "SCALE_KERNEL_ITEMS"]
 
 
-def test_numbers_in_comments_are_no_knobs() -> None:
+def test_numbers_in_comments_are_not_knobs() -> None:
     assert not knob_proposals.propose("// #define TILE 32\n/* f<4><<<1, 2>>>() */\n", "hip")

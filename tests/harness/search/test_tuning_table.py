@@ -45,9 +45,10 @@ def test_forms_of_a_config_are_the_same(value: object) -> None:
 
 
 @pytest.mark.parametrize(("text", "words"), [
-    ("[", "not JSON"), ("[]", "no configuration is in the table"), ("[3]", "is no configuration"),
+    ("[", "not JSON"), ("[]", "no configuration is in the table"),
+    ("[3]", "is not a configuration"),
     ('[{"a": [1]}]', "a has the value [1]"), ('"x"', "no configuration is in the table")])
-def test_what_is_no_table_says_what_one_is(text: str, words: str) -> None:
+def test_refused_table_says_which_form_is_expected(text: str, words: str) -> None:
     with pytest.raises(InputError) as caught:
         tuning_table.parse(text, "t.json")
     assert words in str(caught.value) and "t.json" in str(caught.value)

@@ -130,7 +130,7 @@ def test_three_pairs_give_neither_finding_nor_band() -> None:
 
 @pytest.mark.parametrize("delay_ns", [300_000, 3_000_000, 20_000_000])
 def test_processes_with_delays_of_their_own_are_not_rejected(delay_ns: int) -> None:
-    """All blocks of a process on a busy core answer late: they are no independent samples."""
+    """All blocks of a process on a busy core answer late: they are not independent samples."""
     for seed in range(60):
         rng = random.Random(seed)
         clock, looks = ClockCheck(30_000), 0
@@ -194,7 +194,7 @@ def test_cpu_time_bounds_a_forged_share_on_a_busy_machine() -> None:
     assert sum((clock.band("") or 0) <= WIDEST_BAND for clock in clocks) >= 40
 
 
-def test_short_waits_of_a_slow_incumbent_are_no_forgery_of_a_fast_candidate() -> None:
+def test_short_waits_of_a_slow_incumbent_are_not_a_forgery_of_a_fast_candidate() -> None:
     """A wait of 0.5 % of a long block is as long as 4 % of a short one."""
     for seed in range(50):
         rng = random.Random(seed)

@@ -65,7 +65,7 @@ def test_dashboard_without_a_terminal_is_refused() -> None:
 
 
 def test_file_that_is_not_a_journal_is_reported_in_one_line(tmp_path: Path) -> None:
-    (tmp_path / "kopt.db").write_bytes(b"this is no database" * 100)
+    (tmp_path / "kopt.db").write_bytes(b"this is not a database" * 100)
     done = kopt("status", workspace=tmp_path)
     assert done.returncode == 3 and "kopt.db" in error_text(done)
     (tmp_path / "file").write_text("")

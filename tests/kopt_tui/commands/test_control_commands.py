@@ -131,14 +131,14 @@ def test_resume_refuses_a_running_campaign(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize(("words", "message"), [
-    (["max_iteration=8"], "max_iteration is no limit that can be changed (did you mean "
+    (["max_iteration=8"], "max_iteration is not a limit that can be changed (did you mean "
                           "'max_iterations'?)"),
-    (["max_iterations=many"], "max_iterations: 'many' is no possible limit (expected a whole "
+    (["max_iterations=many"], "max_iterations: 'many' is not a possible limit (expected a whole "
                               "number or none)"),
-    (["max_iterations=120"], "'120' is no possible limit (expected a whole number <= 119)"),
-    (["consecutive_regressions=none"], "is no possible limit (expected a whole number)"),
+    (["max_iterations=120"], "'120' is not a possible limit (expected a whole number <= 119)"),
+    (["consecutive_regressions=none"], "is not a possible limit (expected a whole number)"),
     (["performance_target=fast"], "performance_target: 'fast' states no number"),
-    (["target_op=x"], "target_op is no limit that can be changed"),
+    (["target_op=x"], "target_op is not a limit that can be changed"),
     ([NAME], "expected LIMIT=VALUE"), (["a", "b", "wall_s=1"], "expected LIMIT=VALUE")])
 def test_limit_that_cannot_be_set_is_refused_in_one_line(
         words: list[str], message: str, workspace: Path) -> None:

@@ -75,7 +75,7 @@ def test_conflict_changes_nothing(kernel: Path, tmp_path: Path,
 
 
 @pytest.mark.parametrize("around", [False, True])
-def test_folder_that_is_no_repository_gets_the_gain(around: bool, tmp_path: Path) -> None:
+def test_folder_that_is_not_a_repository_gets_the_gain(around: bool, tmp_path: Path) -> None:
     """Neither a folder without a repository nor one inside another repository takes a branch."""
     place = tmp_path / "outer" / "kernels" if around else tmp_path / "p"
     manifest = campaigns.project(place)

@@ -89,7 +89,7 @@ def test_task_is_drafted_from_a_signature(project: Path) -> None:
     [((), "shape of x (in rows, cols) is not given (use --shape x=DIMS)"),
      (SHAPES, "value of eps is not given (use --scalar eps=VALUE)"),
      ((*SHAPES, "--scalar", "eps=tiny", "--class", "a: rows=1 cols=1"),
-      "the value of eps is missing or no number (--scalar eps=1e-6)"),
+      "the value of eps is missing or not a number (--scalar eps=1e-6)"),
      ((*SHAPES, "--scalar", "eps=1"), "a config class, such as tall: rows=1024 cols=64 is not "
                                       "given (use --class)"),
      ((*SHAPES, "--scalar", "eps=1", "--class", "a: rows=0"), "cannot read 'rows=0'"),

@@ -134,7 +134,7 @@ def test_entry_loads_neither_textual_nor_the_journal() -> None:
     assert not {"textual", "rich", "sqlite3", "torch", "numpy"} & set(done.stdout.split())
 
 
-def test_bytes_that_are_no_text_end_nothing(workspace: Path) -> None:
+def test_bytes_that_are_not_text_end_nothing(workspace: Path) -> None:
     terminal = Terminal(dashboard(workspace))
     terminal.until(b"rmsnorm c")
     high = random.Random(1)

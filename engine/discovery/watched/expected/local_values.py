@@ -11,7 +11,7 @@ SMALL = 1
 
 
 class NoValue(Exception):
-    """A variable is no argument, and cannot be computed from one."""
+    """A variable is not an argument, and cannot be computed from one."""
 
 
 class MemberNames(ast.NodeTransformer):
@@ -59,7 +59,7 @@ class LocalValues:
         value = local.value
         tensors = {name: arg for name, arg in self.args.items() if arg.kind == "tensor"}
         if not tensors or value.kind == "tensor":
-            raise NoValue(f"the expected result uses {local.name!r}, which is no argument")
+            raise NoValue(f"the expected result uses {local.name!r}, which is not an argument")
         first = next(iter(tensors))
         if value.kind == "device" or "device" in local.name.lower():
             return self._of(first, "device")

@@ -215,7 +215,7 @@ class CallerSource:
         return None
 
     def _is_expected(self, side: ast.expr) -> bool:
-        """Return whether an expression may be the expected value: computed, and no number."""
+        """Return whether an expression may be the expected value: computed, and not a number."""
         locals_ = [self.locals[name] for name in loads(side) if name in self.locals]
         if isinstance(side, ast.Name):
             local = self.locals.get(side.id)
@@ -244,7 +244,7 @@ class CallerSource:
             into.insert(0, statement)
         if drawn := [word for node in into for word in RANDOM if f"{word}" in ast.unparse(node)]:
             raise NoReference(f"{self._place()}: the expected result depends on values drawn with "
-                              f"{drawn[0]} that are no arguments")
+                              f"{drawn[0]} that are not arguments")
         return needed
 
     def _leaves(self, needed: set[str]) -> tuple[list[str], list[ast.stmt]]:
@@ -262,7 +262,7 @@ class CallerSource:
                 head.append(f"{name} = {self.values.text(self.locals[name])}")
             else:
                 raise NoReference(f"{self._place()}: the expected result uses {name!r}, which is "
-                                  "no argument")
+                                  "not an argument")
         own = self.caller.function == "<module>"
         return head, [node for node in self.top if node in preamble and not (
             own and node in self.body and not isinstance(node, DEFINITIONS))]
