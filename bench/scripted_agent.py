@@ -2,9 +2,9 @@
 
     python bench/scripted_agent.py IDEAS.yaml PROMPT.md
 
-Runs in a worktree, as a `cli` worker does. The prompt names the round, from which the idea follows:
-the first idea in round 2, and no idea after the last. Every edit is a pattern and what replaces
-each match. A prompt that asks for a repair gets the idea's `repair`, made on the repaired source.
+Runs in a worktree, as a `cli` worker does. It takes the first idea that the prompt does not name as
+tried and whose edits apply to the source as it is now. Every edit is a pattern and what replaces
+each match. A prompt that asks for a repair gets the first `repair` that applies.
 """
 
 from __future__ import annotations
@@ -16,31 +16,40 @@ from typing import Any
 
 import yaml
 
-FIRST = 2
-"""The round of the first idea; round 1 is the baseline."""
-
 
 def main() -> None:
-    ideas, prompt = yaml.safe_load(Path(sys.argv[1]).read_text()), Path(sys.argv[2]).read_text()
-    found = re.search(r"This is round (\d+) ", prompt)
-    number = int(found[1]) - FIRST if found else 0
-    if "## Kernel split" in prompt or not 0 <= number < len(ideas["ideas"]):
+    listed, prompt = yaml.safe_load(Path(sys.argv[1]).read_text()), Path(sys.argv[2]).read_text()
+    source = Path(listed["source"])
+    chosen = choose(listed["ideas"], source.read_text(), " ".join(prompt.split()))
+    if chosen is None:
         print("no idea for this task")
         return
-    idea = ideas["ideas"][number]
-    edits = idea.get("repair", []) if "## Repair" in prompt else idea["edits"]
-    apply(Path(ideas["source"]), edits)
-    print(f"Hypothesis: {idea['why']}")
-
-
-def apply(source: Path, edits: list[list[Any]]) -> None:
-    """Replace every match of each pattern; exit if one has none."""
-    text = source.read_text()
-    for pattern, replacement in edits:
-        text, count = re.subn(pattern, replacement, text)
-        if not count:
-            sys.exit(f"{source} has nothing like {pattern!r}")
+    hypothesis, text = chosen
     source.write_text(text)
+    print(f"Hypothesis: {hypothesis}")
+
+
+def choose(ideas: list[dict[str, Any]], source: str, prompt: str) -> tuple[str, str] | None:
+    """Return the hypothesis of the idea for a prompt, and the source with it."""
+    if "## Kernel split" in prompt:
+        return None
+    repair = "## Repair" in prompt
+    for idea in ideas:
+        if not repair and idea["why"] in prompt:
+            continue
+        text = edited(source, idea.get("repair", []) if repair else idea["edits"])
+        if text is not None and text != source:
+            return idea["why"], text
+    return None
+
+
+def edited(source: str, edits: list[list[str]]) -> str | None:
+    """Return the source with every match of each pattern replaced, None if one has no match."""
+    for pattern, replacement in edits:
+        source, count = re.subn(pattern, replacement, source)
+        if not count:
+            return None
+    return source
 
 
 if __name__ == "__main__":

@@ -67,7 +67,11 @@ def prepare(folder: Path, example: str) -> Path:
     listed = read(example)
     project = folder / "project"
     shutil.copytree(ROOT / "examples" / example, project)
-    scripted_agent.apply(project / listed["source"], listed.get("start", []))
+    source = project / listed["source"]
+    text = scripted_agent.edited(source.read_text(), listed.get("start", []))
+    if text is None:
+        sys.exit(f"the edits at the start of {example}.yaml do not apply to {source}")
+    source.write_text(text)
     start_repository(project, "the naive kernel")
     manifest = folder / "manifest.yaml"
     manifest.write_text(load.dump(with_agent(

@@ -1,4 +1,4 @@
-"""The campaign's history for an agent's prompt: what was tried, kept and lost, and why.
+"""The campaign's history for an agent's prompt: what was tried, kept, waits and lost, and why.
 
 All texts come from agents, kernels and test programs. They are quoted as data, each section is
 bounded, and the newest come first.
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from engine.campaign import artifacts
 from engine.campaign.artifacts import Artifacts
-from engine.history import change_summary, lessons
+from engine.history import change_summary, lessons, waiting_line
 from engine.history.history import CampaignHistory
 from engine.journal.records import Candidate, DecisionRow
 from engine.judge import judge
@@ -48,19 +48,25 @@ classes that gain, through a dispatch on the real columns that distinguish them:
 
 def brief(past: CampaignHistory, stored: Sequence[Artifacts] = ()) -> str:
     """Return the history as Markdown, "" before the first decision; `stored` are raw outputs."""
-    lost = [d for d in reversed(past.decisions) if d.kind in FINAL and d.candidate in
-            past.candidates]
+    newest = {d.candidate: d for d in past.decisions if d.candidate in past.candidates}
+    other_forms = {own.form_of for own in past.candidates.values()}
+    lost = [d for d in reversed(past.decisions) if d.candidate in newest and (
+        d.kind in FINAL or (d.kind == "runner-up" and d is newest[d.candidate]
+                            and d.candidate not in other_forms))]
+    waiting = [newest[own.id] for own in reversed(past.line) if own.id in newest]
     kept = list(reversed(past.keeps))
-    if not lost and not kept:
+    if not lost and not waiting and not kept:
         return ""
     lines = [_kept(past, keep) for keep in kept]
     sections = [
-        ("Config classes: the best, and how it compares", [_classes(past)]),
+        ("Config classes: your source, and how it compares", [_classes(past)]),
+        (f"Waiting for a person, and in your source ({len(waiting)}), the newest first",
+         _within((_attempt(past, decision) for decision in waiting), LIST)),
         (f"Kept ({len(kept)}), the newest first", _within(lines, LIST)),
         (f"Tried and not kept ({len(lost)}), the newest first; "
          f"{past.slower_in_a_row} slower in a row",
-         _within((_lost(past, decision) for decision in lost), LIST)),
-        ("Diffs", list(_diffs(past, kept, lost))),
+         _within((_attempt(past, decision) for decision in lost), LIST)),
+        ("Diffs", list(_diffs(past, [*waiting, *kept], lost))),
         ("Output of what failed", list(_outputs(past, stored)))]
     return "\n".join([HEAD, *(f"### {heading}\n\n" + "\n".join(parts) + "\n"
                               for heading, parts in sections if any(parts))])
@@ -71,7 +77,7 @@ def _kept(past: CampaignHistory, keep: DecisionRow) -> str:
     return _item(f"round {keep.round}{gone}: {keep.reason}; {lessons.why(past, keep)}")
 
 
-def _lost(past: CampaignHistory, decision: DecisionRow) -> str:
+def _attempt(past: CampaignHistory, decision: DecisionRow) -> str:
     candidate = past.candidates[decision.candidate]
     change = change_summary.short(past.folder, candidate) or \
         change_summary.describe(past.folder, candidate)
@@ -80,14 +86,15 @@ def _lost(past: CampaignHistory, decision: DecisionRow) -> str:
 
 
 def _classes(past: CampaignHistory) -> str:
-    """Return the newest verdict on the best by class, the baseline's if nothing was kept."""
-    purposes = ("headline", past.best[:12]), ("baseline", "baseline")
+    """Return the newest verdict on the provisional best by class, else on the best or baseline."""
+    purposes = ((waiting_line.PROVISIONAL, past.tip[:12]), ("headline", past.best[:12]),
+                ("baseline", "baseline"))
     row = next((row for purpose, name in purposes for row in reversed(past.verdicts.values())
                 if row.purpose == purpose and row.candidate == name and row.correct), None)
     if row is None:
         return ""
     verdict: Verdict = verdict_of(row)
-    text = table(("class", "baseline", "best", "change", "% of roofline"), ((
+    text = table(("class", "baseline", "your source", "change", "% of roofline"), ((
         own.config_class, quantities.latency(before(own) or own.latency_us),
         quantities.latency(own.latency_us),
         "" if row.purpose == "baseline" or own.log_ratio is None else describe_row(own),
@@ -96,13 +103,13 @@ def _classes(past: CampaignHistory) -> str:
     return "\n".join(_within(str(text).splitlines(), TABLE))
 
 
-def _diffs(past: CampaignHistory, kept: Sequence[DecisionRow],
+def _diffs(past: CampaignHistory, gains: Sequence[DecisionRow],
            lost: Sequence[DecisionRow]) -> Iterator[str]:
-    """Yield the newest kept diffs, then those that were the slowest or the fastest of the lost."""
+    """Yield the newest diffs of gains, then those of the slowest and the fastest of the lost."""
     measured = [d for d in lost if d.verdict in past.verdicts
                 and past.verdicts[d.verdict].speedup is not None]
     by_speed = sorted(measured, key=lambda d: past.verdicts[d.verdict or 0].speedup or 0.0)
-    chosen = [*kept[:2], *by_speed[-1:], *by_speed[:1], *lost]
+    chosen = [*gains[:2], *by_speed[-1:], *by_speed[:1], *lost]
     seen: set[str] = set()
     for decision in chosen:
         candidate = past.candidates.get(decision.candidate)
