@@ -147,6 +147,7 @@ class Evaluation:
         self._incumbent_profiles = profiles.load()
         with session.working(self._wait) as held, \
                 session.oracle(Path(self.trees.reference), held) as oracle:
+            self.evidence += oracle.evidence
             if held is not None and not session.in_process:
                 session.runners.create_contexts(held, candidate)
             tolerance = Tolerance(session, oracle, Path(self.trees.reference),

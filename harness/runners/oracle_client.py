@@ -25,6 +25,7 @@ from harness.isolation.rpc import NotJudgedHere, Peer, PeerDied, PeerError
 from harness.isolation.zygote_client import Zygote
 from harness.runners.context_queue import ONE_QUEUE
 from harness.tasks.target import ConfigClass, Target
+from harness.verdict import LIBRARIES, Evidence
 
 ORACLE_LIMITS = Limits(wall_s=366 * 86_400.0, output_bytes=1 << 20, file_bytes=1 << 40)
 """The oracle lives as long as its evaluation or loop, whose own limit is shorter."""
@@ -59,13 +60,17 @@ class Oracle:
                           takes_descriptors=True,
                           confine=Confine(writable=(str(scratch),), nodes=place.nodes))
         library = "numpy" if target.language == "c" else "torch"
-        self.ask("load", reference=str(source),
-                  function=target.reference_function, library=library, device=place.device,
-                  dtypes=sorted({arg.dtype for arg in target.args} | set(target.output_dtypes)),
-                  scratch=str(scratch),
-                  float64=target.float64, baseline=None if not target.by_baseline else
-                  kernel.make(target, reference_tree, "reference", place,
-                              base=reference_tree).job())
+        answer = self.ask(
+            "load", reference=str(source), function=target.reference_function, library=library,
+            device=place.device, scratch=str(scratch), float64=target.float64,
+            dtypes=sorted({arg.dtype for arg in target.args} | set(target.output_dtypes)),
+            baseline=None if not target.by_baseline else kernel.make(
+                target, reference_tree, "reference", place, base=reference_tree).job())
+        versions = [f"{name} {version}" for name, version in convert(
+            answer["libraries"], dict[str, str]).items()]
+        self.evidence = [Evidence(kind=LIBRARIES, detail=plain(", ".join(versions), 200))] \
+            if versions else []
+        """The versions of the libraries of the target's Python; none for C."""
 
     def make(self, config_class: ConfigClass, distribution: str,
              first: Case | None = None) -> Case:

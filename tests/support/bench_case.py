@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,25 +51,25 @@ def solution(**spec: Any) -> dict[str, Any]:
             "sources": [{"path": "src/main.py", "content": IN_PLACE}]}
 
 
-def write(folder: Path, **fields: Any) -> Path:
-    """Write the data set to a folder; return the definition's path."""
+def write(folder: Path, lines: Sequence[tuple[int, int]] = LINES, **fields: Any) -> Path:
+    """Write the data set with a workload for each line; return the definition's path."""
     path = folder / "definitions" / "gather" / f"{NAME}.json"
     (folder / "workloads" / "gather").mkdir(parents=True)
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(definition(**fields)))
-    lines = []
-    for number, (bags, picked) in enumerate(LINES):
+    traces = []
+    for number, (bags, picked) in enumerate(lines):
         offsets = [picked * bag // bags for bag in range(bags)] + [picked]
         tensors = {"offsets": offsets, "rows": [7 * row % 32 for row in range(picked)]}
         (folder / f"w{number}.safetensors").write_bytes(safetensors(tensors))
         stored = {name: {"type": "safetensors", "path": f"w{number}.safetensors",
                          "tensor_key": name} for name in tensors}
-        lines.append({"definition": NAME, "solution": None, "evaluation": None, "workload": {
+        traces.append({"definition": NAME, "solution": None, "evaluation": None, "workload": {
             "uuid": f"uuid-{number}", "axes": {"bags": bags, "bounds": bags + 1, "picked": picked},
             "inputs": {"table": {"type": "random"}, **stored,
                        "scale": {"type": "scalar", "value": 0.5}}}})
     (folder / "workloads" / "gather" / f"{NAME}.jsonl").write_text(
-        "\n".join(map(json.dumps, lines)))
+        "\n".join(map(json.dumps, traces)))
     return path
 
 

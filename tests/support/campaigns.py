@@ -80,9 +80,10 @@ def create_with_patch(root: Path, **fields: Any) -> campaigns.Setup:
     return setup
 
 
-def hand_in(setup: campaigns.Setup, text: str = FASTER, name: str = "given") -> None:
-    """Put a patch into the inbox that replaces the kernel's computation by `text`."""
-    (setup.folder.inbox / f"{name}.patch").write_bytes(patch(setup, text))
+def hand_in(setup: campaigns.Setup, text: str = FASTER, name: str = "given",
+            source: str = "scale.c") -> None:
+    """Put a patch into the inbox that replaces the source's text."""
+    (setup.folder.inbox / f"{name}.patch").write_bytes(patch(setup, text, source=source))
 
 
 def run(setup: campaigns.Setup, *, decide_only: bool = False, limit_s: float = 200.0) -> Engine:
@@ -157,7 +158,8 @@ def slots(setup: campaigns.Setup, round: int = 2) -> dict[str, tuple[str, str]]:
         return {slot.slot: (slot.stage, slot.detail) for slot in reader.slots(setup.id, round)}
 
 
-def patch(setup: campaigns.Setup, text: str = FASTER, base: str = "") -> bytes:
+def patch(setup: campaigns.Setup, text: str = FASTER, base: str = "",
+          source: str = "scale.c") -> bytes:
     """Return the diff that makes the kernel's source say `text`."""
     from engine.repository.campaign_repo import CampaignRepo
 
@@ -165,8 +167,8 @@ def patch(setup: campaigns.Setup, text: str = FASTER, base: str = "") -> bytes:
     folder = setup.folder.path / "edit"
     subprocess.run(["rm", "-rf", str(folder)], check=True)
     repo.checkout_tree(base or repo.best, folder)
-    (folder / "scale.c").write_text(text)
-    return repo.capture(folder, base or repo.best, ("scale.c",)).patch.data
+    (folder / source).write_text(text)
+    return repo.capture(folder, base or repo.best, (source,)).patch.data
 
 
 def consistent(setup: campaigns.Setup) -> list[str]:

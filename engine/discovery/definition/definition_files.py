@@ -14,7 +14,7 @@ from harness.errors import InputError
 
 REFERENCE = "kopt_reference"
 ADAPTER = "call"
-WORKLOADS, SOLUTION = "workloads.jsonl", "solution.json"
+DEFINITION, WORKLOADS, SOLUTION = "definition.json", "workloads.jsonl", "solution.json"
 RESULT = '''
     if isinstance(value, dict):
         value = [value[name] for name in {names!r}]
@@ -103,7 +103,9 @@ def bench_documents(folder: str, definition: Definition, workloads: Sequence[Wor
     """Return what an export in the bench's form needs, by path; a workload for each class."""
     lines = [msgspec.json.encode(BenchTrace(definition=definition.name, workload=each))
              for each in workloads]
-    documents = {f"{folder}/{WORKLOADS}": b"\n".join([*lines, b""])}
+    documents = {f"{folder}/{WORKLOADS}": b"\n".join([*lines, b""]),
+                 f"{folder}/{DEFINITION}": msgspec.json.format(
+                     msgspec.json.encode(definition), indent=2) + b"\n"}
     if solution is not None:
         documents[f"{folder}/{SOLUTION}"] = msgspec.json.format(
             msgspec.json.encode(solution), indent=2) + b"\n"

@@ -16,28 +16,31 @@ from engine.discovery.definition.bench_schema import (
     BenchSource,
     BenchTrace,
     BuildSpec,
+    Definition,
     Performance,
     Solution,
 )
-from engine.discovery.definition.definition_files import SOLUTION, WORKLOADS
+from engine.discovery.definition.definition_files import DEFINITION, SOLUTION, WORKLOADS
 from engine.records.exports import kept_result
 from engine.records.exports.kept_result import KeptResult
 from harness.errors import InputError, Refused
-from harness.verdict import HARNESS_VERSION, Row
+from harness.verdict import HARNESS_VERSION, LIBRARIES, Row
 
 AUTHOR = "kopt"
 
 
 def files(result: KeptResult, at: float) -> dict[str, bytes]:
-    """Return the solution and its traces by path, in the layout of a data set.
+    """Return the solution and its traces by path, where a data set has them.
 
     `at` is when the campaign ended (seconds since the epoch). Raises Refused without a result.
     """
     traces = tuple(_traces(result, at))
-    solution = _solution(result, traces[0].definition)
-    return {f"solutions/{solution.definition}/{solution.name}.json":
+    definition = msgspec.json.decode(_read(result, DEFINITION), type=Definition)
+    solution = _solution(result, definition.name)
+    folder = f"{AUTHOR}/{definition.op_type}/{definition.name}"
+    return {f"solutions/{folder}/{solution.name}.json":
             msgspec.json.format(msgspec.json.encode(solution), indent=2) + b"\n",
-            f"traces/{solution.definition}.jsonl":
+            f"traces/{folder}.jsonl":
             b"".join(msgspec.json.encode(trace) + b"\n" for trace in traces)}
 
 
@@ -50,8 +53,10 @@ def _traces(result: KeptResult, at: float) -> Iterator[BenchTrace]:
         raise Refused(f"{WORKLOADS} has {len(workloads)} workloads for "
                       f"{len(result.target.classes)} config classes", where=result.folder,
                       fix="kopt new definition.json --force makes the task again")
+    measured_with = dict(library.split(" ", 1) for fact in verdict.evidence
+                         if fact.kind == LIBRARIES for library in fact.detail.split(", "))
     environment = BenchEnvironment(hardware=_hardware(result), libs={
-        AUTHOR: f"harness {HARNESS_VERSION}"})
+        **measured_with, AUTHOR: f"harness {HARNESS_VERSION}"})
     for config_class, workload in zip(result.target.classes, workloads, strict=True):
         correctness, performance = _measured(rows[config_class.name])
         yield BenchTrace(
@@ -63,13 +68,18 @@ def _traces(result: KeptResult, at: float) -> Iterator[BenchTrace]:
 
 
 def _workloads(result: KeptResult) -> list[BenchTrace]:
-    path = f"{result.folder}/{WORKLOADS}"
+    return [msgspec.json.decode(line, type=BenchTrace)
+            for line in _read(result, WORKLOADS).splitlines()]
+
+
+def _read(result: KeptResult, name: str) -> bytes:
+    """Return a document that `kopt new` wrote. Raises Refused."""
     try:
-        lines = result.read(path).splitlines()
+        return result.read(f"{result.folder}/{name}")
     except InputError:
-        raise Refused(f"{result.row.id} was not made from a definition of flashinfer-bench",
+        raise Refused(f"{result.row.id} was not made from a definition of flashinfer-bench: {name} "
+                      "is missing", where=result.folder,
                       fix="kopt new definition.json makes such a task") from None
-    return [msgspec.json.decode(line, type=BenchTrace) for line in lines]
 
 
 def _measured(row: Row) -> tuple[BenchCorrectness, Performance]:

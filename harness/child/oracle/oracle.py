@@ -16,6 +16,7 @@ import traceback
 from typing import Any
 
 from ..channel import Channel
+from . import versions
 from .contents import Contents
 from .inputs import draw
 from .ring import Ring
@@ -295,7 +296,7 @@ def main(descriptor: int) -> None:
         try:
             if job["op"] == "load":
                 oracle = OracleProgram(job)
-                answer: dict[str, Any] = {}
+                answer: dict[str, Any] = {"libraries": versions.of_libraries()}
             else:
                 answer = getattr(oracle, job["op"])(job)
         except BaseException as error:

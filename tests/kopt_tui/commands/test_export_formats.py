@@ -11,38 +11,9 @@ from engine.split import specialise
 from engine.split.languages.python_language import Python
 from harness.formats import yaml_document
 from harness.search.space import tuning_table
-from tests.support import bench_case, export_case, json_schema, repos, split_case
+from tests.support import bench_case, bench_schemas, export_case, json_schema, repos, split_case
 from tests.support.command_line import answer, error_text, kopt
 
-TEXT, NUMBER = {"type": "string"}, {"type": "number"}
-
-
-def _object(required: dict[str, object], optional: dict[str, object] | None = None) -> object:
-    return {"type": "object", "properties": {**required, **(optional or {})},
-            "required": list(required), "additionalProperties": False}
-
-
-SOLUTION = _object({
-    "name": TEXT, "definition": TEXT, "author": TEXT, "description": TEXT,
-    "spec": _object({
-        "language": {"enum": ["python", "triton", "cpp", "cuda", "tilelang"]},
-        "target_hardware": {"type": "array", "items": TEXT, "minItems": 1}, "entry_point": TEXT,
-        "dependencies": {"type": "array", "items": TEXT},
-        "destination_passing_style": {"type": "boolean"}, "binding": {"type": "null"}}),
-    "sources": {"type": "array", "minItems": 1,
-                "items": _object({"path": TEXT, "content": TEXT})}})
-TRACE = _object({
-    "definition": TEXT, "solution": TEXT,
-    "workload": _object({"uuid": TEXT, "axes": {"type": "object"}, "inputs": {
-        "type": "object", "additionalProperties": _object(
-            {"type": {"enum": ["random", "scalar", "safetensors"]}},
-            {"value": NUMBER, "path": TEXT, "tensor_key": TEXT})}}),
-    "evaluation": _object({
-        "status": {"const": "PASSED"}, "timestamp": TEXT, "log": TEXT,
-        "environment": _object({"hardware": TEXT, "libs": {"type": "object"}}),
-        "correctness": _object({"max_relative_error": NUMBER, "max_absolute_error": NUMBER}),
-        "performance": _object({"latency_ms": NUMBER, "reference_latency_ms": NUMBER,
-                                "speedup_factor": NUMBER})})})
 MODEL = "class Model:\n    pass\n\n\ndef get_inputs():\n    return []\n"
 MODULE = {"kind": "kernel", "op": "m", "language": "python", "entry": "Model", "returns": True,
           "reference": "kopt_task/reference.py:reference", "adapter": "kopt_task/adapter.py:call",
@@ -75,17 +46,17 @@ def test_flashinfer_export_is_a_solution_and_a_trace_for_each_class(
     done = kopt("report", "gather", "--format", "flashinfer", "--output", str(out),
                 workspace=tmp_path / "w")
     assert done.returncode == 0, done.stderr
-    [path] = (out / "solutions").rglob("*.json")
+    [path] = (out / "solutions" / "kopt" / "gather" / bench_case.NAME).glob("*.json")
     solution = json.loads(path.read_text())
-    assert json_schema.faults(solution, SOLUTION) == []  # type: ignore[arg-type]
+    assert json_schema.faults(solution, bench_schemas.SOLUTION) == []
+    assert path.stem == solution["name"]
     assert solution["spec"]["entry_point"] == "src/main.py::run"
     assert solution["spec"]["destination_passing_style"] is True
     assert solution["sources"] == [{"path": "src/main.py",
                                     "content": "def run(*values):\n    ...\n"}]
-    [path] = (out / "traces").rglob("*.jsonl")
+    path = out / "traces" / "kopt" / "gather" / f"{bench_case.NAME}.jsonl"
     traces = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [json_schema.faults(trace, TRACE) for trace in traces] == [  # type: ignore[arg-type]
-        [], [], []]
+    assert [json_schema.faults(trace, bench_schemas.TRACE) for trace in traces] == [[], [], []]
     assert [trace["workload"]["uuid"] for trace in traces] == ["uuid-0", "uuid-1", "uuid-3"]
     assert traces[0]["solution"] == solution["name"]
     assert traces[0]["evaluation"]["performance"] == {

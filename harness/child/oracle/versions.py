@@ -1,0 +1,20 @@
+"""The versions of the libraries with which kernels of this Python are judged."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from importlib import metadata
+
+
+def of_libraries() -> dict[str, str]:
+    """Return the versions of torch, its CUDA or HIP, and Triton; nothing where torch is not used.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return {}
+    built = {"torch": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip}
+    triton = sys.modules.get("triton")
+    with contextlib.suppress(metadata.PackageNotFoundError):  # torch does without Triton
+        built["triton"] = triton.__version__ if triton else metadata.version("triton")
+    return {name: str(version) for name, version in built.items() if version}
