@@ -49,7 +49,8 @@ class TimedBlock:
     """One timed block: `calls` took `ns` by the runner, `elapsed_ns` from request to answer.
 
     `asked_ns` is the time of the request (perf_counter_ns), `store_ns` how long the runner then
-    copied what the calls returned, by our clock. `cpu` is what the machine's kernel
+    copied what the calls returned, by our clock, `look_ns` how long the oracle then took to read a
+    sample of the outputs from a GPU. `cpu` is what the machine's kernel
     counted of the runner's main thread; None on a GPU, or if the runner cannot be stopped.
     """
 
@@ -58,7 +59,12 @@ class TimedBlock:
     elapsed_ns: int
     asked_ns: int = 0
     store_ns: int = 0
+    look_ns: int = 0
     cpu: CpuTime | None = None
+
+    @property
+    def late_ns(self) -> int:
+        return self.store_ns + self.look_ns
 
     @property
     def gap_ns(self) -> int:
@@ -99,6 +105,7 @@ GAP: Time = attrgetter("gap_ns")
 REPORTED: Time = attrgetter("ns")
 ELAPSED: Time = attrgetter("elapsed_ns")
 STORE: Time = attrgetter("store_ns")
+LATE: Time = attrgetter("late_ns")
 CPU_GAP: Time = attrgetter("cpu_gap_ns")
 BUSY: Time = attrgetter("cpu.busy_ns")
 
@@ -185,10 +192,10 @@ class PairBlocks:
                             for side in (self.candidate, self.incumbent)))
 
     def late(self) -> SideShares:
-        """Return how long returned values are copied; for the incumbent, how long they may be."""
+        """Return how long outputs take to be there; for the incumbent, how long they may take."""
         over_ns = _typical(self.candidate, REPORTED)
-        return SideShares(_typical(self.candidate, STORE) / over_ns,
-                          (2 * max(map(STORE, self.incumbent)) + LATE_NS) / over_ns)
+        return SideShares(_typical(self.candidate, LATE) / over_ns,
+                          (2 * max(map(LATE, self.incumbent)) + LATE_NS) / over_ns)
 
     def _is_long(self, block: TimedBlock) -> bool:
         return block.calls > 2 * min(other.calls for other in self.incumbent)

@@ -10,8 +10,9 @@ import math
 import random
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import geometric_mean, median
+from time import perf_counter_ns
 
 from harness.case import Case
 from harness.errors import DeviceFault
@@ -226,7 +227,7 @@ class PairedBlocks:
         self._slots.draw(count)
         order = self._graph_orders[calls] if mode == "graph" else self._order(calls, count)
         for side in self.order if number % 2 == 0 else self.order[::-1]:
-            timed[side].append(self._block(self._slots, side, mode, order))
+            timed[side].append(self._block(self._slots, side, mode, order, count))
         self._compare(self._slots, count, order[-1], secrets.choice(order) if judge else None)
         per_call = {side: timed[side][-1].ns / timed[side][-1].calls for side in self.order}
         return math.log(max(per_call["incumbent"], 1e-3) / max(per_call["candidate"], 1e-3))
@@ -235,12 +236,18 @@ class PairedBlocks:
         """Return some of the slots in a secret order; a later order does not follow from it."""
         return random.Random(secrets.randbits(256)).sample(range(slots), calls)
 
-    def _block(self, slots: TimedSlots, side: str, mode: str, order: list[int]) -> TimedBlock:
+    def _block(self, slots: TimedSlots, side: str, mode: str, order: list[int],
+               count: int) -> TimedBlock:
         self._run_alone(side)
-        return timed_block(
+        block = timed_block(
             self.peers[side], self.case.id, order, mode, fill=lambda: slots.fill(side),
             fetch=slots.needs_fetch, store=slots.needs_store, stop=self._freeze, cpu=self._alone,
             name=f"the {side}")
+        if self._alone:
+            return block
+        began_ns = perf_counter_ns()  # what the GPU still does for a stopped side delays the look
+        slots.look(side, count)
+        return replace(block, look_ns=perf_counter_ns() - began_ns)
 
     def _compare(self, slots: TimedSlots, count: int, last: int, judged: int | None) -> None:
         comparison = slots.compare(count, last)

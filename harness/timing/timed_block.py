@@ -69,7 +69,7 @@ def timed_block(peer: Peer, case: str, order: Sequence[int], mode: str, *, unit:
         store_ns = peer.elapsed_ns
         if stop:
             peer.pause()
-    return TimedBlock(len(order), ns, elapsed_ns, asked_ns, store_ns, spent)
+    return TimedBlock(len(order), ns, elapsed_ns, asked_ns, store_ns, cpu=spent)
 
 
 def _start(peer: Peer, *, resume: bool) -> int:

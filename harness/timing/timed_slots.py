@@ -51,6 +51,9 @@ class TimedSlots(Protocol):
     def fill(self, side: str) -> None:
         """Write the chosen contents into the slots of a side."""
 
+    def look(self, side: str, count: int) -> None:
+        """Keep a sample of a side's answers after its block; `compare` sees what changed since."""
+
     def compare(self, count: int, last: int) -> SlotComparison:
         """Compare the first slots of both sides; `last` is that of a block's last call."""
 

@@ -243,6 +243,10 @@ class OracleProgram:
         self.arrays.finish()
         return {}
 
+    def look_at_ring(self, job: dict[str, Any]) -> dict[str, Any]:
+        self.rings[job["ring"]].look(job["side"], job["count"])
+        return {}
+
     def compare_ring(self, job: dict[str, Any]) -> dict[str, Any]:
         return self.rings[job["ring"]].compare(job["count"], job["limits"], job["last"])
 

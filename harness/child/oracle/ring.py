@@ -36,6 +36,8 @@ class Ring:
         self._rng = random.Random(job["seed"])
         self._count = self._blank = self._shift = 0
         self._new: dict[str, list[TapePatch]] = {}
+        self._first_look: dict[str, tuple[int, Any]] = {}
+        """By side, the first place and the values of a sample of its outputs after its block."""
         self._patches: dict[str, list[TapePatch]] = {tensor["name"]: [] for tensor in self.inputs}
         """By tensor, what the contents of its slots were put together from, in order."""
 
@@ -100,6 +102,21 @@ class Ring:
             self.arrays.put(kept[pairs - shift:], blank[:shift])
             blank[:] = -1
 
+    def look(self, name: str, count: int) -> None:
+        """Keep a sample of a side's outputs: `compare` sees what was written after this.
+
+        A GPU goes on with what a stopped process has asked of it.
+        """
+        at = self._rng.randrange(SCATTER)
+        self._first_look[name] = at, self._sample(name, count, at)
+        self.arrays.finish()
+
+    def _sample(self, name: str, count: int, at: int) -> Any:
+        own = self.sides[name]
+        every = [own.words(output)[:count] for output in own.outputs]
+        return self.arrays.join([words[:, at % max(1, words.shape[1])::SCATTER].reshape(-1)
+                                 for words in every])
+
     def compare(self, count: int, limits: list[float], last: int) -> dict[str, Any]:
         """Compare both sides' outputs in the first `count` slots, and the inputs of some slots.
 
@@ -115,20 +132,24 @@ class Ring:
         guards = [(name, guard) for name, own in sides.items() for guard in own.guards(0, count)]
         inputs = [(tensor, slots) for tensor in self.inputs if tensor["role"] == "input"
                   for slots in self._looked_at(count, last)]
+        looks, self._first_look = self._first_look, {}
         found = iter(arrays.fetched([  # nothing waits for the device before all is begun
             *(arrays.excess(*each) for each in outputs), *(guard for _, guard in guards),
             *(arrays.differ(*(own.words(tensor)[slots] for own in sides.values()))
-              for tensor, slots in inputs)]))
+              for tensor, slots in inputs),
+            *(arrays.differ(before, self._sample(name, count, at))
+              for name, (at, before) in looks.items())]))
         worst = [0.0] * count
         for got, want, limit in outputs:
             self._judge_rows(got, want, limit, next(found), worst)
         written = {name for name, _ in guards if next(found)[0]}
         changed = [(tensor, range(count)[slots]) for tensor, slots in inputs if next(found)[0]]
+        late = {name: "wrote outputs after its time had ended" for name in looks if next(found)[0]}
         differs = sorted((slot for slot in range(count) if not worst[slot] <= 1),
                          key=lambda slot: -worst[slot])
         return {"differs": differs[:MOST_SHOWN], "damage": {
-            name: sides[name].damage(0, count) if name in written else self._changed(name, changed)
-            for name in sides}}
+            name: sides[name].damage(0, count) if name in written
+            else late.get(name) or self._changed(name, changed) for name in sides}}
 
     def _looked_at(self, count: int, last: int) -> list[slice]:
         """Return a random run of slots, which may go on at the first one, and the last call's."""

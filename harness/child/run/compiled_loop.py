@@ -24,12 +24,14 @@ class CompiledLoop:
     """The library at `path`; it reports on the socket `channel`.
 
     `keys` holds a file with the key that seals its reports, or nothing where several kernels share
-    this process. The key is read once for a process, and Python never sees it.
+    this process. The key is read once for a process, and Python never sees it. `await_gpu` is the
+    driver's function that waits for the GPU, which ends the timed calls.
     """
 
-    def __init__(self, path: str, channel: int, keys: Sequence[int], *, gpu: bool) -> None:
+    def __init__(self, path: str, channel: int, keys: Sequence[int], *, gpu: bool,
+                 await_gpu: Any = None) -> None:
         self._library = ctypes.PyDLL(path)
-        failed = self._library.kopt_open(channel, keys[0] if keys else -1, gpu)
+        failed = self._library.kopt_open(channel, keys[0] if keys else -1, gpu, await_gpu)
         for key in keys:
             os.close(key)
         if failed:

@@ -126,6 +126,13 @@ def _stream() -> int:
     return int(torch._C._cuda_getCurrentRawStream(0))
 
 
+def driver_wait() -> Any:
+    """Return the driver's function that waits until the GPU has done what this process asked for.
+    """
+    return _loaded("libamdhip64.so").hipDeviceSynchronize if torch.version.hip else \
+        ctypes.CDLL("libcuda.so.1").cuCtxSynchronize
+
+
 def _loaded(name: str) -> ctypes.CDLL:
     """Return a library that torch has loaded, from any folder."""
     with open("/proc/self/maps", encoding="utf-8") as maps:

@@ -64,8 +64,8 @@ class Runner:
         open_kernel = getattr(import_module(f".{module}", __package__), name)
         clock = ".time_c" if job["language"] == "c" else ".time_python"
         self.clock: Any = import_module(clock, __package__)
-        loop = CompiledLoop(job["loop"], self._channel, self.received,
-                            gpu=job["device"] != "cpu") if job["loop"] else None
+        loop = CompiledLoop(job["loop"], self._channel, self.received, gpu=job["device"] != "cpu",
+                            await_gpu=_driver_wait(job)) if job["loop"] else None
         self.watching = ProcessWatch(self, job)
         self.kernel = open_kernel(job, loop)
         self.root = job["root"]
@@ -169,6 +169,14 @@ class Runner:
             return None
         case.store(job["order"])
         return {}
+
+
+def _driver_wait(job: dict[str, Any]) -> Any:
+    if job["device"] == "cpu":
+        return None
+    from .load_device_code import driver_wait
+
+    return driver_wait()
 
 
 def main(descriptor: int) -> None:

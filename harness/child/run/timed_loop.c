@@ -47,6 +47,7 @@ union argument {
 static union {
     struct {
         int known, channel, gpu;
+        int (*await)(void); /* of the driver: until the GPU has done what this process asked for */
         uint64_t key[2];
         uint64_t handlers[SIGNALS][8]; /* of each signal, as Linux keeps them; first its function */
     } of;
@@ -174,8 +175,8 @@ static int report(uint64_t word, int64_t ns, int stop)
 }
 
 /* Take the key that seals reports from a file; the first call alone has an effect. Only on a GPU do
-   functions of Python run around the calls. */
-FACE int kopt_open(int channel, int key, int gpu)
+   functions of Python run around the calls; `await` is the driver's function that waits for it. */
+FACE int kopt_open(int channel, int key, int gpu, int (*await)(void))
 {
     if (state.of.known) return 0;
     if (key >= 0 && take(key, state.of.key, sizeof state.of.key)) return -1;
@@ -183,6 +184,7 @@ FACE int kopt_open(int channel, int key, int gpu)
         ask(SYS_rt_sigaction, number, 0, (long)state.of.handlers[number], 8);
     state.of.channel = channel;
     state.of.gpu = gpu;
+    state.of.await = await;
     state.of.known = 1;
     return ask(SYS_mprotect, (long)&state, sizeof state, PROT_READ, 0) ? -1 : 0;
 }
@@ -224,7 +226,7 @@ static int step(PyObject *function)
 /* Like kopt_block, for a function of Python and a list of tuples of its arguments: return the list of
    what it returned. Around the calls are steps, or None: `fetch` before all, with a start of its own;
    `ready` before the clock; `begin`, `end` and `await` within it. `elapsed` returns the milliseconds to
-   report, by another clock. */
+   report, by another clock. Last, the driver waits for the GPU: Python cannot replace that. */
 FACE PyObject *kopt_python_block(PyObject *function, PyObject *rows, PyObject *fetch,
                                  PyObject *ready, PyObject *begin, PyObject *end, PyObject *await,
                                  PyObject *elapsed, int stop)
@@ -242,7 +244,7 @@ FACE PyObject *kopt_python_block(PyObject *function, PyObject *rows, PyObject *f
         if (!result || PyList_SetItem(results, i, result)) goto failed;
     }
     if (step(end) || step(await)) goto failed;
-    int64_t ns = now_ns() - began;
+    int64_t ns = -1;
     if (elapsed != &_Py_NoneStruct && state.of.gpu) {
         PyObject *none = PyTuple_New(0), *ms = PyObject_Call(elapsed, none, NULL);
         Py_DecRef(none);
@@ -251,11 +253,13 @@ FACE PyObject *kopt_python_block(PyObject *function, PyObject *rows, PyObject *f
         Py_DecRef(ms);
         if (ns < 0 || PyErr_Occurred()) goto failed;
     }
+    if (state.of.await && state.of.await()) goto failed;
+    if (ns < 0) ns = now_ns() - began;
     if (!report(word, ns, stop)) return results;
 failed:
     Py_DecRef(results);
     if (!PyErr_Occurred())
-        PyErr_SetString(PyExc_OSError, "the channel is closed, a step needs a GPU, "
+        PyErr_SetString(PyExc_OSError, "the channel is closed, the GPU failed, a step needs a GPU, "
                         "or a call has set a handler of signals");
     return NULL;
 }

@@ -101,7 +101,8 @@ class Told(PairedBlocks):
         self._graph_orders = {2: [1, 0], 6: [5, 0, 3, 2, 4, 1]}
         self.damage = {}
 
-    def _block(self, slots: TimedSlots, side: str, mode: str, order: list[int]) -> TimedBlock:
+    def _block(self, slots: TimedSlots, side: str, mode: str, order: list[int],
+               count: int) -> TimedBlock:
         return TimedBlock(calls=len(order), ns=len(order) * self.NS[side, mode], asked_ns=0,
                           elapsed_ns=0)
 

@@ -148,6 +148,20 @@ def test_values_that_are_finite_on_neither_side_agree(pair: Pair) -> None:
     assert pair.ring.compare(SLOTS, 0).differs == ()
 
 
+@pytest.mark.parametrize("side", SIDES)
+def test_right_answer_that_comes_after_the_block_is_seen(side: str, pair: Pair) -> None:
+    pair.run()
+    pair.fill()
+    for name in SIDES:
+        for slot in range(SLOTS - (name == side)):
+            right(pair.sides[name], slot)
+        pair.ring.look(name, SLOTS)
+    right(pair.sides[side], SLOTS - 1)
+    assert pair.ring.compare(SLOTS, 0) == SlotComparison(damage={
+        **dict.fromkeys(SIDES, ""), side: "wrote outputs after its time had ended"})
+    assert pair.run() == SlotComparison(damage=dict.fromkeys(SIDES, ""))
+
+
 @pytest.mark.parametrize("name", INPUTS)
 @pytest.mark.parametrize("side", SIDES)
 def test_overwritten_input_is_seen(side: str, name: str, pair: Pair) -> None:

@@ -44,6 +44,16 @@ TARGET = Target(op="mixed", language="c", source="k.c", entry="mixed",
 SLOT, SLOTS = 64, 5
 
 
+AWAITED: list[str] = []
+
+
+@ctypes.CFUNCTYPE(ctypes.c_int)
+def AWAIT_GPU() -> int:
+    """Stands for the driver's wait, which fails after a step named `fail`."""
+    AWAITED.append("driver")
+    return "fail" in AWAITED
+
+
 class Opened:
     """The loop in this process, with its owner's end of the channel."""
 
@@ -54,7 +64,8 @@ class Opened:
         os.write(writing, self.key)
         os.close(writing)
         self.loop = CompiledLoop(str(timed_loop.library(target, scratch)),
-                                 self.channel.fileno(), [reading], gpu=gpu)
+                                 self.channel.fileno(), [reading], gpu=gpu,
+                                 await_gpu=AWAIT_GPU if gpu else None)
 
     def start(self) -> int:
         """Send the word for which the loop will wait."""
@@ -110,14 +121,25 @@ def test_c_kernel_gets_every_kind_of_argument(opened: Opened, tmp_path: Path) ->
 
 
 def test_steps_of_a_gpu_surround_the_calls(on_gpu: Opened) -> None:
-    word, steps = on_gpu.start(), list[str]()
+    word, steps = on_gpu.start(), AWAITED
+    steps.clear()
     around = [None, lambda: steps.append("ready"), lambda: steps.append("begin"),
               lambda: steps.append("end"), lambda: steps.append("await"), lambda: 1.5]
     returned = on_gpu.loop.python_block(lambda a, b: steps.append("call") or a + b,
                                         [(1, 2), (3, 4)], around, stop=False)
     assert returned == [3, 7]
-    assert steps == ["ready", "begin", "call", "call", "end", "await"]
+    assert steps == ["ready", "begin", "call", "call", "end", "await", "driver"]
     assert on_gpu.answers()[1] == {"ns": 1_500_000, "seal": sealed(on_gpu.key, word, 1_500_000)}
+
+
+def test_nothing_is_reported_of_a_gpu_that_fails(on_gpu: Opened) -> None:
+    on_gpu.start()
+    try:
+        with pytest.raises(OSError, match="the GPU failed"):
+            on_gpu.loop.python_block(lambda: AWAITED.append("fail"), [()], [None] * 6, stop=False)
+        assert on_gpu.answers() == [{}]
+    finally:
+        AWAITED.clear()
 
 
 def test_contents_are_fetched_before_a_start_of_their_own(on_gpu: Opened) -> None:
