@@ -10,6 +10,7 @@ import pty
 import select
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -28,15 +29,22 @@ NAME = "rmsnorm_c_cpu_20261120"
 
 def kopt(*words: str, workspace: Path | None = None, stdin: str | bytes = "",
          cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run one command line to its end; in a fork, unless variables are for Python's own start."""
+    """Run one command line to its end, in an empty folder unless `cwd` names another.
+
+    It runs in a fork, unless variables are for Python's own start.
+    """
     place = ["--workspace", str(workspace)] if workspace else []
     data = stdin.encode() if isinstance(stdin, str) else stdin
     variables = {**os.environ, "PYTHONPATH": str(ROOT), **env}
-    if any(name.startswith("PYTHON") for name in env):
-        done = subprocess.run([sys.executable, "-m", "kopt_tui.main", *words, *place], input=data,
-                              capture_output=True, timeout=60, check=False, cwd=cwd, env=variables)
-    else:
-        done = forked_command.run([*words, *place], data=data, cwd=cwd, env=variables, limit_s=60.0)
+    with tempfile.TemporaryDirectory() as empty:
+        folder = cwd or Path(empty)
+        if any(name.startswith("PYTHON") for name in env):
+            done = subprocess.run([sys.executable, "-m", "kopt_tui.main", *words, *place],
+                                  input=data, capture_output=True, timeout=60, check=False,
+                                  cwd=folder, env=variables)
+        else:
+            done = forked_command.run([*words, *place], data=data, cwd=folder, env=variables,
+                                      limit_s=60.0)
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(),
                                        done.stderr.decode())
 

@@ -102,6 +102,7 @@ def test_table_without_a_knob_of_the_source_is_refused(tmp_path: Path) -> None:
         OneShot(with_table(tmp_path / "p", [{"num_warps": 4}]))
 
 
+@pytest.mark.slow
 @device_case.needs_nvcc
 def test_new_proposes_what_compiles_with_two_other_values_of_a_cuda_source(tmp_path: Path) -> None:
     source = device_case.LAUNCHER.replace("  // kopt: knob TILE in [128, 256, 512]", "").replace(
