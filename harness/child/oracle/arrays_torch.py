@@ -1,10 +1,9 @@
-"""The array operations of the oracle, on torch: draw inputs, convert bytes, measure errors."""
+"""The array operations of the oracle, on torch: draw inputs and convert bytes."""
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
-import math
 import os
 import secrets
 from collections.abc import Iterable
@@ -13,17 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from .arrays_numpy import int_bounds, middle
+from .torch_differences import TorchDifferences
 
-SAMPLE = 1 << 20
 KEY = 1 << 16
 """Words that a digest takes together."""
-SAMPLED = 1 << 14  # values of a row from which its size is estimated
-ROUNDED = 0.97
-"""A difference that is rounded a few times to bfloat16 is larger than this share of itself."""
 ON_GPU, ON_CPU = (1 << 25, 1 << 20, 1 << 18), (1 << 18, 1 << 13, 1 << 62)
 
 
-class TorchArrays:
+class TorchArrays(TorchDifferences):
     """Works on float64 tensors, on the judged GPU or on the CPU, without numpy.
 
     `chunk` is the number of elements that are copied or compared at a time; windows of a tape from
@@ -125,10 +121,6 @@ class TorchArrays:
 
     def reversed(self, flat: Any) -> Any:
         return self._countable(flat).flip(0).view(flat.dtype)
-
-    def _countable(self, flat: Any) -> Any:
-        """Return eight-bit values as integers: eight-bit floats cannot be indexed everywhere."""
-        return flat.view(self.torch.uint8) if flat.dtype.itemsize == 1 else flat
 
     def digest(self, value: Any) -> str:
         """Return a digest of the bytes: on a GPU a linear hash with a secret key."""
@@ -233,64 +225,6 @@ class TorchArrays:
             self._scratch = self.torch.empty(2 * nbytes, dtype=self.torch.uint8, device=self.device)
         self._scratch.zero_()
 
-    def differ(self, left: Any, right: Any) -> Any:
-        """Return whether any values differ, as a vector of one; nothing waits for it."""
-        return (left != right).any().reshape(1)
-
-    def excess(self, got: Any, want: Any, limit: float) -> Any:
-        """Return by row a bound of its largest relative difference, as a multiple of `limit`.
-
-        At most 1 where the row agrees; else `differences` tells. Nothing waits for it.
-        """
-        torch = self.torch
-        if got.dtype != want.dtype:
-            return torch.full((want.shape[0],), math.inf, device=want.device)
-        if got.dtype.itemsize == 1 or not got.is_floating_point():
-            return (self._countable(got) != self._countable(want)).any(dim=1) * 2.0
-        if self.kernels is not None and self.kernels.knows(got, want):
-            return self.kernels.excess(got, want, limit)
-        step = max(1, self.chunk // want.shape[1])
-        far = torch.cat([torch.linalg.vector_norm(some - other, math.inf, dim=1)
-                         for some, other in zip(got.split(step), want.split(step), strict=True)])
-        scale = self._scale_of_rows(want[:, ::max(1, want.shape[1] // SAMPLED)]) / 2
-        relative = far.to(scale.dtype) / scale  # of a sample, halved: a bound with a margin
-        return relative / limit if limit > 0 else torch.where(relative == 0, 0.0, 2.0)
-
-    def differences(self, got: Any, want: Any, limit: float = 0.0) -> list[float]:
-        """Return the largest relative difference of each row, infinite where one is not finite.
-
-        A difference is relative as in `errors`. Values that are finite on neither side agree.
-        In bfloat16, those below `limit` are only nearly exact: that takes a third of the time.
-        """
-        torch = self.torch
-        short = got.dtype == want.dtype and got.dtype in (torch.float32, torch.bfloat16, torch.half)
-        if limit > 0 and got.dtype == want.dtype == torch.bfloat16:
-            found = self._relative(got, want).double()
-            if len(unsure := (~(found <= ROUNDED * limit)).nonzero()[:, 0]):
-                found[unsure] = found.new_tensor(self.differences(got[unsure], want[unsure]))
-            return list(found.tolist())
-        got, want = (value.float() if short else value.double() for value in (got, want))
-        found = self._relative(got, want)
-        odd = (~torch.isfinite(found)).nonzero()[:, 0]
-        if len(odd):
-            got, want = got[odd], want[odd]
-            left, right = torch.isfinite(got), torch.isfinite(want)
-            got, want = (torch.where(left & right, value, 0.0) for value in (got, want))
-            found[odd] = self._relative(got, want).masked_fill((left != right).any(dim=1), math.inf)
-        return list(found.tolist())
-
-    def _relative(self, got: Any, want: Any) -> Any:
-        size = want.abs()
-        self.torch.maximum(size, self._scale_of_rows(want)[:, None].to(size.dtype), out=size)
-        return (got - want).abs_().div_(size).amax(dim=1)
-
-    def _scale_of_rows(self, values: Any) -> Any:
-        """Return the root mean square of each row, or 1 where that is zero or not finite."""
-        torch = self.torch
-        kind = torch.float64 if values.dtype == torch.float64 else torch.float32
-        scale = torch.linalg.vector_norm(values, dim=1, dtype=kind) / values.shape[1] ** 0.5
-        return torch.where(torch.isfinite(scale) & (scale > 0), scale, 1.0)
-
     def fetched(self, vectors: list[Any]) -> list[list[float]]:
         """Return what vectors contain, after all work that was begun; one transfer for all."""
         every = iter(self.torch.cat(vectors).tolist())
@@ -302,38 +236,6 @@ class TorchArrays:
             return value
         side = self.torch.rand(value.shape, generator=generator, device=self.device) - 0.5
         return value * (1 + part * side.sign().double())
-
-    def errors(self, got: Any, want: Any) -> tuple[float, float, int]:
-        """Return the largest absolute error, the largest relative one, and the non-finite count.
-
-        An error is relative to the expected value or to the root mean square of all expected
-        values, whichever is larger.
-        """
-        torch = self.torch
-        if not want.numel():
-            return 0.0, 0.0, 0
-        if self.kernels is not None and self.kernels.knows(got):
-            return tuple(self.kernels.errors(got, want, self.scale(want)))
-        got = self.as_wide(got)
-        finite = torch.isfinite(got) & torch.isfinite(want)
-        bad = int((~torch.isfinite(got) & torch.isfinite(want)).sum())
-        difference = torch.where(finite, (got - want).abs(), torch.zeros_like(want))
-        relative = difference / want.abs().clamp(min=self.scale(want))
-        return float(difference.max()), float(relative.max()), bad
-
-    def scale(self, want: Any) -> float:
-        return float(self.torch.linalg.vector_norm(want)) / want.numel() ** 0.5 or 1.0
-
-    def typical(self, got: Any, want: Any) -> float:
-        """Return the 90th percentile of the relative errors."""
-        every = max(1, want.numel() // SAMPLE)
-        scale, (got, want) = self.scale(want), (
-            value.reshape(-1)[::every] for value in (got, want))
-        relative = (got - want).abs() / want.abs().clamp(min=scale)
-        return float(relative.quantile(0.9)) if want.numel() else 0.0
-
-    def as_wide(self, value: Any) -> Any:
-        return self.torch.as_tensor(value).to(self.device).to(self.torch.float64)
 
     def finite(self, value: Any) -> bool:
         return bool(self.torch.isfinite(value).all())

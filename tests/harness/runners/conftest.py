@@ -1,12 +1,15 @@
-"""An oracle of a task with four inputs, and a pair of runners whose slots it fills and judges."""
+"""An oracle with a pair of runners whose slots it fills and judges; arrays of numpy and torch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from harness.child.oracle.arrays_numpy import NumpyArrays
 from harness.runners.oracle_client import Oracle
+from tests.support.ring_case import LARGE
 from tests.support.slot_pair import FOUR, FOUR_REFERENCE, OUT, Pair, opened, task
 
 
@@ -23,3 +26,44 @@ def pair(oracle: Oracle) -> Iterator[Pair]:
     made = Pair(oracle)
     yield made
     made.ring.close()
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have numpy's arrays count inputs from LARGE elements on as large."""
+    monkeypatch.setattr(NumpyArrays, "large", LARGE)
+
+
+@pytest.fixture(scope="module")
+def torch_arrays() -> Any:
+    pytest.importorskip("torch")
+    from harness.child.oracle.arrays_torch import TorchArrays
+
+    arrays = TorchArrays("cpu")
+    arrays.large = LARGE
+    return arrays
+
+
+@pytest.fixture(scope="module")
+def card_arrays(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    from harness.child.oracle.arrays_torch import TorchArrays
+    from harness.child.oracle.card_kernels import KINDS as DTYPES
+
+    arrays = TorchArrays("cuda:0", DTYPES, str(tmp_path_factory.mktemp("kernels")))
+    arrays.large = LARGE
+    return arrays
+
+
+@pytest.fixture(params=["numpy", "torch", "torch, windows copied",
+                        pytest.param("card", marks=pytest.mark.gpu)])
+def arrays(request: pytest.FixtureRequest, torch_arrays: Any, large: None,
+           monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Arrays that write long windows directly, and some that copy them, as for short ones."""
+    if request.param == "card":
+        return request.getfixturevalue("card_arrays")
+    if request.param == "numpy":
+        return NumpyArrays()
+    copies = request.param != "torch"
+    monkeypatch.setattr(torch_arrays, "direct", 1 << 30 if copies else 64)
+    monkeypatch.setattr(torch_arrays, "chunk", 3000)
+    return torch_arrays

@@ -1,0 +1,114 @@
+"""How far answers lie from each other and from what is expected, on torch."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+SAMPLE = 1 << 20
+SAMPLED = 1 << 14  # values of a row from which its size is estimated
+ROUNDED = 0.97
+"""A difference that is rounded a few times to bfloat16 is larger than this share of itself."""
+
+
+class TorchDifferences:
+    """Compares tensors row by row, or with expected values in float64; see TorchArrays."""
+
+    torch: Any
+    device: str
+    chunk: int
+    kernels: Any
+
+    def differ(self, left: Any, right: Any) -> Any:
+        """Return whether any values differ, as a vector of one; nothing waits for it."""
+        return (left != right).any().reshape(1)
+
+    def excess(self, got: Any, want: Any, limit: float) -> Any:
+        """Return by row a bound of its largest relative difference, as a multiple of `limit`.
+
+        At most 1 where the row agrees; else `differences` tells. Nothing waits for it.
+        """
+        torch = self.torch
+        if got.dtype != want.dtype:
+            return torch.full((want.shape[0],), math.inf, device=want.device)
+        if got.dtype.itemsize == 1 or not got.is_floating_point():
+            return (self._countable(got) != self._countable(want)).any(dim=1) * 2.0
+        if self.kernels is not None and self.kernels.knows(got, want):
+            return self.kernels.excess(got, want, limit)
+        step = max(1, self.chunk // want.shape[1])
+        far = torch.cat([torch.linalg.vector_norm(some - other, math.inf, dim=1)
+                         for some, other in zip(got.split(step), want.split(step), strict=True)])
+        scale = self._scale_of_rows(want[:, ::max(1, want.shape[1] // SAMPLED)]) / 2
+        relative = far.to(scale.dtype) / scale  # of a sample, halved: a bound with a margin
+        return relative / limit if limit > 0 else torch.where(relative == 0, 0.0, 2.0)
+
+    def differences(self, got: Any, want: Any, limit: float = 0.0) -> list[float]:
+        """Return the largest relative difference of each row, infinite where one is not finite.
+
+        A difference is relative as in `errors`. Values that are finite on neither side agree.
+        In bfloat16, those below `limit` are only nearly exact: that takes a third of the time.
+        """
+        torch = self.torch
+        short = got.dtype == want.dtype and got.dtype in (torch.float32, torch.bfloat16, torch.half)
+        if limit > 0 and got.dtype == want.dtype == torch.bfloat16:
+            found = self._relative(got, want).double()
+            if len(unsure := (~(found <= ROUNDED * limit)).nonzero()[:, 0]):
+                found[unsure] = found.new_tensor(self.differences(got[unsure], want[unsure]))
+            return list(found.tolist())
+        got, want = (value.float() if short else value.double() for value in (got, want))
+        found = self._relative(got, want)
+        odd = (~torch.isfinite(found)).nonzero()[:, 0]
+        if len(odd):
+            got, want = got[odd], want[odd]
+            left, right = torch.isfinite(got), torch.isfinite(want)
+            got, want = (torch.where(left & right, value, 0.0) for value in (got, want))
+            found[odd] = self._relative(got, want).masked_fill((left != right).any(dim=1), math.inf)
+        return list(found.tolist())
+
+    def _relative(self, got: Any, want: Any) -> Any:
+        size = want.abs()
+        self.torch.maximum(size, self._scale_of_rows(want)[:, None].to(size.dtype), out=size)
+        return (got - want).abs_().div_(size).amax(dim=1)
+
+    def _scale_of_rows(self, values: Any) -> Any:
+        """Return the root mean square of each row, or 1 where that is zero or not finite."""
+        torch = self.torch
+        kind = torch.float64 if values.dtype == torch.float64 else torch.float32
+        scale = torch.linalg.vector_norm(values, dim=1, dtype=kind) / values.shape[1] ** 0.5
+        return torch.where(torch.isfinite(scale) & (scale > 0), scale, 1.0)
+
+    def errors(self, got: Any, want: Any) -> tuple[float, float, int]:
+        """Return the largest absolute error, the largest relative one, and the non-finite count.
+
+        An error is relative to the expected value or to the root mean square of all expected
+        values, whichever is larger.
+        """
+        torch = self.torch
+        if not want.numel():
+            return 0.0, 0.0, 0
+        if self.kernels is not None and self.kernels.knows(got):
+            return tuple(self.kernels.errors(got, want, self.scale(want)))
+        got = self.as_wide(got)
+        finite = torch.isfinite(got) & torch.isfinite(want)
+        bad = int((~torch.isfinite(got) & torch.isfinite(want)).sum())
+        difference = torch.where(finite, (got - want).abs(), torch.zeros_like(want))
+        relative = difference / want.abs().clamp(min=self.scale(want))
+        return float(difference.max()), float(relative.max()), bad
+
+    def scale(self, want: Any) -> float:
+        return float(self.torch.linalg.vector_norm(want)) / want.numel() ** 0.5 or 1.0
+
+    def typical(self, got: Any, want: Any) -> float:
+        """Return the 90th percentile of the relative errors."""
+        every = max(1, want.numel() // SAMPLE)
+        scale, (got, want) = self.scale(want), (
+            value.reshape(-1)[::every] for value in (got, want))
+        relative = (got - want).abs() / want.abs().clamp(min=scale)
+        return float(relative.quantile(0.9)) if want.numel() else 0.0
+
+    def as_wide(self, value: Any) -> Any:
+        return self.torch.as_tensor(value).to(self.device).to(self.torch.float64)
+
+    def _countable(self, flat: Any) -> Any:
+        """Return eight-bit values as integers: eight-bit floats cannot be indexed everywhere."""
+        return flat.view(self.torch.uint8) if flat.dtype.itemsize == 1 else flat
