@@ -11,7 +11,7 @@ from pathlib import Path
 
 from engine.campaign import artifacts
 from engine.campaign.artifacts import Artifacts
-from engine.history import change_summary, lessons, waiting_line
+from engine.history import change_summary, lessons
 from engine.history.history import CampaignHistory
 from engine.journal.records import Candidate, DecisionRow
 from engine.judge import judge
@@ -87,9 +87,8 @@ def _attempt(past: CampaignHistory, decision: DecisionRow) -> str:
 
 def _classes(past: CampaignHistory) -> str:
     """Return the newest verdict on the provisional best by class, else on the best or baseline."""
-    purposes = ((waiting_line.PROVISIONAL, past.tip[:12]), ("headline", past.best[:12]),
-                ("baseline", "baseline"))
-    row = next((row for purpose, name in purposes for row in reversed(past.verdicts.values())
+    purposes = ("headline", past.best[:12]), ("baseline", "baseline")
+    row = past.provisional_verdict or next((row for purpose, name in purposes for row in reversed(past.verdicts.values())
                 if row.purpose == purpose and row.candidate == name and row.correct), None)
     if row is None:
         return ""

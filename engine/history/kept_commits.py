@@ -123,6 +123,13 @@ class KeptCommits(msgspec.Struct, frozen=True, kw_only=True):
         """The provisional best: the last commit of the waiting line, else the best."""
         return self.line[-1].commit if self.line else self.best
 
+    @property
+    def provisional_verdict(self) -> VerdictRow | None:
+        """The newest correct verdict on the provisional best against the baseline."""
+        return next((row for row in reversed(self.verdicts.values())
+                     if row.purpose == waiting_line.PROVISIONAL and row.correct and self.line
+                     and row.candidate == self.tip[:12]), None)
+
     def placed(self, candidate: str) -> VerdictRow | None:
         """Return the verdict that put a candidate onto the waiting line."""
         return next((self.verdicts.get(d.verdict or 0) for d in reversed(self.decisions)

@@ -101,10 +101,21 @@ def classes_of_best(past: CampaignHistory) -> str:
     best = best_verdict(past)
     if best is None or not best.verdict.rows or past.best == past.base:
         return ""
-    return _with_other_times((GAINS[0], best.against, *GAINS[1:]), best.verdict, ((
+    return _gains(best.verdict, (GAINS[0], best.against, *GAINS[1:]))
+
+
+def classes_of_provisional(past: CampaignHistory) -> str:
+    """Return the table of the provisional best by class against the baseline, "" without one."""
+    row = past.provisional_verdict
+    return "" if row is None else _gains(
+        verdict_of(row), (GAINS[0], BASELINE_WORDS, "provisional best", *GAINS[2:]))
+
+
+def _gains(verdict: Verdict, head: Sequence[str]) -> str:
+    return _with_other_times(head, verdict, ((
         row.config_class, quantities.latency_us(before(row) or row.latency_us),
         quantities.latency_us(row.latency_us), gain(row), roofline_share(row))
-        for row in best.verdict.rows))
+        for row in verdict.rows))
 
 
 def reference_rows(past: CampaignHistory) -> list[tuple[str, ...]]:

@@ -39,7 +39,8 @@ def page(view: JournalView) -> str:
                        baseline=None if first is None else verdict_of(first),
                        reference_notes=measured.reference_notes(view),
                        classes_of_best=measured.classes_of_best(view.history),
-                       waiting=measured.waiting(view.history))
+                       waiting=measured.waiting(view.history),
+                       classes_of_tip=measured.classes_of_provisional(view.history))
 
 
 def _rows(view: JournalView) -> Iterator[tuple[str, ...]]:
@@ -102,7 +103,8 @@ def _class_lines(step: ClassStep, ended_at: float) -> Iterator[TrendLine]:
 
 
 def _trend_row(view: JournalView, round: Round) -> tuple[str, ...]:
-    status = STATUS.get(round.outcome or "", f"ROLLBACK ({round.outcome})")
+    word = "ROLLBACK" if view.history.decisions_of(round.n) else round_summary.NO_CANDIDATE
+    status = STATUS.get(round.outcome or "", f"{word} ({round.outcome})")
     shown = round_summary.shown(view, round)
     best = round_summary.best(round)
     if shown is None:

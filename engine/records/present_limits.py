@@ -15,6 +15,8 @@ from engine.records import measured
 from harness.formats.quantities import latency
 from harness.verdict import Row
 
+AT_ROOFLINE = 95.0
+"""Percent of its roofline from which on a class has nothing left to gain that is worth a round."""
 SHARE = "% of the benchmark"
 """The metric of a bottleneck that is a class's share of a benchmark's time."""
 
@@ -55,15 +57,21 @@ def _is_current(past: CampaignHistory, n: int) -> bool:
 
 def directions(limits: Iterable[Bottleneck]) -> list[str]:
     """Return what to do about limits, one line for all that need the same: `memory in tall (41 % of
-    roofline), in odd (50 % of roofline): load less`.
+    roofline), in odd (50 % of roofline): load less`. Classes at their roofline are left out.
     """
     places: dict[tuple[str, str], list[str]] = {}
+    found = list(limits)
+    limits = [own for own in found
+              if own.metric != ROOFLINE or (own.value or 0.0) < AT_ROOFLINE]
+    if found and not limits:
+        return [f"every config class reaches {AT_ROOFLINE:.0f} % of its roofline: only an "
+                "algorithm that moves or computes less can gain"]
     for own in limits:
         words, where = value(own), f" in {own.config_class}" if own.config_class else ""
         places.setdefault((own.limiter, own.advice), []).append(
             f"{where}{words and f' ({words})'}")
-    return [f"{limiter}{','.join(dict.fromkeys(found))}: {advice}"
-            for (limiter, advice), found in places.items()]
+    return [f"{limiter}{','.join(dict.fromkeys(named))}: {advice}"
+            for (limiter, advice), named in places.items()]
 
 
 def value(bottleneck: Bottleneck) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from engine.history import change_summary
 from engine.history.campaign_view import JournalView
+from engine.history.history import CampaignHistory
 from engine.journal.records import DecisionRow, Round, Slot
 from engine.records import measured, present_limits, transfer_audit
 from engine.records.templates import render_page
@@ -17,6 +18,8 @@ OUTCOMES = {"baseline": "BASELINE", "keep": "ACCEPTED",
             "waiting": "WAITING FOR APPROVAL", "not kept": "ROLLED BACK", "tie": "ROLLED BACK",
             "regression": "ROLLED BACK", "failed": "ROLLED BACK"}
 """What a round's outcome means for the line of kept commits."""
+NO_CANDIDATE = "NO CANDIDATE"
+"""The decision of a round whose slots all failed or found nothing better."""
 
 
 def page(view: JournalView, round: Round) -> str:
@@ -33,7 +36,7 @@ def page(view: JournalView, round: Round) -> str:
         correct="" if verdict is None else _correct(verdict),
         classes="" if verdict is None else measured.classes_of_baseline(verdict)
         if decision is None else measured.classes(verdict),
-        outcome=outcome, decision=OUTCOMES.get(outcome, "not ended"), late=[
+        outcome=outcome, decision=decision_word(past, round), late=[
             own for own in past.decisions_of(n)
             if own.kind != "keep" and not measured.is_within(own, round)],
         slots=[(slot.slot, slot.kind, slot.backend,
@@ -42,10 +45,29 @@ def page(view: JournalView, round: Round) -> str:
         changes=[_change(view, decision) for decision in past.decisions_of(n)],
         limits=[(own.id, own.kernel, own.config_class, own.limiter, present_limits.value(own),
                  own.detail, own.advice) for own in view.bottlenecks.get(n, ())],
-        checks=transfer_audit.of_round(past, n), kept_candidates={keep.candidate for keep in keeps},
+        checks=transfer_audit.of_round(past, n), fate=lambda id: _fate(past, id),
         regression=regression and measured.regressions(view, [regression]),
         candidate=past.candidates.get(decision.candidate) if decision else None,
         directions=_directions(view, n)[:3])
+
+
+def decision_word(past: CampaignHistory, round: Round) -> str:
+    """Return what a round decided on the line of kept commits."""
+    word = OUTCOMES.get(past.outcome_now(round), "not ended")
+    return word if word != "ROLLED BACK" or past.decisions_of(round.n) else NO_CANDIDATE
+
+
+def without_candidate(view: JournalView, n: int) -> list[Slot]:
+    """Return the slots of a round that brought no candidate."""
+    return [slot for slot in view.slots.get(n, ()) if not slot.candidate]
+
+
+def _fate(past: CampaignHistory, candidate: str) -> str:
+    """Return what became of a candidate that is not kept, "" for a kept one."""
+    if any(keep.candidate == candidate for keep in past.keeps):
+        return ""
+    waits = candidate in {own.id for own in past.line}
+    return ", not kept yet: it is on the waiting line" if waits else ", for other reasons not kept"
 
 
 def best(round: Round) -> str:

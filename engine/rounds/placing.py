@@ -86,8 +86,10 @@ class Placing:
             moved = candidates.rebase(setup, entry, setup.repo.tip)
             why = "the new best already contains this change"
         except InputError:
-            moved, why = None, "conflicts with what was kept" if self._is_on_line(entry) else \
-                "does not apply without what it rested on"
+            moved, why = None, "does not apply without what it rested on"
+            if self._is_on_line(entry):
+                why = "conflicts with " + ("a gain that waits for approval" if line else
+                                           "what was kept")
             if waits and self._beats(gain, line):
                 released = provisional.release(
                     self.context.writer, self.context.reader, setup.repo,

@@ -143,10 +143,15 @@ def _summary(groups: Sequence[ClassGroup]) -> str:
     """Return which classes take which knobs, and their gain over the common best."""
     return "; ".join(
         f"{len(group.classes)} class{'es' * (len(group.classes) > 1)} with {group.condition}: "
-        f"{', '.join(f'{name}={value}' for name, value in group.config.items())} "
+        f"{_knobs(group)} "
         f"(≥{math.expm1(group.gain):.1%} faster than with the common best)" for group in groups)
 
 
 def _hypothesis(groups: Sequence[ClassGroup]) -> str:
     return "a specialised kernel where " + " and where ".join(
-        f"{group.condition} ({plain(', '.join(group.classes), 120)})" for group in groups)
+        f"{group.condition} ({plain(', '.join(group.classes), 120)}): {_knobs(group)}"
+        for group in groups)
+
+
+def _knobs(group: ClassGroup) -> str:
+    return ", ".join(f"{name}={value}" for name, value in group.config.items())

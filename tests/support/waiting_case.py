@@ -60,13 +60,18 @@ def try_change(setup: Setup, costs: dict[str, float], name: str, *,
     """Hand in a change of the baseline, or `of` other costs; run the campaign; return what came.
     """
     before = {candidate.id for candidate in campaigns.candidates(setup)}
-    texts = [source(**(of or {})), source(**costs)]
-    (setup.folder.inbox / f"{name}.patch").write_text("".join(difflib.unified_diff(
-        *(text.splitlines(keepends=True) for text in texts), "a/kernel.py", "b/kernel.py")))
+    hand_in(setup, costs, name, of=of)
     engine = campaigns.run(setup)
     assert engine.error is None, engine.error
     return next(candidate for candidate in campaigns.candidates(setup)
                 if candidate.id not in before and not candidate.form_of)
+
+
+def hand_in(setup: Setup, costs: dict[str, float], name: str, *,
+            of: dict[str, float] | None = None) -> None:
+    texts = [source(**(of or {})), source(**costs)]
+    (setup.folder.inbox / f"{name}.patch").write_text("".join(difflib.unified_diff(
+        *(text.splitlines(keepends=True) for text in texts), "a/kernel.py", "b/kernel.py")))
 
 
 def decide(setup: Setup, verb: str, candidate: Candidate, **expected: object) -> str:

@@ -54,7 +54,7 @@ def _sections(view: JournalView) -> list[PageSection]:
     past = view.history
     return [
         PageSection(tables=[PageTable(rows=_facts(view))]), _progress(view), _kept(view),
-        _waiting(past), _tried(past), *_classes(past),
+        _waiting(past), _tried(view), *_classes(past),
         PageSection(heading="Reference lines", paragraphs=measured.reference_notes(view), tables=[
             PageTable(head=measured.REFERENCES, rows=measured.reference_rows(past))]),
         _table("History by config class", class_history.HEAD, _history(past)),
@@ -147,11 +147,17 @@ def _waiting(past: CampaignHistory) -> PageSection:
         items.append(f"{own.id[:12]} {measured.recorded_speedup(past.placed(own.id))} "
                      f"{own.hypothesis} ({own.reason}): {then}"
                      + (f"; built on it: {rests}" if rests else ""))
-    return PageSection(heading="What waits for you", items=items)
+    row = past.provisional_verdict
+    return PageSection(heading="What waits for you", items=items, paragraphs=[] if row is None else [
+        "The provisional best against the baseline:"], tables=[] if row is None else [
+        PageTable(head=CLASSES, rows=[_class(own) for own in verdict_of(row).rows])])
 
 
-def _tried(past: CampaignHistory) -> PageSection:
-    """Return every candidate with what was decided on it, in the order of the first decisions."""
+def _tried(view: JournalView) -> PageSection:
+    """Return every candidate with what was decided on it, in the order of the first decisions, and
+    how many slots brought none.
+    """
+    past = view.history
     decided: dict[str, list[DecisionRow]] = {}
     for decision in past.decisions:
         decided.setdefault(decision.candidate, []).append(decision)
@@ -173,9 +179,13 @@ def _tried(past: CampaignHistory) -> PageSection:
                          measured.recorded_speedup(newest), candidate.hypothesis,
                          candidate.reason))
     counts = Counter(own[-1].kind for own in decided.values()).most_common()
+    empty = Counter(slot.stage for round in past.attempts for slot in
+                    round_summary.without_candidate(view, round.n)).most_common()
+    notes = ["Slots without a candidate: " + ", ".join(f"{n} {stage}" for stage, n in empty) +
+             "; rounds/ has what they tried."] if empty else []
     return PageSection(
         heading="What was tried",
-        paragraphs=[", ".join(f"{n} {kind}" for kind, n in counts) or "Nothing was judged."],
+        paragraphs=[", ".join(f"{n} {kind}" for kind, n in counts) or "Nothing was judged.", *notes],
         tables=[PageTable(head=TRIED, rows=rows, summary=counted(len(rows), "candidate"))])
 
 
@@ -261,9 +271,10 @@ def _stop(view: JournalView) -> PageSection:
             and row.best_commit != row.base_commit:
         rows.append(("merge command", handover.command(row)))
     rounds = f" of {row.rounds_max}" if row.rounds_max else ""
+    is_open = any(own.n == row.round and own.outcome is None for own in view.history.rounds)
     reason = f": {row.outcome}" if row.outcome else ""
     return PageSection(heading="Stop summary", tables=[PageTable(rows=rows)], paragraphs=[
-        f"The campaign is {row.state} after round {row.round}{rounds}{reason}."])
+        f"The campaign is {row.state} {'in' if is_open else 'after'} round {row.round}{rounds}{reason}."])
 
 
 def _table(heading: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> PageSection:

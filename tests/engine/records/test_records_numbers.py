@@ -11,6 +11,7 @@ from engine.history.campaign_view import NOT_RUN
 from engine.journal.read import Reader
 from engine.journal.records import Bottleneck
 from engine.judge.attribution import before
+from engine.records import present_limits
 from engine.records.report import charts
 from engine.records.report.charts import ProgressPoint
 from harness.verdict import Row
@@ -98,6 +99,33 @@ def test_present_limits_are_those_of_the_best(tmp_path: Path) -> None:
     assert "| scale tall | memory | 20.6 % of roofline | read less |" in limits
     assert "3.9" not in limits and "not vectorised" not in limits
     assert "memory in tall (20.6 % of roofline): read less" in files["optimize.md"]
+
+
+def test_class_at_its_roofline_is_no_direction() -> None:
+    at, below = (Bottleneck(
+        campaign="rms", round=2, rank=1, id="b", kernel="k", config_class=name, limiter="memory",
+        metric="% of roofline", value=value, detail="", advice="read less")
+        for name, value in (("tall", 97.3), ("odd", 59.0)))
+    assert present_limits.directions([at, below]) == ["memory in odd (59 % of roofline): read less"]
+    assert present_limits.directions([at]) == [
+        "every config class reaches 95 % of its roofline: only an algorithm that moves or computes "
+        "less can gain"]
+
+
+def test_round_without_a_candidate_names_what_its_slots_found(tmp_path: Path) -> None:
+    records, writer = case.begin(tmp_path)
+    writer.start_round(samples.round_(2))
+    writer.put_slots([samples.slot("fixed", round=2, hypothesis="all knobs")])
+    writer.end_slot("rms", 2, "fixed", stage="failed", detail="exited with 1")
+    writer.end_round("rms", 2, outcome="failed", best_speedup=None, summary="1 slot failed")
+    writer.event("rms", "campaign.stop", "b0", reason="enough")
+    records.write_all(Reader(tmp_path))
+    summary = (records.folder.round(2) / "summary.md").read_text()
+    assert "## Decision\n\nNO CANDIDATE\n" in summary and "## Rollback analysis" not in summary
+    assert "| 2 | NO CANDIDATE (failed) |" in records.folder.trend.read_text()
+    assert "- no candidate of fixed: all knobs: failed: exited with 1\n" in \
+        records.folder.log.read_text()
+    assert "Slots without a candidate: 1 failed; rounds/" in records.folder.report.read_text()
 
 
 def test_unmeasured_best_is_shown_against_the_best_before_it(tmp_path: Path) -> None:

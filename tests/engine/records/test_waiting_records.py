@@ -50,6 +50,11 @@ def test_report_names_what_waits_and_what_is_not_decided(tmp_path: Path) -> None
     text = setup.folder.report.read_text()
     assert "No gain was kept: the kernel is as it was. Not the result: provisional 2.90x" in text
     assert f"waiting for approval of {large.id[:12]}." in text
+    assert "The provisional best against the baseline:\n\n| class | outcome | before " in text
+    assert "All of them together against the baseline:\n\n| class | the baseline | provisional " \
+        "best | gain |" in setup.folder.performance.read_text()
+    assert "nothing was kept; 1 gain on the waiting line" in setup.folder.log.read_text()
+    assert ", not kept yet: it is on the waiting line" in summary(setup, 2)
     undecided = samples.candidate(id="c0ffee", campaign=setup.id, hypothesis="unroll")
     with campaigns.reading(setup) as reader:
         view = campaign_view.read(reader, setup.id, setup.manifest)

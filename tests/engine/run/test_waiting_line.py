@@ -22,6 +22,7 @@ from tests.support.waiting_case import (
     costs_at,
     create,
     decide,
+    hand_in,
     instant_verdicts,
     now,
     past,
@@ -133,6 +134,16 @@ def test_smaller_gain_that_conflicts_is_deferred_until_the_line_is_decided(tmp_p
                            "approval"
     assert decide(setup, "reject", large) == "rejected"
     assert now(setup, rival).state == "kept" and costs_at(setup, setup.repo.best) == RIVAL
+
+
+def test_conflict_with_a_gain_on_the_waiting_line_is_no_conflict_with_a_kept_one(
+        tmp_path: Path) -> None:
+    setup = create(tmp_path, pool={"slots": 2, "backends": ["inbox"]})
+    try_change(setup, LARGE, "large")
+    hand_in(setup, LARGE | {"B": 20.0}, "small", of=LARGE)
+    try_change(setup, LARGE | SMALL, "smaller", of=LARGE)
+    assert {"conflicts with a gain that waits for approval"} == {
+        own.reason for own in campaigns.candidates(setup) if own.state == "closed"}
 
 
 def test_larger_gain_takes_the_place_of_a_line_that_it_conflicts_with(tmp_path: Path) -> None:

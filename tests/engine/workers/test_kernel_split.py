@@ -38,6 +38,7 @@ def test_sizes_that_prefer_other_knobs_get_own_kernels(tmp_path: Path) -> None:
                 trials=6)
     report = SplitWorker().work(task, bench, lambda *_: None, threading.Event())
     assert report.ok and "class with n >= 40000: TILE=4096" in report.summary, report.summary
+    assert report.hypothesis.startswith("a specialised kernel where n >= 40000 (large): TILE=4096")
     source = (trees["work"] / "scale.c").read_text()
     _, (block,) = C().read(source)
     assert block.entry == "scale" and block.kernel_for({"n": 60}) != block.kernel_for({"n": 40000})
