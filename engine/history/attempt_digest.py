@@ -88,8 +88,9 @@ def _attempt(past: CampaignHistory, decision: DecisionRow) -> str:
 def _classes(past: CampaignHistory) -> str:
     """Return the newest verdict on the provisional best by class, else on the best or baseline."""
     purposes = ("headline", past.best[:12]), ("baseline", "baseline")
-    row = past.provisional_verdict or next((row for purpose, name in purposes for row in reversed(past.verdicts.values())
-                if row.purpose == purpose and row.candidate == name and row.correct), None)
+    row = past.provisional_verdict or next((
+        row for purpose, name in purposes for row in reversed(past.verdicts.values())
+        if row.purpose == purpose and row.candidate == name and row.correct), None)
     if row is None:
         return ""
     verdict: Verdict = verdict_of(row)

@@ -148,9 +148,10 @@ def _waiting(past: CampaignHistory) -> PageSection:
                      f"{own.hypothesis} ({own.reason}): {then}"
                      + (f"; built on it: {rests}" if rests else ""))
     row = past.provisional_verdict
-    return PageSection(heading="What waits for you", items=items, paragraphs=[] if row is None else [
-        "The provisional best against the baseline:"], tables=[] if row is None else [
-        PageTable(head=CLASSES, rows=[_class(own) for own in verdict_of(row).rows])])
+    rows = [] if row is None else [_class(own) for own in verdict_of(row).rows]
+    return PageSection(
+        heading="What waits for you", items=items, tables=[PageTable(head=CLASSES, rows=rows)],
+        paragraphs=["The provisional best against the baseline:"] if rows else [])
 
 
 def _tried(view: JournalView) -> PageSection:
@@ -185,7 +186,8 @@ def _tried(view: JournalView) -> PageSection:
              "; rounds/ has what they tried."] if empty else []
     return PageSection(
         heading="What was tried",
-        paragraphs=[", ".join(f"{n} {kind}" for kind, n in counts) or "Nothing was judged.", *notes],
+        paragraphs=[", ".join(f"{n} {kind}" for kind, n in counts) or "Nothing was judged.",
+                    *notes],
         tables=[PageTable(head=TRIED, rows=rows, summary=counted(len(rows), "candidate"))])
 
 
@@ -273,8 +275,9 @@ def _stop(view: JournalView) -> PageSection:
     rounds = f" of {row.rounds_max}" if row.rounds_max else ""
     is_open = any(own.n == row.round and own.outcome is None for own in view.history.rounds)
     reason = f": {row.outcome}" if row.outcome else ""
+    when = f"{'in' if is_open else 'after'} round {row.round}{rounds}"
     return PageSection(heading="Stop summary", tables=[PageTable(rows=rows)], paragraphs=[
-        f"The campaign is {row.state} {'in' if is_open else 'after'} round {row.round}{rounds}{reason}."])
+        f"The campaign is {row.state} {when}{reason}."])
 
 
 def _table(heading: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> PageSection:
