@@ -22,7 +22,7 @@ from engine.journal import lease as leases
 from engine.journal.read import Reader
 from engine.journal.records import Lease, in_phase, phase_of
 from engine.journal.write import Writer
-from engine.judge.recorded_values import verdict_of
+from engine.judge.judge import verdict_of
 from engine.task import SlotProgress
 from engine.verify import harness_client, reference_lines
 from engine.verify.fleet import Fleet

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from engine.doctor import surroundings
-from engine.doctor.machine_check import MachineCheck
+from engine.doctor.tools import MachineCheck
 from harness.benchmark.kernel_time.profilers import profiler_for
 from harness.devices import inventory
 from harness.devices.device import Device

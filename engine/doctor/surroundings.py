@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-from engine.doctor.machine_check import MachineCheck, output
+from engine.doctor.tools import MachineCheck, output
 from engine.journal.liveness import this_host
 from harness.formats.quantities import GIB
 from harness.formats.text import read_text as read

@@ -10,10 +10,35 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Literal
+
+import msgspec
 
 from engine.doctor import declared_packages
 from engine.doctor.declared_packages import DeclaredPackage
-from engine.doctor.machine_check import MachineCheck, output
+
+Status = Literal["ok", "note", "warn", "missing"]
+TOOL_S = 5.0
+
+
+class MachineCheck(msgspec.Struct, frozen=True):
+    """A check's result; `missing` means that kopt cannot work, `fix` is what to do about it."""
+
+    name: str
+    status: Status
+    found: str
+    fix: str = ""
+
+
+def output(*argv: str, timeout_s: float = TOOL_S) -> str | None:
+    """Return what a program prints, None if it is missing, fails or takes too long."""
+    try:
+        done = subprocess.run(argv, capture_output=True, stdin=subprocess.DEVNULL, text=True,
+                              errors="replace", timeout=timeout_s, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
 
 GIT_NEEDED = (2, 32)
 COMPILERS = ("cc", "gcc", "clang")

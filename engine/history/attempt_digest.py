@@ -16,7 +16,7 @@ from engine.history.history import CampaignHistory
 from engine.journal.records import Candidate, DecisionRow
 from engine.judge import judge
 from engine.judge.attribution import before
-from engine.judge.recorded_values import verdict_of
+from engine.judge.judge import verdict_of
 from engine.markdown import fenced, table
 from harness.errors import EnvironmentFault
 from harness.formats import quantities

@@ -14,7 +14,7 @@ from engine.history.regression import Regression
 from engine.journal.read import Reader
 from engine.journal.records import DecisionRow, Round, RoundOutcome, VerdictRow
 from engine.judge import judge, stop_rules
-from engine.judge.recorded_values import verdict_of
+from engine.judge.judge import verdict_of
 from engine.judge.stop_rules import RoundCounts
 from harness.timing.plan import Score
 

@@ -14,7 +14,7 @@ from engine.history.waiting_line import Line
 from engine.journal.read import Reader
 from engine.journal.records import Bottleneck, Candidate, DecisionRow, Round, VerdictRow
 from engine.judge.attribution import Attribution, attribute
-from engine.judge.recorded_values import verdict_of
+from engine.judge.judge import verdict_of
 from harness.timing.plan import Score
 
 ROLLBACK = "rollback"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from engine.history.history import CampaignHistory
-from engine.judge.recorded_values import verdict_of
+from engine.judge.judge import verdict_of
 from engine.split.languages.detect import language_by_name
 from engine.split.languages.language import DispatchBlock
 from harness.errors import Refused

@@ -16,8 +16,7 @@ from engine.history import change_summary
 from engine.history.history import CampaignHistory
 from engine.journal.records import Candidate, DecisionRow
 from engine.judge.attribution import Attribution
-from engine.judge.judge import describe_rows, describe_speedup
-from engine.judge.recorded_values import verdict_of
+from engine.judge.judge import describe_rows, describe_speedup, verdict_of
 from harness.formats import quantities
 from harness.formats.text import plain
 from harness.verdict import Transfer

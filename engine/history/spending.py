@@ -9,7 +9,7 @@ import msgspec
 
 from engine.history.history import CampaignHistory
 from engine.journal.records import Round, VerdictRow
-from engine.judge.recorded_values import verdict_of
+from engine.judge.judge import verdict_of
 from engine.judge.stop_rules import NOTHING, BudgetUsed
 from engine.manifest.schema import BudgetSpec
 from engine.task import Task

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from engine.journal import liveness, migrations, workspace_folder
+from engine.journal import liveness, migrations
 from engine.journal.records import Lease
 from harness.errors import EnvironmentFault, InputError, Refused
 
@@ -50,7 +50,7 @@ class OwnedConnection:
 def open_for_writing(workspace: Path) -> sqlite3.Connection:
     """Open the journal; create or migrate it first. Raises EnvironmentFault, InputError."""
     path = workspace / FILE
-    workspace_folder.make(workspace)
+    make_workspace(workspace)
     with faults(path):
         connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
         try:
@@ -251,3 +251,14 @@ def _connect_read_only(path: Path, flags: str) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def make_workspace(workspace: Path) -> None:
+    """Make the folder, ignored by git, if it does not exist. Raises EnvironmentFault."""
+    try:
+        if not workspace.exists():
+            workspace.mkdir(parents=True, exist_ok=True)
+            (workspace / ".gitignore").write_text("*\n")
+    except OSError as error:
+        raise EnvironmentFault(f"cannot create the workspace: {error.strerror}",
+                               where=str(workspace), fix="choose another --workspace") from error

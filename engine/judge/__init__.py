@@ -1,4 +1,4 @@
 """From a verdict to a ruling: keep, ask, tie, regression or reject, with the reason.
 
-Face: attribution, candidate, commit_message, judge, recorded_values, stop_rules.
+Face: attribution, candidate, commit_message, judge, stop_rules.
 """

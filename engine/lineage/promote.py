@@ -16,8 +16,7 @@ from engine.journal.records import COMMITTED, Candidate, CandidateState, Decisio
 from engine.judge import candidate as candidates
 from engine.judge import commit_message
 from engine.judge.candidate import CandidateTree, JudgedCandidate
-from engine.judge.judge import Policy, asks_once, rule
-from engine.judge.recorded_values import verdict_of
+from engine.judge.judge import Policy, asks_once, rule, verdict_of
 from engine.lineage import provisional
 from engine.lineage.commit import KeepReason, KeptCommit, commit_candidate
 from engine.lineage.provisional import ASKS

@@ -10,8 +10,8 @@ import msgspec
 from engine.history import time_growth
 from engine.journal.records import Bottleneck
 from harness.benchmark.spec.command_target import CommandTarget
+from harness.compile.c_compiler import Remark
 from harness.compile.triton_aot import KernelLimit
-from harness.compile.vectorization_remarks import Remark
 from harness.formats.quantities import latency
 from harness.roofline import roofline
 from harness.roofline.roofline import Roofline

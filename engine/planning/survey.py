@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import re
+import shutil
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 import msgspec
 
 from engine.campaign.setup import Setup
 from engine.context import EngineContext
-from engine.judge.recorded_values import verdict_of
+from engine.judge.judge import verdict_of
 from engine.planning import bottlenecks
 from engine.planning.bottlenecks import TunableBottleneck
-from engine.planning.rewrite_routing import route
 from engine.workers import inbox, template
 from harness.benchmark.spec.command_target import CommandTarget
-from harness.compile import triton_aot, vectorization_remarks
+from harness.compile import c_compiler, triton_aot
 from harness.compile.device_code.device_build import DeviceCompiler
 from harness.compile.triton_aot import KernelLimit
+from harness.devices.device import DeviceKind
 from harness.errors import InputError, KoptError
 from harness.formats.quantities import latency
 from harness.isolation import device_lock
@@ -78,7 +81,7 @@ def _bottlenecks(context: EngineContext, tree: Path, source: str,
         return bottlenecks.of_rows(target, knobs, rows, None)
     reach = _roofline(setup, target)
     if target.language == "c":
-        remarks = vectorization_remarks.of_source(target, tree, setup.folder.scratch("remarks"),
+        remarks = c_compiler.remarks_of(target, tree, setup.folder.scratch("remarks"),
                                                   yields=device_lock.turnstile())
         return bottlenecks.of_c(target, source, knobs, rows, reach, remarks)
     if target.language == "triton" or target.language in OF_CARD:
@@ -138,7 +141,7 @@ def _templates(context: EngineContext, again: bool) -> tuple[str, ...]:
     setup, target = context.setup, context.setup.target
     if isinstance(target, CommandTarget):  # the arguments of its functions are not known
         return ()
-    routing = route(target.op, setup.device.kind, target.language)
+    routing = route_rewrite(target.op, setup.device.kind, target.language)
     if context.round <= 1 and routing.missing:
         context.writer.event(setup.id, "log", "routing", message=(
             f"rewrite backends for {routing.op_class} that are not installed: "
@@ -183,3 +186,60 @@ def reached(context: EngineContext) -> float | None:
 def describe_baseline(verdict: Verdict) -> str:
     return ", ".join(f"{row.config_class} {latency(row.latency_us)}" if row.latency_us is not None
                      else f"{row.config_class} correct, not timed" for row in verdict.rows)
+
+
+OpClass = Literal["linear-attention", "attention", "moe", "gemm", "norm", "unknown"]
+_CLASSES: tuple[tuple[OpClass, frozenset[str], tuple[str, ...]], ...] = (
+    ("linear-attention", frozenset({"gdn", "gdr", "recurrent", "mamba"}),
+     ("linear attn", "linear attention", "gated delta")),
+    ("attention", frozenset({"attention", "attn", "flash", "fmha", "mla", "sdpa", "mha"}), ()),
+    ("moe", frozenset({"moe", "expert", "experts", "grouped"}), ("fused moe",)),
+    ("gemm", frozenset({"gemm", "matmul", "mm", "linear", "bmm", "hgemm"}), ()),
+    ("norm", frozenset({"norm", "rmsnorm", "layernorm", "softmax", "elementwise", "quant",
+                        "quantize", "activation", "gelu", "silu", "add"}), ()),
+)
+_AMD: dict[OpClass, tuple[str, ...]] = {
+    "linear-attention": ("flydsl",), "attention": ("tilelang",), "moe": ("flydsl", "ck", "asm"),
+    "gemm": ("flydsl", "ck", "asm"), "norm": ("flydsl", "tilelang"),
+    "unknown": ("flydsl", "tilelang")}
+_NVIDIA = ("triton", "tilelang", "cutedsl", "cuda")
+_MODULES = {"flydsl": "flydsl", "tilelang": "tilelang", "cutedsl": "cutlass", "triton": "triton"}
+_PROGRAMS = {"ck": "hipcc", "asm": "hipcc", "cuda": "nvcc", "c": "cc"}
+
+
+class RewriteRoute(msgspec.Struct, frozen=True, kw_only=True):
+    """Rewrite backends in the order to try them; `missing` ones are not installed."""
+
+    op_class: OpClass
+    backends: tuple[str, ...]
+    missing: tuple[str, ...] = ()
+
+
+def op_class(op: str) -> OpClass:
+    """Return the class of an op from its words: `linear_attn` is linear attention, not attention.
+    """
+    words = [w for w in re.split(r"[^a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", op).lower()) if w]
+    text = " ".join(words)
+    for name, single, phrases in _CLASSES:
+        if single & set(words) or any(phrase in text for phrase in phrases):
+            return name
+    return "unknown"
+
+
+def route_rewrite(op: str, device: DeviceKind, language: Language) -> RewriteRoute:
+    """Return the rewrite backends for an op on a kind of device."""
+    kind = op_class(op)
+    if device == "cpu":
+        backends: tuple[str, ...] = ("c",) if language == "c" else ("triton",)
+    else:
+        backends = _AMD[kind] if device == "amd" else _NVIDIA
+    available = tuple(name for name in backends if installed(name))
+    return RewriteRoute(op_class=kind, backends=available,
+                        missing=tuple(name for name in backends if name not in available))
+
+
+def installed(backend: str) -> bool:
+    """Return whether kernels in a backend's language can be built on this machine."""
+    if backend in _MODULES:
+        return importlib.util.find_spec(_MODULES[backend]) is not None
+    return shutil.which(_PROGRAMS[backend]) is not None

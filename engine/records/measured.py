@@ -12,8 +12,7 @@ from engine.history.history import RECENT, CampaignHistory
 from engine.history.regression import Change, Regression, is_by_kernel_time, other_times
 from engine.journal.records import DecisionRow, Round, VerdictRow
 from engine.judge.attribution import before
-from engine.judge.judge import lacks_profiler
-from engine.judge.recorded_values import verdict_of
+from engine.judge.judge import lacks_profiler, verdict_of
 from engine.markdown import table
 from engine.verify import reference_lines
 from harness.formats import quantities

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from engine.history.campaign_view import JournalView
 from engine.history.kernel_splits import KernelSplit
 from engine.journal.records import DecisionRow, Round
-from engine.judge.recorded_values import verdict_of
+from engine.judge.judge import verdict_of
 from engine.markdown import line, table
 from engine.records import class_history, measured, round_summary
 from engine.records.class_history import ClassStep

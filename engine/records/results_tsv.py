@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from engine.history import history
 from engine.journal.read import Reader
 from engine.journal.records import Candidate, DecisionRow
-from engine.judge.recorded_values import trial_of, verdict_of
+from engine.judge.judge import trial_of, verdict_of
 from harness.search.trials import trials_tsv
 from harness.search.trials.trials import Trial
 from harness.verdict import Verdict

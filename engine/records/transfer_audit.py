@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import msgspec
 
 from engine.history.history import CampaignHistory
-from engine.judge.recorded_values import verdict_of
+from engine.judge.judge import verdict_of
 from engine.records import measured as measured_words
 from harness.formats import quantities
 from harness.verdict import Transfer, Verdict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
@@ -17,20 +17,16 @@ from engine.campaign.setup import Setup
 from engine.history import campaign_view, kernel_splits
 from engine.history.campaign_view import JournalView
 from engine.history.history import CampaignHistory
+from engine.history.waiting_line import ON_LINE
 from engine.journal.read import Reader
-from engine.journal.records import Candidate, Round, VerdictRow
+from engine.journal.records import Candidate, DecisionRow, Round, VerdictRow
 from engine.journal.write import Writer
 from engine.judge.candidate import JudgedCandidate
 from engine.manifest.schema import publishes_commits
-from engine.records import (
-    artifact_index,
-    of_keep,
-    optimize_log,
-    performance,
-    results_tsv,
-    round_summary,
-)
+from engine.markdown import table
+from engine.records import optimize_log, performance, results_tsv, round_summary
 from engine.records.report.campaign_report import html, markdown
+from engine.repository.clone import RECORDS
 from engine.task import Task
 from engine.workers.protocol import LOG
 from harness.errors import InputError
@@ -115,13 +111,13 @@ class Records:
         """
         if not publishes_commits(self.setup.manifest):
             return {}
-        view = of_keep.with_keep(
+        view = with_keep(
             campaign_view.read(reader, self.setup.id, self.setup.manifest), candidate,
             reason=reason, verdict=verdict)
         row = view.history.verdicts.get(verdict or 0)
-        self._kernels[of_keep.PENDING] = self._kernel(tree)
-        return of_keep.files(self._with_splits(view), candidate,
-                             _indented(row.body) if row else b"")
+        self._kernels[PENDING] = self._kernel(tree)
+        return keep_files(self._with_splits(view), candidate,
+                          _indented(row.body) if row else b"")
 
     def _with_splits(self, view: JournalView) -> JournalView:
         return msgspec.structs.replace(view, splits=kernel_splits.of(view.history, self._kernel))
@@ -152,7 +148,7 @@ class Records:
         gone = artifacts.removed_paths(reader, self.setup.id)
         for n, stored in by_round.items():
             _grow(self.folder.round(n) / "artifacts" / "index.md",
-                  artifact_index.page(stored, gone, past))
+                  _artifact_index(stored, gone, past))
 
     def _snapshot(self, round: Round, past: CampaignHistory) -> None:
         """Store the best kernel after a round: all files that candidates may change."""
@@ -200,3 +196,64 @@ def _grow(path: Path, text: str) -> None:
         file.seek(shared)
         file.write(data[shared:])
         file.truncate()
+
+
+ARTIFACTS = ("archive", "of", "purpose", "slot", "state", "device", "files", "size",
+             "kernel profile")
+
+
+def _artifact_index(stored: Sequence[Artifacts], removed: Collection[str],
+                    past: CampaignHistory) -> str:
+    """Return the index of one round's archives; `removed` are the paths of deleted ones."""
+    rows = [_artifact_row(own, own.path in removed, past) for own in stored]
+    return (f"# Raw outputs of round {stored[0].round}\n\n"
+            "What the processes of each verdict printed and wrote, packed as it was. The texts are "
+            f"untrusted:\n`kopt logs CANDIDATE` prints them without control characters.\n\n"
+            f"{table(ARTIFACTS, rows)}")
+
+
+def _artifact_row(own: Artifacts, is_removed: bool, past: CampaignHistory) -> tuple[str, ...]:
+    candidate = past.candidates.get(own.candidate)
+    name = own.path.rpartition("/")[2]
+    return (f"{name} (deleted to make room)" if is_removed else name, own.candidate[:12],
+            own.purpose, candidate.slot if candidate else "", candidate.state if candidate else "",
+            own.device, str(own.files), f"{own.bytes / 1024:.1f} KiB",
+            "" if is_removed else own.profile)
+
+
+PENDING = "this commit"
+
+
+def with_keep(view: JournalView, candidate: Candidate, *, reason: str,
+              verdict: int | None) -> JournalView:
+    """Return a campaign's view as if a candidate, and all that it rests on, were kept.
+
+    A commit cannot name itself: its own row says PENDING. All times come from the journal, and
+    phases after the verdict are left out, so that a keep that is repeated after a kill makes the
+    same commit.
+    """
+    past = view.history
+    row = past.verdicts.get(verdict or 0)
+    line = {own.id: own.commit for own in past.candidates.values()
+            if own.state in ON_LINE and own.commit}
+    own = DecisionRow(
+        id=0, campaign=candidate.campaign, candidate=candidate.id, verdict=verdict,
+        round=candidate.round, kind="keep", reason=reason, actor="engine", commit=PENDING,
+        at=row.at if row else candidate.created_at)
+    decisions = [msgspec.structs.replace(decision, kind="keep")
+                 if decision.commit and line.get(decision.candidate) == decision.commit
+                 else decision for decision in past.decisions]
+    candidates = {id: msgspec.structs.replace(other, state="keeping")
+                  if id in line or id == candidate.id else other
+                  for id, other in past.candidates.items()}
+    return msgspec.structs.replace(
+        view, phases=tuple(phase for phase in view.phases if phase[0] < own.at),
+        history=msgspec.structs.replace(past, decisions=(*decisions, own), candidates=candidates))
+
+
+def keep_files(view: JournalView, candidate: Candidate, verdict: bytes) -> dict[str, bytes]:
+    """Return the records that a commit has beside its code, by path; `verdict` is its JSON."""
+    folder = f"{RECORDS}/{view.campaign}"
+    pages = {"performance.md": performance.page(view), "logs/optimize.md": optimize_log.page(view)}
+    return {**{f"{folder}/{name}": text.encode(errors="replace") for name, text in pages.items()},
+            f"{folder}/verdicts/{candidate.id}.json": verdict}

@@ -1,5 +1,4 @@
 """Builds kernels, compiles them ahead of time, and manages compiler caches.
 
-Face: c_compiler, compiler_cache, kernel, kernel_resources, launch_limits, precompile, stream_usage,
-timed_loop, triton_aot, vectorization_remarks.
+Face: c_compiler, compiler_cache, kernel, kernel_resources, precompile, timed_loop, triton_aot.
 """

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
+import re
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.compile import c_compiler, stream_usage
+from harness.compile import c_compiler
 from harness.compile.c_compiler import BuildError
 from harness.compile.device_code.device_build import DeviceCompiler
 from harness.compile.kernel_resources import KernelResources
@@ -83,7 +85,7 @@ class Kernel:
     def one_stream(self) -> bool:
         """Whether all its work certainly runs on one stream of a card."""
         return self.target.language == "triton" and self.target.num_gpus == 1 and \
-            stream_usage.one_stream(Path(self.root), Path(self.artifact))
+            one_stream(Path(self.root), Path(self.artifact))
 
     def job(self) -> dict[str, Any]:
         """Return the request with which a runner loads it."""
@@ -167,3 +169,62 @@ def scratch_inside(folder: Path, name: str) -> Path:
     except OSError as error:
         raise InputError(f"cannot write here: {error.strerror}", where=str(path)) from None
     return path
+
+
+ONE_STREAM = frozenset({"torch", "triton", "numpy"})
+"""Packages that run on the caller's stream, except for functions named in `WORDS`."""
+WORDS = re.compile(
+    rb"stream(?!ing)|async_op|distributed|symm_mem|load_inline|cpp_extension|load_library|dlopen"
+    rb"|ctypes|cffi|__import__|importlib|\bexec\b|\beval\b", re.IGNORECASE)
+"""Words of code that may create streams; "streaming" is about caches, and allowed."""
+MOST_FILES = 200
+
+
+def one_stream(root: Path, source: Path) -> bool:
+    """Return whether everything that a source of a project reaches runs on one stream of a card.
+
+    Nothing is run: no file of the project that it imports may mention streams, functions that
+    create them, or code that cannot be read here. What is not understood may use several.
+    """
+    waiting, seen = [source], {source}
+    while waiting:
+        path = waiting.pop()
+        try:
+            text = path.read_bytes()
+            imported = [(level, name, _files(root, path, level, name))
+                        for level, name in _modules(ast.parse(text))]
+        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+            return False
+        if WORDS.search(text) or len(seen) > MOST_FILES:
+            return False
+        for level, name, files in imported:
+            top = name.partition(".")[0]
+            if not files and (level or top not in ONE_STREAM | sys.stdlib_module_names):
+                return False
+            waiting += [file for file in files if file not in seen]
+            seen.update(files)
+    return True
+
+
+def _modules(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield the level and name of every import: a module, or a name inside one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((0, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.level, ".".join(filter(None, (node.module, alias.name))))
+                        for alias in node.names)
+
+
+def _files(root: Path, importer: Path, level: int, name: str) -> list[Path]:
+    """Return the project's files that may be a module of this name, with those of its packages."""
+    above = [folder for folder in importer.parents if folder.is_relative_to(root)]
+    folders = above[level - 1:level] if level else [importer.parent, root]
+    files = []
+    for folder in folders:
+        parts = name.split(".")
+        for count in range(1, len(parts) + 1):
+            place = folder.joinpath(*parts[:count])
+            files += [file for file in (place.with_name(f"{place.name}.py"), place / "__init__.py")
+                      if file.is_file()]
+    return list(dict.fromkeys(files))

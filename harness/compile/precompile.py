@@ -23,7 +23,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness.compile import compiler_cache, launch_limits, triton_aot
+from harness.compile import compiler_cache, kernel_resources, triton_aot
 from harness.compile.kernel import Kernel, Place
 from harness.compile.kernel_resources import KernelResources
 from harness.compile.triton_aot import AOT_LIMITS
@@ -154,7 +154,7 @@ class Precompiler:
         finally:
             file_copy.remove(tree)
         return CompileResult(resources=inspection.resources,
-                             reasons=launch_limits.of_all(inspection.resources))
+                             reasons=kernel_resources.all_unlaunchable(inspection.resources))
 
     def _build(self, signatures: tuple[tuple[str, ...], ...]) -> None:
         """Build the modules that launches with these argument types need, once each."""

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from harness.case import Case, Errors
 from harness.compile.kernel import Kernel
 from harness.correctness import runtime_audit
-from harness.correctness.check_inputs import plan_inputs, strided_views
 from harness.correctness.held_out_shapes import check_held_out
 from harness.correctness.statefulness import StatefulnessCheck
 from harness.correctness.tolerance import FLOOR, Tolerance
@@ -250,3 +249,31 @@ def excused_errors(errors: Errors) -> Errors:
 def all_right(session: Session, errors: Mapping[str, Errors]) -> bool:
     classes = session.target.classes
     return len(errors) == len(classes) and all(errors[entry.name].right for entry in classes)
+
+
+LEAST = 3
+LAYOUTS = ("columns", "transposed")
+
+
+def plan_inputs(classes: Sequence[str], kinds: Sequence[str],
+                start: int) -> dict[str, tuple[str, ...]]:
+    """Return the distributions of each class; the first of `kinds` (normal) is in every class.
+
+    The others are dealt out cyclically, from a secret `start`, until each was used once and every
+    class has at least LEAST.
+    """
+    if not kinds:
+        return dict.fromkeys(classes, ())
+    first, *others = kinds
+    share = min(len(others), max(LEAST - 1, -(-len(others) // max(1, len(classes)))))
+    return {name: (first, *(others[(start + index * share + step) % len(others)]
+                            for step in range(share)))
+            for index, name in enumerate(classes)}
+
+
+def strided_views(case: Case) -> list[dict[str, object]]:
+    """Return a case's tensors with strided layouts, alternating, for those that may be strided."""
+    strided = [t["name"] for t in case.tensors if t["strided"]]
+    layouts = {name: LAYOUTS[index % 2] for index, name in enumerate(strided)}
+    return [{**t, "layout": "columns" if len(t["shape"]) < 2 else layouts[t["name"]]}
+            if t["name"] in layouts and t["shape"] else t for t in case.tensors]

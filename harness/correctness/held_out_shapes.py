@@ -7,12 +7,13 @@ need multiples of a tile if the baseline does.
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from harness.compile.kernel import Kernel
-from harness.correctness import held_out_points
 from harness.correctness.tolerance import Tolerance
 from harness.errors import InputError
 from harness.isolation.device_lock import DeviceLock
@@ -22,6 +23,64 @@ from harness.runners.slots.case_memory import CaseMemory
 from harness.tasks.target import ConfigClass, Target
 from harness.tasks.task_file import check
 from harness.verdict import HELD_OUT, Evidence, Finding
+
+LEAST = 3
+"""The least number by which a name is a size; others are flags."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutPoint:
+    """The measured point number `base` with another value of `name`.
+
+    A kernel that is split by conditions takes another path on each side of a threshold. Both sides
+    of every gap between measured values are points.
+    """
+
+    base: int
+    name: str
+    value: int
+
+    def of(self, point: Mapping[str, int]) -> dict[str, int]:
+        """Return the point with the value that nothing measures."""
+        return {**point, self.name: self.value}
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.value}"
+
+
+def points(measured: Sequence[Mapping[str, int]], names: Sequence[str],
+           rng: random.Random) -> list[HeldOutPoint]:
+    """Return the points of some names, those between measured values first, else in random order.
+    """
+    between, beyond = list[HeldOutPoint](), list[HeldOutPoint]()
+    for name in names:
+        values = sorted({point[name] for point in measured})
+        if values[-1] < LEAST:
+            continue
+        step = math.gcd(*values) or 1
+        for low, high in pairwise(values):
+            steps = [(low, low + 1), (low, low + step)], [(high, high - 1), (high, high - step)]
+            for choices in steps:
+                between += _chosen(measured, name, [
+                    (near, value) for near, value in choices if low < value < high], rng)
+        least, most = values[0], values[-1]
+        beyond += _chosen(measured, name, [(most, most + 1), (most, most + step)], rng)
+        beyond += _chosen(measured, name, [(most, 2 * most)], rng)
+        beyond += _chosen(measured, name, [
+            (least, value) for value in (least - 1, least - step) if value > 0], rng)
+    rng.shuffle(between)
+    rng.shuffle(beyond)
+    return list(dict.fromkeys([*between, *beyond]))
+
+
+def _chosen(measured: Sequence[Mapping[str, int]], name: str, choices: list[tuple[int, int]],
+            rng: random.Random) -> Iterator[HeldOutPoint]:
+    """Yield one of some values, each with the measured value that it is near to."""
+    if choices:
+        near, value = rng.choice(choices)
+        bases = [at for at, point in enumerate(measured) if point[name] == near]
+        yield HeldOutPoint(base=rng.choice(bases), name=name, value=value)
+
 
 LEAST_BYTES = 128 << 20
 """Bytes of all checked shapes together, at least; otherwise those of all config classes."""
@@ -43,7 +102,7 @@ def held_out_shapes(target: Target, rng: random.Random) -> Iterator[ConfigClass]
     names = [name for name in target.classes[0].shape
              if all(name in entry.shape for entry in target.classes)]
     yielded = 0
-    for point in held_out_points.points([entry.shape for entry in target.classes], names, rng):
+    for point in points([entry.shape for entry in target.classes], names, rng):
         base = target.classes[point.base]
         changed = replace(base, shape=point.of(base.shape))
         try:

@@ -18,7 +18,7 @@ from harness.correctness.check import CandidateFailed, CorrectnessCheck
 from harness.correctness.tolerance import Tolerance
 from harness.devices.device import Device
 from harness.devices.monitoring.telemetry_sources import ONE_PROCESS
-from harness.evaluate import device_limits, interpreter_limits, project_tests, verdict_rows
+from harness.evaluate import device_limits, project_tests, verdict_rows
 from harness.evaluate.candidate_audit import CandidateAudit
 from harness.evaluate.measure import Measurement
 from harness.evaluate.verdict_rows import EvaluationResults
@@ -84,7 +84,7 @@ class Evaluation:
             with self.session:
                 verdict = self._judge()
         except CandidateFailed as failure:
-            verdict = interpreter_limits.not_judged(self.target, failure) or rejected(str(failure))
+            verdict = device_limits.not_judged(self.target, failure) or rejected(str(failure))
             if failure.fault and not verdict.not_judged:
                 self.evidence.append(Evidence(kind="fault", detail=failure.fault))
         self._keep_findings(verdict)
@@ -140,7 +140,7 @@ class Evaluation:
         incumbent = self._build("incumbent")
         self.evidence += predictor.compiler_evidence(for_people(candidate.resources))
         if session.lacks:
-            return interpreter_limits.compiled_only(self.target, session.lacks)
+            return device_limits.compiled_only(self.target, session.lacks)
         session.runners.starter.one_queue = candidate.one_stream and incumbent.one_stream
         session.runners.prestart(candidate, 1)
         profiles = ProfileCache(Path(self.settings.scratch) / "profiles", incumbent)
@@ -197,7 +197,7 @@ class Evaluation:
 
     def _check_and_time(self, check: CorrectnessCheck, candidate: Kernel, incumbent: Kernel,
                         held: DeviceLock | None) -> Verdict:
-        if not interpreter_limits.run_check(self.session, check, candidate, held):
+        if not device_limits.run_check(self.session, check, candidate, held):
             return self._verdict(check.errors, {})
         self.audit.add_trace(check.steps)
         if not self.session.measurable:

@@ -33,7 +33,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from harness.compile import launch_limits
+from harness.compile import kernel_resources
 from harness.compile.kernel_resources import KernelResources, Section
 from harness.devices import datasheets
 from harness.devices.datasheets import Arch, CardModel
@@ -111,7 +111,7 @@ def predict(target: Target, config_class: ConfigClass, resources: Sequence[Kerne
     parts: dict[str, float] = {}
     total = 0.0
     for configs in launches:
-        launchable = [kernel for kernel in configs if not launch_limits.reasons(kernel)]
+        launchable = [kernel for kernel in configs if not kernel_resources.unlaunchable(kernel)]
         if not launchable:
             return None
         best = min((_terms(kernel, work, card, arch, cold=cold)

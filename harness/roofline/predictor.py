@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from harness.compile import kernel, launch_limits, triton_aot
+from harness.compile import kernel, kernel_resources, triton_aot
 from harness.compile.kernel import Place
 from harness.compile.kernel_resources import KernelResources, by_kernel
 from harness.compile.precompile import Precompiler
@@ -102,7 +102,7 @@ def predict_source(target: Target, resources: Sequence[KernelResources], card: C
                    cold: bool) -> SourcePrediction:
     """Return the prediction for compiled kernels, over all classes of the target."""
     evidence = compiler_evidence(resources)
-    if reasons := launch_limits.of_all(resources):
+    if reasons := kernel_resources.all_unlaunchable(resources):
         return SourcePrediction(card=card.name, reasons=reasons, evidence=evidence)
     predictions = [prediction for each in target.classes if (
         prediction := cost_model.predict(target, each, resources, card, cold=cold)) is not None]
@@ -139,7 +139,7 @@ def compiler_evidence(resources: Sequence[KernelResources]) -> tuple[Evidence, .
 
 def _describe_autotuned(group: Sequence[KernelResources]) -> str:
     """Describe the first config that can be launched: it represents the others."""
-    launchable = next((each for each in group if not launch_limits.reasons(each)), None)
+    launchable = next((each for each in group if not kernel_resources.unlaunchable(each)), None)
     if launchable is None:
         return f"{_describe(group[0])}; none of {len(group)} configs can be launched"
     return (f"{_describe(launchable)}; {launchable.config}, the first of {len(group)} configs "

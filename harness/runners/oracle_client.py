@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.case import Case, Errors, TrivialAnswer
-from harness.compile import kernel, stream_usage
+from harness.compile import kernel
 from harness.compile.kernel import Place
 from harness.errors import KoptError
 from harness.formats.json_codec import convert, to_builtins
@@ -44,7 +44,7 @@ class Oracle:
                  lock: DeviceLock | None = None, yields: Turnstile | None = None,
                  zygote: Zygote | None = None, cancel: threading.Event | None = None) -> None:
         source = reference_tree / target.reference_file
-        single = target.num_gpus == 1 and stream_usage.one_stream(reference_tree, source)
+        single = target.num_gpus == 1 and kernel.one_stream(reference_tree, source)
         self.target = target
         self.interpret = place.interpret
         self._versions: dict[str, int] = {}

@@ -12,7 +12,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from engine.journal import workspace_folder
+from engine.journal import database
 from engine.manifest import load
 from harness.errors import EnvironmentFault, InputError
 from kopt_tui.cli.campaign_choice import is_live
@@ -81,7 +81,7 @@ def _copy(example: str, workspace: Path) -> Path:
         names = ", ".join(sorted(p.parent.name for p in EXAMPLES.glob("*/manifest.yaml")))
         raise InputError(f"no example {example!r}", fix=f"one of {names}")
     projects = workspace / "projects"
-    workspace_folder.make(workspace)
+    database.make_workspace(workspace)
     try:
         projects.mkdir(parents=True, exist_ok=True)
         number = 1

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from engine.campaign.setup import device_word
-from engine.journal import workspace_folder
+from engine.journal import database
 from engine.run.one_shot import OneShot, OneShotCandidate
 from engine.verify import harness_client
 from harness.errors import Cancelled, InputError
@@ -142,7 +142,7 @@ class LoopRun:
 
 def _request(one_shot: OneShot, args: argparse.Namespace) -> LoopRequest | ReportedLoopRequest:
     workspace = workspace_of(args).resolve()
-    workspace_folder.make(workspace)
+    database.make_workspace(workspace)
     target, device = one_shot.judged.target, one_shot.judged.device
     tree = str(one_shot.judged.tree(one_shot.judged.base_tree))
     one_shot.source.space(tuple(args.only))  # raises for a source without knobs

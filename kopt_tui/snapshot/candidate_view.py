@@ -7,7 +7,7 @@ from pathlib import Path
 
 from engine.journal.read import Reader
 from engine.journal.records import Candidate, VerdictRow
-from engine.judge.recorded_values import verdict_or_none
+from engine.judge.judge import verdict_or_none
 from harness.errors import InputError
 from harness.verdict import Verdict
 from kopt_tui.snapshot.harmless import harmless, harmless_lines, harmless_verdict

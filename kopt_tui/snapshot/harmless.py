@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from engine.journal.records import VerdictRow
-from engine.judge.recorded_values import verdict_or_none
+from engine.judge.judge import verdict_or_none
 from harness.formats.text import plain
 from harness.verdict import Verdict
 from kopt_tui.snapshot import phrases

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.tasks.kernel_launch import Launch
-from harness.tasks.target import Arg, ConfigClass, Target
+from harness.tasks.target import Arg, ConfigClass, Launch, Target
 from harness.tasks.task_file import check
 
 GLOBAL = """#define TILE 256  // kopt: knob TILE in [128, 256, 512]

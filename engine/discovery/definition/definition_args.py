@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
+import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from engine.discovery.definition import stored_inputs
+from engine.discovery.definition import bench_schema
 from engine.discovery.definition.bench_schema import BenchTensor, Definition, InputSource, Workload
 from harness.errors import InputError
-from harness.formats import expression
+from harness.formats import expression, safetensors
+from harness.formats.expression import whole
 from harness.formats.text import plain
 from harness.tasks.target import DTYPE_BYTES, Arg
 
@@ -76,7 +80,7 @@ def make(definition: Definition, dims: Dims, workloads: Sequence[Workload],
                              where=definition.name, fix=f"--scalar {name}=VALUE")
         else:
             low, high = RANDOM.get(spec.dtype, (None, None))
-            is_stored = any(name in stored_inputs.names(definition, each) for each in workloads)
+            is_stored = any(name in input_names(definition, each) for each in workloads)
             args.append(Arg(name=name, dtype=spec.dtype, shape=dims.shape(spec),
                             low=None if is_stored else low, high=None if is_stored else high))
     if not usable:
@@ -125,3 +129,54 @@ def _numbered(text: str, constants: Mapping[str, int]) -> str:
     for name in expression.names_in(expression.parse(text)) & constants.keys():
         text = re.sub(rf"\b{re.escape(name)}\b", str(constants[name]), text)
     return text
+
+
+POINTER = b"version https://git-lfs"
+HEADER = 8
+"""Bytes of the header's length, which a file begins with."""
+
+
+def input_names(definition: Definition, workload: Workload) -> tuple[str, ...]:
+    """Return the inputs whose values are copied: no floating-point ones."""
+    return tuple(name for name, source in workload.inputs.items()
+                 if source.type == "safetensors" and name in definition.inputs
+                 and "float" not in definition.inputs[name].dtype)
+
+
+def copy_input(definition: Definition, workload: Workload, workloads: Path,
+               shapes: Mapping[str, Sequence[int | str]]) -> bytes:
+    """Return a safetensors file with a workload's index tensors. Raises InputError.
+
+    Their contents have a structure that no random numbers have: offsets that rise, pages that
+    exist. Floating-point tensors are drawn at random, as everywhere in kopt.
+    `shapes` are the inputs' shapes, in the names of the workload's axes.
+    """
+    tensors: dict[str, tuple[str, Sequence[int], bytes]] = {}
+    for name in input_names(definition, workload):
+        source = workload.inputs[name]
+        path = bench_schema.find_file(workloads, source.path)
+        if path is None:
+            raise InputError(f"the values of {name} are not here: {source.path}",
+                             where=f"workload {workload.uuid}",
+                             fix="put the file where the data set has it (its folder `blob`)")
+        entry, values = _tensor(path, source.tensor_key)
+        shape = [whole(dim, workload.axes) for dim in shapes[name]]
+        if entry["dtype"] != safetensors.CODES.get(definition.inputs[name].dtype) \
+                or entry["shape"] != shape:
+            raise InputError(f"{name} is {entry['dtype']} {entry['shape']}, the definition says "
+                             f"{definition.inputs[name].dtype} {shape}", where=str(path))
+        tensors[name] = str(entry["dtype"]), shape, values
+    return safetensors.pack(tensors)
+
+
+def _tensor(path: Path, key: str) -> tuple[dict[str, object], bytes]:
+    data = path.read_bytes()
+    if data.startswith(POINTER):
+        raise InputError("the file is a Git LFS pointer", where=str(path), fix="git lfs pull")
+    try:
+        begin = HEADER + struct.unpack("<Q", data[:HEADER])[0]
+        entry = json.loads(data[HEADER:begin])[key]
+        first, end = entry["data_offsets"]
+        return {"dtype": entry["dtype"], "shape": entry["shape"]}, data[begin + first:begin + end]
+    except (struct.error, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"no tensor {key!r} can be read: {error!r}", where=str(path)) from None

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness.tasks.kernel_launch import Launch
-from harness.tasks.target import Arg, Language
+from harness.tasks.target import Arg, Language, Launch
 
 NO_SOURCES = (".git", ".venv", "venv", "node_modules", "workspace", "__pycache__")
 """Folders of a project that hold no sources of its own."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from engine.discovery.watched import call_adapter
+from engine.discovery.module.module_files import OBJECTS
 from engine.discovery.watched.draft_task import TaskDraft
 from engine.discovery.watched.entry_source import EntrySource
 from engine.discovery.watched.expected.reference_source import FoundReference
@@ -46,19 +46,19 @@ def make(draft: TaskDraft, entry: EntrySource, source: str, language: Language, 
             return None
         forward, reference = found.source, f"{REFERENCE}:{entry.name}"
     elif given and draft.grads:
-        forward = call_adapter.loaded(given, entry.name)
+        forward = loaded(given, entry.name)
     if forward and draft.grads:
-        forward = call_adapter.with_gradients(draft, entry, forward)
-        reference = f"{REFERENCE}:{call_adapter.WITH_GRADIENTS}"
+        forward = with_gradients(draft, entry, forward)
+        reference = f"{REFERENCE}:{WITH_GRADIENTS}"
     if forward:
         files[REFERENCE] = forward
-    text = call_adapter.adapter(draft, entry)
+    text = adapter(draft, entry)
     if text is not None:
         files[ADAPTER] = text
     return DraftedTarget(files=files, recorded=draft.recorded, target=Target(
         op=(entry.entry.rpartition(".")[0] or entry.entry).lstrip("_") or "kernel",
         language=language, source=source, entry=entry.entry, reference=reference,
-        adapter=None if text is None else f"{ADAPTER}:{call_adapter.FUNCTION}", args=draft.args,
+        adapter=None if text is None else f"{ADAPTER}:{FUNCTION}", args=draft.args,
         classes=draft.classes, returns=draft.returns, return_dtypes=draft.return_dtypes))
 
 
@@ -104,3 +104,133 @@ def _positions(draft: TaskDraft, call: ObservedCall, outputs: Sequence[int]) -> 
     found = [known.index(names[output]) for output in outputs
              if output < len(names) and names[output] in known]
     return found if len(found) == len(outputs) and found == sorted(set(found)) else None
+
+
+FUNCTION = "call"
+WITH_GRADIENTS = "with_gradients"
+GRADIENTS = '''
+def leaf(value):
+    """Return a tensor whose gradient is asked for."""
+    return value.detach().requires_grad_()
+
+
+def gradients(outputs, inputs, cotangents):
+    """Return the gradients of inputs, zeros where an output does not depend on one."""
+    pairs = [(output, cotangent) for output, cotangent in zip(outputs, cotangents)
+             if output.requires_grad]
+    return torch.autograd.grad([output for output, _ in pairs], inputs,
+                               [cotangent for _, cotangent in pairs],
+                               allow_unused=True, materialize_grads=True)
+'''
+
+
+def adapter(draft: TaskDraft, entry: EntrySource) -> str | None:
+    """Return the adapter's source, None where the entry can be called directly."""
+    passed = [arg.name for arg in draft.args if arg.name not in draft.members
+              and arg.name not in draft.cotangents]
+    keywords = [name for name in passed if name in draft.keywords]
+    selects = bool(draft.kept) and len(draft.kept) < draft.returned
+    if not (keywords or selects or draft.grads or entry.owner):
+        return None
+    arguments = ", ".join(f"{name}={name}" if name in keywords else name for name in passed)
+    body = [f"{', '.join(draft.grads)}, = map(leaf, ({', '.join(draft.grads)},))"] \
+        if draft.grads else []
+    call = _of_object(draft, entry, passed, keywords, body) if entry.owner else \
+        f"module.{entry.entry}({arguments})"
+    if not draft.grads:
+        body += [f"result = {call}", f"return {_picked(draft)}"]
+        return _file(entry, draft, body)
+    body += ["with torch.enable_grad():", f"    result = {call}",
+             f"outputs = {_picked(draft, always=True)}",
+             f"return (*(each.detach() for each in outputs), *gradients({_differentiable(draft)}, "
+             f"({', '.join(draft.grads)},), ({', '.join(draft.cotangents)},)))"]
+    return _file(entry, draft, body)
+
+
+def with_gradients(draft: TaskDraft, entry: EntrySource, source: str) -> str:
+    """Return the source of a reference that also computes gradients, from that of the forward one.
+    """
+    cotangents = [f"given[{name!r}]" for name in draft.cotangents]
+    grads = [f"given[{name!r}]" for name in draft.grads]
+    return "\n".join([
+        source.rstrip(), "", GRADIENTS, "", f"def {WITH_GRADIENTS}(**given):",
+        f"    given.update((name, leaf(given[name])) for name in {draft.grads!r})",
+        f"    names = inspect.signature({entry.name}).parameters", "    with torch.enable_grad():",
+        f"        result = {entry.name}(**{{name: given[name] for name in names}})",
+        "    outputs = result if isinstance(result, (tuple, list)) else (result,)",
+        "    return (*(each.detach() for each in outputs), *gradients("
+        f"{_differentiable(draft)}, ({', '.join(grads)},), ({', '.join(cotangents)},)))", ""
+    ]).replace("import torch", "import inspect\n\nimport torch", 1)
+
+
+def loaded(given: str, name: str) -> str:
+    """Return a source that has the function of FILE:FUNCTION of the project, as `name`."""
+    file, _, function = given.partition(":")
+    return "\n".join([
+        f'"""{given} and its gradients, written by kopt new."""', "", "import importlib.util",
+        "from pathlib import Path", "", "import torch", "",
+        f"path = Path(__file__).resolve().parents[1] / {file!r}",
+        'spec = importlib.util.spec_from_file_location("kopt_given_reference", path)',
+        "module = importlib.util.module_from_spec(spec)", "spec.loader.exec_module(module)",
+        f"{name} = module.{function}", ""])
+
+
+def _of_object(draft: TaskDraft, entry: EntrySource, passed: Sequence[str],
+               keywords: Sequence[str], body: list[str]) -> str:
+    """Add the lines that make the object; return the call of its method."""
+    weights = _weights(draft.members)
+    init = [(name, what.removeprefix("init:")) for name, what in draft.members.items()
+            if what.startswith("init:")]
+    positional = "".join(f"{name}, " for name, what in init if not what)
+    named = ", ".join(f"{what.rstrip('=')!r}: {name}" for name, what in init if what)
+    training = "training" in draft.members.values()
+    first = next(arg.name for arg in draft.args if arg.shape is not None)
+    pairs = ", ".join(f"{own!r}: {name}" for name, own in weights.items())
+    body += [f"weights = {{{pairs}}}",
+             f"owner = object_of(module.{entry.owner}, ({positional}), {{{named}}}, "
+             f"{_name_of(draft, 'training') if training else False}, weights, {first}.device)"]
+    args = "".join(f"{name}, " for name in passed if name not in keywords)
+    kwargs = ", ".join(f"{name!r}: {name}" for name in keywords)
+    method = entry.entry.rpartition(".")[2]
+    if not training:
+        return f"owner.{method}(*({args}), **{{{kwargs}}})"
+    if method != "forward":
+        body.append(f"owner.forward = owner.{method}")
+    return f"torch.func.functional_call(owner, weights, ({args}), {{{kwargs}}})"
+
+
+def _weights(members: Mapping[str, str]) -> dict[str, str]:
+    """Return the module's own name of each weight by the argument that it is."""
+    return {name: what.removeprefix("weight:") for name, what in members.items()
+            if what.startswith("weight:")}
+
+
+def _name_of(draft: TaskDraft, what: str) -> str:
+    return next(name for name, each in draft.members.items() if each == what)
+
+
+def _picked(draft: TaskDraft, *, always: bool = False) -> str:
+    """Return the expression of the returned values that are tensors, a tuple if `always`."""
+    if draft.single or not draft.kept:
+        return "(result,)" if always else "result"
+    picked = ", ".join(f"result[{index}]" for index in draft.kept)
+    return f"({picked},)" if always or len(draft.kept) > 1 else picked
+
+
+def _differentiable(draft: TaskDraft) -> str:
+    """Return the expression of the outputs that have a cotangent."""
+    floats = [at for at, dtype in enumerate(draft.return_dtypes[:len(draft.kept)])
+              if "float" in dtype]
+    return f"({', '.join(f'outputs[{at}]' for at in floats)},)"
+
+
+def _file(entry: EntrySource, draft: TaskDraft, body: Sequence[str]) -> str:
+    names = [arg.name for arg in draft.args]
+    parts = [f'"""Calls {entry.entry} of the candidate\'s loaded module, written by kopt new."""']
+    if draft.grads or entry.owner:
+        parts += ["", "import torch"]
+    parts += ["", "", f"def {FUNCTION}({', '.join(['module', *names])}):",
+              *(f"    {line}" for line in body), ""]
+    parts += [GRADIENTS] if draft.grads else []
+    parts += [OBJECTS] if entry.owner else []
+    return "\n".join(parts).rstrip() + "\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from engine.history.campaign_view import JournalView
 from engine.journal.records import Campaign
-from engine.judge.recorded_values import verdict_of
+from engine.judge.judge import verdict_of
 from engine.records import measured
 from engine.repository.clone import Clone
 from harness.errors import Refused

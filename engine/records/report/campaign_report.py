@@ -12,8 +12,7 @@ from engine.history.campaign_view import JournalView
 from engine.history.history import CampaignHistory
 from engine.journal.records import Campaign, DecisionRow
 from engine.judge.attribution import before
-from engine.judge.judge import describe_rows
-from engine.judge.recorded_values import verdict_of
+from engine.judge.judge import describe_rows, verdict_of
 from engine.records import (
     class_history,
     measured,

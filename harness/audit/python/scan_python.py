@@ -20,9 +20,8 @@ from harness.audit.findings.watched_names import (
 )
 from harness.audit.python.constants import HOLE
 from harness.audit.python.names import Module
-from harness.audit.python.source_checks import Context, SourceChecks, is_own_name
+from harness.audit.python.source_checks import Context, SourceChecks, Streams, is_own_name
 from harness.audit.python.source_tree import UnreadableSource
-from harness.audit.python.streams import Streams
 from harness.verdict import Severity
 
 _COMPUTED = AuditRule("hidden-code", "flag", "uses a computed name")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from harness.audit.transfer import transfer_of_project
@@ -12,16 +15,21 @@ from harness.benchmark.runs import clean_runs, row_keys, stopping_rule
 from harness.benchmark.runs.command_session import BenchmarkSession, Progress
 from harness.benchmark.runs.result_table import BenchmarkFault
 from harness.benchmark.runs.run_pairs import Series
-from harness.benchmark.spec.command_target import CommandTarget
-from harness.benchmark.verdict import benchmark_rows, confirm_gain, held_out_rows
+from harness.benchmark.spec import table_rules
+from harness.benchmark.spec.command_target import BenchmarkMode, CommandTarget
+from harness.benchmark.verdict import benchmark_rows, confirm_gain
 from harness.benchmark.verdict.alternating_runs import AlternatingRuns
 from harness.benchmark.verdict.benchmark_rows import IncorrectCandidate, ModeResults
 from harness.benchmark.verdict.confirm_gain import Confirm
+from harness.call_trace.weights import label
 from harness.compile import compiler_cache
+from harness.correctness import held_out_shapes
 from harness.devices.device import Device
 from harness.errors import InputError
+from harness.formats import shell_command
+from harness.formats.text import plain
 from harness.settings import Settings, Trees
-from harness.verdict import Evidence, Verdict, rejected
+from harness.verdict import HELD_OUT, Evidence, Finding, Verdict, rejected
 
 
 def evaluate(target: CommandTarget, trees: Trees, device: Device, settings: Settings, *,
@@ -128,9 +136,94 @@ class BenchmarkEvaluation:
             *verdict.evidence, *benchmark_rows.cost_evidence(costs)))
         outcomes = {row.outcome for row in verdict.rows}
         if "faster" in outcomes:
-            verdict = held_out_rows.checked(session, results, verdict)
+            verdict = checked(session, results, verdict)
             return self.confirm(session, results).applied_to(verdict)
         if self.settings.always_time or "slower" in outcomes:
             return confirm_gain.trace_kernels(
                 session, results, is_baseline=self.settings.always_time).applied_to(verdict)
         return verdict
+
+
+MOST, LEAST_S = 6, 60.0
+"""Checked rows, and the seconds in which another may begin, unless the pairs took longer."""
+SLOWER, LEAST_ROW_S = 10.0, 10.0
+"""A row may take as many whole runs of the incumbent as this, and at least these seconds."""
+
+
+def checked(session: BenchmarkSession, results: ModeResults, verdict: Verdict) -> Verdict:
+    """Return the verdict with what rows showed that the benchmark does not have."""
+    command, columns = session.target.row_command, results.series.config.columns
+    measured = [_sizes(dict(zip(columns, key, strict=True))) for key in results.series.keys]
+    names = [name for name in columns if all(name in point for point in measured)
+             and name in shell_command.placeholders(command)]
+    if not names:
+        why = "target.row_command says no" if not command else \
+            "no column in target.row_command holds whole numbers, which says"
+        return _with(verdict, f"values that no row has are not checked: {why} command for them")
+    right: list[str] = []
+    limit_s = max(LEAST_ROW_S, SLOWER * max(pair.incumbent.wall_s for pair in results.pairs))
+    until = time.monotonic() + max(LEAST_S, sum(
+        pair.incumbent.wall_s + pair.candidate.wall_s for pair in results.pairs))
+    for row in islice(_rows(results, measured, names), MOST):
+        if time.monotonic() > until:
+            break
+        name = plain(label(names, [row[own] for own in names]), 200)
+        session.progress("checking", f"{name}, which is not timed", None)
+        problem = _problem(session, "candidate", row, limit_s)
+        if not problem:
+            right.append(name)
+        elif not _problem(session, "incumbent", row, limit_s):
+            finding = Finding(rule=HELD_OUT, severity="flag", detail=(
+                f"{problem} on {name}, which no row of the benchmark has and the incumbent is "
+                "right on"))
+            return replace(_with(verdict, _described(right)), audit=(*verdict.audit, finding))
+    return _with(verdict, _described(right))
+
+
+def _rows(results: ModeResults, measured: Sequence[Mapping[str, int]],
+          names: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Yield rows by column: what a program calls and no row measures, then other values."""
+    series, weights = results.series, results.target.weights
+    rows = [dict(zip(series.config.columns, key, strict=True)) for key in series.keys]
+    if weights is not None:
+        for shape in series.shares.absent:
+            yield rows[0] | dict(zip(weights.columns, shape.cells, strict=True))
+    for point in held_out_shapes.points(measured, names, random.SystemRandom()):
+        yield rows[point.base] | {point.name: str(point.value)}
+
+
+def _problem(session: BenchmarkSession, side: str, row: Mapping[str, str],
+             limit_s: float) -> str:
+    """Run one side on a row; return what is wrong, "" if its check passes. Raises Cancelled."""
+    target = session.target
+    mode = BenchmarkMode(name="full", command=shell_command.fill(target.row_command, row),
+                         csv=target.csv)
+    try:
+        with session.lock() as held:
+            reading = session.measure(session.copies[side], mode, target, session.row_cost, held,
+                                      limit_s)
+        reading.expect_passed()
+        table = reading.table
+        written = [_sizes(dict(zip(table.columns, cells, strict=True))) for cells in table.rows]
+        if len(written) != 1 or not _sizes(row).items() <= written[0].items():
+            return "writes other rows than it was asked for"
+    except BenchmarkFault as fault:
+        verb = "is wrong" if fault.kind == "failed-check" else "fails"
+        return f"{verb} ({plain(fault.what, 200)})"
+    return ""
+
+
+def _sizes(row: Mapping[str, str]) -> dict[str, int]:
+    """Return the whole numbers of a row by column."""
+    numbers = {name: table_rules.number(cell) for name, cell in row.items()}
+    return {name: int(value) for name, value in numbers.items()
+            if value is not None and value.is_integer() and value >= 0}
+
+
+def _described(right: list[str]) -> str:
+    return f"right on {len(right)} rows that the benchmark does not have: {'; '.join(right)}" \
+        if right else "no row that the benchmark does not have could be checked"
+
+
+def _with(verdict: Verdict, detail: str) -> Verdict:
+    return replace(verdict, evidence=(*verdict.evidence, Evidence(kind=HELD_OUT, detail=detail)))

@@ -10,19 +10,22 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import re
 import shutil
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from harness.compile import launch_limits
+from harness.compile import kernel_resources
 from harness.compile.c_compiler import BuildError, first_error
-from harness.compile.device_code import compiler_report, hip_clang, source_constants, toolkits
+from harness.compile.device_code import hip_clang, source_constants, toolkits
 from harness.compile.kernel_resources import KernelResources, with_occupancy
 from harness.devices import datasheets
 from harness.errors import Cancelled, EnvironmentFault, InputError
 from harness.formats.json_codec import from_json, to_json
+from harness.formats.text import plain
 from harness.isolation import guard
 from harness.isolation.device_lock import Turnstile
 from harness.isolation.guard import Confine, Limits
@@ -93,7 +96,7 @@ class DeviceCompiler:
                 self._make(tree, folder, facts.name, artifact.name)
         kept = from_json(facts.read_bytes(), KeptBuild)
         resources = self._resources(kept, launches)
-        if launches and (reasons := launch_limits.of_all(resources)):
+        if launches and (reasons := kernel_resources.all_unlaunchable(resources)):
             raise BuildError(f"{self.target.entry} cannot be launched: {'; '.join(reasons)}")
         return DeviceBuild(path=str(artifact), sha256=kept.sha256, symbol=kept.symbol,
                            identity=key if content else kept.sha256, launches=launches,
@@ -126,8 +129,8 @@ class DeviceCompiler:
         """Compile HIP without ROCm; return the entry's name in the code, and the report."""
         argv = hip_clang.argv(clang, self.arch, self.target.flags, part, out, self.target.source)
         log = self._run(argv, tree, part)
-        for kernel in compiler_report.parse(log, self.arch):
-            if compiler_report.plain_name(kernel.kernel) == self.target.entry:
+        for kernel in parse_report(log, self.arch):
+            if plain_name(kernel.kernel) == self.target.entry:
                 return kernel.kernel, log
         raise BuildError(f"{self.target.source} has no kernel {self.target.entry!r}")
 
@@ -199,7 +202,7 @@ class DeviceCompiler:
     def _resources(self, kept: KeptBuild, launches: Mapping[str, tuple[int, ...]],
                    ) -> tuple[KernelResources, ...]:
         """Return what each kernel needs; where its launch is known, once for equal blocks."""
-        reported = compiler_report.parse(kept.log, self.arch)
+        reported = parse_report(kept.log, self.arch)
         warp = arch.warp if (arch := datasheets.find_arch(self.arch)) is not None else 1
         return tuple(with_occupancy(replace(
             kernel, config_class=name, threads=-(-x * y * z // warp) * warp, grid=tuple(grid),
@@ -228,8 +231,49 @@ def for_people(resources: Sequence[KernelResources]) -> tuple[KernelResources, .
     """Return the resources once for all classes in which they are the same, by plain names."""
     classes: dict[KernelResources, list[str]] = {}
     for each in resources:
-        alike = replace(each, kernel=compiler_report.plain_name(each.kernel), config_class="",
+        alike = replace(each, kernel=plain_name(each.kernel), config_class="",
                         grid=None, programs=None)
         classes.setdefault(alike, []).append(each.config_class)
     return tuple(replace(each, config_class=", ".join(filter(None, names)) or "every class")
                  for each, names in classes.items())
+
+
+_ENTRY = re.compile(r"(?:Compiling entry function|Function Name:) '?(?P<name>[\w.$]+)")
+_SPILLS = re.compile(r"(?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads")
+_USED = re.compile(r"Used (?P<registers>\d+) registers")
+_SHARED = re.compile(r"(?P<bytes>\d+)(?:\+\d+)? bytes smem")
+_MANGLED = re.compile(r"_ZL?(?P<length>\d+)(?P<rest>\w+)")
+_AMD = re.compile(r"remark: (?:\S+: +|\s*)(?P<key>[A-Za-z][\w ]*?)(?: \[[\w/]+\])?: (?P<value>\d+)")
+_AMD_FIELDS = {"VGPRs": "registers", "TotalSGPRs": "scalar_registers", "SGPRs": "scalar_registers",
+               "ScratchSize": "spills", "LDS Size": "shared_bytes", "Occupancy": "waves"}
+
+
+def parse_report(log: str, arch: str) -> tuple[KernelResources, ...]:
+    """Return the resources of each kernel in the order of the report; sizes of one block."""
+    return tuple(replace(KernelResources(kernel=plain(name, 120), config_class="", arch=arch),
+                         **fields) for name, fields in _kernels(log))
+
+
+def plain_name(symbol: str) -> str:
+    """Return the name of a C++ function in the source, for a symbol in no namespace."""
+    mangled = _MANGLED.match(symbol)
+    return mangled["rest"][:int(mangled["length"])] if mangled else symbol
+
+
+def _kernels(log: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    name, fields = "", dict[str, Any]()
+    for line in log.splitlines():
+        if entry := _ENTRY.search(line):
+            if name:
+                yield name, fields
+            name, fields = entry["name"], {}
+        elif spills := _SPILLS.search(line):
+            fields["spills"] = int(spills["stores"]) + int(spills["loads"])
+        elif used := _USED.search(line):
+            shared = _SHARED.search(line)
+            fields |= {"registers": int(used["registers"]),
+                       "shared_bytes": int(shared["bytes"]) if shared else 0}
+        elif (amd := _AMD.search(line)) and amd["key"] in _AMD_FIELDS:
+            fields[_AMD_FIELDS[amd["key"]]] = int(amd["value"])
+    if name:
+        yield name, fields

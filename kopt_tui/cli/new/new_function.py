@@ -24,7 +24,6 @@ from engine.discovery.watched import (
     drafted_target,
     entry_source,
     first_check,
-    program_faults,
     shape_program,
 )
 from engine.discovery.watched.draft_task import CallGroup, TaskDraft
@@ -166,7 +165,7 @@ def _observe(kernel: WatchedKernel, args: argparse.Namespace) -> WatchedProgram:
         observed = watched_calls.watch(command, function, Path.cwd(), lock=held,
                                        interpret=kernel.interpret, env=kernel.device.visible_env)
     if not observed.calls:
-        raise program_faults.fault(observed, kernel.title, kernel.project,
+        raise first_check.fault(observed, kernel.title, kernel.project,
                                    on_gpu=kernel.device.kind != "cpu")
     return observed
 
@@ -257,7 +256,7 @@ def _lines(kernel: WatchedKernel, observed: WatchedProgram, groups: Sequence[Cal
         yield f"  {'adapter':10} {target.adapter}  (passes and returns what the task declares)"
     for text in (*draft.remarks, *result.changes):
         yield f"- {text}"
-    if failure := program_faults.failure_of(observed, kernel.project):
+    if failure := first_check.failure_of(observed, kernel.project):
         yield f"- the program failed after these calls: {failure}"
     others = [other for other in groups if other is not group]
     for other in others[:MOST_GROUPS]:

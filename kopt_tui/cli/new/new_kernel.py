@@ -24,7 +24,7 @@ from harness.formats.quantities import counted
 from harness.search.space import knobs, tuning_table
 from harness.search.space.knob_proposals import KnobProposal
 from harness.tasks import target, task_file
-from harness.tasks.kernel_launch import Launch
+from harness.tasks.target import Launch
 from kopt_tui.cli.new import parameter_list
 from kopt_tui.cli.new.new_target import GPU_SOURCES
 from kopt_tui.cli.new.parameter_list import NewManifest

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.discovery.project import device_sources
-from harness.tasks.kernel_launch import Launch
-from harness.tasks.target import Arg
+from harness.tasks.target import Arg, Launch
 
 KERNEL = """
 #include <cuda_fp16.h>

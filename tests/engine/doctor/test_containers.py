@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.doctor import machine, surroundings
-from engine.doctor.machine_check import MachineCheck
+from engine.doctor.tools import MachineCheck
 from harness.devices import inventory
 from tests.support import campaigns
 

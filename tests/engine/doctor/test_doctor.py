@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from engine.doctor import machine, surroundings, tools
-from engine.doctor.machine_check import MachineCheck
+from engine.doctor.tools import MachineCheck
 from harness.benchmark.kernel_time import cupti, rocprof
 from harness.devices import inventory
 from harness.devices.device import Device

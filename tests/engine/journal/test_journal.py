@@ -11,7 +11,7 @@ from engine.journal import lease
 from engine.journal.read import Reader
 from engine.journal.records import Bottleneck, Control
 from engine.journal.write import Writer, request
-from engine.judge.recorded_values import trial_of
+from engine.judge.judge import trial_of
 from engine.task import Task
 from harness.errors import InputError
 from harness.search.trials.trials import Trial

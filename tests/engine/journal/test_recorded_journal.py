@@ -18,7 +18,7 @@ from engine.journal import migrations
 from engine.journal.migrations import SCHEMA_VERSION
 from engine.journal.read import Reader
 from engine.journal.records import Slot
-from engine.judge.recorded_values import verdict_of
+from engine.judge.judge import verdict_of
 from engine.planning import stagnation
 from engine.planning.stagnation import TriedDirections
 from engine.records import results_tsv

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.planning import rewrite_routing
-from engine.planning.rewrite_routing import op_class, route
+from engine.planning import survey
+from engine.planning.survey import op_class, route_rewrite
 
 
 @pytest.mark.parametrize(("op", "expected"), [
@@ -24,15 +24,15 @@ def test_op_name_gives_its_class(op: str, expected: str) -> None:
 
 
 def test_missing_backends_are_reported_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewrite_routing, "installed", lambda name: name == "ck")
-    found = route("grouped_gemm", "amd", "triton")
+    monkeypatch.setattr(survey, "installed", lambda name: name == "ck")
+    found = route_rewrite("grouped_gemm", "amd", "triton")
     assert (found.backends, found.missing) == (("ck",), ("flydsl", "asm"))
-    assert route("rmsnorm", "amd", "triton").missing == ("flydsl", "tilelang")
-    assert route("mla", "amd", "triton").missing == ("tilelang",)
+    assert route_rewrite("rmsnorm", "amd", "triton").missing == ("flydsl", "tilelang")
+    assert route_rewrite("mla", "amd", "triton").missing == ("tilelang",)
 
 
 def test_backends_are_ordered_by_platform(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewrite_routing, "installed", lambda name: True)
-    assert route("softmax", "nvidia", "triton").backends == (
+    monkeypatch.setattr(survey, "installed", lambda name: True)
+    assert route_rewrite("softmax", "nvidia", "triton").backends == (
         "triton", "tilelang", "cutedsl", "cuda")
-    assert route("matmul", "cpu", "c").backends == ("c",)
+    assert route_rewrite("matmul", "cpu", "c").backends == ("c",)

@@ -16,7 +16,7 @@ from engine.journal.write import Writer
 from engine.records import performance
 from engine.records.writer import Records
 from engine.task import Task
-from engine.workers.agent_prompt import prompt_text
+from engine.workers.cli import prompt_text
 from tests.support import records_case as case
 from tests.support import samples
 from tests.support.records_case import KEPT, contents, lose

@@ -9,7 +9,7 @@ import pytest
 
 from engine.campaign import baseline_cache
 from engine.campaign import setup as campaigns
-from engine.judge.recorded_values import verdict_of
+from engine.judge.judge import verdict_of
 from engine.repository.campaign_repo import BEST_FILE
 from engine.verify import canary
 from harness.benchmark.verdict.canary_check import SHOWN

@@ -9,7 +9,7 @@ import pytest
 
 from engine.campaign import setup as campaigns_of
 from engine.journal.records import VerdictRow
-from engine.judge.recorded_values import verdict_of
+from engine.judge.judge import verdict_of
 from engine.verify import reference_lines
 from harness.verdict import REFERENCE_LINE
 from tests.support import campaigns, module_case, repos

@@ -9,13 +9,13 @@ import pytest
 
 from engine.campaign.setup import Setup
 from engine.history import campaign_view
-from engine.judge.recorded_values import verdict_of
+from engine.judge.judge import verdict_of
 from engine.records import performance
 from engine.records.report import campaign_report
 from engine.verify import reference_lines
 from harness.errors import Refused
 from harness.verdict import REFERENCE_LINE
-from kopt_tui.snapshot.builder import Builder
+from kopt_tui.snapshot.feed import Builder
 from kopt_tui.snapshot.snapshot import Focus
 from tests.support import campaigns, instant_verdicts, module_case
 from tests.support.command_line import kopt

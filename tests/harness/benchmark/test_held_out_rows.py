@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.benchmark.spec.command_target import Metric
-from harness.benchmark.verdict import held_out_rows
+from harness.benchmark.verdict import benchmark_verdict
 from harness.call_trace.weights import Shape, Weights
 from harness.verdict import HELD_OUT, Verdict
 from tests.support import benchmark_case
@@ -67,7 +67,7 @@ def test_gain_that_is_wrong_between_or_beyond_the_rows_is_flagged(
 def test_row_that_hangs_is_ended_by_the_incumbents_time(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The benchmark's own limit is for whole runs, and may be an hour."""
-    monkeypatch.setattr(held_out_rows, "LEAST_ROW_S", 0.5)
+    monkeypatch.setattr(benchmark_verdict, "LEAST_ROW_S", 0.5)
     _, [finding] = held_out(judge(
         tmp_path, "\ndef err(m):\n    while m not in (64, 128, 256):\n        pass\n    return 0\n",
         timeout_s=3600.0))

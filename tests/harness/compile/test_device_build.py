@@ -10,12 +10,11 @@ import pytest
 
 from harness.compile import triton_aot
 from harness.compile.c_compiler import BuildError
-from harness.compile.device_code import compiler_report, source_constants, toolkits
+from harness.compile.device_code import device_build, source_constants, toolkits
 from harness.compile.device_code.build_ahead import BuildAhead
 from harness.compile.device_code.device_build import DeviceBuild, DeviceCompiler, for_people
 from harness.errors import EnvironmentFault
-from harness.tasks.kernel_launch import Launch
-from harness.tasks.target import Target
+from harness.tasks.target import Launch, Target
 from harness.tasks.task_file import BadField, check
 from tests.support import device_case
 from tests.support.device_case import GLOBAL, LAUNCHER, needs_nvcc, needs_nvrtc
@@ -171,6 +170,6 @@ kernel.hip:3:1: remark:     ScratchSize [bytes/lane]: 16 [-Rpass-analysis=kernel
 kernel.hip:3:1: remark:     Occupancy [waves/SIMD]: 8 [-Rpass-analysis=kernel-resource-usage]
 kernel.hip:3:1: remark:     LDS Size [bytes/block]: 1024 [-Rpass-analysis=kernel-resource-usage]
 """
-    [kernel] = compiler_report.parse(log, "gfx942")
+    [kernel] = device_build.parse_report(log, "gfx942")
     assert (kernel.kernel, kernel.registers, kernel.scalar_registers, kernel.spills,
             kernel.shared_bytes, kernel.waves) == ("twice", 7, 12, 16, 1024, 8)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.compile import launch_limits, triton_aot
+from harness.compile import kernel_resources, triton_aot
 from harness.compile.kernel_resources import KernelResources
 from harness.devices import inventory
 from harness.evaluate.evaluate import evaluate
@@ -155,7 +155,7 @@ def compiled(example: str, config: Config, folder: Path, *classes: str,
         task, Path(tree(folder / "tree", source(example, config))), "sm_90", folder / "scratch"
     ).resources
     assert [kernel.config_class for kernel in resources] == list(classes)
-    assert launch_limits.of_all(resources) == () and not any(
+    assert kernel_resources.all_unlaunchable(resources) == () and not any(
         kernel.error or kernel.spills for kernel in resources
     )
     return task, resources

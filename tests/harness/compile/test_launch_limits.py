@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.compile import launch_limits, triton_aot
+from harness.compile import kernel_resources, triton_aot
 from harness.compile.kernel_resources import KernelResources
 from harness.search.space import knobs
 from harness.tasks.target import Target
@@ -64,24 +64,24 @@ def resources(**fields: Any) -> KernelResources:
 ])
 def test_each_limit_of_an_architecture_is_checked(name: str, fields: dict[str, Any],
                                                   words: tuple[str, ...]) -> None:
-    found = launch_limits.reasons(resources(arch=name, **fields))
+    found = kernel_resources.unlaunchable(resources(arch=name, **fields))
     assert len(found) == (1 if words else 0)
     assert all(word in found[0] for word in words)
 
 
 def test_only_a_limit_of_all_configs_is_a_reason() -> None:
     big, small = resources(config="a", shared_bytes=393_216), resources(config="b")
-    assert launch_limits.of_all([big, small]) == ()
-    both = launch_limits.of_all([big, replace(big, config_class="odd"), small])
+    assert kernel_resources.all_unlaunchable([big, small]) == ()
+    both = kernel_resources.all_unlaunchable([big, replace(big, config_class="odd"), small])
     assert len(both) == 1 and both[0].endswith("(class odd)")
-    first = launch_limits.of_all([big, replace(big, config_class="odd")])
+    first = kernel_resources.all_unlaunchable([big, replace(big, config_class="odd")])
     assert len(first) == 1 and first[0].endswith("(class square, odd)") and "393216" in first[0]
 
 
 @pytest.mark.parametrize("fields", [{"error": "?"}, {"caught": True}, {"configs_left": 2}])
 def test_unknown_resources_are_not_a_reason(fields: dict[str, Any]) -> None:
-    assert launch_limits.of_all([resources(shared_bytes=393_216, **fields)]) == ()
-    assert launch_limits.of_all([resources(arch="sm_42", shared_bytes=393_216)]) == ()
+    assert kernel_resources.all_unlaunchable([resources(shared_bytes=393_216, **fields)]) == ()
+    assert kernel_resources.all_unlaunchable([resources(arch="sm_42", shared_bytes=393_216)]) == ()
 
 
 def matmul(**sizes: Value) -> str:
@@ -92,7 +92,7 @@ def matmul(**sizes: Value) -> str:
 def refusals(of: Target, folder: Path) -> tuple[str, ...]:
     """Return why an H200 cannot launch a project's kernels."""
     inspection = triton_aot.inspect(of, folder, "sm_90", folder.parent / "scratch")
-    return launch_limits.of_all(inspection.resources)
+    return kernel_resources.all_unlaunchable(inspection.resources)
 
 
 BIG: dict[str, Value] = {"BLOCK_M": 256, "BLOCK_N": 256, "BLOCK_K": 128, "NUM_WARPS": 8,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.compile import kernel
-from harness.compile.stream_usage import one_stream
+from harness.compile.kernel import one_stream
 from harness.devices import inventory
 from tests.support.kernel_case import target
 

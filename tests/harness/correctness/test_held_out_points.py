@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.correctness import held_out_points
+from harness.correctness import held_out_shapes
 
 MEASURED = st.lists(st.fixed_dictionaries({"m": st.integers(1, 4096), "n": st.integers(1, 64)}),
                     min_size=1, max_size=8)
@@ -17,7 +17,7 @@ MEASURED = st.lists(st.fixed_dictionaries({"m": st.integers(1, 4096), "n": st.in
 @given(MEASURED, st.randoms(use_true_random=False))
 def test_no_point_is_measured_and_each_differs_in_one_value(
         measured: list[dict[str, int]], rng: random.Random) -> None:
-    for point in held_out_points.points(measured, ["m", "n"], rng):
+    for point in held_out_shapes.points(measured, ["m", "n"], rng):
         found = point.of(measured[point.base])
         assert found not in measured and found[point.name] > 0
         assert found[point.name] not in {own[point.name] for own in measured}
@@ -28,15 +28,15 @@ def test_no_point_is_measured_and_each_differs_in_one_value(
 def test_both_sides_of_a_threshold_in_a_gap_have_a_point_that_nothing_measures(
         measured: list[dict[str, int]], low: int, rng: random.Random) -> None:
     values = sorted({point["m"] for point in measured} | {low})
-    found = {own.value for own in held_out_points.points([{"m": m} for m in values], ["m"], rng)}
+    found = {own.value for own in held_out_shapes.points([{"m": m} for m in values], ["m"], rng)}
     for before, after in pairwise(values):
-        if after - before > 2 and values[-1] >= held_out_points.LEAST:
+        if after - before > 2 and values[-1] >= held_out_shapes.LEAST:
             inside = [value for value in found if before < value < after]
             assert inside, (values, found)
-    if values[-1] >= held_out_points.LEAST:
+    if values[-1] >= held_out_shapes.LEAST:
         assert any(value > values[-1] for value in found)
 
 
 def test_flags_are_not_sizes() -> None:
     rng = random.Random(1)
-    assert held_out_points.points([{"causal": 1}, {"causal": 0}], ["causal"], rng) == []
+    assert held_out_shapes.points([{"causal": 1}, {"causal": 0}], ["causal"], rng) == []

@@ -14,8 +14,7 @@ from harness.evaluate.evaluate import evaluate
 from harness.loop.loop import loop
 from harness.search.trials.trials import SearchJob
 from harness.settings import Settings, Trees
-from harness.tasks.kernel_launch import Launch
-from harness.tasks.target import Target
+from harness.tasks.target import Launch, Target
 from harness.timing.plan import Plan
 from harness.verdict import COMPILED, Verdict
 from tests.support import device_case

@@ -8,7 +8,7 @@ import pytest
 
 from engine.manifest import load
 from harness.tasks import task_file
-from harness.tasks.kernel_launch import Launch
+from harness.tasks.target import Launch
 from tests.support import device_case
 from tests.support.command_line import error_text, kopt
 from tests.support.device_case import GLOBAL, LAUNCHER
