@@ -156,6 +156,7 @@ class Evaluation:
                 session, oracle, tolerance, self._progress,
                 on_first=lambda case: self._prepare_timing(candidate, incumbent, case, oracle,
                                                            held))
+            check.should_hold_out = candidate.identity != incumbent.identity
             if self.audit.should_trace:
                 check.trace_weights = self.audit.weights
             try:
@@ -187,7 +188,8 @@ class Evaluation:
         The incumbent is profiled once, not for each candidate.
         """
         runners = self.session.runners
-        if held is not None and self.session.measurable and not self.session.in_process:
+        if held is not None and not self.session.in_process and self._is_timed(
+                candidate, incumbent):
             profiled = (candidate,) if self._incumbent_profiles else (incumbent, candidate)
             for kernel in profiled:
                 runners.profile(kernel, held, case, oracle)
@@ -206,11 +208,15 @@ class Evaluation:
             return self._predict(self._verdict(check.errors, {}))
         if self.card is not None:
             self.notes.append(f"no prediction for {self.card.name}: this machine can measure")
-        if candidate.identity == incumbent.identity and not self.settings.always_time:
+        if not self._is_timed(candidate, incumbent):
             self.notes.append("identical to the incumbent: a tie, not timed")
             return self._verdict(check.errors, {}, same=True)
         self._run_project_tests(held)
         return self._time(check, candidate, incumbent, held)
+
+    def _is_timed(self, candidate: Kernel, incumbent: Kernel) -> bool:
+        return self.session.measurable and (
+            candidate.identity != incumbent.identity or self.settings.always_time)
 
     def _compile_incumbent(self, check: CorrectnessCheck, candidate: Kernel, incumbent: Kernel,
                            held: DeviceLock | None) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.case import Case, Errors, TrivialAnswer
-from harness.compile import kernel
+from harness.compile import compiler_cache, kernel
 from harness.compile.kernel import Place
 from harness.errors import KoptError
 from harness.formats.json_codec import convert, to_builtins
@@ -53,9 +53,10 @@ class Oracle:
         scratch.mkdir(parents=True, exist_ok=True)
         self._peer = Peer("oracle.oracle", cwd=reference_tree, limits=ORACLE_LIMITS,
                           python=None if target.language == "c" else place.python,
-                          env=clean_env({**(ONE_QUEUE if single else {}), **place.env,
-                                         **({"TRITON_INTERPRET": "1"} if place.interpret else {})},
-                                        home=scratch),
+                          env=clean_env(compiler_cache.private(
+                              {**(ONE_QUEUE if single else {}), **place.env,
+                               **({"TRITON_INTERPRET": "1"} if place.interpret else {}),
+                               "TRITON_HOME": str(scratch)}, scratch), home=scratch),
                           lock=lock, yields=yields, zygote=zygote, cancel=cancel,
                           takes_descriptors=True,
                           confine=Confine(writable=(str(scratch),), nodes=place.nodes))

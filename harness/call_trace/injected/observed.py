@@ -112,6 +112,11 @@ def copies(values: list[Any]) -> list[Any]:
     return [value.detach().clone() if is_tensor(value) else None for value in values]
 
 
+def is_module(value: Any) -> bool:
+    torch = torch_module()
+    return torch is not None and isinstance(value, torch.nn.Module)
+
+
 def same_memory(left: Any, right: Any) -> bool:
     return bool(is_tensor(left) and is_tensor(right) and left.numel()
                 and left.data_ptr() == right.data_ptr() and left.shape == right.shape)

@@ -20,6 +20,7 @@ from .observed import (
     digest,
     equal,
     integers,
+    is_module,
     is_tensor,
     same_memory,
     torch_module,
@@ -266,6 +267,11 @@ def _locals(frame: Any, call: TracedCall) -> Any:
         described = describe(value)
         if value is not None and value is call.owner:
             yield name, described, 0, -1, -1
+        elif described[0] == "other" and is_module(value):
+            for member, tensor in list(value.named_parameters())[:MOST_LOCALS]:
+                for index, own in enumerate(call.values):
+                    if is_tensor(own) and (own is tensor or same_memory(own, tensor)):
+                        yield f"{name}.{member}", describe(tensor), index, -1, -1
         if name.startswith("__") or described[0] == "other":
             continue
         argument = output = near = -1

@@ -17,19 +17,22 @@ class NoValue(Exception):
 class MemberNames(ast.NodeTransformer):
     """Replaces `layer.weight` by the argument that is the weight, and `layer.state_dict()` too.
 
-    `owner` is the caller's variable that holds the object; `used` are the arguments put in place.
+    `owner` is the caller's variable that holds the object; `others` are the arguments that other
+    variables' members are, as in `layer.weight`. `used` are the arguments put in place.
     """
 
-    def __init__(self, owner: str, members: Mapping[str, str]) -> None:
-        self.owner, self.used = owner, set[str]()
+    def __init__(self, owner: str, members: Mapping[str, str], others: Mapping[str, str]) -> None:
+        self.owner, self.others, self.used = owner, others, set[str]()
         self.weights = {what.removeprefix("weight:"): name for name, what in members.items()
                         if what.startswith("weight:")}
         self.names = self.weights | {name.removeprefix("init_"): name for name, what
                                      in members.items() if what.startswith("init:")}
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        name = self.names.get(ast.unparse(node).removeprefix(f"{self.owner}."))
-        if name is None or not ast.unparse(node).startswith(f"{self.owner}."):
+        text = ast.unparse(node)
+        name = self.names.get(text.removeprefix(f"{self.owner}.")) if text.startswith(
+            f"{self.owner}.") else self.others.get(text)
+        if name is None:
             return self.generic_visit(node)
         self.used.add(name)
         return ast.copy_location(ast.Name(name, node.ctx), node)

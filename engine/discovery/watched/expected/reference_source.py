@@ -82,7 +82,9 @@ class CallerSource:
         tree = ast.parse(read_source(Path(caller.file)))
         self.owner = next((local.name for local in caller.locals
                            if local.argument and local.value.kind == "other"), "")
-        members = MemberNames(self.owner, caller.call.members)
+        members = MemberNames(self.owner, caller.call.members, {
+            local.name: local.argument for local in caller.locals
+            if "." in local.name and local.argument in names})
         self.tree: ast.Module = members.visit(tree)
         self.args = {name: value for name, value in caller.call.args.items() if name in names}
         self.locals = {local.name: local for local in caller.locals}

@@ -67,6 +67,14 @@ def test_difference_of_a_script_is_a_comparison() -> None:
     assert reference is not None and body_of(reference)[1:] == ["return table[index.long()]"]
 
 
+def test_parameter_of_a_module_that_was_passed_is_the_argument(tmp_path: Path) -> None:
+    layer = ObservedLocal(name="layer.weight", value=W, argument="w")
+    reference, why = found(tmp_path, "torch.testing.assert_close(y, torch.relu(a) * layer.weight)",
+                           layer)
+    assert reference is not None, why
+    assert body_of(reference) == ["def f(x, w):", "a = x", "return torch.relu(a) * w"]
+
+
 def test_expression_in_the_comparison_itself_is_taken(tmp_path: Path) -> None:
     reference, _ = found(tmp_path, "torch.testing.assert_close(y, torch.relu(a) * w)")
     assert reference is not None
