@@ -11,6 +11,7 @@ from engine.journal.read import Reader
 from engine.journal.records import Campaign
 from engine.manifest import load
 from harness.errors import InputError, KoptError
+from harness.formats.quantities import counted
 from kopt_tui.cli.event_stream import SUCCESSFUL
 from kopt_tui.cli.output import print_table
 from kopt_tui.snapshot import phrases
@@ -19,27 +20,33 @@ HEADERS = ("file", "campaign", "state", "best", "")
 UNFINISHED = ("running", "paused")
 
 
-def run_each(workspace: Path, folder: Path, run_one: Callable[[str], object]) -> int:
+def run_each(workspace: Path, folder: Path, run_one: Callable[[str], object], *,
+             again: bool = False) -> int:
     """Run every manifest whose campaign has not ended, then print a table of all.
 
     `run_one` gets a manifest's path or the name of a campaign to continue, and returns at its end.
-    Return 0 if all ended successfully. What was interrupted goes on when it is called again.
+    Return 0 if all ended successfully. What was interrupted goes on when it is called again;
+    `again` starts another campaign on each manifest.
     """
     paths = manifests(folder)
     rows = []
-    good = True
+    good, ended = True, 0
     for number, path in enumerate(paths, 1):
         print(f"{number}/{len(paths)} {phrases.clean(path.parent.name)}", flush=True)
-        campaign, error = _read_campaign(workspace, path), ""
+        campaign, error = None if again else _read_campaign(workspace, path), ""
         if campaign is None or campaign.state in UNFINISHED:
             try:
                 run_one(str(path) if campaign is None else campaign.id)
             except KoptError as raised:
                 error = str(raised)
             campaign = _read_campaign(workspace, path)
+        else:
+            ended += 1
         good &= campaign is not None and campaign.state in SUCCESSFUL
         rows.append(_row(path.parent.name, campaign, error))
     print_table(HEADERS, rows)
+    if ended:
+        print(f"{counted(ended, 'campaign')} had ended before; --new starts others")
     return 0 if good else 1
 
 

@@ -61,6 +61,11 @@ def add(parser: argparse.ArgumentParser) -> None:
                         help=f"the most rounds (default {ROUNDS})")
     parser.add_argument("--backends", metavar="A,B", default=None,
                         help="the backends of the workers")
+    parser.add_argument("--agent", metavar="COMMAND", default=None,
+                        help="a coding agent as a worker, such as 'my-agent --prompt-file "
+                        "{prompt}'; {worktree} is the folder that it edits")
+    parser.add_argument("--agent-env", metavar="A,B", default=None,
+                        help="environment variables that it may see, such as its key")
     parser.add_argument("--yes", "-y", action="store_true", help="take every default, ask nothing")
     parser.add_argument("--force", action="store_true", help="overwrite an existing manifest")
     add_json(parser)

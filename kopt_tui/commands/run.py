@@ -28,7 +28,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wait", action="store_true",
                         help="print the campaign's events until it ends")
     parser.add_argument("--new", action="store_true",
-                        help="start another campaign also if one of this manifest runs")
+                        help="start another campaign also if one of this manifest runs; with "
+                        "--each also if one has ended")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -37,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         from kopt_tui.cli import batch_runs
 
         return batch_runs.run_each(workspace, Path(args.manifest), lambda name: start(
-            workspace, _campaign(workspace, name), wait=True))
+            workspace, _campaign(workspace, name), wait=True), again=args.new)
     if not _names_campaign(args.manifest) and not args.new and \
             (running := _running(workspace, Path(args.manifest))):
         return _choose_beside(workspace, running, args)

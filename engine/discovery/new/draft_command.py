@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from engine.discovery.classes import quick_script
 from engine.discovery.classes.proposal import ClassProposal
@@ -115,11 +117,12 @@ def missing_parameter(known: Parameters) -> str:
     return next((name for name in REQUIRED if not known[name].value), "")
 
 
-def make_manifest(known: Parameters, project: str, backends: Sequence[str] = ()) -> Manifest:
+def make_manifest(known: Parameters, project: str,
+                  pool: Mapping[str, Any] = MappingProxyType({})) -> Manifest:
     """Return the manifest. Raises InputError that names the flag of a missing parameter."""
     if name := missing_parameter(known):
         raise InputError(f"{name} could not be inferred", fix=f"use {REQUIRED[name]}")
     files = parameters.split_list(known["edit"].value)
     is_one = len(files) == 1 and not set(files[0]) & set("*?[")
-    return parameters.make_manifest(known, backends, project=project, target={"kind": "command"},
+    return parameters.make_manifest(known, pool, project=project, target={"kind": "command"},
                                     kernel_source=files[0] if is_one else "")

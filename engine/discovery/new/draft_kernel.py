@@ -42,10 +42,10 @@ def infer_parameters(task: Target, given: Mapping[str, str]) -> Parameters:
 
 
 def make_manifest(known: Parameters, task: Target, task_file: str, project: str,
-                  backends: Sequence[str] = (), knobs: str = "") -> Manifest:
+                  pool: Mapping[str, Any] = MappingProxyType({}), knobs: str = "") -> Manifest:
     """Return the manifest; `knobs` is a tuning table. Raises InputError for a wrong value."""
     shown = {name: own for name, own in known.items() if name != "edit" or own.origin == "given"}
-    return parameters.make_manifest(shown, backends, project=project, kernel_source=task.source,
+    return parameters.make_manifest(shown, pool, project=project, kernel_source=task.source,
                                     target={"kind": "kernel", "task": task_file,
                                             **({"knobs": knobs} if knobs else {})})
 

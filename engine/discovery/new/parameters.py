@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.manifest.load import parse
-from engine.manifest.schema import Manifest
+from engine.manifest.schema import Manifest, PoolSpec
 from harness.errors import InputError
 from harness.formats import yaml_document
 from harness.formats.text import suggest
@@ -52,11 +52,21 @@ def with_given(known: Parameters, given: Mapping[str, str]) -> Parameters:
             if name in given else parameter for name, parameter in known.items()}
 
 
-def make_manifest(known: Parameters, backends: Sequence[str], **value: Any) -> Manifest:
+def pool_of(backends: str = "", agent: str = "", agent_env: str = "") -> dict[str, Any]:
+    """Return the manifest's `pool`; `agent` is a coding agent's command, which sees `agent_env`."""
+    if not agent:
+        return {"backends": split_list(backends)} if backends else {}
+    names = split_list(backends) or PoolSpec().backends
+    env = {"env": split_list(agent_env)} if agent_env else {}
+    return {"backends": list(dict.fromkeys((*names, "cli"))),
+            "cli": [{"name": "agent", "command": agent, **env}]}
+
+
+def make_manifest(known: Parameters, pool: Mapping[str, Any], **value: Any) -> Manifest:
     """Return the manifest with the parameters' values. Raises InputError for one that does not fit.
     """
-    if backends:
-        value["pool"] = {"backends": list(backends)}
+    if pool:
+        value["pool"] = pool
     value["created"] = time.strftime("%Y-%m-%d %H:%M")
     for name, parameter in known.items():
         if not parameter.value:

@@ -20,7 +20,7 @@ from harness.devices import inventory
 from harness.errors import InputError, KoptError
 from harness.formats.quantities import counted
 from harness.isolation.zygote_client import WarmStart
-from kopt_tui.cli.new import new_definition, new_module, new_target
+from kopt_tui.cli.new import new_definition, new_kernel, new_module, new_target
 from kopt_tui.cli.new.parameter_list import NewManifest
 from kopt_tui.cli.output import print_json, print_table
 from kopt_tui.cli.prompt import Prompt
@@ -54,6 +54,9 @@ def run(args: argparse.Namespace, project: Path,
         print_table(("file", "result", ""), results)
         print(f"{counted(len(results) - failed, 'manifest')} in {project / FOLDER}; next: "
               f"kopt run {project} --each")
+        if not args.agent:
+            print(f"a source without knobs is changed by patches only (kopt submit), "
+                  f"{new_kernel.BY_AGENT} --force")
     return 1 if failed else 0
 
 

@@ -10,7 +10,7 @@ from typing import TextIO
 
 from engine.discovery.classes.proposal import ClassProposal
 from engine.discovery.new import draft_command
-from engine.discovery.new.parameters import Parameters, split_list
+from engine.discovery.new.parameters import Parameters
 from engine.discovery.project import benchmark, sources
 from engine.manifest.benchmark_target import command_target
 from harness.benchmark.runs.result_table import ResultTable
@@ -76,7 +76,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
             parameters = _confirm(parameters, values, prompt, project, ran=parameters)
     manifest = draft_command.make_manifest(
         parameters, os.path.relpath(project, path.resolve().parent),
-        split_list(args.backends or ""))
+        parameter_list.pool(args))
     return NewManifest(
         manifest=manifest, parameters=parameters,
         lines=(f"{manifest.target_op} by {manifest.benchmark_command}, which writes "

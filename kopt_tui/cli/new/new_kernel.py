@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from engine.discovery.new import draft_kernel, knob_trials
-from engine.discovery.new.parameters import Parameters, split_list
+from engine.discovery.new.parameters import Parameters
 from engine.discovery.project import device_sources, sources
 from engine.manifest.schema import Manifest
 from harness.devices import inventory
@@ -31,6 +31,8 @@ from kopt_tui.cli.new.parameter_list import NewManifest
 from kopt_tui.cli.prompt import Prompt
 from kopt_tui.snapshot.phrases import clean
 
+BY_AGENT = "or name a coding agent: --agent 'my-agent --prompt-file {prompt}'"
+"""What to do about a source without knobs: nothing else would change it."""
 EXAMPLE = "tall: rows=1024 cols=64"
 
 
@@ -70,11 +72,11 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
     if not (project / task.source).is_file():
         raise InputError(f"its source {task.source!r} does not exist", where=task_path)
     flags = parameter_list.from_flags(args)
-    backends, table = split_list(args.backends or ""), _table(args, project)
+    pool, table = parameter_list.pool(args), _table(args, project)
     project_path = os.path.relpath(project, path.resolve().parent)
 
     def build(known: Parameters) -> Manifest:
-        return draft_kernel.make_manifest(known, task, task_path, project_path, backends, table)
+        return draft_kernel.make_manifest(known, task, task_path, project_path, pool, table)
 
     def change(trial: Mapping[str, str]) -> Parameters:
         known = draft_kernel.infer_parameters(task, trial)
@@ -99,7 +101,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
                f"knobs: {listed}; {settings}" if declared else
                knob_trials.summary(proposed) if proposed else
                f"no knobs: declare some with a comment such as  {mark} kopt: knob TILE in [16, 32]"
-               ),
+               + ("" if args.agent else f", {BY_AGENT}")),
         facts={"op": task.op, "language": task.language, "source": task.source, "knobs": declared,
                "proposed_knobs": knob_trials.facts(proposed),
                "classes": [entry.name for entry in task.classes]})

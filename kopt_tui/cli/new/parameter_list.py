@@ -6,9 +6,9 @@ import argparse
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TextIO
+from typing import Any, TextIO
 
-from engine.discovery.new.parameters import Parameters
+from engine.discovery.new.parameters import Parameters, pool_of
 from engine.manifest.schema import Manifest
 from harness.errors import InputError, KoptError
 from kopt_tui.cli.prompt import Prompt
@@ -29,6 +29,11 @@ class NewManifest:
     parameters: Parameters
     lines: tuple[str, ...]
     facts: Mapping[str, object]
+
+
+def pool(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the manifest's `pool` that flags ask for."""
+    return pool_of(args.backends or "", args.agent or "", args.agent_env or "")
 
 
 def from_flags(args: argparse.Namespace) -> dict[str, str]:

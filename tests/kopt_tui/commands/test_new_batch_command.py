@@ -25,7 +25,7 @@ def level(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = done.stdout.splitlines()
     assert lines[1].split()[:2] == ["2_Linear.py", "new"]
     assert lines[2].split()[:2] == ["10_Broken.py", "failed"] and "'missing'" in lines[2]
-    assert len(lines) == 4
+    assert len(lines) == 5 and "--agent 'my-agent" in lines[4]
     return folder
 
 
@@ -60,6 +60,9 @@ def test_batch_runs_what_has_not_ended_and_prints_one_table(
     assert "max_iterations reached" in capsys.readouterr().out
     assert batch_runs.run_each(tmp_path, level, finish) == 0
     assert ran == [str(path)]
+    assert "1 campaign had ended before; --new starts others" in capsys.readouterr().out
+    batch_runs.run_each(tmp_path, level, ran.append, again=True)
+    assert ran == [str(path), str(path)]
 
 
 def test_folder_without_manifests_names_the_command_that_writes_them(tmp_path: Path) -> None:

@@ -50,6 +50,18 @@ def test_flags_set_the_rest_and_the_manifest_may_be_elsewhere(
     assert (written.approval, written.pool.backends) == ("review", ("search", "inbox"))
 
 
+def test_agent_is_named_by_a_flag(project: Path) -> None:
+    command = "python3 agent.py {prompt}"
+    done = kopt("new", "--project", str(project), "--yes", "--agent", command,
+                "--agent-env", "MY_KEY")
+    assert done.returncode == 0, done.stderr
+    written = load.load(project / "manifest.yaml").pool
+    assert written.backends == ("search", "split", "rewrite-template", "inbox", "cli")
+    assert [(each.command, each.env) for each in written.cli] == [(command, ("MY_KEY",))]
+    done = kopt("new", "--project", str(project), "--yes", "--force", "--agent", "python3 agent.py")
+    assert done.returncode == 2 and "use {prompt}, the path of the task's file" in error_text(done)
+
+
 def test_existing_manifest_is_not_overwritten(project: Path) -> None:
     path = project / "manifest.yaml"
     path.write_text("target_op: mine\n")
