@@ -21,7 +21,7 @@ from typing import Any
 from harness.child.memory.host_memory import HostMemory
 from harness.child.run import load_c, time_c
 from harness.child.run.compiled_loop import CompiledLoop
-from harness.compile import c_compiler, timed_loop
+from harness.compile import c_compiler
 from harness.tasks.target import Arg, ConfigClass, Target
 
 C = "#include <stdint.h>\nvoid empty(const float *x, float *out, int64_t n) { }\n"
@@ -44,7 +44,7 @@ def blocks(language: Any, folder: Path) -> list[float]:
     target = Target(op="empty", language=language, source=f"k.{language}", entry="empty", args=ARGS,
                     reference="r.py:r", classes=(ConfigClass(name="one", shape={}),))
     owner, channel = socket.socketpair()
-    loop = CompiledLoop(str(timed_loop.library(target, folder)), channel.fileno(), [], gpu=False)
+    loop = CompiledLoop(str(c_compiler.library(target, folder)), channel.fileno(), [], gpu=False)
     memory = HostMemory.create(SLOTS * SLOT_BYTES)
     tensors = [{"role": arg.kind, "name": arg.name, "dtype": arg.dtype, "stored": arg.dtype,
                 "shape": [512], "value": arg.value, "weight": False, "offset": 4096 * index,

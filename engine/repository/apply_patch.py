@@ -17,9 +17,8 @@ import msgspec
 
 from engine.repository.clone import Change, Clone, between
 from engine.repository.git import Git, GitFailed
-from engine.repository.patches.headers import quote, strip_prefix
 from engine.repository.patches.hygiene import refuse_conflicts, unsafe_path
-from engine.repository.patches.patch import FilePatch, Patch
+from engine.repository.patches.patch import FilePatch, Patch, quote, strip_prefix
 from harness.errors import EnvironmentFault, InputError
 
 Rung = Literal["plain", "normalised", "sanitised", "3-way"]

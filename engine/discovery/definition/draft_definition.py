@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.discovery.definition import bench_schema, definition_args, definition_files
-from engine.discovery.definition import definition_args as stored
 from engine.discovery.definition.bench_schema import Definition, Solution, Workload
 from engine.discovery.definition.definition_args import Dims
 from harness.errors import InputError
@@ -63,11 +62,11 @@ def draft(definition: Definition, folder: str, *, workloads: Sequence[Workload],
     classes = _classes(definition, dims, usable)
     language, returns = _language(definition, solution), _returns(definition, solution)
     data = {} if workloads_file is None else {
-        f"{folder}/{each.name}.safetensors": stored.copy_input(
+        f"{folder}/{each.name}.safetensors": definition_args.copy_input(
             definition, each.workload, workloads_file,
             {name: dims.shape(spec) for name, spec in definition.inputs.items()
              if spec.shape is not None})
-        for each in classes if stored.input_names(definition, each.workload)}
+        for each in classes if definition_args.input_names(definition, each.workload)}
     kernel = definition_files.baseline(definition, solution)
     outputs = definition_args.outputs(definition, dims)
     adapter = definition_files.adapter(definition, kernel.text, kernel.entry) if returns else ""
@@ -146,7 +145,7 @@ def _point(dims: Dims, workload: Workload) -> tuple[tuple[str, int], ...]:
 
 def _config_class(each: WorkloadClass, definition: Definition, dims: Dims, folder: str,
                   language: Language) -> ConfigClass:
-    names = stored.input_names(definition, each.workload)
+    names = definition_args.input_names(definition, each.workload)
     shape = {name: each.workload.axes[name] for name in dims.variable}
     return ConfigClass(
         name=each.name, shape=shape, weight=float(each.count),
@@ -187,7 +186,8 @@ def _about(definition: Definition, classes: Sequence[WorkloadClass],
              "limit follows the dtype and the baseline's own error (tolerance: in the task "
              "changes it)"]
     floats = {name for each in workloads for name, source in each.inputs.items()
-              if source.type == "safetensors" and name not in stored.input_names(definition, each)}
+              if source.type == "safetensors"
+              and name not in definition_args.input_names(definition, each)}
     if floats:
         lines.append(f"{', '.join(sorted(floats))}: drawn at random, not read from the data set's "
                      "files, so that no result can be remembered")

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.globs import matches
-from engine.repository.patches import headers
+from engine.repository.patches import patch
 from engine.repository.patches.hygiene import by_product_kind, clean, violations
 from engine.repository.patches.patch import Patch, candidate_id, parse
 from harness.errors import InputError
@@ -95,7 +95,7 @@ lines = st.text(st.characters(codec="utf-8", exclude_characters="\n"), max_size=
 def sections(draw: st.DrawFn) -> str:
     """Draw a well-formed section with names and lines that confuse parsers."""
     path = draw(paths)
-    old, new = headers.quote(f"a/{path}"), headers.quote(f"b/{path}")
+    old, new = patch.quote(f"a/{path}"), patch.quote(f"b/{path}")
     tab = "\t" if " " in path and not old.startswith('"') else ""
     text = f"diff --git {old} {new}\nindex 1234567..89abcde 100644\n"
     text += f"--- {old}{tab}\n+++ {new}{tab}\n"
@@ -141,9 +141,9 @@ def test_any_bytes_round_trip(data: bytes) -> None:
 
 @given(paths)
 def test_quoting_round_trips(path: str) -> None:
-    assert headers.unquote(headers.quote(path)) == path
-    for line, prefix in ((f"--- {headers.quote('a/' + path)}", "a/"),):
-        assert headers.header_name(line) == prefix + path
+    assert patch.unquote(patch.quote(path)) == path
+    for line, prefix in ((f"--- {patch.quote('a/' + path)}", "a/"),):
+        assert patch.header_name(line) == prefix + path
 
 
 @pytest.mark.parametrize(("path", "kind"), [
