@@ -13,6 +13,7 @@ from pathlib import Path
 from engine.discovery.definition import bench_schema, definition_args, definition_files
 from engine.discovery.definition.bench_schema import Definition, Solution, Workload
 from engine.discovery.definition.definition_args import Dims
+from engine.discovery.new.draft_kernel import DraftedTarget
 from harness.errors import InputError
 from harness.formats.expression import evaluate_expression
 from harness.formats.quantities import counted
@@ -27,15 +28,6 @@ LANGUAGES: dict[str, Language] = {"python": "python", "triton": "triton", "tilel
 
 
 @dataclass(frozen=True, kw_only=True)
-class DefinitionDraft:
-    """A task, its files by path in the project, and one line on each thing that was inferred."""
-
-    target: Target
-    files: Mapping[str, bytes]
-    reasons: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
 class WorkloadClass:
     """A config class: the workload that stands for others, and how many they are with it."""
 
@@ -46,7 +38,7 @@ class WorkloadClass:
 
 def draft(definition: Definition, folder: str, *, workloads: Sequence[Workload],
           workloads_file: Path | None = None, solution: Solution | None = None,
-          scalars: Mapping[str, object] | None = None) -> DefinitionDraft:
+          scalars: Mapping[str, object] | None = None) -> DraftedTarget:
     """Return the task of a definition; its files go to `folder` and `solutions/NAME`.
 
     Without a solution, the reference itself is the baseline. Raises InputError for what a task
@@ -85,10 +77,9 @@ def draft(definition: Definition, folder: str, *, workloads: Sequence[Workload],
              **({f"{folder}/adapter.py": adapter} if adapter else {})}
     bench = definition_files.bench_documents(
         folder, definition, [each.workload for each in classes], solution)
-    return DefinitionDraft(
+    return DraftedTarget(
         target=target,
-        files={**{name: text.encode() for name, text in {**texts, **kernel.files}.items()},
-               **data, **bench},
+        files={**texts, **kernel.files, **data, **bench},
         reasons=(f"baseline: {kernel.why}", f"outputs: {'returned' if returns else 'arguments'}",
                  *reasons, *notes, *_about(definition, classes, workloads)))
 

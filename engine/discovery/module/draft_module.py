@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from engine.discovery.module import module_files, problem_facts
 from engine.discovery.module.problem_facts import LearnedArg, ModuleFacts
 from engine.discovery.module.problem_facts import Size as Size
-from engine.discovery.new.draft_kernel import dump_task
+from engine.discovery.new.draft_kernel import DraftedTarget, dump_task
 from harness.formats.text import plain
 from harness.isolation.zygote_client import Zygote
 from harness.tasks.target import Arg, ConfigClass, Target
@@ -20,19 +19,9 @@ FOLDER = "kopt_task"
 """The folder of the generated files, in the project."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModuleDraft:
-    """A task, its files by path in the project, and one line on each thing that was inferred."""
-
-    target: Target
-    task_file: str
-    files: Mapping[str, str]
-    reasons: tuple[str, ...]
-
-
 def draft(project: Path, source: str, folder: str, scratch: Path, *,
           sizes: Mapping[str, Size], small: bool, training: bool | None = None,
-          zygote: Zygote | None = None) -> ModuleDraft:
+          zygote: Zygote | None = None) -> DraftedTarget:
     """Return the task of the module in `source`; its files go to `folder` of the project.
 
     Raises InputError if the file does not run or its module cannot be a task.
@@ -50,9 +39,8 @@ def draft(project: Path, source: str, folder: str, scratch: Path, *,
         flops=facts.flops, bytes=facts.bytes, float64=facts.float64, backend="PYTORCH",
         description=f"PyTorch module of {source}; a candidate may define ModelNew")
     check(target)
-    task_file = f"{folder}/task.yaml"
-    return ModuleDraft(target=target, task_file=task_file, reasons=_reasons(facts), files={
-        task_file: dump_task(target), adapter: module_files.adapter(facts, source),
+    return DraftedTarget(target=target, reasons=_reasons(facts), files={
+        f"{folder}/task.yaml": dump_task(target), adapter: module_files.adapter(facts, source),
         reference: module_files.reference(facts, source, folder)})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,6 +20,27 @@ from harness.tasks.target import Arg, ConfigClass, Role, Target
 from harness.tasks.task_file import check
 
 ROLES: dict[str, Role | None] = {"input": None, "output": "output", "inout": "inout"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftedTarget:
+    """A target, the contents of the files beside it by their path in the project, and reasons.
+
+    `reasons` are one line on each thing that was inferred. `recorded` are a program's own integers,
+    for a kernel that does not take drawn ones.
+    """
+
+    target: Target
+    files: Mapping[str, str | bytes]
+    reasons: tuple[str, ...] = ()
+    recorded: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
+
+    def write(self, project: Path) -> None:
+        """Write the files into the project. Raises OSError."""
+        for name, content in self.files.items():
+            (project / name).parent.mkdir(parents=True, exist_ok=True)
+            (project / name).write_bytes(
+                content.encode() if isinstance(content, str) else content)
 
 
 def infer_parameters(task: Target, given: Mapping[str, str]) -> Parameters:
@@ -137,10 +158,10 @@ def parse_config_class(text: str) -> ConfigClass:
 def dump_task(task: Target) -> str:
     """Return the task as YAML, without fields that equal their defaults."""
     value: dict[str, Any] = {"kind": task.kind}
-    for field in fields(Target):
-        own = getattr(task, field.name)
-        if field.name != "kind" and own != field.default:
-            value[field.name] = to_builtins(own)
+    for each in fields(Target):
+        own = getattr(task, each.name)
+        if each.name != "kind" and own != each.default:
+            value[each.name] = to_builtins(own)
     value["args"] = [_brief(arg) for arg in task.args]
     value["classes"] = [_brief(config_class) for config_class in task.classes]
     return yaml_document.dump(value)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from engine.discovery.module.module_files import OBJECTS
+from engine.discovery.new.draft_kernel import DraftedTarget
 from engine.discovery.watched.draft_task import TaskDraft
 from engine.discovery.watched.entry_source import EntrySource
 from engine.discovery.watched.expected.reference_source import FoundReference
@@ -17,18 +18,6 @@ FOLDER = "kopt_task"
 REFERENCE = f"{FOLDER}/reference.py"
 ADAPTER = f"{FOLDER}/adapter.py"
 VALUES = f"{FOLDER}/values.safetensors"
-
-
-@dataclass(frozen=True, kw_only=True)
-class DraftedTarget:
-    """A target, and the contents of the files beside it by their path in the project.
-
-    `recorded` are the program's own integers, for a kernel that does not take drawn ones.
-    """
-
-    target: Target
-    files: Mapping[str, str | bytes]
-    recorded: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
 
 
 def make(draft: TaskDraft, entry: EntrySource, source: str, language: Language, *,

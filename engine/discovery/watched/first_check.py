@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from engine.discovery.new.draft_kernel import DraftedTarget
 from engine.discovery.watched import drafted_target
-from engine.discovery.watched.drafted_target import DraftedTarget
 from engine.verify import harness_client
 from engine.verify.harness_client import HarnessFault
 from harness.call_trace.watched_calls import PROGRAM_LIMITS, WatchedProgram
@@ -38,6 +38,20 @@ class FirstCheck:
     @property
     def correct(self) -> bool:
         return self.verdict is not None and self.verdict.correct
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """What `kopt new --json` says of it."""
+        return {"problem": self.problem, "first_verdict": None if self.verdict is None else {
+            "correct": self.correct, "not_judged": self.verdict.not_judged}}
+
+    def describe(self, correct: str, problem: str) -> str:
+        """Return it in one line, "" if it was not tried: on what it is correct, or its problem."""
+        if self.correct:
+            return f"first verdict: correct on {correct}"
+        if self.verdict is not None and self.verdict.not_judged:
+            return f"first verdict: not judged on this machine: {self.verdict.not_judged}"
+        return f"first verdict: {problem}" if self.problem else ""
 
 
 def settle(drafted: DraftedTarget, fallback: DraftedTarget, project: Path, device: Device, *,
@@ -109,9 +123,7 @@ def write_files(drafted: DraftedTarget, project: Path) -> None:
     """Write the files beside the task, and remove those of an earlier version."""
     for name in (drafted_target.REFERENCE, drafted_target.ADAPTER, drafted_target.VALUES):
         (project / name).unlink(missing_ok=True)
-    for name, text in drafted.files.items():
-        (project / name).parent.mkdir(exist_ok=True)
-        (project / name).write_bytes(text.encode() if isinstance(text, str) else text)
+    drafted.write(project)
 
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)|^(\S+\.py):(\d+): ', re.MULTILINE)

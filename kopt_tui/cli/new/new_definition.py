@@ -12,11 +12,9 @@ from typing import TextIO
 
 from engine.discovery.definition import bench_schema, draft_definition
 from engine.discovery.definition.bench_schema import Definition, Solution, Workload
-from engine.discovery.definition.draft_definition import DefinitionDraft
 from engine.discovery.module.draft_module import FOLDER
-from engine.discovery.new.draft_kernel import dump_task, parse_config_class
+from engine.discovery.new.draft_kernel import DraftedTarget, dump_task, parse_config_class
 from engine.discovery.watched import first_check
-from engine.discovery.watched.drafted_target import DraftedTarget
 from engine.discovery.watched.first_check import FirstCheck
 from engine.verify import harness_client
 from harness.devices import inventory
@@ -52,9 +50,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path,
         definition, folder, workloads=workloads, workloads_file=file, solution=solution,
         scalars={name: yaml_document.scalar(value) for name, value in new_kernel.pairs(
             args.scalar, "--scalar").items()})
-    for name, content in draft.files.items():
-        (project / name).parent.mkdir(parents=True, exist_ok=True)
-        (project / name).write_bytes(content)
+    draft.write(project)
     result = _checked(draft, args, project)
     task.write_text(dump_task(result.drafted.target), encoding="utf-8")
     _show(definition, draft, result, sys.stderr if args.json or prompt.interactive else sys.stdout)
@@ -62,9 +58,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path,
     new = new_kernel.make(own, prompt, project, path)
     return replace(new, facts={
         **new.facts, "task": f"{folder}/task.yaml", "files": sorted(draft.files),
-        "inferred": draft.reasons, "problem": result.problem,
-        "first_verdict": None if result.verdict is None else {
-            "correct": result.correct, "not_judged": result.verdict.not_judged}})
+        "inferred": draft.reasons, **result.facts})
 
 
 def _workloads(args: argparse.Namespace, path: Path,
@@ -81,13 +75,12 @@ def _workloads(args: argparse.Namespace, path: Path,
     return bench_schema.read_workloads(file, definition.name), file
 
 
-def _checked(draft: DefinitionDraft, args: argparse.Namespace, project: Path) -> FirstCheck:
+def _checked(draft: DraftedTarget, args: argparse.Namespace, project: Path) -> FirstCheck:
     """Judge the baseline; where the reference fails in float64, it gets the declared dtypes.
 
     Triton's interpreter is slow: without a GPU, only a Triton kernel's smallest class is judged.
     """
-    texts = {name: draft.files[name].decode() for name in draft.target.frozen_files
-             if name.endswith(".py")}
+    texts = {name: draft.files[name] for name in draft.target.frozen_files if name.endswith(".py")}
     if not args.first_check:
         return FirstCheck(drafted=DraftedTarget(target=draft.target, files=texts))
     device = inventory.find(args.device or "auto")
@@ -107,7 +100,7 @@ def _checked(draft: DefinitionDraft, args: argparse.Namespace, project: Path) ->
     return result
 
 
-def _show(definition: Definition, draft: DefinitionDraft, result: FirstCheck, to: TextIO) -> None:
+def _show(definition: Definition, draft: DraftedTarget, result: FirstCheck, to: TextIO) -> None:
     target = result.drafted.target
     lines = [f"{definition.name}: a flashinfer-bench definition"]
     lines += [f"  {arg.name}: {arg.dtype} " + (
@@ -116,15 +109,12 @@ def _show(definition: Definition, draft: DefinitionDraft, result: FirstCheck, to
     lines += [f"  {reason}" for reason in draft.reasons]
     if not target.float64:
         lines.append("  the reference gets the declared dtypes: it fails in float64")
-    if result.correct:
-        count = 0 if result.verdict is None else len(result.verdict.rows)
-        lines.append(f"first verdict: correct on {counted(count, 'config class')}" + (
-            "; the others need a GPU" if count < len(target.classes) else ""))
-    elif result.verdict is not None and result.verdict.not_judged:
-        lines.append(f"first verdict: not judged on this machine: {result.verdict.not_judged}")
-    elif result.problem:
-        lines.append(f"first verdict: the baseline {result.problem}; --solution FILE names another")
-    print("\n".join(clean(line) for line in lines), file=to)
+    count = 0 if result.verdict is None else len(result.verdict.rows)
+    lines.append(result.describe(
+        counted(count, "config class") + (
+            "; the others need a GPU" if count < len(target.classes) else ""),
+        f"the baseline {result.problem}; --solution FILE names another"))
+    print("\n".join(clean(line) for line in lines if line), file=to)
 
 
 def is_definition(path: Path) -> bool:

@@ -126,9 +126,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
         "proposed_knobs": knob_trials.facts(proposed),
         "inferred": [{"name": name, "value": value, "from": why}
                      for name, value, why in drafted.reasons],
-        "first_verdict": None if result.verdict is None else {
-            "correct": result.correct, "not_judged": result.verdict.not_judged},
-        "problem": "" if result.correct else result.problem, "seconds": round(result.seconds, 1)})
+        **result.facts, "seconds": round(result.seconds, 1)})
 
 
 def _kernel(args: argparse.Namespace, prompt: Prompt, project: Path) -> WatchedKernel:
@@ -261,11 +259,7 @@ def _lines(kernel: WatchedKernel, observed: WatchedProgram, groups: Sequence[Cal
     others = [other for other in groups if other is not group]
     for other in others[:MOST_GROUPS]:
         yield f"- not in the task: {other.describe()} (--calls {groups.index(other) + 1})"
-    if result.correct:
-        yield (f"first verdict: correct on {counted(len(target.classes), 'config class')} "
-               f"({result.seconds:.0f} s)")
-    elif result.verdict is not None and result.verdict.not_judged:
-        yield f"first verdict: not judged on this machine: {result.verdict.not_judged}"
-    elif result.problem:
-        yield (f"first verdict: the kernel itself {result.problem}; edit the task, then "
-               "kopt evaluate")
+    if verdict := result.describe(
+            f"{counted(len(target.classes), 'config class')} ({result.seconds:.0f} s)",
+            f"the kernel itself {result.problem}; edit the task, then kopt evaluate"):
+        yield verdict

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TextIO
 
 from engine.discovery.module import draft_module
-from engine.discovery.module.draft_module import FOLDER, ModuleDraft, Size
+from engine.discovery.module.draft_module import FOLDER, Size
+from engine.discovery.new.draft_kernel import DraftedTarget
 from harness.devices import inventory
 from harness.errors import InputError, Refused
 from harness.formats import yaml_document
@@ -51,17 +52,15 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path,
         draft = draft_module.draft(
             project, args.source, folder, Path(scratch), sizes=dict(map(_size, args.size)),
             small=small, training=MODES.get(args.mode or ""), zygote=zygote)
-    for name, text in draft.files.items():
-        (project / name).parent.mkdir(parents=True, exist_ok=True)
-        (project / name).write_text(text, encoding="utf-8")
+    draft.write(project)
     _show(draft, args, to, small=small)
-    args.task = draft.task_file
+    args.task = f"{folder}/task.yaml"
     new = new_kernel.make(args, prompt, project, path)
-    return replace(new, facts={**new.facts, "task": draft.task_file, "files": sorted(draft.files),
+    return replace(new, facts={**new.facts, "task": args.task, "files": sorted(draft.files),
                                "inferred": draft.reasons})
 
 
-def _show(draft: ModuleDraft, args: argparse.Namespace, to: TextIO, *, small: bool) -> None:
+def _show(draft: DraftedTarget, args: argparse.Namespace, to: TextIO, *, small: bool) -> None:
     if small and args.sizes is None:
         print("no GPU here: sizes are reduced for the CPU (--sizes full keeps the file's)", file=to)
     print(f"{args.source}: Model, a PyTorch module", file=to)

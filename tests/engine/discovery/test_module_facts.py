@@ -129,10 +129,8 @@ def judge(folder: Path, text: str, candidate: str) -> Verdict:
         trees[side] = folder / side
     drafted = draft_module.draft(trees["base"], "problem.py", "kopt_task", folder, sizes={},
                                  small=True, zygote=shared_zygotes.zygote("python"))
-    for name, written in drafted.files.items():
-        (trees["base"] / name).parent.mkdir(exist_ok=True)
-        (trees["base"] / name).write_text(written)
-    assert load(trees["base"] / drafted.task_file) == drafted.target
+    drafted.write(trees["base"])
+    assert load(trees["base"] / "kopt_task/task.yaml") == drafted.target
     base = str(trees["base"])
     return evaluate(drafted.target, Trees(candidate=str(trees["candidate"]), incumbent=base,
                                           reference=base), inventory.find("cpu"),

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from engine.discovery.new.draft_kernel import DraftedTarget
 from engine.discovery.watched import draft_task, drafted_target
 from engine.discovery.watched.draft_task import TaskDraft
-from engine.discovery.watched.drafted_target import DraftedTarget
 from engine.discovery.watched.expected import reference_source
 from harness.errors import InputError
 from harness.tasks.task_file import check
