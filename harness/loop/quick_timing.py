@@ -15,13 +15,22 @@ from harness.runners.oracle_client import Oracle
 from harness.runners.slots.case_memory import CaseMemory
 from harness.tasks.target import Target
 from harness.timing import stats
-from harness.timing.paired_blocks import CaptureAnswer, WarmupAnswer, graph_unit
 from harness.timing.plan import Plan
-from harness.timing.timed_block import timed_block
+from harness.timing.timed_block import CaptureAnswer, WarmupAnswer, timed_block
 
+GRAPH_CALLS = 64
+GRAPH_NS = 1_000_000
+MOST_IN_GRAPH = 1024
 LAUNCHED_NS = 60_000
 """From this duration on, calls are launched one by one: events exclude the host's part."""
 BLOCKS = 2
+
+
+def graph_unit(call_ns: float, copies: int) -> int:
+    """Return the number of calls in a graph: enough to hide its launch, the same for each copy."""
+    unit = GRAPH_CALLS if call_ns * GRAPH_CALLS < 6 * GRAPH_NS else \
+        max(1, round(GRAPH_NS / call_ns))
+    return min(MOST_IN_GRAPH // copies, math.ceil(unit / copies)) * copies
 
 
 class QuickTimer:

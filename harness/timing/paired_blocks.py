@@ -10,7 +10,7 @@ import math
 import random
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import geometric_mean, median
 from time import perf_counter_ns
 
@@ -20,12 +20,9 @@ from harness.formats.text import plain
 from harness.isolation.rpc import Peer, decode_answer
 from harness.timing.clock_check import TimedBlock, calm_rounds
 from harness.timing.plan import Plan
-from harness.timing.timed_block import timed_block
+from harness.timing.timed_block import CaptureAnswer, WarmupAnswer, timed_block
 from harness.timing.timed_slots import SlotSource, TimedSlots
 
-GRAPH_CALLS = 64
-GRAPH_NS = 1_000_000
-MOST_IN_GRAPH = 1024
 SINGLE_NS = 500_000
 """From this duration on, calls are launched one by one: the host stays well ahead of them."""
 OTHER_BLOCKS = 2
@@ -37,40 +34,6 @@ MOST_VOIDED = 40
 
 VoidReason = Callable[[int, int], str]
 """Returns why a block between two times (perf_counter_ns) is void; empty if it counts."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class WarmupAnswer:
-    """A runner's own measurement of a call of one class."""
-
-    call_ns: float
-
-    def __post_init__(self) -> None:
-        _check_time(self.call_ns)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CaptureAnswer:
-    """A runner's answer about a graph of calls: whether there is one, and its time per call."""
-
-    graph: bool = False
-    graph_ns: float = 0.0
-    why: str = ""
-
-    def __post_init__(self) -> None:
-        _check_time(self.graph_ns)
-
-
-def _check_time(ns: float) -> None:
-    if not 0 <= ns < 1e15:
-        raise ValueError("not a possible time of a call")
-
-
-def graph_unit(call_ns: float, copies: int) -> int:
-    """Return the number of calls in a graph: enough to hide its launch, the same for each copy."""
-    unit = GRAPH_CALLS if call_ns * GRAPH_CALLS < 6 * GRAPH_NS else \
-        max(1, round(GRAPH_NS / call_ns))
-    return min(MOST_IN_GRAPH // copies, math.ceil(unit / copies)) * copies
 
 
 class PairedBlocks:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from time import perf_counter_ns
 
 from harness.errors import KoptError
@@ -16,6 +17,33 @@ from harness.isolation.rpc import INVALID_ANSWER, Peer, PeerError
 from harness.timing.clock_check import TimedBlock
 
 WORD = (1 << 64) - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmupAnswer:
+    """A runner's own measurement of a call of one class."""
+
+    call_ns: float
+
+    def __post_init__(self) -> None:
+        _check_time(self.call_ns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptureAnswer:
+    """A runner's answer about a graph of calls: whether there is one, and its time per call."""
+
+    graph: bool = False
+    graph_ns: float = 0.0
+    why: str = ""
+
+    def __post_init__(self) -> None:
+        _check_time(self.graph_ns)
+
+
+def _check_time(ns: float) -> None:
+    if not 0 <= ns < 1e15:
+        raise ValueError("not a possible time of a call")
 
 
 class TamperedTiming(KoptError):

@@ -10,10 +10,17 @@ from harness.devices import inventory
 from tests.honest import case
 from tests.honest.case import Honest
 from tests.honest.kinds import KINDS
-from tests.honest.variants import c_variants, gpu_kinds, gpu_variants, python_variants
+from tests.honest.variants import (
+    c_state,
+    c_threads,
+    c_variants,
+    gpu_kinds,
+    gpu_variants,
+    python_variants,
+)
 
-ALL = [*c_variants.VARIANTS, *python_variants.VARIANTS, *gpu_variants.VARIANTS,
-       *gpu_kinds.VARIANTS]
+ALL = [variant for module in (c_variants, c_state, c_threads, python_variants, gpu_variants,
+                              gpu_kinds) for variant in module.VARIANTS]
 
 
 def named(id: str) -> str:

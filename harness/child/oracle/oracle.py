@@ -7,11 +7,7 @@ Standard library, plus numpy or torch.
 
 from __future__ import annotations
 
-import importlib.util
-import inspect
 import math
-import os
-import sys
 import traceback
 from typing import Any
 
@@ -19,6 +15,7 @@ from ..channel import Channel
 from . import versions
 from .contents import Contents
 from .inputs import draw
+from .reference import BaselineReference, Reference
 from .ring import Ring
 from .slot_memory import SlotMemory
 from .tape import Tape
@@ -28,60 +25,17 @@ class NoAnswer(ValueError):
     """The reference has no usable answer for these inputs."""
 
 
-class Reference:
-    """The task's reference: a function that takes the inputs by name, in float64 if it can."""
-
-    def __init__(self, arrays: Any, job: dict[str, Any]) -> None:
-        self.arrays, self.wide, self.library = arrays, job["float64"], job["library"]
-        path = job["reference"]
-        sys.path.insert(0, os.path.dirname(path))
-        spec = importlib.util.spec_from_file_location("kopt_reference", path)
-        if spec is None or spec.loader is None:
-            raise ImportError(f"cannot load {path}")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        self.function = getattr(module, job["function"])
-        accepted = inspect.signature(self.function).parameters
-        self.accepted = None if any(each.kind is each.VAR_KEYWORD for each in accepted.values()) \
-            else accepted
-        """The parameters of the reference; None if it takes every argument."""
-
-    def values(self, tensors: list[dict[str, Any]], drawn: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments by name, but for outputs."""
-        return {tensor["name"]: self._constant(tensor) if tensor["role"] == "scalar" else
-                self.arrays.widen(drawn[tensor["name"]], tensor["shape"], wide=self.wide)
-                for tensor in tensors if tensor["role"] != "output"}
-
-    def _constant(self, tensor: dict[str, Any]) -> Any:
-        if self.library == "numpy":
-            return tensor["value"]
-        from ..run.load_python import constant
-
-        return constant(tensor, self.arrays.device)
-
-    def results(self, tensors: list[dict[str, Any]], values: dict[str, Any]) -> list[Any]:
-        """Return the expected outputs."""
-        result = self.function(**{name: value for name, value in values.items()
-                                  if self.accepted is None or name in self.accepted})
-        return list(result) if isinstance(result, tuple) else [result]
-
-
 class OracleProgram:
     """The reference function, and the cases that are drawn and not dropped yet."""
 
     def __init__(self, job: dict[str, Any]) -> None:
         self.arrays = open_arrays(job)
-        self.reference = self._baseline(job["baseline"]) if job["baseline"] else \
-            Reference(self.arrays, job)
+        self.reference: Any = BaselineReference(self.arrays, job["baseline"]) \
+            if job["baseline"] else Reference(self.arrays, job)
         self.cases: dict[str, Contents] = {}
         self.tapes: dict[tuple[str, str], Tape] = {}
         self.rings: dict[str, Ring] = {}
         self.memories: dict[str, SlotMemory] = {}
-
-    def _baseline(self, kernel: dict[str, Any]) -> Any:
-        from .baseline_reference import BaselineReference
-
-        return BaselineReference(self.arrays, kernel)
 
     def make(self, job: dict[str, Any]) -> dict[str, Any]:
         """Draw one case's inputs; compute and keep the expected outputs.

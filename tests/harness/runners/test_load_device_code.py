@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from harness.child.oracle.arrays_torch import TorchArrays
-from harness.child.oracle.baseline_reference import BaselineReference
+from harness.child.oracle.reference import BaselineReference
 from harness.child.run import load_device_code
 from harness.child.run.load_device_code import DeviceKernel
 

@@ -1,4 +1,4 @@
-"""Honest kernels in C: usual ways to write a loop, and state that every call writes anew."""
+"""Honest kernels in C: usual ways to write a loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ WRITERS: dict[str, Callable[[str, str], str]] = {
     "rectify": problems.rectify, "matmul": problems.matmul, "moments": problems.moments,
     "softplus": partial(problems.rowwise, "softplus"), "total": partial(problems.rowwise, "total"),
     "rms": partial(problems.rowwise, "rms")}
-OPENMP = {"env": {"OMP_NUM_THREADS": "2"}}
 
 
 def c(id: str, title: str, body: str, before: str = "", *,
@@ -28,69 +27,7 @@ def built(problem: problems.Problem, *flags: str) -> problems.Problem:
     return case.posed(problem, build=(*problem.target.build, *flags))
 
 
-POOL = """
-#include <pthread.h>
-static struct { const float *w, *x; float *out; int64_t rows, cols; } job;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t asked = PTHREAD_COND_INITIALIZER, answered = PTHREAD_COND_INITIALIZER;
-static unsigned wanted, done;
-static void *serve(void *unused) {
-    unsigned last = 0;
-    for (;;) {
-        pthread_mutex_lock(&lock);
-        while (wanted == last) pthread_cond_wait(&asked, &lock);
-        last = wanted;
-        pthread_mutex_unlock(&lock);
-        product(job.w, job.x, job.out, job.rows, job.cols);
-        pthread_mutex_lock(&lock);
-        done = last;
-        pthread_cond_signal(&answered);
-        pthread_mutex_unlock(&lock);
-    }
-    return unused;
-}
-"""
 VARIANTS = [
-    c("openmp-dynamic", "rows are dealt out to threads as they become free", """
-        #pragma omp parallel for schedule(dynamic, 8)
-        for (int64_t r = 0; r < rows; r++) product(w + r * cols, x, out + r, 1, cols);
-      """, problem=built(problems.GEMV, "-fopenmp"), settings=OPENMP),
-    c("openmp-reduction", "threads add to one sum", """
-        double s = 0;
-        #pragma omp parallel for reduction(+ : s)
-        for (int64_t j = 0; j < rows * cols; j++) s += (double)x[j] * x[j];
-        out[0] = sqrt(s / (rows * cols));
-      """, problem=built(problems.RMS, "-fopenmp"), settings=OPENMP, allowed={"weak-check"}),
-    c("openmp-tasks", "tasks of a parallel region, which waits for them", """
-        #pragma omp parallel
-        #pragma omp single
-        for (int64_t r = 0; r < rows; r += 16)
-            #pragma omp task
-            product(w + r * cols, x, out + r, rows - r < 16 ? rows - r : 16, cols);
-      """, problem=built(problems.GEMV, "-fopenmp"), settings=OPENMP),
-    c("openmp-sections", "two sections of a parallel region, each with half of the rows", """
-        int64_t half = rows / 2;
-        #pragma omp parallel sections
-        {
-            #pragma omp section
-            product(w, x, out, half, cols);
-            #pragma omp section
-            product(w + half * cols, x, out + half, rows - half, cols);
-        }
-      """, problem=built(problems.GEMV, "-fopenmp"), settings=OPENMP),
-    c("split-k-threads", "threads add parts of the inner dimension, each in sums of its own", """
-        float parts[2][rows];
-        int64_t half = cols / 2;
-        #pragma omp parallel for num_threads(2)
-        for (int part = 0; part < 2; part++)
-            for (int64_t r = 0; r < rows; r++) {
-                float s = 0;
-                for (int64_t c = part ? half : 0; c < (part ? cols : half); c++)
-                    s += w[r * cols + c] * x[c];
-                parts[part][r] = s;
-            }
-        for (int64_t r = 0; r < rows; r++) out[r] = parts[0][r] + parts[1][r];
-      """, problem=built(problems.GEMV, "-fopenmp"), settings=OPENMP),
     c("assembly-barrier", "an instruction in assembly that the compiler cannot choose", """
         for (int64_t r = 0; r < rows; r++) {
             float s = 0;
@@ -107,112 +44,12 @@ VARIANTS = [
             out[r] = s;
         }
       """, problem=built(problems.GEMV, "-fopenmp-simd", "-O3")),
-    c("joined-pool", "a thread of a pool takes half of the rows; the call waits for it", """
-        static pthread_t thread;
-        if (!thread) pthread_create(&thread, 0, serve, 0);
-        int64_t half = rows / 2;
-        pthread_mutex_lock(&lock);
-        job.w = w + half * cols; job.x = x; job.out = out + half;
-        job.rows = rows - half; job.cols = cols;
-        unsigned mine = ++wanted;
-        pthread_cond_signal(&asked);
-        pthread_mutex_unlock(&lock);
-        product(w, x, out, half, cols);
-        pthread_mutex_lock(&lock);
-        while (done != mine) pthread_cond_wait(&answered, &lock);
-        pthread_mutex_unlock(&lock);
-      """, POOL, allowed={"threads"}),
-    c("joined-thread", "a thread for every call, joined before it returns", """
-        struct part p = {w + rows / 2 * cols, x, out + rows / 2, rows - rows / 2, cols};
-        pthread_t t;
-        pthread_create(&t, 0, second, &p);
-        product(w, x, out, rows / 2, cols);
-        pthread_join(t, 0);
-      """, """
-#include <pthread.h>
-struct part { const float *w, *x; float *out; int64_t rows, cols; };
-static void *second(void *of) {
-    struct part *p = of;
-    product(p->w, p->x, p->out, p->rows, p->cols);
-    return 0;
-}
-""", problem=problems.GEMV, allowed={"threads"}),
-    c("static-transpose", "a static workspace takes the transposed matrix of every call", """
-        static float turned[64 * 128];
-        if (rows * cols > 64 * 128) { product(w, x, out, rows, cols); return; }
-        for (int64_t r = 0; r < rows; r++)
-            for (int64_t c = 0; c < cols; c++) turned[c * rows + r] = w[r * cols + c];
-        memset(out, 0, 4 * rows);
-        for (int64_t c = 0; c < cols; c++)
-            for (int64_t r = 0; r < rows; r++) out[r] += turned[c * rows + r] * x[c];
-      """),
-    c("thread-local-scratch", "a workspace of the thread", """
-        static __thread float mine[512];
-        if (cols > 512) { product(w, x, out, rows, cols); return; }
-        memcpy(mine, x, 4 * cols);
-        product(w, mine, out, rows, cols);
-      """),
-    c("mapped-scratch", "a workspace from anonymous memory that grows when it must", """
-        static float *room;
-        static int64_t size;
-        if (size < cols) {
-            if (room) munmap(room, 4 * size);
-            size = cols + 1024;
-            room = mmap(0, 4 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        }
-        memcpy(room, x, 4 * cols);
-        product(w, room, out, rows, cols);
-      """, "#include <sys/mman.h>"),
-    c("aligned-scratch", "aligned memory that is allocated and freed by every call", """
-        float *copy;
-        if (posix_memalign((void **)&copy, 64, 4 * cols)) abort();
-        memcpy(copy, x, 4 * cols);
-        product(w, copy, out, rows, cols);
-        free(copy);
-      """),
-    c("alloca", "a workspace on the stack", """
-        float *copy = alloca(4 * cols);
-        memcpy(copy, x, 4 * cols);
-        product(w, copy, out, rows, cols);
-      """, "#include <alloca.h>"),
-    c("variable-array", "an array of variable length", """
-        float row[cols];
-        for (int64_t r = 0; r < rows; r++) {
-            memcpy(row, w + r * cols, 4 * cols);
-            product(row, x, out + r, 1, cols);
-        }
-      """),
-    c("lazy-table", "a table of a function's values, made by the first call", """
-        static float table[256];
-        static int made;
-        if (!made) {
-            for (int i = 0; i < 256; i++) table[i] = tanhf((i - 128) / 64.0f);
-            made = 1;
-        }
-        for (int64_t r = 0; r < rows; r++, q += cols) {
-            float s = 0;
-            for (int64_t c = 0; c < cols; c++) s += table[q[c] + 128] * x[c];
-            out[r] = s;
-        }
-      """, problem=problems.QGEMV),
     c("blocked", "blocks that fit the cache", """
         memset(out, 0, 4 * n * n);
         for (int64_t kk = 0; kk < n; kk += 8)
             for (int64_t i = 0; i < n; i++)
                 for (int64_t k = kk; k < kk + 8 && k < n; k++)
                     for (int64_t j = 0; j < n; j++) out[i * n + j] += a[i * n + k] * b[k * n + j];
-      """, problem=problems.MATMUL),
-    c("packed-panel", "the right matrix is packed by columns in every call", """
-        static float packed[64 * 64];
-        if (n > 64) { product(a, b, out, n); return; }
-        for (int64_t k = 0; k < n; k++)
-            for (int64_t j = 0; j < n; j++) packed[j * n + k] = b[k * n + j];
-        for (int64_t i = 0; i < n; i++)
-            for (int64_t j = 0; j < n; j++) {
-                float s = 0;
-                for (int64_t k = 0; k < n; k++) s += a[i * n + k] * packed[j * n + k];
-                out[i * n + j] = s;
-            }
       """, problem=problems.MATMUL),
     c("recursive", "a recursion that halves the inner dimension", """
         memset(out, 0, 4 * n * n);
@@ -312,30 +149,6 @@ static void by_two(const float *w, const float *x, float *out, int64_t rows, int
     }
 }
 """),
-    c("chosen-by-shape", "two loops are tried on the first call of a shape; the choice is kept",
-      """
-        static struct { int64_t rows, cols; int two; } chosen[16];
-        int at = 0;
-        while (at < 15 && chosen[at].rows && (chosen[at].rows != rows || chosen[at].cols != cols))
-            at++;
-        if (chosen[at].rows != rows || chosen[at].cols != cols) {
-            chosen[at].rows = rows; chosen[at].cols = cols;
-            uint64_t t = __builtin_ia32_rdtsc();
-            product(w, x, out, rows, cols);
-            uint64_t u = __builtin_ia32_rdtsc();
-            by_four(w, x, out, rows, cols);
-            chosen[at].two = __builtin_ia32_rdtsc() - u < u - t;
-        }
-        (chosen[at].two ? by_four : product)(w, x, out, rows, cols);
-      """, """
-static void by_four(const float *w, const float *x, float *out, int64_t rows, int64_t cols) {
-    for (int64_t r = 0; r < rows; r++, w += cols) {
-        float s[4] = {0};
-        for (int64_t c = 0; c < cols; c++) s[c % 4] += w[c] * x[c];
-        out[r] = s[0] + s[1] + s[2] + s[3];
-    }
-}
-""", allowed={"timing"}),
     c("pairwise", "halves are added, down to eight terms", """
         for (int64_t r = 0; r < rows; r++) out[r] = (float)half(x + r * cols, cols);
       """, """
@@ -365,16 +178,6 @@ static float half(const float *v, int64_t n) {
             var[r] = (float)(q / cols);
         }
       """, problem=problems.MOMENTS),
-    c("outputs-as-scratch", "one output holds sums until the other one is done", """
-        for (int64_t r = 0; r < rows; r++) {
-            double s = 0, q = 0;
-            for (int64_t c = 0; c < cols; c++) s += x[r * cols + c];
-            var[r] = (float)(s / cols);
-            for (int64_t c = 0; c < cols; c++) q += pow(x[r * cols + c] - s / cols, 2);
-            mean[r] = var[r];
-            var[r] = (float)(q / cols);
-        }
-      """, problem=problems.MOMENTS),
     c("in-place-by-four", "four elements of an operand in place", """
         int64_t i = 0;
         for (; i + 4 <= n; i += 4)
@@ -400,19 +203,4 @@ static float half(const float *v, int64_t n) {
             out[i] = log1pf(expf(-v)) + (x[i] > 0 ? x[i] : 0);
         }
       """, problem=problems.SOFTPLUS),
-    c("first-call-honest-work", "it warms its workspace by a first call on it", """
-        static float *room;
-        if (!room) {
-            room = calloc(rows, 4);
-            product(w, x, room, rows, cols);
-        }
-        product(w, x, room, rows, cols);
-        memcpy(out, room, 4 * rows);
-      """),
-    c("counts-its-calls", "it counts its calls and does nothing with the number", """
-        static unsigned long calls;
-        calls++;
-        product(w, x, out, rows, cols);
-        __asm__ volatile("" : : "r"(calls));
-      """),
 ]

@@ -25,10 +25,7 @@ from engine.discovery.watched.expected.statement_names import (
     stores,
     updated,
 )
-from harness.call_trace.watched_calls import (
-    ObservedCall,
-    ObservedCaller,
-)
+from harness.call_trace.watched_calls import ObservedCall, ObservedCaller
 
 RANDOM = ("rand", "normal_", "uniform_", "seed", "multinomial", "bernoulli")
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
