@@ -26,6 +26,7 @@ from engine.journal.records import (
 from engine.journal.rows import Record, Value, fetch
 from engine.task import Task
 from harness.errors import InputError
+from harness.formats.quantities import counted, listed
 
 
 class Reader:
@@ -76,18 +77,23 @@ class Reader:
                          campaign, *states, *(ids or ()))
 
     def candidate(self, id_prefix: str, campaign: str | None = None) -> Candidate:
-        """Return the candidate whose id starts so; raises InputError for none or several."""
+        """Return the candidate whose id, or campaign and id as `CAMPAIGN/ID`, starts so.
+
+        Raises InputError for none or several.
+        """
+        owner, _, start = id_prefix.rpartition("/")
         candidates = self._all(
             Candidate, "WHERE substr(id, 1, ?) = ? AND campaign = COALESCE(?, campaign)",
-            len(id_prefix), id_prefix, campaign)
-        matches = [one for one in candidates if one.id == id_prefix] or candidates
-        if not id_prefix or not matches:
+            len(start), start, campaign or owner or None)
+        matches = [one for one in candidates if one.id == start] or candidates
+        if not start or not matches:
             raise InputError(f"no candidate {id_prefix!r}", where=campaign or str(self.path),
                              fix="`kopt show` lists them")
         if len(matches) > 1:
-            listed = ", ".join(f"{c.id} ({c.campaign})" for c in matches[:4])
-            raise InputError(f"candidate {id_prefix!r} is ambiguous: {listed}",
-                             fix="give a longer part of its id, or its campaign")
+            raise InputError(
+                f"candidate {id_prefix!r} is ambiguous: {counted(len(matches), 'candidate')} in "
+                f"{counted(len({one.campaign for one in matches}), 'campaign')}",
+                fix=f"name one: {listed([f'{one.campaign}/{one.id[:12]}' for one in matches], 4)}")
         return matches[0]
 
     def task(self, campaign: str, candidate: str) -> Task | None:

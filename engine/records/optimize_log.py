@@ -6,7 +6,10 @@ It only grows, except that its one Final Report is that of the last stop.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from operator import itemgetter
+
+from msgspec.structs import replace
 
 from engine.history import change_summary, lessons
 from engine.history.campaign_view import JournalView
@@ -31,8 +34,7 @@ def page(view: JournalView) -> str:
     entries: list[tuple[float, str, object]] = [
         *((at, "tips", tips) for at, tips in view.tips),
         *((round.ended_at, "round", round) for round in past.rounds if round.ended_at is not None),
-        *((own.at, "late", own) for own in past.decisions
-          if own.actor != "engine" or ended.get(own.round, math.inf) < own.at),
+        *((own.at, "late", own) for own in _late(past, ended)),
         *((row.at, "end to end", row) for row in view.end_to_end),
         *((at, "not run", record) for at, record in view.not_run),
         *((at, "limits", change) for at, change in view.limits),
@@ -67,6 +69,24 @@ def ideas(view: JournalView, past: CampaignHistory) -> list[str]:
     steps = [text for texts in directions for text in texts
              if not any(text in hypothesis for hypothesis in tried)]
     return [*steps, *present_limits.directions(present_limits.of_best(past))][:NEXT_STEPS]
+
+
+def _late(past: CampaignHistory, ended: Mapping[int, float | None]) -> list[DecisionRow]:
+    """Return a person's decisions, and the engine's after a candidate's round; what the engine did
+    with one gain that it put aside, such as trying it on another base, is one decision.
+    """
+    late: list[DecisionRow] = []
+    place: dict[str, int] = {}
+    for own in past.decisions:
+        if own.actor == "engine" and (ended.get(own.round) or math.inf) >= own.at:
+            continue
+        before = late[place[own.candidate]] if own.candidate in place else None
+        if before is not None and before.kind == own.kind == "runner-up":
+            late[place[own.candidate]] = replace(before, reason=f"{before.reason}; {own.reason}")
+            continue
+        place[own.candidate] = len(late)
+        late.append(own)
+    return late
 
 
 def _gain(past: CampaignHistory, keep: DecisionRow) -> str:

@@ -182,7 +182,10 @@ def test_candidate_is_found_by_an_unambiguous_prefix(writer: Writer, tmp_path: P
     reader = Reader(tmp_path)
     assert reader.candidate("ab").id == "ab"
     assert reader.candidate("abd").id == "abd2"
-    assert reader.candidate("abc", "mm").campaign == "mm"
+    assert reader.candidate("abc", "mm").campaign == "mm" == reader.candidate("mm/abc").campaign
+    with pytest.raises(InputError, match="2 candidates in 2 campaigns") as refused:
+        reader.candidate("abc1")
+    assert refused.value.fix == "name one: rms/abc1, mm/abc1"
     for wrong, why in (("abc", "ambiguous"), ("zz", "no candidate"), ("", "no candidate"),
                        ("%", "no candidate"), ("'; --", "no candidate")):
         with pytest.raises(InputError, match=why):
