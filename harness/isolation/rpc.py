@@ -20,6 +20,7 @@ from harness.isolation.device_lock import DeviceLock, Turnstile
 from harness.isolation.guard import Confine, Guarded, Limits, clean_env
 from harness.isolation.process_outcome import ProcessOutcome
 from harness.isolation.process_tree import CpuTime
+from harness.isolation.send_times import SendTimes
 from harness.isolation.zygote_client import PROGRAM, Zygote
 
 MAX_ANSWER = 16 << 20
@@ -83,6 +84,8 @@ class Peer:
         self.limits, self.name = limits, name
         self.key = b""
         """The key that seals a runner's reports of time; empty if it has none."""
+        self.stamps: SendTimes | None = None
+        """When a runner said that its timed calls begin and end, if the machine can tell."""
         self._on_ending = on_ending or (lambda: None)
         self._on_ended = on_ended or (lambda: None)
         self.elapsed_ns = 0
@@ -222,6 +225,8 @@ class Peer:
         self._guarded.kill()
         outcome = self._guarded.wait()
         self._on_ended()
+        if self.stamps is not None:
+            self.stamps.close()
         return outcome
 
     def __enter__(self) -> Peer:

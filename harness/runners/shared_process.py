@@ -24,7 +24,7 @@ class SharedRunner(Peer):
         self.process = self._peer = shared.peer
         self.limits = self._peer.limits
         self.elapsed_ns = self.asked_ns = 0
-        self.key = b""  # the kernel loaded before could know it
+        self.key, self.stamps = b"", None  # the kernel loaded before could know it
 
     def send(self, op: str, descriptors: Sequence[int] = (), /, **fields: object) -> None:
         self._peer.send(op, descriptors, side=self.side, **fields)

@@ -17,6 +17,7 @@ from harness.isolation import guard
 from harness.isolation.device_lock import DeviceLock, Turnstile
 from harness.isolation.guard import Limits
 from harness.isolation.rpc import Peer, PeerDied, PeerError
+from harness.isolation.send_times import SendTimes
 from harness.isolation.zygote_client import Zygote
 from harness.runners import context_queue
 from harness.runners.process_home import ProcessHome
@@ -97,8 +98,13 @@ class RunnerStarter:
         reading, writing = os.pipe()
         os.write(writing, peer.key)
         os.close(writing)
+        descriptors = [reading]
+        if kernel.place.device == "cpu":
+            peer.stamps = SendTimes.open()
+        if peer.stamps is not None:
+            descriptors.append(peer.stamps.theirs.fileno())
         try:
-            peer.send("load", [reading], loop=loop, **kernel.job())
+            peer.send("load", descriptors, loop=loop, **kernel.job())
         finally:
             os.close(reading)
 

@@ -50,7 +50,8 @@ class TimedBlock:
 
     `asked_ns` is the time of the request (perf_counter_ns), `store_ns` how long the runner then
     copied what the calls returned, by our clock, `look_ns` how long the oracle then took to read a
-    sample of the outputs from a GPU. `cpu` is what the machine's kernel
+    sample of the outputs from a GPU. `stamped_ns` is the time between the messages at the start and
+    the end of its calls, by the machine's kernel; 0 on a GPU. `cpu` is what the machine's kernel
     counted of the runner's main thread; None on a GPU, or if the runner cannot be stopped.
     """
 
@@ -60,7 +61,12 @@ class TimedBlock:
     asked_ns: int = 0
     store_ns: int = 0
     look_ns: int = 0
+    stamped_ns: int = 0
     cpu: CpuTime | None = None
+
+    @property
+    def scored_ns(self) -> int:
+        return max(self.ns, self.stamped_ns)
 
     @property
     def late_ns(self) -> int:

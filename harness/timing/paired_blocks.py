@@ -192,7 +192,7 @@ class PairedBlocks:
         for side in self.order if number % 2 == 0 else self.order[::-1]:
             timed[side].append(self._block(self._slots, side, mode, order, count))
         self._compare(self._slots, count, order[-1], secrets.choice(order) if judge else None)
-        per_call = {side: timed[side][-1].ns / timed[side][-1].calls for side in self.order}
+        per_call = {side: timed[side][-1].scored_ns / timed[side][-1].calls for side in self.order}
         return math.log(max(per_call["incumbent"], 1e-3) / max(per_call["candidate"], 1e-3))
 
     def _order(self, calls: int, slots: int) -> list[int]:
@@ -283,7 +283,7 @@ class PairedBlocks:
 
 
 def _us_per_call(blocks: Sequence[TimedBlock]) -> float:
-    return median(block.ns / block.calls for block in blocks) / 1e3
+    return median(block.scored_ns / block.calls for block in blocks) / 1e3
 
 
 def _other(side: str) -> str:

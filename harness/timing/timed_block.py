@@ -76,6 +76,8 @@ def timed_block(peer: Peer, case: str, order: Sequence[int], mode: str, *, unit:
         if stop:
             peer.pause()
     before = peer.cpu_times() if stop and cpu else {}
+    if stamps := peer.stamps:
+        stamps.take_ns()
     word = _start(peer, resume=stop)
     answer = peer.receive()
     asked_ns, elapsed_ns, store_ns = peer.asked_ns, peer.elapsed_ns, 0
@@ -89,6 +91,9 @@ def timed_block(peer: Peer, case: str, order: Sequence[int], mode: str, *, unit:
     if stop:
         peer.pause(stops_itself=True)
     spent = busiest(before, peer.cpu_times()) if before else None
+    sent = stamps.take_ns() if stamps else [0, 0]
+    if len(sent) < 2:
+        raise TamperedTiming(f"{name} does not tell when its calls began and ended")
     if store:
         peer.asked_ns = perf_counter_ns()
         if stop:
@@ -97,7 +102,8 @@ def timed_block(peer: Peer, case: str, order: Sequence[int], mode: str, *, unit:
         store_ns = peer.elapsed_ns
         if stop:
             peer.pause()
-    return TimedBlock(len(order), ns, elapsed_ns, asked_ns, store_ns, cpu=spent)
+    return TimedBlock(len(order), ns, elapsed_ns, asked_ns, store_ns, cpu=spent,
+                      stamped_ns=max(sent) - min(sent))
 
 
 def _start(peer: Peer, *, resume: bool) -> int:

@@ -24,15 +24,17 @@ class CompiledLoop:
     """The library at `path`; it reports on the socket `channel`.
 
     `keys` holds a file with the key that seals its reports, or nothing where several kernels share
-    this process. The key is read once for a process, and Python never sees it. `await_gpu` is the
+    this process, and perhaps a socket whose messages the machine's kernel stamps. The key is read
+    once for a process, and Python never sees it. `await_gpu` is the
     driver's function that waits for the GPU, which ends the timed calls.
     """
 
     def __init__(self, path: str, channel: int, keys: Sequence[int], *, gpu: bool,
                  await_gpu: Any = None) -> None:
         self._library = ctypes.PyDLL(path)
-        failed = self._library.kopt_open(channel, keys[0] if keys else -1, gpu, await_gpu)
-        for key in keys:
+        failed = self._library.kopt_open(channel, keys[0] if keys else -1, gpu, await_gpu,
+                                         keys[1] if len(keys) > 1 else -1)
+        for key in keys[:1]:
             os.close(key)
         if failed:
             raise OSError("the compiled loop cannot be opened")

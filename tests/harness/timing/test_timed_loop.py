@@ -9,6 +9,7 @@ import os
 import secrets
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from harness.child.memory.host_memory import HostMemory
 from harness.child.run.compiled_loop import CompiledLoop, order_of
 from harness.child.run.load_c import CKernel
 from harness.compile import c_compiler, timed_loop
+from harness.isolation.send_times import SendTimes
 from harness.tasks.target import Arg, ConfigClass, Target
 from harness.timing.timed_block import TamperedTiming, sealed, timed_block
 
@@ -59,12 +61,14 @@ class Opened:
 
     def __init__(self, target: Target, scratch: Path, *, gpu: bool) -> None:
         self.owner, self.channel = socket.socketpair()
+        self.stamps = SendTimes()
         self.key = secrets.token_bytes(16)
         reading, writing = os.pipe()
         os.write(writing, self.key)
         os.close(writing)
         self.loop = CompiledLoop(str(timed_loop.library(target, scratch)),
-                                 self.channel.fileno(), [reading], gpu=gpu,
+                                 self.channel.fileno(), [reading, self.stamps.theirs.fileno()],
+                                 gpu=gpu,
                                  await_gpu=AWAIT_GPU if gpu else None)
 
     def start(self) -> int:
@@ -167,6 +171,15 @@ def test_another_clock_reports_nothing_without_a_gpu(opened: Opened) -> None:
     assert opened.answers()[1]["ns"] < 1_000_000_000
 
 
+def test_kernel_of_the_machine_says_when_calls_begin_and_end(opened: Opened) -> None:
+    opened.start()
+    opened.stamps.take_ns()
+    opened.loop.python_block(time.sleep, [(0.02,)], [None] * 6, stop=False)
+    began, ended = opened.stamps.take_ns()
+    reported = opened.answers()[1]["ns"]
+    assert 20_000_000 < reported <= ended - began + 2_000_000  # both count the calls alone
+
+
 def test_error_of_a_call_is_raised_and_nothing_is_reported(opened: Opened) -> None:
     opened.start()
     with pytest.raises(ZeroDivisionError):
@@ -222,8 +235,8 @@ def test_seal_is_siphash() -> None:
 @pytest.mark.parametrize("seal", [0, "é", "\ud800", None, [], 1e300, True])
 def test_report_with_a_wrong_seal_is_tampered(seal: Any) -> None:
     """Native code can write any JSON to the channel."""
-    peer = SimpleNamespace(key=bytes(16), asked_ns=0, elapsed_ns=1 << 40, post=lambda data: None,
-                           send=lambda *of, **fields: None,
+    peer = SimpleNamespace(key=bytes(16), stamps=None, asked_ns=0, elapsed_ns=1 << 40,
+                           post=lambda data: None, send=lambda *of, **fields: None,
                            receive=lambda **_: {"ns": 1000, "seal": seal})
     with pytest.raises(TamperedTiming, match="did not measure"):
         timed_block(peer, "case", [0], "wall")  # type: ignore[arg-type]
