@@ -51,8 +51,8 @@ class TimedBlock:
     `asked_ns` is the time of the request (perf_counter_ns), `store_ns` how long the runner then
     copied what the calls returned, by our clock, `look_ns` how long the oracle then took to read a
     sample of the outputs from a GPU. `stamped_ns` is the time between the messages at the start and
-    the end of its calls, by the machine's kernel; 0 on a GPU. `cpu` is what the machine's kernel
-    counted of the runner's main thread; None on a GPU, or if the runner cannot be stopped.
+    the end of its calls, by the machine's kernel; 0 if it stamps none. `cpu` is what the machine's
+    kernel counted of the runner's main thread; None on a GPU, or if the runner cannot be stopped.
     """
 
     calls: int
@@ -66,7 +66,8 @@ class TimedBlock:
 
     @property
     def scored_ns(self) -> int:
-        return max(self.ns, self.stamped_ns)
+        """On the CPU the longer time counts; on a GPU events leave out how long launches take."""
+        return max(self.ns, self.stamped_ns) if self.cpu else self.ns
 
     @property
     def late_ns(self) -> int:
@@ -74,7 +75,8 @@ class TimedBlock:
 
     @property
     def gap_ns(self) -> int:
-        return self.elapsed_ns - self.ns
+        """Our own clock also sees the wake-ups of both processes; the stamps do not."""
+        return (self.stamped_ns or self.elapsed_ns) - self.ns
 
     @property
     def cpu_gap_ns(self) -> int:

@@ -42,6 +42,18 @@ def test_honest_clock_is_rarely_suspected(jitter_ns: int) -> None:
     assert sum(excess is not None for excess in excesses) <= 15
 
 
+def test_stamps_of_the_machine_s_kernel_leave_out_wake_ups() -> None:
+    def band(stamped: bool) -> float:
+        rng, clock = random.Random(1), ClockCheck(200_000)
+        for _ in range(4):
+            sides = [[replace(block, stamped_ns=block.ns + 200_000 if stamped else 0)
+                      for block in blocks(rng, jitter_ns=500_000)] for _ in range(2)]
+            clock.add(*sides)
+        return clock.band("") or 0.0
+
+    assert band(stamped=True) == 0 < 0.02 < band(stamped=False)
+
+
 @pytest.mark.parametrize("pairs", [4, 6])
 def test_long_blocks_that_take_longer_lack_nothing(pairs: int) -> None:
     excesses = [checked_clock(seed, pairs, jitter_ns=200_000).excess() for seed in range(300)]
