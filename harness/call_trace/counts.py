@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from harness.formats.json_codec import convert
 
+T = TypeVar("T")
 Cell = int | float | str | bool | tuple[int, ...] | None
 """What identifies a shape in one argument: an array's shape or a scalar; None for anything else."""
 
@@ -111,7 +112,7 @@ def gather(folder: Path) -> Counts:
         numbers = _numbers(path.with_suffix(".calls"))
         unread, other = unread + numbers.get(UNREAD, 0), other + numbers.get(OTHER, 0)
         parameters: tuple[str, ...] | None = None
-        for line in _lines(path):
+        for line in lines_of(path, CountLine):
             if line.type == "loaded":
                 processes += parameters is None
                 parameters = line.parameters
@@ -126,12 +127,12 @@ def gather(folder: Path) -> Counts:
                   unread=unread, other=other, notes=tuple(notes), elsewhere=tuple(elsewhere))
 
 
-def _lines(path: Path) -> Iterator[CountLine]:
-    """Yield the complete lines of a process; its last one may be cut off."""
+def lines_of(path: Path, kind: type[T]) -> Iterator[T]:
+    """Yield the complete lines of a process as a type; its last one may be cut off."""
     with path.open("rb") as file:
         for text in file.read(MOST_LINES_BYTES).splitlines():
             with suppress(ValueError, SyntaxError):
-                yield convert(ast.literal_eval(text.decode("ascii")), CountLine)
+                yield convert(ast.literal_eval(text.decode("ascii")), kind)
 
 
 def _numbers(path: Path) -> dict[int, int]:

@@ -5,12 +5,11 @@ The watching code is the package harness/call_trace/injected, copied into the pr
 
 from __future__ import annotations
 
-import ast
 import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -174,7 +173,7 @@ def _gather(folder: Path, outcome: ProcessOutcome) -> WatchedProgram:
         notes = dict.fromkeys((folder / "faults").read_text("ascii").splitlines()[:3])
     for path in sorted(folder.glob("*.watch")):
         shapes: dict[int, _Shape] = {}
-        for line in _lines(path):
+        for line in counts.lines_of(path, dict[str, Any]):
             if line["type"] == "call":
                 call = _call(line)
                 shape = shapes.setdefault(line["slot"], _Shape(call))
@@ -191,16 +190,6 @@ def _gather(folder: Path, outcome: ProcessOutcome) -> WatchedProgram:
     return WatchedProgram(outcome=outcome, calls=tuple(calls), callers=tuple(callers),
                        failed=tuple(failed), notes=tuple(notes),
                        python=(folder / "begun").exists())
-
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the complete lines of a process; its last one may be cut off."""
-    with path.open("rb") as file:
-        for text in file.read(counts.MOST_LINES_BYTES).splitlines():
-            with suppress(ValueError, SyntaxError):
-                line = ast.literal_eval(text.decode("ascii"))
-                if isinstance(line, dict):
-                    yield line
 
 
 def _call(line: dict[str, Any]) -> ObservedCall:

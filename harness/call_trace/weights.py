@@ -212,7 +212,7 @@ def _folded(cell: str) -> str:
 
 
 def number(cell: str) -> float | None:
-    """Return a cell as a number, None if it is not one."""
+    """Return a cell's number, which may be NaN or infinite; None if the cell holds a word."""
     try:
         return None if "_" in cell else float(cell)
     except ValueError:

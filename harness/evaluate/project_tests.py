@@ -8,7 +8,6 @@ from pathlib import Path
 
 from harness.errors import Cancelled
 from harness.formats import file_copy, shell_command
-from harness.formats.text import plain
 from harness.isolation import guard
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.guard import Confine, Limits
@@ -45,9 +44,4 @@ def failure(command: str, tree: Path, session: Session, held: DeviceLock | None,
         file_copy.remove(copy)
     if session.cancel is not None and session.cancel.is_set():
         raise Cancelled("stopped while the project's tests ran")
-    if outcome.ok:
-        return ""
-    lines = [*outcome.stdout.decode(errors="replace").splitlines(),
-             *outcome.stderr.decode(errors="replace").splitlines()]
-    last = next((plain(line, 300) for line in reversed(lines) if line.strip()), "")
-    return last or outcome.describe(limits)
+    return "" if outcome.ok else outcome.last_line or outcome.describe(limits)

@@ -6,6 +6,8 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from harness.formats.text import plain
+
 if TYPE_CHECKING:
     from harness.isolation.guard import Limits
 
@@ -38,6 +40,12 @@ class ProcessOutcome:
         """
         return self.ended == "killed" or (
             self.ended == "exit" and self.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL))
+
+    @property
+    def last_line(self) -> str:
+        """The last line that it printed, on standard error if there is one; "" without any."""
+        lines = (self.stdout + b"\n" + self.stderr).decode(errors="replace").splitlines()
+        return next((plain(line, 300).strip() for line in reversed(lines) if line.strip()), "")
 
     def describe(self, limits: Limits) -> str:
         """Return in a few words how the process ended."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from harness.call_trace.shapes import ShapeTable
 from harness.call_trace.weights import Weights, folded
 from harness.errors import InputError, KoptError, Refused
 from harness.formats.quantities import counted, percent
+from harness.isolation.process_outcome import signal_name
 from kopt_tui.cli import trace_target
 from kopt_tui.cli.output import print_json, print_note, print_table
 from kopt_tui.cli.parser import add_json, add_manifest
@@ -145,12 +145,7 @@ def _nothing_counted(target: TraceTarget, counts: Counts, table: ShapeTable,
 
 
 def _ending(code: int) -> str:
-    if code > 0:
-        return f"failed with exit code {code}"
-    try:
-        return f"was ended by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was ended by signal {-code}"
+    return f"failed with exit code {code}" if code > 0 else f"was ended by {signal_name(-code)}"
 
 
 def _relative(path: Path, project: Path) -> str:

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from harness.benchmark.spec import metric_units, table_rules
+from harness.benchmark.spec import metric_units
 from harness.benchmark.spec.command_target import Metric
+from harness.call_trace import weights
 
 Role = Literal["path", "size", "cost", "none"]
 """What chooses a launch path, a size of the work, a time or rate that is not a metric, or none."""
@@ -62,7 +63,7 @@ def name_words(name: str) -> set[str]:
 
 def classify_column(name: str, cells: Sequence[str]) -> TableColumn:
     """Return the column with its role."""
-    values = [table_rules.number(cell) for cell in cells]
+    values = [weights.number(cell) for cell in cells]
     numbers = tuple(value for value in values if value is not None and math.isfinite(value))
     numbers = numbers if len(numbers) == len(cells) else ()
     role, why = _role(name, cells, numbers)
@@ -190,7 +191,7 @@ def _statistic(words: set[str]) -> int:
 
 
 def _is_positive(name: str, cells: Mapping[str, Sequence[str]] | None) -> bool:
-    numbers = [table_rules.number(cell) for cell in cells.get(name, ())] if cells else [1.0]
+    numbers = [weights.number(cell) for cell in cells.get(name, ())] if cells else [1.0]
     return all(number is not None and number > 0 for number in numbers)
 
 
@@ -200,7 +201,7 @@ def _check(names: Sequence[str], cells: Mapping[str, Sequence[str]] | None) -> s
         return ""
     name = names[0]
     values = set(cells.get(name, ())) if cells else set()
-    numbers = {table_rules.number(cell) for cell in values}
+    numbers = {weights.number(cell) for cell in values}
     if not values:
         return f"{name} == 0" if name_words(name) & WORDS["errors"] else name
     if numbers == {0.0} and name_words(name) & WORDS["errors"]:

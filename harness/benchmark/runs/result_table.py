@@ -13,6 +13,7 @@ from typing import Any, Literal
 from harness.benchmark.spec import table_rules
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.benchmark.spec.metric_units import RowCost
+from harness.call_trace import weights
 from harness.errors import EnvironmentFault, KoptError
 from harness.formats.json_codec import ConvertError, convert
 from harness.formats.text import plain
@@ -130,7 +131,7 @@ def _keep_failed_rows(table: ResultTable, failed: Sequence[FailedRow]) -> None:
 def _value(text: str, name: str, row: int, csv: str) -> float:
     """Return a metric's number. Raises BenchmarkFault unless it is finite and above zero."""
     where = f"{csv} row {row + 1}: {name}"
-    value = table_rules.number(text)
+    value = weights.number(text)
     if not text.strip() or (value is not None and math.isnan(value)):
         raise BenchmarkFault("nan", f"{where} is {'NaN' if text.strip() else 'empty'}")
     if value is None:

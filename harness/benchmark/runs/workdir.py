@@ -20,7 +20,6 @@ from harness.benchmark.spec.command_target import BenchmarkMode
 from harness.compile import compiler_cache
 from harness.errors import Cancelled
 from harness.formats import file_copy, shell_command
-from harness.formats.text import plain
 from harness.isolation import guard, raw_outputs
 from harness.isolation.device_lock import DeviceLock, Turnstile
 from harness.isolation.guard import Confine, Limits
@@ -212,8 +211,4 @@ def _kind(outcome: ProcessOutcome) -> result_table.FaultKind:
 
 def _ending(outcome: ProcessOutcome, limits: Limits) -> str:
     """Return how a command ended, with the last line that it printed."""
-    lines = [*outcome.stdout.decode(errors="replace").splitlines(),
-            *outcome.stderr.decode(errors="replace").splitlines()]
-    last = next((plain(line, 300).strip() for line in reversed(lines) if line.strip()), "")
-    ended = outcome.describe(limits)
-    return f"{ended}: {last}" if last else ended
+    return ": ".join(filter(None, (outcome.describe(limits), outcome.last_line)))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from harness.benchmark.spec.command_target import CheckColumn, CommandTarget
+from harness.call_trace.weights import number
 
 PASS_WORDS = ("pass", "passed", "ok", "true", "yes", "success", "correct")
 """The cells that pass where a check names only its column."""
@@ -77,17 +78,6 @@ def check_in(text: str) -> CheckColumn:
     if match is None:
         return CheckColumn(column=text.strip())
     return CheckColumn(column=match[1], rule=match[2].strip())
-
-
-def number(cell: str) -> float | None:
-    """Return a cell's number, which may be NaN or infinite; None if the cell holds a word."""
-    text = cell.strip()
-    if not text or "_" in text:
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 @dataclass(frozen=True, kw_only=True)

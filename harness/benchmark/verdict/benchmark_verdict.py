@@ -15,13 +15,12 @@ from harness.benchmark.runs import clean_runs, row_keys, stopping_rule
 from harness.benchmark.runs.command_session import BenchmarkSession, Progress
 from harness.benchmark.runs.result_table import BenchmarkFault
 from harness.benchmark.runs.run_pairs import Series
-from harness.benchmark.spec import table_rules
 from harness.benchmark.spec.command_target import BenchmarkMode, CommandTarget
 from harness.benchmark.verdict import benchmark_rows, confirm_gain
 from harness.benchmark.verdict.alternating_runs import AlternatingRuns
 from harness.benchmark.verdict.benchmark_rows import IncorrectCandidate, ModeResults
 from harness.benchmark.verdict.confirm_gain import Confirm
-from harness.call_trace.weights import label
+from harness.call_trace.weights import label, number
 from harness.compile import compiler_cache
 from harness.correctness import held_out_shapes
 from harness.devices.device import Device
@@ -215,7 +214,7 @@ def _problem(session: BenchmarkSession, side: str, row: Mapping[str, str],
 
 def _sizes(row: Mapping[str, str]) -> dict[str, int]:
     """Return the whole numbers of a row by column."""
-    numbers = {name: table_rules.number(cell) for name, cell in row.items()}
+    numbers = {name: number(cell) for name, cell in row.items()}
     return {name: int(value) for name, value in numbers.items()
             if value is not None and value.is_integer() and value >= 0}
 

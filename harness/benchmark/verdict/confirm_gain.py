@@ -101,12 +101,9 @@ def _kernel_time_of_rows(session: BenchmarkSession, results: ModeResults, profil
             session.notes[0] = f"latency_us is GPU kernel time by {profiler.tool}; " \
                 f"{session.notes[0].replace('latency_us', 'other_us', 1)}"
         kernels = kernel_profile.kernel_shares(kernel_profile.merged(runs.profiles))
-    except Cancelled:
-        raise
     except Exception as error:  # a measured gain is not lost because its rows' kernels are
-        _raise_if_cancelled(session)
         return Confirmation(finding=None, notes=(
-            f"{kernel_rows.WHOLE_RUN}: {_message(error)}",))
+            f"{kernel_rows.WHOLE_RUN}: {_message(session, error)}",))
     return Confirmation(finding=None, kernels=kernels, judge=judge, evidence=(
         kernel_profile.trace_evidence(kernels, profiler.tool),))
 
@@ -121,12 +118,10 @@ def _confirm_by_whole_runs(session: BenchmarkSession, results: ModeResults,
             profiles["incumbent"], profiles["candidate"], overall.mean,
             is_even=all(estimate.mean > -math.log1p(CHANGED) for estimate in classes),
             tool=profiler.tool)
-    except Cancelled:
-        raise
     except Exception as error:  # a measured gain is not lost because this check fails
-        _raise_if_cancelled(session)
+        why = _message(session, error)
         return Confirmation(finding=unconfirmed_because(profiler.missing, NO_PROFILER)
-                            if profiler.missing else unconfirmed_because(_message(error)))
+                            if profiler.missing else unconfirmed_because(why))
     kernels = kernel_profile.kernel_shares(profiles["candidate"])
     evidence = Evidence(kind=KERNEL_TIME, detail=comparison.description)
     return Confirmation(finding=_finding(comparison, math.exp(overall.mean)), kernels=kernels,
@@ -147,18 +142,19 @@ def trace_kernels(session: BenchmarkSession, results: ModeResults, *,
         return of_rows
     try:
         _, profile = _observed(session, results, ["candidate"], profiler)["candidate"]
-    except Cancelled:
-        raise
     except Exception as error:  # a verdict is not lost because its trace fails
-        _raise_if_cancelled(session)
         return Confirmation(finding=None, notes=of_rows.notes, evidence=(Evidence(
-            kind="trace", detail=f"no trace of the kernels: {_message(error)}"),))
+            kind="trace", detail=f"no trace of the kernels: {_message(session, error)}"),))
     kernels = kernel_profile.kernel_shares(profile)
     return Confirmation(finding=None, kernels=kernels, notes=of_rows.notes, evidence=(
         kernel_profile.trace_evidence(kernels, profiler.tool),))
 
 
-def _message(error: Exception) -> str:
+def _message(session: BenchmarkSession, error: Exception) -> str:
+    """Return an error in one line. Raises Cancelled if that was its cause."""
+    cancel = session.environment.cancel
+    if isinstance(error, Cancelled) or (cancel is not None and cancel.is_set()):
+        raise Cancelled("cancelled while kernel time was measured") from error
     return plain(error.what if isinstance(error, KoptError)
                  else f"{type(error).__name__}: {error}", 300)
 
@@ -221,10 +217,3 @@ def _expect_alike(readings: Mapping[str, TableReading], session: BenchmarkSessio
                             [-gain for gain in results.series.overall]):
         raise KernelTimeUnavailable(
             f"the observed run reported {incumbent / candidate:.2f}x, more than before")
-
-
-def _raise_if_cancelled(session: BenchmarkSession) -> None:
-    """Raise Cancelled if that was the cause of another error."""
-    cancel = session.environment.cancel
-    if cancel is not None and cancel.is_set():
-        raise Cancelled("cancelled while kernel time was measured")
