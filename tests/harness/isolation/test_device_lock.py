@@ -142,7 +142,7 @@ def test_lock_path_must_be_a_regular_file(locks: Path,
         device_lock.acquire("cpu")
     assert precious.read_text() == "precious"
     os.mkfifo(locks / "gpu-1.turn")
-    with pytest.raises(EnvironmentFault, match="no regular file"):
+    with pytest.raises(EnvironmentFault, match="not a regular file"):
         device_lock.acquire("gpu-1")
     (locks / "gpu-2.turn").mkdir()
     with pytest.raises(EnvironmentFault, match="cannot open the device lock: Is a directory"):
