@@ -78,15 +78,13 @@ def _workloads(args: argparse.Namespace, path: Path,
 def _checked(draft: DraftedTarget, args: argparse.Namespace, project: Path) -> FirstCheck:
     """Judge the baseline; where the reference fails in float64, it gets the declared dtypes.
 
-    Triton's interpreter is slow: without a GPU, only a Triton kernel's smallest class is judged.
+    A CPU needs minutes for the sizes of a GPU: there, only the smallest class is judged.
     """
     texts = {name: draft.files[name] for name in draft.target.frozen_files if name.endswith(".py")}
     if not args.first_check:
         return FirstCheck(drafted=DraftedTarget(target=draft.target, files=texts))
     device = inventory.find(args.device or "auto")
-    classes = draft.target.classes
-    if draft.target.language == "triton" and device.kind == "cpu":
-        classes = classes[:1]
+    classes = draft.target.classes[:1] if device.kind == "cpu" else draft.target.classes
     with tempfile.TemporaryDirectory(prefix="kopt-") as scratch, contextlib.closing(
             harness_client.warm_start(draft.target, device, None, {})) as warm:
         for float64 in (True, False):
@@ -112,7 +110,7 @@ def _show(definition: Definition, draft: DraftedTarget, result: FirstCheck, to: 
     count = 0 if result.verdict is None else len(result.verdict.rows)
     lines.append(result.describe(
         counted(count, "config class") + (
-            "; the others need a GPU" if count < len(target.classes) else ""),
+            ", the smallest (no GPU here)" if count < len(target.classes) else ""),
         f"the baseline {result.problem}; --solution FILE names another"))
     print("\n".join(clean(line) for line in lines if line), file=to)
 

@@ -29,7 +29,8 @@ def new(folder: Path, *flags: str) -> tuple[dict[str, Any], Target]:
 
 def test_definition_and_its_workloads_become_a_task_that_is_right_at_once(data_set: Path) -> None:
     facts, task = new(data_set)
-    assert facts["first_verdict"] == {"correct": True, "not_judged": ""}
+    assert facts["first_verdict"] == {"correct": True, "not_judged": "",
+                                      "classes": ["bags2-picked5"]}  # no GPU: the smallest
     assert [(each.name, each.shape, each.weight) for each in task.classes] == [
         ("bags2-picked5", {"bags": 2, "picked": 5}, 1.0),
         ("bags3-picked40", {"bags": 3, "picked": 40}, 2.0),
