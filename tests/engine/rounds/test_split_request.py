@@ -173,6 +173,6 @@ def test_later_rounds_brief_what_needs_a_split(tmp_path: Path) -> None:
             for n in (2, 3)}
     assert "## Kernel split" in logs[2] and "## Changes that need a split" not in logs[2]
     assert "## Changes that need a split" in logs[3]
-    assert "faster in n=32 (+100.0%); slower in n=64" in logs[3]
+    assert "n=32 2.00x faster; n=64 50.0% slower" in logs[3]
     with campaigns.reading(setup) as reader:
         assert [r.outcome for r in reader.rounds(setup.id)][:2] == ["baseline", "tie"]

@@ -106,9 +106,11 @@ def test_consecutive_regressions_are_reviewed_and_end_campaign(tmp_path: Path) -
     first, last = setup.folder.performance.read_text().split("## Stop Summary")[1:]
     assert (first.count("| round "), last.count("| round ")) == (2, 3)
     assert "scale.c" in last and "small" in last
-    before = {path: path.read_bytes() for path in (
+    before = {path: path.read_text() for path in (
         setup.folder.performance, setup.folder.log, setup.folder.trend, place / "summary.md")}
+    before[setup.folder.log], _, report = before[setup.folder.log].rpartition("## Stop Summary")
+    assert "## Final Report" in report, "the log has one, that of its last stop"
     for path in before:
         path.unlink()
     campaigns.run(setup)
-    assert [path.read_bytes().startswith(data) for path, data in before.items()] == [True] * 4
+    assert [path.read_text().startswith(text) for path, text in before.items()] == [True] * 4
