@@ -11,6 +11,7 @@ from engine.history import time_growth
 from engine.history.history import CampaignHistory
 from engine.journal.records import Bottleneck
 from engine.judge.attribution import ROOFLINE
+from engine.judge.judge import verdict_of
 from engine.records import measured
 from harness.formats.quantities import latency
 from harness.verdict import Row
@@ -25,8 +26,8 @@ def of_best(past: CampaignHistory) -> tuple[Bottleneck, ...]:
     """Return what limits the best, the worst first.
 
     A survey of a provisional best counts while that waits. If something was kept, rolled back or
-    rejected since the newest survey, its classes have the values of the best's own verdict; what
-    compilers and profilers said of the earlier source is left out.
+    rejected since the newest survey, its classes have the values of the verdict on the provisional
+    best, or else on the best; what compilers and profilers said of the earlier source is left out.
     """
     surveyed = [n for n, found in past.surveys.items() if found]
     if not surveyed:
@@ -34,8 +35,8 @@ def of_best(past: CampaignHistory) -> tuple[Bottleneck, ...]:
     found = tuple(past.surveys[max(surveyed)])
     if _is_current(past, max(surveyed)):
         return found
-    best = measured.best_verdict(past)
-    rows = () if best is None else best.verdict.rows
+    tip, best = past.provisional_verdict, measured.best_verdict(past)
+    rows = verdict_of(tip).rows if tip else best.verdict.rows if best else ()
     total_us = math.fsum(row.latency_us or 0.0 for row in rows)
     row_of = {row.config_class: row for row in rows if row.latency_us is not None}
     limits = [_again(own, row_of[own.config_class], rows, total_us) for own in found
@@ -50,9 +51,9 @@ def _is_current(past: CampaignHistory, n: int) -> bool:
     surveyed = next((round.incumbent for round in past.rounds if round.n == n), commits[-1])
     placed = next((d.candidate for d in past.decisions if d.commit == surveyed), "")
     if not placed:
-        return past.best == past.best_after(n - 1)
+        return past.tip == past.best_after(n - 1)
     newest = next(d.kind for d in reversed(past.decisions) if d.candidate == placed)
-    return past.best == surveyed or newest in ("ask", "provisional")
+    return past.tip == surveyed or newest in ("ask", "provisional")
 
 
 def directions(limits: Iterable[Bottleneck]) -> list[str]:
@@ -81,7 +82,7 @@ def value(bottleneck: Bottleneck) -> str:
 
 def _again(own: Bottleneck, row: Row, rows: tuple[Row, ...], total_us: float) -> Bottleneck:
     """Return a class's bottleneck as the best's verdict shows it."""
-    now = f"{latency(row.latency_us)} after the last keep"
+    now = f"{latency(row.latency_us)} as last measured"
     if own.metric == ROOFLINE:
         return msgspec.structs.replace(own, value=row.pct_of_roofline, detail=now)
     growth = time_growth.of_class(rows, row)

@@ -16,6 +16,7 @@ from engine.records.report import campaign_report
 from tests.support import campaigns, samples
 from tests.support.waiting_case import (
     LARGE,
+    LARGER,
     SECOND,
     create,
     decide,
@@ -117,6 +118,20 @@ def test_trend_tells_what_was_decided_after_a_round(decided: Decided) -> None:
         "WAITING", "WAITING", "WAITING", "ACCEPTED", "REJECTED", "ACCEPTED"]
 
 
+def test_limits_of_a_provisional_best_that_took_the_place_of_another_are_its_own(
+        tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        instant_verdicts(patch)
+        setup = create(tmp_path)
+        try_change(setup, LARGE, "large")
+        try_change(setup, LARGER, "larger")
+    history = past(setup)
+    for last in (2, 3):  # of the baseline, of the line that gave way
+        surveys = {n: found for n, found in history.surveys.items() if n <= last}
+        [limit] = present_limits.of_best(msgspec.structs.replace(history, surveys=surveys))
+        assert limit.detail.startswith("7.00 us as last measured")
+
+
 def test_limits_of_a_provisional_best_that_was_rejected_are_not_those_of_the_best(
         tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -131,6 +146,6 @@ def test_limits_of_a_provisional_best_that_was_rejected_are_not_those_of_the_bes
     with campaigns.reading(setup) as reader:
         past = campaign_view.read(reader, setup.id, setup.manifest).history
     [limit] = present_limits.of_best(past)
-    assert limit.detail.startswith("290 us after the last keep")
+    assert limit.detail.startswith("290 us as last measured")
     assert " regressions (rounds beside a waiting gain do not count)" in \
         setup.folder.performance.read_text()
