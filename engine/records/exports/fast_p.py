@@ -61,7 +61,7 @@ def problem_result(result: KeptResult) -> ProblemResult:
     """Return a campaign's result on its problem. Raises Refused if it is not a PyTorch module."""
     target = result.target
     if target.entry != "Model" or target.adapter is None:
-        raise Refused(f"{result.row.id} is about no PyTorch module",
+        raise Refused(f"{result.row.id} was not made from a PyTorch module",
                       fix="kopt new FILE makes a task of a KernelBench problem")
     verdict, name = result.verdict, PurePosixPath(target.source).stem
     if verdict is None or not verdict.correct or verdict.speedup is None:

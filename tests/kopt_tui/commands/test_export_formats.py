@@ -71,7 +71,7 @@ def test_export_without_a_result_says_what_is_missing(data_set: Path, tmp_path: 
     done = kopt(*words, "--format", "flashinfer", workspace=tmp_path / "w")
     assert done.returncode == 1 and "has kept nothing yet" in error_text(done)
     done = kopt(*words, "--format", "kernelbench", workspace=tmp_path / "w")
-    assert done.returncode == 1 and "is about no PyTorch module" in error_text(done)
+    assert done.returncode == 1 and "was not made from a PyTorch module" in error_text(done)
     assert not (tmp_path / "out").exists()
 
 
