@@ -1,8 +1,9 @@
-"""Check shapes that the task does not list: a kernel right only on listed ones is over-fit.
+"""Check shapes and values beside the task's own: a kernel right only on those is over-fit.
 
 One size of a config class is changed to a value between or beyond the listed ones. Such shapes are
 checked and never timed. A failure counts only if the baseline is right on that shape: a kernel may
-need multiples of a tile if the baseline does.
+need multiples of a tile if the baseline does. The smallest class also gets values that are
+unusually large or far from zero, on which only gross errors count.
 """
 
 from __future__ import annotations
@@ -84,6 +85,9 @@ def _chosen(measured: Sequence[Mapping[str, int]], name: str, choices: list[tupl
 
 LEAST_BYTES = 128 << 20
 """Bytes of all checked shapes together, at least; otherwise those of all config classes."""
+UNUSUAL = {"large": "values of several hundred", "far": "values near 1000"}
+GROSS = 10.0
+"""On unusual values an error counts from this multiple of the allowed one on."""
 EACH, MOST = 2, 16
 """Checked shapes for each config class, and for a task."""
 
@@ -122,9 +126,11 @@ def check_held_out(target: Target, oracle: Oracle, tolerance: Tolerance, runner:
     The finding is a flag if it fails on one on which the baseline is right.
     """
     right: list[str] = []
-    for config_class in held_out_shapes(target, random.SystemRandom()):
+    smallest = min(target.classes, key=lambda entry: _bytes(target, entry))
+    for config_class, kind in [*((smallest, kind) for kind in UNUSUAL), *(
+            (other, "normal") for other in held_out_shapes(target, random.SystemRandom()))]:
         try:
-            case = oracle.make(config_class, "normal")
+            case = oracle.make(config_class, kind)
         except OracleError:
             continue  # the reference does not support this shape
         if case.skip:
@@ -135,16 +141,20 @@ def check_held_out(target: Target, oracle: Oracle, tolerance: Tolerance, runner:
             memory = CaseMemory(oracle, runner, case)
             judged = tolerance.judge(case, memory.call(case), candidate, held)
             memory.close()
-            problem = "" if judged is None or judged.right else "is wrong"
+            is_wrong = judged is not None and not judged.right and (
+                kind == "normal" or judged.bad > 0
+                or judged.used is None or judged.used > GROSS)
+            problem = "is wrong" if is_wrong else ""
         except (PeerError, PeerDied) as error:
             problem, has_crashed = f"fails ({error.what})", True
         if not problem:
-            right.append(shape)
+            right += [shape] if kind == "normal" else []
         elif tolerance.baseline_is_right(case, held):
             return HeldOutCheck(evidence=_evidence(right), finding=Finding(
                 rule=HELD_OUT, severity="flag", detail=(
                     f"{problem} on {shape}, which the task does not list and the baseline is "
-                    "right on")))
+                    "right on" if kind == "normal" else
+                    f"{problem} on {UNUSUAL[kind]} ({shape}), on which the baseline is right")))
         if has_crashed:
             break
         oracle.drop(case)

@@ -3,7 +3,8 @@
 normal: standard normal. The others catch kernels that exploit it. wide: four times as large.
 shifted: not centred on zero. heavy: Student's t with three degrees of freedom. tied: five distinct
 values. constant: one value. structured: zero, sparse, sorted and one-hot rows between dense ones.
-Arguments with bounds stay within them.
+Arguments with bounds stay within them. Held-out checks use two more: large, a hundred times as
+large, and far, a thousand off zero.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def draw(arrays: Any, tensor: dict[str, Any], seed: int, kind: str) -> Any:
         start, stop = 0.0 if low is None else low, 1.0 if high is None else high
         values = start + _bounded(arrays, shape, generator, kind) * (stop - start)
         return arrays.clip(values, start, stop)
-    largest = min(FARTHEST, arrays.largest(tensor["dtype"]))
+    largest = min(math.inf if kind in ("large", "far") else FARTHEST,
+                  arrays.largest(tensor["dtype"]))
     return arrays.clip(_free(arrays, shape, generator, kind), -largest, largest)
 
 
@@ -81,6 +83,10 @@ def _free(arrays: Any, shape: list[int], generator: Any, kind: str) -> Any:
     values = arrays.normal(shape, generator)
     if kind == "wide":
         return values * 4.0
+    if kind == "large":
+        return values * 100.0
+    if kind == "far":
+        return values + 1000.0
     if kind == "shifted":
         return values + 1.5
     if kind == "heavy":
