@@ -46,7 +46,7 @@ def draft(project: Path, source: str, folder: str, scratch: Path, *,
 
 def _arg(learned: LearnedArg) -> Arg:
     return Arg(name=learned.name, dtype=learned.dtype, shape=learned.shape,
-               low=learned.low, high=learned.high)
+               low=learned.low, high=learned.high, role="inout" if learned.written else "input")
 
 
 def _op(source: str) -> str:
@@ -58,7 +58,8 @@ def _op(source: str) -> str:
 def _reasons(facts: ModuleFacts) -> tuple[str, ...]:
     lines = [f"{arg.name}: {arg.dtype} {_shape(arg.shape)}"
              + (f", {_bounds(arg)} ({arg.why})" if arg.why else "")
-             + (", a weight" if arg.weight else "") for arg in facts.args]
+             + (", a buffer that a call writes" if arg.written
+                else ", a weight" if arg.weight else "") for arg in facts.args]
     lines += [f"returns {output.dtype} {_shape(output.shape)}" for output in facts.outputs]
     if facts.changed:
         lines.append("sizes: " + ", ".join(

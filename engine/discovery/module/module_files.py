@@ -101,6 +101,7 @@ import os
 import torch
 
 {_constants(facts)}
+WRITTEN = {[arg.name for arg in facts.args if arg.written]!r}
 path = os.path.join(os.path.dirname(os.path.abspath(__file__)), {up!r})
 spec = importlib.util.spec_from_file_location("kopt_problem", path)
 problem = importlib.util.module_from_spec(spec)
@@ -109,7 +110,7 @@ models = {{}}
 
 
 def {REFERENCE}(**given):
-    weights = {{name: given[name] for name in WEIGHTS}}
+    weights = {{name: given[name].clone() if name in WRITTEN else given[name] for name in WEIGHTS}}
     device = next(iter(given.values())).device
     wide = any(value.dtype == torch.float64 for value in given.values())
     if wide not in models:
@@ -120,7 +121,8 @@ def {REFERENCE}(**given):
     {_unpack(names)}
     with torch.no_grad():
         value = torch.func.functional_call(models[wide], weights, {_call(facts)})
-    return tuple(part.to(device) for part in tensors(value))
+    written = [weights[name] for name in WRITTEN]
+    return tuple(part.to(device) for part in [*written, *tensors(value)])
 
 {SHARED}'''
 

@@ -18,7 +18,10 @@ Size = int | tuple[int, ...]
 
 
 class LearnedArg(msgspec.Struct, frozen=True, kw_only=True):
-    """A tensor of `get_inputs` or a weight; `why` says where its bounds come from."""
+    """A tensor of `get_inputs` or a weight; `why` says where its bounds come from.
+
+    A `written` one is a buffer that a call changes.
+    """
 
     name: str
     dtype: str
@@ -27,6 +30,7 @@ class LearnedArg(msgspec.Struct, frozen=True, kw_only=True):
     high: float | None
     why: str
     weight: bool
+    written: bool
 
 
 class LearnedOutput(msgspec.Struct, frozen=True, kw_only=True):

@@ -130,18 +130,17 @@ class ModuleLearner:
         inputs = self.problem.inputs("meta")
         layout = Layout(self.problem, inputs)
         model, outputs, moved, flops = _outline(self.problem)
-        training, changed = self._behaviour(training)
+        training, changed, written = self._behaviour(training)
         weights = dict(model.named_parameters())
-        weights |= {name: buffer for name, buffer in model.named_buffers()
-                    if name in model.state_dict() and name not in changed
-                    and buffer.is_floating_point()}
+        weights |= {name: buffer for name, buffer in model.named_buffers() if name in written or (
+            name in model.state_dict() and name not in changed and buffer.is_floating_point())}
         positional, named = self.problem.init()
         ranges = self._ranges(layout, inputs, weights)
         dims = self._named_dims(layout)
         args = [{"name": name, "dtype": _dtype(value), "shape": dims[name], **ranges[name],
-                 "weight": False} for name, value in layout.tensors.items()]
+                 "weight": False, "written": False} for name, value in layout.tensors.items()]
         args += [{"name": name, "dtype": _dtype(value), "shape": list(value.shape), **ranges[name],
-                  "weight": True} for name, value in weights.items()]
+                  "weight": True, "written": name in written} for name, value in weights.items()]
         if not args:
             raise Unsupported("get_inputs gives no tensors and the model has no weights")
         used = {dim for arg in args for dim in arg["shape"] if isinstance(dim, str)}
@@ -155,8 +154,10 @@ class ModuleLearner:
                 "bytes": moved, "flops": flops, "float64": self._has_float64(training),
                 "notes": self.notes}
 
-    def _behaviour(self, training: bool | None) -> tuple[bool, set[str]]:
-        """Return whether to use training mode, and the buffers that a call changes there."""
+    def _behaviour(self, training: bool | None) -> tuple[bool, set[str], set[str]]:
+        """Return whether to use training mode, the buffers that a call changes there, and those of
+        floats that it writes in place.
+        """
         inputs = self.real.inputs("cpu")
         for mode in ((True, False) if training is None else (training,)):
             model = self.real.model("cpu").train(mode)
@@ -166,12 +167,19 @@ class ModuleLearner:
                 model(*copy.deepcopy(inputs))
                 changed = {name for name, value in model.named_buffers()
                            if not torch.equal(value, before[name])}
-                if changed:
-                    self.notes.append(f"{', '.join(sorted(changed))}: changed by a call, so each "
-                                      "module keeps its own")
+                given = copy.deepcopy(before)
+                torch.func.functional_call(model, given, tuple(copy.deepcopy(inputs)))
+                written = {name for name in changed if before[name].is_floating_point()
+                           and not torch.equal(given[name], before[name])}
+                if written:
+                    self.notes.append(f"{', '.join(sorted(written))}: written by a call, so a "
+                                      "result as well")
+                if kept := sorted(changed - written):
+                    self.notes.append(f"{', '.join(kept)}: changed by a call, so each module "
+                                      "keeps its own; not compared")
                 if training is None and not mode:
                     self.notes.append("eval mode: in training mode it draws random numbers")
-                return mode, changed
+                return mode, changed, written
         raise Unsupported("two calls with the same inputs give different results")
 
     def _ranges(self, layout: Layout, inputs: list[Any],

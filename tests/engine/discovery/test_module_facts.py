@@ -81,10 +81,12 @@ def test_shapes_are_named_by_the_sizes_that_they_follow(tmp_path: Path) -> None:
     assert facts.init == "[16384, 0.5]" and facts.call == ("x", "2")
 
 
-def test_weights_are_arguments_and_what_a_call_changes_is_not(tmp_path: Path) -> None:
+def test_weights_are_arguments_and_buffers_that_a_call_writes_are_results_too(
+        tmp_path: Path) -> None:
     facts = learn(tmp_path, NORM)
-    assert facts.weights == ("bn.weight", "bn.bias")
-    assert "bn.running_mean" in facts.notes[0]
+    assert facts.weights == ("bn.weight", "bn.bias", "bn.running_mean", "bn.running_var")
+    assert [arg.name for arg in facts.args if arg.written] == ["bn.running_mean", "bn.running_var"]
+    assert "written by a call" in facts.notes[0] and "bn.num_batches_tracked" in facts.notes[1]
     weight = facts.args[1]
     assert (weight.low, weight.high) == (0.5, 1.5)
 
@@ -152,6 +154,13 @@ def test_candidate_may_define_model_new(tmp_path: Path) -> None:
 def test_flags_and_several_outputs_are_judged(tmp_path: Path) -> None:
     verdict = judge(tmp_path, MIXED, as_new(MIXED).replace("argmax(1)", "argmin(1)"))
     assert verdict.valid and not verdict.correct
+
+
+def test_candidate_that_no_longer_writes_a_buffer_is_wrong(tmp_path: Path) -> None:
+    forgets = as_new(NORM).replace("self.bn(x)", "nn.functional.batch_norm(x, None, None, "
+                                   "self.bn.weight, self.bn.bias, True)")
+    verdict = judge(tmp_path, NORM, forgets)
+    assert not verdict.correct and "error" in verdict.rows[0].note, verdict
 
 
 def test_candidate_with_other_weight_names_is_told_which(tmp_path: Path) -> None:
