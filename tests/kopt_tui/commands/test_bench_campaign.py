@@ -27,7 +27,7 @@ def run(table, offsets, rows, scale, out):
 SOURCE = f"solutions/{bench_case.NAME}/src/main.py"
 
 
-@pytest.mark.slow  # 20 s on a free machine
+@pytest.mark.slow  # 53 s on two busy cores
 def test_definition_is_made_faster_and_reported_in_the_form_of_the_bench(tmp_path: Path) -> None:
     data, workspace = tmp_path / "data", tmp_path / "w"
     path = bench_case.write(data, lines=bench_case.LINES[:1])
