@@ -105,14 +105,16 @@ def test_run_slowed_by_cupti_confirms_a_gain(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("error", [EnvironmentFault("no C compiler found"), OSError("disk full"),
-                                   ZeroDivisionError("division by zero")])
-def test_any_error_keeps_the_gain_unconfirmed(error: Exception, tmp_path: Path,
+@pytest.mark.parametrize(("step", "error"), [
+    ("compiler", EnvironmentFault("no C compiler found")),
+    ("build_library", OSError("disk full")),
+    ("build_library", ZeroDivisionError("division by zero"))])
+def test_any_error_keeps_the_gain_unconfirmed(step: str, error: Exception, tmp_path: Path,
                                               monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails() -> str:
+    def fails(*_: object) -> str:
         raise error
 
-    monkeypatch.setattr(cupti, "compiler", fails)
+    monkeypatch.setattr(cupti, step, fails)
     assert str(error) in flagged(judged(tmp_path, KERNELS_BEFORE))
 
 
