@@ -17,6 +17,7 @@ from kopt_tui.cli.output import Cell, print_facts, print_json, print_table
 from kopt_tui.cli.parser import add_json
 from kopt_tui.cli.verdict_text import print_verdict
 from kopt_tui.snapshot import phrases
+from kopt_tui.snapshot.campaign_rows import engine_state
 from kopt_tui.snapshot.candidate_view import whole_view
 from kopt_tui.snapshot.snapshot import CandidateView
 
@@ -50,7 +51,8 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
                     "candidates": candidates, "bottlenecks": bottlenecks, "controls": controls,
                     "classes": marks})
         return
-    state = f"{phrases.signed(campaign.state)} {campaign.outcome or campaign.phase}"
+    live = engine_state(reader, name).word == "alive"
+    state = f"{phrases.signed(campaign.state)} {phrases.phase(campaign, live=live)}"
     print_facts([
         ("campaign", name), ("target", f"{campaign.op} in {campaign.lang or campaign.backend}"),
         ("state", state.strip()), ("best", phrases.best(campaign)),

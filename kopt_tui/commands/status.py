@@ -13,7 +13,6 @@ from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.campaign_rows import engine_state
 
 HEADERS = ("campaign", "state", "round", "best", "waiting", "device", "last activity", "")
-ACTIVE = ("running", "paused")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -46,10 +45,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _row(campaign: Campaign, waiting: int, live: bool, provisional: str) -> tuple[str, ...]:
-    if campaign.state in ACTIVE and not live:
-        note = phrases.ENGINE_GONE
-    else:
-        note = campaign.outcome or (campaign.phase if live else "")
+    note = phrases.phase(campaign, live=live)
     return (campaign.id, phrases.signed(campaign.state), phrases.rounds(campaign),
             phrases.best(campaign), str(waiting or ""), campaign.device or campaign.gpu,
             phrases.stamp(campaign.updated_at), "; ".join(filter(None, (provisional, note))))

@@ -84,6 +84,13 @@ def best(campaign: Campaign) -> str:
     return headline(campaign) or ("" if nothing_kept else UNMEASURED)
 
 
+def phase(campaign: Campaign, *, live: bool) -> str:
+    """Return how a campaign ended, what its engine does, or that this engine is gone."""
+    if campaign.state in ("running", "paused") and not live:
+        return ENGINE_GONE
+    return campaign.outcome or (campaign.phase if live else "")
+
+
 def clock(at: float) -> str:
     """Return the local time of day: `14:02:11`."""
     return time.strftime("%H:%M:%S", time.localtime(at))
