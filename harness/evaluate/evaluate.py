@@ -18,7 +18,7 @@ from harness.correctness.check import CandidateFailed, CorrectnessCheck
 from harness.correctness.tolerance import Tolerance
 from harness.devices.device import Device
 from harness.devices.monitoring.telemetry_sources import ONE_PROCESS
-from harness.evaluate import device_limits, project_tests, verdict_rows
+from harness.evaluate import device_limits, project_tests, task_limits, verdict_rows
 from harness.evaluate.candidate_audit import CandidateAudit
 from harness.evaluate.measure import Measurement
 from harness.evaluate.verdict_rows import EvaluationResults
@@ -114,15 +114,8 @@ class Evaluation:
     def _note_conditions(self) -> None:
         if effort := self.settings.plan.describe_effort():
             self.notes.append(effort)
-        self.notes += weaker_checks(self.target)
-        if self.target.by_baseline:
-            self.findings.append(Finding(rule="reference-baseline", severity="flag", detail=(
-                "reference: baseline: expected values are the baseline's own, so a fault of the "
-                "baseline counts as right")))
-        if recorded := {name for entry in self.target.classes for name in entry.data or {}}:
-            self.findings.append(Finding(rule="recorded-values", severity="flag", detail=(
-                f"{', '.join(sorted(recorded))} always has recorded values, so a candidate that is "
-                "right for these only counts as right")))
+        self.notes += task_limits.weaker_checks(self.target)
+        self.findings += task_limits.findings(self.target)
         self.evidence += [Evidence(kind="card", detail=f"measured on {card.id}, {card.uuid}")
                           for card in self.session.device.cards if card.kind != "cpu"]
         if self.session.in_process:
@@ -291,15 +284,3 @@ class Evaluation:
 
     def _wait(self, text: str) -> None:
         self._progress("waiting", text, None)
-
-
-def weaker_checks(target: Target) -> list[str]:
-    """Return a note on each declaration of the task that weakens a check."""
-    notes = []
-    if target.stochastic:
-        notes.append("the task is stochastic: different results of two runs count for nothing")
-    if not target.float64:
-        notes.append("the reference has no float64 form: expected values have its own precision")
-    if target.precision is not None:
-        notes.append(f"the task allows {target.precision} for float32")
-    return notes
