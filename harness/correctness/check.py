@@ -103,6 +103,8 @@ class CorrectnessCheck:
                                 self.candidate, self._held)
         self.evidence.append(result.evidence)
         self.findings += filter(None, [result.finding])
+        if result.finding is not None and result.finding.severity == "reject":
+            raise CandidateFailed(result.finding.detail)
 
     def _check_class(self, config_class: ConfigClass, kinds: tuple[str, ...], runner: Peer) -> bool:
         trivial = TrivialAnswers(config_class.name)

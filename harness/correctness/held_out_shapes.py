@@ -123,7 +123,8 @@ def check_held_out(target: Target, oracle: Oracle, tolerance: Tolerance, runner:
                    candidate: Kernel, held: DeviceLock | None) -> HeldOutCheck:
     """Run the candidate on shapes that are not listed; a crash there ends its runner.
 
-    The finding is a flag if it fails on one on which the baseline is right.
+    The finding is a flag if it fails on one on which the baseline is right, a rejection if it fails
+    on unusual values there: the task can exclude those.
     """
     right: list[str] = []
     smallest = min(target.classes, key=lambda entry: _bytes(target, entry))
@@ -153,8 +154,10 @@ def check_held_out(target: Target, oracle: Oracle, tolerance: Tolerance, runner:
             return HeldOutCheck(evidence=_evidence(right), finding=Finding(
                 rule=HELD_OUT, severity="flag", detail=(
                     f"{problem} on {shape}, which the task does not list and the baseline is "
-                    "right on" if kind == "normal" else
-                    f"{problem} on {UNUSUAL[kind]} ({shape}), on which the baseline is right")))
+                    "right on")) if kind == "normal" else Finding(
+                rule=HELD_OUT, severity="reject", detail=(
+                    f"{problem} on {UNUSUAL[kind]} ({shape}), on which the baseline is right: "
+                    "declare low and high in the task if such values cannot occur")))
         if has_crashed:
             break
         oracle.drop(case)
