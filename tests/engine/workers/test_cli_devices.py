@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +51,13 @@ def bench_on(root: Path, device: Device | None = None, **fleet: Any) -> WorkerBe
 
 def states(script: str) -> set[str]:
     """Return the states of the processes that run a script."""
-    return {(entry / "stat").read_text().rpartition(")")[2].split()[0]
-            for entry in Path("/proc").glob("[0-9]*")
-            if b"python" in (words := (entry / "cmdline").read_bytes()).split(b"\0")[0]
-            and words.endswith(f"{script}\0".encode())}
+    found = set[str]()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # another test's, which has ended
+            words = (entry / "cmdline").read_bytes()
+            if b"python" in words.split(b"\0")[0] and words.endswith(f"{script}\0".encode()):
+                found.add((entry / "stat").read_text().rpartition(")")[2].split()[0])
+    return found
 
 
 @pytest.mark.parametrize(("fields", "sees"), [
