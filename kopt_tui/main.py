@@ -42,6 +42,7 @@ VERBS = {
     "trace": "count with which shapes a program calls a kernel, as weights",
     "report": "print a campaign's report, or write all its records again",
     "gpus": "list the devices of this machine and their states",
+    "subagents": "list, show, check or render the prompts with which models work in slots",
     "doctor": "check that this machine has what kopt needs",
     "manifest": "check a manifest, or print the schema of manifests",
 }

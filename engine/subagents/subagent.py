@@ -1,0 +1,73 @@
+"""A subagent: a prompt, the limits of its work, and the sources and machines that it is for."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+MARKER_BYTES = 8 << 10
+"""Markers of a language are looked for in this many bytes of a source."""
+
+Name = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
+
+
+class PromptParameter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A value that fills in the prompt: `{{ name }}`."""
+
+    name: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+    description: str
+    type: Literal["text", "number"] = "text"
+    required: bool = False
+    value: str | int | float = ""
+
+
+class LanguageMatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The sources that a subagent is for: an extension and at least one marker must match."""
+
+    extensions: tuple[str, ...]
+    markers: tuple[str, ...] = ()
+    confidence: Annotated[float, Meta(ge=0, le=10)] = 0.5
+    """What each marker adds to the score of 1."""
+
+    def score(self, path: str, head: str) -> float:
+        """Return how well a source matches, 0 if not; `head` is its first MARKER_BYTES."""
+        found = sum(marker in head for marker in self.markers)
+        if PurePosixPath(path).suffix not in self.extensions or (self.markers and not found):
+            return 0.0
+        return 1.0 + found * self.confidence
+
+
+class Subagent(msgspec.Struct, frozen=True, kw_only=True):
+    """A subagent as the registry found it; `system_prompt` is a template."""
+
+    name: str
+    description: str
+    system_prompt: str
+    parameters: tuple[PromptParameter, ...] = ()
+    language_match: LanguageMatch | None = None
+    step_limit: int = 200
+    """Most calls of the model for one task; 0 leaves this to the campaign, as do the other limits.
+    """
+    cost_limit_usd: float = 0.0
+    timeout_s: float = 0.0
+    model: str = ""
+    """The model to use instead of the campaign's, "" for that."""
+    source_language: str = ""
+    """The only language that it starts from, "" for any."""
+    target_language: str = ""
+    """The language that it writes, "" if it keeps the source's."""
+    requires: tuple[str, ...] = ()
+    """Python packages and programs that it needs; `a|b` means one of the two."""
+    path: str = ""
+    """The folder that its definition comes from."""
+
+    def score(self, source: Path) -> float:
+        """Return how well it matches a source file, 0 if not. Raises OSError."""
+        if self.language_match is None:
+            return 0.0
+        with source.open("rb") as file:
+            head = file.read(MARKER_BYTES).decode(errors="replace")
+        return self.language_match.score(source.name, head)

@@ -1,0 +1,110 @@
+"""Reads a subagent's folder: SUBAGENT.yaml with its fields, SYSTEM_PROMPT.md with its prompt.
+
+`variants` makes one subagent of each entry: its `source` and `target` replace {source} and {target}
+in all texts of the definition, its other keys replace the definition's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from engine.subagents.subagent import LanguageMatch, Name, PromptParameter, Subagent
+from harness.errors import InputError
+from harness.formats import yaml_document
+from harness.formats.yaml_decode import decode
+from harness.formats.yaml_document import Document
+
+DEFINITION, PROMPT = "SUBAGENT.yaml", "SYSTEM_PROMPT.md"
+PROMPT_BYTES = 64 << 10
+
+
+class AgentLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `agent` section: the limits of one task, and the model that works on it."""
+
+    step_limit: Annotated[int, Meta(ge=0, le=10_000)] = 200
+    cost_limit_usd: Annotated[float, Meta(ge=0, le=1e6)] = 0.0
+    timeout_s: Annotated[float, Meta(ge=0, le=604_800)] = 0.0
+    model: str = ""
+
+
+class SubagentFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The fields of SUBAGENT.yaml, without `variants`."""
+
+    name: Name
+    description: Annotated[str, Meta(min_length=1, max_length=300)]
+    parameters: tuple[PromptParameter, ...] = ()
+    language_match: LanguageMatch | None = None
+    agent: AgentLimits = AgentLimits()
+    source_language: str = ""
+    target_language: str = ""
+    requires: tuple[str, ...] = ()
+
+
+def read(folder: Path, fields: Mapping[str, dict[str, Any]], known: Mapping[str, Subagent]
+         ) -> Iterator[tuple[Subagent, dict[str, Any]]]:
+    """Yield the subagents of a folder with their fields, merged over those of the same name.
+
+    Raises InputError or OSError.
+    """
+    document = yaml_document.read(folder / DEFINITION)
+    prompt = _prompt(folder / PROMPT)
+    for own in _variants(document):
+        name = str(own.value.get("name", ""))
+        merged = replace(own, value=_merge(fields.get(name, {}), own.value))
+        parts = decode(merged, SubagentFile, msgspec.convert)
+        if not prompt and name not in known:
+            raise InputError(f"there is no {PROMPT}", where=str(folder))
+        yield Subagent(
+            name=name, description=parts.description, parameters=parts.parameters,
+            system_prompt=prompt or known[name].system_prompt,
+            language_match=parts.language_match, source_language=parts.source_language,
+            target_language=parts.target_language, requires=parts.requires, path=str(folder),
+            **msgspec.structs.asdict(parts.agent)), merged.value
+
+
+def _prompt(path: Path) -> str:
+    """Return a prompt, "" if there is none."""
+    if not path.exists():
+        return ""
+    if not path.is_file() or path.stat().st_size > PROMPT_BYTES:
+        raise InputError(f"expected a file of at most {PROMPT_BYTES >> 10} KiB", where=str(path))
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError("is not UTF-8 text", where=str(path)) from error
+
+
+def _variants(document: Document) -> Iterator[Document]:
+    """Yield the definition, once for each of its variants."""
+    value = dict(document.value)
+    variants = value.pop("variants", [{}])
+    if not isinstance(variants, list) or not all(isinstance(entry, dict) for entry in variants):
+        raise InputError("variants: expected a list of mappings", where=document.at(("variants",)))
+    for entry in variants:
+        words = {key: str(entry[key]) for key in ("source", "target") if key in entry}
+        others = {key: inner for key, inner in entry.items() if key not in words}
+        yield replace(document, value=_filled(value | others, words))
+
+
+def _filled(value: Any, words: Mapping[str, str]) -> Any:
+    """Return a value with {name} replaced in all its texts."""
+    if isinstance(value, dict):
+        return {key: _filled(inner, words) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_filled(inner, words) for inner in value]
+    for name, word in words.items():
+        value = value.replace(f"{{{name}}}", word) if isinstance(value, str) else value
+    return value
+
+
+def _merge(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `own` over `base`; mappings in both are merged, lists replaced."""
+    return {**base, **{key: _merge(base[key], inner) if isinstance(inner, dict)
+                       and isinstance(base.get(key), dict) else inner
+                       for key, inner in own.items()}}

@@ -1,0 +1,142 @@
+"""`kopt subagents`: list, show, check and render the prompts with which models work in slots."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import msgspec
+
+from engine.campaign.setup import open_campaign
+from engine.manifest.load import load as load_manifest
+from engine.subagents import rendering, subagent_registry
+from engine.subagents.rendering import SlotFacts
+from engine.subagents.subagent import Subagent
+from engine.subagents.subagent_registry import Registry
+from engine.workers import slot_facts
+from harness.errors import InputError, KoptError
+from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
+from kopt_tui.cli.output import print_facts, print_json, print_note, print_table
+from kopt_tui.cli.parser import MANIFEST, Parser, add_campaign, add_json, workspace_of
+from kopt_tui.snapshot.phrases import clean
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = ("Folders in this order, later ones override earlier ones: kopt's own, "
+                     "~/.config/kopt/subagents, and subagents in the project.")
+    add_json(parser)
+    parser.set_defaults(action="list", source=None)
+    actions = parser.add_subparsers(metavar="ACTION", parser_class=Parser)
+    listing = actions.add_parser("list", help="list all subagents (the default)")
+    listing.add_argument("--source", metavar="FILE", type=Path, default=None,
+                         help="only those that match this source, best first")
+    show = actions.add_parser("show", help="print one subagent and its prompt's template")
+    show.add_argument("name", metavar="NAME")
+    check = actions.add_parser("check", help="check all files; prints one line for each bad one")
+    render = actions.add_parser("render", help="print the exact system prompt for a campaign")
+    render.add_argument("name", metavar="NAME")
+    add_campaign(render)
+    for action in (listing, show, check, render):
+        action.set_defaults(action=action.prog.split()[-1])
+        action.add_argument("--json", action="store_true", default=argparse.SUPPRESS,
+                            help="print JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    code: int = {"list": _list, "show": _show, "check": _check, "render": _render}[
+        args.action](args)
+    return code
+
+
+def _project() -> Path:
+    """Return the project of the manifest in this folder, else this folder."""
+    return Path(load_manifest(MANIFEST).project) if MANIFEST.is_file() else Path.cwd()
+
+
+def _list(args: argparse.Namespace) -> int:
+    known = subagent_registry.load(_project())
+    for problem in known.problems:
+        print_note(problem)
+    names = known.names
+    if args.source is not None:
+        try:
+            names = tuple(name for name, _ in known.matching(args.source))
+        except OSError as error:
+            raise InputError(f"cannot be read: {error.strerror}", where=str(args.source)) from error
+    subagents = [known.get(name) for name in names]
+    if args.json:
+        print_json([_fields(subagent) for subagent in subagents])
+    else:
+        print_table(("name", "needs", "description"), (
+            (subagent.name, " ".join(subagent.requires), subagent.description)
+            for subagent in subagents))
+    return 0
+
+
+def _show(args: argparse.Namespace) -> int:
+    subagent = subagent_registry.load(_project()).get(args.name)
+    if args.json:
+        print_json(subagent)
+        return 0
+    print_facts((
+        ("name", subagent.name), ("description", subagent.description), ("folder", subagent.path),
+        ("from", subagent.source_language), ("to", subagent.target_language),
+        ("needs", " ".join(subagent.requires)), ("steps", subagent.step_limit or "unlimited"),
+        ("cost limit", f"{subagent.cost_limit_usd:g} USD" if subagent.cost_limit_usd else ""),
+        ("time limit", f"{subagent.timeout_s:g} s" if subagent.timeout_s else ""),
+        ("model", subagent.model),
+        *(("parameter", f"{parameter.name}: {parameter.description}")
+          for parameter in subagent.parameters)))
+    print(f"\n{clean_lines(subagent.system_prompt)}", end="")
+    return 0
+
+
+def _check(args: argparse.Namespace) -> int:
+    known = subagent_registry.load(_project())
+    problems = [*known.problems, *template_problems(known)]
+    if args.json:
+        print_json({"subagents": known.names, "problems": problems})
+    for problem in problems:
+        print(clean(problem, 600), file=sys.stderr if args.json else sys.stdout)
+    if not (problems or args.json):
+        print(f"{len(known.names)} subagents, no problems")
+    return 1 if problems else 0
+
+
+def template_problems(known: Registry) -> list[str]:
+    """Return one line for each prompt that cannot be rendered."""
+    problems: dict[str, None] = {}
+    for name in known.names:
+        subagent = known.get(name)
+        try:
+            rendering.system_prompt(subagent, SlotFacts(), {
+                parameter.name: parameter.value or "-" for parameter in subagent.parameters})
+        except KoptError as error:
+            problems[str(error)] = None
+    return list(problems)
+
+
+def _render(args: argparse.Namespace) -> int:
+    with open_journal(args) as reader:
+        campaign = choose_campaign(reader, args.campaign)
+    setup = open_campaign(workspace_of(args), campaign.id, to_read=True)
+    subagent = subagent_registry.load(Path(setup.manifest.project)).get(args.name)
+    prompt = rendering.system_prompt(subagent, slot_facts.of_target(
+        setup.target, edit=setup.edit, device=campaign.device, python=setup.manifest.python))
+    if args.json:
+        print_json({"name": subagent.name, "campaign": campaign.id, "system_prompt": prompt})
+    else:
+        print(prompt, end="")
+    return 0
+
+
+def _fields(subagent: Subagent) -> dict[str, object]:
+    """Return what a list states of a subagent: all but its prompt."""
+    fields: dict[str, object] = msgspec.to_builtins(subagent)
+    del fields["system_prompt"]
+    return fields
+
+
+def clean_lines(text: str) -> str:
+    return "".join(f"{clean(line, 2000)}\n" for line in text.splitlines())

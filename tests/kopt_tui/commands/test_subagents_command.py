@@ -1,0 +1,45 @@
+"""`kopt subagents`: what it lists, shows, checks and renders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.command_line import answer, kopt
+
+GENERAL = "general-kernel-optimization"
+
+
+def own(folder: Path, definition: str, prompt: str = "Work on {{ op }}.\n") -> Path:
+    path = folder / "subagents" / "own"
+    path.mkdir(parents=True)
+    (path / "SUBAGENT.yaml").write_text(definition)
+    (path / "SYSTEM_PROMPT.md").write_text(prompt)
+    return path
+
+
+def test_list_merges_the_projects_subagents_over_the_built_in_ones(tmp_path: Path) -> None:
+    own(tmp_path, "{name: own, description: of this project}")
+    listed = {entry["name"]: entry for entry in answer(kopt("subagents", "--json", cwd=tmp_path))}
+    assert listed["own"]["description"] == "of this project" and GENERAL in listed
+    assert "of this project" in kopt("subagents", "list", cwd=tmp_path).stdout
+
+
+def test_show_prints_limits_and_the_template(tmp_path: Path) -> None:
+    own(tmp_path, "{name: own, description: d, agent: {step_limit: 7, cost_limit_usd: 2}}")
+    shown = kopt("subagents", "show", "own", cwd=tmp_path)
+    assert shown.returncode == 0
+    assert "steps        7" in shown.stdout and "2 USD" in shown.stdout
+    assert "Work on {{ op }}." in shown.stdout
+    assert kopt("subagents", "show", "ow", cwd=tmp_path).returncode == 2
+
+
+def test_check_prints_one_line_for_each_bad_file(tmp_path: Path) -> None:
+    assert kopt("subagents", "check", cwd=tmp_path).returncode == 0
+    path = own(tmp_path, "{name: own, description: d}", "{{ unknown_fact }}")
+    checked = kopt("subagents", "check", cwd=tmp_path)
+    assert checked.returncode == 1
+    [line] = checked.stdout.splitlines()
+    assert str(path) in line and "unknown_fact" in line
+    (path / "SUBAGENT.yaml").write_text("{name: own, steps: 3}")
+    [line] = kopt("subagents", "check", cwd=tmp_path).stdout.splitlines()
+    assert "SUBAGENT.yaml:1: unknown key 'steps'" in line
