@@ -69,6 +69,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """What limits the incumbent where the hypothesis is aimed at."""
     config_class: str = ""
     """The config class of that bottleneck, "" if it is not about a single one."""
+    subagent: str = ""
+    """The subagent whose system prompt its model works with, "" if no model works on it."""
 
 
 def scope_of(tasks: Sequence[Task]) -> str:

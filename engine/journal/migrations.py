@@ -3,6 +3,7 @@
 Schema 3 recorded a candidate's task in pieces of 500 characters in its event, trials as cells of
 results.tsv, and the knobs and ideas of a slot only in the words of its hypothesis.
 Schema 4 knew no waiting line: an older kopt would misread the states of one.
+Schema 5 did not record the subagent of a slot.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 TABLES = "schema.sql"
 """The script that makes the tables of a new journal."""
 _CELLS = 12
@@ -39,8 +40,12 @@ def _from_3_to_4(connection: sqlite3.Connection) -> None:
     _trials(connection)
 
 
+def _from_5_to_6(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE slots ADD COLUMN subagent TEXT NOT NULL DEFAULT ''")
+
+
 MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {
-    3: _from_3_to_4, 4: lambda connection: None}
+    3: _from_3_to_4, 4: lambda connection: None, 5: _from_5_to_6}
 """What migrates schema version N to N + 1 inside the open transaction, by N."""
 
 

@@ -133,6 +133,8 @@ class Slot(JournalRow, frozen=True, kw_only=True):
     """What limits the incumbent where its work is aimed at."""
     config_class: str = ""
     """The config class of that bottleneck."""
+    subagent: str = ""
+    """The subagent whose system prompt its model works with, "" if no model works on it."""
 
 
 class Candidate(JournalRow, frozen=True, kw_only=True):

@@ -136,6 +136,7 @@ def open_slots(round: ActiveRound, tasks: Sequence[Task], progress: RoundProgres
              backend=task.backend, hypothesis=task.hypothesis, bottleneck=task.bottleneck,
              device=setup.device.id, scope=task.scope, option=task.option, knobs=task.knobs,
              idea=task.idea, limiter=task.limiter, config_class=task.config_class,
+             subagent=task.subagent,
              detail="waiting for a worker", started_at=time.time()) for task in tasks])
     round.working = {task.slot for task in tasks}
     for slot in context.reader.slots(setup.id, round.n):

@@ -103,6 +103,7 @@ def test_slots_have_the_directions_that_their_hypotheses_name(reader: Reader) ->
     assert tried.ideas == {("blocking", "memory", "small"),
                            ("wide-instructions", "memory", "small")}
     assert {slot.option for slot in slots} == {"agent", "half.patch", ""}
+    assert {slot.subagent for slot in slots} == {""}  # a column that schema 6 has added
 
 
 def test_ideas_of_the_recorded_schema_are_those_of_reviews() -> None:
