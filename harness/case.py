@@ -42,8 +42,9 @@ class Errors:
     """The errors of a candidate's outputs against the expected values.
 
     `relative` divides by the larger of the expected value and the root mean square of all expected
-    values; `each` is that per output. `bad` counts values that should be finite and are not;
-    `changed` names inputs that were overwritten. `digests` identify the outputs' bytes.
+    values; `each` is that per output. `lost` is the largest error of a row or a column relative to
+    its own size, whatever the size of all others. `bad` counts values that should be finite and
+    are not; `changed` names inputs that were overwritten. `digests` identify the outputs' bytes.
 
     `used` is the largest used share of the allowed error, `over` and `allowed` are the error and
     its limit at that output, and `basis` says where the limit comes from; see `against`.
@@ -59,6 +60,7 @@ class Errors:
     over: float | None = None
     allowed: float | None = None
     basis: str = ""
+    lost: float = 0.0
 
     def against(self, allowed: Sequence[float], basis: str) -> Errors:
         """Return the errors compared with the allowed error of each output."""
@@ -80,6 +82,7 @@ class Errors:
         most = max(self, other, key=lambda e: math.inf if e.used is None else e.used)
         return replace(most, absolute=max(self.absolute, other.absolute), relative=relative,
                        bad=self.bad + other.bad, each=(), digests=(),
+                       lost=max(self.lost, other.lost),
                        changed=tuple(dict.fromkeys(self.changed + other.changed)))
 
     @property

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from harness.case import Case, Errors
 from harness.compile.kernel import Kernel
 from harness.correctness import runtime_audit
-from harness.correctness.held_out_shapes import check_held_out
 from harness.correctness.statefulness import StatefulnessCheck
 from harness.correctness.tolerance import FLOOR, Tolerance
+from harness.correctness.untimed_checks import UntimedChecks
 from harness.errors import IncumbentFault
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.rpc import Peer, PeerDied, PeerError
@@ -99,12 +99,14 @@ class CorrectnessCheck:
                 runners.end([runner])
 
     def _check_held_out(self, runner: Peer) -> None:
-        result = check_held_out(self.session.target, self.oracle, self.tolerance, runner,
-                                self.candidate, self._held)
-        self.evidence.append(result.evidence)
-        self.findings += filter(None, [result.finding])
-        if result.finding is not None and result.finding.severity == "reject":
-            raise CandidateFailed(result.finding.detail)
+        checks = UntimedChecks(
+            target=self.session.target, oracle=self.oracle, tolerance=self.tolerance, runner=runner,
+            candidate=self.candidate, held=self._held, on_gpu=not self.session.on_cpu)
+        self.evidence.append(checks.run())
+        self.findings += checks.findings
+        for finding in checks.findings:
+            if finding.severity == "reject":
+                raise CandidateFailed(finding.detail)
 
     def _check_class(self, config_class: ConfigClass, kinds: tuple[str, ...], runner: Peer) -> bool:
         trivial = TrivialAnswers(config_class.name)

@@ -19,11 +19,16 @@ Beyond the floor the baseline runs on the same inputs, and FACTOR times its erro
 baseline may by luck have no error (a blocked sum of equal values is exact), the typical effect on
 the output of as many roundings of the inputs is allowed too. A tolerance that the task declares is
 never exceeded.
+
+A row or column whose values are small beside all others could be left out within these errors. So
+its error relative to its own size counts too, where it is gross and the baseline's is small: sums
+in another order differ by as much of a row's size as the baseline's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from harness.case import Case, Errors
@@ -42,6 +47,9 @@ INTEGER_FACTOR = 2.0
 LARGEST_UNDECLARED = 0.01
 """Largest allowed error without a declared tolerance, or the usual one of the dtype if larger."""
 
+LOST, LOST_BY_BASELINE = 0.5, 0.05
+"""A row or column with this error relative to its own size is lost; one below the second is not."""
+SMALL_VALUES = "of a row or column of small values, which the baseline computes"
 FLOOR = "the floor of its dtype"
 """The basis of errors that were judged without the baseline."""
 
@@ -79,7 +87,9 @@ class Tolerance:
         floors = self._floors(case, len(errors.each))
         judged = errors.against(floors, FLOOR)
         normal = case.distribution == "normal"
-        if judged.right or errors.changed or (errors.bad and normal):
+        if judged.right:
+            return self._with_small_values(case, judged, candidate, held)
+        if errors.changed or (errors.bad and normal):
             return judged
         own = self.baseline.errors(case, errors, candidate, held)
         if own is None:
@@ -94,9 +104,22 @@ class Tolerance:
         judged = errors.against(self._capped(case, self._relative(case, own)),
                                 f"the baseline's own error is {own.relative or 0.0:.2g}")
         if judged.right:
+            judged = self._with_small_values(case, judged, candidate, held)
+        if judged.right:
             self._note(f"class {case.config_class}: the error exceeds the floor of its dtype on "
                        f"{case.distribution} inputs, but not what the baseline's error allows")
         return judged
+
+    def _with_small_values(self, case: Case, judged: Errors, candidate: Kernel,
+                           held: DeviceLock | None) -> Errors:
+        """Return right errors as wrong if a row or column is lost that the baseline computes."""
+        if judged.lost <= LOST:
+            return judged
+        own = self.baseline.errors(case, judged, candidate, held)
+        if own is None or own.lost > LOST_BY_BASELINE:
+            return judged
+        return replace(judged, used=judged.lost / LOST, over=judged.lost, allowed=LOST,
+                       basis=SMALL_VALUES)
 
     def baseline_is_right(self, case: Case, held: DeviceLock | None) -> bool:
         """Return whether the baseline itself is right on a case."""

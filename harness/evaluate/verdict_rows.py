@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from harness.case import Errors
+from harness.correctness.tolerance import SMALL_VALUES
 from harness.roofline import ceilings, roofline
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.roofline import Roofline
@@ -162,6 +163,8 @@ def _error_note(errors: Errors) -> str:
         return f"the inputs {', '.join(errors.changed)} were overwritten"
     if errors.used is None or errors.over is None:
         return "the error is not a number"
+    if errors.basis == SMALL_VALUES:
+        return f"error {errors.over:.0%} {SMALL_VALUES}"
     if errors.used > 1:
         return (f"error {errors.over:.2g} of the output's scale, allowed {errors.allowed:.2g} "
                 f"({errors.basis})")

@@ -73,15 +73,17 @@ class Oracle:
             if versions else []
         """The versions of the libraries of the target's Python; none for C."""
 
-    def make(self, config_class: ConfigClass, distribution: str,
-             first: Case | None = None) -> Case:
+    def make(self, config_class: ConfigClass, distribution: str, first: Case | None = None,
+             changed: Mapping[str, Mapping[str, Any]] | None = None) -> Case:
         """Draw a case from a new secret seed; `first` is an earlier case of the same class.
 
+        `changed` are other fields of some arguments, by name: a value, or a layout in memory.
         Raises OracleError if the reference fails on normal inputs; on others, the case is skipped.
         """
         seed = secrets.randbits(48)
         case_id = f"case-{secrets.token_hex(8)}"
-        tensors = self._tensors(config_class)
+        tensors = tuple({**tensor, **(changed or {}).get(tensor["name"], {})}
+                        for tensor in self._tensors(config_class))
         answer = self.ask("make", case=case_id, seed=seed, distribution=distribution,
                           tensors=tensors, dtypes=self.target.output_dtypes,
                           first="" if first is None else first.id,

@@ -180,6 +180,8 @@ def _check_bounds(tensor: Tensor, class_name: str, key: Key) -> None:
             raise BadField(f"argument {tensor.name!r}: {tensor.structure} values need low and high",
                            key)
         return
+    if tensor.role == "scalar" and tensor.low == tensor.high:
+        return  # it has no other value
     if not tensor.low < tensor.high:
         raise BadField(f"argument {tensor.name!r}: low must be below high", (*key, "low"))
     count = math.prod(tensor.shape)

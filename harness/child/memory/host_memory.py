@@ -14,6 +14,10 @@ SEAL_SEAL, SEAL_SHRINK, SEAL_GROW = 1, 2, 4
 """A file that its receiver could shrink would kill the process that reads it."""
 
 
+GUARD_BYTES = 4096
+"""Bytes between two tensors of a slot, see harness/runners/slots/slot_layout.py."""
+
+
 class HostMemory:
     """A mapping of `nbytes` bytes at `address`; `fd` is its file."""
 
@@ -36,6 +40,12 @@ class HostMemory:
         memory = cls(fd, nbytes)
         memory.close()
         return memory
+
+    def fence(self, pages: list[int]) -> None:
+        """Make pages unreadable in this process, as far as it has pages of that size."""
+        libc = ctypes.CDLL(None)
+        for at in pages if mmap.PAGESIZE <= GUARD_BYTES else ():
+            libc.mprotect(ctypes.c_void_p(self.address + at), ctypes.c_size_t(mmap.PAGESIZE), 0)
 
     def tensor(self) -> Any:
         """Return the bytes as a tensor of torch."""

@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import math
+from collections.abc import Sequence
 from typing import Any
 
 SAMPLE = 1 << 20
+FEWEST = 16
+"""Values of a row or a column of which the loss counts."""
+FAINT = 1e-12
+"""What is smaller than this share of an output's scale may be rounding, of float64 too."""
+
+
+def table(shape: Sequence[int]) -> tuple[int, int] | None:
+    """Return rows and columns of values; of flat ones, nearly as many; None for too few of them."""
+    count = math.prod(shape)
+    side = math.isqrt(count)
+    if side < FEWEST:
+        return None
+    columns = shape[-1] if len(shape) > 1 and shape[-1] >= FEWEST else side
+    return count // columns, columns
 
 
 def middle(low: float | None, high: float | None) -> float:
@@ -216,20 +232,45 @@ class NumpyArrays:
         values, whichever is larger.
         """
         np, got = self.np, self.as_wide(got)
-        bad = int(np.count_nonzero(~np.isfinite(got) & np.isfinite(want)))
-        finite = np.isfinite(got) & np.isfinite(want)
+        if not self.finite(want):
+            known = np.isfinite(want)
+            got, want = got[known], want[known]
+        finite = np.isfinite(got)
+        bad = int(finite.size - np.count_nonzero(finite))
         difference = np.abs(got - want, where=finite, out=np.zeros(got.shape))
         relative = difference / np.maximum(np.abs(want), self.scale(want))
         return float(difference.max(initial=0.0)), float(relative.max(initial=0.0)), bad
+
+    def lost(self, got: Any, want: Any) -> float:
+        """Return the largest error of a row or a column, relative to what is expected of it.
+
+        Of flat values, rows are pieces. Rows and columns of fewer than FEWEST values, and those
+        whose values are as small as rounding, do not count; neither do integers.
+        """
+        np, cut = self.np, table(want.shape)
+        if cut is None or got.dtype.kind != "f":
+            return 0.0
+        rows, columns = cut
+        least = max(FAINT * self.scale(want), 64 * float(np.finfo(got.dtype).tiny))
+        want = want.reshape(-1)[:rows * columns].reshape(rows, columns)
+        with np.errstate(all="ignore"):
+            off = got.reshape(-1)[:rows * columns].reshape(rows, columns) - want
+            worst = 0.0
+            for form, count in (("ij,ij->i", columns), ("ij,ij->j", rows)):
+                size = np.einsum(form, want, want)
+                share = np.einsum(form, off, off) / size
+                share = share[(size > count * least ** 2) & np.isfinite(share)]
+                worst = max(worst, float(share.max(initial=0.0))) if count >= FEWEST else worst
+        return float(worst ** 0.5)
 
     def scale(self, want: Any) -> float:
         return float(self.np.sqrt(self.np.mean(self.np.square(want)))) or 1.0
 
     def typical(self, got: Any, want: Any) -> float:
         """Return the 90th percentile of the relative errors."""
-        np = self.np
-        relative = np.abs(got - want) / np.maximum(np.abs(want), self.scale(want))
-        flat = relative.reshape(-1)
+        np, known = self.np, self.np.isfinite(got) & self.np.isfinite(want)
+        got, want = got[known], want[known]
+        flat = np.abs(got - want) / np.maximum(np.abs(want), self.scale(want))
         return float(np.quantile(flat[:: max(1, flat.size // SAMPLE)], 0.9)) if flat.size else 0.0
 
     def as_wide(self, value: Any) -> Any:
@@ -237,6 +278,9 @@ class NumpyArrays:
 
     def finite(self, value: Any) -> bool:
         return bool(self.np.isfinite(value).all())
+
+    def some_finite(self, value: Any) -> bool:
+        return bool(self.np.isfinite(value).any())
 
     def peak(self, value: Any) -> float:
         return float(self.np.abs(value).max(initial=0.0))

@@ -240,6 +240,9 @@ class TorchArrays(TorchDifferences):
     def finite(self, value: Any) -> bool:
         return bool(self.torch.isfinite(value).all())
 
+    def some_finite(self, value: Any) -> bool:
+        return bool(self.torch.isfinite(value).any())
+
     def peak(self, value: Any) -> float:
         return float(value.abs().max()) if value.numel() else 0.0
 

@@ -9,8 +9,11 @@ from typing import Any
 class Contents:
     """Input values by tensor, flattened and in their declared dtypes, and the expected outputs."""
 
-    def __init__(self, arrays: Any, tensors: list[dict[str, Any]]) -> None:
+    def __init__(self, arrays: Any, tensors: list[dict[str, Any]], *,
+                 partial: bool = False) -> None:
         self.arrays, self.tensors = arrays, tensors
+        self.partial = partial
+        """Whether only expected values that are finite are compared."""
         self.values: dict[str, Any] = {}
         self.expected: list[Any] = []
         self.dtypes: list[str] = []

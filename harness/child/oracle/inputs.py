@@ -3,8 +3,9 @@
 normal: standard normal. The others catch kernels that exploit it. wide: four times as large.
 shifted: not centred on zero. heavy: Student's t with three degrees of freedom. tied: five distinct
 values. constant: one value. structured: zero, sparse, sorted and one-hot rows between dense ones.
-Arguments with bounds stay within them. Held-out checks use two more: large, a hundred times as
-large, and far, a thousand off zero.
+Arguments with bounds stay within them. Untimed checks use more: large, a hundred times as large;
+far, a thousand off zero; extreme, with some values near a million and infinite ones; nan, with some
+that are no number; unbounded, integers of all that their dtype holds.
 """
 
 from __future__ import annotations
@@ -13,12 +14,22 @@ import json
 import math
 from typing import Any
 
+from .arrays_numpy import int_bounds
+
 FARTHEST = 100.0
 ROW_KINDS = 6
 STORED = {"I8": "int8", "U8": "uint8", "BOOL": "bool", "I16": "int16", "I32": "int32",
           "I64": "int64"}
 """The dtypes that are read from safetensors files."""
 REPLACED = 2, 3, 4, 5
+SPIKED = "extreme", "nan"
+HUGE = 1e6
+
+
+def whole_range(dtype: str) -> tuple[int, int]:
+    """Return the least integer of a dtype and the number after its largest one, within 53 bits."""
+    bits = min(53, int(dtype.lstrip("uint")))  # what float64 holds
+    return (0, 1 << bits) if dtype.startswith("u") else (-(1 << bits - 1), 1 << bits - 1)
 
 
 def draw(arrays: Any, tensor: dict[str, Any], seed: int, kind: str) -> Any:
@@ -33,8 +44,8 @@ def draw(arrays: Any, tensor: dict[str, Any], seed: int, kind: str) -> Any:
     if structure := tensor.get("structure"):
         return _ordered(arrays, tensor, structure, generator, kind)
     if "float" not in tensor["dtype"]:
-        first = 0 if low is None else int(low)
-        end = 2 if high is None else int(high)
+        first, end = int_bounds(low, high) if kind != "unbounded" or tensor["dtype"] == "bool" \
+            or low is not None or high is not None else whole_range(tensor["dtype"])
         values = arrays.floor(first + _bounded(arrays, shape, generator, kind) * (end - first))
         return arrays.clip(values, first, max(first, end - 1))
     if low is not None or high is not None:
@@ -43,7 +54,9 @@ def draw(arrays: Any, tensor: dict[str, Any], seed: int, kind: str) -> Any:
         return arrays.clip(values, start, stop)
     largest = min(math.inf if kind in ("large", "far") else FARTHEST,
                   arrays.largest(tensor["dtype"]))
-    return arrays.clip(_free(arrays, shape, generator, kind), -largest, largest)
+    values = arrays.clip(_free(arrays, shape, generator, kind), -largest, largest)
+    return _spiked(arrays, values, generator, kind, arrays.largest(tensor["dtype"])) \
+        if kind in SPIKED and "float8" not in tensor["dtype"] else values
 
 
 def stored(tensor: dict[str, Any]) -> bytes:
@@ -96,6 +109,22 @@ def _free(arrays: Any, shape: list[int], generator: Any, kind: str) -> Any:
         one = float(arrays.normal([1], generator)[0])
         return values * 0.0 + one + math.copysign(0.5, one)
     return structured(arrays, values, generator) if kind == "structured" else values
+
+
+def _spiked(arrays: Any, values: Any, generator: Any, kind: str, largest: float) -> Any:
+    """Return values with some of a quarter of the rows replaced; of a single row, some."""
+    shape = arrays.shape(values)
+    rows = values.reshape(-1, shape[-1] if shape else 1)
+    count = rows.shape[0]
+    share = arrays.uniform(list(rows.shape), generator)
+    replaced = (share < 0.125) & (arrays.counted(count) % 4 == (3 if count > 3 else 0)
+                                  ).reshape(-1, 1)
+    if kind == "nan":
+        return arrays.where(replaced, math.nan, rows).reshape(shape)
+    spikes = arrays.clip(rows * HUGE, -largest, largest)
+    spikes = arrays.where(share < 0.03, math.inf, spikes)
+    spikes = arrays.where((share > 0.03) & (share < 0.06), -math.inf, spikes)
+    return arrays.where(replaced, spikes, rows).reshape(shape)
 
 
 def _bounded(arrays: Any, shape: list[int], generator: Any, kind: str) -> Any:

@@ -10,6 +10,8 @@ from typing import Any
 
 POISON = 0xFF
 """A quiet NaN in every float width, -1 or 255 in integers."""
+LARGE_POISON = 0x7B
+"""A large number in every float width, so that a comparison does not pass it over."""
 GUARD_BYTES = 4096
 
 
@@ -18,13 +20,14 @@ class SlotMemory:
 
     def __init__(self, arrays: Any, job: dict[str, Any]) -> None:
         self.arrays = arrays
+        self.poison = LARGE_POISON if job.get("is_fenced") else POISON
         slots, slot_bytes = job["slots"], job["slot_bytes"]
         self.memory, raw = arrays.share(slots * slot_bytes)
         self.raw = raw[:slots * slot_bytes].reshape(slots, slot_bytes)
         self.tensors = [tensor for tensor in job["tensors"] if tensor["role"] != "scalar"]
         self.outputs = [tensor for tensor in self.tensors if tensor["role"] != "input"]
         for zone, _, _ in self._zones(0, slots):
-            zone[:] = POISON
+            zone[:] = self.poison
 
     @property
     def description(self) -> dict[str, Any]:
@@ -45,7 +48,7 @@ class SlotMemory:
 
         Integers with a structure or recorded values are not reversed: they would lose it.
         """
-        self.raw[slot] = POISON
+        self.raw[slot] = self.poison
         for tensor in self.tensors:
             if tensor["role"] != "output":
                 flat = values[tensor["name"]]
@@ -64,7 +67,7 @@ class SlotMemory:
 
         Each is a vector of one, for which nothing waits; `damage` says what it was.
         """
-        return [self.arrays.differ(zone, POISON) for zone, _, _ in self._zones(first, end)]
+        return [self.arrays.differ(zone, self.poison) for zone, _, _ in self._zones(first, end)]
 
     def damage(self, first: int, end: int) -> str:
         """Return what was written outside of tensors in the slots from `first` to `end`.
@@ -80,7 +83,7 @@ class SlotMemory:
             if is_written:
                 half = zone[:, :zone.shape[1] // 2 if behind else None]
                 is_before = before and any(*self.arrays.fetched([
-                    self.arrays.differ(half, POISON)]))
+                    self.arrays.differ(half, self.poison)]))
                 return f"wrote past the end of {before}" if is_before \
                     else f"wrote before the beginning of {behind}"
         return ""

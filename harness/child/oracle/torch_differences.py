@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from .arrays_numpy import FAINT, FEWEST, table
+
 SAMPLE = 1 << 20
 SAMPLED = 1 << 14  # values of a row from which its size is estimated
 ROUNDED = 0.97
@@ -84,6 +86,9 @@ class TorchDifferences:
         values, whichever is larger.
         """
         torch = self.torch
+        known = torch.isfinite(want)
+        if not known.all():
+            got, want = self.as_wide(got)[known], want[known]
         if not want.numel():
             return 0.0, 0.0, 0
         if self.kernels is not None and self.kernels.knows(got):
@@ -95,6 +100,32 @@ class TorchDifferences:
         relative = difference / want.abs().clamp(min=self.scale(want))
         return float(difference.max()), float(relative.max()), bad
 
+    def lost(self, got: Any, want: Any) -> float:
+        """Return the largest error of a row or a column; see NumpyArrays."""
+        torch, cut = self.torch, table(want.shape)
+        if cut is None or not got.is_floating_point():
+            return 0.0
+        rows, columns = cut
+        least = max(FAINT * self.scale(want), 64 * torch.finfo(got.dtype).tiny)
+        got, want = (value.reshape(-1)[:rows * columns].view(rows, columns)
+                     for value in (got, want))
+        sums = [want.new_zeros(rows), want.new_zeros(rows), want.new_zeros(columns),
+                want.new_zeros(columns)]
+        step = max(1, self.chunk // columns)
+        for first in range(0, rows, step):
+            part = want[first:first + step]
+            off = (got[first:first + step].to(want.device, want.dtype) - part).square_()
+            part = part.square()
+            sums[0][first:first + step], sums[1][first:first + step] = off.sum(1), part.sum(1)
+            sums[2] += off.sum(0)
+            sums[3] += part.sum(0)
+        worst = 0.0
+        for off, size, count in ((*sums[:2], columns), (*sums[2:], rows)):
+            share = (off / size)[(size > count * least ** 2) & torch.isfinite(off)]
+            if count >= FEWEST and len(share):
+                worst = max(worst, float(share.max()))
+        return float(worst ** 0.5)
+
     def scale(self, want: Any) -> float:
         return float(self.torch.linalg.vector_norm(want)) / want.numel() ** 0.5 or 1.0
 
@@ -104,7 +135,8 @@ class TorchDifferences:
         scale, (got, want) = self.scale(want), (
             value.reshape(-1)[::every] for value in (got, want))
         relative = (got - want).abs() / want.abs().clamp(min=scale)
-        return float(relative.quantile(0.9)) if want.numel() else 0.0
+        relative = relative[self.torch.isfinite(relative)]
+        return float(relative.quantile(0.9)) if len(relative) else 0.0
 
     def as_wide(self, value: Any) -> Any:
         return self.torch.as_tensor(value).to(self.device).to(self.torch.float64)

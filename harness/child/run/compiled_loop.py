@@ -11,6 +11,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+OTHER_MODE = "a call leaves the processor in another floating-point mode"
+
 
 class Argument(ctypes.Union):
     """One argument of a C kernel."""
@@ -43,15 +45,20 @@ class CompiledLoop:
         """Call a C function with the rows of arguments in `order`; return the nanoseconds."""
         run = self._library.kopt_run
         run.restype = ctypes.c_int64
-        return int(run(function, rows, order, ctypes.c_int64(len(order))))
+        ns = int(run(function, rows, order, ctypes.c_int64(len(order))))
+        if ns < 0:
+            raise OSError(OTHER_MODE)
+        return ns
 
     def block(self, function: Any, rows: Any, order: Any, *, stop: bool) -> None:
         """Wait for the owner's start, call as `run` does, and report the nanoseconds.
 
         With `stop` this process stops itself then.
         """
-        if self._library.kopt_block(function, rows, order, ctypes.c_int64(len(order)), stop):
-            raise OSError("the channel is closed, or a call has set a handler of signals")
+        failed = self._library.kopt_block(function, rows, order, ctypes.c_int64(len(order)), stop)
+        if failed:
+            raise OSError("the channel is closed, or a call has set a handler of signals"
+                          if failed == -1 else OTHER_MODE)
 
     def python_block(self, function: Callable[..., Any], rows: list[tuple[Any, ...]],
                      steps: Sequence[Callable[[], Any] | None], *, stop: bool) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mmap import PAGESIZE
 from typing import Any
 
 from ..memory.host_memory import HostMemory
@@ -15,6 +16,8 @@ class PreparedC:
         self.kernel = kernel
         self.memory = HostMemory.received(descriptors[0], job["memory"]["nbytes"])
         self.slots = list(range(job["slots"]))
+        if job.get("is_fenced"):
+            self.memory.fence(_zones(job))
         self.rows = kernel.rows(job["tensors"], [
             self.memory.address + slot * job["slot_bytes"] for slot in self.slots])
 
@@ -34,6 +37,15 @@ class PreparedC:
 
     def store(self, slots: list[int]) -> None:
         """Do nothing: the kernel writes to the slots."""
+
+
+def _zones(job: dict[str, Any]) -> list[int]:
+    """Return where the whole pages without contents begin: one before all tensors, one behind each.
+    """
+    ends = [tensor["offset"] + tensor["nbytes"] for tensor in job["tensors"]
+            if tensor["role"] != "scalar"]
+    return [slot * job["slot_bytes"] + -(-end // PAGESIZE) * PAGESIZE
+            for slot in range(job["slots"]) for end in (0, *ends)]
 
 
 def prepare(kernel: Any, job: dict[str, Any], descriptors: list[int]) -> PreparedC:

@@ -19,6 +19,7 @@
 #define PAGE 65536 /* the largest page of the machines that kopt knows */
 #define INTERRUPTED (-4)
 #define SIGNALS 65
+#define OTHER_MODE (-2)
 
 typedef struct object PyObject;
 PyObject *PyObject_Call(PyObject *, PyObject *, PyObject *);
@@ -155,6 +156,24 @@ static int other_handlers(int set_back)
     return others;
 }
 
+/* Return how this thread computes with floating-point numbers: rounding, tiny numbers, traps. */
+static uint64_t float_mode(void)
+{
+#if defined(__x86_64__)
+    uint32_t vector;
+    uint16_t old;
+    __asm__ volatile("stmxcsr %0" : "=m"(vector));
+    __asm__ volatile("fnstcw %0" : "=m"(old));
+    return (uint64_t)old << 32 | (vector & 0xffc0); /* the lowest bits say what has happened */
+#elif defined(__aarch64__)
+    uint64_t mode;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(mode));
+    return mode;
+#else
+    return 0;
+#endif
+}
+
 /* Send a message of which the machine's kernel notes the time; nobody waits for it. */
 static int stamp(void)
 {
@@ -198,15 +217,18 @@ FACE int kopt_open(int channel, int key, int gpu, int (*await)(void), int stamps
 }
 
 #ifdef CALL
-/* Return the nanoseconds of calls, each with a row of arguments. */
+/* Return the nanoseconds of calls, each with a row of arguments; OTHER_MODE if they leave the
+   processor in another mode. */
 FACE int64_t kopt_run(void *entry, const union argument *rows, const int32_t *order, int64_t calls)
 {
+    uint64_t mode = float_mode();
     int64_t began = now_ns();
     for (int64_t i = 0; i < calls; i++) {
         const union argument *a = rows + (int64_t)order[i] * ARGUMENTS;
         CALL(entry, a);
     }
-    return now_ns() - began;
+    int64_t ns = now_ns() - began;
+    return float_mode() == mode ? ns : OTHER_MODE;
 }
 
 /* Say that all is ready, wait for the start, and report the time of these calls. */
@@ -216,6 +238,7 @@ FACE int kopt_block(void *entry, const union argument *rows, const int32_t *orde
     uint64_t word;
     if (await_start(&word) || stamp()) return -1;
     int64_t ns = kopt_run(entry, rows, order, calls);
+    if (ns < 0) return OTHER_MODE;
     return stamp() ? -1 : report(word, ns, stop);
 }
 #endif
@@ -246,6 +269,7 @@ FACE PyObject *kopt_python_block(PyObject *function, PyObject *rows, PyObject *f
     if (!results) return NULL;
     if (fetch != &_Py_NoneStruct && (await_start(&word) || step(fetch))) goto failed;
     if (await_start(&word) || step(ready) || stamp()) goto failed;
+    uint64_t mode = float_mode();
     int64_t began = now_ns();
     if (step(begin)) goto failed;
     for (intptr_t i = 0; i < calls; i++) {
@@ -264,11 +288,13 @@ FACE PyObject *kopt_python_block(PyObject *function, PyObject *rows, PyObject *f
     }
     if (state.of.await && state.of.await()) goto failed;
     if (ns < 0) ns = now_ns() - began;
+    if (float_mode() != mode) goto failed;
     if (!stamp() && !report(word, ns, stop)) return results;
 failed:
     Py_DecRef(results);
     if (!PyErr_Occurred())
         PyErr_SetString(PyExc_OSError, "the channel is closed, the GPU failed, a step needs a GPU, "
-                        "or a call has set a handler of signals");
+                        "or a call has set a handler of signals or the processor's "
+                        "floating-point mode");
     return NULL;
 }

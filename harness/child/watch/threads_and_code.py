@@ -7,10 +7,11 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from os import environ, getcwd, getpid, listdir, path, sysconf
-from time import monotonic, sleep
+from time import monotonic_ns, sleep
 
 SAMPLE_S = 0.02
-PATIENCE_S = 0.3  # an OpenMP pool may spin for 0.2 s before it sleeps
+PATIENCE_NS = 300_000_000  # an OpenMP pool may spin for 0.2 s before it sleeps
+LONGEST_NS = 5_000_000_000
 BUSY_NS = 1_000_000
 TICK_NS = 1_000_000_000 // sysconf("SC_CLK_TCK")
 PAGE = sysconf("SC_PAGE_SIZE")
@@ -20,21 +21,22 @@ _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \S+ *(.*)")
 _UNCHANGED = bytes(b for b in range(256) if b & 0xA0 != 0x80)
 
 
-def tasks() -> dict[int, int]:
-    """Return for every thread but the first how long it ran or waited to run, in ns."""
+def tasks() -> dict[int, tuple[int, int]]:
+    """Return for every thread but the first how long it ran and how long it waited to run, in ns.
+    """
     return {int(name): spent for name in _listed("/proc/self/task") if int(name) != getpid()
             and (spent := _spent(f"/proc/self/task/{name}")) is not None}
 
 
-def children() -> dict[int, int]:
-    """Return for every child process how long its threads ran or waited to run, in ns."""
+def children() -> dict[int, tuple[int, int]]:
+    """Return for every child process how long its threads ran or waited to run, in ns, and 0."""
     cpu_time = {}
     for task in _listed("/proc/self/task"):
         for child in _read(f"/proc/self/task/{task}/children").split():
             if _compiles(child):
                 continue
-            cpu_time[int(child)] = sum(_spent(f"/proc/{child}/task/{thread}") or 0
-                                       for thread in _listed(f"/proc/{child}/task"))
+            cpu_time[int(child)] = sum(sum(_spent(f"/proc/{child}/task/{thread}") or ())
+                                       for thread in _listed(f"/proc/{child}/task")), 0
     return cpu_time
 
 
@@ -46,25 +48,25 @@ def _compiles(child: str) -> bool:
 
 
 def running(tasks_before: set[int]) -> list[str]:
-    """Return findings about threads and processes that still use the CPU after the call."""
-    deadline = monotonic() + PATIENCE_S
-    threads, processes = tasks(), children()
-    busy: set[int] = set(threads) - tasks_before
-    forked = set(processes)
-    while busy or forked:
+    """Return findings about threads and processes that still use the CPU after the call.
+
+    A thread's patience does not count while it waits for a core, as on a busy machine.
+    """
+    began_ns, own = monotonic_ns(), {} if _spins() else tasks()
+    first = {task: spent for task, spent in own.items() if task not in tasks_before} | children()
+    last, busy = first, set(first)
+    late: set[int] = set()
+    while busy > late and monotonic_ns() - began_ns < LONGEST_NS:
         sleep(SAMPLE_S)
-        now, then = tasks(), children()
-        busy = {t for t in busy if now.get(t, 0) - threads.get(t, 0) >= BUSY_NS}
-        forked = {t for t in forked if then.get(t, 0) - processes.get(t, 0) >= BUSY_NS}
-        threads, processes = now, then
-        if monotonic() > deadline:
-            break
-    findings = []
-    if busy and not _spins():
-        findings.append(f"{len(busy)} thread(s) kept working after the call")
-    if forked:
-        findings.append(f"{len(forked)} child process(es) kept working after the call")
-    return findings
+        now = tasks() | children()
+        busy = {task for task in busy
+                if sum(now.get(task, (0, 0))) - sum(last[task]) >= BUSY_NS}
+        late = {task for task in busy if monotonic_ns() - began_ns - (
+            now[task][1] - first[task][1]) > PATIENCE_NS}
+        last = now
+    threads = len(late & own.keys())
+    return [f"{count} {what} kept working after the call" for count, what in (
+        (threads, "thread(s)"), (len(late) - threads, "child process(es)")) if count]
 
 
 def _spins() -> bool:
@@ -73,14 +75,14 @@ def _spins() -> bool:
         or environ.get("KMP_BLOCKTIME", "").lower() == "infinite"
 
 
-def _spent(folder: str) -> int | None:
+def _spent(folder: str) -> tuple[int, int] | None:
     words = _read(f"{folder}/schedstat").split()
-    return int(words[0]) + int(words[1]) if len(words) > 1 else _ticks(folder)
+    return (int(words[0]), int(words[1])) if len(words) > 1 else _ticks(folder)
 
 
-def _ticks(folder: str) -> int | None:
+def _ticks(folder: str) -> tuple[int, int] | None:
     words = _read(f"{folder}/stat").rpartition(") ")[2].split()
-    return (int(words[11]) + int(words[12])) * TICK_NS if len(words) > 12 else None
+    return ((int(words[11]) + int(words[12])) * TICK_NS, 0) if len(words) > 12 else None
 
 
 class Code:

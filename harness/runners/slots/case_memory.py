@@ -13,6 +13,9 @@ from harness.isolation.rpc import Peer, decode_answer
 from harness.runners.oracle_client import Oracle
 from harness.runners.slots.slot_layout import PreparedAnswer, placed, return_regions
 
+FENCES = "end", "begin"
+"""Layouts of tensors that touch, there, memory that a C kernel cannot read."""
+
 
 class CaseMemory:
     """Slots for calls of one class; `like` is a case of it, `tensors` are its tensors otherwise.
@@ -28,7 +31,8 @@ class CaseMemory:
         self._returned: dict[int, list[dict[str, Any]]] = {}
         own, end = placed(tensors or like.tensors, interpret=oracle.interpret)
         self._regions, size = return_regions(oracle.returned_shapes(like), end)
-        shape = {"tensors": own, "slots": slots, "slot_bytes": size}
+        is_fenced = any(tensor.get("layout") in FENCES for tensor in own)
+        shape = {"tensors": own, "slots": slots, "slot_bytes": size, "is_fenced": is_fenced}
         answer, [descriptor] = oracle.share("open_memory", memory=self.id, **shape)
         try:
             peer.send("prepare", [descriptor], case=self.id, memory=answer["memory"], call=False,

@@ -12,6 +12,7 @@ from harness.tasks.target import DTYPE_BYTES, MAX_ELEMENTS
 
 GUARD_BYTES = 4096
 """Bytes of poison before the first tensor and behind each, which no kernel may write."""
+LINE_BYTES = 64
 WIDEST = max(DTYPE_BYTES.values())
 
 
@@ -51,7 +52,8 @@ def placed(tensors: Sequence[Mapping[str, Any]], *, end: int = GUARD_BYTES,
     """Return tensors with the `offset`, `nbytes` and `stored` dtype that they have in a slot.
 
     Also returns where the last guard zone ends. Triton's interpreter gets bfloat16 as float32.
-    A tensor with the layout "columns" takes twice its bytes.
+    A tensor with the layout "columns" takes twice its bytes; one with "end" ends at a guard zone,
+    but for what rounds its size up to a cache line.
     """
     result = []
     for tensor in tensors:
@@ -63,8 +65,11 @@ def placed(tensors: Sequence[Mapping[str, Any]], *, end: int = GUARD_BYTES,
             stored, nbytes = "float32", 2 * nbytes
         if tensor.get("layout") == "columns":
             nbytes *= 2
-        result.append({**tensor, "stored": stored, "nbytes": nbytes, "offset": end})
-        end += -(-nbytes // GUARD_BYTES) * GUARD_BYTES + GUARD_BYTES
+        taken = -(-nbytes // GUARD_BYTES) * GUARD_BYTES
+        rest = (taken - nbytes) // LINE_BYTES * LINE_BYTES
+        result.append({**tensor, "stored": stored, "nbytes": nbytes,
+                       "offset": end + (rest if tensor.get("layout") == "end" else 0)})
+        end += taken + GUARD_BYTES
     return result, end
 
 

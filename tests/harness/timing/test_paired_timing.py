@@ -14,7 +14,7 @@ import pytest
 
 from harness.devices.device import Device
 from harness.devices.monitoring import interference
-from harness.errors import DeviceFault, EnvironmentFault, IncumbentFault
+from harness.errors import DeviceFault, EnvironmentFault
 from harness.isolation.rpc import Peer
 from harness.tasks.target import ConfigClass
 from harness.timing.outcome import call_outcome, is_hopeless, is_small_gain
@@ -31,7 +31,7 @@ from harness.timing.stats import Estimate, estimate
 from harness.timing.timed_slots import SlotSource
 from harness.verdict import Evidence
 from tests.support import kernel_case
-from tests.support.c_case import FAST, QUICK, RIGHT, SLOW, Bench, judge, kernel, target
+from tests.support.c_case import FAST, QUICK, RIGHT, SLOW, Bench, kernel, target
 
 ONE_CLASS = target(classes=(ConfigClass(name="even", shape={"n": 8192}),))
 
@@ -197,20 +197,6 @@ def test_failure_while_timed_reports_strangers_on_the_card(
     verdict = bench.judge(kernel("static int calls; if (++calls > 300) abort(); " + RIGHT))
     assert "failed while timed" in (verdict.rejected_reason or ""), verdict
     assert "timed beside process 7" in [line.detail for line in verdict.evidence]
-
-
-def test_incumbent_that_crashes_alone_is_an_incumbent_fault(tmp_path: Path) -> None:
-    with pytest.raises(IncumbentFault, match="the incumbent fails alone: crashed"):
-        judge(tmp_path, FAST, incumbent=kernel("abort();"))
-
-
-def test_incumbent_that_crashes_only_with_a_candidate_is_the_candidates_fault(
-        tmp_path: Path) -> None:
-    """The candidate may have taken memory that the incumbent needs."""
-    crashing_late = kernel("static int calls; if (++calls > 3000) abort(); " + RIGHT)
-    verdict = judge(tmp_path, FAST, incumbent=crashing_late)
-    assert verdict.rejected_reason == ("failed while timed: the incumbent, timed with it, crashed "
-                                       "(SIGABRT)"), verdict
 
 
 def test_verdict_reports_clock_band_and_cost(bench: Bench) -> None:

@@ -1,0 +1,128 @@
+"""Unusual cases count where the baseline is right: values, scalars, integers, memory, modes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from harness.child.oracle.arrays_numpy import NumpyArrays
+from harness.child.oracle.arrays_torch import TorchArrays
+from harness.child.oracle.inputs import draw
+from harness.tasks.target import Arg, ConfigClass, Target
+from tests.support.c_case import HEAD, QUICK, SLOW, judge, kernel, target
+
+TWICE = target(classes=(ConfigClass(name="even", shape={"n": 8189}),))
+ONE_PAIR = replace(QUICK, looks=(2,))
+LOOP = "for (int64_t i = 0; i < n; i++) "
+
+
+def without(test: str) -> str:
+    """Return a kernel that answers NaN where a test of `x[i]` holds."""
+    return kernel(f"{LOOP}out[i] = {test} ? 0.0f / 0.0f : 2 * x[i];\n")
+
+
+NOT_LARGE = without("x[i] > 150")
+CLEAN = kernel(f"{LOOP}out[i] = x[i] != x[i] ? 0 : x[i] > 1e5f ? 2e5f : 2 * x[i];\n")
+CLEANS = "import numpy as np\ndef twice(x):\n    return 2 * np.clip(np.nan_to_num(x), None, 1e5)\n"
+READS = "static volatile float seen; seen = {}; " + LOOP + "out[i] = 2 * x[i];\n"
+MODE = """unsigned mode = __builtin_ia32_stmxcsr();
+__builtin_ia32_ldmxcsr(mode | 0x8040);
+for (int64_t i = 0; i < n; i++) out[i] = 2 * x[i];
+"""
+
+
+@pytest.mark.parametrize(("source", "incumbent", "reference", "words"), [
+    (NOT_LARGE, SLOW, "", "is wrong on values of several hundred (n=8189)"),
+    (without("x[i] > 950"), SLOW, "", "is wrong on values near 1000 (n=8189)"),
+    (NOT_LARGE, NOT_LARGE + "/* before */\n", "", ""),
+    (kernel(f"{LOOP}out[i] = x[i] != x[i] ? 0 : 2 * x[i];\n"), CLEAN, CLEANS,
+     "is wrong on values near a million or infinite (n=8189)"),
+    (kernel(f"{LOOP}out[i] = x[i] > 1e5f ? 2e5f : 2 * x[i];\n"), CLEAN, CLEANS,
+     "is wrong on values that are not a number (n=8189)"),
+    (kernel(READS.format("x[n + 16]")), SLOW, "", "fails (crashed (SIGSEGV)) on arrays beside "),
+    (kernel(READS.format("x[-16]")), SLOW, "", "fails (crashed (SIGSEGV)) on arrays beside "),
+    (kernel(READS.format("x[n + 16]")), kernel(READS.format("x[n + 17]")), "", ""),
+    (kernel(READS.format("x[(n | 15)]")), SLOW, "", ""),
+    (kernel(MODE), SLOW, "", "class even: OSError: a call leaves the processor in another"),
+    (kernel(MODE + "__builtin_ia32_ldmxcsr(mode);\n"), SLOW, "", ""),
+], ids=["large", "far", "large, as the baseline", "infinite", "not a number", "past the end",
+        "before the beginning", "past the end, as the baseline", "to the end of the cache line",
+        "other mode", "mode set back"])
+def test_gross_errors_on_unusual_cases_count_where_the_baseline_is_right(
+        source: str, incumbent: str, reference: str, words: str, tmp_path: Path) -> None:
+    verdict = judge(tmp_path, source, incumbent=incumbent, task=TWICE, plan=ONE_PAIR,
+                    **({"reference": reference} if reference else {}))
+    assert verdict.valid is (not words), verdict
+    assert (verdict.rejected_reason or "").startswith(words)
+
+
+def scaled(**bounds: float) -> Target:
+    """Return a target with a factor that is 1 in every class."""
+    return replace(TWICE, args=(*TWICE.args, Arg(name="f", dtype="float32", value=1.0, **bounds)))
+
+
+TIMES = HEAD.replace("int64_t n)", "int64_t n, float f)")
+
+
+@pytest.mark.parametrize(("task", "is_valid"), [
+    (scaled(), False), (scaled(low=1.0, high=1.0), True)], ids=["any value", "fixed"])
+def test_scalar_that_is_left_out_counts_unless_the_task_fixes_it(
+        task: Target, is_valid: bool, tmp_path: Path) -> None:
+    verdict = judge(
+        tmp_path, TIMES + f"{LOOP}out[i] = 2 * x[i];\n}}\n", task=task, plan=ONE_PAIR,
+        incumbent=TIMES + f"{LOOP}{{ float v = x[i]; for (int k = 0; k < 4; k++) "
+        "v = v / 3.0f * 3.0f; out[i] = 2 * f * v; }\n}\n",
+        reference="def twice(x, f):\n    return 2 * f * x\n")
+    assert verdict.valid is is_valid, verdict
+    assert is_valid or (verdict.rejected_reason or "").startswith("is wrong on other values of f ")
+
+
+@pytest.mark.parametrize(("source", "incumbent", "reference", "words"), [
+    ("x[i]", "x[i] & 1", "x % 2", "is wrong on integers of the whole range of their dtype"),
+    ("x[i] & 1", "(x[i] % 2 + 2) % 2", "x % 2", ""),
+    ("x[i]", "x[i] + 0", "np.arange(2)[x]", "")], ids=["wrong", "right", "of a table"])
+def test_integers_without_a_range_are_tried_as_far_as_the_reference_answers(
+        source: str, incumbent: str, reference: str, words: str, tmp_path: Path) -> None:
+    """The reference of the last one raises an error for an index outside of its table."""
+    task = replace(TWICE, args=tuple(replace(arg, dtype="int32") if arg.shape else arg
+                                     for arg in TWICE.args))
+    ints = HEAD.replace("float", "int32_t")
+    verdict = judge(
+        tmp_path, ints + f"{LOOP}out[i] = {source};\n}}\n", task=task, plan=ONE_PAIR,
+        incumbent=ints + f"{LOOP}out[i] = {incumbent};\n}}\n",
+        reference=f"import numpy as np\ndef twice(x):\n    return {reference}\n")
+    assert verdict.valid is (not words), verdict
+    assert (verdict.rejected_reason or "").startswith(words)
+
+
+def test_bounded_values_stay_bounded_on_unusual_cases() -> None:
+    arrays = NumpyArrays()
+    for dtype, bounds in (("float32", (-3.0, 5.0)), ("int32", (2, 9))):
+        tensor: dict[str, Any] = {"dtype": dtype, "shape": [40, 40], "low": bounds[0],
+                                  "high": bounds[1]}
+        for kind in ("large", "far", "extreme", "nan", "unbounded"):
+            values = draw(arrays, tensor, 7, kind)
+            assert bounds[0] <= values.min() and values.max() <= bounds[1], (dtype, kind)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_lost_column_counts_and_sums_in_another_order_do_not(
+        library: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    a, b = rng.standard_normal((300, 200)), rng.standard_normal((200, 100))
+    want = a @ (b * 10.0 ** -np.arange(100) ** 0.5)
+    narrow = (b * 10.0 ** -np.arange(100) ** 0.5).astype("float32")
+    honest = np.add.reduce(np.flip(a.astype("float32")[:, :, None] * narrow, axis=1), axis=1)
+    without_last = np.where(np.arange(100) < 90, honest, 0).astype("float32")
+    without_rows = np.where(np.arange(300)[:, None] % 50 < 49, honest, 0).astype("float32")
+    arrays: Any = NumpyArrays() if library == "numpy" else \
+        TorchArrays("cpu", ["float32"], str(tmp_path))
+    made = (lambda value: value) if library == "numpy" else torch.from_numpy
+    share = [arrays.lost(made(got), made(want)) for got in (honest, without_last, without_rows)]
+    assert share[0] < 1e-3 and share[1:] == pytest.approx([1.0, 1.0])
+    assert arrays.lost(made(without_last.reshape(-1)), made(want.reshape(-1))) < 0.5
