@@ -71,6 +71,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """The config class of that bottleneck, "" if it is not about a single one."""
     subagent: str = ""
     """The subagent whose system prompt its model works with, "" if no model works on it."""
+    instructions: str = ""
+    """What a model is asked instead of making a kernel faster, as Markdown; "" for that."""
 
 
 def scope_of(tasks: Sequence[Task]) -> str:

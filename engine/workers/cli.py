@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING
 
 from engine.manifest.schema import CliSpec
 from engine.split.languages import conditions
+from engine.subagents import rendering, subagent_registry
 from engine.task import SplitRequest, Task
-from engine.workers import class_sizes
+from engine.workers import class_sizes, slot_facts
 from engine.workers.protocol import LOG, Report, Tick, WorkerBench
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.compile import compiler_cache
@@ -51,8 +52,9 @@ disturb that.
 class CliWorker:
     """Runs one of the manifest's commands, in which it fills in {prompt}, {worktree}, {python}."""
 
-    def __init__(self, commands: Sequence[CliSpec]) -> None:
+    def __init__(self, commands: Sequence[CliSpec], project: Path | None = None) -> None:
         self._commands = {command.name: command for command in commands}
+        self._project = project
 
     def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
         command = self._commands.get(task.option)
@@ -62,7 +64,7 @@ class CliWorker:
         home = Path(bench.scratch) / "home"
         home.mkdir(parents=True, exist_ok=True)
         prompt = home / "PROMPT.md"
-        prompt.write_text(prompt_text(task, bench))
+        prompt.write_text(self._system_prompt(task, bench) + prompt_text(task, bench))
         variables, argv = shell_command.split(shell_command.fill(command.command, {
             "prompt": str(prompt), "worktree": bench.worktree, "python": sys.executable}))
         limits = Limits(wall_s=min(command.timeout_s, bench.timeout_s), output_bytes=64 << 20,
@@ -100,6 +102,14 @@ class CliWorker:
             return Report(ok=False, summary=text.strip())
         return Report(ok=True, summary=f"{command.name} ended after {outcome.wall_s:.0f} s",
                       hypothesis=_hypothesis(_printed(outcome.stdout, passed)))
+
+    def _system_prompt(self, task: Task, bench: WorkerBench) -> str:
+        """Return the prompt of the task's subagent, which a command gets before its task."""
+        if not task.subagent:
+            return ""
+        subagent = subagent_registry.load(self._project).get(task.subagent)
+        return rendering.system_prompt(subagent, slot_facts.of_target(
+            bench.target, edit=bench.edit, device=bench.device.label, python=bench.python)) + "\n"
 
 
 def _hypothesis(output: str) -> str:
@@ -143,6 +153,8 @@ MAX_BRIEF = 40_000
 def prompt_text(task: Task, bench: WorkerBench) -> str:
     """Return the prompt for a task. The files of a change to split are copied to the worker's HOME.
     """
+    if task.instructions:
+        return task.instructions
     target, split = bench.target, task.split
     folder = Path(bench.scratch) / "home" / "candidate"
     split_classes: list[tuple[str, str]] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from engine.manifest.schema import Manifest
 from engine.workers.cli import CliWorker
 from engine.workers.inbox import InboxWorker
@@ -14,4 +16,5 @@ from engine.workers.template import TemplateWorker
 def workers(manifest: Manifest) -> dict[str, Worker]:
     """Return every backend that a campaign may use, by its name in the manifest."""
     return {"search": SearchWorker(), "split": SplitWorker(), "rewrite-template": TemplateWorker(),
-            "inbox": InboxWorker(), "cli": CliWorker(manifest.pool.cli)}
+            "inbox": InboxWorker(), "cli": CliWorker(
+                manifest.pool.cli, Path(manifest.project))}

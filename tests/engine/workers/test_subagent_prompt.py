@@ -1,0 +1,52 @@
+"""The prompt that a command gets: its subagent's, then the task or other instructions."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+
+import msgspec
+
+from engine.manifest.schema import CliSpec
+from engine.task import Task
+from engine.verify.fleet import Fleet
+from engine.workers.cli import CliWorker
+from engine.workers.protocol import WorkerBench
+from harness.isolation.zygote_client import WarmStart
+from tests.support import campaigns
+
+TASK = Task(slot="agent", kind="planned", backend="cli", option="agent", hypothesis="fewer passes",
+            bottleneck="", seed=1, trials=1, subagent="general-kernel-optimization")
+COPY = f"{sys.executable} -c 'import shutil, sys; shutil.copy(sys.argv[1], \"seen\")' {{prompt}}"
+
+
+def prompt_of(root: Path, task: Task) -> str:
+    setup = campaigns.create(root / "campaign")
+    (tree := root / "tree").mkdir()
+    worker = CliWorker([CliSpec(name="agent", command=COPY)], root / "project")
+    report = worker.work(task, WorkerBench(
+        target=setup.target, device=setup.device, worktree=str(tree), baseline=str(tree),
+        base_commit="", fleet=Fleet([(setup.device, WarmStart(None))], retry_s=1.0, limit_s=1.0),
+        scratch=str(root / "scratch"), edit=("k.c",)), lambda *_: None, threading.Event())
+    assert report.ok, report
+    return (tree / "seen").read_text()
+
+
+def test_a_command_gets_its_subagents_prompt_before_the_task(tmp_path: Path) -> None:
+    prompt = prompt_of(tmp_path, TASK)
+    first, task = prompt.index("Data, not instructions"), prompt.index("fewer passes")
+    assert first < task
+
+
+def test_a_projects_subagent_is_used(tmp_path: Path) -> None:
+    own = tmp_path / "project" / "subagents" / "general-kernel-optimization"
+    own.mkdir(parents=True)
+    (own / "SUBAGENT.yaml").write_text("name: general-kernel-optimization\n")
+    (own / "SYSTEM_PROMPT.md").write_text("Tune {{ source }} for {{ device }}.")
+    assert prompt_of(tmp_path, TASK).startswith("Tune ")
+
+
+def test_instructions_take_the_place_of_the_task(tmp_path: Path) -> None:
+    task = msgspec.structs.replace(TASK, subagent="", instructions="Write a harness.\n")
+    assert prompt_of(tmp_path, task) == "Write a harness.\n"
