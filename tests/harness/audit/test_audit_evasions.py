@@ -151,3 +151,17 @@ CUT_OFF = ["f(x,", "int x,", "int f(void) __asm__", "__asm__(L", "J(a,", "#defin
 def test_cut_off_and_swollen_c_is_audited(tmp_path: Path, source: str) -> None:
     assert audit(tmp_path, "c", c(head=source)) is not None
     assert audit(tmp_path / "end", "c", c() + source) is not None
+
+
+@pytest.mark.parametrize(("rule", "names"), [
+    ("threads", "wordexp lio_listio aio_read getaddrinfo_a mq_notify timerfd_settime waitpid nice"),
+    ("timing", "epoll_wait pselect sysinfo getloadavg sem_timedwait thrd_sleep getitimer"),
+    ("files", "readv copy_file_range realpath inotify_init1 shm_unlink dprintf read mkdir"),
+    ("network", "socketpair recvmsg sendto getifaddrs"),
+    ("global-flags", "setrlimit prlimit64 personality mallopt"),
+    ("hidden-code", "mremap sbrk longjmp sigset __builtin_apply_args")])
+def test_function_that_no_kernel_needs_is_reported_without_a_header(
+        tmp_path: Path, rule: str, names: str) -> None:
+    for name in names.split():
+        findings = audit(tmp_path / name, "c", c(f"long {name}(); {name}(0, 0);"))
+        assert rule in {f.rule for f in findings if f.severity != "note"}, name

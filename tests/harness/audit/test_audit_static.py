@@ -108,6 +108,8 @@ HONEST_C = {
     "pasting of its own": c(head="#define OP(a, b) _mm256_##a##_##b\n#define X(n) x_ ## n"),
     "in-place check": c("if (x == out) return;"),
     "shape kept": c("static int64_t seen; if (seen != cols) seen = cols;"),
+    "variables called like functions": c("int64_t nice = rows, pause = cols, sync = nice + pause; "
+                                         "float tee = x[sync % cols]; out[0] = tee;"),
     "values compared": c("float prev = x[0]; if (weight[0] == prev) out[0] = 1;"),
     "huge pages": c("void *p = mmap(0, 1 << 21, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);"),
     "assembly": c('__asm__ volatile("pause"); __builtin_prefetch(x);'),
