@@ -21,22 +21,21 @@ _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \S+ *(.*)")
 _UNCHANGED = bytes(b for b in range(256) if b & 0xA0 != 0x80)
 
 
-def tasks() -> dict[int, tuple[int, int]]:
-    """Return for every thread but the first how long it ran and how long it waited to run, in ns.
-    """
+def tasks() -> dict[int, int]:
+    """Return for every thread but the first how long it ran, in ns."""
     return {int(name): spent for name in _listed("/proc/self/task") if int(name) != getpid()
             and (spent := _spent(f"/proc/self/task/{name}")) is not None}
 
 
-def children() -> dict[int, tuple[int, int]]:
-    """Return for every child process how long its threads ran or waited to run, in ns, and 0."""
+def children() -> dict[int, int]:
+    """Return for every child process how long its threads ran, in ns."""
     cpu_time = {}
     for task in _listed("/proc/self/task"):
         for child in _read(f"/proc/self/task/{task}/children").split():
             if _compiles(child):
                 continue
-            cpu_time[int(child)] = sum(sum(_spent(f"/proc/{child}/task/{thread}") or ())
-                                       for thread in _listed(f"/proc/{child}/task")), 0
+            cpu_time[int(child)] = sum(_spent(f"/proc/{child}/task/{thread}") or 0
+                                       for thread in _listed(f"/proc/{child}/task"))
     return cpu_time
 
 
@@ -50,23 +49,27 @@ def _compiles(child: str) -> bool:
 def running(tasks_before: set[int]) -> list[str]:
     """Return findings about threads and processes that still use the CPU after the call.
 
-    A thread's patience does not count while it waits for a core, as on a busy machine.
+    What counts is the time that they run: on a busy machine they may wait long for a core.
     """
     began_ns, own = monotonic_ns(), {} if _spins() else tasks()
-    first = {task: spent for task, spent in own.items() if task not in tasks_before} | children()
+    first = {task: ran for task, ran in own.items() if task not in tasks_before} | children()
     last, busy = first, set(first)
     late: set[int] = set()
     while busy > late and monotonic_ns() - began_ns < LONGEST_NS:
         sleep(SAMPLE_S)
         now = tasks() | children()
-        busy = {task for task in busy
-                if sum(now.get(task, (0, 0))) - sum(last[task]) >= BUSY_NS}
-        late = {task for task in busy if monotonic_ns() - began_ns - (
-            now[task][1] - first[task][1]) > PATIENCE_NS}
+        busy = {task for task in busy & now.keys()
+                if now[task] - last[task] >= BUSY_NS or _waits_for_a_core(task)}
+        late = {task for task in busy if now[task] - first[task] > PATIENCE_NS}
         last = now
     threads = len(late & own.keys())
     return [f"{count} {what} kept working after the call" for count, what in (
         (threads, "thread(s)"), (len(late) - threads, "child process(es)")) if count]
+
+
+def _waits_for_a_core(task: int) -> bool:
+    """Return whether a thread, or the first one of a process, runs or would if it had a core."""
+    return _read(f"/proc/{task}/stat").rpartition(") ")[2][:1] == "R"
 
 
 def _spins() -> bool:
@@ -75,14 +78,14 @@ def _spins() -> bool:
         or environ.get("KMP_BLOCKTIME", "").lower() == "infinite"
 
 
-def _spent(folder: str) -> tuple[int, int] | None:
+def _spent(folder: str) -> int | None:
     words = _read(f"{folder}/schedstat").split()
-    return (int(words[0]), int(words[1])) if len(words) > 1 else _ticks(folder)
+    return int(words[0]) if len(words) > 1 else _ticks(folder)
 
 
-def _ticks(folder: str) -> tuple[int, int] | None:
+def _ticks(folder: str) -> int | None:
     words = _read(f"{folder}/stat").rpartition(") ")[2].split()
-    return ((int(words[11]) + int(words[12])) * TICK_NS, 0) if len(words) > 12 else None
+    return (int(words[11]) + int(words[12])) * TICK_NS if len(words) > 12 else None
 
 
 class Code:

@@ -1,0 +1,65 @@
+"""Threads that work on after a call are told from those that only wait for a core."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from harness.child.watch import threads_and_code
+
+CORE = max(os.sched_getaffinity(0))
+BUSY = f"import os\nos.sched_setaffinity(0, [{CORE}])\nprint(flush=True)\nwhile True: pass"
+
+
+@pytest.fixture
+def busy_core() -> Iterator[None]:
+    """Keep one core busy with three processes."""
+    others = [subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE)
+              for _ in range(3)]
+    for other in others:
+        assert other.stdout is not None and other.stdout.readline()
+    yield
+    for other in others:
+        other.kill()
+        other.communicate()
+
+
+def work_while(wanted: Callable[[], bool]) -> threading.Thread:
+    """Start a thread on the busy core that works outside of Python while it is wanted."""
+    def work() -> None:
+        os.sched_setaffinity(0, [CORE])
+        while wanted():
+            hashlib.pbkdf2_hmac("sha256", b"", b"", 500)
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def found(thread: threading.Thread) -> list[str]:
+    """Return the findings on this thread alone; those of the test's own processes aside."""
+    return [line for line in threads_and_code.running(set(threads_and_code.tasks())
+            - {thread.native_id or 0}) if "thread" in line]
+
+
+def test_thread_that_soon_ends_is_none_that_works_on_though_it_waits_for_its_core(
+        busy_core: None) -> None:
+    thread = work_while(lambda: time.thread_time() < 0.15)
+    assert found(thread) == []
+    thread.join()
+
+
+def test_thread_that_works_on_is_found_on_a_busy_core(busy_core: None) -> None:
+    is_done = threading.Event()
+    thread = work_while(lambda: not is_done.is_set())
+    try:
+        assert found(thread) == ["1 thread(s) kept working after the call"]
+    finally:
+        is_done.set()
+        thread.join()
