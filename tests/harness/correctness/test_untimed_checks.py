@@ -110,7 +110,8 @@ def test_bounded_values_stay_bounded_on_unusual_cases() -> None:
             assert bounds[0] <= values.min() and values.max() <= bounds[1], (dtype, kind)
 
 
-@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("library", [
+    "numpy", "cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_lost_column_counts_and_sums_in_another_order_do_not(
         library: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
@@ -121,8 +122,9 @@ def test_lost_column_counts_and_sums_in_another_order_do_not(
     without_last = np.where(np.arange(100) < 90, honest, 0).astype("float32")
     without_rows = np.where(np.arange(300)[:, None] % 50 < 49, honest, 0).astype("float32")
     arrays: Any = NumpyArrays() if library == "numpy" else \
-        TorchArrays("cpu", ["float32"], str(tmp_path))
-    made = (lambda value: value) if library == "numpy" else torch.from_numpy
+        TorchArrays(library, ["float32"], str(tmp_path))
+    made = (lambda value: value) if library == "numpy" else \
+        (lambda value: torch.from_numpy(value).to(library))
     share = [arrays.lost(made(got), made(want)) for got in (honest, without_last, without_rows)]
     assert share[0] < 1e-3 and share[1:] == pytest.approx([1.0, 1.0])
     assert arrays.lost(made(without_last.reshape(-1)), made(want.reshape(-1))) < 0.5
