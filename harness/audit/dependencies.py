@@ -66,7 +66,7 @@ class _Dependencies:
             return
         for node, name in _imports(module):
             if self._is_new(path, name):
-                yield module.see(node, _rule(f"imports {name}"), runs=True)
+                yield module.see(node, _written_in(name, "imports"), runs=True)
         for node, name in _libraries(module):
             if not is_standard_library(name) and name not in self._known.libraries:
                 yield module.see(node, _loads(name), runs=True)
@@ -96,7 +96,7 @@ class _Dependencies:
             if not outside and any(place in self.tree.files for place in places):
                 continue
             if name not in self._known.headers:
-                yield source.see(token, _rule(f"includes {name}"))
+                yield source.see(token, _written_in(name, "includes"))
         for index, token in enumerate(source.tokens):
             if token.kind == "name" and token.text in ("dlopen", "dlmopen") \
                     and source.follows(index, "("):
@@ -196,6 +196,13 @@ def _inside(module: Module) -> Iterator[CSource]:
 
 def _rule(why: str) -> AuditRule:
     return AuditRule(RULE, "reject", why)
+
+
+def _written_in(name: str, how: str) -> AuditRule:
+    """Return the rule for a package or header: a reject, a flag for a language of kernels."""
+    if re.split(r"[./]", name)[0] in NAMES["kernel_languages"]:
+        return AuditRule(RULE, "flag", f"{how} {name}, in which the project has no kernel yet")
+    return _rule(f"{how} {name}")
 
 
 def _loads(library: str) -> AuditRule:

@@ -24,7 +24,7 @@ NEW: dict[str, tuple[str, Files, Files, str]] = {
     "importlib": ("triton", {"kernel.py": triton(head="import importlib as i\n"
                                                  "i.import_module('liger' + '_kernel')")}, {},
                   "liger_kernel"),
-    "__import__": ("triton", {"kernel.py": triton(head="__import__('cutlass')")}, {}, "cutlass"),
+    "__import__": ("triton", {"kernel.py": triton(head="__import__('cupy')")}, {}, "cupy"),
     "tried import": ("triton", {"kernel.py": triton(head="try:\n    import apex\nexcept "
                                                     "ImportError:\n    apex = None")}, {}, "apex"),
     "library by ctypes": ("triton", {"kernel.py": triton(head="import ctypes\n"
@@ -37,7 +37,7 @@ NEW: dict[str, tuple[str, Files, Files, str]] = {
     "header after a splice": ("c", {"kernel.c": c(head="#inc\\\nlude <Eigen/Dense>")}, {},
                               "Eigen/Dense"),
     "header in CUDA text": ("triton", {"kernel.py": triton(
-        head="S = r'''\n#include <cutlass/gemm.h>\n'''")}, {}, "cutlass/gemm.h"),
+        head="S = r'''\n#include <cudnn/gemm.h>\n'''")}, {}, "cudnn/gemm.h"),
     "library by dlopen": ("c", {"kernel.c": c('dlopen("libopenblas.so.0", 1);')}, {},
                           "libopenblas"),
     "requirements": ("triton", {"requirements.txt": "torch\nflash-attn==2\n"},
@@ -112,6 +112,20 @@ def test_a_new_dependency_is_rejected(tmp_path: Path, name: str) -> None:
     found = new_dependencies(target(language), *trees(tmp_path, candidate, baseline))
     assert [f for f in found if words in f.detail], found
     assert {(f.rule, f.severity) for f in found} == {("new-dependency", "reject")}
+
+
+@pytest.mark.parametrize(("language", "line", "words"), [
+    ("triton", "import tilelang.language as T\n", "imports tilelang.language"),
+    ("python", "from cutlass import cute\n", "imports cutlass"),
+    ("triton", "import flydsl\nfrom aiter import ops\n", "imports aiter"),
+    ("hip", "#include <ck_tile/core.hpp>\n", "includes ck_tile/core.hpp")])
+def test_a_person_is_asked_before_a_project_gets_a_language_of_kernels(
+        tmp_path: Path, language: str, line: str, words: str) -> None:
+    source = "kernel.py" if language in ("triton", "python") else "kernel.c"
+    found = new_dependencies(target(language), *trees(tmp_path, {source: line}, {source: ""}))
+    assert {f.severity for f in found} == {"flag"} and [f for f in found if words in f.detail]
+    assert new_dependencies(target(language), *trees(
+        tmp_path / "used", {source: line + "\n"}, {source: line})) == []
 
 
 @pytest.mark.parametrize("name", SAME)
