@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from engine.manifest import goal
 from engine.manifest.benchmark_target import command_target, end_to_end, primary_metrics
 from engine.manifest.schema import CliSpec, Manifest, publishes_commits
+from engine.routing.translation_pairs import LANGUAGES
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.benchmark.spec.validate import FieldFault, faults
 from harness.errors import InputError
@@ -178,6 +179,10 @@ def _pool(manifest: Manifest) -> Iterator[FieldFault]:
     if "cli" in pool.backends and not pool.cli:
         yield ("pool", "backends"), "pool.backends has 'cli' but pool.cli names no command", \
             "add a pool.cli entry with name and command"
+    for index, language in enumerate(pool.rewrites or ()):
+        if language not in LANGUAGES:
+            yield ("pool", "rewrites", index), f"pool.rewrites: unknown language {language!r}", \
+                suggest(language, tuple(LANGUAGES))
     for index, cli in enumerate(pool.cli):
         yield from _cli(cli, ("pool", "cli", index), {other.name for other in pool.cli[:index]})
 

@@ -93,6 +93,9 @@ class PoolSpec(_Part, frozen=True, kw_only=True):
     min_workers: Annotated[int, Meta(ge=1, le=256)] = 8
     workers_per_gpu: Annotated[int, Meta(ge=1, le=64)] = 4
     backends: tuple[str, ...] = ("search", "split", "rewrite-template", "inbox")
+    rewrites: tuple[str, ...] | None = None
+    """Languages that coding agents rewrite the kernel into, such as tilelang; by default those that
+    its op suggests, [] for none."""
     trials: Count = 24
     """Trials of one search slot."""
     cli: tuple[CliSpec, ...] = ()

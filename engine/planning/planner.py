@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,17 +15,24 @@ from engine.doctor import surroundings
 from engine.history import attempt_digest, history, round_resume, spending
 from engine.history.history import CampaignHistory
 from engine.history.spending import DurationEstimates, SpendingMeter
+from engine.journal import plan_event
+from engine.journal.plan_event import RoundPlan
 from engine.judge.stop_rules import reason_to_stop
 from engine.manifest import goal
 from engine.manifest.schema import BudgetSpec, PoolSpec
-from engine.planning import stagnation, survey, tips
-from engine.planning.round_plan import (
-    PlanInputs,
-    SlotKindStats,
-    inbox_tasks,
-    plan,
-    planned_share,
+from engine.planning import (
+    kernel_routing,
+    model_planner,
+    past_rounds,
+    pool_size,
+    stagnation,
+    survey,
+    tips,
 )
+from engine.planning.model_planner import LanguageModel
+from engine.planning.plan_inputs import PlanInputs, PlanWeights, planned_share
+from engine.planning.pool_size import authors
+from engine.planning.round_plan import inbox_tasks, plan
 from engine.planning.stagnation import BottleneckPlace, StagnationReview, TriedDirections
 from engine.planning.survey import Survey
 from engine.split.languages.detect import splits
@@ -38,8 +45,6 @@ FRUITLESS_MOST = 5
 """After this many, the reviews' directions have brought none either."""
 LEAST_WORK = 2
 """A round starts only if there is time for its verdicts and for work as long as this many more."""
-LOST_STAGES = ("no change", "tie", "regression", "reject", "repeat")
-"""Stages with which a slot ends whose search brought nothing."""
 JOB_MARGIN_S, JOB_LAST_S = 120.0, 30.0
 """So long before its Slurm job ends a campaign is to have ended, and at the latest is cut off."""
 AGENT = "a worker under pool.cli"
@@ -56,8 +61,9 @@ def submitted(setup: Setup) -> list[Path]:
 class Planner:
     """Plans a campaign's rounds from its journal alone, so that another engine can go on."""
 
-    def __init__(self, context: EngineContext, meter: SpendingMeter) -> None:
-        self.context, self.meter = context, meter
+    def __init__(self, context: EngineContext, meter: SpendingMeter,
+                 model: LanguageModel | None = None) -> None:
+        self.context, self.meter, self.model = context, meter, model
         self.job_end = surroundings.job_end()
         """When the Slurm job ends in which the campaign runs, by the epoch."""
 
@@ -132,7 +138,8 @@ class Planner:
     def tasks(self, n: int) -> tuple[list[Task], str]:
         """Survey the best and return the tasks of round `n`, or none and the reason."""
         past = self.history()
-        tried = self._tried(past)
+        setup = self.setup
+        tried = past_rounds.tried(past, self.context.reader, setup.id, setup.repo)
         review = stagnation.review(past.tally.without_gain, tried)
         known_forms = review is not None and review.depth == "state of the art"
         view = survey.of_best(self.context, n, again=known_forms)
@@ -142,17 +149,18 @@ class Planner:
         inputs = self._inputs(n, past, view, review, tried)
         if reason := self._exhausted(past, inputs):
             return [], reason
-        pool = self.setup.manifest.pool
-        progress = round_resume.progress_of(self.context.reader, self.setup.id, n)
+        pool = setup.manifest.pool
+        inputs = self._with_suggestions(inputs, past, view)
+        progress = round_resume.progress_of(self.context.reader, setup.id, n)
         tasks = [task for task in plan(inputs) if task.slot not in progress.first_attempt_done]
         if not tasks:
-            target = self.setup.target
-            return [], nothing_to_do(view, pool, target.source, target.language)
+            return [], nothing_to_do(view, pool, setup.target.source, setup.target.language)
         affordable = spending.afford(
             tasks, self.budget, self.meter.spent, past,
             self._margin_s(past, self._slots), {cli.name: cli.cost for cli in pool.cli})
         if review is not None:
             self._record(n, review, inputs)
+        self._record_plan(inputs, affordable, view)
         return affordable, "" if affordable else "the budget left pays for no attempt"
 
     def submitted(self, n: int) -> list[Task]:
@@ -169,20 +177,43 @@ class Planner:
 
     def _inputs(self, n: int, past: CampaignHistory, view: Survey,
                 review: StagnationReview | None, tried: TriedDirections) -> PlanInputs:
-        planned, fixed = self._stats(past)
+        setup, reader = self.setup, self.context.reader
+        last = past.attempts[-1].n if past.attempts else 0
+        planned, fixed = past_rounds.scores(past, reader.slots(setup.id, last), last)
+        known_tips = tips.known(reader, setup.id)
         return PlanInputs(
-            campaign=self.setup.id, round=n, pool=self.setup.manifest.pool, slots=self._slots,
+            campaign=setup.id, round=n, pool=setup.manifest.pool, slots=self._slots,
+            tips=known_tips, failures=past_rounds.failures(past),
+            on_gpu=setup.device.kind != "cpu", routes=view.routing.routes,
+            translations={route.language: kernel_routing.translation_brief(
+                setup, view.routing, route.language) for route in view.routing.routes},
             knobs=view.knobs, bottlenecks=view.bottlenecks, templates=view.templates,
             inbox=view.inbox, planned=planned, fixed=fixed, review=review, tried=tried,
             may_split=self._may_split(view), inbox_slots=self._inbox_slots(n),
             brief="\n".join(filter(None, (
                 stagnation.brief(review),
                 attempt_digest.needing_split(
-                    past, self.setup.repo.tree_of(self.setup.repo.tip)),
-                tips.brief(tips.known(self.context.reader, self.setup.id)),
-                attempt_digest.brief(past, artifacts.of_campaign(self.context.reader,
-                                                                 self.setup.id)),
-                project_skill.brief(self.setup)))))
+                    past, setup.repo.tree_of(setup.repo.tip)),
+                tips.brief(known_tips),
+                attempt_digest.brief(past, artifacts.of_campaign(reader, setup.id)),
+                project_skill.brief(setup)))))
+
+    def _with_suggestions(self, inputs: PlanInputs, past: CampaignHistory,
+                          view: Survey) -> PlanInputs:
+        """Return the inputs with a model's ideas, if one is configured and agents can follow them.
+        """
+        count, model = planned_share(inputs), self.model
+        if model is None or not count or not authors(inputs.pool):
+            return inputs
+        target = self.setup.target
+        known = [slot.hypothesis.removeprefix(f"{slot.option}: ") for round in past.attempts
+                 for slot in self.context.reader.slots(self.setup.id, round.n)]
+        answer = self.context.run_in_thread(lambda: model_planner.suggest(
+            model, f"{target.op} in {target.source or target.language} on "
+            f"{self.setup.device.label}; {view.routing.op.name}", view.bottlenecks, inputs.brief,
+            count, known, is_cancelled=self.context.stop.is_set))
+        self.context.writer.event(self.setup.id, "log", "planner", message=answer.note)
+        return msgspec.structs.replace(inputs, suggested=answer.ideas)
 
     def _may_split(self, view: Survey) -> bool:
         setup = self.setup
@@ -192,7 +223,7 @@ class Planner:
 
     @property
     def _slots(self) -> int:
-        return self.setup.manifest.pool.slots or survey.default_slots(self.setup)
+        return self.setup.manifest.pool.slots or pool_size.default_slots(self.setup)
 
     def _margin_s(self, past: CampaignHistory, candidates: int, gains: int = 0, work: int = 0,
                   each: DurationEstimates | None = None) -> float:
@@ -207,22 +238,6 @@ class Planner:
         return spending.estimate_durations(
             past.verdicts, end_to_end=bool(self.setup.manifest.e2e_command))
 
-    def _tried(self, past: CampaignHistory) -> TriedDirections:
-        """Return what the slots of ended rounds have followed on the provisional best, and which
-        knobs have lost on any best.
-        """
-        repo = self.setup.repo
-        tree = repo.tree_of(repo.tip)
-        on_tip = {commit for commit in {round.incumbent for round in past.attempts}
-                  if repo.has_tree(commit, tree)}
-        slots = {round: self.context.reader.slots(self.setup.id, round.n)
-                 for round in past.attempts}
-        tried = TriedDirections.of(slot for round, own in slots.items()
-                                   if round.incumbent in on_tip for slot in own)
-        return msgspec.structs.replace(tried, lost=frozenset(
-            frozenset(slot.knobs) for own in slots.values() for slot in own
-            if slot.knobs and slot.stage in LOST_STAGES))
-
     def _record(self, n: int, review: StagnationReview, inputs: PlanInputs) -> None:
         """Record the review, once for its round."""
         events = self.context.reader.events_of(self.setup.id, "stagnation")
@@ -233,6 +248,19 @@ class Planner:
             self.setup.id, "stagnation", str(n), round=n, depth=review.depth,
             rollbacks=review.rounds_without_gain,  # the name in the journal
             directions=stagnation.named(searches, review.ideas), demands=review.demands)
+
+    def _record_plan(self, inputs: PlanInputs, tasks: Sequence[Task], view: Survey) -> None:
+        """Record the slots, weights and routing of a round, once for its round."""
+        events = self.context.reader.events_of(self.setup.id, plan_event.KIND)
+        if not tasks or (events and events[-1].ref == str(inputs.round)):
+            return
+        weights, kinds = PlanWeights.of(inputs), [task.kind for task in tasks]
+        plan = RoundPlan(
+            round=inputs.round, planned=kinds.count("planned"), rewrites=kinds.count("rewrite"),
+            fixed=kinds.count("fixed"), split=str(weights), routing=str(view.routing),
+            planned_weight=round(weights.planned, 3), fixed_weight=round(weights.fixed, 3))
+        self.context.writer.event(self.setup.id, plan_event.KIND, str(inputs.round),
+                                  **msgspec.to_builtins(plan))
 
     def _exhausted(self, past: CampaignHistory, inputs: PlanInputs) -> str:
         """Return why another round would bring nothing new, or ""."""
@@ -247,23 +275,6 @@ class Planner:
         if count < FRUITLESS_MOST and inputs.new and planned_share(inputs):
             return ""
         return "every slot repeats what was tried before"
-
-    def _stats(self, past: CampaignHistory) -> tuple[SlotKindStats, SlotKindStats]:
-        """Return how planned slots and all others did in the last round."""
-        if not past.attempts:
-            return SlotKindStats(), SlotKindStats()
-        last = past.attempts[-1].n
-        planned = {slot.slot: slot.kind == "planned"
-                   for slot in self.context.reader.slots(self.setup.id, last)}
-        speedups: dict[bool, list[float]] = {True: [], False: []}
-        for row in past.verdicts.values():
-            candidate = past.candidates.get(row.candidate)
-            if candidate is not None and candidate.round == last and row.purpose == "verify" \
-                    and row.speedup is not None:
-                speedups[planned.get(candidate.slot, False)].append(row.speedup)
-        kinds = list(planned.values())
-        return (SlotKindStats(speedups=tuple(speedups[True]), slots=kinds.count(True)),
-                SlotKindStats(speedups=tuple(speedups[False]), slots=kinds.count(False)))
 
 
 def nothing_to_do(view: Survey, pool: PoolSpec, source: str, language: str) -> str:

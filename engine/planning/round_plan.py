@@ -2,119 +2,32 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
 
 import msgspec
 
-from engine.manifest.schema import PoolSpec
-from engine.planning import stagnation
+from engine.planning import idea_source, stagnation
 from engine.planning.bottlenecks import TunableBottleneck
-from engine.planning.stagnation import (
-    DIRECTIONS,
-    BottleneckPlace,
-    SearchDirection,
-    StagnationReview,
-    TriedDirections,
-)
-from engine.task import GLOBAL, Task
+from engine.planning.idea_source import PlannedIdea
+from engine.planning.plan_inputs import PlanInputs, planned_share
+from engine.planning.pool_size import Author, authors
+from engine.planning.stagnation import DEEPEST, SearchDirection, StagnationReview, TriedDirections
+from engine.routing.rewrite_routes import Route
+from engine.routing.translation_pairs import LANGUAGES
+from engine.subagents.subagent_registry import DEFAULT
+from engine.task import SlotKind, Task
 from harness.formats.text import plain
-from harness.search.space.knobs import Knob
 
-IMPLAUSIBLE = 100.0
-"""Speedups from here on do not count as successes, whatever was measured."""
 MAX_INBOX = 4
-MAX_TRIALS = 10_000
-
-
-class SlotKindStats(msgspec.Struct, frozen=True, kw_only=True):
-    """How one kind of slot did in the last round: speedups of its candidates, slots it had."""
-
-    speedups: tuple[float, ...] = ()
-    slots: int = 0
-
-    @property
-    def score(self) -> float:
-        """Best plausible speedup times the share of slots with one; 1 if there is none."""
-        plausible = [s for s in self.speedups if 0 < s < IMPLAUSIBLE]
-        if not plausible or not self.slots:
-            return 1.0
-        return max(plausible) * len(plausible) / self.slots
-
-
-class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a round's plan depends on."""
-
-    campaign: str
-    round: int
-    slots: int
-    pool: PoolSpec
-    knobs: tuple[Knob, ...]
-    bottlenecks: tuple[TunableBottleneck, ...] = ()
-    templates: tuple[str, ...] = ()
-    inbox: tuple[Path, ...] = ()
-    planned: SlotKindStats = SlotKindStats()
-    fixed: SlotKindStats = SlotKindStats()
-    review: StagnationReview | None = None
-    tried: TriedDirections = TriedDirections()
-    """What slots have followed on this best."""
-    brief: str = ""
-    """What goes into agents' prompts, as Markdown."""
-    inbox_slots: Mapping[str, str] = {}
-    """The slots that an interrupted round has given to patches, by file name."""
-    may_split: bool = False
-    """Whether classes and knobs may go apart: there are several, and a gain was kept before."""
-
-    @property
-    def trials(self) -> int:
-        """Trials of one search; a review widens it."""
-        width = 1 if self.review is None else self.review.width
-        return min(MAX_TRIALS, self.pool.trials * width)
-
-    @property
-    def may_search(self) -> bool:
-        return bool(self.knobs) and "search" in self.pool.backends
-
-    @property
-    def new(self) -> list[SearchDirection]:
-        """The search directions that no slot has followed on this best."""
-        if not self.may_search:
-            return []
-        depth = "review" if self.review is None else self.review.depth
-        return stagnation.new_directions(self.bottlenecks, self.tried, depth)
-
-    def seed(self, slot: str) -> int:
-        """Return the slot's seed, the same when the round is run again after a crash."""
-        return zlib.crc32(f"{self.campaign}/{self.round}/{slot}".encode())
-
-    def scope(self, tunable: TunableBottleneck | None) -> str:
-        """Return the class that work on a bottleneck is about, GLOBAL unless there are several."""
-        classes = {tunable.bottleneck.config_class for tunable in self.bottlenecks} - {""}
-        own = "" if tunable is None or len(classes) < 2 else tunable.bottleneck.config_class
-        return own or GLOBAL
-
-
-def planned_share(inputs: PlanInputs) -> int:
-    """Return how many slots are planned; the canonical fixed slot always stays.
-
-    Half of them in round 2, the first after the baseline, then by each kind's score in the last
-    round; a review has room for its new directions.
-    """
-    n = inputs.slots
-    if inputs.pool.mode == "fixed" or n <= 1:
-        return 0
-    if inputs.pool.mode == "planned":
-        return n - 1
-    least = 1 if inputs.review is None else DIRECTIONS
-    planned, fixed = inputs.planned.score, inputs.fixed.score
-    share = n // 2 if inputs.round <= 2 or n <= 2 else round(n * planned / (planned + fixed))
-    return min(n - 1, max(least, share))
 
 
 def plan(inputs: PlanInputs) -> list[Task]:
-    """Return the round's tasks: inbox, planned, split, rewrite, and the fixed one last."""
+    """Return the round's tasks: inbox, planned, split, rewrite, and the fixed one last.
+
+    No two of them follow one idea.
+    """
     share = planned_share(inputs)
     known_forms = inputs.review is not None and inputs.review.depth == "state of the art"
     first = _rewrites(inputs, share) if known_forms else []
@@ -126,35 +39,60 @@ def plan(inputs: PlanInputs) -> list[Task]:
                           hypothesis="canonical: search all knobs of the best source together",
                           bottleneck="", seed=inputs.seed("fixed"),
                           trials=inputs.trials))
-    elif inputs.pool.cli:
-        tasks.append(_cli(inputs, "fixed", inputs.bottlenecks[0] if inputs.bottlenecks else None,
-                          0))
+    elif writers := authors(inputs.pool):
+        tasks.append(_written(inputs, "fixed", "fixed", writers[0],
+                              "canonical: make the kernel faster in its own language"))
     return tasks
 
 
 def _planned(inputs: PlanInputs, share: int) -> list[Task]:
-    """Return one task a bottleneck; coding agents, if there are any, take turns with searches.
-
-    In a review, searches follow new directions as long as there are some.
-    """
+    """Return at most `share` tasks; coding agents, if there are any, take turns with searches."""
     tasks: list[Task] = []
-    searchable = [tunable for tunable in inputs.bottlenecks if tunable.knobs] \
-        if inputs.may_search else []
-    new = inputs.new if inputs.review is not None else []
-    turn = 0
+    ideas, directions = _ideas(inputs), _directions(inputs)
+    writers = authors(inputs.pool)
     for i in range(share):
-        slot = f"planned-{i + 1}"
-        if inputs.pool.cli and (i % 2 == 0 or not searchable):
-            tunable = inputs.bottlenecks[i % len(inputs.bottlenecks)] \
-                if inputs.bottlenecks else None
-            tasks.append(_cli(inputs, slot, tunable, turn))
-            turn += 1
-        elif searchable:
-            tunable = searchable[(i + inputs.round) % len(searchable)]
-            direction = new.pop(0) if new else SearchDirection(
-                tunable=tunable, knobs=narrow_knobs(tunable.knobs, inputs.round + i))
-            tasks.append(_search(inputs, slot, direction))
+        slot, turn = f"planned-{i + 1}", sum(task.backend != "search" for task in tasks)
+        if writers and ideas and (i % 2 == 0 or not directions):
+            tasks.append(_planned_idea(inputs, slot, writers[turn % len(writers)], ideas.pop(0)))
+        elif directions:
+            tasks.append(_search(inputs, slot, directions.pop(0)))
     return tasks
+
+
+def _ideas(inputs: PlanInputs) -> list[PlannedIdea]:
+    """Return the ideas for agents: a model's, a review's aimed at the bottlenecks in turn, others.
+
+    The ideas of deeper reviews come last, so that a wide round has one for each slot.
+    """
+    plain_ideas = idea_source.ideas(inputs.bottlenecks, inputs.tried, inputs.tips,
+                                    inputs.failures, gpu=inputs.on_gpu)
+    return idea_source.distinct([
+        *inputs.suggested, *_of_review(inputs, inputs.review), *plain_ideas,
+        *_of_review(inputs, stagnation.review(DEEPEST, inputs.tried))])
+
+
+def _of_review(inputs: PlanInputs, review: StagnationReview | None) -> Iterator[PlannedIdea]:
+    for turn, idea in enumerate(() if review is None else review.ideas):
+        default = inputs.bottlenecks[turn % len(inputs.bottlenecks)] if inputs.bottlenecks else None
+        idea, tunable = stagnation.aim(idea, inputs.bottlenecks, default)
+        yield PlannedIdea(key=idea.idea.key, text=str(idea), tunable=tunable)
+
+
+def _directions(inputs: PlanInputs) -> list[SearchDirection]:
+    """Return the directions of searches, no set of knobs twice; a review's new ones come first."""
+    if not inputs.may_search:
+        return []
+    tunables = [tunable for tunable in inputs.bottlenecks if tunable.knobs]
+    found = inputs.new if inputs.review is not None else []
+    for i in range(inputs.slots if tunables else 0):
+        tunable = tunables[(i + inputs.round) % len(tunables)]
+        found.append(SearchDirection(tunable=tunable,
+                                     knobs=narrow_knobs(tunable.knobs, inputs.round + i)))
+    found += stagnation.new_directions(inputs.bottlenecks, TriedDirections(), "review")
+    first: dict[frozenset[str], SearchDirection] = {}
+    for direction in found:
+        first.setdefault(frozenset(direction.knobs), direction)
+    return list(first.values())
 
 
 def _search(inputs: PlanInputs, slot: str, direction: SearchDirection) -> Task:
@@ -188,12 +126,22 @@ def _split(inputs: PlanInputs) -> list[Task]:
 
 
 def _rewrites(inputs: PlanInputs, room: int) -> list[Task]:
-    if inputs.pool.mode == "planned" or "rewrite-template" not in inputs.pool.backends:
+    """Return at most `room` rewrites: templates, then agents' rewrites, one for each language."""
+    if inputs.pool.mode == "planned":
         return []
-    return [Task(slot=f"rewrite-{name}", kind="rewrite", backend="rewrite-template", option=name,
-                 hypothesis=f"a known good form of the op: template {name}",
-                 bottleneck="", seed=inputs.seed(name), trials=inputs.trials)
-            for name in inputs.templates[:max(0, room)]]
+    templates = [Task(slot=f"rewrite-{name}", kind="rewrite", backend="rewrite-template",
+                      option=name, hypothesis=f"a known good form of the op: template {name}",
+                      bottleneck="", seed=inputs.seed(name), trials=inputs.trials)
+                 for name in inputs.templates if "rewrite-template" in inputs.pool.backends]
+    writers = authors(inputs.pool)
+    routes: dict[str, Route] = {}
+    for route in inputs.routes if writers else ():
+        routes.setdefault(route.language, route)
+    return [*templates, *(
+        _written(inputs, f"rewrite-{route.language}", "rewrite", writers[turn % len(writers)],
+                 f"rewrite the kernel in {LANGUAGES[route.language].title}: {route.reason}",
+                 subagent=route.subagent, more=inputs.translations.get(route.language, ""))
+        for turn, route in enumerate(routes.values()))][:max(0, room)]
 
 
 def inbox_tasks(inputs: PlanInputs) -> list[Task]:
@@ -220,22 +168,21 @@ def _printable(name: str) -> str:
     return plain(name.encode(errors="surrogateescape").decode(errors="replace"), 200)
 
 
-def _cli(inputs: PlanInputs, slot: str, tunable: TunableBottleneck | None, turn: int) -> Task:
-    command = inputs.pool.cli[turn % len(inputs.pool.cli)]
-    aim, key = "make the kernel faster", ""
-    if tunable is not None:
-        aim = f"relieve {tunable.bottleneck.limiter}: {tunable.bottleneck.advice}"
-    if inputs.review is not None:
-        idea = inputs.review.ideas[turn % len(inputs.review.ideas)]
-        idea, tunable = stagnation.aim(idea, inputs.bottlenecks, tunable)
-        aim, key = str(idea), idea.idea.key
-    place = BottleneckPlace("") if tunable is None else BottleneckPlace.of(tunable)
-    return Task(slot=slot, kind="fixed" if slot == "fixed" else "planned", backend="cli",
-                option=command.name, hypothesis=f"{command.name}: {aim}", idea=key,
-                bottleneck=f"{label(tunable)}: {tunable.bottleneck.detail}" if tunable else "",
-                limiter=place.limiter, config_class=place.config_class,
-                scope=inputs.scope(tunable), seed=inputs.seed(slot), trials=0,
-                round=inputs.round, brief=inputs.brief)
+def _planned_idea(inputs: PlanInputs, slot: str, author: Author, idea: PlannedIdea) -> Task:
+    tunable, place = idea.tunable, idea.place
+    return msgspec.structs.replace(
+        _written(inputs, slot, "planned", author, idea.text), idea=idea.key,
+        bottleneck=f"{label(tunable)}: {tunable.bottleneck.detail}" if tunable else "",
+        limiter=place.limiter, config_class=place.config_class, scope=inputs.scope(tunable))
+
+
+def _written(inputs: PlanInputs, slot: str, kind: SlotKind, author: Author, aim: str, *,
+             subagent: str = DEFAULT, more: str = "") -> Task:
+    """Return a task for a coding agent; `more` is for its prompt."""
+    return Task(slot=slot, kind=kind, backend=author.backend, option=author.option,
+                hypothesis=f"{author.option}: {aim}" if author.option else aim, bottleneck="",
+                seed=inputs.seed(slot), trials=0, round=inputs.round, subagent=subagent,
+                brief="\n".join(filter(None, (more, inputs.brief))))
 
 
 def label(tunable: TunableBottleneck) -> str:

@@ -33,6 +33,8 @@ class TriedDirections(msgspec.Struct, frozen=True, kw_only=True):
     """Ideas of reviews: key, and limiter and config class of the bottleneck they were aimed at."""
     lost: frozenset[frozenset[str]] = frozenset()
     """The sets of knobs whose search brought nothing, on any best of the campaign."""
+    lost_ideas: frozenset[str] = frozenset()
+    """The keys of ideas that brought nothing, on any best of the campaign."""
     split: bool = False
     """Whether a slot has searched for config classes that need kernels of their own."""
 
@@ -77,6 +79,7 @@ class _Level(msgspec.Struct, frozen=True):
 _LEVELS = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(),
                               type=dict[str, tuple[_Level, ...]])["level"]
 """The levels of reviews, the mildest first."""
+DEEPEST = _LEVELS[-1].rounds_without_gain
 
 
 class BottleneckPlace(msgspec.Struct, frozen=True):

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import re
-import shutil
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 import msgspec
 
 from engine.campaign.setup import Setup
 from engine.context import EngineContext
 from engine.judge.judge import verdict_of
-from engine.planning import bottlenecks
+from engine.planning import bottlenecks, kernel_routing
 from engine.planning.bottlenecks import TunableBottleneck
+from engine.routing.op_class import UNKNOWN, OpClass
+from engine.routing.rewrite_routes import Routing
 from engine.workers import inbox, template
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.compile import c_compiler, triton_aot
 from harness.compile.device_code.device_build import DeviceCompiler
 from harness.compile.triton_aot import KernelLimit
-from harness.devices.device import DeviceKind
 from harness.errors import InputError, KoptError
 from harness.formats.quantities import latency
 from harness.isolation import device_lock
@@ -44,6 +41,8 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     """The number of config classes that were measured."""
     unread: str = ""
     """Why the source's knobs cannot be read."""
+    routing: Routing = Routing(op=OpClass(UNKNOWN), source="unknown")
+    """Into which languages agents may rewrite the kernel."""
 
 
 def of_best(context: EngineContext, round: int, *, again: bool = False) -> Survey:
@@ -68,7 +67,9 @@ def of_best(context: EngineContext, round: int, *, again: bool = False) -> Surve
         context.writer.put_bottlenecks(setup.id, round, [tunable.bottleneck for tunable in found])
     return Survey(knobs=knobs, bottlenecks=found, templates=_templates(context, again),
                   inbox=tuple(inbox.waiting(setup.folder.inbox)),
-                  classes=len(_measured_best(context).rows), unread=unread)
+                  classes=len(_measured_best(context).rows), unread=unread,
+                  routing=kernel_routing.of_target(
+                      setup, tree, kernel_routing.spent(context.reader, setup.id)))
 
 
 def _bottlenecks(context: EngineContext, tree: Path, source: str,
@@ -137,42 +138,15 @@ def _roofline(setup: Setup, target: Target) -> Roofline | None:
 
 
 def _templates(context: EngineContext, again: bool) -> tuple[str, ...]:
-    """Return the templates that fit and were not tried yet, in the order of routing."""
+    """Return the templates that fit and were not tried yet."""
     setup, target = context.setup, context.setup.target
     if isinstance(target, CommandTarget):  # the arguments of its functions are not known
         return ()
-    routing = route_rewrite(target.op, setup.device.kind, target.language)
-    if context.round <= 1 and routing.missing:
-        context.writer.event(setup.id, "log", "routing", message=(
-            f"rewrite backends for {routing.op_class} that are not installed: "
-            f"{', '.join(routing.missing)}"))
     tree = setup.repo.tree_of(setup.repo.tip)
     tried = {c.slot for c in context.reader.candidates(setup.id)
              if not again or c.base_tree == tree}
-    if target.language not in routing.backends:
-        return ()
     return tuple(t.name for t in template.find(target)
                  if f"rewrite-{t.name}" not in tried)
-
-
-def default_slots(setup: Setup) -> int:
-    """Return the slots of a round: four a card for knob searches, more for coding agents."""
-    slots = 4 * len(setup.devices)
-    return slots if not setup.manifest.pool.cli else max(slots, default_workers(setup))
-
-
-def default_workers(setup: Setup) -> int:
-    """Return how many workers run at once.
-
-    Coding agents wait most of the time, so there are at least `min_workers` and `workers_per_gpu`
-    for each card, but at most four a core. Searches occupy a device: at most four a card, and one
-    a core.
-    """
-    cores = len(os.sched_getaffinity(0))
-    pool = setup.manifest.pool
-    if not pool.cli:
-        return max(1, min(4 * len(setup.devices), cores))
-    return min(max(pool.min_workers, pool.workers_per_gpu * len(setup.devices)), 4 * cores)
 
 
 def reached(context: EngineContext) -> float | None:
@@ -186,60 +160,3 @@ def reached(context: EngineContext) -> float | None:
 def describe_baseline(verdict: Verdict) -> str:
     return ", ".join(f"{row.config_class} {latency(row.latency_us)}" if row.latency_us is not None
                      else f"{row.config_class} correct, not timed" for row in verdict.rows)
-
-
-OpClass = Literal["linear-attention", "attention", "moe", "gemm", "norm", "unknown"]
-_CLASSES: tuple[tuple[OpClass, frozenset[str], tuple[str, ...]], ...] = (
-    ("linear-attention", frozenset({"gdn", "gdr", "recurrent", "mamba"}),
-     ("linear attn", "linear attention", "gated delta")),
-    ("attention", frozenset({"attention", "attn", "flash", "fmha", "mla", "sdpa", "mha"}), ()),
-    ("moe", frozenset({"moe", "expert", "experts", "grouped"}), ("fused moe",)),
-    ("gemm", frozenset({"gemm", "matmul", "mm", "linear", "bmm", "hgemm"}), ()),
-    ("norm", frozenset({"norm", "rmsnorm", "layernorm", "softmax", "elementwise", "quant",
-                        "quantize", "activation", "gelu", "silu", "add"}), ()),
-)
-_AMD: dict[OpClass, tuple[str, ...]] = {
-    "linear-attention": ("flydsl",), "attention": ("tilelang",), "moe": ("flydsl", "ck", "asm"),
-    "gemm": ("flydsl", "ck", "asm"), "norm": ("flydsl", "tilelang"),
-    "unknown": ("flydsl", "tilelang")}
-_NVIDIA = ("triton", "tilelang", "cutedsl", "cuda")
-_MODULES = {"flydsl": "flydsl", "tilelang": "tilelang", "cutedsl": "cutlass", "triton": "triton"}
-_PROGRAMS = {"ck": "hipcc", "asm": "hipcc", "cuda": "nvcc", "c": "cc"}
-
-
-class RewriteRoute(msgspec.Struct, frozen=True, kw_only=True):
-    """Rewrite backends in the order to try them; `missing` ones are not installed."""
-
-    op_class: OpClass
-    backends: tuple[str, ...]
-    missing: tuple[str, ...] = ()
-
-
-def op_class(op: str) -> OpClass:
-    """Return the class of an op from its words: `linear_attn` is linear attention, not attention.
-    """
-    words = [w for w in re.split(r"[^a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", op).lower()) if w]
-    text = " ".join(words)
-    for name, single, phrases in _CLASSES:
-        if single & set(words) or any(phrase in text for phrase in phrases):
-            return name
-    return "unknown"
-
-
-def route_rewrite(op: str, device: DeviceKind, language: Language) -> RewriteRoute:
-    """Return the rewrite backends for an op on a kind of device."""
-    kind = op_class(op)
-    if device == "cpu":
-        backends: tuple[str, ...] = ("c",) if language == "c" else ("triton",)
-    else:
-        backends = _AMD[kind] if device == "amd" else _NVIDIA
-    available = tuple(name for name in backends if installed(name))
-    return RewriteRoute(op_class=kind, backends=available,
-                        missing=tuple(name for name in backends if name not in available))
-
-
-def installed(backend: str) -> bool:
-    """Return whether kernels in a backend's language can be built on this machine."""
-    if backend in _MODULES:
-        return importlib.util.find_spec(_MODULES[backend]) is not None
-    return shutil.which(_PROGRAMS[backend]) is not None

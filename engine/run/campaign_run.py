@@ -14,7 +14,7 @@ from engine.history import kept_commits
 from engine.journal.lease import LeaseLost
 from engine.journal.records import in_phase
 from engine.lineage import commit, provisional, rollback
-from engine.planning import survey, tips
+from engine.planning import pool_size, tips
 from engine.rounds.active_round import ActiveRound
 from engine.rounds.pool import Pool
 from engine.rounds.round import run_round
@@ -129,7 +129,7 @@ def _run_round(campaign: RunningCampaign, n: int, tasks: Sequence[Task], *,
                closing: bool) -> None:
     """Run one round, measure the headline, and record the round's result."""
     context, setup = campaign.context, campaign.setup
-    limit = setup.manifest.pool.workers or survey.default_workers(setup)
+    limit = setup.manifest.pool.workers or pool_size.default_workers(setup)
     round = ActiveRound(
         context=context, keeper=campaign.keeper, records=campaign.records, meter=campaign.meter,
         pool=Pool(setup, campaign.workers, limit, context.messages, context.fleet),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from engine.history import history, waiting_line
 from engine.history.waiting_line import Line
+from engine.journal import plan_event
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Candidate
 from engine.records import class_history, measured
@@ -45,11 +46,11 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
     candidates, bottlenecks = reader.candidates(name), reader.bottlenecks(name)
     controls = reader.controls(name, open_only=True)
     past = history.read(reader, name)
-    marks = class_history.by_class(past)
+    marks, plan = class_history.by_class(past), plan_event.last(reader, name)
     if as_json:
         print_json({"campaign": campaign, "rounds": rounds, "slots": slots,
                     "candidates": candidates, "bottlenecks": bottlenecks, "controls": controls,
-                    "classes": marks})
+                    "classes": marks, "plan": plan})
         return
     live = engine_state(reader, name).word == "alive"
     state = f"{phrases.signed(campaign.state)} {phrases.phase(campaign, live=live)}"
@@ -61,6 +62,7 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
         ("folder", campaign.path), ("base", campaign.base_commit[:12]),
         ("best at", campaign.best_commit[:12]),
         ("round", phrases.rounds(campaign)),
+        ("plan", str(plan or "")), ("rewrites", plan.routing if plan else ""),
         ("started", phrases.stamp(campaign.created_at)),
         ("last", phrases.stamp(campaign.updated_at))])
     _print_section("rounds", ("round", "scope", "outcome", "best", "summary"), (

@@ -61,7 +61,7 @@ class CampaignScreen(CampaignActions, CandidateActions):
                 self.head.redraw()
             return
         self.head.set_content((view.row, self._waiting(snapshot)))
-        self.slots.ages = view.ages
+        self.slots.ages, self.slots.note = view.ages, view.plan
         self.slots.set_items(view.slots)
         self.slots.redraw()
         self.stream.set_items(view.verdicts)
@@ -69,7 +69,7 @@ class CampaignScreen(CampaignActions, CandidateActions):
         if view.classes != self.classes_pane.content:
             self.classes_pane.set_content(view.classes)
             self.classes_pane.refresh(layout=True)
-        self.bottlenecks.set_content(view.bottlenecks)
+        self.bottlenecks.show(view.bottlenecks, view.routing)
         self.log_pane.set_content(view.log)
         self.draw_devices(self.dashboard.devices)
 

@@ -22,7 +22,7 @@ class TraceScreen(KoptScreen):
         view = snapshot.view
         if view is not None and view.row.id == self.dashboard.campaign:
             self.head.set_content((view.row, ()))
-            self.bottlenecks.set_content(view.bottlenecks)
+            self.bottlenecks.show(view.bottlenecks, view.routing)
         elif snapshot.row(self.dashboard.campaign) is None:
             self.head.EMPTY = NO_CAMPAIGN
             self.head.redraw()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # for start-up time, see `run`
     from engine.journal.read import Reader
 from collections.abc import Sequence
 
+from engine.journal import plan_event
 from engine.journal.read import Reader
 from engine.journal.records import Event, Slot
 from kopt_tui.snapshot.campaign_rows import CampaignRows
@@ -92,8 +93,10 @@ class Builder:
         ids |= {decision.candidate for decision in decisions}
         candidates = {candidate.id: candidate
                       for candidate in self._reader.candidates(row.id, ids=ids)}
+        plan = plan_event.last(self._reader, row.id)
         return CampaignView(
-            row=row, slots=(), ages=(), log=_log(events),
+            row=row, slots=(), ages=(), log=_log(events), plan=phrases.clean(str(plan or "")),
+            routing=phrases.clean(plan.routing if plan else ""),
             chart=self._campaigns.chart(row.campaign),
             verdicts=stream_lines(verdicts, decisions, candidates),
             classes=best_classes(self._reader, row.campaign, verdicts, decisions),

@@ -169,6 +169,9 @@ def event(record: Event) -> str:
         return clean(f"trials  {record.ref}  {payload.get('count', 0)} screened", 400)
     if record.kind == "rollback":
         return clean(f"rolled back  {_text(payload, 'reason')}; {_text(payload, 'told')}", 400)
+    if record.kind == "plan":
+        return clean(f"plan  round {record.ref}: {_text(payload, 'split')}; "
+                     f"{_text(payload, 'routing')}", 400)
     if record.kind == "bottlenecks":
         return clean(f"bottlenecks  {_limiters(payload)}", 400)
     parts = [record.kind.replace(".", " ")]

@@ -128,6 +128,10 @@ class CampaignView(msgspec.Struct, frozen=True, kw_only=True):
     chart: tuple[RoundPoint, ...]
     classes: ClassTable | None
     bottlenecks: tuple[Bottleneck, ...]
+    plan: str
+    """The slots of the newest round by kind, with the weights; "" before the first plan."""
+    routing: str
+    """Into which languages agents rewrite the kernel, and why not into others."""
     log: tuple[LogLine, ...]
 
 

@@ -17,16 +17,27 @@ class BottleneckPane(ContentPane[tuple[Bottleneck, ...]]):
 
     TITLE = "bottlenecks"
     content: tuple[Bottleneck, ...] = ()
+    routing = ""
+    """Into which languages agents rewrite the kernel."""
     wraps = False
     """Wrap long texts instead of clipping them."""
+
+    def show(self, bottlenecks: tuple[Bottleneck, ...], routing: str) -> None:
+        """Show the bottlenecks of a round and the routing of its rewrites."""
+        if routing != self.routing:
+            self.routing, self._drawn = routing, []
+        self.set_content(bottlenecks)
 
     def title_note(self) -> str:
         return f"{len(self.content)} of round {self.content[0].round}" if self.content else ""
 
     def compose_lines(self, width: int) -> list[Line]:
-        if not self.content:
-            return [((" none found yet", "dim"),)]
         lines: list[Line] = []
+        if self.routing:
+            lines += wrapped_under(((" ⇄ ", "dim"),), self.routing, width, "dim") \
+                if self.wraps else [((" ⇄ ", "dim"), (self.routing, "plain"))]
+        if not self.content:
+            return [((" none found yet", "dim"),), *lines]
         limiter, places = _columns(self.content, width)
         for bottleneck, place in zip(self.content, places, strict=True):
             head: Line = ((f" {bottleneck.rank} ", "dim"),

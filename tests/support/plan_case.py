@@ -7,7 +7,7 @@ from typing import Any
 from engine.journal.records import Bottleneck
 from engine.manifest.schema import CliSpec, PoolSpec
 from engine.planning.bottlenecks import TunableBottleneck
-from engine.planning.round_plan import PlanInputs
+from engine.planning.plan_inputs import PlanInputs
 from harness.search.space.knobs import Knob
 
 KNOBS = tuple(Knob(name=name, line=n, value=1, choices=(1, 2)) for n, name in enumerate("ABC", 1))

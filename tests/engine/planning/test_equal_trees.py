@@ -12,11 +12,10 @@ import pytest
 
 from engine.campaign.setup import Setup
 from engine.context import EngineContext
-from engine.history.spending import SpendingMeter
+from engine.history import history
 from engine.journal.records import Round
 from engine.journal.write import Writer
-from engine.planning import survey
-from engine.planning.planner import Planner
+from engine.planning import past_rounds, survey
 from engine.workers import template
 from engine.workers.template import Template
 from tests.support import campaigns, samples
@@ -61,6 +60,6 @@ def test_knobs_that_were_searched_on_an_equal_tree_are_known(moved: tuple[Setup,
         context.writer.put_slots([samples.slot("planned-1", 2, setup.id, kind="planned",
                                                knobs=("UNROLL",))])
         context.writer.end_round(setup.id, 2, outcome="tie", summary="")
-        planner = Planner(context, cast(SpendingMeter, None))
-        tried = planner._tried(planner.history())
+        past = history.read(context.reader, setup.id)
+        tried = past_rounds.tried(past, context.reader, setup.id, setup.repo)
     assert frozenset({"UNROLL"}) in tried.knobs

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from engine.manifest.schema import CliSpec, PoolSpec
-from engine.planning.round_plan import SlotKindStats, plan, planned_share
+from engine.planning.plan_inputs import PlanWeights, SlotKindStats, planned_share
+from engine.planning.round_plan import plan
+from engine.routing.rewrite_routes import Route
+from engine.subagents.subagent_registry import DEFAULT
 from tests.support.plan_case import AGENT, plan_inputs
 
 
@@ -116,3 +119,57 @@ def test_interrupted_round_takes_no_more_patches_than_another() -> None:
     assert [(task.slot, Path(task.option).stem) for task in tasks] == [
         ("inbox-3", "c"), ("inbox-4", "new")]
 
+
+
+def writers(*names: str, **fields: Any) -> PoolSpec:
+    return PoolSpec(backends=("cli",), cli=tuple(
+        CliSpec(name=name, command="agent {prompt}") for name in names), **fields)
+
+
+@pytest.mark.parametrize("mode", ["mixed", "planned"])
+@pytest.mark.parametrize("names", [("one",), ("one", "two", "three")])
+def test_no_two_slots_follow_one_idea(mode: Any, names: tuple[str, ...]) -> None:
+    tasks = plan(plan_inputs(slots=16, knobs=(), pool=writers(*names, mode=mode)))
+    ideas = [task.hypothesis.partition(": ")[2] for task in tasks]
+    assert len(set(ideas)) == len(ideas) >= 9
+    assert all("\n" not in idea and ". " not in idea for idea in ideas)
+
+
+def test_no_two_searches_of_a_round_move_the_same_knobs() -> None:
+    for number in range(2, 8):
+        searches = [frozenset(task.knobs) for task in plan(plan_inputs(round=number, slots=12))
+                    if task.backend == "search"]
+        assert len(set(searches)) == len(searches) > 1
+
+
+ROUTES = (Route(subagent="tilelang-kernel-rewrite", language="tilelang", reason="attention"),
+          Route(subagent="triton-to-tilelang", language="tilelang", reason="attention"),
+          Route(subagent="ck-kernel-rewrite", language="ck", reason="attention"))
+
+
+def test_agents_rewrite_once_in_each_language_and_canonical_work_comes_last() -> None:
+    tasks = plan(plan_inputs(slots=8, knobs=(), pool=writers("one", "two"), routes=ROUTES,
+                             translations={"tilelang": "## Translation"}))
+    rewrites = [task for task in tasks if task.kind == "rewrite"]
+    assert [(task.slot, task.subagent, task.option) for task in rewrites] == [
+        ("rewrite-tilelang", "tilelang-kernel-rewrite", "one"),
+        ("rewrite-ck", "ck-kernel-rewrite", "two")]
+    assert rewrites[0].brief.startswith("## Translation") and not rewrites[1].brief
+    assert (tasks[-1].slot, tasks[-1].kind, tasks[-1].subagent) == ("fixed", "fixed", DEFAULT)
+    assert {task.subagent for task in tasks if task.kind == "planned"} == {DEFAULT}
+
+
+def test_search_needs_no_subagent_and_rewrites_need_an_author() -> None:
+    tasks = plan(plan_inputs(slots=8, routes=ROUTES))
+    assert {task.subagent for task in tasks} == {""} and not [
+        task for task in tasks if task.kind == "rewrite"]
+    planned_only = plan(plan_inputs(slots=8, pool=writers("one", mode="planned"), routes=ROUTES))
+    assert not [task for task in planned_only if task.kind == "rewrite"]
+
+
+def test_weights_say_why_so_many_slots_are_planned() -> None:
+    later = plan_inputs(round=5, slots=8, planned=SlotKindStats(speedups=(1.5, 500.0), slots=3),
+                        fixed=SlotKindStats(speedups=(1.2,), slots=2))
+    assert str(PlanWeights.of(later)) == "weights: planned 0.50, others 0.60"
+    assert str(PlanWeights.of(plan_inputs(round=2))) == "half planned"
+    assert str(PlanWeights.of(plan_inputs(pool=PoolSpec(mode="fixed")))) == "mode fixed"

@@ -13,7 +13,8 @@ from engine.journal.records import Bottleneck
 from engine.manifest.schema import CliSpec, PoolSpec
 from engine.planning import stagnation
 from engine.planning.bottlenecks import TunableBottleneck
-from engine.planning.round_plan import PlanInputs, plan, planned_share
+from engine.planning.plan_inputs import PlanInputs, planned_share
+from engine.planning.round_plan import plan
 from engine.planning.stagnation import (
     DIRECTIONS,
     NOTHING,

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from engine.campaign.setup import Setup, create
+from engine.journal import plan_event
+from engine.subagents.subagent_registry import DEFAULT
 from engine.task import Task
 from engine.verify.fleet import Fleet
 from engine.workers.knob_search import SearchWorker, best_so_far
@@ -55,6 +57,15 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Setup, Path]:
         instant_verdicts.install(patch)
         campaigns.run(setup)
     return setup, marker
+
+
+def test_plan_of_the_round_is_recorded(hostile: tuple[Setup, Path]) -> None:
+    with campaigns.reading(hostile[0]) as reader:
+        plan = plan_event.last(reader, hostile[0].id)
+        assert plan is not None and plan.planned == len(reader.slots(hostile[0].id, 2)) - 1
+        assert {slot.subagent for slot in reader.slots(hostile[0].id, 2)} == {DEFAULT}
+    assert str(plan) == f"{plan.planned} planned, 1 fixed (mode planned)"
+    assert plan.routing.endswith("kernels run on the CPU here")
 
 
 @pytest.mark.parametrize(("name", "stage", "words"), [

@@ -1,0 +1,116 @@
+"""Distinct one-sentence hypotheses for coding agents, without a model.
+
+They come from the bottlenecks, from earlier campaigns' tips and from what failed in this one.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path
+
+import msgspec
+
+from engine.planning.bottlenecks import TunableBottleneck
+from engine.planning.stagnation import BottleneckPlace, TriedDirections
+from harness.formats.text import plain
+
+LONGEST = 240
+"""Characters of a hypothesis that quotes others."""
+SAME = 0.7
+"""Share of words in common from which two hypotheses are one idea."""
+QUOTED = 3
+"""Most tips, and most failures, of which a round makes hypotheses."""
+_FILLERS = re.compile(r"(?:an?|the|of|in|on|to|for|and|or|so|that|it|is|be|by|with|from|into|at|as"
+                      r"|its|against|relieve|use|instead)")
+"""Words that tell no two hypotheses apart."""
+
+
+class PlannedIdea(msgspec.Struct, frozen=True, kw_only=True):
+    """A hypothesis in one sentence, aimed at a bottleneck or at none in particular."""
+
+    key: str
+    text: str
+    tunable: TunableBottleneck | None = None
+
+    @property
+    def place(self) -> BottleneckPlace:
+        return BottleneckPlace("") if self.tunable is None else BottleneckPlace.of(self.tunable)
+
+
+class _Group(msgspec.Struct, frozen=True):
+    limiter: str
+    texts: dict[str, str]
+    gpu: bool = False
+
+
+_GROUPS = msgspec.toml.decode(Path(__file__).with_name("plain_ideas.toml").read_bytes(),
+                              type=dict[str, tuple[_Group, ...]])["ideas"]
+
+
+def ideas(bottlenecks: Sequence[TunableBottleneck], tried: TriedDirections,
+          tips: Sequence[str] = (), failures: Sequence[str] = (), *,
+          gpu: bool = False) -> list[PlannedIdea]:
+    """Return the ideas that no slot has followed on this best, the most promising first.
+
+    `tips` are lessons of earlier campaigns, the newest last; `failures` are promising changes that
+    were rejected, with the reason. Bottlenecks take turns; ideas that have lost on an earlier best
+    come last.
+    """
+    quoted = [*(PlannedIdea(key=_key("repair", text), text=_sentence(f"make it right: {text}"))
+                for text in failures[:QUOTED]),
+              *(PlannedIdea(key=_key("tip", text), text=_sentence(
+                  f"apply an earlier campaign's lesson: {text}"))
+                for text in reversed(tips) if text.startswith("helped:"))][:2 * QUOTED]
+    turns = [turn for column in zip_longest(
+        *(_against(tunable, gpu) for tunable in bottlenecks or (None,)))
+        for turn in column if turn is not None]
+    first, others = turns[:len(bottlenecks)], turns[len(bottlenecks):]
+    fresh = [idea for idea in (*first, *quoted, *others)
+             if (idea.key, idea.place.limiter, idea.place.config_class) not in tried.ideas]
+    return sorted(distinct(fresh), key=lambda idea: idea.key in tried.lost_ideas)
+
+
+def distinct(found: Iterable[PlannedIdea], known: Iterable[str] = ()) -> list[PlannedIdea]:
+    """Return ideas without those that say what an earlier one, or a `known` text, says."""
+    kept: list[PlannedIdea] = []
+    texts = [_words(text) for text in known]
+    for idea in found:
+        words = _words(idea.text)
+        if not any(_is_same(words, other) for other in texts):
+            texts.append(words)
+            kept.append(idea)
+    return kept
+
+
+def _against(tunable: TunableBottleneck | None, gpu: bool) -> Iterator[PlannedIdea]:
+    """Yield the bottleneck's own advice, then ideas for its limiter, then those for any."""
+    limiter, place = "", ""
+    if tunable is not None:
+        limiter, place = tunable.bottleneck.limiter, f", {BottleneckPlace.of(tunable)}"
+        yield PlannedIdea(key="advice", tunable=tunable,
+                          text=f"relieve {limiter}: {tunable.bottleneck.advice}")
+    for group in _GROUPS:
+        if (gpu or not group.gpu) and (not group.limiter or (
+                limiter and re.search(group.limiter, limiter))):
+            for key, text in group.texts.items():
+                yield PlannedIdea(key=key, tunable=tunable, text=f"{text}{place}")
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(word for word in re.findall(r"[a-z0-9]+", text.lower())
+                     if not _FILLERS.fullmatch(word))
+
+
+def _is_same(one: frozenset[str], other: frozenset[str]) -> bool:
+    return one == other or len(one & other) >= SAME * max(1, len(one | other))
+
+
+def _key(kind: str, text: str) -> str:
+    return f"{kind}-{zlib.crc32(text.encode(errors='replace')):08x}"
+
+
+def _sentence(text: str) -> str:
+    return " ".join(plain(text, LONGEST).split())

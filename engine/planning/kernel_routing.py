@@ -1,0 +1,66 @@
+"""Routes the kernel of a campaign: what is known of it, of the device and of earlier rounds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from engine.campaign.judged_target import JudgedTarget
+from engine.globs import matches
+from engine.journal.read import Reader
+from engine.routing import op_class, rewrite_routes, source_language
+from engine.routing.rewrite_routes import Routing
+from engine.routing.translation_pairs import LANGUAGES, pair
+from engine.subagents import subagent_registry
+from harness.benchmark.spec.command_target import CommandTarget
+from harness.tasks.target import OF_CARD
+
+FRUITLESS_STAGES = ("no change", "tie", "regression", "reject", "repeat", "failed")
+"""Stages with which a slot ends that has brought nothing."""
+
+
+def of_target(judged: JudgedTarget, tree: Path, spent: Mapping[str, int] | None = None) -> Routing:
+    """Return the routing of a target's kernel as it is in `tree`.
+
+    `spent` counts the rounds that each subagent has worked in without a gain.
+    """
+    target, manifest = judged.target, judged.manifest
+    source = (tree / target.source).read_text(errors="replace") if target.source else ""
+    names = [manifest.target_op, target.op]
+    if not isinstance(target, CommandTarget):
+        names.append(target.entry)
+    return rewrite_routes.route(
+        op_class.classify(names, source, target.source),
+        source_language.detect(source, target.source, manifest.target_backend),
+        judged.device.kind, subagent_registry.load(Path(manifest.project)).subagents,
+        hosts=("python", "any") if _may_be_python(judged) else ("any",), spent=spent,
+        languages=manifest.pool.rewrites,
+        installed=lambda name: rewrite_routes.is_installed(name, manifest.python))
+
+
+def _may_be_python(judged: JudgedTarget) -> bool:
+    """Return whether a candidate may be written in Python: the harness builds C++ sources itself.
+    """
+    if not isinstance(judged.target, CommandTarget):
+        return judged.target.language not in (*OF_CARD, "c")
+    return any(PurePosixPath(glob).suffix in (".py", "", ".*") for glob in judged.edit)
+
+
+def translation_brief(judged: JudgedTarget, routing: Routing, language: str) -> str:
+    """Return the rules of a translation for an agent's prompt, "" if the pair has none."""
+    rules = pair(routing.source, language)
+    if rules is None:
+        return ""
+    source = PurePosixPath(judged.target.source)
+    file = LANGUAGES[language].file.format(stem=source.stem)
+    entry = "" if isinstance(judged.target, CommandTarget) else judged.target.entry
+    return rules.brief(entry, str(source), matches(str(source.with_name(file)), judged.edit))
+
+
+def spent(reader: Reader, campaign: str) -> Counter[str]:
+    """Return in how many rounds each subagent has worked without a gain."""
+    rounds = {(slot.subagent, round.n) for round in reader.rounds(campaign)
+              for slot in reader.slots(campaign, round.n)
+              if slot.subagent and slot.stage in FRUITLESS_STAGES}
+    return Counter(name for name, _ in rounds)

@@ -1,0 +1,63 @@
+"""What earlier rounds mean for the next plan: directions followed, ideas lost, scores of slots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from engine.history.history import CampaignHistory
+from engine.journal.read import Reader
+from engine.journal.records import Slot
+from engine.planning.plan_inputs import SlotKindStats
+from engine.planning.stagnation import TriedDirections
+from engine.repository.campaign_repo import CampaignRepo
+
+LOST_STAGES = ("no change", "tie", "regression", "reject", "repeat")
+"""Stages with which a slot ends whose work brought nothing."""
+FAILURES = 3
+"""Most rejected changes that a plan takes up again."""
+
+
+def tried(past: CampaignHistory, reader: Reader, campaign: str,
+          repo: CampaignRepo) -> TriedDirections:
+    """Return what the slots of ended rounds have followed on the provisional best, and which knobs
+    and ideas have lost on any best.
+    """
+    tree = repo.tree_of(repo.tip)
+    on_tip = {commit for commit in {round.incumbent for round in past.attempts}
+              if repo.has_tree(commit, tree)}
+    slots = {round: reader.slots(campaign, round.n) for round in past.attempts}
+    lost = [slot for own in slots.values() for slot in own if slot.stage in LOST_STAGES]
+    return msgspec.structs.replace(
+        TriedDirections.of(slot for round, own in slots.items()
+                           if round.incumbent in on_tip for slot in own),
+        lost=frozenset(frozenset(slot.knobs) for slot in lost if slot.knobs),
+        lost_ideas=frozenset(slot.idea for slot in lost if slot.idea))
+
+
+def scores(past: CampaignHistory, slots: Sequence[Slot], last: int) -> tuple[SlotKindStats,
+                                                                             SlotKindStats]:
+    """Return how planned slots and all others did in round `last`, without people's patches."""
+    planned = {slot.slot: slot.kind == "planned" for slot in slots if slot.backend != "inbox"}
+    speedups: dict[bool, list[float]] = {True: [], False: []}
+    for row in past.verdicts.values():
+        candidate = past.candidates.get(row.candidate)
+        if candidate is not None and candidate.round == last and row.purpose == "verify" \
+                and row.speedup is not None and candidate.slot in planned:
+            speedups[planned[candidate.slot]].append(row.speedup)
+    kinds = list(planned.values())
+    return (SlotKindStats(speedups=tuple(speedups[True]), slots=kinds.count(True)),
+            SlotKindStats(speedups=tuple(speedups[False]), slots=kinds.count(False)))
+
+
+def failures(past: CampaignHistory) -> tuple[str, ...]:
+    """Return the newest changes that were wrong rather than slow, each with its reason."""
+    newest = {decision.candidate: decision for decision in past.decisions}
+    wrong = [decision for decision in newest.values() if decision.kind == "reject"
+             and decision.actor == "engine" and not decision.is_fault
+             and decision.candidate in past.candidates]
+    by_hypothesis = {past.candidates[decision.candidate].hypothesis: decision.reason
+                     for decision in sorted(wrong, key=lambda decision: decision.at)}
+    return tuple(f"{hypothesis}; it was rejected: {reason}"
+                 for hypothesis, reason in reversed(by_hypothesis.items()))[:FAILURES]

@@ -1,0 +1,144 @@
+"""What a round's plan depends on, and how many of its slots are planned."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from engine.manifest.schema import PoolSpec
+from engine.planning import stagnation
+from engine.planning.bottlenecks import TunableBottleneck
+from engine.planning.idea_source import PlannedIdea
+from engine.planning.stagnation import (
+    DIRECTIONS,
+    SearchDirection,
+    StagnationReview,
+    TriedDirections,
+)
+from engine.routing.rewrite_routes import Route
+from engine.task import GLOBAL
+from harness.search.space.knobs import Knob
+
+IMPLAUSIBLE = 100.0
+"""Speedups from here on do not count as successes, whatever was measured."""
+MAX_TRIALS = 10_000
+
+
+class SlotKindStats(msgspec.Struct, frozen=True, kw_only=True):
+    """How one kind of slot did in the last round: speedups of its candidates, slots it had."""
+
+    speedups: tuple[float, ...] = ()
+    slots: int = 0
+
+    @property
+    def score(self) -> float:
+        """Best plausible speedup times the share of slots with one; 1 if there is none."""
+        plausible = [s for s in self.speedups if 0 < s < IMPLAUSIBLE]
+        if not plausible or not self.slots:
+            return 1.0
+        return max(plausible) * len(plausible) / self.slots
+
+
+class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a round's plan depends on."""
+
+    campaign: str
+    round: int
+    slots: int
+    pool: PoolSpec
+    knobs: tuple[Knob, ...]
+    bottlenecks: tuple[TunableBottleneck, ...] = ()
+    templates: tuple[str, ...] = ()
+    inbox: tuple[Path, ...] = ()
+    planned: SlotKindStats = SlotKindStats()
+    fixed: SlotKindStats = SlotKindStats()
+    review: StagnationReview | None = None
+    tried: TriedDirections = TriedDirections()
+    """What slots have followed on this best."""
+    suggested: tuple[PlannedIdea, ...] = ()
+    """What a model suggests to try."""
+    tips: tuple[str, ...] = ()
+    """Lessons of earlier campaigns, the newest last."""
+    failures: tuple[str, ...] = ()
+    """Promising changes that were rejected, with the reason, the newest first."""
+    on_gpu: bool = False
+    routes: tuple[Route, ...] = ()
+    """Rewrites that agents may try, the most promising first."""
+    brief: str = ""
+    """What goes into agents' prompts, as Markdown."""
+    translations: Mapping[str, str] = {}
+    """More for the prompts of rewrites, as Markdown, by language."""
+    inbox_slots: Mapping[str, str] = {}
+    """The slots that an interrupted round has given to patches, by file name."""
+    may_split: bool = False
+    """Whether classes and knobs may go apart: there are several, and a gain was kept before."""
+
+    @property
+    def trials(self) -> int:
+        """Trials of one search; a review widens it."""
+        width = 1 if self.review is None else self.review.width
+        return min(MAX_TRIALS, self.pool.trials * width)
+
+    @property
+    def may_search(self) -> bool:
+        return bool(self.knobs) and "search" in self.pool.backends
+
+    @property
+    def new(self) -> list[SearchDirection]:
+        """The search directions that no slot has followed on this best."""
+        if not self.may_search:
+            return []
+        depth = "review" if self.review is None else self.review.depth
+        return stagnation.new_directions(self.bottlenecks, self.tried, depth)
+
+    def seed(self, slot: str) -> int:
+        """Return the slot's seed, the same when the round is run again after a crash."""
+        return zlib.crc32(f"{self.campaign}/{self.round}/{slot}".encode())
+
+    def scope(self, tunable: TunableBottleneck | None) -> str:
+        """Return the class that work on a bottleneck is about, GLOBAL unless there are several."""
+        classes = {tunable.bottleneck.config_class for tunable in self.bottlenecks} - {""}
+        own = "" if tunable is None or len(classes) < 2 else tunable.bottleneck.config_class
+        return own or GLOBAL
+
+
+class PlanWeights(msgspec.Struct, frozen=True):
+    """The scores of planned slots and of all others in the last round, and what follows."""
+
+    planned: float
+    fixed: float
+    reason: str
+
+    @classmethod
+    def of(cls, inputs: PlanInputs) -> PlanWeights:
+        reason = "weights"
+        if inputs.pool.mode != "mixed" or inputs.slots <= 1:
+            reason = f"mode {inputs.pool.mode}" if inputs.slots > 1 else "one slot"
+        elif inputs.round <= 2 or inputs.slots <= 2:
+            reason = "half planned"
+        return cls(inputs.planned.score, inputs.fixed.score, reason)
+
+    def __str__(self) -> str:
+        return self.reason if self.reason != "weights" else \
+            f"weights: planned {self.planned:.2f}, others {self.fixed:.2f}"
+
+
+def planned_share(inputs: PlanInputs) -> int:
+    """Return how many slots are planned; the canonical fixed slot always stays.
+
+    Half of them in round 2, the first after the baseline, then by each kind's score in the last
+    round; a review has room for its new directions.
+    """
+    n = inputs.slots
+    if inputs.pool.mode == "fixed" or n <= 1:
+        return 0
+    if inputs.pool.mode == "planned":
+        return n - 1
+    least = 1 if inputs.review is None else DIRECTIONS
+    weights = PlanWeights.of(inputs)
+    share = round(n * weights.planned / (weights.planned + weights.fixed)) \
+        if weights.reason == "weights" else n // 2
+    return min(n - 1, max(least, share))

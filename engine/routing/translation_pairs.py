@@ -1,0 +1,72 @@
+"""Translations from one kernel language to another: naming, parity gate, attempts.
+
+The table is data, in translation_pairs.toml.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+import msgspec
+
+from engine.routing.source_language import SourceLanguage
+
+Parity = Literal["reference", "kernel"]
+
+
+class RewriteLanguage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A language that kernels are rewritten into; a host of `python` cannot be built from C++."""
+
+    title: str
+    host: Literal["python", "any"]
+    file: str
+
+
+class TranslationPair(msgspec.Struct, frozen=True, array_like=True):
+    """A translation with the name of its candidates, its gate, and how often it may bring nothing.
+    """
+
+    source: SourceLanguage
+    target: str
+    candidate: str
+    parity: Parity
+    attempts: int
+
+    @property
+    def subagent(self) -> str:
+        """The name of the subagent that translates this pair."""
+        return f"{self.source}-to-{self.target}"
+
+    def brief(self, entry: str, source_path: str, may_add: bool) -> str:
+        """Return the pair's rules for an agent's prompt, as Markdown.
+
+        `may_add`: whether a candidate may add files next to the source.
+        """
+        stem = PurePosixPath(source_path).stem
+        file = LANGUAGES[self.target].file.format(stem=stem) if may_add else \
+            PurePosixPath(source_path).name
+        return "\n".join([
+            f"## Translation to {LANGUAGES[self.target].title}", "",
+            f"- Name the new kernel `{self.candidate.format(entry=entry or stem)}` and write it "
+            f"into `{file}`.",
+            f"- `{entry or 'The present entry point'}` stays the entry, with its signature; it "
+            "calls the new kernel.",
+            f"- Parity gate: {PARITY[self.parity]}", ""])
+
+
+class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    pairs: tuple[TranslationPair, ...]
+    language: dict[str, RewriteLanguage]
+    parity: dict[Parity, str]
+
+
+_TABLE = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(), type=_Table)
+PAIRS, LANGUAGES, PARITY = _TABLE.pairs, _TABLE.language, _TABLE.parity
+IS_SAME: dict[str, str] = {"cuda": "cuda-cpp"}
+"""Source languages that have another name as a target."""
+
+
+def pair(source: SourceLanguage, target: str) -> TranslationPair | None:
+    """Return the translation from one language to another, None if there is none."""
+    return next((own for own in PAIRS if (own.source, own.target) == (source, target)), None)

@@ -1,0 +1,52 @@
+"""Hypotheses without a model: distinct sentences from bottlenecks, tips and failures."""
+
+from __future__ import annotations
+
+import msgspec
+
+from engine.planning.idea_source import distinct, ideas
+from engine.planning.stagnation import TriedDirections
+from tests.support.plan_case import tunable
+
+PLACES = (tunable(1, "A"), tunable(2, "B"))
+
+
+def test_bottlenecks_advice_comes_first() -> None:
+    assert ideas(PLACES, TriedDirections())[0].text == "relieve memory: move less"
+
+
+def test_idea_that_was_followed_on_this_best_does_not_return() -> None:
+    tried = TriedDirections(ideas=frozenset({("advice", "memory", "tall")}))
+    assert "advice" not in {idea.key for idea in ideas(PLACES, tried)}
+
+
+def test_idea_that_lost_on_an_earlier_best_comes_last() -> None:
+    found = ideas(PLACES, TriedDirections(lost_ideas=frozenset({"advice"})))
+    assert found[-1].key == "advice"
+
+
+def test_ideas_for_gpus_are_not_given_to_the_cpu() -> None:
+    keys = {gpu: {idea.key for idea in ideas(PLACES, TriedDirections(), gpu=gpu)}
+            for gpu in (False, True)}
+    assert "reductions" in keys[True] and keys[False] < keys[True]
+
+
+def test_tips_and_failures_become_hypotheses_of_one_line() -> None:
+    found = ideas(PLACES, TriedDirections(), ("helped: TILE 64", "rejected 3 times: x"),
+                  ("vector loads\n; it was rejected: wrong",))
+    assert [idea.text for idea in found[1:3]] == [
+        "make it right: vector loads ; it was rejected: wrong",
+        "apply an earlier campaign's lesson: helped: TILE 64"]
+    assert not any("rejected 3 times" in idea.text for idea in found)
+
+
+def test_two_sentences_with_the_same_words_are_one_idea() -> None:
+    first, *_ = ideas(PLACES, TriedDirections())
+    again = msgspec.structs.replace(first, text="Relieve the memory: move less!")
+    assert distinct([first, again]) == [first]
+    assert distinct([first], [again.text]) == []
+
+
+def test_kernel_without_bottlenecks_gets_general_ideas() -> None:
+    found = ideas((), TriedDirections())
+    assert len(found) >= 5 and all(idea.tunable is None for idea in found)
