@@ -63,7 +63,7 @@ class BaselineRunner:
     def judge_alone(self, case: Case, held: DeviceLock | None) -> tuple[Kernel, Errors] | None:
         """Return the baseline's kernel and its errors on a case; None if it does not run."""
         errors = self._run(case, held)
-        return None if errors is None else (self._kernel(), errors)
+        return None if errors is None else (self.kernel(), errors)
 
     def _judge(self, peer: Peer, case: Case) -> Errors:
         return CaseMemory(self._oracle, peer, case).call(case)
@@ -77,7 +77,7 @@ class BaselineRunner:
     def has_code_of(self, candidate: Kernel) -> bool:
         """Return whether a candidate has the baseline's code."""
         try:
-            return self._kernel().identity == candidate.identity
+            return self.kernel().identity == candidate.identity
         except BuildError as error:
             self._unusable = error.what
             return False
@@ -122,7 +122,7 @@ class BaselineRunner:
     def _start(self, held: DeviceLock | None) -> Peer | None:
         """Return a runner of the baseline, None if it cannot be built or loaded."""
         try:
-            kernel = self._kernel()
+            kernel = self.kernel()
         except BuildError as error:
             self._unusable = error.what
         if self._unusable:
@@ -132,7 +132,8 @@ class BaselineRunner:
                                                                yields=self._session.yields)
         return self._peer
 
-    def _kernel(self) -> Kernel:
+    def kernel(self) -> Kernel:
+        """Return the baseline's kernel. Raises BuildError."""
         key = str(self._tree)
         if key not in self._built:
             self._built[key] = self._session.make(self._tree, "baseline")

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from harness.case import Case, Errors
 from harness.compile.kernel import Kernel
 from harness.correctness import runtime_audit
+from harness.correctness.buffer_check import buffer_problem, keeps_buffers
 from harness.correctness.statefulness import StatefulnessCheck
 from harness.correctness.tolerance import FLOOR, Tolerance
 from harness.correctness.untimed_checks import UntimedChecks
@@ -77,6 +78,7 @@ class CorrectnessCheck:
                         break
                 self._add_audit(runtime_audit.watch(runner))
                 if self.should_hold_out and all_right(self.session, self.errors):
+                    self._check_buffers()
                     self._check_held_out(runner)  # last, since it may end the runner
         except (PeerError, PeerDied) as error:
             raise CandidateFailed(f"{where}: {error.what}", fault="crash") from None
@@ -97,6 +99,14 @@ class CorrectnessCheck:
                 runner.close()
             else:
                 runners.end([runner])
+
+    def _check_buffers(self) -> None:
+        problem = keeps_buffers(self.session) and buffer_problem(
+            self.session, self.oracle, self.tolerance.baseline, self.candidate,
+            next(iter(self.cases.values())), self._held)
+        if problem:
+            self.findings.append(Finding(rule="buffers", severity="reject", detail=problem))
+            raise CandidateFailed(problem)
 
     def _check_held_out(self, runner: Peer) -> None:
         checks = UntimedChecks(

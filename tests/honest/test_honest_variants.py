@@ -13,14 +13,14 @@ from tests.honest.kinds import KINDS
 from tests.honest.variants import (
     c_state,
     c_threads,
-    c_unusual,
     c_variants,
     gpu_kinds,
     gpu_variants,
     python_variants,
+    unusual,
 )
 
-ALL = [variant for module in (c_variants, c_state, c_threads, c_unusual, python_variants,
+ALL = [variant for module in (c_variants, c_state, c_threads, unusual, python_variants,
                               gpu_variants, gpu_kinds) for variant in module.VARIANTS]
 
 

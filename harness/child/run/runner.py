@@ -103,6 +103,12 @@ class Runner:
         """Report what changed in this process since before the kernel was loaded."""
         return self.watching.look()
 
+    def buffers(self, _: dict[str, Any]) -> dict[str, Any]:
+        """Report what the buffers of PyTorch modules contain."""
+        from ..watch.module_buffers import module_buffers
+
+        return {"buffers": module_buffers()}
+
     def prepare(self, job: dict[str, Any]) -> dict[str, Any]:
         """Map the slots of one case, and call the kernel on each if the job says so, untimed.
 

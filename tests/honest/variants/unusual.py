@@ -1,4 +1,4 @@
-"""Honest kernels in C that resemble those which are right only for the usual values and memory."""
+"""Honest kernels that resemble those which are right only for the usual values and memory."""
 
 from __future__ import annotations
 
@@ -53,4 +53,7 @@ VARIANTS = [
             for (int64_t c = 0; c < cols; c++) out[r * cols + c] = s *= 0.5f;
         }
         _mm_setcsr(mode);"""))),
+    Variant("buffer-updated", Honest(
+        title="a layer whose buffer follows its inputs", source=family_x.FOLLOWING.honest,
+        problem=family_x.FOLLOWING, allowed=frozenset({"delegation"}))),
 ]

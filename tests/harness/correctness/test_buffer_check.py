@@ -1,0 +1,26 @@
+"""A candidate's modules must change the buffers that the baseline's change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.exploits import case
+from tests.exploits.family_x_unseen_values import FOLLOWING, UPDATE, model
+
+INNER = model(1, UPDATE.replace("self.", "self.inner.")).replace(
+    'self.register_buffer("covariance", torch.zeros(64, 64))',
+    "self.inner = torch.nn.Module()\n"
+    '        self.inner.register_buffer("covariance", torch.zeros(64, 64))')
+HALF = model(1, UPDATE.replace("0.01", "0.005"))
+
+
+@pytest.mark.parametrize(("source", "words"), [
+    (HALF, "class small: its calls do not leave covariance as the baseline's do"), (INNER, "")],
+    ids=["by half", "in an inner module"])
+def test_buffer_that_an_adapter_keeps_must_follow_as_the_baselines(
+        source: str, words: str, tmp_path: Path) -> None:
+    verdict = case.judge(tmp_path, FOLLOWING, source)
+    assert verdict.valid is (not words), verdict
+    assert (verdict.rejected_reason or "") == words
