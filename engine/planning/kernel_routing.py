@@ -3,48 +3,56 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from engine.campaign.judged_target import JudgedTarget
 from engine.globs import matches
 from engine.journal.read import Reader
+from engine.manifest.schema import Manifest
 from engine.routing import op_class, rewrite_routes, source_language
 from engine.routing.rewrite_routes import Routing
 from engine.routing.translation_pairs import LANGUAGES, pair
 from engine.subagents import subagent_registry
 from harness.benchmark.spec.command_target import CommandTarget
-from harness.tasks.target import OF_CARD
+from harness.devices.device import DeviceKind
+from harness.tasks.target import OF_CARD, Target
 
 FRUITLESS_STAGES = ("no change", "tie", "regression", "reject", "repeat", "failed")
 """Stages with which a slot ends that has brought nothing."""
 
 
 def of_target(judged: JudgedTarget, tree: Path, spent: Mapping[str, int] | None = None) -> Routing:
-    """Return the routing of a target's kernel as it is in `tree`.
+    """Return the routing of a target's kernel as it is in `tree`; see `of_source`."""
+    source = judged.target.source
+    text = (tree / source).read_text(errors="replace") if source else ""
+    return of_source(judged.manifest, judged.target, text, judged.device.kind, judged.edit, spent)
+
+
+def of_source(manifest: Manifest, target: Target | CommandTarget, text: str, device: DeviceKind,
+              edit: Sequence[str], spent: Mapping[str, int] | None = None) -> Routing:
+    """Return the routing of a kernel whose source is `text`, for a kind of device.
 
     `spent` counts the rounds that each subagent has worked in without a gain.
     """
-    target, manifest = judged.target, judged.manifest
-    source = (tree / target.source).read_text(errors="replace") if target.source else ""
     names = [manifest.target_op, target.op]
     if not isinstance(target, CommandTarget):
         names.append(target.entry)
     return rewrite_routes.route(
-        op_class.classify(names, source, target.source),
-        source_language.detect(source, target.source, manifest.target_backend),
-        judged.device.kind, subagent_registry.load(Path(manifest.project)).subagents,
-        hosts=("python", "any") if _may_be_python(judged) else ("any",), spent=spent,
+        op_class.classify(names, text, target.source),
+        source_language.detect(text, target.source, manifest.target_backend),
+        device, subagent_registry.load(Path(manifest.project)).subagents,
+        hosts=("python", "any") if _may_be_python(target, edit) else ("any",), spent=spent,
         languages=manifest.pool.rewrites,
         installed=lambda name: rewrite_routes.is_installed(name, manifest.python))
 
 
-def _may_be_python(judged: JudgedTarget) -> bool:
+def _may_be_python(target: Target | CommandTarget, edit: Sequence[str]) -> bool:
     """Return whether a candidate may be written in Python: the harness builds C++ sources itself.
     """
-    if not isinstance(judged.target, CommandTarget):
-        return judged.target.language not in (*OF_CARD, "c")
-    return any(PurePosixPath(glob).suffix in (".py", "", ".*") for glob in judged.edit)
+    if not isinstance(target, CommandTarget):
+        return target.language not in (*OF_CARD, "c")
+    return any(PurePosixPath(glob).suffix in (".py", "", ".*") for glob in edit)
 
 
 def translation_brief(judged: JudgedTarget, routing: Routing, language: str) -> str:

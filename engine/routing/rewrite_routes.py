@@ -39,7 +39,7 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         titles = dict.fromkeys(LANGUAGES[route.language].title for route in self.routes)
-        head = f"routed to {', '.join(titles)}" if titles else "no rewrite"
+        head = f"routed to {', '.join(titles)}" if titles else "not rewritten"
         evidence = f" ({self.op.evidence})" if self.op.evidence else ""
         return "; ".join([f"{head}: {self.op.name}{evidence}", *self.left_out])
 

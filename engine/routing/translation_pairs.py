@@ -33,11 +33,6 @@ class TranslationPair(msgspec.Struct, frozen=True, array_like=True):
     parity: Parity
     attempts: int
 
-    @property
-    def subagent(self) -> str:
-        """The name of the subagent that translates this pair."""
-        return f"{self.source}-to-{self.target}"
-
     def brief(self, entry: str, source_path: str, may_add: bool) -> str:
         """Return the pair's rules for an agent's prompt, as Markdown.
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from engine.planning import kernel_routing
 from engine.run.one_shot import OneShot
 from harness.search.space.knobs import Knob
 from harness.search.trials.trials import latency_kind
@@ -86,6 +87,8 @@ class Proposal(_Part, frozen=True, kw_only=True):
     edit: tuple[str, ...]
     frozen: tuple[str, ...]
     edit_surface: str
+    routing: str
+    """Into which languages coding agents would rewrite the kernel, and why not into others."""
     verdict_schema: dict[str, Any]
     """JSON schema of what `kopt evaluate --json` prints."""
 
@@ -124,6 +127,8 @@ def of(one_shot: OneShot) -> Proposal:
         edit=judged.edit, frozen=judged.frozen,
         edit_surface=f"any part of {', '.join(judged.edit)}; the reference, the task and the "
                      "benchmark are frozen",
+        routing=str(kernel_routing.of_source(judged.manifest, target, source.text,
+                                             judged.device.kind, judged.edit)),
         verdict_schema=msgspec.json.schema(Verdict))
 
 

@@ -10,10 +10,18 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from engine.discovery.new.parameters import ROUNDS
+from engine.discovery.project.sources import read_source
+from engine.manifest.benchmark_target import command_target
 from engine.manifest.load import dump
-from harness.errors import Refused
+from engine.manifest.schema import Manifest
+from engine.planning import kernel_routing, pool_size
+from harness.devices import inventory
+from harness.errors import KoptError, Refused
 from harness.formats import file_copy
+from harness.tasks import task_file
 from kopt_tui.cli.new import (
     new_batch,
     new_benchmark,
@@ -86,15 +94,33 @@ def run(args: argparse.Namespace) -> int:
         raise Refused("the manifest already exists", where=str(path), fix="--force overwrites it")
     new = MAKERS[kind](args, prompt, project, path)
     _write(new, path)
+    routing = _routing(new.manifest, project)
     if args.json:
-        print_json({"manifest": str(path), **new.facts,
+        print_json({"manifest": str(path), **new.facts, "routing": routing,
                     "parameters": parameter_list.as_json(new.parameters)})
         return 0
-    first, *others = map(clean, new.lines)
+    first, *others = map(clean, [*new.lines, *([routing] if routing else [])])
     print("\n".join([f"wrote {path}: {first}", *others]))
     print(f"next: kopt evaluate {path} (one verdict), kopt loop (search its knobs), kopt run "
           "(a campaign)")
     return 0
+
+
+def _routing(manifest: Manifest, project: Path) -> str:
+    """Return into which languages the manifest's agents will rewrite the kernel, "" without agents.
+    """
+    if not pool_size.authors(manifest.pool):
+        return ""
+    target = command_target(manifest) if manifest.target.kind == "command" else \
+        task_file.load(project / manifest.target.task)
+    try:
+        device = inventory.find(manifest.gpu.device.partition(",")[0])
+    except KoptError:  # it is another machine's
+        return ""
+    resolved = msgspec.structs.replace(manifest, project=str(project))
+    return str(kernel_routing.of_source(
+        resolved, target, read_source(project / target.source) if target.source else "",
+        device.kind, manifest.edit or (target.source,)))
 
 
 def _write(new: NewManifest, path: Path) -> None:

@@ -9,6 +9,7 @@ from harness.formats.quantities import counted
 from kopt_tui.cli.gpu_gate import open_target
 from kopt_tui.cli.output import print_json, print_table
 from kopt_tui.cli.parser import add_json, add_manifest
+from kopt_tui.snapshot import phrases
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -39,4 +40,5 @@ def run(args: argparse.Namespace) -> int:
     for constraint in proposed.constraints:
         print(f"require {constraint}")
     print(proposed.edit_surface)
+    print(phrases.clean(proposed.routing))
     return 0

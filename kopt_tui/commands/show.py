@@ -62,7 +62,7 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
         ("folder", campaign.path), ("base", campaign.base_commit[:12]),
         ("best at", campaign.best_commit[:12]),
         ("round", phrases.rounds(campaign)),
-        ("plan", str(plan or "")), ("rewrites", plan.routing if plan else ""),
+        ("plan", str(plan or "")), ("routing", plan.routing if plan else ""),
         ("started", phrases.stamp(campaign.created_at)),
         ("last", phrases.stamp(campaign.updated_at))])
     _print_section("rounds", ("round", "scope", "outcome", "best", "summary"), (

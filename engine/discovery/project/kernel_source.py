@@ -1,7 +1,7 @@
 """Find the kernel that a benchmark measures: files it loads, their build and format commands.
 
 Nothing of the project runs here. A new kernel language adds its suffix to SOURCES or its marker to
-KERNEL, and its name to `_language`.
+KERNEL, and its name to `engine/routing/source_language.py`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from engine.discovery.project.sources import project_files, read_source
+from engine.routing import source_language
 
 BENCH = frozenset(("bench", "benchmark", "benchmarks", "perf", "performance", "measure", "time"))
 TEST = frozenset(("test", "tests"))
@@ -52,7 +53,8 @@ def find_kernel(project: Path, script: str) -> KernelSource:
     chosen = tunable or sources or likely or near
     files = tuple(path.relative_to(project).as_posix() for path in chosen)
     loaders = [source, *(read_source(path) for path in near if path.suffix == ".py")]
-    return KernelSource(files=files, build=_build(project, loaders), language=_language(chosen))
+    language = source_language.detect(read_source(chosen[0]), chosen[0].name) if chosen else ""
+    return KernelSource(files=files, build=_build(project, loaders), language=language)
 
 
 def format_command(project: Path, files: Sequence[str]) -> str:
@@ -146,13 +148,3 @@ def _build(project: Path, string_constants: Sequence[str]) -> str:
     files = [path.relative_to(project).as_posix() for path in sources
              if not re.search(r"\bmain\s*\(", read_source(path))]
     return f"cc -O2 -shared -fPIC -o {library} {' '.join(files)} -lm" if files else ""
-
-
-def _language(chosen: Sequence[Path]) -> str:
-    if not chosen:
-        return ""
-    suffix, source = chosen[0].suffix, read_source(chosen[0])
-    if suffix in SOURCES:
-        return {".c": "c", ".cu": "cuda"}.get(suffix, "hip")
-    return next((name for name in ("flydsl", "tilelang", "triton") if re.search(
-        rf"\bimport {name}|\bfrom {name}", source)), "python")

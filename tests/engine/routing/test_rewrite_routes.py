@@ -10,6 +10,7 @@ import pytest
 from engine.routing.op_class import classify
 from engine.routing.rewrite_routes import Routing, is_installed, route
 from engine.routing.translation_pairs import LANGUAGES, PAIRS, PARITY, pair
+from engine.subagents import subagent_registry
 from engine.subagents.subagent import Subagent
 
 
@@ -36,7 +37,7 @@ def test_missing_language_is_named_in_one_line() -> None:
                          "Triton and CuTe DSL and CUDA C++ are not installed"
     assert str(routed("rmsnorm", absent=("flydsl",))) == \
         "routed to TileLang: norm ('rmsnorm' in rmsnorm); FlyDSL is not installed"
-    assert str(routed("gdn", absent=("flydsl",))).startswith("no rewrite: linear attention")
+    assert str(routed("gdn", absent=("flydsl",))).startswith("not rewritten: linear attention")
 
 
 @pytest.mark.parametrize(("op", "languages"), [
@@ -81,7 +82,7 @@ def test_languages_that_a_person_names_replace_the_order() -> None:
 
 
 def test_kernel_on_the_cpu_is_not_rewritten() -> None:
-    assert str(routed("gemm", "cpu")) == "no rewrite: GEMM ('gemm' in gemm); " \
+    assert str(routed("gemm", "cpu")) == "not rewritten: GEMM ('gemm' in gemm); " \
                                          "kernels run on the CPU here"
 
 
@@ -107,9 +108,17 @@ def test_every_pair_has_naming_gate_and_limit() -> None:
         assert own.candidate.format(entry="rmsnorm") in text and "`norm.py`" in text
 
 
+def test_every_pair_and_language_has_a_subagent_of_kopt() -> None:
+    shipped = subagent_registry.load(None).subagents.values()
+    assert {(own.source, own.target) for own in PAIRS} == {
+        (each.source_language, each.target_language) for each in shipped if each.source_language}
+    assert {each.target_language for each in shipped
+            if each.target_language and not each.source_language} == set(LANGUAGES)
+
+
 def test_candidate_gets_a_file_of_its_own_where_files_may_be_added() -> None:
     own = pair("triton", "tilelang")
-    assert own is not None and own.subagent == "triton-to-tilelang"
+    assert own is not None
     assert "`norm_tilelang.py`" in own.brief("rmsnorm", "src/norm.py", may_add=True)
 
 
