@@ -16,6 +16,7 @@ from engine.subagents.subagent import Subagent
 from engine.subagents.subagent_registry import Registry
 from engine.workers import slot_facts
 from harness.errors import InputError, KoptError
+from kopt_tui.cli import harness_command
 from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
 from kopt_tui.cli.output import print_facts, print_json, print_note, print_table
 from kopt_tui.cli.parser import MANIFEST, Parser, add_campaign, add_json, workspace_of
@@ -37,15 +38,18 @@ def add(parser: argparse.ArgumentParser) -> None:
     render = actions.add_parser("render", help="print the exact system prompt for a campaign")
     render.add_argument("name", metavar="NAME")
     add_campaign(render)
-    for action in (listing, show, check, render):
+    write = actions.add_parser("harness", help="have a benchmark written for a kernel that has "
+                               "none, check it and freeze it")
+    harness_command.add(write)
+    for action in (listing, show, check, render, write):
         action.set_defaults(action=action.prog.split()[-1])
         action.add_argument("--json", action="store_true", default=argparse.SUPPRESS,
                             help="print JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    code: int = {"list": _list, "show": _show, "check": _check, "render": _render}[
-        args.action](args)
+    code: int = {"list": _list, "show": _show, "check": _check, "render": _render,
+                 "harness": harness_command.run}[args.action](args)
     return code
 
 

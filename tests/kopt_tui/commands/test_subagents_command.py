@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.support import harness_case
 from tests.support.command_line import answer, kopt
 
 GENERAL = "general-kernel-optimization"
@@ -43,3 +44,25 @@ def test_check_prints_one_line_for_each_bad_file(tmp_path: Path) -> None:
     (path / "SUBAGENT.yaml").write_text("{name: own, steps: 3}")
     [line] = kopt("subagents", "check", cwd=tmp_path).stdout.splitlines()
     assert "SUBAGENT.yaml:1: unknown key 'steps'" in line
+
+
+def test_harness_writes_a_manifest_that_evaluate_accepts(tmp_path: Path) -> None:
+    project = harness_case.project(tmp_path)
+    written = kopt("subagents", "harness", "rmsnorm.c:rmsnorm", "--traced", "calls.csv", "--agent",
+                   f"{harness_case.agent(tmp_path)} wrong-reference,good PASS", cwd=project)
+    assert written.returncode == 0, written.stderr
+    assert "attempt 2; SHA-256" in written.stdout and "to repair: --correctness" in written.stderr
+    assert kopt("manifest", cwd=project).returncode == 0
+    again = kopt("subagents", "harness", "rmsnorm.c", "--agent", "true", cwd=project)
+    assert again.returncode == 1 and "--force overwrites it" in again.stderr
+
+
+def test_harness_without_an_agent_checks_the_one_that_is_there(tmp_path: Path) -> None:
+    project = harness_case.project(tmp_path)
+    assert kopt("subagents", "harness", "rmsnorm.c", cwd=project).returncode == 1
+    (project / "kopt_harness.py").write_text(harness_case.spoiled("absolute"))
+    checked = kopt("subagents", "harness", "rmsnorm.c", cwd=project)
+    assert checked.returncode == 1 and "outside the work folder" in checked.stdout
+    (project / "kopt_harness.py").write_text(harness_case.HARNESS)
+    checked = kopt("subagents", "harness", "rmsnorm.c", "--traced", "calls.csv", cwd=project)
+    assert checked.returncode == 0 and "passes all checks" in checked.stdout

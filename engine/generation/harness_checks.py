@@ -1,0 +1,207 @@
+"""Checks a generated harness against the unpatched code, a broken copy and changed kernels."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from engine.discovery.project.sources import NO_SOURCES
+from engine.generation import changed_kernels, generated_harness
+from engine.generation.generated_harness import (
+    CHECK,
+    CSV,
+    LIMIT_S,
+    METRIC,
+    NAME,
+    KernelToBenchmark,
+    benchmark_mode,
+    command,
+)
+from engine.verify import canary
+from harness.benchmark.runs import row_keys
+from harness.benchmark.runs.command_session import CommandSession
+from harness.benchmark.runs.result_table import BenchmarkFault, ResultTable
+from harness.benchmark.runs.workdir import COMMAND_LIMITS, CommandEnvironment, WorkingCopy
+from harness.benchmark.spec.metric_units import RowCost
+from harness.call_trace import weights
+from harness.devices.device import Device
+from harness.formats import file_copy
+from harness.formats.quantities import counted, listed
+from harness.formats.text import plain
+
+ENOUGH = 3
+"""Changed kernels that run; if a harness notices none of so many, it compares nothing."""
+NAMED = 3
+LEAST_S, MOST_TIMES = 5.0, 5.0
+"""Limit of a run of a changed kernel: so many times what the unpatched one took, at least LEAST_S.
+"""
+
+
+@dataclass
+class HarnessFindings:
+    """What the checks found so far; `fault` is the first that failed, "" if none did."""
+
+    passed: dict[str, str] = field(default_factory=dict)
+    configurations: tuple[dict[str, str], ...] = ()
+    fault: str = ""
+
+
+def check(kernel: KernelToBenchmark, harness: bytes, folder: Path, device: Device, *,
+          python: str | None = None, limit_s: Mapping[str, float] = LIMIT_S,
+          on_check: Callable[[str], None] = lambda text: None,
+          cancel: threading.Event | None = None) -> HarnessFindings:
+    """Check a harness in copies of the project below `folder`. Raises Cancelled.
+
+    The copies cannot change the project, and reach no network where the machine can confine them.
+    """
+    findings = HarnessFindings()
+    if faults := generated_harness.static_faults(harness.decode()):
+        findings.fault = "; ".join(faults[:NAMED])
+        return findings
+    tree = folder / "checked"
+    file_copy.remove(tree)
+    file_copy.copy_sources(kernel.project, tree, skipped=(*NO_SOURCES, NAME, CSV, ".kopt_build"))
+    (tree / NAME).write_bytes(harness)
+    environment = CommandEnvironment(
+        env=device.visible_env, python=python, nodes=device.all_nodes, limits=COMMAND_LIMITS,
+        cancel=cancel)
+    with CommandSession(folder / "checks", device, environment, frozen=(NAME,)) as session:
+        try:
+            _Checks(kernel, tree, session, limit_s, findings, on_check).run()
+        except BenchmarkFault as fault:
+            findings.fault = plain(str(fault), 1500)
+    return findings
+
+
+class _Checks:
+    def __init__(self, kernel: KernelToBenchmark, tree: Path, session: CommandSession,
+                 limit_s: Mapping[str, float], findings: HarnessFindings,
+                 on_check: Callable[[str], None]) -> None:
+        self.kernel, self.tree, self.session, self.limit_s = kernel, tree, session, limit_s
+        self.findings, self.on_check = findings, on_check
+        self._changed_limit_s: dict[str, float] = {}
+
+    def run(self) -> None:
+        """Run all checks. Raises BenchmarkFault for the first that fails."""
+        copy = self.session.copy("unpatched", self.tree)
+        for mode in ("correctness", "profile"):
+            self._begin(mode)
+            began = time.monotonic()
+            self._run(copy, mode)
+            longest_s = max(LEAST_S, MOST_TIMES * (time.monotonic() - began))
+            self._changed_limit_s[mode] = min(self.limit_s[mode], longest_s)
+            self.findings.passed[mode] = "exit code 0"
+        tables = {mode: self._table(copy, mode) for mode in ("benchmark", "full-benchmark")}
+        self._same_rows(tables["full-benchmark"], tables["benchmark"])
+        self._traced_rows(tables["full-benchmark"])
+        self._broken_copy()
+        self._changed_kernels()
+
+    def _begin(self, name: str) -> None:
+        self._name = name
+        self.on_check(name)
+
+    def _run(self, copy: WorkingCopy, mode: str) -> None:
+        self._limit(copy, mode)
+        try:
+            self.session.run_untimed(copy, command(mode, generated_harness.ITERATIONS))
+        except BenchmarkFault as fault:
+            raise BenchmarkFault(fault.kind, f"--{mode} {fault.what}") from None
+
+    def _limit(self, copy: WorkingCopy, mode: str) -> None:
+        copy.environment = replace(copy.environment, limits=replace(
+            COMMAND_LIMITS, wall_s=self.limit_s[mode]))
+
+    def _table(self, copy: WorkingCopy, mode: str) -> ResultTable:
+        """Run a benchmark mode and return its table, in which every row passes."""
+        self._begin(mode)
+        self._limit(copy, mode)
+        target = self.kernel.target
+        try:
+            with self.session.lock() as held:
+                reading = self.session.measure(copy, benchmark_mode(mode), target,
+                                               RowCost(target), held)
+            reading.expect_passed()
+        except BenchmarkFault as fault:
+            raise BenchmarkFault(fault.kind, f"--{mode} {fault.what}", fix=fault.fix) from None
+        self.findings.passed[mode] = counted(len(reading.table.rows), "row")
+        return reading.table
+
+    def _same_rows(self, full: ResultTable, quick: ResultTable) -> None:
+        columns = [name for name in full.columns if name not in (CHECK, METRIC)]
+        if sorted(columns) != sorted(set(quick.columns) - {CHECK, METRIC}):
+            raise BenchmarkFault("changed-rows", "--benchmark and --full-benchmark write other "
+                                                 "columns")
+        keys = row_keys.rows_by_key(full, columns)
+        try:
+            row_keys.expect_same_rows(keys, row_keys.rows_by_key(quick, columns), columns,
+                                      whose="--full-benchmark")
+        except BenchmarkFault as fault:
+            raise BenchmarkFault(fault.kind, f"--benchmark {fault.what}") from None
+        self.findings.configurations = tuple(
+            dict(zip(columns, key, strict=True)) for key in keys)
+
+    def _traced_rows(self, table: ResultTable) -> None:
+        """Expect the traced configurations and no others."""
+        traced = self.kernel.traced
+        if traced is None:
+            return
+        wanted = {weights.folded(shape.cells): shape.cells for shape in traced.shapes}
+        present = {weights.folded(cells): cells for row in range(len(table.rows))
+                   for cells in [table.cells(row, traced.columns)]}
+        for word, cells in (("lacks traced", [wanted[key] for key in wanted if key not in present]),
+                            ("adds untraced", [present[key] for key in present
+                                               if key not in wanted])):
+            if cells:
+                named = listed([weights.label(traced.columns, each) for each in cells], NAMED)
+                raise BenchmarkFault("changed-rows", f"{word} configurations: {named}")
+        self.findings.passed["traced arguments"] = counted(len(wanted), "configuration")
+
+    def _broken_copy(self) -> None:
+        """Expect the harness to fail where the source in its work folder is broken."""
+        self._begin("broken source")
+        for mode in ("correctness", "full-benchmark"):
+            copy = self._with_source("broken", canary.BROKEN)
+            if not self._fails(copy, mode):
+                raise BenchmarkFault("stale-file", (
+                    f"--{mode} passes in a folder in which {self.kernel.source} is broken: it "
+                    "does not run the sources of its work folder"))
+        self.findings.passed[self._name] = "noticed"
+
+    def _changed_kernels(self) -> None:
+        """Expect the check to notice at least one of several changed kernels that run."""
+        self._begin("changed kernels")
+        self.limit_s = self._changed_limit_s
+        source = (self.tree / self.kernel.source).read_text(errors="replace")
+        missed: list[str] = []
+        for what, text in changed_kernels.changed(
+                source, is_python=self.kernel.source.endswith(".py")):
+            copy = self._with_source("changed", text.encode())
+            if self._fails(copy, "profile"):
+                continue
+            if self._fails(copy, "correctness"):
+                self.findings.passed[self._name] = f"noticed ({what})"
+                return
+            missed.append(what)
+            if len(missed) == ENOUGH:
+                raise BenchmarkFault("failed-check", (
+                    f"--correctness passes for {ENOUGH} changed kernels "
+                    f"({'; '.join(missed)}): it does not compare results"))
+        self.findings.passed[self._name] = "not proven: too few changed kernels run"
+
+    def _with_source(self, name: str, source: bytes) -> WorkingCopy:
+        copy = self.session.copy(name, self.tree)
+        path = copy.tree / self.kernel.source
+        path.unlink()
+        path.write_bytes(source)
+        return copy
+
+    def _fails(self, copy: WorkingCopy, mode: str) -> bool:
+        try:
+            self._run(copy, mode)
+        except BenchmarkFault:
+            return True
+        return False

@@ -1,0 +1,154 @@
+"""`kopt subagents harness`: have a benchmark written for a kernel, or check it again."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import tempfile
+from pathlib import Path
+
+from engine.discovery.new.parameters import pool_of, split_list
+from engine.generation import generated_harness, harness_author, harness_checks
+from engine.generation.generated_harness import NAME, HarnessRecord, KernelToBenchmark
+from engine.generation.harness_author import HarnessAuthor
+from engine.manifest.load import dump
+from engine.manifest.schema import CliSpec, Manifest, PoolSpec
+from engine.verify.fleet import Fleet
+from engine.workers import registry
+from engine.workers.protocol import WorkerBench
+from harness.call_trace import weights
+from harness.devices import inventory
+from harness.devices.device import Device
+from harness.errors import InputError, Refused
+from harness.formats import file_copy
+from harness.formats.quantities import counted
+from harness.formats.text import read_text
+from harness.isolation.zygote_client import WarmStart
+from kopt_tui.cli.output import print_json, print_note
+from kopt_tui.snapshot.phrases import clean
+
+BACKEND, OPTION = "cli", "agent"
+LANGUAGES = {".c": "c", ".cu": "cuda", ".hip": "hip", ".py": "python"}
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", metavar="FILE[:FUNCTION]", help="the kernel, in the project")
+    parser.add_argument("--agent", metavar="COMMAND", default="",
+                        help="the coding agent that writes it, such as 'my-agent --prompt-file "
+                        f"{{prompt}}'; without one, the {NAME} that is there is checked again")
+    parser.add_argument("--agent-env", metavar="A,B", default="",
+                        help="environment variables that it may see, such as its key")
+    parser.add_argument("--agent-timeout", metavar="SECONDS", type=float, default=1800.0,
+                        help="its time limit for one attempt (default 1800)")
+    parser.add_argument("--no-review", action="store_true",
+                        help="do not have it review what passed the checks")
+    parser.add_argument("--traced", metavar="FILE", default="",
+                        help="the configurations that kopt trace recorded, inside the project; "
+                        "exactly these are measured")
+    parser.add_argument("--project", metavar="DIR", type=Path, default=Path("."),
+                        help="the project (default: this folder)")
+    parser.add_argument("--device", metavar="DEVICE", default="",
+                        help="auto, cpu, cuda:0, UUID (default: by the language)")
+    parser.add_argument("--manifest", metavar="FILE", default="manifest.yaml",
+                        help="the manifest to write, inside the project")
+    parser.add_argument("--force", action="store_true", help="overwrite both files")
+
+
+def run(args: argparse.Namespace) -> int:
+    kernel = _kernel(args)
+    device = inventory.find(kernel.device)
+    with tempfile.TemporaryDirectory(prefix="kopt-", ignore_cleanup_errors=True) as name:
+        folder = Path(name).resolve()
+        if not args.agent:
+            return _check_again(kernel, folder, device, args)
+        manifest_path = kernel.project / args.manifest
+        for path in (kernel.project / NAME, manifest_path):
+            if path.exists() and not args.force:
+                raise Refused("exists already", where=str(path), fix="--force overwrites it")
+        record = harness_author.write(kernel, _author(kernel, folder, device, args), folder,
+                                      on_event=_quiet if args.json else print_note)
+    manifest = generated_harness.manifest(
+        kernel, pool_of(agent=args.agent, agent_env=args.agent_env))
+    file_copy.replace_file(manifest_path, dump(manifest, brief=True).encode())
+    if args.json:
+        print_json({"harness": str(kernel.project / NAME), "manifest": str(manifest_path),
+                    "record": record})
+    else:
+        _print(record)
+        print(f"wrote {NAME} and {clean(args.manifest)}; next: commit them, then kopt run "
+              f"{clean(args.manifest)}")
+    return 0
+
+
+def _kernel(args: argparse.Namespace) -> KernelToBenchmark:
+    """Return the kernel that the arguments name. Raises InputError."""
+    file, _, entry = args.what.partition(":")
+    project = args.project.resolve()
+    path = (project / file).resolve()
+    if not path.is_file() or not path.is_relative_to(project):
+        raise InputError("is no file of the project", where=str(path), fix="--project DIR")
+    language = LANGUAGES.get(path.suffix, "")
+    if language == "python" and "triton.jit" in read_text(path):
+        language = "triton"
+    traced = None
+    if args.traced:
+        try:
+            traced = weights.parse((project / args.traced).read_bytes(), args.traced)
+        except OSError as error:
+            raise InputError(f"cannot be read: {error.strerror}", where=args.traced) from error
+    return KernelToBenchmark(
+        project=project, source=path.relative_to(project).as_posix(), entry=entry, traced=traced,
+        traced_file=args.traced, device=args.device or ("cpu" if language == "c" else "auto"),
+        language=language)
+
+
+def _author(kernel: KernelToBenchmark, folder: Path, device: Device,
+            args: argparse.Namespace) -> HarnessAuthor:
+    """Return the coding agent as the author, in a pool of its own."""
+    command = CliSpec(name=OPTION, command=args.agent, env=tuple(split_list(args.agent_env)),
+                      timeout_s=args.agent_timeout)
+    manifest = Manifest(target_op=kernel.op, project=str(kernel.project),
+                        pool=PoolSpec(cli=(command,)))
+    (scratch := folder / "scratch").mkdir()
+    bench = WorkerBench(
+        target=kernel.target, device=device, worktree=str(folder), baseline=str(folder),
+        scratch=str(scratch), base_commit="", edit=(NAME,), timeout_s=args.agent_timeout,
+        selftest_iterations=generated_harness.ITERATIONS,
+        fleet=Fleet([(device, WarmStart(None))], retry_s=600.0, limit_s=3600.0,
+                    fix="free one, then try again"))
+    return HarnessAuthor(worker=registry.workers(manifest)[BACKEND], bench=bench, backend=BACKEND,
+                         option=OPTION, review=not args.no_review)
+
+
+def _check_again(kernel: KernelToBenchmark, folder: Path, device: Device,
+                 args: argparse.Namespace) -> int:
+    """Check the harness that is in the project, and whether it is still the frozen one."""
+    harness = generated_harness.read(kernel.project)
+    frozen = generated_harness.recorded(kernel.project)
+    is_changed = frozen is not None and frozen.sha256 != hashlib.sha256(harness).hexdigest()
+    findings = harness_checks.check(kernel, harness, folder, device,
+                                    on_check=_quiet if args.json else print_note)
+    if args.json:
+        print_json({"passed": findings.passed, "fault": findings.fault, "changed": is_changed,
+                    "configurations": findings.configurations})
+    else:
+        for name, result in findings.passed.items():
+            print(clean(f"{name}: {result}"))
+        if is_changed:
+            print(f"{NAME} is not the one that was frozen: its SHA-256 differs")
+        print(clean(f"{NAME}: {findings.fault}", 1600) if findings.fault else
+              f"{NAME} passes all checks")
+    return 1 if findings.fault or is_changed else 0
+
+
+def _print(record: HarnessRecord) -> None:
+    for name, result in record.checks.items():
+        print(clean(f"{name}: {result}"))
+    print(f"review: {record.review}")
+    print(f"{counted(len(record.configurations), 'configuration')} from "
+          f"{clean(record.configurations_from)}; attempt {record.attempts}; "
+          f"SHA-256 {record.sha256[:16]}")
+
+
+def _quiet(text: str) -> None:
+    """Print nothing."""

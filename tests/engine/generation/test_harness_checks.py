@@ -1,0 +1,81 @@
+"""A generated harness is checked against the unpatched code, a broken copy and changed kernels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.generation import changed_kernels, harness_checks
+from engine.generation.generated_harness import LIMIT_S, KernelToBenchmark
+from engine.generation.harness_checks import HarnessFindings
+from harness.call_trace import weights
+from harness.devices import inventory
+from tests.support import harness_case
+
+MODES = ("correctness", "profile", "benchmark", "full-benchmark")
+
+
+def check(root: Path, harness: str, traced: str = harness_case.TRACED, **limits: float
+          ) -> HarnessFindings:
+    project = harness_case.project(root)
+    kernel = KernelToBenchmark(
+        project=project, source="rmsnorm.c", entry="rmsnorm", device="cpu",
+        traced=weights.parse(traced.encode(), "calls.csv") if traced else None)
+    return harness_checks.check(kernel, harness.encode(),
+                                root / "scratch", inventory.find("cpu"),
+                                limit_s={**LIMIT_S, **limits})
+
+
+def test_a_right_harness_passes_its_four_modes_and_notices_wrong_kernels(tmp_path: Path) -> None:
+    findings = check(tmp_path, harness_case.HARNESS)
+    assert findings.fault == ""
+    assert [*findings.passed] == [*MODES, "traced arguments", "broken source", "changed kernels"]
+    assert findings.passed["changed kernels"].startswith("noticed")
+    assert {"rows": "7", "cols": "33"} in findings.configurations
+
+
+def test_the_limits_are_those_of_the_verifier() -> None:
+    assert [LIMIT_S[mode] for mode in MODES] == [1800.0, 120.0, 900.0, 900.0]
+
+
+@pytest.mark.parametrize(("fault", "words"), [
+    ("not-python", "is not Python"), ("no-profile", "does not know --profile"),
+    ("absolute", "names a path outside the work folder: '/opt/project'"),
+    ("elsewhere", "it does not run the sources of its work folder"),
+    ("blind", "it does not compare results"),
+    ("wrong-reference", "--correctness exited with 1: rows=16 cols=64 is wrong"),
+    ("fewer-rows", "--benchmark has 1 rows, --full-benchmark has 3"),
+    ("untraced", "lacks traced configurations: rows=7 cols=33"),
+    ("no-table", "--benchmark wrote no kopt_harness.csv")])
+def test_a_wrong_harness_is_rejected_with_its_fault(
+        tmp_path: Path, fault: str, words: str) -> None:
+    findings = check(tmp_path, harness_case.spoiled(fault))
+    assert words in findings.fault, findings
+
+
+def test_a_mode_that_exceeds_its_limit_is_rejected(tmp_path: Path) -> None:
+    findings = check(tmp_path, harness_case.spoiled("hangs"), profile=0.3)
+    assert "--profile" in findings.fault and "0.3 s" in findings.fault
+
+
+def test_without_a_trace_the_harness_chooses_its_configurations(tmp_path: Path) -> None:
+    findings = check(tmp_path, harness_case.spoiled("untraced"), traced="")
+    assert findings.fault == "" and "traced arguments" not in findings.passed
+
+
+def test_untraced_configurations_are_rejected(tmp_path: Path) -> None:
+    findings = check(tmp_path, harness_case.HARNESS, traced="rows,cols,calls\n16,64,7\n")
+    assert "adds untraced configurations: rows=4 cols=128" in findings.fault
+
+
+def test_changed_kernels_differ_in_one_operator_outside_of_comments_and_texts() -> None:
+    source = 's = "a + b"  # c + d\nx = a * b + c\ny: float = -x\nx += 1\n'
+    assert [text.splitlines()[1:] for _, text in changed_kernels.changed(source, is_python=True)] \
+        == [["x = a + b + c", "y: float = -x", "x += 1"],
+            ["x = a * b - c", "y: float = -x", "x += 1"]]
+    assert [*changed_kernels.changed("while a + b:\n", is_python=True)] == []
+    assert [*changed_kernels.changed("/* a + b */ // c * d\n#define X a + b\n", is_python=False)] \
+        == []
+    many = "\n".join(["x = a + b"] * 100)
+    assert len([*changed_kernels.changed(many, is_python=True)]) <= changed_kernels.MOST
