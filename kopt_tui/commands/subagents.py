@@ -16,8 +16,8 @@ from engine.subagents.subagent import Subagent
 from engine.subagents.subagent_registry import Registry
 from engine.workers import slot_facts
 from harness.errors import InputError, KoptError
-from kopt_tui.cli import harness_command
 from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
+from kopt_tui.cli.new import new_harness
 from kopt_tui.cli.output import print_facts, print_json, print_note, print_table
 from kopt_tui.cli.parser import MANIFEST, Parser, add_campaign, add_json, workspace_of
 from kopt_tui.snapshot.phrases import clean
@@ -40,7 +40,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_campaign(render)
     write = actions.add_parser("harness", help="have a benchmark written for a kernel that has "
                                "none, check it and freeze it")
-    harness_command.add(write)
+    new_harness.add(write)
     for action in (listing, show, check, render, write):
         action.set_defaults(action=action.prog.split()[-1])
         action.add_argument("--json", action="store_true", default=argparse.SUPPRESS,
@@ -49,7 +49,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     code: int = {"list": _list, "show": _show, "check": _check, "render": _render,
-                 "harness": harness_command.run}[args.action](args)
+                 "harness": new_harness.run}[args.action](args)
     return code
 
 

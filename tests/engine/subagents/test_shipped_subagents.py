@@ -6,18 +6,14 @@ import re
 
 import pytest
 
+from engine.routing import translation_pairs
 from engine.subagents import rendering, subagent_registry
 from engine.subagents.rendering import SlotFacts
 
 SHIPPED = subagent_registry.load(None)
 REWRITES = [f"{name}-kernel-rewrite" for name in (
     "flydsl", "tilelang", "ck", "asm", "triton", "cute-dsl", "cuda-cpp")]
-SEED_PAIRS = [*((source, "flydsl") for source in ("pytorch", "triton", "ck", "hip", "tilelang")),
-              *((source, "tilelang") for source in ("pytorch", "triton", "ck", "hip", "flydsl"))]
-OTHER_PAIRS = [(source, target) for source in ("pytorch", "cuda", "triton")
-               for target in ("triton", "tilelang", "cute-dsl", "cuda-cpp")
-               if source != target and (source, target) != ("cuda", "cuda-cpp")]
-PAIRS = sorted({f"translate-{source}-to-{target}" for source, target in SEED_PAIRS + OTHER_PAIRS})
+PAIRS = sorted(f"translate-{pair.source}-to-{pair.target}" for pair in translation_pairs.PAIRS)
 OTHERS = ("general-kernel-optimization", "harness-generator", "harness-verifier", "planner",
           "reviewer", "trace-analyst")
 FACTS = SlotFacts(op="rmsnorm", source="rmsnorm.py", entry="rmsnorm", device="NVIDIA H200")
@@ -52,7 +48,7 @@ def test_rewrites_begin_with_a_shipped_op_and_invent_no_api(name: str) -> None:
 def test_translations_name_the_file_the_parity_gate_and_the_attempts(name: str) -> None:
     subagent = SHIPPED.get(name)
     prompt = rendering.system_prompt(subagent, FACTS)
-    stem = f"<stem>_{subagent.target_language.replace('-', '_')}."
-    assert stem in prompt and "You have 3 attempts to become right" in prompt
+    file = translation_pairs.LANGUAGES[subagent.target_language].file
+    assert file.format(stem="<stem>") in prompt and "You have 3 attempts to become right" in prompt
     assert "Below 0.1 of" in prompt and "Below 0.8," in prompt
     assert f"-{subagent.source_language}-to-{subagent.target_language}" in name
