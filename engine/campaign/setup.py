@@ -31,6 +31,7 @@ from engine.repository.campaign_repo import CampaignRepo
 from engine.repository.checkouts import submodules
 from engine.repository.clone import Clone
 from engine.repository.project import Project
+from engine.subagents import subagent_registry
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.compile import c_compiler
 from harness.compile.device_code import toolkits
@@ -39,6 +40,8 @@ from harness.errors import DeviceFault, InputError
 from harness.tasks import task_file
 from harness.tasks.target import OF_CARD, Target
 
+BY_MODELS = {"cli", "agent"}
+"""Backends whose slots have a subagent."""
 BACKENDS = {"c": "C", "triton": "TRITON", "python": "PYTHON"}
 
 
@@ -86,6 +89,8 @@ def _create(workspace: Path, manifest: Manifest, temporary: Path) -> Setup:
         if "split" in manifest.pool.backends:
             notes = (*notes, f"backend split is not available: kopt writes kernels for single "
                      f"config classes in C and Python only, not in {task.source}")
+    if BY_MODELS & set(manifest.pool.backends):
+        notes = (*notes, *subagent_registry.load(Path(manifest.project)).problems)
     writer = Writer(workspace)
     try:
         folder = _new_folder(workspace, manifest, task, cards[0])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from engine.campaign.judged_target import JudgedTarget
 from engine.campaign.setup import open_campaign
 from engine.manifest.load import load as load_manifest
 from engine.subagents import rendering, subagent_registry
@@ -17,9 +18,17 @@ from engine.subagents.subagent_registry import Registry
 from engine.workers import slot_facts
 from harness.errors import InputError, KoptError
 from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
+from kopt_tui.cli.gpu_gate import open_target
 from kopt_tui.cli.new import new_harness
 from kopt_tui.cli.output import print_facts, print_json, print_note, print_table
-from kopt_tui.cli.parser import MANIFEST, Parser, add_campaign, add_json, workspace_of
+from kopt_tui.cli.parser import (
+    MANIFEST,
+    Parser,
+    add_campaign,
+    add_json,
+    add_workspace,
+    workspace_of,
+)
 from kopt_tui.snapshot.phrases import clean
 
 
@@ -38,6 +47,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     render = actions.add_parser("render", help="print the exact system prompt for a campaign")
     render.add_argument("name", metavar="NAME")
     add_campaign(render)
+    render.add_argument("--manifest", metavar="FILE", type=Path, default=None,
+                        help="for a campaign of this manifest, before there is one")
     write = actions.add_parser("harness", help="have a benchmark written for a kernel that has "
                                "none, check it and freeze it")
     new_harness.add(write)
@@ -45,6 +56,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         action.set_defaults(action=action.prog.split()[-1])
         action.add_argument("--json", action="store_true", default=argparse.SUPPRESS,
                             help="print JSON")
+        add_workspace(action, default=argparse.SUPPRESS)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -122,17 +134,26 @@ def template_problems(known: Registry) -> list[str]:
 
 
 def _render(args: argparse.Namespace) -> int:
-    with open_journal(args) as reader:
-        campaign = choose_campaign(reader, args.campaign)
-    setup = open_campaign(workspace_of(args), campaign.id, to_read=True)
-    subagent = subagent_registry.load(Path(setup.manifest.project)).get(args.name)
-    prompt = rendering.system_prompt(subagent, slot_facts.of_target(
-        setup.target, edit=setup.edit, device=campaign.device, python=setup.manifest.python))
+    if args.manifest is not None:
+        with open_target(args.manifest) as one_shot:
+            prompt = _prompt(args.name, one_shot.judged, one_shot.judged.device.label)
+    else:
+        with open_journal(args) as reader:
+            campaign = choose_campaign(reader, args.campaign)
+        prompt = _prompt(args.name, open_campaign(workspace_of(args), campaign.id, to_read=True),
+                         campaign.device)
     if args.json:
-        print_json({"name": subagent.name, "campaign": campaign.id, "system_prompt": prompt})
+        print_json({"name": args.name, "system_prompt": prompt})
     else:
         print(prompt, end="")
     return 0
+
+
+def _prompt(name: str, judged: JudgedTarget, device: str) -> str:
+    """Return the system prompt that a slot's model gets in a campaign on this target."""
+    subagent = subagent_registry.load(Path(judged.manifest.project)).get(name)
+    return rendering.system_prompt(subagent, slot_facts.of_target(
+        judged.target, edit=judged.edit, device=device, python=judged.manifest.python))
 
 
 def _fields(subagent: Subagent) -> dict[str, object]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
+import tomllib
 
 import pytest
 
 from engine.routing import translation_pairs
 from engine.subagents import rendering, subagent_registry
 from engine.subagents.rendering import SlotFacts
+from tests.support.paths import ROOT
 
 SHIPPED = subagent_registry.load(None)
 REWRITES = [f"{name}-kernel-rewrite" for name in (
@@ -22,6 +25,14 @@ FACTS = SlotFacts(op="rmsnorm", source="rmsnorm.py", entry="rmsnorm", device="NV
 def test_kopt_ships_these_subagents() -> None:
     assert SHIPPED.problems == ()
     assert SHIPPED.names == tuple(sorted([*REWRITES, *PAIRS, *OTHERS]))
+
+
+def test_a_wheel_contains_every_folder_of_subagents() -> None:
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    included = setuptools["packages"]["find"]["include"]
+    assert any(fnmatch.fnmatch("subagents.planner", pattern) for pattern in included)
+    assert setuptools["package-data"] == {"*": ["*"]}
+    assert subagent_registry.BUILT_IN == ROOT / "subagents"
 
 
 @pytest.mark.parametrize("name", SHIPPED.names)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support import harness_case
+from engine.campaign.setup import create
+from tests.support import campaigns, harness_case
 from tests.support.command_line import answer, kopt
 
 GENERAL = "general-kernel-optimization"
@@ -66,3 +67,30 @@ def test_harness_without_an_agent_checks_the_one_that_is_there(tmp_path: Path) -
     (project / "kopt_harness.py").write_text(harness_case.HARNESS)
     checked = kopt("subagents", "harness", "rmsnorm.c", "--traced", "calls.csv", cwd=project)
     assert checked.returncode == 0 and "passes all checks" in checked.stdout
+
+
+def test_render_prints_what_a_command_of_the_campaign_gets(tmp_path: Path) -> None:
+    name = "general-kernel-optimization"
+    show = "cat {prompt}"
+    setup = campaigns.create(tmp_path, pool={
+        "slots": 1, "mode": "fixed", "backends": ["cli"], "cli": [{"name": "a", "command": show}]})
+    own(tmp_path / "p", f"{{name: {name}, description: d}}",
+        "Tune {{ op }}: {{ entry }} in {{ source }} ({{ edit[0] }}) on {{ device }}.\n")
+    rendered = kopt("subagents", "render", name, setup.id, workspace=setup.workspace)
+    assert rendered.stdout.startswith("Tune scale: scale in scale.c (scale.c) on ")
+    campaigns.run(setup)
+    logs = [path.read_text() for path in setup.folder.path.rglob("worker.log")]
+    assert logs and all(log.startswith(rendered.stdout) for log in logs)
+    before = kopt("subagents", "render", name, "--manifest", str(tmp_path / "p" / "manifest.yaml"))
+    assert before.stdout == rendered.stdout
+
+
+def test_a_campaign_with_agents_warns_of_bad_subagents(tmp_path: Path) -> None:
+    manifest = campaigns.project(tmp_path / "p", pool={
+        "slots": 1, "backends": ["cli"], "cli": [{"name": "a", "command": "cat {prompt}"}]})
+    own(tmp_path / "p", "{name: own, steps: 3}")
+    setup = create(tmp_path / "w", manifest)
+    with campaigns.reading(setup) as reader:
+        [warning] = [event for event in reader.events_of(setup.id, "warning")
+                     if b"unknown key 'steps'" in event.payload]
+    assert b"SUBAGENT.yaml:1" in warning.payload
