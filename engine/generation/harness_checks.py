@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -97,7 +98,7 @@ class _Checks:
         tables = {mode: self._table(copy, mode) for mode in ("benchmark", "full-benchmark")}
         self._same_rows(tables["full-benchmark"], tables["benchmark"])
         self._traced_rows(tables["full-benchmark"])
-        self._broken_copy()
+        self._broken_copy(copy)
         self._changed_kernels()
 
     def _begin(self, name: str) -> None:
@@ -160,16 +161,25 @@ class _Checks:
                 raise BenchmarkFault("changed-rows", f"{word} configurations: {named}")
         self.findings.passed["traced arguments"] = counted(len(wanted), "configuration")
 
-    def _broken_copy(self) -> None:
-        """Expect the harness to fail where the source in its work folder is broken."""
+    def _broken_copy(self, built: WorkingCopy) -> None:
+        """Expect failures where the source is broken: in a new folder, and in one with a build.
+
+        In the latter the file keeps its time, as after a checkout.
+        """
         self._begin("broken source")
-        for mode in ("correctness", "full-benchmark"):
-            copy = self._with_source("broken", canary.BROKEN)
-            if not self._fails(copy, mode):
-                raise BenchmarkFault("stale-file", (
-                    f"--{mode} passes in a folder in which {self.kernel.source} is broken: it "
-                    "does not run the sources of its work folder"))
+        self._break(self.session.copy("broken", self.tree), "full-benchmark", (
+            "it does not run the sources of its work folder"))
+        self._break(built, "correctness", "it goes by times instead of contents, or runs another "
+                    "folder's sources")
         self.findings.passed[self._name] = "noticed"
+
+    def _break(self, copy: WorkingCopy, mode: str, why: str) -> None:
+        times = (copy.tree / self.kernel.source).stat()
+        self._write_source(copy, canary.BROKEN)
+        os.utime(copy.tree / self.kernel.source, ns=(times.st_atime_ns, times.st_mtime_ns))
+        if not self._fails(copy, mode):
+            raise BenchmarkFault("stale-file", (
+                f"--{mode} passes in a folder in which {self.kernel.source} is broken: {why}"))
 
     def _changed_kernels(self) -> None:
         """Expect the check to notice at least one of several changed kernels that run."""
@@ -179,7 +189,8 @@ class _Checks:
         missed: list[str] = []
         for what, text in changed_kernels.changed(
                 source, is_python=self.kernel.source.endswith(".py")):
-            copy = self._with_source("changed", text.encode())
+            copy = self.session.copy("changed", self.tree)
+            self._write_source(copy, text.encode())
             if self._fails(copy, "profile"):
                 continue
             if self._fails(copy, "correctness"):
@@ -192,12 +203,10 @@ class _Checks:
                     f"({'; '.join(missed)}): it does not compare results"))
         self.findings.passed[self._name] = "not proven: too few changed kernels run"
 
-    def _with_source(self, name: str, source: bytes) -> WorkingCopy:
-        copy = self.session.copy(name, self.tree)
+    def _write_source(self, copy: WorkingCopy, source: bytes) -> None:
         path = copy.tree / self.kernel.source
         path.unlink()
         path.write_bytes(source)
-        return copy
 
     def _fails(self, copy: WorkingCopy, mode: str) -> bool:
         try:

@@ -8,6 +8,7 @@ candidate; its output is a log, of which a line `Hypothesis: ...` names what it 
 from __future__ import annotations
 
 import functools
+import math
 import os
 import re
 import shutil
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 from engine.manifest.schema import CliSpec
 from engine.split.languages import conditions
 from engine.subagents import rendering, subagent_registry
+from engine.subagents.subagent import Subagent
 from engine.task import SplitRequest, Task
 from engine.workers import class_sizes, slot_facts
 from engine.workers.protocol import LOG, Report, Tick, WorkerBench
@@ -64,11 +66,14 @@ class CliWorker:
         home = Path(bench.scratch) / "home"
         home.mkdir(parents=True, exist_ok=True)
         prompt = home / "PROMPT.md"
-        prompt.write_text(self._system_prompt(task, bench) + prompt_text(task, bench))
+        subagent = subagent_registry.load(self._project).get(task.subagent) \
+            if task.subagent else None
+        prompt.write_text(_system_prompt(subagent, bench) + prompt_text(task, bench))
         variables, argv = shell_command.split(shell_command.fill(command.command, {
             "prompt": str(prompt), "worktree": bench.worktree, "python": sys.executable}))
-        limits = Limits(wall_s=min(command.timeout_s, bench.timeout_s), output_bytes=64 << 20,
-                        memory_bytes=16 << 30)
+        own_s = subagent.timeout_s if subagent and subagent.timeout_s else math.inf
+        limits = Limits(wall_s=min(command.timeout_s, bench.timeout_s, own_s),
+                        output_bytes=64 << 20, memory_bytes=16 << 30)
         env = variables if command.gpu else variables | HIDDEN
         passed = {name: os.environ[name] for name in command.env if name in os.environ}
         env |= passed
@@ -103,13 +108,11 @@ class CliWorker:
         return Report(ok=True, summary=f"{command.name} ended after {outcome.wall_s:.0f} s",
                       hypothesis=_hypothesis(_printed(outcome.stdout, passed)))
 
-    def _system_prompt(self, task: Task, bench: WorkerBench) -> str:
-        """Return the prompt of the task's subagent, which a command gets before its task."""
-        if not task.subagent:
-            return ""
-        subagent = subagent_registry.load(self._project).get(task.subagent)
-        return rendering.system_prompt(subagent, slot_facts.of_target(
-            bench.target, edit=bench.edit, device=bench.device.label, python=bench.python)) + "\n"
+
+def _system_prompt(subagent: Subagent | None, bench: WorkerBench) -> str:
+    """Return the prompt of a task's subagent, which a command gets before its task."""
+    return "" if subagent is None else rendering.system_prompt(subagent, slot_facts.of_target(
+        bench.target, edit=bench.edit, device=bench.device.label, python=bench.python)) + "\n"
 
 
 def _hypothesis(output: str) -> str:

@@ -43,7 +43,7 @@ def test_the_limits_are_those_of_the_verifier() -> None:
     ("not-python", "is not Python"), ("no-profile", "does not know --profile"),
     ("absolute", "names a path outside the work folder: '/opt/project'"),
     ("elsewhere", "it does not run the sources of its work folder"),
-    ("blind", "it does not compare results"),
+    ("old-build", "it goes by times instead of contents"), ("blind", "it does not compare results"),
     ("wrong-reference", "--correctness exited with 1: rows=16 cols=64 is wrong"),
     ("fewer-rows", "--benchmark has 1 rows, --full-benchmark has 3"),
     ("untraced", "lacks traced configurations: rows=7 cols=33"),
@@ -79,3 +79,40 @@ def test_changed_kernels_differ_in_one_operator_outside_of_comments_and_texts() 
         == []
     many = "\n".join(["x = a + b"] * 100)
     assert len([*changed_kernels.changed(many, is_python=True)]) <= changed_kernels.MOST
+
+
+PYTHON = """\
+import csv, random, sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+from ops.total import total
+
+mode = next(w for w in sys.argv if w in ("--correctness", "--profile", "--benchmark",
+                                         "--full-benchmark"))
+assert "--iterations" in sys.argv
+rows = []
+for n in (3, 50):
+    values = [random.random() for _ in range(n)]
+    right = total(values) == sum(values)
+    if mode == "--correctness" and not right:
+        sys.exit(f"n={n} is wrong")
+    rows.append({"n": n, "check": "PASS" if right else "FAIL", "latency_us": 1.5 + n})
+if mode.endswith("benchmark"):
+    with open(HERE / "kopt_harness.csv", "w", newline="") as file:
+        table = csv.DictWriter(file, rows[0])
+        table.writeheader()
+        table.writerows(rows)
+"""
+
+
+def test_a_python_kernel_in_a_package_is_checked_too(tmp_path: Path) -> None:
+    (tmp_path / "p" / "ops").mkdir(parents=True)
+    (tmp_path / "p" / "ops" / "total.py").write_text(
+        "def total(values):\n    result = 0\n    for value in values:\n"
+        "        result = result + value\n    return result\n")
+    kernel = KernelToBenchmark(project=tmp_path / "p", source="ops/total.py", device="cpu")
+    findings = harness_checks.check(kernel, PYTHON.encode(), tmp_path / "scratch",
+                                    inventory.find("cpu"))
+    assert findings.fault == "" and "line 4: - for +" in findings.passed["changed kernels"]

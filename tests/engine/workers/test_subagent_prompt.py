@@ -12,7 +12,7 @@ from engine.manifest.schema import CliSpec
 from engine.task import Task
 from engine.verify.fleet import Fleet
 from engine.workers.cli import CliWorker
-from engine.workers.protocol import WorkerBench
+from engine.workers.protocol import Report, WorkerBench
 from harness.isolation.zygote_client import WarmStart
 from tests.support import campaigns
 
@@ -21,16 +21,20 @@ TASK = Task(slot="agent", kind="planned", backend="cli", option="agent", hypothe
 COPY = f"{sys.executable} -c 'import shutil, sys; shutil.copy(sys.argv[1], \"seen\")' {{prompt}}"
 
 
-def prompt_of(root: Path, task: Task) -> str:
+def work(root: Path, task: Task, command: str = COPY) -> Report:
     setup = campaigns.create(root / "campaign")
     (tree := root / "tree").mkdir()
-    worker = CliWorker([CliSpec(name="agent", command=COPY)], root / "project")
-    report = worker.work(task, WorkerBench(
+    worker = CliWorker([CliSpec(name="agent", command=command)], root / "project")
+    return worker.work(task, WorkerBench(
         target=setup.target, device=setup.device, worktree=str(tree), baseline=str(tree),
         base_commit="", fleet=Fleet([(setup.device, WarmStart(None))], retry_s=1.0, limit_s=1.0),
         scratch=str(root / "scratch"), edit=("k.c",)), lambda *_: None, threading.Event())
+
+
+def prompt_of(root: Path, task: Task) -> str:
+    report = work(root, task)
     assert report.ok, report
-    return (tree / "seen").read_text()
+    return (root / "tree" / "seen").read_text()
 
 
 def test_a_command_gets_its_subagents_prompt_before_the_task(tmp_path: Path) -> None:
@@ -50,3 +54,12 @@ def test_a_projects_subagent_is_used(tmp_path: Path) -> None:
 def test_instructions_take_the_place_of_the_task(tmp_path: Path) -> None:
     task = msgspec.structs.replace(TASK, subagent="", instructions="Write a harness.\n")
     assert prompt_of(tmp_path, task) == "Write a harness.\n"
+
+
+def test_a_subagents_time_limit_ends_a_command(tmp_path: Path) -> None:
+    own = tmp_path / "project" / "subagents" / "own"
+    own.mkdir(parents=True)
+    (own / "SUBAGENT.yaml").write_text(
+        "name: general-kernel-optimization\nagent: {timeout_s: 0.2}\n")
+    report = work(tmp_path, TASK, "sleep 60 {prompt}")
+    assert "0.2 s" in report.cut
