@@ -61,5 +61,5 @@ def test_a_subagents_time_limit_ends_a_command(tmp_path: Path) -> None:
     own.mkdir(parents=True)
     (own / "SUBAGENT.yaml").write_text(
         "name: general-kernel-optimization\nagent: {timeout_s: 0.2}\n")
-    report = work(tmp_path, TASK, "sleep 60 {prompt}")
+    report = work(tmp_path, TASK, "sleep 60; cat {prompt}")
     assert "0.2 s" in report.cut
