@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
 import re
 import stat
 import time
@@ -141,9 +142,10 @@ def record_of(kernel: KernelToBenchmark, harness: bytes, *, checks: dict[str, st
         created=time.strftime("%Y-%m-%d %H:%M", time.gmtime()))
 
 
-def manifest(kernel: KernelToBenchmark, pool: dict[str, Any]) -> Manifest:
-    """Return the manifest of a campaign that is judged by the harness."""
+def manifest(kernel: KernelToBenchmark, pool: dict[str, Any], folder: Path) -> Manifest:
+    """Return the manifest, in a folder, of a campaign that is judged by the harness."""
     return msgspec.convert({
+        "project": os.path.relpath(kernel.project, folder),
         "target_op": kernel.op, "target_lang": kernel.language, "kernel_source": kernel.source,
         "target": msgspec.to_builtins(TargetSpec(
             kind="command", csv=CSV, check=f"{CHECK} == {PASS}", metrics=(METRIC,),

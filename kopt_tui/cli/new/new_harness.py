@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import tempfile
 from pathlib import Path
 
@@ -49,8 +50,8 @@ def add(parser: argparse.ArgumentParser) -> None:
                         help="the project (default: this folder)")
     parser.add_argument("--device", metavar="DEVICE", default="",
                         help="auto, cpu, cuda:0, UUID (default: by the language)")
-    parser.add_argument("--manifest", metavar="FILE", default="manifest.yaml",
-                        help="the manifest to write, inside the project")
+    parser.add_argument("--manifest", metavar="FILE", default="",
+                        help="the manifest to write (default: manifest.yaml in the project)")
     parser.add_argument("--force", action="store_true", help="overwrite both files")
 
 
@@ -61,22 +62,24 @@ def run(args: argparse.Namespace) -> int:
         folder = Path(name).resolve()
         if not args.agent:
             return _check_again(kernel, folder, device, args)
-        manifest_path = kernel.project / args.manifest
+        manifest_path = Path(os.path.abspath(args.manifest or kernel.project / "manifest.yaml"))
+        if not manifest_path.parent.is_dir():
+            raise InputError("its folder does not exist", where=str(manifest_path))
         for path in (kernel.project / NAME, manifest_path):
             if path.exists() and not args.force:
                 raise Refused("exists already", where=str(path), fix="--force overwrites it")
         record = harness_author.write(kernel, _author(kernel, folder, device, args), folder,
                                       on_event=_quiet if args.json else print_note)
     manifest = generated_harness.manifest(
-        kernel, pool_of(agent=args.agent, agent_env=args.agent_env))
+        kernel, pool_of(agent=args.agent, agent_env=args.agent_env), manifest_path.parent)
     file_copy.replace_file(manifest_path, dump(manifest, brief=True).encode())
     if args.json:
         print_json({"harness": str(kernel.project / NAME), "manifest": str(manifest_path),
                     "record": record})
     else:
         _print(record)
-        print(f"wrote {NAME} and {clean(args.manifest)}; next: commit them, then kopt run "
-              f"{clean(args.manifest)}")
+        print(clean(f"wrote {NAME} and {manifest_path}; next: commit both, then kopt run "
+                    f"{manifest_path}", 600))
     return 0
 
 
@@ -90,15 +93,17 @@ def _kernel(args: argparse.Namespace) -> KernelToBenchmark:
     language = LANGUAGES.get(path.suffix, "")
     if language == "python" and "triton.jit" in read_text(path):
         language = "triton"
-    traced = None
+    traced, traced_file = None, ""
     if args.traced:
-        try:
-            traced = weights.parse((project / args.traced).read_bytes(), args.traced)
-        except OSError as error:
-            raise InputError(f"cannot be read: {error.strerror}", where=args.traced) from error
+        calls = (project / args.traced).resolve()
+        if not calls.is_file() or not calls.is_relative_to(project):
+            raise InputError("is no file of the project", where=args.traced,
+                             fix="kopt trace --output writes one there")
+        traced_file = calls.relative_to(project).as_posix()
+        traced = weights.parse(calls.read_bytes(), args.traced)
     return KernelToBenchmark(
         project=project, source=path.relative_to(project).as_posix(), entry=entry, traced=traced,
-        traced_file=args.traced, device=args.device or ("cpu" if language == "c" else "auto"),
+        traced_file=traced_file, device=args.device or ("cpu" if language == "c" else "auto"),
         language=language)
 
 

@@ -63,3 +63,12 @@ def test_translations_name_the_file_the_parity_gate_and_the_attempts(name: str) 
     assert file.format(stem="<stem>") in prompt and "You have 3 attempts to become right" in prompt
     assert "Below 0.1 of" in prompt and "Below 0.8," in prompt
     assert f"-{subagent.source_language}-to-{subagent.target_language}" in name
+
+
+@pytest.mark.parametrize("name", [*REWRITES, *PAIRS])
+def test_commands_of_a_prompt_are_whole_lines_that_python_accepts(name: str) -> None:
+    prompt = rendering.system_prompt(SHIPPED.get(name), FACTS)
+    commands = re.findall(r'python3 -c "([^"\n]*)"', prompt)
+    assert len(commands) == prompt.count("python3 -c") >= 2
+    for command in commands:
+        compile(command, name, "exec")
