@@ -41,7 +41,7 @@ def of_source(manifest: Manifest, target: Target | CommandTarget, text: str, dev
     return rewrite_routes.route(
         op_class.classify(names, text, target.source),
         source_language.detect(text, target.source, manifest.target_backend),
-        device, subagent_registry.load(Path(manifest.project)).subagents,
+        device, subagent_registry.load(Path(manifest.project)).for_source(target.source, text),
         hosts=("python", "any") if _may_be_python(target, edit) else ("any",), spent=spent,
         languages=manifest.pool.rewrites,
         installed=lambda name: rewrite_routes.is_installed(name, manifest.python))

@@ -77,4 +77,5 @@ def _environment() -> SandboxedEnvironment:
     from jinja2.sandbox import SandboxedEnvironment
 
     return SandboxedEnvironment(loader=FileSystemLoader(BUILT_IN / "shared"), trim_blocks=True,
-                                lstrip_blocks=True, undefined=StrictUndefined)
+                                lstrip_blocks=True, keep_trailing_newline=True,
+                                undefined=StrictUndefined)

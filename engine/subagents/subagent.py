@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
 import msgspec
@@ -64,10 +64,7 @@ class Subagent(msgspec.Struct, frozen=True, kw_only=True):
     path: str = ""
     """The folder that its definition comes from."""
 
-    def score(self, source: Path) -> float:
-        """Return how well it matches a source file, 0 if not. Raises OSError."""
-        if self.language_match is None:
-            return 0.0
-        with source.open("rb") as file:
-            head = file.read(MARKER_BYTES).decode(errors="replace")
-        return self.language_match.score(source.name, head)
+    def score(self, path: str, text: str) -> float:
+        """Return how well it matches a source, 0 if it does not or matches none."""
+        head = text.encode(errors="replace")[:MARKER_BYTES].decode(errors="replace")
+        return self.language_match.score(path, head) if self.language_match else 0.0

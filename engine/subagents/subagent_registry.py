@@ -39,10 +39,12 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
                              fix=suggest(name, self.names) or "kopt subagents lists them")
         return self.subagents[name]
 
-    def matching(self, source: Path) -> list[tuple[str, float]]:
-        """Return the subagents for a source with their scores, best first. Raises OSError."""
-        scores = [(name, self.subagents[name].score(source)) for name in self.names]
-        return sorted((pair for pair in scores if pair[1]), key=lambda pair: -pair[1])
+    def for_source(self, path: str, text: str) -> dict[str, Subagent]:
+        """Return the subagents that may work on a source, those that match it best first."""
+        scores = {name: own.score(path, text) for name, own in self.subagents.items()
+                  if own.language_match is None or own.score(path, text)}
+        return {name: self.subagents[name]
+                for name in sorted(scores, key=lambda name: (-scores[name], name))}
 
 
 def folders(project: Path | None) -> tuple[Path, ...]:

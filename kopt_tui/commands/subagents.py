@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 from engine.campaign.judged_target import JudgedTarget
 from engine.campaign.setup import open_campaign
 from engine.manifest.load import load as load_manifest
+from engine.routing import source_language
 from engine.subagents import rendering, subagent_registry
 from engine.subagents.rendering import SlotFacts
 from engine.subagents.subagent import Subagent
@@ -40,7 +42,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", parser_class=Parser)
     listing = actions.add_parser("list", help="list all subagents (the default)")
     listing.add_argument("--source", metavar="FILE", type=Path, default=None,
-                         help="only those that match this source, best first")
+                         help="only those that may work on this source")
     show = actions.add_parser("show", help="print one subagent and its prompt's template")
     show.add_argument("name", metavar="NAME")
     check = actions.add_parser("check", help="check all files; prints one line for each bad one")
@@ -74,12 +76,15 @@ def _list(args: argparse.Namespace) -> int:
     known = subagent_registry.load(_project())
     for problem in known.problems:
         print_note(problem)
-    names = known.names
+    names: Iterable[str] = known.names
     if args.source is not None:
         try:
-            names = tuple(name for name, _ in known.matching(args.source))
+            text = args.source.read_text(errors="replace")
         except OSError as error:
             raise InputError(f"cannot be read: {error.strerror}", where=str(args.source)) from error
+        language = source_language.detect(text, args.source.name)
+        names = [name for name, own in known.for_source(args.source.name, text).items()
+                 if own.source_language in ("", language)]
     subagents = [known.get(name) for name in names]
     if args.json:
         print_json([_fields(subagent) for subagent in subagents])

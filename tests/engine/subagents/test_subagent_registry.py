@@ -93,19 +93,19 @@ variants:
 
 
 def test_language_matches_by_extension_and_by_markers_in_the_first_8_kib(
-        tmp_path: Path, user_folder: Path) -> None:
+        user_folder: Path) -> None:
     write(user_folder, "m", """\
 name: matcher
 description: d
 language_match: {extensions: [.py], markers: [import triton, "@triton.jit"], confidence: 0.5}
 """)
-    subagent, source = subagent_registry.load(None).get("matcher"), tmp_path / "kernel.py"
-    source.write_text("import triton\n@triton.jit\ndef f(): pass\n")
-    assert subagent.score(source) == 2.0
-    assert subagent_registry.load(None).matching(source)[0] == ("matcher", 2.0)
-    source.write_text("#" * 8192 + "\nimport triton\n")
-    assert subagent.score(source) == 0
-    assert subagent.score(tmp_path / "config/kopt/subagents/m/SUBAGENT.yaml") == 0
+    known = subagent_registry.load(None)
+    text = "import triton\n@triton.jit\ndef f(): pass\n"
+    assert known.get("matcher").score("k.py", text) == 2.0
+    assert next(iter(known.for_source("k.py", text))) == "matcher"
+    for path, other in (("k.py", "#" * 8192 + text), ("k.c", text), ("k.py", "import torch")):
+        assert "matcher" not in known.for_source(path, other)
+        assert GENERAL in known.for_source(path, other)
 
 
 def test_an_unknown_name_suggests_the_nearest() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from engine.campaign.setup import create
 from tests.support import campaigns, harness_case
 from tests.support.command_line import answer, kopt
+from tests.support.paths import ROOT
 
 GENERAL = "general-kernel-optimization"
 
@@ -24,6 +25,11 @@ def test_list_merges_the_projects_subagents_over_the_built_in_ones(tmp_path: Pat
     listed = {entry["name"]: entry for entry in answer(kopt("subagents", "--json", cwd=tmp_path))}
     assert listed["own"]["description"] == "of this project" and GENERAL in listed
     assert "of this project" in kopt("subagents", "list", cwd=tmp_path).stdout
+    source = str(ROOT / "examples" / "softmax_triton" / "kernel.py")
+    names = [entry["name"] for entry in answer(kopt(
+        "subagents", "list", "--source", source, "--json", cwd=tmp_path))]
+    assert "own" in names and "translate-triton-to-tilelang" in names
+    assert "translate-cuda-to-triton" not in names
 
 
 def test_show_prints_limits_and_the_template(tmp_path: Path) -> None:
