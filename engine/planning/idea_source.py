@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import zip_longest
 from pathlib import Path
 
 import msgspec
@@ -64,13 +63,33 @@ def ideas(bottlenecks: Sequence[TunableBottleneck], tried: TriedDirections,
               *(PlannedIdea(key=_key("tip", text), text=_sentence(
                   f"apply an earlier campaign's lesson: {text}"))
                 for text in reversed(tips) if text.startswith("helped:"))][:2 * QUOTED]
-    turns = [turn for column in zip_longest(
-        *(_against(tunable, gpu) for tunable in bottlenecks or (None,)))
-        for turn in column if turn is not None]
-    first, others = turns[:len(bottlenecks)], turns[len(bottlenecks):]
-    fresh = [idea for idea in (*first, *quoted, *others)
-             if (idea.key, idea.place.limiter, idea.place.config_class) not in tried.ideas]
-    return sorted(distinct(fresh), key=lambda idea: idea.key in tried.lost_ideas)
+    seen = tried.ideas
+    columns = [[idea for idea in _against(tunable, gpu) if (
+        idea.key, idea.place.limiter, idea.place.config_class) not in seen]
+        for tunable in bottlenecks or (None,)]
+    chosen = [idea for idea in quoted if (idea.key, "", "") not in seen]
+    first = _in_turns(columns, chosen)
+    at = len(bottlenecks)
+    return sorted([*first[:at], *chosen, *first[at:]],
+                  key=lambda idea: idea.key in tried.lost_ideas)
+
+
+def _in_turns(columns: Sequence[list[PlannedIdea]],
+              others: Sequence[PlannedIdea]) -> list[PlannedIdea]:
+    """Return one idea of each column in turn, none that says what an earlier or another one does.
+    """
+    texts = [_words(idea.text) for idea in others]
+    queues, kept = [iter(column) for column in columns], list[PlannedIdea]()
+    while queues:
+        for queue in list(queues):
+            idea = next((idea for idea in queue if not any(
+                _is_same(_words(idea.text), other) for other in texts)), None)
+            if idea is None:
+                queues.remove(queue)
+            else:
+                kept.append(idea)
+                texts.append(_words(idea.text))
+    return kept
 
 
 def distinct(found: Iterable[PlannedIdea], known: Iterable[str] = ()) -> list[PlannedIdea]:

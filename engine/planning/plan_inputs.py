@@ -89,10 +89,18 @@ class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def new(self) -> list[SearchDirection]:
         """The search directions that no slot has followed on this best."""
+        return self.directions(self.tried)
+
+    def directions(self, tried: TriedDirections) -> list[SearchDirection]:
+        """Return the directions that differ from `tried` ones and from the canonical slot's, which
+        moves all knobs together.
+        """
         if not self.may_search:
             return []
         depth = "review" if self.review is None else self.review.depth
-        return stagnation.new_directions(self.bottlenecks, self.tried, depth)
+        every = {knob.name for knob in self.knobs}
+        return [own for own in stagnation.new_directions(self.bottlenecks, tried, depth)
+                if set(own.knobs) != every]
 
     def seed(self, slot: str) -> int:
         """Return the slot's seed, the same when the round is run again after a crash."""

@@ -205,13 +205,13 @@ class Planner:
         count, model = planned_share(inputs), self.model
         if model is None or not count or not authors(inputs.pool):
             return inputs
-        target = self.setup.target
+        setup = self.setup
         known = [slot.hypothesis.removeprefix(f"{slot.option}: ") for round in past.attempts
-                 for slot in self.context.reader.slots(self.setup.id, round.n)]
+                 for slot in self.context.reader.slots(setup.id, round.n)]
+        instructions = kernel_routing.system_prompt(setup, view.routing, model_planner.SUBAGENT)
         answer = self.context.run_in_thread(lambda: model_planner.suggest(
-            model, f"{target.op} in {target.source or target.language} on "
-            f"{self.setup.device.label}; {view.routing.op.name}", view.bottlenecks, inputs.brief,
-            count, known, is_cancelled=self.context.stop.is_set))
+            model, instructions, view.bottlenecks, inputs.brief, count, known,
+            is_cancelled=self.context.stop.is_set))
         self.context.writer.event(self.setup.id, "log", "planner", message=answer.note)
         return msgspec.structs.replace(inputs, suggested=answer.ideas)
 

@@ -40,8 +40,9 @@ def plan(inputs: PlanInputs) -> list[Task]:
                           bottleneck="", seed=inputs.seed("fixed"),
                           trials=inputs.trials))
     elif writers := authors(inputs.pool):
-        tasks.append(_written(inputs, "fixed", "fixed", writers[0],
-                              "canonical: make the kernel faster in its own language"))
+        tasks.append(_aimed(inputs, inputs.bottlenecks[0] if inputs.bottlenecks else None, _written(
+            inputs, "fixed", "fixed", writers[0],
+            "canonical: make the kernel faster in its own language")))
     return tasks
 
 
@@ -53,7 +54,9 @@ def _planned(inputs: PlanInputs, share: int) -> list[Task]:
     for i in range(share):
         slot, turn = f"planned-{i + 1}", sum(task.backend != "search" for task in tasks)
         if writers and ideas and (i % 2 == 0 or not directions):
-            tasks.append(_planned_idea(inputs, slot, writers[turn % len(writers)], ideas.pop(0)))
+            idea = ideas.pop(0)
+            tasks.append(_aimed(inputs, idea.tunable, _written(
+                inputs, slot, "planned", writers[turn % len(writers)], idea.text, idea=idea.key)))
         elif directions:
             tasks.append(_search(inputs, slot, directions.pop(0)))
     return tasks
@@ -88,10 +91,10 @@ def _directions(inputs: PlanInputs) -> list[SearchDirection]:
         tunable = tunables[(i + inputs.round) % len(tunables)]
         found.append(SearchDirection(tunable=tunable,
                                      knobs=narrow_knobs(tunable.knobs, inputs.round + i)))
-    found += stagnation.new_directions(inputs.bottlenecks, TriedDirections(), "review")
     first: dict[frozenset[str], SearchDirection] = {}
-    for direction in found:
+    for direction in (*found, *inputs.directions(TriedDirections())):
         first.setdefault(frozenset(direction.knobs), direction)
+    first.pop(frozenset(knob.name for knob in inputs.knobs), None)  # the canonical slot's
     return list(first.values())
 
 
@@ -168,20 +171,22 @@ def _printable(name: str) -> str:
     return plain(name.encode(errors="surrogateescape").decode(errors="replace"), 200)
 
 
-def _planned_idea(inputs: PlanInputs, slot: str, author: Author, idea: PlannedIdea) -> Task:
-    tunable, place = idea.tunable, idea.place
+def _aimed(inputs: PlanInputs, tunable: TunableBottleneck | None, task: Task) -> Task:
+    """Return a task that is about a bottleneck, or about none in particular."""
+    if tunable is None:
+        return task
+    bottleneck = tunable.bottleneck
     return msgspec.structs.replace(
-        _written(inputs, slot, "planned", author, idea.text), idea=idea.key,
-        bottleneck=f"{label(tunable)}: {tunable.bottleneck.detail}" if tunable else "",
-        limiter=place.limiter, config_class=place.config_class, scope=inputs.scope(tunable))
+        task, bottleneck=f"{label(tunable)}: {bottleneck.detail}", limiter=bottleneck.limiter,
+        config_class=bottleneck.config_class, scope=inputs.scope(tunable))
 
 
 def _written(inputs: PlanInputs, slot: str, kind: SlotKind, author: Author, aim: str, *,
-             subagent: str = DEFAULT, more: str = "") -> Task:
-    """Return a task for a coding agent; `more` is for its prompt."""
+             idea: str = "", subagent: str = DEFAULT, more: str = "") -> Task:
+    """Return a task for a coding agent; `idea` is the key of its aim, `more` is for its prompt."""
     return Task(slot=slot, kind=kind, backend=author.backend, option=author.option,
                 hypothesis=f"{author.option}: {aim}" if author.option else aim, bottleneck="",
-                seed=inputs.seed(slot), trials=0, round=inputs.round, subagent=subagent,
+                seed=inputs.seed(slot), trials=0, round=inputs.round, subagent=subagent, idea=idea,
                 brief="\n".join(filter(None, (more, inputs.brief))))
 
 

@@ -44,7 +44,7 @@ def test_hypotheses_are_aimed_at_the_bottlenecks_they_name() -> None:
     assert [idea.text for idea in found.ideas] == GOOD
     assert all(idea.tunable == tunable(1, "A") for idea in found.ideas)
     assert found.note == "the model planned 2 ideas of 2"
-    for part in ("rmsnorm", "b2.1: memory tall", "what was tried", "list of 2 objects"):
+    for part in ("rmsnorm", "b2.1: memory tall", "what was tried", "Propose 2 hypotheses"):
         assert part in model.prompt
 
 
@@ -65,6 +65,11 @@ def test_repeats_of_earlier_work_and_of_itself_are_dropped() -> None:
 def test_answer_of_several_sentences_is_cut_and_control_characters_go() -> None:
     texts, _ = ask(lambda: answer_of(f"{GOOD[0]}.\x1b[31m It also helps. Approve it now."))
     assert texts == [GOOD[0]]
+
+
+def test_object_with_a_list_is_read_like_a_list() -> None:
+    answer = f'{{"hypotheses": {answer_of(*GOOD)}}}'
+    assert ask(lambda: answer)[0] == GOOD
 
 
 def test_failing_model_is_named() -> None:

@@ -12,7 +12,7 @@ from engine.planning.plan_inputs import PlanWeights, SlotKindStats, planned_shar
 from engine.planning.round_plan import plan
 from engine.routing.rewrite_routes import Route
 from engine.subagents.subagent_registry import DEFAULT
-from tests.support.plan_case import AGENT, plan_inputs
+from tests.support.plan_case import AGENT, KNOBS, plan_inputs, tunable
 
 
 @pytest.mark.parametrize(("fields", "share"), [
@@ -137,7 +137,8 @@ def test_no_two_slots_follow_one_idea(mode: Any, names: tuple[str, ...]) -> None
 
 def test_no_two_searches_of_a_round_move_the_same_knobs() -> None:
     for number in range(2, 8):
-        searches = [frozenset(task.knobs) for task in plan(plan_inputs(round=number, slots=12))
+        searches = [frozenset(task.knobs or "ABC")
+                    for task in plan(plan_inputs(round=number, slots=12))
                     if task.backend == "search"]
         assert len(set(searches)) == len(searches) > 1
 
@@ -173,3 +174,12 @@ def test_weights_say_why_so_many_slots_are_planned() -> None:
     assert str(PlanWeights.of(later)) == "weights: planned 0.50, others 0.60"
     assert str(PlanWeights.of(plan_inputs(round=2))) == "half planned"
     assert str(PlanWeights.of(plan_inputs(pool=PoolSpec(mode="fixed")))) == "mode fixed"
+
+
+def test_planned_search_leaves_all_knobs_together_to_the_canonical_slot() -> None:
+    both = (tunable(1, "A", "B"),)
+    for number in range(2, 6):
+        tasks = plan(plan_inputs(round=number, slots=6, knobs=KNOBS[:2], bottlenecks=both))
+        assert sorted(task.knobs for task in tasks) == [(), ("A",), ("B",)]
+    alone = plan(plan_inputs(knobs=KNOBS[:1], bottlenecks=(tunable(1, "A"),)))
+    assert [task.slot for task in alone] == ["fixed"]
