@@ -1,0 +1,35 @@
+"""A round's plan and the routing of its rewrites are recorded and shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from engine.journal import plan_event
+from engine.journal.plan_event import RoundPlan
+from engine.journal.read import Reader
+from kopt_tui.snapshot.feed import Builder
+from kopt_tui.snapshot.snapshot import Focus
+from kopt_tui.widgets.bottleneck_pane import BottleneckPane
+from tests.support import records_case as case
+
+PLAN = RoundPlan(round=2, planned=4, rewrites=1, fixed=1,
+                 split="weights: planned 1.45, others 1.00",
+                 planned_weight=1.45, fixed_weight=1.0,
+                 routing="routed to TileLang: attention; FlyDSL is not installed")
+
+
+def test_snapshot_has_the_plan_and_the_routing(tmp_path: Path) -> None:
+    _, writer = case.begin(tmp_path)
+    writer.event("rms", plan_event.KIND, "2", **msgspec.to_builtins(PLAN))
+    view = Builder(tmp_path, Reader(tmp_path), lambda: 0.0).snapshot(Focus(campaign="rms")).view
+    assert view is not None and view.routing == PLAN.routing
+    assert view.plan == "4 planned, 1 rewrite, 1 fixed (weights: planned 1.45, others 1.00)"
+    assert view.log[-1].text == f"plan  round 2: {PLAN.split}; {PLAN.routing}"
+
+
+def test_bottleneck_pane_shows_the_routing() -> None:
+    pane = BottleneckPane()
+    pane.routing = PLAN.routing
+    assert PLAN.routing in "".join(text for line in pane.compose_lines(100) for text, _ in line)
