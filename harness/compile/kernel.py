@@ -66,6 +66,8 @@ class Kernel:
     """The entry's name in compiled code, if it differs from the target's."""
     launches: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     resources: tuple[KernelResources, ...] = ()
+    any_mode: bool = False
+    """Whether calls may leave the processor in another floating-point mode."""
 
     @property
     def home(self) -> Path:
@@ -94,7 +96,7 @@ class Kernel:
                 "adapter": self.adapter, "adapter_function": self.target.adapter_function,
                 "launches": self.launches,
                 "returns": self.target.returns, "device": self.place.device,
-                "interpret": self.place.interpret}
+                "interpret": self.place.interpret, "any_mode": self.any_mode}
 
 
 def place_on(device: Device, language: str, *, scratch: str, python: str | None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -36,6 +37,9 @@ RING_SHARE = 8
 LARGEST_CACHE_MB = 256
 """Assumed last-level cache of a card that is not in `datasheets`, in MB."""
 
+SETS_MODE = re.compile("setcsr|ldmxcsr|fldcw|fpcr|fesetround|fesetenv|feenableexcept|"
+                       "FLUSH_ZERO_MODE|DENORMALS_ZERO_MODE|set_flush_denormal")
+"""What a source mentions that changes the processor's floating-point mode."""
 STAGED_RING = 256 << 20
 """Bytes of a class's slots whose contents cross the machine's memory, which takes seconds a GB."""
 
@@ -70,6 +74,8 @@ class Session:
         self.target = target.interpretable() if self.place.interpret else target
         self.yields = lock.turnstile() if self.on_cpu else None
         kind = kernel.kind_of(self.place, target.language)
+        self.any_mode = base is not None and _sets_mode(base / target.source)
+        """Whether calls may leave the processor in another mode, since the baseline's may."""
         self._own_zygote = zygote is None or zygote.kind != kind
         self.zygote = zygote if not self._own_zygote else \
             Zygote.start(kind, yields=self.yields) if kind else None
@@ -80,8 +86,8 @@ class Session:
 
     def make(self, tree: Path, name: str) -> Kernel:
         """Build the kernel from the target's source in `tree`. Raises BuildError."""
-        return kernel.make(self.target, tree, name, self.place, base=self.base,
-                           yields=self.yields, cancel=self.cancel)
+        return replace(kernel.make(self.target, tree, name, self.place, base=self.base,
+                                   yields=self.yields, cancel=self.cancel), any_mode=self.any_mode)
 
     def oracle(self, reference: Path, held: DeviceLock | None) -> Oracle:
         """Start the oracle with the reference of a tree. Raises OracleError."""
@@ -155,6 +161,10 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _sets_mode(source: Path) -> bool:
+    return source.is_file() and SETS_MODE.search(source.read_text(errors="replace")) is not None
 
 
 def _check_cards(target: Target, device: Device) -> None:

@@ -28,14 +28,15 @@ class CompiledLoop:
     `keys` holds a file with the key that seals its reports, or nothing where several kernels share
     this process, and perhaps a socket whose messages the machine's kernel stamps. The key is read
     once for a process, and Python never sees it. `await_gpu` is the
-    driver's function that waits for the GPU, which ends the timed calls.
+    driver's function that waits for the GPU, which ends the timed calls. With `any_mode` a call may
+    leave the processor in another floating-point mode.
     """
 
     def __init__(self, path: str, channel: int, keys: Sequence[int], *, gpu: bool,
-                 await_gpu: Any = None) -> None:
+                 await_gpu: Any = None, any_mode: bool = False) -> None:
         self._library = ctypes.PyDLL(path)
         failed = self._library.kopt_open(channel, keys[0] if keys else -1, gpu, await_gpu,
-                                         keys[1] if len(keys) > 1 else -1)
+                                         keys[1] if len(keys) > 1 else -1, any_mode)
         for key in keys[:1]:
             os.close(key)
         if failed:

@@ -65,7 +65,8 @@ class Runner:
         clock = ".time_c" if job["language"] == "c" else ".time_python"
         self.clock: Any = import_module(clock, __package__)
         loop = CompiledLoop(job["loop"], self._channel, self.received, gpu=job["device"] != "cpu",
-                            await_gpu=_driver_wait(job)) if job["loop"] else None
+                            await_gpu=_driver_wait(job), any_mode=job["any_mode"]) \
+            if job["loop"] else None
         self.watching = ProcessWatch(self, job)
         self.kernel = open_kernel(job, loop)
         self.root = job["root"]

@@ -47,7 +47,7 @@ union argument {
 /* Read-only once the channel is known. */
 static union {
     struct {
-        int known, channel, gpu, stamps;
+        int known, channel, gpu, stamps, any_mode;
         int (*await)(void); /* of the driver: until the GPU has done what this process asked for */
         uint64_t key[2];
         uint64_t handlers[SIGNALS][8]; /* of each signal, as Linux keeps them; first its function */
@@ -159,6 +159,7 @@ static int other_handlers(int set_back)
 /* Return how this thread computes with floating-point numbers: rounding, tiny numbers, traps. */
 static uint64_t float_mode(void)
 {
+    if (state.of.any_mode) return 0;
 #if defined(__x86_64__)
     uint32_t vector;
     uint16_t old;
@@ -201,8 +202,9 @@ static int report(uint64_t word, int64_t ns, int stop)
 
 /* Take the key that seals reports from a file; the first call alone has an effect. Only on a GPU do
    functions of Python run around the calls; `await` is the driver's function that waits for it.
-   `stamps` is a socket for messages at the start and the end of the calls, or -1. */
-FACE int kopt_open(int channel, int key, int gpu, int (*await)(void), int stamps)
+   `stamps` is a socket for messages at the start and the end of the calls, or -1. With `any_mode` a
+   call may leave the processor in another mode. */
+FACE int kopt_open(int channel, int key, int gpu, int (*await)(void), int stamps, int any_mode)
 {
     if (state.of.known) return 0;
     if (key >= 0 && take(key, state.of.key, sizeof state.of.key)) return -1;
@@ -212,6 +214,7 @@ FACE int kopt_open(int channel, int key, int gpu, int (*await)(void), int stamps
     state.of.gpu = gpu;
     state.of.await = await;
     state.of.stamps = stamps;
+    state.of.any_mode = any_mode;
     state.of.known = 1;
     return ask(SYS_mprotect, (long)&state, sizeof state, PROT_READ, 0) ? -1 : 0;
 }

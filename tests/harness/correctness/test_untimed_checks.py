@@ -50,9 +50,10 @@ for (int64_t i = 0; i < n; i++) out[i] = 2 * x[i];
     (kernel(READS.format("x[(n | 15)]")), SLOW, "", ""),
     (kernel(MODE), SLOW, "", "class even: OSError: a call leaves the processor in another"),
     (kernel(MODE + "__builtin_ia32_ldmxcsr(mode);\n"), SLOW, "", ""),
+    (kernel(MODE), kernel(MODE) + "/* before */\n", "", ""),
 ], ids=["large", "far", "large, as the baseline", "infinite", "not a number", "past the end",
         "before the beginning", "past the end, as the baseline", "to the end of the cache line",
-        "other mode", "mode set back"])
+        "other mode", "mode set back", "other mode, as the baseline"])
 def test_gross_errors_on_unusual_cases_count_where_the_baseline_is_right(
         source: str, incumbent: str, reference: str, words: str, tmp_path: Path) -> None:
     verdict = judge(tmp_path, source, incumbent=incumbent, task=TWICE, plan=ONE_PAIR,

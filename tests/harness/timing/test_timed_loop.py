@@ -218,7 +218,7 @@ def test_call_that_sets_a_handler_of_signals_reports_nothing(opened: Opened) -> 
 
 def test_key_cannot_be_replaced(opened: Opened) -> None:
     library = ctypes.PyDLL(str(timed_loop.library(TARGET, Path())))
-    assert library.kopt_open(1, -1, 1) == 0
+    assert library.kopt_open(1, -1, 1, None, -1, 0) == 0
     word = opened.start()
     opened.loop.python_block(int, [()], [None] * 6, stop=False)
     report = opened.answers()[1]
