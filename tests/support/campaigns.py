@@ -214,11 +214,17 @@ def kopt(*words: str, workspace: Path, **env: str) -> subprocess.Popen[str]:
         env={**os.environ, "PYTHONPATH": str(ROOT), **env})
 
 
+REQUESTS = ("approve", "reject", "pause", "resume", "stop", "set")
+
+
 def command(*words: str, workspace: Path, **env: str) -> tuple[int, str, str]:
     """Run a command to its end; return its exit code, stdout and stderr.
 
     It runs in a fork of this process, unless other threads run here, whose locks a fork inherits.
+    A request waits as long for the engine's answer as a loaded machine may need.
     """
+    if words[0] in REQUESTS and "--wait" not in words:
+        words = (*words, "--wait", "100")
     if threading.active_count() > 1:
         return ended(kopt(*words, workspace=workspace, **env))
     done = forked_command.run(
