@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -90,4 +91,10 @@ def test_setup_is_silent_until_requirements_change(clone: Path) -> None:
     with (clone / "constraints.txt").open("a") as file:
         file.write("# changed\n")
     assert "setting up" in setup(clone)[1]
-    assert "kopt[tui,torch,dev]" in setup(clone, "test")[1]
+
+
+def test_setup_for_tests_installs_every_extra(clone: Path) -> None:
+    fake_python(clone, "exit 0")
+    project = tomllib.loads((clone / "pyproject.toml").read_text())["project"]
+    extras = ",".join(project["optional-dependencies"])
+    assert f"kopt[{extras}]" in setup(clone, "test")[1]
