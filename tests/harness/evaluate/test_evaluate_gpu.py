@@ -62,7 +62,8 @@ def test_faster_kernel_is_measured_as_faster(tmp_path: Path) -> None:
     assert faster >= {"tall", "square", "wide", "widest"}, verdict
     for row in verdict.rows:  # odd takes less than a launch, which may take longer than it gains
         assert row.outcome == "faster" or "less kernel time, but" in row.note, row
-    assert all("graphs of" in entry.detail for entry in verdict.evidence if entry.kind == "launch")
+    launches = [entry.detail for entry in verdict.evidence if entry.kind == "launch"]
+    assert launches and all("graphs of" in detail for detail in launches), launches
     assert verdict.floor_us is None or verdict.floor_us < (verdict.latency_us or 0.0)
 
 
@@ -100,8 +101,8 @@ def test_broken_kernel_is_a_verdict(tmp_path: Path, name: str) -> None:
     source, reason = BROKEN[name]
     verdict = judge(tmp_path, source, of=big(), device=card().id)
     assert not verdict.correct and verdict.latency_us is None
-    assert verdict.valid == (reason is None)
-    assert (reason or "") in (verdict.rejected_reason or "")
+    assert verdict.valid == (reason is None), verdict
+    assert (reason or "") in (verdict.rejected_reason or ""), verdict
 
 
 def test_bfloat16_made_by_the_kernel_is_right_on_a_gpu(tmp_path: Path) -> None:
