@@ -106,7 +106,8 @@ class PairedBlocks:
         """Choose how calls are launched, alike for both sides."""
         by_host = self._alone or self.plan.by_host
         self._graphs: dict[str, CaptureAnswer] = {}
-        if not by_host and slowest_ns < SINGLE_NS:
+        self._is_long = not by_host and slowest_ns >= SINGLE_NS
+        if not by_host and not self._is_long:
             self._capture()
         graph = bool(self._graphs) and all(answer.graph for answer in self._graphs.values())
         self.kernel_mode = "graph" if graph else "launch"
@@ -279,6 +280,8 @@ class PairedBlocks:
             return f"graphs of {calls} and {calls * self.sizes.long} calls; {each}"
         reasons = [f"{side}: {plain(answer.why, 200)}"
                    for side, answer in sorted(self._graphs.items()) if answer.why]
+        if self._is_long:
+            reasons.append(f"a call takes more than {SINGLE_NS // 1000} us")
         return f"one by one; {each}" + (f"; no graph: {'; '.join(reasons)}" if reasons else "")
 
 

@@ -102,7 +102,7 @@ def test_writers_wait_for_each_other_and_readers_do_not_wait(
         thread.start()
         assert [c.id for c in reader.campaigns()] == ["rms"]
         assert not done.wait(0.2)
-    thread.join(10)
+    thread.join(60)
     assert {c.id for c in reader.campaigns()} == {"rms", "mm"}
 
 
@@ -139,7 +139,7 @@ def test_killed_writer_leaves_whole_transactions(tmp_path: Path) -> None:
         assert time.monotonic() < deadline
         os.sched_yield()
     process.kill()
-    process.wait(10)
+    process.wait(60)
     process.stdout.close()
     kept = {c.id for c in reader.candidates("rms")}
     assert kept == {v.candidate for v in reader.verdicts("rms")}

@@ -108,4 +108,4 @@ def test_own_processes_include_supervisors_and_their_children(tmp_path: Path) ->
         assert {guarded.pid, int(lines[0]), os.getpid()} <= own_processes()
         assert STRANGER not in own_processes()
         guarded.kill()
-        waiting.join(10)
+        waiting.join(60)

@@ -81,7 +81,7 @@ def test_requests_do_not_affect_each_other() -> None:
     assert server.ask("leave_a_daemon()")["seen"] == ["leave_a_daemon()"]
     server.lines.close()
     server.socket.close()
-    assert server.process.wait(10) == 0
+    assert server.process.wait(60) == 0
 
 
 def test_dead_reader_process_is_replaced(tmp_path: Path) -> None:

@@ -70,12 +70,12 @@ def test_loop_says_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def hold() -> None:
         with device_lock.acquire("cpu"):
             held.set()
-            told.wait(20)
+            told.wait(60)
 
     def lock_held_by_another(self: Session, *args: Any) -> DeviceLock:
         if not held.is_set():
             threading.Thread(target=hold).start()
-            held.wait(20)
+            held.wait(60)
         return lock(self, *args)
 
     monkeypatch.setattr(Session, "lock", lock_held_by_another)
