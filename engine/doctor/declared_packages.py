@@ -17,7 +17,8 @@ from types import TracebackType
 from typing import NamedTuple
 
 PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
-MODULES = {"gitpython": "git", "nvidia-ml-py": "pynvml", "pyyaml": "yaml"}
+MODULES = {"gitpython": "git", "mini-swe-agent": "minisweagent", "nvidia-ml-py": "pynvml",
+           "pyyaml": "yaml"}
 """Modules whose name differs from their package's."""
 IMPORT_S = 60.0
 MARK = "kopt-import:"
@@ -83,7 +84,7 @@ def describe(package: DeclaredPackage, error: str) -> str:
 def culprit(error: ImportError) -> DeclaredPackage | None:
     """Return the declared package that an import error comes from, None if it is not one."""
     by_module = {package.module: package
-                 for extra in ("", "tui", "torch") for package in declared(extra)}
+                 for extra in ("", "tui", "torch", "agent", "mcp") for package in declared(extra)}
     modules = [(error.name or "").partition(".")[0], *_modules(error.__traceback__)]
     return next((by_module[module] for module in modules if module in by_module), None)
 

@@ -1,0 +1,47 @@
+"""`kopt mcp`: serve kopt's verbs to outside agents by the Model Context Protocol."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from harness.errors import InputError
+from kopt_tui.cli.parser import workspace_of
+
+PORT = 8765
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--root", metavar="DIR", type=Path, default=Path(),
+                        help="the folder whose manifests and sources agents may name (default: .)")
+    parser.add_argument("--http", action="store_true",
+                        help="serve on 127.0.0.1 instead of standard input and output; a token in "
+                        "the workspace's file mcp-token is needed")
+    parser.add_argument("--port", type=int, default=PORT, help=f"with --http (default {PORT})")
+    parser.add_argument("--install-skill", metavar="DIR", type=Path,
+                        help="write DIR/kopt/SKILL.md for coding agents, and end")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.install_skill:
+        from kopt_tui.mcp import skill
+
+        print(f"wrote {skill.install(args.install_skill)}")
+        return 0
+    if not args.root.is_dir():
+        raise InputError("the folder does not exist", where=str(args.root))
+    from kopt_tui.mcp import server
+
+    workspace = workspace_of(args).absolute()
+    built = server.build(args.root, workspace)
+    if not args.http:
+        built.run("stdio")
+        return 0
+    from kopt_tui.mcp import http
+
+    token, path = http.write_token(workspace)
+    print(f"kopt mcp: http://{http.HOST}:{args.port}/mcp, token in {path}", file=sys.stderr,
+          flush=True)
+    http.serve(built, args.port, token)
+    return 0
