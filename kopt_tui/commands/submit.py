@@ -1,4 +1,4 @@
-"""`kopt submit`: put a patch, or a new source of the kernel, into a campaign's inbox."""
+"""`kopt submit`: put a patch, a new source or earlier changes into a campaign's inbox."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from engine.workers.inbox import SOURCE
 from harness.errors import InputError, Refused
 from harness.formats import file_copy
 from kopt_tui.cli.campaign_choice import choose_campaign, is_live, open_journal
+from kopt_tui.cli.earlier_changes import earlier_changes
 from kopt_tui.cli.output import print_json
 from kopt_tui.cli.parser import add_campaign, add_json, workspace_of
 from kopt_tui.snapshot.phrases import clean
@@ -27,38 +28,70 @@ _DIFF = re.compile(rb"^(diff --git |--- .*\n\+\+\+ )", re.MULTILINE)
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("patch", metavar="PATCH", help="a file with a diff, - for standard "
-                        "input; or a file that takes the place of the kernel's source, such as one "
-                        "with ModelNew")
+    parser.add_argument("patch", metavar="PATCH", nargs="?",
+                        help="a file with a diff, - for standard input; or a file that takes the "
+                        "place of the kernel's source, such as one with ModelNew")
     add_campaign(parser)
+    parser.add_argument("--from", metavar="SOURCE", dest="source", default="",
+                        help="instead of PATCH: judge again what an earlier campaign measured as "
+                        "faster, the patches of a folder, or a commit or branch of the project")
     parser.add_argument("--hypothesis", metavar="TEXT", default="",
                         help="why the patch should be faster, in one line")
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    if bool(args.patch) + bool(args.source) + bool(args.campaign) > 2 or not (
+            args.patch or args.source):
+        raise InputError("give PATCH or --from SOURCE, not both or none",
+                         fix="see kopt submit --help")
     with open_journal(args) as reader:
-        chosen = choose_campaign(reader, args.campaign)
-        patch = _read(args.patch)
-        whole = not _DIFF.search(patch)
-        if whole and not _is_source(args.patch, chosen):
-            raise InputError("the file holds no diff", where=args.patch, fix="git diff prints one")
+        # with --from the only name is the campaign's
+        chosen = choose_campaign(reader, args.patch if args.source else args.campaign)
+        files = _earlier(reader, chosen, args) if args.source else [_own(chosen, args)]
         runs = is_live(reader, chosen.id)
         if refusal := _refusal(reader, chosen, runs=runs):
             raise refusal
-    if args.hypothesis and not whole:
-        patch = f"Hypothesis: {clean(args.hypothesis, 400)}\n\n".encode() + patch
-    path = _drop(Path(chosen.path) / "inbox", _name(args.patch, whole=whole), patch)
+    paths = [_drop(Path(chosen.path) / "inbox", name, patch) for name, patch in files]
     if host.owner(workspace_of(args), chosen.id) is None:  # also if it has just ended
         with contextlib.suppress(Refused):  # another host has just started and will judge it
             host.spawn(workspace_of(args), chosen.id, decide_only=True)
     if args.json:
-        print_json({"campaign": chosen.id, "path": str(path)})
+        print_json({"campaign": chosen.id, "path": str(paths[0]),
+                    "paths": [str(path) for path in paths]})
     else:
         judge = "" if not runs else "; judged after kopt resume" if chosen.state == "paused" \
             else "; judged in the next round"
-        print(f"submitted to {chosen.id}: {path}{judge or '; a host judges it now'}")
+        what = str(paths[0]) if len(paths) == 1 else f"{len(paths)} changes"
+        print(f"submitted to {chosen.id}: {what}{judge or '; a host judges it now'}")
     return 0
+
+
+def _own(chosen: Campaign, args: argparse.Namespace) -> tuple[str, bytes]:
+    """Return the name and the contents of the inbox's file for PATCH."""
+    patch = _read(args.patch)
+    whole = not _DIFF.search(patch)
+    if whole and not _is_source(args.patch, chosen):
+        raise InputError("the file holds no diff", where=args.patch, fix="git diff prints one")
+    return _name(args.patch, whole=whole), patch if whole else _stated(args.hypothesis, patch)
+
+
+def _earlier(reader: Reader, chosen: Campaign,
+             args: argparse.Namespace) -> list[tuple[str, bytes]]:
+    """Return the names and contents of the inbox's files for --from SOURCE, in order."""
+    changes = earlier_changes(reader, chosen, args.source)
+    for change in changes:
+        if len(change.patch) > MAX_BYTES or not _DIFF.search(change.patch):
+            raise InputError(f"{change.name} holds no diff of at most {MAX_BYTES >> 20} MiB",
+                             where=args.source)
+    return [(_name(f"{number:03}-{change.name}.patch", whole=False),
+             _stated(args.hypothesis or change.hypothesis, change.patch))
+            for number, change in enumerate(changes, 1)]
+
+
+def _stated(hypothesis: str, patch: bytes) -> bytes:
+    """Return a patch behind its hypothesis, if there is one."""
+    return f"Hypothesis: {clean(hypothesis, 400)}\n\n".encode() + patch if hypothesis else patch
 
 
 def _refusal(reader: Reader, campaign: Campaign, *, runs: bool) -> Refused | None:

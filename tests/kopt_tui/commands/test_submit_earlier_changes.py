@@ -1,0 +1,81 @@
+"""`kopt submit --from`: what was found elsewhere is judged again, and nothing of it is believed."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from engine.campaign import setup as campaign_setup
+from kopt_tui.cli.earlier_changes import earlier_changes
+from tests.support import campaigns
+from tests.support.command_line import error_text, kopt
+
+
+def second_campaign(root: Path) -> campaign_setup.Setup:
+    """Return another campaign on the same project, which judges submitted patches only."""
+    manifest = root / "p" / "manifest.yaml"
+    other = manifest.with_name("second.yaml")
+    other.write_text(manifest.read_text())
+    return campaign_setup.create(root / "w", other)
+
+
+def submit(setup: campaign_setup.Setup, source: str) -> list[Path]:
+    """Return the files that the verb has put into the inbox, judged by no engine yet."""
+    done = kopt("submit", "--from", source, setup.id, workspace=setup.workspace)
+    assert done.returncode == 0, done.stderr
+    return sorted(path for folder in (setup.folder.inbox, setup.folder.inbox / "taken")
+                  if folder.is_dir() for path in folder.iterdir() if path.suffix == ".patch")
+
+
+@pytest.mark.slow
+def test_gain_of_an_earlier_campaign_is_measured_again(tmp_path: Path) -> None:
+    earlier = campaigns.create_with_patch(tmp_path)
+    campaigns.run(earlier)
+    [found] = campaigns.candidates(earlier, "kept")
+    setup = second_campaign(tmp_path)
+    campaigns.run(setup)  # measures its baseline and finds an empty inbox
+    [path] = submit(setup, earlier.id)
+    assert found.id[:8] in path.name
+    campaigns.until(lambda: campaigns.candidates(setup, "kept"))
+    [kept] = campaigns.candidates(setup, "kept")
+    with campaigns.reading(setup) as reader:
+        rows = reader.verdicts(setup.id, candidate=kept.id)
+    assert rows and all(row.at > found.created_at and row.campaign == setup.id for row in rows)
+
+
+def test_sources_become_one_patch_each_in_their_order(tmp_path: Path) -> None:
+    setup = campaigns.create(tmp_path, pool={"slots": 1, "backends": ["inbox"]})
+    folder, patch = tmp_path / "patches", campaigns.patch(setup)
+    folder.mkdir()
+    for name in ("b.patch", "a.diff"):
+        (folder / name).write_bytes(patch)
+    (folder / "notes.txt").write_text("no patch")
+    (folder / "link.patch").symlink_to(folder / "b.patch")
+    project = tmp_path / "p"
+    subprocess.run(["git", "-C", str(project), "switch", "-qc", "idea"], check=True)
+    (project / "scale.c").write_text(campaigns.FASTER)
+    subprocess.run(["git", "-C", str(project), "-c", "user.name=x", "-c", "user.email=x@y",
+                    "commit", "-qam", "one pass is enough"], check=True)
+    with campaigns.reading(setup) as reader:
+        chosen = reader.campaigns()[0]
+        assert [change.name for change in earlier_changes(reader, chosen, str(folder))] \
+            == ["a", "b"]
+        [branch] = earlier_changes(reader, chosen, "idea")
+    assert branch.hypothesis == "one pass is enough" and b"+#define PASSES 1" in branch.patch
+
+
+@pytest.mark.parametrize(("source", "message"), [
+    ("nowhere", "is no campaign, folder, commit or branch"),
+    ("--output=/tmp/x", "is no campaign, folder, commit or branch"),
+    ("EMPTY", "the source has no change to judge"),
+    ("SELF", "is the campaign that judges them"),
+])
+def test_source_without_changes_is_one_line(source: str, message: str, tmp_path: Path) -> None:
+    setup = campaigns.create(tmp_path, pool={"slots": 1, "backends": ["inbox"]})
+    (tmp_path / "empty").mkdir()
+    source = {"EMPTY": str(tmp_path / "empty"), "SELF": setup.id}.get(source, source)
+    done = kopt("submit", f"--from={source}", setup.id, workspace=setup.workspace)
+    assert done.returncode == 2 and message in error_text(done)
+    assert not list(setup.folder.inbox.iterdir())
