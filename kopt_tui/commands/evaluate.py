@@ -15,9 +15,8 @@ from engine.verify.harness_client import HarnessFault
 from harness.errors import InputError
 from harness.verdict import Verdict, rejected
 from kopt_tui.cli.gpu_gate import Gate, card_name, measure, open_target
-from kopt_tui.cli.output import print_json
+from kopt_tui.cli.output import exit_code, print_json, print_verdict
 from kopt_tui.cli.parser import add_json, add_manifest, add_predict
-from kopt_tui.cli.verdict_text import exit_code, print_verdict
 
 ALPHA = 0.001
 

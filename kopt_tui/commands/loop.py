@@ -29,9 +29,8 @@ from harness.tasks.target import Target
 from harness.timing.plan import Plan
 from harness.verdict import Value, Verdict
 from kopt_tui.cli.gpu_gate import Gate, card_name, measure, open_target, print_wait
-from kopt_tui.cli.output import print_json, print_note
+from kopt_tui.cli.output import exit_code, print_json, print_note, print_verdict
 from kopt_tui.cli.parser import add_json, add_manifest, add_predict, workspace_of
-from kopt_tui.cli.verdict_text import exit_code, print_verdict
 from kopt_tui.commands import evaluate
 from kopt_tui.snapshot import phrases
 

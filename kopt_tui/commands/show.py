@@ -14,9 +14,8 @@ from engine.records import class_history, measured
 from engine.verify import reference_lines
 from harness.formats import quantities
 from kopt_tui.cli.campaign_choice import choose_campaign, find_candidate, open_journal
-from kopt_tui.cli.output import Cell, print_facts, print_json, print_table
+from kopt_tui.cli.output import Cell, print_facts, print_json, print_table, print_verdict
 from kopt_tui.cli.parser import add_json
-from kopt_tui.cli.verdict_text import print_verdict
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.campaign_rows import engine_state
 from kopt_tui.snapshot.candidate_view import whole_view

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.verdict import Finding, Verdict
-from kopt_tui.cli.verdict_text import print_verdict
+from kopt_tui.cli.output import print_verdict
 from kopt_tui.snapshot import verdict_words
 
 

@@ -1,0 +1,112 @@
+"""No worker changes anything outside its slot, and no key of kopt's environment is written down.
+
+Each attack of `hostile_agent.SCRIPTS` is a real process in a worktree of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from pathlib import Path
+
+import pytest
+
+from engine.campaign.setup import Setup
+from engine.manifest.schema import CliSpec
+from engine.task import Task
+from engine.verify.fleet import Fleet
+from engine.workers.cli import CliWorker
+from engine.workers.protocol import WorkerBench
+from harness.errors import InputError
+from harness.isolation import guard
+from harness.isolation.zygote_client import WarmStart
+from tests.support import campaigns, hostile_agent
+from tests.support.paths import SUPPORT
+
+AGENT = SUPPORT / "hostile_agent.py"
+PLANTED = "sk-planted-0123456789abcdef"
+NEVER_PASSED = "sk-not-passed-0123456789"
+
+
+def slot_bench(setup: Setup, name: str) -> WorkerBench:
+    fleet = Fleet([(setup.device, WarmStart(None))], retry_s=600.0, limit_s=3600.0)
+    return WorkerBench(
+        target=setup.target, device=setup.device, worktree=str(setup.repo.worktree(
+            name, setup.repo.base)), baseline="", base_commit=setup.repo.base, fleet=fleet,
+        scratch=str(setup.folder.path / "scratch" / name), edit=("scale.c",))
+
+
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Setup, dict[str, str], str]:
+    """Return a campaign, what came of each attack, and the digests from before all attacks."""
+    root = tmp_path_factory.mktemp("attacked")
+    setup, marker = campaigns.create(root), root / "harm"
+    before, results = outside_of_slots(setup), {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PLANTED_API_KEY", PLANTED)
+        patch.setenv("ANOTHER_API_KEY", NEVER_PASSED)
+        for name in hostile_agent.SCRIPTS:
+            worker = CliWorker([CliSpec(
+                name=name, command=f"{{python}} {AGENT} {name} {{prompt}} {marker}",
+                env=("PLANTED_API_KEY",), timeout_s=60)])
+            results[name] = outcome(setup, worker, name)
+    return setup, results, before
+
+
+def outcome(setup: Setup, worker: CliWorker, name: str) -> str:
+    """Return the files of the candidate that an attack leaves, or why there is none."""
+    bench, ticks = slot_bench(setup, name), list[str]()
+    task = Task(slot=name, kind="planned", backend="cli", option=name, hypothesis="h",
+                bottleneck="", seed=1, trials=1)
+    report = worker.work(task, bench, lambda *tick: ticks.append(str(tick)), threading.Event())
+    told = f"{report.summary} {report.hypothesis} {' '.join(ticks)}"
+    assert report.patch is None and PLANTED not in told and NEVER_PASSED not in told
+    assert report.summary.isprintable() and report.hypothesis.isprintable()
+    try:
+        change = setup.repo.capture(Path(bench.worktree), setup.repo.base, bench.edit)
+    except InputError as error:
+        return f"refused: {error}"
+    finally:
+        setup.repo.remove(name)
+    return " ".join(sorted(file.path for file in change.patch.files))
+
+
+def outside_of_slots(setup: Setup) -> str:
+    """Return the digests of what no worker may change: the project, the clone, the records."""
+    user, campaign = setup.repo.project, setup.folder.path
+    clone = campaign / "repo.git"
+    places = [user, *(campaign / name for name in ("manifest.yaml", "rounds", "inbox", "profiles")),
+              clone / "config", clone / "hooks", clone / "refs", clone / "packed-refs"]
+    files = [path for place in places
+             for path in ([place] if place.is_file() else sorted(place.rglob("*")))]
+    return "\n".join(
+        f"{path} {path.stat().st_mode:o} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+        for path in files if path.is_file())
+
+
+@pytest.mark.parametrize("name", hostile_agent.SCRIPTS)
+def test_attack_leaves_no_change_of_the_kernel(
+        attacked: tuple[Setup, dict[str, str], str], name: str) -> None:
+    result = attacked[1][name]
+    assert result.startswith("refused: ") or "scale.c" not in result.split(), result
+
+
+def test_project_and_clone_are_as_before_all_attacks(
+        attacked: tuple[Setup, dict[str, str], str]) -> None:
+    setup, _, before = attacked
+    if reason := guard.confinement_problem():
+        pytest.skip(f"workers cannot be confined here: {reason}")
+    assert outside_of_slots(setup) == before
+    assert not list(setup.workspace.rglob("outside")) and not (
+        setup.workspace.parent / "harm").exists()
+    assert campaigns.processes(setup.workspace) == []
+
+
+def test_keys_are_in_no_file_of_the_workspace(
+        attacked: tuple[Setup, dict[str, str], str]) -> None:
+    files = [path for path in attacked[0].workspace.rglob("*")
+             if path.is_file() and not path.is_symlink()]
+    logs = [path for path in files if path.name == "worker.log"]
+    assert any("[PLANTED_API_KEY]" in path.read_text() for path in logs)
+    for key in (PLANTED, NEVER_PASSED):
+        assert not [path for path in files if key.encode() in path.read_bytes()]
