@@ -29,7 +29,7 @@ _KEYS_OF_PROGRAM = {"command": "e2e_command", "metric": "e2e_metric",
                     "timeout_s": "e2e_timeout_s", "setup_command": "setup_command",
                     "build_command": "build_command"}
 """The manifest's key of each field of the harness's targets; other fields are in `target`."""
-BACKENDS = ("search", "split", "rewrite-template", "inbox", "cli")
+BACKENDS = ("search", "split", "rewrite-template", "inbox", "cli", "agent")
 COMMAND_FIELDS = ("target_shapes", "representative_shapes", "setup_command", "build_command",
                   "benchmark_command", "quick_command")
 """Fields of command targets only: a kernel's task file has the shapes, and the harness builds."""
@@ -160,6 +160,16 @@ def _env(manifest: Manifest) -> Iterator[FieldFault]:
                 yield ("pool", "cli", index, "env", place), \
                     f"pool.cli[{index}].env: {name!r} is not a variable name", \
                     "list names only; values come from kopt's own environment"
+    if (agent := manifest.pool.agent) is None:
+        return
+    for place, name in enumerate(agent.env):
+        if not _VARIABLE.fullmatch(name) or name == agent.key_env:
+            yield ("pool", "agent", "env", place), \
+                f"pool.agent.env: {name!r} is not the name of a variable for commands", \
+                "list names only; the key of key_env is for the provider alone"
+    if agent.key_env and not _VARIABLE.fullmatch(agent.key_env):
+        yield ("pool", "agent", "key_env"), "pool.agent.key_env is not a variable name", \
+            "name the variable that holds the key; never write the key here"
 
 
 def _pool(manifest: Manifest) -> Iterator[FieldFault]:
@@ -179,6 +189,9 @@ def _pool(manifest: Manifest) -> Iterator[FieldFault]:
     if "cli" in pool.backends and not pool.cli:
         yield ("pool", "backends"), "pool.backends has 'cli' but pool.cli names no command", \
             "add a pool.cli entry with name and command"
+    if (pool.agent is not None) != ("agent" in pool.backends):
+        yield ("pool", "backends"), "pool.agent and the backend 'agent' need each other", \
+            "name a model in pool.agent, and add agent to pool.backends"
     for index, language in enumerate(pool.rewrites or ()):
         if language not in LANGUAGES:
             yield ("pool", "rewrites", index), f"pool.rewrites: unknown language {language!r}", \

@@ -84,6 +84,27 @@ class CliSpec(_Part, frozen=True, kw_only=True):
     """Cost of one attempt in the unit of `budget.cost`; declared, as workers are not trusted."""
 
 
+class AgentSpec(_Part, frozen=True, kw_only=True):
+    """A language model that works with a shell (mini-swe-agent, LiteLLM); needs `kopt[agent]`."""
+
+    model: Text
+    """As LiteLLM names it, such as openai/gpt-5 or anthropic/claude-sonnet-4-5."""
+    api_base: str = ""
+    """The provider's address, if it is not the usual one."""
+    key_env: str = ""
+    """The variable of kopt's environment that holds the provider's key; never the key itself."""
+    env: tuple[Text, ...] = ()
+    """Names of further variables that the model's commands may see."""
+    step_limit: Count = 60
+    cost_limit_usd: Annotated[float, Meta(gt=0, le=1e6)] | None = 3.0
+    """Limit of one attempt. It cannot hold for a model whose price LiteLLM does not know."""
+    timeout_s: Seconds = 1800.0
+    command_s: Seconds = 300.0
+    """Time limit of one of its shell commands."""
+    answer_s: Seconds = 300.0
+    """The longest silence of the provider within an answer."""
+
+
 class PoolSpec(_Part, frozen=True, kw_only=True):
     """The slots of a round and the workers that fill them; None lets kopt choose the number."""
 
@@ -99,6 +120,7 @@ class PoolSpec(_Part, frozen=True, kw_only=True):
     trials: Count = 24
     """Trials of one search slot."""
     cli: tuple[CliSpec, ...] = ()
+    agent: AgentSpec | None = None
     worker_timeout_s: Seconds = 1800.0
     skip_profile: bool = False
     """Plan from measurements only, without compiler remarks and the machine's limits."""

@@ -47,7 +47,7 @@ LEAST_WORK = 2
 """A round starts only if there is time for its verdicts and for work as long as this many more."""
 JOB_MARGIN_S, JOB_LAST_S = 120.0, 30.0
 """So long before its Slurm job ends a campaign is to have ended, and at the latest is cut off."""
-AGENT = "a worker under pool.cli"
+AGENT = "a worker under pool.cli, or pool.agent"
 KNOB_LINES = {"triton": "BLOCK: tl.constexpr = 64  # kopt: knob BLOCK in [64, 128]",
               "python": "TILE = 32  # kopt: knob TILE in [16, 32]"}
 C_KNOB_LINE = "#define TILE 32  // kopt: knob TILE in [16, 32]"

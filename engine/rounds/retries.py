@@ -15,6 +15,7 @@ from engine.judge import candidate as candidates
 from engine.judge.candidate import CandidateTree, JudgedCandidate
 from engine.judge.judge import needs_split
 from engine.markdown import fenced
+from engine.planning.pool_size import AGENT_BACKENDS
 from engine.repository.patches.patch import Patch
 from engine.rounds.active_round import ActiveRound
 from engine.split.languages.detect import splits
@@ -24,8 +25,8 @@ from harness.formats.text import plain
 from harness.verdict import Verdict
 
 ATTEMPTS = 3
-SPLIT, AGENT = "split", "cli"
-"""The backend that splits, and the one that can also repair: a search has shown its result to be
+SPLIT = "split"
+"""The backend that splits. Only coding agents can also repair: a search has shown its result to be
 correct already."""
 FAULTS = {"fault": ("build", "crash", "tests"),
           "benchmark-fault": ("build", "exit", "crash", "timeout")}
@@ -158,7 +159,7 @@ def next_repair(task: Task, entry: CandidateTree, tree: Path, complaint: str,
     produced nothing, and the end of the `output` of what failed.
     """
     attempt = 1 + tries + (0 if task.repair is None else task.repair.attempt)
-    if attempt > ATTEMPTS or task.backend != AGENT:
+    if attempt > ATTEMPTS or task.backend not in AGENT_BACKENDS:
         return None
     missing = f". Left out of your change, and not in this folder: {left_out}" if left_out else ""
     failed = f". Earlier attempts to repair it that produced nothing: {tries}" if tries else ""
@@ -193,7 +194,8 @@ def next_split(task: Task, entry: CandidateTree, tree: Path, verdict: Verdict, s
     if task.split is not None or task.backend == SPLIT or not needs_split(verdict):
         return None
     by_kopt = split and [file.path for file in entry.patch.files] == [source] and splits(source)
-    backends = ([SPLIT] if by_kopt else []) + ([AGENT] if task.backend == AGENT else [])
+    backends = ([SPLIT] if by_kopt else []) + (
+        [task.backend] if task.backend in AGENT_BACKENDS else [])
     if tries >= len(backends):
         return None
     by_outcome: dict[str, list[str]] = {"faster": [], "slower": [], "tie": []}

@@ -68,7 +68,7 @@ class CliWorker:
         prompt = home / "PROMPT.md"
         subagent = subagent_registry.load(self._project).get(task.subagent) \
             if task.subagent else None
-        prompt.write_text(_system_prompt(subagent, bench) + prompt_text(task, bench))
+        prompt.write_text(system_prompt(subagent, bench) + prompt_text(task, bench))
         variables, argv = shell_command.split(shell_command.fill(command.command, {
             "prompt": str(prompt), "worktree": bench.worktree, "python": sys.executable}))
         own_s = subagent.timeout_s if subagent and subagent.timeout_s else math.inf
@@ -109,7 +109,7 @@ class CliWorker:
                       hypothesis=_hypothesis(_printed(outcome.stdout, passed)))
 
 
-def _system_prompt(subagent: Subagent | None, bench: WorkerBench) -> str:
+def system_prompt(subagent: Subagent | None, bench: WorkerBench) -> str:
     """Return the prompt of a task's subagent, which a command gets before its task."""
     return "" if subagent is None else rendering.system_prompt(subagent, slot_facts.of_target(
         bench.target, edit=bench.edit, device=bench.device.label, python=bench.python)) + "\n"
@@ -123,7 +123,11 @@ def _hypothesis(output: str) -> str:
 
 def _printed(data: bytes, passed: Mapping[str, str]) -> str:
     """Return what a command printed, without the secrets among the variables passed to it."""
-    text = data.decode(errors="replace")
+    return without_secrets(data.decode(errors="replace"), passed)
+
+
+def without_secrets(text: str, passed: Mapping[str, str]) -> str:
+    """Return a text without the values of those variables whose names say that they are secret."""
     for name, value in passed.items():
         if _SECRET.search(name) and len(value) >= LEAST_SECRET:
             text = text.replace(value, f"[{name}]")

@@ -64,6 +64,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     cut: str = ""
     """Why the worker was stopped early; its candidate is judged nevertheless."""
     trials: tuple[Trial, ...] = ()
+    steps: int = 0
+    """How often a language model was asked."""
+    cost_usd: float | None = 0.0
+    """What its answers cost, None if a price is not known."""
 
 
 class Worker(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine.manifest.schema import Manifest
+from engine.workers.agent import AgentWorker
 from engine.workers.cli import CliWorker
 from engine.workers.inbox import InboxWorker
 from engine.workers.kernel_split import SplitWorker
@@ -15,6 +16,9 @@ from engine.workers.template import TemplateWorker
 
 def workers(manifest: Manifest) -> dict[str, Worker]:
     """Return every backend that a campaign may use, by its name in the manifest."""
-    return {"search": SearchWorker(), "split": SplitWorker(), "rewrite-template": TemplateWorker(),
-            "inbox": InboxWorker(), "cli": CliWorker(
-                manifest.pool.cli, Path(manifest.project))}
+    built: dict[str, Worker] = {
+        "search": SearchWorker(), "split": SplitWorker(), "rewrite-template": TemplateWorker(),
+        "inbox": InboxWorker(), "cli": CliWorker(manifest.pool.cli, Path(manifest.project))}
+    if manifest.pool.agent is not None:
+        built["agent"] = AgentWorker(manifest.pool.agent, Path(manifest.project))
+    return built

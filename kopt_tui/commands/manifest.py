@@ -9,6 +9,7 @@ from engine.manifest import command_checks
 from engine.manifest.benchmark_target import check_runnable
 from engine.manifest.load import dump, load, schema
 from engine.manifest.schema import Manifest
+from engine.workers import agent
 from kopt_tui.cli.output import print_json
 from kopt_tui.cli.parser import add_json, add_manifest
 from kopt_tui.snapshot.phrases import clean
@@ -33,6 +34,8 @@ def run(args: argparse.Namespace) -> int:
         print(dump(manifest), end="")
     check_runnable(manifest)
     problems = list(command_checks.problems(manifest))
+    if manifest.pool.agent is not None and (lacking := agent.missing_extra()):
+        problems.append(lacking)
     for line in problems:
         print(f"{args.manifest}: {clean(line)}", file=sys.stderr if args.json else sys.stdout)
     if not (problems or args.json or args.full):

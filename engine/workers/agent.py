@@ -1,0 +1,243 @@
+"""The `agent` backend: a language model with a shell in the slot's worktree.
+
+The model is asked by a child program (`agent_child.py`), which has a network and the provider's
+key, but runs no command. The engine runs the model's commands, each confined by itself: without
+network, without the key, and in a process namespace that shows neither the child nor kopt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import math
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from engine.manifest.schema import AgentSpec
+from engine.subagents import subagent_registry
+from engine.subagents.subagent import Subagent
+from engine.task import Task
+from engine.workers import cli
+from engine.workers.protocol import LOG, Report, Tick, WorkerBench
+from engine.workers.transcript import TRANSCRIPT, Role, TranscriptEntry, TranscriptWriter
+from harness.compile import compiler_cache
+from harness.errors import Refused
+from harness.formats.text import plain
+from harness.isolation import device_lock, guard
+from harness.isolation.guard import Confine, Limits
+from harness.isolation.process_outcome import ProcessOutcome
+
+CHILD = Path(__file__).with_name("agent_child.py")
+EXTRA = "pip install 'kopt[agent]'"
+OUTPUT_CHARS = 12_000
+"""Characters of a command's output that the model gets: its start and its end."""
+RETRIES, RETRY_WAIT_S = 3, 2.0
+"""How often a failed request is repeated, and the first wait; the next ones are twice as long."""
+INSTRUCTIONS = """
+# How you work here
+
+Answer every time with a call of the tool `bash`; each command starts a new shell in the folder of
+the task, without a network. What you leave in the folder's files is your candidate. When it is
+done, run `echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT` alone.
+"""
+
+
+class ChildMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the child: a `step` or a command to `run` (both wait for an answer), what was
+    said (`say`), or the `end`.
+    """
+
+    kind: str
+    step: int = 0
+    text: str = ""
+    command: str = ""
+    cost_usd: float | None = None
+    ok: bool = False
+
+
+def missing_extra() -> str:
+    """Return what the backend lacks on this machine, "" for nothing."""
+    lacking = [name for name in ("minisweagent", "litellm") if not importlib.util.find_spec(name)]
+    return f"the backend 'agent' needs {' and '.join(lacking)}: {EXTRA}" if lacking else ""
+
+
+class AgentWorker:
+    """Lets a language model work in a slot until it submits, or a limit ends it."""
+
+    def __init__(self, spec: AgentSpec, project: Path | None = None) -> None:
+        if lacking := missing_extra():
+            raise Refused(lacking, fix=EXTRA)
+        self._spec, self._project = spec, project
+
+    def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
+        subagent = subagent_registry.load(self._project).get(task.subagent) \
+            if task.subagent else None
+        key = os.environ.get(self._spec.key_env, "") if self._spec.key_env else ""
+        if self._spec.key_env and not key:
+            raise Refused(f"the variable {self._spec.key_env} holds no key",
+                          fix="set it where kopt starts, or change pool.agent.key_env")
+        if key and (problem := guard.confinement_problem()):
+            raise Refused(f"commands cannot be kept from the provider's key here: {problem}",
+                          fix="use a machine with user namespaces, or a model without a key")
+        slot = AgentSlot(self._spec, subagent, bench, tick, cancel, key)
+        system = cli.system_prompt(subagent, bench)
+        return slot.run(system, cli.prompt_text(task, bench) + INSTRUCTIONS)
+
+
+class AgentSlot:
+    """One attempt: the child that asks the model, and the commands that the engine runs for it."""
+
+    def __init__(self, spec: AgentSpec, subagent: Subagent | None, bench: WorkerBench, tick: Tick,
+                 cancel: threading.Event, key: str) -> None:
+        self._spec, self._bench, self._tick, self._cancel = spec, bench, tick, cancel
+        self._key = key
+        self._home = Path(bench.scratch) / "home"
+        own_s = subagent.timeout_s if subagent and subagent.timeout_s else math.inf
+        self._wall_s = min(spec.timeout_s, bench.timeout_s, own_s)
+        costs = (spec.cost_limit_usd, subagent.cost_limit_usd if subagent else None)
+        self._cost_limit = min((cost for cost in costs if cost), default=math.inf)
+        self._transcript = TranscriptWriter(Path(bench.scratch) / TRANSCRIPT)
+        self._yields = device_lock.turnstile() if bench.device.kind == "cpu" else None
+        self._passed = {name: os.environ[name] for name in spec.env if name in os.environ}
+        self._until = time.monotonic() + self._wall_s
+        self._answers, self._childs = socket.socketpair()
+        self._steps, self._cost, self._limit, self._last = 0, 0.0, "", ""
+        self._is_priced = True
+        self._end: ChildMessage | None = None
+
+    def run(self, system: str, prompt: str) -> Report:
+        """Run the attempt to its end and report it."""
+        private = Path(self._bench.scratch) / "agent"
+        for folder in (self._home, private):
+            folder.mkdir(parents=True, exist_ok=True)
+        limits = Limits(wall_s=self._wall_s, output_bytes=64 << 20, memory_bytes=4 << 30)
+        env = guard.clean_env({"MSWEA_GLOBAL_CONFIG_DIR": str(private / "mini"),
+                               "MSWEA_SILENT_STARTUP": "1", "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+                               **cli.HIDDEN}, home=private)
+        with self._answers, self._childs:
+            job = {"key": self._key, "model": self._spec.model, "api_base": self._spec.api_base,
+                   "system": system, "prompt": prompt, "answer_s": self._spec.answer_s,
+                   "retries": RETRIES, "retry_wait_s": RETRY_WAIT_S}
+            threading.Thread(target=self._send, args=(job,), daemon=True).start()
+            self._tick("working", f"{self._spec.model}: starting", None)
+            outcome = guard.run(
+                [sys.executable, "-I", str(CHILD), str(self._childs.fileno())], cwd=private,
+                env=env, limits=limits, pass_fds=[self._childs.fileno()], name="agent",
+                confine=Confine(writable=(str(private),), network=True, cards=False),
+                yields=self._yields, on_line=self._take, cancel=self._cancel)
+        log = self._without_secrets(outcome.stderr.decode(errors="replace"))
+        (Path(self._bench.scratch) / LOG).write_text(plain(log[-cli.LOG_BYTES:], cli.LOG_BYTES))
+        return self._report(outcome, limits)
+
+    def _send(self, answer: Mapping[str, object]) -> None:
+        with contextlib.suppress(OSError):  # the child has ended
+            self._answers.sendall(msgspec.json.encode(answer) + b"\n")
+
+    def _take(self, line: bytes) -> None:
+        try:
+            message = msgspec.json.decode(line, type=ChildMessage)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return
+        self._steps = max(self._steps, message.step)
+        if message.kind == "say" and message.ok:  # an answer of the model
+            self._is_priced = self._is_priced and message.cost_usd is not None
+            self._cost += message.cost_usd or 0.0
+        match message.kind:
+            case "step":
+                self._limit = self._limit_reached(message.step)
+                self._send({"stop": self._limit})
+            case "run":
+                self._send(self._run(message))
+            case "end":
+                self._end = message
+            case "say":
+                role: Role = "assistant" if message.ok else "user"
+                self._note(TranscriptEntry(step=message.step, at=time.time(), role=role,
+                                           text=message.text, command=message.command))
+
+    def _limit_reached(self, step: int) -> str:
+        """Return which limit keeps the model from its next step, or ""."""
+        if step > self._spec.step_limit:
+            return f"its limit of {self._spec.step_limit} steps"
+        if self._cost >= self._cost_limit:
+            return f"its limit of ${self._cost_limit:g}"
+        return ""
+
+    def _run(self, message: ChildMessage) -> dict[str, object]:
+        """Run a command of the model, confined by itself; return what the model is told."""
+        self._last = plain(" ".join(message.command.split()), 120)
+        self._tick("working", f"step {message.step}, {self.price}: {self._last}", None)
+        left_s = max(0.1, self._until - time.monotonic())
+        limits = Limits(wall_s=min(self._spec.command_s, left_s), output_bytes=4 << 20,
+                        memory_bytes=16 << 30)
+        bench = self._bench
+        extra = cli.HIDDEN | self._passed
+        if bench.selftest_iterations is not None:
+            extra["KOPT_SELFTEST_ITERATIONS"] = str(bench.selftest_iterations)
+        outcome = guard.run(
+            ["/bin/sh", "-c", message.command + "\n"], cwd=Path(bench.worktree), limits=limits,
+            env=guard.clean_env(compiler_cache.private(extra, self._home), home=self._home),
+            confine=Confine(writable=(bench.worktree, str(self._home)), network=False, cards=False,
+                            hidden=(str(Path(bench.scratch) / "agent"),),
+                            required=bool(self._key)),
+            yields=self._yields, cancel=self._cancel, name="agent-command")
+        text = self._without_secrets((outcome.stdout + outcome.stderr).decode(errors="replace"))
+        fault = "" if outcome.ended == "exit" else f"the command {outcome.describe(limits)}"
+        self._note(TranscriptEntry(step=message.step, at=time.time(), role="tool",
+                                   text="\n".join(filter(None, (text, fault))),
+                                   command=message.command, exit_code=outcome.returncode))
+        return {"output": _shortened(text), "exception_info": fault,
+                "returncode": -1 if outcome.returncode is None else outcome.returncode}
+
+    def _note(self, entry: TranscriptEntry) -> None:
+        with contextlib.suppress(OSError):  # the disk is full: the work goes on
+            self._transcript.add(msgspec.structs.replace(
+                entry, text=self._without_secrets(entry.text),
+                command=self._without_secrets(entry.command), cost_usd=self.cost_usd))
+
+    def _without_secrets(self, text: str) -> str:
+        return cli.without_secrets(text, self._passed | {"provider_key": self._key})
+
+    @property
+    def cost_usd(self) -> float | None:
+        """The cost until now, None if the price of an answer is not known."""
+        return self._cost if self._is_priced else None
+
+    @property
+    def price(self) -> str:
+        """The cost in words."""
+        return f"${self._cost:.4f}" if self._is_priced else "cost unknown"
+
+    def _report(self, outcome: ProcessOutcome, limits: Limits) -> Report:
+        name = f"{self._spec.model}, {self._steps} steps, {self.price}"
+        if self._cancel.is_set():
+            return self._ended(f"{name}: stopped after {outcome.wall_s:.0f} s")
+        if outcome.ended == "timeout":
+            cut = f"{name}: {outcome.describe(limits)}"
+            return self._ended(cut, cut=cut)
+        end = self._end
+        if end is None:
+            return self._ended(f"{name}: its program {outcome.describe(limits)} "
+                               f"{self._without_secrets(outcome.last_line)}", ok=False)
+        text = plain(" ".join(self._without_secrets(end.text).split()), 300)
+        if self._limit:
+            return self._ended(f"{name}: {self._limit} is reached", cut=self._limit)
+        return self._ended(f"{name}: {text}", ok=end.ok)
+
+    def _ended(self, summary: str, *, ok: bool = True, cut: str = "") -> Report:
+        return Report(ok=ok, summary=plain(summary, 500), cut=cut, steps=self._steps,
+                      cost_usd=self.cost_usd)
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= OUTPUT_CHARS:
+        return text
+    half = OUTPUT_CHARS // 2
+    return f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"

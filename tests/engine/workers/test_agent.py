@@ -1,0 +1,92 @@
+"""The agent's backend against a real HTTP server that speaks both protocols."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from engine.manifest.schema import AgentSpec
+from engine.task import Task
+from engine.verify.fleet import Fleet
+from engine.workers import agent
+from engine.workers.agent import AgentWorker
+from engine.workers.protocol import Report, WorkerBench
+from engine.workers.scripted_provider import SUBMIT, Fault, ScriptedProvider, ScriptedTurn
+from engine.workers.transcript import TRANSCRIPT, TranscriptReader
+from harness.isolation.zygote_client import WarmStart
+from tests.support import campaigns
+
+KEY = "sk-planted-0123456789"
+LOOK = "cat /proc/*/environ | tr '\\0' '\\n' > seen; env >> seen; cat /proc/*/cmdline >> seen; " \
+    "find / -xdev -name agent -maxdepth 8 2>/dev/null | head -3 >> seen; true"
+TASK = Task(slot="agent", kind="planned", backend="agent", hypothesis="fewer passes",
+            bottleneck="", seed=1, trials=1, subagent="general-kernel-optimization")
+pytestmark = pytest.mark.skipif(bool(agent.missing_extra()), reason="needs the extra agent")
+
+
+def work(root: Path, turns: Sequence[ScriptedTurn], model: str = "openai/gpt-4o",
+         **spec: object) -> tuple[Report, ScriptedProvider]:
+    setup = campaigns.create(root / "campaign")
+    (tree := root / "tree").mkdir()
+    with ScriptedProvider(turns) as provider:
+        base = provider.url + ("/v1" if model.startswith("openai") else "")
+        worker = AgentWorker(AgentSpec(model=model, api_base=base,
+                                       **spec), root / "project")  # type: ignore[arg-type]
+        report = worker.work(TASK, WorkerBench(
+            target=setup.target, device=setup.device, worktree=str(tree), baseline=str(tree),
+            base_commit="", fleet=Fleet([(setup.device, WarmStart(None))], retry_s=1.0,
+                                        limit_s=1.0),
+            scratch=str(root / "scratch"), edit=("k.c",)), lambda *_: None, threading.Event())
+    return report, provider
+
+
+@pytest.mark.parametrize("model", ["openai/gpt-4o", "anthropic/claude-sonnet-4-5"])
+def test_an_agent_works_by_its_commands_which_never_see_the_key(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str) -> None:
+    monkeypatch.setenv("AGENT_KEY", KEY)
+    report, provider = work(tmp_path, [
+        ScriptedTurn(text="First I look.", command=LOOK), ScriptedTurn(text="Now what?"),
+        ScriptedTurn(command="  "), ScriptedTurn(command=f"echo {KEY}; echo done > k.c"),
+        ScriptedTurn(command=SUBMIT)], model, key_env="AGENT_KEY")
+    assert report.ok, report
+    assert (report.steps, "submitted" in report.summary) == (5, True)
+    assert report.cost_usd is not None and 0.001 < report.cost_usd < 0.1
+    assert set(provider.keys) == {KEY} and os.environ["AGENT_KEY"] == KEY
+    assert (tmp_path / "tree/k.c").read_text() == "done\n"
+    seen = (tmp_path / "tree/seen").read_text(errors="replace")
+    assert "PATH=" in seen and KEY not in seen
+    assert "fewer passes" in str(provider.requests[0]["messages"])
+    last = str(provider.requests[-1]["messages"])
+    assert "No tool calls found" in last and "The command is empty" in last
+    entries = TranscriptReader(tmp_path / "scratch" / TRANSCRIPT).read()
+    assert {"assistant", "tool", "user"} <= {entry.role for entry in entries}
+    for path in (tmp_path / "scratch").rglob("*"):
+        assert not path.is_file() or KEY.encode() not in path.read_bytes(), path
+
+
+@pytest.mark.parametrize(("fault", "told"), [
+    pytest.param("500", "InternalServerError", marks=pytest.mark.slow),
+    ("429", "RateLimitError"), ("nonsense", "is empty"),
+    ("silent", "no answer within 2 s"), pytest.param("cut", "provider", marks=pytest.mark.slow)])
+def test_a_provider_that_fails_ends_its_slot_in_one_line(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Fault, told: str) -> None:
+    monkeypatch.setattr(agent, "RETRY_WAIT_S", 0.05)
+    report, provider = work(tmp_path, [ScriptedTurn(fault=fault, text="a b c d")] * 9,
+                            answer_s=2.0)
+    assert not report.ok and told in report.summary and "\n" not in report.summary
+    assert len(provider.requests) == (1 if fault == "silent" else 1 + agent.RETRIES)
+
+
+def test_one_failed_request_is_repeated_and_a_step_limit_keeps_the_candidate(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "RETRY_WAIT_S", 0.05)
+    report, _ = work(tmp_path, [ScriptedTurn(fault="429"), ScriptedTurn(command="echo 1 > k.c"),
+                                ScriptedTurn(command="echo 2 > k.c")],
+                     "openai/no-such-model", step_limit=1)
+    assert (report.ok, report.cut) == (True, "its limit of 1 steps")
+    assert report.cost_usd is None and "cost unknown" in report.summary
+    assert (tmp_path / "tree/k.c").read_text() == "1\n"
