@@ -1,7 +1,7 @@
 """The `agent` backend: a language model with a shell in the slot's worktree.
 
-The model is asked by a child program (`agent_child.py`), which has a network and the provider's
-key, but runs no command. The engine runs the model's commands, each confined by itself: without
+A child program (`model/agent_child.py`) asks the model; it has a network and the provider's key,
+but runs no command. The engine runs the model's commands, each confined by itself: without
 network, without the key, and in a process namespace that shows neither the child nor kopt.
 """
 
@@ -34,7 +34,7 @@ from harness.isolation import device_lock, guard
 from harness.isolation.guard import Confine, Limits
 from harness.isolation.process_outcome import ProcessOutcome
 
-CHILD = Path(__file__).with_name("agent_child.py")
+CHILD = Path(__file__).parent / "model" / "agent_child.py"
 EXTRA = "pip install 'kopt[agent]'"
 OUTPUT_CHARS = 12_000
 """Characters of a command's output that the model gets: its start and its end."""

@@ -14,8 +14,8 @@ from engine.task import Task
 from engine.verify.fleet import Fleet
 from engine.workers import agent
 from engine.workers.agent import AgentWorker
+from engine.workers.model.scripted_provider import SUBMIT, Fault, ScriptedProvider, ScriptedTurn
 from engine.workers.protocol import Report, WorkerBench
-from engine.workers.scripted_provider import SUBMIT, Fault, ScriptedProvider, ScriptedTurn
 from engine.workers.transcript import TRANSCRIPT, TranscriptReader
 from harness.isolation.zygote_client import WarmStart
 from tests.support import campaigns

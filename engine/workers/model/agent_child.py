@@ -21,7 +21,7 @@ FORMAT_ERRORS = 5
 """So many answers in a row without a usable command end the attempt."""
 
 
-class Engine:
+class EngineLink:
     """The engine at the other end."""
 
     def __init__(self, descriptor: int) -> None:
@@ -53,7 +53,7 @@ class Stopped(Exception):
 class EngineShell:
     """The environment of mini-swe-agent: the engine runs its commands."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: EngineLink) -> None:
         self.config: Any = None
         self._engine = engine
 
@@ -79,7 +79,7 @@ class EngineShell:
 class StreamedModel:
     """The model of mini-swe-agent: LiteLLM with streamed answers, whose silence has a limit."""
 
-    def __init__(self, engine: Engine, job: dict[str, Any]) -> None:
+    def __init__(self, engine: EngineLink, job: dict[str, Any]) -> None:
         self.config: Any = None
         self._engine, self._job = engine, job
 
@@ -204,7 +204,7 @@ def _one_line(error: BaseException, job: dict[str, Any]) -> str:
 
 def main() -> int:
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # no process may read this memory
-    engine = Engine(int(sys.argv[1]))
+    engine = EngineLink(int(sys.argv[1]))
     job = engine.read()
     try:
         import litellm
