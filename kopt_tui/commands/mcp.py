@@ -40,8 +40,9 @@ def run(args: argparse.Namespace) -> int:
         return 0
     from kopt_tui.mcp import http
 
+    own = http.bind(args.port)  # before the token: a busy port must spare another server's file
     token, path = http.write_token(workspace)
-    print(f"kopt mcp: http://{http.HOST}:{args.port}/mcp, token in {path}", file=sys.stderr,
-          flush=True)
-    http.serve(built, args.port, token)
+    address = f"http://{http.HOST}:{own.getsockname()[1]}/mcp"
+    print(f"kopt mcp: {address}, token in {path}", file=sys.stderr, flush=True)
+    http.serve(built, own, token)
     return 0

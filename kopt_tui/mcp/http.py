@@ -5,12 +5,15 @@ from __future__ import annotations
 import hmac
 import os
 import secrets
+import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 from mcp.server.mcpserver import MCPServer
+
+from harness.errors import InputError
 
 HOST = "127.0.0.1"
 TOKEN_FILE = "mcp-token"
@@ -22,13 +25,18 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class TokenCheck:
-    """Answers 401 to every HTTP request without the token in its Authorization header."""
+    """Answers 401 to every HTTP request without the token in its Authorization header.
+
+    Other kinds of connections, such as WebSockets, are closed: kopt offers none.
+    """
 
     def __init__(self, app: App, token: str) -> None:
         self._app, self._expected = app, f"Bearer {token}".encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not hmac.compare_digest(
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        elif scope["type"] == "http" and not hmac.compare_digest(
                 dict(scope["headers"]).get(b"authorization", b""), self._expected):
             await send({"type": "http.response.start", "status": 401,
                         "headers": [(b"content-type", b"text/plain")]})
@@ -47,7 +55,22 @@ def write_token(folder: Path) -> tuple[str, Path]:
     return token, path
 
 
-def serve(server: MCPServer, port: int, token: str) -> None:
+def bind(port: int) -> socket.socket:
+    """Return a socket on loopback; port 0 takes a free one. Raises InputError for a busy port."""
+    own = socket.socket()
+    own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        own.bind((HOST, port))
+        own.listen()
+    except (OSError, OverflowError) as error:
+        own.close()
+        raise InputError(f"port {port} cannot be used: {error}",
+                         fix="--port 0 takes a free one") from None
+    return own
+
+
+def serve(server: MCPServer, own: socket.socket, token: str) -> None:
     """Serve until interrupted. The SDK refuses foreign Host and Origin headers on loopback."""
     app = TokenCheck(server.streamable_http_app(host=HOST), token)
-    uvicorn.run(app, host=HOST, port=port, log_level="warning", access_log=False)
+    config = uvicorn.Config(app, log_level="warning", access_log=False)
+    uvicorn.Server(config).run(sockets=[own])

@@ -10,6 +10,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
 from harness.errors import InputError
+from harness.formats.text import plain
 from kopt_tui import __version__
 from kopt_tui.mcp import prompts
 from kopt_tui.mcp.knowledge_pages import KnowledgePages
@@ -30,6 +31,8 @@ async def _answer(call: Awaitable[Any]) -> dict[str, Any]:
         answer = await call
     except (VerbFailed, InputError) as error:
         raise ToolError(str(error)) from None
+    except (ValueError, OSError) as error:  # text that no command line can carry
+        raise ToolError(f"the words of this call cannot be passed on: {error}") from None
     return answer if isinstance(answer, dict) else {"answer": answer}
 
 
@@ -107,6 +110,8 @@ def _add_kernel_tools(server: MCPServer, call: VerbCall) -> None:
     async def new(what: str, manifest: str = "", force: bool = False) -> dict[str, Any]:
         """Write a manifest for a kernel or a benchmark: FILE, FILE:FUNCTION or FOLDER."""
         async def work() -> Any:
+            if manifest and not manifest.endswith((".yaml", ".yml")):
+                raise InputError("a manifest's name ends in .yaml", where=plain(manifest, 200))
             path, colon, name = what.partition(":")
             words = words_of(manifest=call.inside(manifest) if manifest else "", force=force)
             return await call.run("new", call.inside(path) + colon + name, "--yes", *words)

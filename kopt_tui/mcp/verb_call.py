@@ -12,11 +12,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import kopt_tui
 from harness.errors import InputError
 from harness.formats.text import plain
 
 MAX_ANSWER_BYTES = 8 << 20
 ERROR_CHARACTERS = 1000
+_HOME = str(Path(kopt_tui.__file__).parent.parent)
+_START = (sys.executable, "-P", "-c", "import sys; sys.path.insert(0, sys.argv.pop(1)); "
+          "from kopt_tui.main import main; sys.exit(main())", _HOME)
+"""Starts kopt without the modules of its current folder, which a stranger may have written."""
 _DONE = (0, 1)
 """Exit codes of a verb that has answered; 1 says that the answer is no."""
 
@@ -43,9 +48,8 @@ class VerbCall:
                   decode: Callable[[str], Any] = json.loads) -> Any:
         """Return the JSON of a verb. Raises VerbFailed with the verb's own line."""
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "kopt_tui", verb, *words, "--json",
-            "--workspace", str(self._workspace), cwd=self.root, start_new_session=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            *_START, verb, *words, "--json", "--workspace", str(self._workspace), cwd=self.root,
+            start_new_session=True,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE, limit=MAX_ANSWER_BYTES)
         try:

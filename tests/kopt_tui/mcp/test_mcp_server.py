@@ -93,6 +93,23 @@ async def test_late_verb_is_ended_with_all_its_processes(tmp_path: Path) -> None
     campaigns.until(lambda: not campaigns.processes(tmp_path / "p"), 60)
 
 
+async def test_modules_of_the_servers_folder_are_not_imported(tmp_path: Path) -> None:
+    for name in ("argparse.py", "json.py", "kopt_tui.py", "harness.py"):
+        (tmp_path / name).write_text("open('imported', 'w').close(); raise SystemExit('hijacked')")
+    answer = await VerbCall(tmp_path, tmp_path / "w", timeout_s=60).run("status")
+    assert answer["campaigns"] == [] and not (tmp_path / "imported").exists()
+
+
+async def test_words_that_cannot_be_passed_on_are_one_line(tmp_path: Path) -> None:
+    async with Client(stdio_client(parameters(tmp_path, tmp_path / "w"))) as client:
+        for tool, words in (("propose", {"manifest": "a\0b"}),
+                            ("evaluate", {"config": "1" * 3**12})):
+            refused = await client.call_tool(tool, words)
+            assert refused.is_error and "cannot be passed on" in text(refused)
+        hook = await client.call_tool("new", {"what": "a.c", "manifest": ".git/config"})
+        assert hook.is_error and "ends in .yaml" in text(hook)
+
+
 def test_missing_sdk_is_one_line_with_its_remedy(tmp_path: Path) -> None:
     code = "import sys; sys.modules['mcp'] = None; from kopt_tui.main import main; " \
         "sys.exit(main(['mcp']))"
@@ -105,14 +122,14 @@ def test_missing_sdk_is_one_line_with_its_remedy(tmp_path: Path) -> None:
 @contextmanager
 def http_server(workspace: Path) -> Iterator[tuple[str, str]]:
     """Yield the address and the token of a server."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     process = subprocess.Popen(
-        [sys.executable, "-m", "kopt_tui", "mcp", "--http", "--port", str(port), "--workspace",
+        [sys.executable, "-m", "kopt_tui", "mcp", "--http", "--port", "0", "--workspace",
          str(workspace)], cwd=ROOT, stderr=subprocess.PIPE, text=True)
     try:
-        assert process.stderr is not None and "token in" in process.stderr.readline()
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        assert "token in" in line
+        port = int(line.split("127.0.0.1:")[1].split("/")[0])
         url, path = f"http://127.0.0.1:{port}/mcp", workspace / "mcp-token"
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         campaigns.until(lambda: answers(port), 60)
@@ -147,6 +164,13 @@ def test_http_needs_the_token_and_a_loopback_host(tmp_path: Path) -> None:
         assert code_of(url, Authorization="Bearer wrong") == 401
         assert code_of(url, Authorization=f"Bearer {token}") == 200
         assert code_of(url, Authorization=f"Bearer {token}", Host="evil.example") in (403, 421)
+        assert code_of(url, Authorization=f"Bearer {token}", Origin="https://evil.example") == 403
+        assert code_of(url, Authorization=f"Bearer {token}", Connection="Upgrade",
+                       Upgrade="websocket") in (200, 403)
+        port = url.split(":")[2].split("/")[0]
+        second = kopt("mcp", "--http", "--port", port, "--workspace", str(tmp_path))
+        assert second.returncode == 2 and f"port {port} cannot be used" in second.stderr
+        assert (tmp_path / "mcp-token").read_text().strip() == token
 
 
 def test_skill_names_real_verbs_and_spares_files_of_others(tmp_path: Path) -> None:
