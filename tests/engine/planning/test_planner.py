@@ -48,9 +48,10 @@ def test_reserved_knobs_are_not_searched() -> None:
 def test_pool_without_search_names_what_to_add() -> None:
     reason = nothing_to_do(view(KNOB), PoolSpec(backends=("inbox",)), "scale.c", "c")
     assert reason == "no slot has anything to do: the inbox is empty; add `search` to " \
-                   "pool.backends, or a worker under pool.cli"
+                   "pool.backends, or a worker under pool.cli, or pool.agent"
     assert nothing_to_do(view(KNOB), PoolSpec(backends=("split",)), "scale.c", "c") == \
-        "no slot has anything to do; add `search` to pool.backends, or a worker under pool.cli"
+        "no slot has anything to do; add `search` to pool.backends, or a worker under pool.cli, " \
+        "or pool.agent"
 
 
 def test_finished_work_needs_nothing_added() -> None:
