@@ -30,7 +30,8 @@ from engine.history import waiting_line
 from engine.journal.read import Reader
 from engine.journal.records import Candidate
 from engine.manifest import load
-from engine.manifest.schema import CliSpec, Manifest
+from engine.manifest.pool_schema import CliSpec
+from engine.manifest.schema import Manifest
 from engine.repository.project import start_repository
 from engine.run import host
 

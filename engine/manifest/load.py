@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
+from engine.manifest.pool_schema import PoolSpec
 from engine.manifest.rules import check_rules
-from engine.manifest.schema import Manifest, PoolSpec
+from engine.manifest.schema import Manifest
 from harness.errors import InputError
 from harness.formats import yaml_document
 from harness.formats.yaml_decode import decode

@@ -13,7 +13,8 @@ from pathlib import PurePosixPath
 
 from engine.manifest import goal
 from engine.manifest.benchmark_target import command_target, end_to_end, primary_metrics
-from engine.manifest.schema import CliSpec, Manifest, publishes_commits
+from engine.manifest.pool_schema import CliSpec
+from engine.manifest.schema import Manifest, publishes_commits
 from engine.routing.translation_pairs import LANGUAGES
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.benchmark.spec.validate import FieldFault, faults

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import msgspec
-from msgspec import Meta
+from msgspec import Meta, field
 
+from engine.manifest.pool_schema import Count, ManifestPart, PoolSpec, Seconds, Text
 from harness.benchmark.spec.command_target import CheckColumn, Combine, Metric, Scoring
 from harness.tasks.target import MAX_GPUS
 from harness.timing.plan import Cache, Plan, Score
@@ -18,18 +18,11 @@ from harness.timing.plan import Cache, Plan, Score
 MAX_ITERATIONS = 120
 """Rounds must stay below this: more cost more than they gain."""
 
-Text = Annotated[str, Meta(min_length=1, max_length=4000)]
-Count = Annotated[int, Meta(ge=1, le=10_000)]
-Seconds = Annotated[float, Meta(gt=0, le=604_800)]
 Approval = Literal["auto", "review", "flagged"]
 Shape = str | tuple[int, ...] | dict[str, int]
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of all parts of a manifest: frozen, by keyword, without unknown keys."""
-
-
-class TargetSpec(_Part, frozen=True, kw_only=True):
+class TargetSpec(ManifestPart, frozen=True, kw_only=True):
     """What is measured: a `kernel` described by a task file, or the project's benchmark `command`.
 
     A command writes `csv`. `check` is its correctness column, also with a rule (`err == 0`).
@@ -68,68 +61,7 @@ class TargetSpec(_Part, frozen=True, kw_only=True):
     """Time limit of one run of a command."""
 
 
-class CliSpec(_Part, frozen=True, kw_only=True):
-    """A command as a worker; {prompt}, {worktree} and {python} in it are replaced."""
-
-    name: Text
-    command: Text
-    env: tuple[Text, ...] = ()
-    """Names of environment variables it may see, beyond the few that every worker gets."""
-    network: bool = True
-    gpu: bool = False
-    """Whether it may use one of the campaign's cards. It stops while something is measured there.
-    """
-    timeout_s: Seconds = 1800.0
-    cost: Annotated[float, Meta(ge=0)] = 0.0
-    """Cost of one attempt in the unit of `budget.cost`; declared, as workers are not trusted."""
-
-
-class AgentSpec(_Part, frozen=True, kw_only=True):
-    """A language model that works with a shell (mini-swe-agent, LiteLLM); needs `kopt[agent]`."""
-
-    model: Text
-    """As LiteLLM names it, such as openai/gpt-5 or anthropic/claude-sonnet-4-5."""
-    api_base: str = ""
-    """The provider's address, if it is not the usual one."""
-    key_env: str = ""
-    """The variable of kopt's environment that holds the provider's key; never the key itself."""
-    env: tuple[Text, ...] = ()
-    """Names of further variables that the model's commands may see."""
-    step_limit: Count = 60
-    cost_limit_usd: Annotated[float, Meta(gt=0, le=1e6)] | None = 3.0
-    """Limit of one attempt. It cannot hold for a model whose price LiteLLM does not know."""
-    timeout_s: Seconds = 1800.0
-    command_s: Seconds = 300.0
-    """Time limit of one of its shell commands."""
-    answer_s: Seconds = 300.0
-    """The longest silence of the provider within an answer."""
-
-
-class PoolSpec(_Part, frozen=True, kw_only=True):
-    """The slots of a round and the workers that fill them; None lets kopt choose the number."""
-
-    mode: Literal["mixed", "fixed", "planned"] = "mixed"
-    slots: Annotated[int, Meta(ge=1, le=64)] | None = None
-    workers: Annotated[int, Meta(ge=1, le=256)] | None = None
-    min_workers: Annotated[int, Meta(ge=1, le=256)] = 8
-    workers_per_gpu: Annotated[int, Meta(ge=1, le=64)] = 4
-    backends: tuple[str, ...] = ("search", "split", "rewrite-template", "inbox")
-    rewrites: tuple[str, ...] | None = None
-    """Languages that coding agents rewrite the kernel into, such as tilelang; by default those that
-    its op suggests, [] for none."""
-    trials: Count = 24
-    """Trials of one search slot."""
-    cli: tuple[CliSpec, ...] = ()
-    agent: AgentSpec | None = None
-    worker_timeout_s: Seconds = 1800.0
-    skip_profile: bool = False
-    """Plan from measurements only, without compiler remarks and the machine's limits."""
-    selftest_iterations: Count | None = None
-    """How often workers should repeat their own tests, passed to them as KOPT_SELFTEST_ITERATIONS;
-    verdicts do not use it."""
-
-
-class GpuSpec(_Part, frozen=True, kw_only=True):
+class GpuSpec(ManifestPart, frozen=True, kw_only=True):
     """The devices ("auto", "cpu", "cuda:0", a UUID, or several with commas), how many of them a
     campaign uses at most (`cards`), and how long to wait for an idle one.
 
@@ -144,7 +76,7 @@ class GpuSpec(_Part, frozen=True, kw_only=True):
     limit_s: Seconds = 3600.0
 
 
-class DecisionSpec(_Part, frozen=True, kw_only=True):
+class DecisionSpec(ManifestPart, frozen=True, kw_only=True):
     """When a gain counts; all are shares of one, so a margin of 0.01 is one percent.
 
     On a GPU `score` chooses the time that is judged (of a benchmark's rows kernel time only with
@@ -164,7 +96,7 @@ class DecisionSpec(_Part, frozen=True, kw_only=True):
                     cache=self.cache)
 
 
-class BudgetSpec(_Part, frozen=True, kw_only=True):
+class BudgetSpec(ManifestPart, frozen=True, kw_only=True):
     """What a campaign may spend over all its runs; `pairs` bounds the process pairs of a verdict.
 
     Workers are stopped before `wall_s` ends, early enough to judge the changes they made.
@@ -178,14 +110,14 @@ class BudgetSpec(_Part, frozen=True, kw_only=True):
     """Limit of the campaign's folder in GB."""
 
 
-class EndToEndSpec(_Part, frozen=True, kw_only=True):
+class EndToEndSpec(ManifestPart, frozen=True, kw_only=True):
     """What follows when the whole program is surely slower with the best."""
 
     rollback: bool = False
     """Roll back commit by commit until it is not; if false, the report recommends that."""
 
 
-class LimitSpec(_Part, frozen=True, kw_only=True):
+class LimitSpec(ManifestPart, frozen=True, kw_only=True):
     """Time limits of commands that have none of their own, seconds.
 
     A benchmark and the tests beside it have `target.timeout_s`, the whole program `e2e_timeout_s`.
@@ -196,7 +128,7 @@ class LimitSpec(_Part, frozen=True, kw_only=True):
     format_s: Seconds = 120.0
 
 
-class StopSpec(_Part, frozen=True, kw_only=True):
+class StopSpec(ManifestPart, frozen=True, kw_only=True):
     """When a campaign ends before its last round."""
 
     consecutive_regressions: Count = 5
@@ -204,7 +136,7 @@ class StopSpec(_Part, frozen=True, kw_only=True):
     no_gain_rounds: Count | None = None
 
 
-class Manifest(_Part, frozen=True, kw_only=True):
+class Manifest(ManifestPart, frozen=True, kw_only=True):
     """A campaign's manifest; only `target_op` is required.
 
     Every command, also a worker's, runs by `sh -c` if its text needs a shell (operators,
@@ -255,7 +187,7 @@ class Manifest(_Part, frozen=True, kw_only=True):
     carry: tuple[str, ...] = ()
     """Globs of built files that git ignores and that are copied into every checkout."""
     python: str | None = None
-    env: dict[str, str] = {}
+    env: dict[str, str] = field(default_factory=dict)
     setup_command: str = ""
     build_command: str = ""
     format_command: str = ""

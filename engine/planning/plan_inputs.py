@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine.manifest.schema import PoolSpec
+from engine.manifest.pool_schema import PoolSpec
 from engine.planning import stagnation
 from engine.planning.bottlenecks import TunableBottleneck
 from engine.planning.idea_source import PlannedIdea

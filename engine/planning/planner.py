@@ -19,7 +19,8 @@ from engine.journal import plan_event
 from engine.journal.plan_event import RoundPlan
 from engine.judge.stop_rules import reason_to_stop
 from engine.manifest import goal
-from engine.manifest.schema import BudgetSpec, PoolSpec
+from engine.manifest.pool_schema import PoolSpec
+from engine.manifest.schema import BudgetSpec
 from engine.planning import (
     kernel_routing,
     model_planner,

@@ -7,7 +7,7 @@ import os
 import msgspec
 
 from engine.campaign.setup import Setup
-from engine.manifest.schema import PoolSpec
+from engine.manifest.pool_schema import PoolSpec
 
 AGENT_BACKENDS = ("cli", "agent")
 SEARCHES_PER_CARD, AGENTS_PER_CORE = 4, 4

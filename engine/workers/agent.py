@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine.manifest.schema import AgentSpec
+from engine.manifest.pool_schema import AgentSpec
 from engine.subagents import subagent_registry
 from engine.subagents.subagent import Subagent
 from engine.task import Task

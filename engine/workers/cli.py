@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.manifest.schema import CliSpec
+from engine.manifest.pool_schema import CliSpec
 from engine.split.languages import conditions
 from engine.subagents import rendering, subagent_registry
 from engine.subagents.subagent import Subagent

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.journal.records import Bottleneck
-from engine.manifest.schema import CliSpec, PoolSpec
+from engine.manifest.pool_schema import CliSpec, PoolSpec
 from engine.planning.bottlenecks import TunableBottleneck
 from engine.planning.plan_inputs import PlanInputs
 from harness.search.space.knobs import Knob

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.manifest.load import parse
-from engine.manifest.schema import Manifest, PoolSpec
+from engine.manifest.pool_schema import PoolSpec
+from engine.manifest.schema import Manifest
 from harness.errors import InputError
 from harness.formats import yaml_document
 from harness.formats.text import suggest

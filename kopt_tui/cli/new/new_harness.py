@@ -13,7 +13,8 @@ from engine.generation import generated_harness, harness_author, harness_checks
 from engine.generation.generated_harness import NAME, HarnessRecord, KernelToBenchmark
 from engine.generation.harness_author import HarnessAuthor
 from engine.manifest.load import dump
-from engine.manifest.schema import CliSpec, Manifest, PoolSpec
+from engine.manifest.pool_schema import CliSpec, PoolSpec
+from engine.manifest.schema import Manifest
 from engine.verify.fleet import Fleet
 from engine.workers import registry
 from engine.workers.protocol import WorkerBench

@@ -11,7 +11,7 @@ import pytest
 from engine.generation import generated_harness, harness_author
 from engine.generation.generated_harness import LIMIT_S, NAME, HarnessRecord, KernelToBenchmark
 from engine.generation.harness_author import HarnessAuthor
-from engine.manifest.schema import CliSpec
+from engine.manifest.pool_schema import CliSpec
 from engine.verify.fleet import Fleet
 from engine.workers.cli import CliWorker
 from engine.workers.protocol import WorkerBench

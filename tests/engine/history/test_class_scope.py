@@ -11,7 +11,7 @@ import pytest
 from engine.history import campaign_view
 from engine.journal.read import Reader
 from engine.journal.write import Writer
-from engine.manifest.schema import CliSpec, PoolSpec
+from engine.manifest.pool_schema import CliSpec, PoolSpec
 from engine.planning.bottlenecks import TunableBottleneck
 from engine.planning.round_plan import plan
 from engine.records import writer

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from engine.manifest import command_checks
-from engine.manifest.schema import CliSpec, LimitSpec, Manifest, PoolSpec
+from engine.manifest.pool_schema import CliSpec, PoolSpec
+from engine.manifest.schema import LimitSpec, Manifest
 from tests.support import campaigns
 from tests.support.command_line import kopt
 

@@ -9,7 +9,7 @@ import pytest
 
 from engine.campaign.setup import open_campaign
 from engine.manifest.load import POOL_VARIABLES, apply_environment
-from engine.manifest.schema import PoolSpec
+from engine.manifest.pool_schema import PoolSpec
 from harness.errors import InputError
 from tests.support import campaigns
 from tests.support.paths import ROOT

@@ -12,17 +12,9 @@ from hypothesis import strategies as st
 
 from engine.manifest.benchmark_target import check_runnable
 from engine.manifest.load import dump, load, parse, schema
+from engine.manifest.pool_schema import CliSpec, PoolSpec
 from engine.manifest.rules import ignored_fields
-from engine.manifest.schema import (
-    BudgetSpec,
-    CliSpec,
-    DecisionSpec,
-    GpuSpec,
-    Manifest,
-    PoolSpec,
-    StopSpec,
-    TargetSpec,
-)
+from engine.manifest.schema import BudgetSpec, DecisionSpec, GpuSpec, Manifest, StopSpec, TargetSpec
 from harness.errors import InputError
 
 FULL = """\

@@ -96,7 +96,7 @@ def test_ending_campaign_does_not_wait_for_an_answer() -> None:
 
 
 def test_suggestions_come_before_the_plain_ideas() -> None:
-    from engine.manifest.schema import PoolSpec
+    from engine.manifest.pool_schema import PoolSpec
     from engine.planning.round_plan import plan
     from tests.support.plan_case import AGENT
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.manifest.schema import PoolSpec
+from engine.manifest.pool_schema import PoolSpec
 from engine.planning.planner import nothing_to_do
 from engine.planning.survey import Survey
 from harness.search.space.knobs import Knob

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.manifest.load import apply_environment
-from engine.manifest.schema import PoolSpec
+from engine.manifest.pool_schema import PoolSpec
 from engine.planning.pool_size import authors, workers_of
 from tests.support.plan_case import AGENT
 

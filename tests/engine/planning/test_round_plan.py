@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.manifest.schema import CliSpec, PoolSpec
+from engine.manifest.pool_schema import CliSpec, PoolSpec
 from engine.planning.plan_inputs import PlanWeights, SlotKindStats, planned_share
 from engine.planning.round_plan import plan
 from engine.routing.rewrite_routes import Route

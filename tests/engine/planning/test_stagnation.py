@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.journal.records import Bottleneck
-from engine.manifest.schema import CliSpec, PoolSpec
+from engine.manifest.pool_schema import CliSpec, PoolSpec
 from engine.planning import stagnation
 from engine.planning.bottlenecks import TunableBottleneck
 from engine.planning.plan_inputs import PlanInputs, planned_share

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from engine.campaign.setup import Setup
-from engine.manifest.schema import CliSpec
+from engine.manifest.pool_schema import CliSpec
 from engine.rounds import retries
 from engine.task import RepairRequest, SplitRequest
 from engine.workers.cli import CliWorker

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.manifest.schema import AgentSpec
+from engine.manifest.pool_schema import AgentSpec
 from engine.task import Task
 from engine.verify.fleet import Fleet
 from engine.workers import agent

@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("msgspec")
 
-from engine.manifest.schema import CliSpec
+from engine.manifest.pool_schema import CliSpec
 from engine.workers.cli import CliWorker
 from harness.devices import inventory
 from harness.devices.monitoring import tenants

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from engine.manifest.schema import CliSpec
+from engine.manifest.pool_schema import CliSpec
 from engine.task import Task
 from engine.verify.fleet import Fleet
 from engine.workers.cli import HIDDEN, CliWorker

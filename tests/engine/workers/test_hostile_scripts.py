@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from engine.campaign.setup import Setup
-from engine.manifest.schema import CliSpec
+from engine.manifest.pool_schema import CliSpec
 from engine.task import Task
 from engine.verify.fleet import Fleet
 from engine.workers.cli import CliWorker

@@ -1,0 +1,82 @@
+"""The part of a manifest that is about workers: the slots of a round and what fills them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+Text = Annotated[str, Meta(min_length=1, max_length=4000)]
+Count = Annotated[int, Meta(ge=1, le=10_000)]
+Seconds = Annotated[float, Meta(gt=0, le=604_800)]
+
+
+class ManifestPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all parts of a manifest: frozen, by keyword, without unknown keys."""
+
+
+class CliSpec(ManifestPart, frozen=True, kw_only=True):
+    """A command as a worker; {prompt}, {worktree} and {python} in it are replaced."""
+
+    name: Text
+    command: Text
+    env: tuple[Text, ...] = ()
+    """Names of environment variables it may see, beyond the few that every worker gets."""
+    network: bool = True
+    gpu: bool = False
+    """Whether it may use one of the campaign's cards. It stops while something is measured there.
+    """
+    timeout_s: Seconds = 1800.0
+    cost: Annotated[float, Meta(ge=0)] = 0.0
+    """Cost of one attempt in the unit of `budget.cost`; declared, as workers are not trusted."""
+
+
+class ModelSpec(ManifestPart, frozen=True, kw_only=True):
+    """A language model; needs `kopt[agent]`."""
+
+    model: Text
+    """As LiteLLM names it, such as openai/gpt-5 or anthropic/claude-sonnet-4-5."""
+    api_base: str = ""
+    """The provider's address, if it is not the usual one."""
+    key_env: str = ""
+    """The variable of kopt's environment that holds the provider's key; never the key itself."""
+
+
+class AgentSpec(ModelSpec, frozen=True, kw_only=True):
+    """A language model that works with a shell (mini-swe-agent, LiteLLM)."""
+
+    env: tuple[Text, ...] = ()
+    """Names of further variables that the model's commands may see."""
+    step_limit: Count = 60
+    cost_limit_usd: Annotated[float, Meta(gt=0, le=1e6)] | None = 3.0
+    """Limit of one attempt. It cannot hold for a model whose price LiteLLM does not know."""
+    timeout_s: Seconds = 1800.0
+    command_s: Seconds = 300.0
+    """Time limit of one of its shell commands."""
+    answer_s: Seconds = 300.0
+    """The longest silence of the provider within an answer."""
+
+
+class PoolSpec(ManifestPart, frozen=True, kw_only=True):
+    """The slots of a round and the workers that fill them; None lets kopt choose the number."""
+
+    mode: Literal["mixed", "fixed", "planned"] = "mixed"
+    slots: Annotated[int, Meta(ge=1, le=64)] | None = None
+    workers: Annotated[int, Meta(ge=1, le=256)] | None = None
+    min_workers: Annotated[int, Meta(ge=1, le=256)] = 8
+    workers_per_gpu: Annotated[int, Meta(ge=1, le=64)] = 4
+    backends: tuple[str, ...] = ("search", "split", "rewrite-template", "inbox")
+    rewrites: tuple[str, ...] | None = None
+    """Languages that coding agents rewrite the kernel into, such as tilelang; by default those that
+    its op suggests, [] for none."""
+    trials: Count = 24
+    """Trials of one search slot."""
+    cli: tuple[CliSpec, ...] = ()
+    agent: AgentSpec | None = None
+    worker_timeout_s: Seconds = 1800.0
+    skip_profile: bool = False
+    """Plan from measurements only, without compiler remarks and the machine's limits."""
+    selftest_iterations: Count | None = None
+    """How often workers should repeat their own tests, passed to them as KOPT_SELFTEST_ITERATIONS;
+    verdicts do not use it."""
