@@ -12,7 +12,7 @@ from harness.benchmark.spec import validate
 from harness.compile import kernel
 from harness.devices import inventory
 from harness.devices.device import Device
-from harness.errors import DeviceFault, IncumbentFault, InputError, KoptError, os_fault
+from harness.errors import DeviceFault, InputError, KoptError, os_fault
 from harness.evaluate.evaluate import evaluate
 from harness.formats.json_codec import ConvertError, from_json, to_json
 from harness.isolation import raw_outputs
@@ -102,7 +102,7 @@ def main() -> int:
         fault = os_fault(raised) if isinstance(raised, OSError) else raised
         write_line(ErrorLine(what=fault.what, where=fault.where, fix=fault.fix,
                              exit_code=fault.exit_code, of_device=isinstance(fault, DeviceFault),
-                             may_pass=isinstance(fault, IncumbentFault)))
+                             may_pass=fault.may_pass))
         return fault.exit_code
     write_line(last_line)
     return 0

@@ -13,6 +13,8 @@ class KoptError(Exception):
     """
 
     exit_code = 3
+    may_pass = False
+    """Whether the same work may succeed if it is repeated."""
 
     def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
         super().__init__(what)
@@ -33,6 +35,8 @@ class InputError(KoptError):
 
 class IncumbentFault(InputError):
     """The incumbent or its benchmark does not work, so that no candidate is to blame."""
+
+    may_pass = True
 
 
 class EnvironmentFault(KoptError):

@@ -23,6 +23,8 @@ from engine.task import Task
 from engine.verify.fleet_device import NoDeviceAvailable
 from harness.errors import KoptError
 
+UNJUDGED = "could not be judged: "
+
 
 @dataclass(frozen=True)
 class RoundSlots:
@@ -86,15 +88,24 @@ class RoundSlots:
             self.end_of(entry.candidate, stage or kind, detail or reason)
 
     def take_fault(self, entry: CandidateTree, fault: KoptError) -> None:
-        """Reject an unjudged candidate; raises the fault if the task or the machine is to blame."""
-        if fault.exit_code in (2, 3) or isinstance(fault, NoDeviceAvailable):
+        """Reject an unjudged candidate; raises the fault if the task or the machine is to blame.
+
+        A fault that may pass, and did not when the verdict was tried again, rejects one candidate.
+        It is raised if the next candidate meets the same one.
+        """
+        if isinstance(fault, NoDeviceAvailable) or (
+                fault.exit_code in (2, 3) and (not fault.may_pass or self._was_last(str(fault)))):
             raise fault
         self.refuse_unjudged(entry, str(fault))
 
     def refuse_unjudged(self, entry: CandidateTree, cause: str) -> None:
         """Reject a candidate without a verdict."""
-        self.refuse(entry, "reject", f"could not be judged: {cause}", stage="failed",
-                    detail=cause, is_fault=True)
+        self.refuse(entry, "reject", UNJUDGED + cause, stage="failed", detail=cause, is_fault=True)
+
+    def _was_last(self, cause: str) -> bool:
+        """Return whether the campaign's last decision rejected a candidate for this fault."""
+        last = self.context.reader.decisions(self._campaign)[-1:]
+        return [decision.reason for decision in last if decision.is_fault] == [UNJUDGED + cause]
 
     def close(self, judged: JudgedCandidate) -> None:
         """Record the ruling on a candidate that gains nothing, and end its slot."""

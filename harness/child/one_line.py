@@ -18,6 +18,7 @@ def one_line(error: BaseException) -> str:
 
 
 def _lines(error: BaseException) -> list[str]:
-    text = "".join(traceback.format_exception_only(type(error), error))
+    text = f"{type(error).__name__}: {error}" if isinstance(error, SyntaxError) else \
+        "".join(traceback.format_exception_only(type(error), error))
     return [line.strip() for line in text.splitlines()
             if any(letter.isalnum() for letter in line)] or [type(error).__name__]

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class PeerError(KoptError):
-    """The child reported that a request failed; `what` is the last line of its error, sanitised."""
+    """The child reported that a request failed; `what` is its error in one line, sanitised."""
 
     exit_code = 1
     peer = ""

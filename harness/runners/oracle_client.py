@@ -5,6 +5,7 @@ Expected values never leave that process. `harness/child/oracle` is its program.
 
 from __future__ import annotations
 
+import re
 import secrets
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,10 +32,20 @@ ORACLE_LIMITS = Limits(wall_s=366 * 86_400.0, output_bytes=1 << 20, file_bytes=1
 """The oracle lives as long as its evaluation or loop, whose own limit is shorter."""
 
 
+DEVICE_ERRORS = re.compile(r"\b(CUDA|HIP) error\b|out of memory|^AcceleratorError", re.IGNORECASE)
+
+
 class OracleError(KoptError):
-    """The reference itself failed: an error of the task, not of the candidate. Exit code 2."""
+    """The reference itself failed: an error of the task, not of the candidate. Exit code 2.
+
+    It may pass if its process or its device failed, not its program.
+    """
 
     exit_code = 2
+
+    def __init__(self, what: str, *, where: str, may_pass: bool = False) -> None:
+        super().__init__(what, where=where)
+        self.may_pass = may_pass
 
 
 class Oracle:
@@ -179,10 +190,11 @@ class Oracle:
         except NotJudgedHere:
             raise
         except PeerError as error:
-            raise OracleError(f"the reference failed: {error.what}",
-                              where=self.target.reference) from None
+            raise OracleError(f"the reference failed: {error.what}", where=self.target.reference,
+                              may_pass=bool(DEVICE_ERRORS.search(error.what))) from None
         except PeerDied as error:
-            raise OracleError(f"the reference {error.what}", where=self.target.reference) from None
+            raise OracleError(f"the reference {error.what}", where=self.target.reference,
+                              may_pass=True) from None
 
     def close(self) -> None:
         self._peer.close()

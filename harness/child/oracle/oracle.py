@@ -8,10 +8,10 @@ Standard library, plus numpy or torch.
 from __future__ import annotations
 
 import math
-import traceback
 from typing import Any
 
 from ..channel import Channel
+from ..one_line import one_line
 from . import versions
 from .contents import Contents
 from .inputs import SPIKED, draw
@@ -248,10 +248,6 @@ def open_arrays(job: dict[str, Any]) -> Any:
     return TorchArrays(job["device"], job["dtypes"], job["scratch"])
 
 
-def one_line(error: BaseException) -> str:
-    return traceback.format_exception_only(error)[-1].strip().splitlines()[-1][:300]
-
-
 def main(descriptor: int) -> None:
     channel = Channel(descriptor)
     oracle: OracleProgram | None = None
@@ -263,6 +259,5 @@ def main(descriptor: int) -> None:
             else:
                 answer = getattr(oracle, job["op"])(job)
         except BaseException as error:
-            last = traceback.format_exc().strip().splitlines()[-1]
-            answer = {"error": f"{last}", "kind": type(error).__name__}
+            answer = {"error": one_line(error), "kind": type(error).__name__}
         channel.answer(answer, answer.pop("share", ()))
