@@ -11,11 +11,8 @@ import contextlib
 import importlib.util
 import math
 import os
-import socket
-import sys
 import threading
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -25,6 +22,8 @@ from engine.subagents import subagent_registry
 from engine.subagents.subagent import Subagent
 from engine.task import Task
 from engine.workers import cli
+from engine.workers.model import model_process
+from engine.workers.model.model_process import ChildMessage, ModelProcess
 from engine.workers.protocol import LOG, Report, Tick, WorkerBench
 from engine.workers.transcript import TRANSCRIPT, Role, TranscriptEntry, TranscriptWriter
 from harness.compile import compiler_cache
@@ -34,12 +33,9 @@ from harness.isolation import device_lock, guard
 from harness.isolation.guard import Confine, Limits
 from harness.isolation.process_outcome import ProcessOutcome
 
-CHILD = Path(__file__).parent / "model" / "agent_child.py"
 EXTRA = "pip install 'kopt[agent]'"
 OUTPUT_CHARS = 12_000
 """Characters of a command's output that the model gets: its start and its end."""
-RETRIES, RETRY_WAIT_S = 3, 2.0
-"""How often a failed request is repeated, and the first wait; the next ones are twice as long."""
 INSTRUCTIONS = """
 # How you work here
 
@@ -47,19 +43,6 @@ Answer every time with a call of the tool `bash`; each command starts a new shel
 the task, without a network. What you leave in the folder's files is your candidate. When it is
 done, run `echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT` alone.
 """
-
-
-class ChildMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the child: a `step` or a command to `run` (both wait for an answer), what was
-    said (`say`), or the `end`.
-    """
-
-    kind: str
-    step: int = 0
-    text: str = ""
-    command: str = ""
-    cost_usd: float | None = None
-    ok: bool = False
 
 
 def missing_extra() -> str:
@@ -79,10 +62,7 @@ class AgentWorker:
     def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
         subagent = subagent_registry.load(self._project).get(task.subagent) \
             if task.subagent else None
-        key = os.environ.get(self._spec.key_env, "") if self._spec.key_env else ""
-        if self._spec.key_env and not key:
-            raise Refused(f"the variable {self._spec.key_env} holds no key",
-                          fix="set it where kopt starts, or change pool.agent.key_env")
+        key = model_process.provider_key(self._spec, "agent")
         if key and (problem := guard.confinement_problem()):
             raise Refused(f"commands cannot be kept from the provider's key here: {problem}",
                           fix="use a machine with user namespaces, or a model without a key")
@@ -96,55 +76,38 @@ class AgentSlot:
 
     def __init__(self, spec: AgentSpec, subagent: Subagent | None, bench: WorkerBench, tick: Tick,
                  cancel: threading.Event, key: str) -> None:
+        if subagent and subagent.model:
+            spec = msgspec.structs.replace(spec, model=subagent.model)
         self._spec, self._bench, self._tick, self._cancel = spec, bench, tick, cancel
         self._key = key
         self._home = Path(bench.scratch) / "home"
         own_s = subagent.timeout_s if subagent and subagent.timeout_s else math.inf
         self._wall_s = min(spec.timeout_s, bench.timeout_s, own_s)
+        steps = (spec.step_limit, subagent.step_limit if subagent else 0)
+        self._step_limit = min(limit for limit in steps if limit)
         costs = (spec.cost_limit_usd, subagent.cost_limit_usd if subagent else None)
         self._cost_limit = min((cost for cost in costs if cost), default=math.inf)
         self._transcript = TranscriptWriter(Path(bench.scratch) / TRANSCRIPT)
         self._yields = device_lock.turnstile() if bench.device.kind == "cpu" else None
         self._passed = {name: os.environ[name] for name in spec.env if name in os.environ}
         self._until = time.monotonic() + self._wall_s
-        self._answers, self._childs = socket.socketpair()
+        self._child = ModelProcess(spec, key, Path(bench.scratch) / "agent", self._take)
         self._steps, self._cost, self._limit, self._last = 0, 0.0, "", ""
         self._is_priced = True
         self._end: ChildMessage | None = None
 
     def run(self, system: str, prompt: str) -> Report:
         """Run the attempt to its end and report it."""
-        private = Path(self._bench.scratch) / "agent"
-        for folder in (self._home, private):
-            folder.mkdir(parents=True, exist_ok=True)
-        limits = Limits(wall_s=self._wall_s, output_bytes=64 << 20, memory_bytes=4 << 30)
-        env = guard.clean_env({"MSWEA_GLOBAL_CONFIG_DIR": str(private / "mini"),
-                               "MSWEA_SILENT_STARTUP": "1", "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-                               **cli.HIDDEN}, home=private)
-        with self._answers, self._childs:
-            job = {"key": self._key, "model": self._spec.model, "api_base": self._spec.api_base,
-                   "system": system, "prompt": prompt, "answer_s": self._spec.answer_s,
-                   "retries": RETRIES, "retry_wait_s": RETRY_WAIT_S}
-            threading.Thread(target=self._send, args=(job,), daemon=True).start()
-            self._tick("working", f"{self._spec.model}: starting", None)
-            outcome = guard.run(
-                [sys.executable, "-I", str(CHILD), str(self._childs.fileno())], cwd=private,
-                env=env, limits=limits, pass_fds=[self._childs.fileno()], name="agent",
-                confine=Confine(writable=(str(private),), network=True, cards=False),
-                yields=self._yields, on_line=self._take, cancel=self._cancel)
+        self._home.mkdir(parents=True, exist_ok=True)
+        self._tick("working", f"{self._spec.model}: starting", None)
+        outcome, limits = self._child.run(
+            system, prompt, wall_s=self._wall_s, answer_s=self._spec.answer_s, tools=True,
+            name="agent", yields=self._yields, cancel=self._cancel)
         log = self._without_secrets(outcome.stderr.decode(errors="replace"))
         (Path(self._bench.scratch) / LOG).write_text(plain(log[-cli.LOG_BYTES:], cli.LOG_BYTES))
         return self._report(outcome, limits)
 
-    def _send(self, answer: Mapping[str, object]) -> None:
-        with contextlib.suppress(OSError):  # the child has ended
-            self._answers.sendall(msgspec.json.encode(answer) + b"\n")
-
-    def _take(self, line: bytes) -> None:
-        try:
-            message = msgspec.json.decode(line, type=ChildMessage)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return
+    def _take(self, message: ChildMessage) -> None:
         self._steps = max(self._steps, message.step)
         if message.kind == "say" and message.ok:  # an answer of the model
             self._is_priced = self._is_priced and message.cost_usd is not None
@@ -152,9 +115,9 @@ class AgentSlot:
         match message.kind:
             case "step":
                 self._limit = self._limit_reached(message.step)
-                self._send({"stop": self._limit})
+                self._child.send({"stop": self._limit})
             case "run":
-                self._send(self._run(message))
+                self._child.send(self._run(message))
             case "end":
                 self._end = message
             case "say":
@@ -164,8 +127,8 @@ class AgentSlot:
 
     def _limit_reached(self, step: int) -> str:
         """Return which limit keeps the model from its next step, or ""."""
-        if step > self._spec.step_limit:
-            return f"its limit of {self._spec.step_limit} steps"
+        if step > self._step_limit:
+            return f"its limit of {self._step_limit} steps"
         if self._cost >= self._cost_limit:
             return f"its limit of ${self._cost_limit:g}"
         return ""

@@ -1,4 +1,4 @@
-"""The program that asks a language model for an agent's slot. It runs no command itself.
+"""The program that asks a language model, for an agent's slot or once. It runs no command itself.
 
 The job, with the provider's key, arrives on a socket, never in the environment. Requests to the
 engine are lines on standard output; its answers arrive on the socket.
@@ -19,6 +19,8 @@ PR_SET_DUMPABLE = 4
 LONGEST_WAIT_S = 30.0
 FORMAT_ERRORS = 5
 """So many answers in a row without a usable command end the attempt."""
+LONGEST_ANSWER = 200_000
+"""Characters of an answer to a single request."""
 
 
 class EngineLink:
@@ -84,15 +86,20 @@ class StreamedModel:
         self._engine, self._job = engine, job
 
     def query(self, messages: list[dict[str, Any]], **kwargs: Any) -> dict[str, Any]:
-        import litellm
+        from minisweagent.models.utils.actions_toolcall import BASH_TOOL
 
         self._engine.step += 1
         if stop := self._engine.ask("step")["stop"]:
             raise Stopped(stop)
+        return self._checked(self.request(messages, tools=[BASH_TOOL]))
+
+    def request(self, messages: list[dict[str, Any]], **options: Any) -> Any:
+        """Return the model's answer; a failed request is repeated."""
+        import litellm
+
         for attempt in range(1 + self._job["retries"]):
             try:
-                response = self._answer(messages)
-                break
+                return self._answer(messages, options)
             except (litellm.exceptions.AuthenticationError, litellm.exceptions.NotFoundError,
                     litellm.exceptions.PermissionDeniedError,
                     litellm.exceptions.BadRequestError):
@@ -102,16 +109,15 @@ class StreamedModel:
                         error, litellm.exceptions.Timeout):
                     raise
                 time.sleep(self._wait_s(error, attempt))
-        return self._checked(response)
+        raise AssertionError("the last attempt returns or raises")
 
-    def _answer(self, messages: list[dict[str, Any]]) -> Any:
+    def _answer(self, messages: list[dict[str, Any]], options: dict[str, Any]) -> Any:
         import litellm
-        from minisweagent.models.utils.actions_toolcall import BASH_TOOL
 
         sent = [{key: value for key, value in message.items() if key != "extra"}
                 for message in messages]
         chunks = litellm.completion(
-            model=self._job["model"], messages=sent, tools=[BASH_TOOL], stream=True,
+            model=self._job["model"], messages=sent, stream=True, **options,
             stream_options={"include_usage": True}, timeout=self._job["answer_s"], num_retries=0,
             max_retries=0, api_key=self._job["key"] or "none",
             api_base=self._job["api_base"] or None)
@@ -134,7 +140,7 @@ class StreamedModel:
         from minisweagent.models.utils.actions_toolcall import parse_toolcall_actions
 
         answer = response.choices[0].message
-        cost = self._cost(response)
+        cost = self.cost(response)
         calls = answer.tool_calls or []
         extra = {"cost": cost or 0.0}
         commands = [str(call.function.arguments) for call in calls]
@@ -159,7 +165,7 @@ class StreamedModel:
         self._engine.tell("say", ok=True, text=text or "", command="\n".join(commands),
                           cost_usd=cost)
 
-    def _cost(self, response: Any) -> float | None:
+    def cost(self, response: Any) -> float | None:
         """Return an answer's price by LiteLLM's table, None if it does not know the model."""
         import litellm
 
@@ -202,28 +208,40 @@ def _one_line(error: BaseException, job: dict[str, Any]) -> str:
     return f"the provider failed: {name}: {text}"[:400]
 
 
+def _ask_once(engine: EngineLink, model: StreamedModel, job: dict[str, Any]) -> None:
+    """Send the prompt once, without tools; the end carries the answer."""
+    response = model.request([{"role": "system", "content": job["system"]},
+                              {"role": "user", "content": job["prompt"]}])
+    text = response.choices[0].message.content or ""
+    engine.tell("end", ok=True, text=text[:LONGEST_ANSWER], cost_usd=model.cost(response))
+
+
+def _work(engine: EngineLink, model: StreamedModel, job: dict[str, Any]) -> None:
+    """Let the model work with a shell until it submits."""
+    from minisweagent.agents.default import DefaultAgent
+
+    agent = DefaultAgent(model, EngineShell(engine), system_template="{{ system }}",
+                         instance_template="{{ task }}", step_limit=0, cost_limit=0.0,
+                         max_consecutive_format_errors=FORMAT_ERRORS)
+    ended = agent.run(job["prompt"], system=job["system"] or "You make code faster.")
+    done = ended.get("exit_status") == "Submitted"
+    engine.tell("end", ok=done, text="submitted" if done else
+                f"{FORMAT_ERRORS} answers in a row without a usable command")
+
+
 def main() -> int:
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # no process may read this memory
     engine = EngineLink(int(sys.argv[1]))
     job = engine.read()
     try:
         import litellm
-        from minisweagent.agents.default import DefaultAgent
 
         litellm.suppress_debug_info, litellm.telemetry = True, False
-        agent = DefaultAgent(StreamedModel(engine, job), EngineShell(engine),
-                             system_template="{{ system }}", instance_template="{{ task }}",
-                             step_limit=0, cost_limit=0.0,
-                             max_consecutive_format_errors=FORMAT_ERRORS)
-        ended = agent.run(job["prompt"], system=job["system"] or "You make code faster.")
+        (_work if job["tools"] else _ask_once)(engine, StreamedModel(engine, job), job)
     except Stopped as stop:
         engine.tell("end", ok=True, text=str(stop))
     except Exception as error:  # whatever the provider or its client raises
         engine.tell("end", text=_one_line(error, job))
-    else:
-        done = ended.get("exit_status") == "Submitted"
-        engine.tell("end", ok=done, text="submitted" if done else
-                    f"{FORMAT_ERRORS} answers in a row without a usable command")
     return 0
 
 

@@ -14,6 +14,7 @@ from engine.task import Task
 from engine.verify.fleet import Fleet
 from engine.workers import agent
 from engine.workers.agent import AgentWorker
+from engine.workers.model import model_process
 from engine.workers.model.scripted_provider import SUBMIT, Fault, ScriptedProvider, ScriptedTurn
 from engine.workers.protocol import Report, WorkerBench
 from engine.workers.transcript import TRANSCRIPT, TranscriptReader
@@ -74,16 +75,16 @@ def test_an_agent_works_by_its_commands_which_never_see_the_key(
     ("silent", "no answer within 2 s"), pytest.param("cut", "provider", marks=pytest.mark.slow)])
 def test_a_provider_that_fails_ends_its_slot_in_one_line(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Fault, told: str) -> None:
-    monkeypatch.setattr(agent, "RETRY_WAIT_S", 0.05)
+    monkeypatch.setattr(model_process, "RETRY_WAIT_S", 0.05)
     report, provider = work(tmp_path, [ScriptedTurn(fault=fault, text="a b c d")] * 9,
                             answer_s=2.0)
     assert not report.ok and told in report.summary and "\n" not in report.summary
-    assert len(provider.requests) == (1 if fault == "silent" else 1 + agent.RETRIES)
+    assert len(provider.requests) == (1 if fault == "silent" else 1 + model_process.RETRIES)
 
 
 def test_one_failed_request_is_repeated_and_a_step_limit_keeps_the_candidate(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent, "RETRY_WAIT_S", 0.05)
+    monkeypatch.setattr(model_process, "RETRY_WAIT_S", 0.05)
     report, _ = work(tmp_path, [ScriptedTurn(fault="429"), ScriptedTurn(command="echo 1 > k.c"),
                                 ScriptedTurn(command="echo 2 > k.c")],
                      "openai/no-such-model", step_limit=1)

@@ -1,0 +1,95 @@
+"""Runs the program that asks a language model: guarded, with the provider's key over a socket."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from engine.manifest.pool_schema import ModelSpec
+from harness.errors import Refused
+from harness.isolation import guard
+from harness.isolation.device_lock import Turnstile
+from harness.isolation.guard import Confine, Limits
+from harness.isolation.process_outcome import ProcessOutcome
+
+CHILD = Path(__file__).with_name("agent_child.py")
+RETRIES, RETRY_WAIT_S = 3, 2.0
+"""How often a failed request is repeated, and the first wait; the next ones are twice as long."""
+MEMORY_BYTES, OUTPUT_BYTES = 4 << 30, 64 << 20
+
+
+class ChildMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the child: a `step` or a command to `run` (both wait for an answer), what was
+    said (`say`), or the `end`.
+    """
+
+    kind: str
+    step: int = 0
+    text: str = ""
+    command: str = ""
+    cost_usd: float | None = None
+    ok: bool = False
+
+
+def provider_key(spec: ModelSpec, part: str) -> str:
+    """Return the key of a model's provider, "" if it needs none. Raises Refused.
+
+    `part` is the part of `pool` that names the model.
+    """
+    key = os.environ.get(spec.key_env, "") if spec.key_env else ""
+    if spec.key_env and not key:
+        raise Refused(f"the variable {spec.key_env} holds no key",
+                      fix=f"set it where kopt starts, or change pool.{part}.key_env")
+    return key
+
+
+class ModelProcess:
+    """The child and the socket by which it gets its job and the answers to its messages.
+
+    `private` is its home, the only folder that it may write.
+    """
+
+    def __init__(self, spec: ModelSpec, key: str, private: Path,
+                 on_message: Callable[[ChildMessage], None]) -> None:
+        self._spec, self._key, self._private = spec, key, private
+        self._on_message = on_message
+        self._ours, self._childs = socket.socketpair()
+
+    def send(self, answer: Mapping[str, object]) -> None:
+        """Answer a message of the child, which may have ended."""
+        with contextlib.suppress(OSError):
+            self._ours.sendall(msgspec.json.encode(answer) + b"\n")
+
+    def run(self, system: str, prompt: str, *, wall_s: float, answer_s: float, tools: bool,
+            name: str, yields: Turnstile | None,
+            cancel: threading.Event) -> tuple[ProcessOutcome, Limits]:
+        """Run the child to its end, within `wall_s`; `answer_s` is the longest silence of a model.
+
+        With `tools` the model works in a shell, step by step; without, it is asked once.
+        """
+        self._private.mkdir(parents=True, exist_ok=True)
+        limits = Limits(wall_s=wall_s, output_bytes=OUTPUT_BYTES, memory_bytes=MEMORY_BYTES)
+        env = guard.clean_env({
+            "MSWEA_GLOBAL_CONFIG_DIR": str(self._private / "mini"), "MSWEA_SILENT_STARTUP": "1",
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True"}, home=self._private)
+        job = {"key": self._key, "model": self._spec.model, "api_base": self._spec.api_base,
+               "system": system, "prompt": prompt, "tools": tools, "answer_s": answer_s,
+               "retries": RETRIES, "retry_wait_s": RETRY_WAIT_S}
+        with self._ours, self._childs:
+            threading.Thread(target=self.send, args=(job,), daemon=True).start()
+            return guard.run(
+                [sys.executable, "-I", str(CHILD), str(self._childs.fileno())],
+                cwd=self._private, env=env, limits=limits, pass_fds=[self._childs.fileno()],
+                confine=Confine(writable=(str(self._private),), network=True, cards=False),
+                yields=yields, on_line=self._take, cancel=cancel, name=name), limits
+
+    def _take(self, line: bytes) -> None:
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            self._on_message(msgspec.json.decode(line, type=ChildMessage))
