@@ -71,6 +71,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """The config class of that bottleneck, "" if it is not about a single one."""
     subagent: str = ""
     """The subagent whose system prompt its model works with, "" if no model works on it."""
+    attempt: int = 0
+    """Which attempt of its slot in its round it is, from 1; 0 before it begins."""
     instructions: str = ""
     """What a model is asked instead of making a kernel faster, as Markdown; "" for that."""
 

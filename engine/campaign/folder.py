@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 
 from engine.repository import worktree
 from harness.errors import EnvironmentFault
+
+_OF_ATTEMPT = re.compile(r"(?:transcript-(\d+)\.jsonl|worker-(\d+)\.log)")
 
 
 class Folder:
@@ -70,3 +74,21 @@ class Folder:
         for part in ("kernel_snapshot", "artifacts", "candidates"):
             (path / part).mkdir(parents=True, exist_ok=True)
         return path
+
+    def of_slot(self, round: int, slot: str) -> Path:
+        """Return the folder of what one slot of a round made; it may not exist yet."""
+        return self.rounds / f"round-{round}" / "candidates" / slot
+
+    def transcript(self, round: int, slot: str, attempt: int) -> Path:
+        """Return the transcript of an agent's attempt in a slot, which grows while it works."""
+        return self.of_slot(round, slot) / f"transcript-{attempt}.jsonl"
+
+    def worker_log(self, round: int, slot: str, attempt: int) -> Path:
+        """Return what the worker of an attempt printed, written when it has ended."""
+        return self.of_slot(round, slot) / f"worker-{attempt}.log"
+
+    def last_attempt(self, round: int, slot: str) -> int:
+        """Return the number of a slot's newest attempt that left a file, 0 if there is none."""
+        folder = self.of_slot(round, slot)
+        found = map(_OF_ATTEMPT.fullmatch, os.listdir(folder)) if folder.is_dir() else ()
+        return max((int(match[1] or match[2]) for match in found if match), default=0)

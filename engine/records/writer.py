@@ -69,11 +69,12 @@ class Records:
         _write(folder / f"{judged.entry.id}.verdict.json",
                _indented(msgspec.json.encode(judged.verdict)))
 
-    def worker_log(self, round: int, slot: str) -> None:
-        """Move the log of a slot's worker into its candidates' folder."""
-        path = self.folder.path / "scratch" / slot / LOG
+    def worker_log(self, round: int, task: Task) -> None:
+        """Move the log of an attempt's worker into the folder of its slot."""
+        path = self.folder.path / "scratch" / task.slot / LOG
         if path.is_file() and not path.is_symlink():
-            shutil.move(path, self._folder_of(round, slot) / LOG)
+            self._folder_of(round, task.slot)
+            shutil.move(path, self.folder.worker_log(round, task.slot, task.attempt))
 
     def rewrite(self) -> None:
         """Have the next `write_all` write old rounds too: a person has decided on one's gain."""
@@ -123,7 +124,7 @@ class Records:
         return msgspec.structs.replace(view, splits=kernel_splits.of(view.history, self._kernel))
 
     def _folder_of(self, round: int, slot: str) -> Path:
-        folder = self.folder.round(round) / "candidates" / slot
+        folder = self.folder.of_slot(round, slot)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 

@@ -26,7 +26,7 @@ def take_work(round: ActiveRound, finished: WorkerFinished) -> None:
     round.meter.note(trials=len(finished.report.trials))
     round.records.trials(round.n, task, finished.report.trials, round.context.writer)
     file_copy.remove(round.setup.folder.searches(task.slot))
-    round.records.worker_log(round.n, task.slot)
+    round.records.worker_log(round.n, task)
     _capture(round, finished)
     if task.backend == "inbox":
         try:

@@ -55,8 +55,8 @@ class Pool:
     """Runs the tasks of one round, at most `limit` at a time."""
 
     def __init__(self, setup: Setup, workers: Mapping[str, Worker], limit: int,
-                 messages: queue.Queue[object], fleet: Fleet) -> None:
-        self._setup, self._fleet = setup, fleet
+                 messages: queue.Queue[object], fleet: Fleet, *, round: int) -> None:
+        self._setup, self._fleet, self._round = setup, fleet, round
         self._workers = workers
         self._messages = messages
         self._limit = limit
@@ -99,6 +99,8 @@ class Pool:
             self._messages.put(TaskSkipped(task=task))
             return
         try:
+            task = msgspec.structs.replace(
+                task, attempt=1 + self._setup.folder.last_attempt(self._round, task.slot))
             finished = self._work(task, base_commit)
         except NoDeviceAvailable as error:
             self._messages.put(TaskSkipped(task=task, cause=error))
@@ -124,6 +126,8 @@ class Pool:
             baseline_cache.seed(setup.folder.path, scratch / "home")  # for a cli worker
             bench = WorkerBench(target=setup.target, device=setup.device, fleet=self._fleet,
                                 worktree=str(worktree), scratch=str(scratch),
+                                transcript=str(setup.folder.transcript(
+                                    self._round, task.slot, task.attempt)),
                                 baseline=str(setup.tree(setup.repo.base)),
                                 warm=baseline_cache.warm_for(setup.folder.path, "work"),
                                 base_commit=base_commit, edit=setup.edit,

@@ -132,7 +132,8 @@ def _run_round(campaign: RunningCampaign, n: int, tasks: Sequence[Task], *,
     limit = setup.manifest.pool.workers or pool_size.default_workers(setup)
     round = ActiveRound(
         context=context, keeper=campaign.keeper, records=campaign.records, meter=campaign.meter,
-        pool=Pool(setup, campaign.workers, limit, context.messages, context.fleet),
+        pool=Pool(setup, campaign.workers, limit, context.messages, context.fleet,
+                  round=n),
         n=n, base=setup.repo.tip, closing=closing)
     result = run_round(
         round, tasks, context.reader.candidates(setup.id, states=("captured", "verified")),

@@ -87,7 +87,8 @@ class AgentSlot:
         self._step_limit = min(limit for limit in steps if limit)
         costs = (spec.cost_limit_usd, subagent.cost_limit_usd if subagent else None)
         self._cost_limit = min((cost for cost in costs if cost), default=math.inf)
-        self._transcript = TranscriptWriter(Path(bench.scratch) / TRANSCRIPT)
+        self._transcript = TranscriptWriter(
+            Path(bench.transcript or Path(bench.scratch) / TRANSCRIPT))
         self._yields = device_lock.turnstile() if bench.device.kind == "cpu" else None
         self._passed = {name: os.environ[name] for name in spec.env if name in os.environ}
         self._until = time.monotonic() + self._wall_s

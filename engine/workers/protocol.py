@@ -32,6 +32,8 @@ class WorkerBench(msgspec.Struct, frozen=True, kw_only=True):
     worktree: str
     baseline: str
     scratch: str
+    transcript: str = ""
+    """The file where an agent records what it says and does, "" for one in `scratch`."""
     base_commit: str
     edit: tuple[str, ...] = ()
     """Globs of the files that a candidate may change."""

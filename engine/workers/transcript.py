@@ -16,7 +16,7 @@ import msgspec
 from harness.formats.text import plain
 
 TRANSCRIPT = "transcript.jsonl"
-"""The file in a slot's scratch folder, beside its log."""
+"""The file in the scratch folder of an agent that works for no campaign."""
 LIMIT_BYTES = 8 << 20
 TEXT_CHARS, COMMAND_CHARS = 16_000, 4_000
 """The longest text and command of one entry; of longer texts the start and the end are kept."""
@@ -43,6 +43,7 @@ class TranscriptWriter:
     """Appends entries to a file until it is full, which its last entry says."""
 
     def __init__(self, path: Path, limit_bytes: int = LIMIT_BYTES) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
         self._path, self._limit = path, limit_bytes
         self._size = path.stat().st_size if path.exists() else 0
         self._is_full = False

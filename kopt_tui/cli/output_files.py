@@ -1,4 +1,4 @@
-"""The raw outputs of a candidate's verdicts and its worker's log, as files by name."""
+"""The raw outputs of a candidate's verdicts, its worker's log and transcript, as files by name."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import msgspec
 
 from engine.campaign import artifacts
 from engine.campaign.artifacts import Artifacts
+from engine.campaign.folder import Folder
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Candidate
 from engine.workers.protocol import LOG
+from engine.workers.transcript import LIMIT_BYTES, TranscriptEntry, TranscriptReader
 from harness.errors import InputError
 from harness.formats.quantities import counted
 from harness.formats.text import suggest
@@ -52,13 +54,20 @@ class CandidateOutputs:
                            else artifacts.read(folder, own))
             for own in artifacts.of_campaign(reader, campaign.id, removed=True)
             if own.candidate == name]
-        log = None if candidate is None else folder / "rounds" / f"round-{candidate.round}" \
-            / "candidates" / candidate.slot / LOG
-        self.worker_log = log if log is not None and log.is_file() else None
+        kept = [] if candidate is None else _of_attempt(reader, Folder(folder), candidate)
+        self.worker_log = next((path for path in kept if path.suffix == ".log"), None)
+        self.transcript = next((path for path in kept if path.suffix != ".log"), None)
+
+    @property
+    def _of_worker(self) -> list[Path]:
+        return [path for path in (self.worker_log, self.transcript) if path is not None]
 
     def file(self, name: str) -> bytes:
         """Return a file by its name, of several such the newest. Raises InputError."""
-        if name == LOG and self.worker_log is not None:
+        if self.transcript is not None and name == self.transcript.name:
+            return "\n".join(map(_printed, TranscriptReader(self.transcript).read(
+                2 * LIMIT_BYTES))).encode()
+        if self.worker_log is not None and name in (LOG, self.worker_log.name):
             return self.worker_log.read_bytes()
         for verdict in reversed(self.verdicts):
             for known, data in verdict.files.items():
@@ -66,15 +75,16 @@ class CandidateOutputs:
                     return data
         names = [known for verdict in self.verdicts for known in verdict.files]
         raise InputError(f"{self.name[:12]} has no output {name!r}",
-                         fix=suggest(name, [*names, *([LOG] if self.worker_log else [])]))
+                         fix=suggest(name, [*names, *(path.name for path in self._of_worker)]))
 
     def print(self, lines: int) -> None:
         """Print the processes and files of each verdict, and the end of what failed."""
-        if not self.verdicts and self.worker_log is None:
+        if not self.verdicts and not self._of_worker:
             raise InputError(f"no outputs of {self.name[:12]} are kept", where=self.campaign,
                              fix="they are kept when its verdict ends")
         print_facts([("outputs of", self.name), ("campaign", self.campaign),
-                     ("worker's log", str(self.worker_log or ""))])
+                     ("worker's log", str(self.worker_log or "")),
+                     ("transcript", str(self.transcript or ""))])
         for verdict in self.verdicts:
             self._print_verdict(verdict, lines)
         print(f"\nkopt logs {self.name[:12]} --file NAME prints one file whole")
@@ -83,6 +93,7 @@ class CandidateOutputs:
         """Print the lists of processes and files as JSON."""
         print_json({"candidate": self.name, "campaign": self.campaign,
                     "worker_log": str(self.worker_log or ""),
+                    "transcript": str(self.transcript or ""),
                     "outputs": [{**msgspec.to_builtins(verdict.stored),
                                  "removed": not verdict.files, "runs": verdict.runs,
                                  "files": [{"name": name, "bytes": len(data)} for name, data
@@ -111,6 +122,26 @@ class CandidateOutputs:
                 print_table(table[0], table[1:])
             else:
                 print_bytes(b"\n".join(shown) + b"\n")
+
+
+def _of_attempt(reader: Reader, folder: Folder, candidate: Candidate) -> list[Path]:
+    """Return the files of the attempt that a candidate, or the one it is a form of, came from."""
+    while candidate.form_of:
+        candidate = reader.candidate(candidate.form_of, candidate.campaign)
+    task = reader.task(candidate.campaign, candidate.id)
+    n, slot, attempt = candidate.round, candidate.slot, task.attempt if task is not None else 0
+    earlier = [folder.of_slot(n, slot) / LOG]  # of a kopt that did not number attempts
+    return [path for path in (folder.worker_log(n, slot, attempt),
+                              folder.transcript(n, slot, attempt), *(() if attempt else earlier))
+            if path.is_file()]
+
+
+def _printed(entry: TranscriptEntry) -> str:
+    """Return a transcript's entry as text."""
+    cost = "" if entry.cost_usd is None else f", ${entry.cost_usd:.4f} so far"
+    code = "" if entry.exit_code is None else f", exit code {entry.exit_code}"
+    command = f"$ {entry.command}\n" if entry.command else ""
+    return f"--- step {entry.step}, {entry.role}{code}{cost}\n{command}{entry.text}"
 
 
 def _failure_files(files: Mapping[str, bytes], runs: Sequence[Sequence[str]]) -> list[str]:

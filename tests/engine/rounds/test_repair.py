@@ -46,6 +46,9 @@ def test_wrong_candidate_is_repaired_and_kept(
         assert sum(r.cost for r in reader.rounds(setup.id)) == 3.0
     stage, detail = campaigns.slots(setup)["fixed"]
     assert stage == "kept" and detail.endswith("; left out my_cache/fast.h (cache folder)")
+    logs = [setup.folder.worker_log(2, "fixed", attempt).read_text() for attempt in (1, 2, 3)]
+    assert ["Repair, attempt" in log for log in logs] == [False, True, True]
+    assert "Repair, attempt 2 of 3" in logs[2]
     summary = (setup.folder.round(2) / "summary.md").read_text()
     assert "left out my_cache/fast.h (cache folder)" in summary
 

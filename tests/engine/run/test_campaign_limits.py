@@ -101,7 +101,7 @@ def test_consecutive_regressions_are_reviewed_and_end_campaign(tmp_path: Path) -
     assert [event.ref for event in reviews] == ["4"] and b'"depth":"review"' in reviews[0].payload
     place = setup.folder.rounds / "round-4"
     assert "## Stagnation: review" in (place / "summary.md").read_text()
-    prompt = (place / "candidates" / "fixed" / "worker.log").read_text()
+    prompt = (place / "candidates" / "fixed" / "worker-1.log").read_text()
     assert "The last 2 rounds kept nothing" in prompt and prompt.count("\n- round ") == 2
     first, last = setup.folder.performance.read_text().split("## Stop Summary")[1:]
     assert (first.count("| round "), last.count("| round ")) == (2, 3)

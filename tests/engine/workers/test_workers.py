@@ -120,9 +120,9 @@ def test_hostile_worker_leaves_nothing_outside(hostile: tuple[Setup, Path]) -> N
 
 def test_worker_log_is_kept_without_escape_sequences(hostile: tuple[Setup, Path]) -> None:
     setup, _ = hostile
-    log = next(iter(setup.folder.path.glob("rounds/round-2/candidates/planned-1/worker.log")))
+    log = next(iter(setup.folder.path.glob("rounds/round-2/candidates/planned-1/worker-1.log")))
     assert "I am working on it" in log.read_text()
-    for path in setup.folder.path.glob("rounds/*/candidates/*/worker.log"):
+    for path in setup.folder.path.glob("rounds/*/candidates/*/worker-*.log"):
         assert "\x1b" not in path.read_text()
         assert path.stat().st_size <= 1 << 20
 

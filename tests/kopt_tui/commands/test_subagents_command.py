@@ -88,7 +88,7 @@ def test_render_prints_what_a_command_of_the_campaign_gets(tmp_path: Path) -> No
     rendered = kopt("subagents", "render", name, setup.id, workspace=setup.workspace)
     assert rendered.stdout.startswith("Tune scale: scale in scale.c (scale.c) on ")
     campaigns.run(setup)
-    logs = [path.read_text() for path in setup.folder.path.rglob("worker.log")]
+    logs = [path.read_text() for path in setup.folder.path.rglob("worker-1.log")]
     assert logs and all(log.startswith(rendered.stdout) for log in logs)
     before = kopt("subagents", "render", name, "--manifest", str(tmp_path / "p" / "manifest.yaml"))
     assert before.stdout == rendered.stdout
