@@ -90,8 +90,9 @@ class PairedBlocks:
             call_ns[side] = decode_answer(self.peers[side].ask(
                 "warm", case=self.case.id, warm_ns=self.plan.warm_ns), WarmupAnswer).call_ns
         # in between: blocks of the slower side are not much too long, nor the other's too short
-        self.sizes = self.plan.sizes(self._source.slot_bytes(self.case),
-                                     geometric_mean(max(1.0, ns) for ns in call_ns.values()))
+        self.sizes = self.plan.within(self._source.room(self.plan.ring_bytes)).sizes(
+            self._source.slot_bytes(self.case),
+            geometric_mean(max(1.0, ns) for ns in call_ns.values()))
         self._slots = self._source.open(self.case, self.sizes.slots, self._first)
         self._slots.draw(self.sizes.slots)
         for side in self.order:

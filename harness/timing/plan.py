@@ -107,6 +107,11 @@ class Plan:
             return 1
         return min(MOST_COPIES, math.ceil(2 * self.cache_bytes / max(1, footprint)))
 
+    def within(self, ring_bytes: int) -> Plan:
+        """Return the plan for slots in less memory, where `ring_bytes` is less."""
+        return self if ring_bytes >= self.ring_bytes else replace(
+            self, ring_bytes=ring_bytes, largest_ring=ring_bytes)
+
     def sizes(self, slot_bytes: int, call_ns: float) -> BlockSizes:
         """Return the sizes of blocks for calls of `call_ns` (nanoseconds) on such slots.
 

@@ -69,6 +69,9 @@ class TimedSlots(Protocol):
 class SlotSource(Protocol):
     """Makes slots for cases."""
 
+    def room(self, nbytes: int) -> int:
+        """Return how many of `nbytes` the slots of a side can have now."""
+
     def slot_bytes(self, case: Case) -> int: ...
 
     def open(self, case: Case, slots: int, like: TimedSlots | None = None) -> TimedSlots:

@@ -16,6 +16,10 @@ PINNED, ON_DEVICE, BY_DESCRIPTOR, READ_WRITE = 1, 1, 1, 3
 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR and CU_MEM_ACCESS_FLAGS_PROT_READWRITE."""
 
 
+OUT_OF_MEMORY = 2
+"""CUDA_ERROR_OUT_OF_MEMORY."""
+
+
 class _Location(ctypes.Structure):
     _fields_ = [("type", ctypes.c_int), ("id", ctypes.c_int)]
 
@@ -50,7 +54,10 @@ class DeviceMemory:
 
     @classmethod
     def create(cls, nbytes: int) -> DeviceMemory:
-        """Allocate memory and export it. Raises OSError where the driver refuses."""
+        """Allocate memory and export it.
+
+        Raises MemoryError if the card has no room for it, OSError where the driver refuses.
+        """
         cuda = ctypes.CDLL("libcuda.so.1")
         properties = _Properties(PINNED, BY_DESCRIPTOR, _Location(ON_DEVICE, 0))
         unit, handle, fd = ctypes.c_size_t(), ctypes.c_uint64(), ctypes.c_int()
@@ -102,5 +109,7 @@ class DeviceMemory:
 
 
 def _check(result: int, what: str) -> None:
+    if result == OUT_OF_MEMORY:
+        raise MemoryError(f"out of memory: {what}")
     if result:
         raise OSError(f"{what} failed with CUDA's error {result}")

@@ -77,7 +77,8 @@ class TorchArrays(TorchDifferences):
     def share(self, nbytes: int) -> tuple[Any, Any]:
         """Return new memory that another process can map, and its bytes as a tensor.
 
-        It is the GPU's own if the GPU allows that, else the machine's.
+        It is the GPU's own if the GPU allows that, else the machine's. Raises MemoryError if the
+        GPU is full.
         """
         from ..memory.host_memory import HostMemory
 
@@ -86,12 +87,23 @@ class TorchArrays(TorchDifferences):
             from ..memory.device_memory import DeviceMemory
 
             try:
+                self.room(nbytes)
                 memory = DeviceMemory.create(nbytes)
                 return memory, memory.tensor()
             except (OSError, AttributeError):  # the driver or this torch is too old
                 pass
         memory = HostMemory.create(nbytes)
         return memory, memory.tensor()
+
+    def room(self, nbytes: int) -> int:
+        """Return how much of `nbytes` is free on the GPU.
+
+        Memory that torch keeps for later is freed first if that is not all.
+        """
+        if self.device == "cpu" or self.torch.cuda.mem_get_info()[0] >= nbytes:
+            return nbytes
+        self.torch.cuda.empty_cache()
+        return min(nbytes, int(self.torch.cuda.mem_get_info()[0]))
 
     def typed(self, raw: Any, dtype: str) -> Any:
         """Return bytes, row by row, as values of a dtype."""

@@ -41,10 +41,10 @@ class CardKernels:
         self._function = cache(self._loaded)
 
     def knows(self, *values: Any) -> bool:
-        """Return whether there are kernels for values of these tensors' dtype, which is the same.
-        """
+        """Return whether there are kernels for these tensors: on the card, of one known dtype."""
         code = self._code.get(values[0].dtype)
-        return code is not None and all(value.dtype is values[0].dtype for value in values) \
+        return code is not None and all(
+            value.is_cuda and value.dtype is values[0].dtype for value in values) \
             and not isinstance(code.exception(), SourceRefused)
 
     def write_windows(self, view: Any, values: Any, factors: Any, places: Any,

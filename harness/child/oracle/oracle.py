@@ -191,6 +191,10 @@ class OracleProgram:
         return {"memory": [side.description for side in ring.sides.values()],
                 "share": [side.memory.fd for side in ring.sides.values()]}
 
+    def room(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Return how many of some bytes may be taken for slots."""
+        return {"bytes": self.arrays.room(job["bytes"])}
+
     def fill_ring(self, job: dict[str, Any]) -> dict[str, Any]:
         """Write contents to a side's slots, after new ones for the first `draw` of them."""
         ring = self.rings[job["ring"]]

@@ -21,6 +21,8 @@ from harness.runners.slots.slot_layout import PreparedAnswer, ReturnedTensor, pl
 from harness.timing.timed_slots import SlotComparison, TimedSlots
 
 SIDES = ("candidate", "incumbent")
+ROOM_SHARE = 0.8
+"""Slots take this share of a card's free memory at most: calls need some, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +143,14 @@ class SlotRings:
 
     def slot_bytes(self, case: Case) -> int:
         return placed(case.tensors)[1]
+
+    def room(self, nbytes: int) -> int:
+        """Return how many of `nbytes` both sides' slots can have each, with a margin."""
+        if not self.on_gpu:
+            return nbytes
+        wanted = int(nbytes * len(SIDES) / ROOM_SHARE)
+        answer = convert(self.oracle.ask("room", bytes=wanted)["bytes"], int)
+        return nbytes if answer >= wanted else int(answer * ROOM_SHARE) // len(SIDES)
 
     def open(self, case: Case, slots: int, like: TimedSlots | None = None) -> SlotRing:
         return SlotRing(self, case, slots, like.returned if isinstance(like, SlotRing) else {})
