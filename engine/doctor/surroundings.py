@@ -52,7 +52,8 @@ def namespaces() -> MachineCheck:
     if allowed:
         return MachineCheck("user namespaces", "ok", f"allowed, {bubblewrap}")
     return MachineCheck("user namespaces", "note", f"not allowed, {bubblewrap}",
-                        "workers are confined by resource limits and clean-up only")
+                        "workers are confined by resource limits and clean-up only, and a model's "
+                        "program may connect to any address")
 
 
 def container() -> MachineCheck:

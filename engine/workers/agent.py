@@ -1,8 +1,8 @@
 """The `agent` backend: a language model with a shell in the slot's worktree.
 
-A child program (`model/agent_child.py`) asks the model; it has a network and the provider's key,
-but runs no command. The engine runs the model's commands, each confined by itself: without
-network, without the key, and in a process namespace that shows neither the child nor kopt.
+A child program (`model/agent_child.py`) asks the model; it has the provider's key and reaches only
+the provider, but runs no command. The engine runs the model's commands, each confined by itself:
+without network, without the key, and in a process namespace that shows neither the child nor kopt.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from engine.subagents import subagent_registry
 from engine.subagents.subagent import Subagent
 from engine.task import Task
 from engine.workers import cli
-from engine.workers.model import model_process
+from engine.workers.model import model_process, provider_forwarder
 from engine.workers.model.model_process import ChildMessage, ModelProcess
 from engine.workers.protocol import LOG, Report, Tick, WorkerBench
 from engine.workers.transcript import TRANSCRIPT, Role, TranscriptEntry, TranscriptWriter
@@ -57,6 +57,7 @@ class AgentWorker:
     def __init__(self, spec: AgentSpec, project: Path | None = None) -> None:
         if lacking := missing_extra():
             raise Refused(lacking, fix=EXTRA)
+        provider_forwarder.address_of(spec.api_base)
         self._spec, self._project = spec, project
 
     def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:

@@ -10,6 +10,7 @@ from engine.manifest.benchmark_target import check_runnable
 from engine.manifest.load import dump, load, schema
 from engine.manifest.schema import Manifest
 from engine.workers import agent
+from engine.workers.model import provider_forwarder
 from kopt_tui.cli.output import print_json
 from kopt_tui.cli.parser import add_json, add_manifest
 from kopt_tui.snapshot.phrases import clean
@@ -36,7 +37,8 @@ def run(args: argparse.Namespace) -> int:
     problems = list(command_checks.problems(manifest))
     if manifest.pool.agent is not None and (lacking := agent.missing_extra()):
         problems.append(lacking)
-    for line in problems:
+    notes = [provider_forwarder.unrestricted()] if manifest.pool.agent is not None else []
+    for line in filter(None, [*problems, *notes]):
         print(f"{args.manifest}: {clean(line)}", file=sys.stderr if args.json else sys.stdout)
     if not (problems or args.json or args.full):
         print(f"{args.manifest}: a valid manifest for {manifest.target_op} in {manifest.project}\n"

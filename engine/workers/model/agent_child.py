@@ -1,7 +1,8 @@
 """The program that asks a language model, for an agent's slot or once. It runs no command itself.
 
 The job, with the provider's key, arrives on a socket, never in the environment. Requests to the
-engine are lines on standard output; its answers arrive on the socket.
+engine are lines on standard output; its answers arrive on the socket. The engine connects this
+process to the provider.
 """
 
 from __future__ import annotations
@@ -13,7 +14,12 @@ import os
 import socket
 import sys
 import time
+from pathlib import Path
 from typing import Any
+
+sys.path.append(str(Path(__file__).parents[3]))
+
+from engine.workers.model import provider_tunnel
 
 PR_SET_DUMPABLE = 4
 LONGEST_WAIT_S = 30.0
@@ -198,13 +204,22 @@ class StreamedModel:
         return {}
 
 
+def _root(error: BaseException) -> BaseException:
+    """Return the first error of a chain, such as why a connection was refused."""
+    while (before := error.__cause__ or error.__context__) is not None:
+        error = before
+    return error
+
+
 def _one_line(error: BaseException, job: dict[str, Any]) -> str:
     text = " ".join(str(error).split()) or "no reason is given"
-    if job["key"]:
-        text = text.replace(job["key"], "[key]")
     name = type(error).__name__
     if name == "Timeout":
         text = f"no answer within {job['answer_s']:g} s"
+    elif (cause := str(_root(error))) not in text and isinstance(_root(error), OSError):
+        text = f"{text} {cause}"
+    if job["key"]:
+        text = text.replace(job["key"], "[key]")
     return f"the provider failed: {name}: {text}"[:400]
 
 
@@ -232,6 +247,7 @@ def _work(engine: EngineLink, model: StreamedModel, job: dict[str, Any]) -> None
 def main() -> int:
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # no process may read this memory
     engine = EngineLink(int(sys.argv[1]))
+    provider_tunnel.install(int(sys.argv[2]))
     job = engine.read()
     try:
         import litellm

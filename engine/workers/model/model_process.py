@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from engine.manifest.pool_schema import ModelSpec
+from engine.workers.model.provider_forwarder import ProviderForwarder
 from harness.errors import Refused
 from harness.isolation import guard
 from harness.isolation.device_lock import Turnstile
@@ -82,12 +83,13 @@ class ModelProcess:
         job = {"key": self._key, "model": self._spec.model, "api_base": self._spec.api_base,
                "system": system, "prompt": prompt, "tools": tools, "answer_s": answer_s,
                "retries": RETRIES, "retry_wait_s": RETRY_WAIT_S}
-        with self._ours, self._childs:
+        with self._ours, self._childs, ProviderForwarder(self._spec.api_base) as provider:
             threading.Thread(target=self.send, args=(job,), daemon=True).start()
             return guard.run(
-                [sys.executable, "-I", str(CHILD), str(self._childs.fileno())],
-                cwd=self._private, env=env, limits=limits, pass_fds=[self._childs.fileno()],
-                confine=Confine(writable=(str(self._private),), network=True, cards=False),
+                [sys.executable, "-I", str(CHILD), str(self._childs.fileno()), str(provider.link)],
+                cwd=self._private, env=env, limits=limits,
+                pass_fds=[self._childs.fileno(), provider.link],
+                confine=Confine(writable=(str(self._private),), cards=False),
                 yields=yields, on_line=self._take, cancel=cancel, name=name), limits
 
     def _take(self, line: bytes) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +20,7 @@ from engine.workers.model import model_process
 from engine.workers.model.scripted_provider import SUBMIT, Fault, ScriptedProvider, ScriptedTurn
 from engine.workers.protocol import Report, WorkerBench
 from engine.workers.transcript import TRANSCRIPT, TranscriptReader
+from harness.isolation import guard
 from harness.isolation.zygote_client import WarmStart
 from tests.support import campaigns
 
@@ -80,6 +83,36 @@ def test_a_provider_that_fails_ends_its_slot_in_one_line(
                             answer_s=2.0)
     assert not report.ok and told in report.summary and "\n" not in report.summary
     assert len(provider.requests) == (1 if fault == "silent" else 1 + model_process.RETRIES)
+
+
+STRAYS = """
+import json, socket, sys
+result = []
+for family, address in ((socket.AF_INET, ("127.0.0.1", PORT)), (socket.AF_UNIX, "PATH")):
+    try:
+        socket.socket(family).connect(address)
+    except OSError as error:
+        result.append(type(error).__name__)
+print(json.dumps({"kind": "end", "ok": True, "text": " ".join(result)}))
+"""
+
+
+@pytest.mark.skipif(bool(guard.confinement_problem()), reason="needs user namespaces")
+def test_program_that_asks_a_model_has_no_network(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other, \
+            socket.socket(socket.AF_UNIX) as local:
+        local.bind(path := tempfile.mktemp(prefix="kopt-"))
+        local.listen()
+        (child := tmp_path / "strays.py").write_text(STRAYS.replace(
+            "PORT", str(other.getsockname()[1])).replace("PATH", path))
+        monkeypatch.setattr(model_process, "CHILD", child)
+        report, _ = work(tmp_path, [])
+        Path(path).unlink()
+        other.settimeout(0.0)
+        with pytest.raises(BlockingIOError):
+            other.accept()
+    assert report.ok and report.summary.count("Error") == 2, report
 
 
 def test_one_failed_request_is_repeated_and_a_step_limit_keeps_the_candidate(
