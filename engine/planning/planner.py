@@ -275,7 +275,7 @@ class Planner:
                    f"{failed[-1].detail}"
         if count < FRUITLESS_MOST and inputs.new and planned_share(inputs):
             return ""
-        return "every slot repeats what was tried before"
+        return f"{count} rounds in a row brought no candidate"
 
 
 def nothing_to_do(view: Survey, pool: PoolSpec, source: str, language: str) -> str:

@@ -69,27 +69,6 @@ def test_faster_kernel_is_measured_as_faster(tmp_path: Path) -> None:
     assert verdict.floor_us is None or verdict.floor_us < (verdict.latency_us or 0.0)
 
 
-def test_slots_are_fewer_where_kernels_take_much_of_the_card(tmp_path: Path) -> None:
-    """A ring that found no room got the machine's memory, which the oracle's kernels cannot read.
-    """
-    device = card()
-    assert device.memory_bytes is not None
-    greedy = DOUBLE.replace("def double(x, out):\n", f"""WORK = []
-
-def double(x, out):
-    if not WORK:
-        WORK.append(torch.empty({device.memory_bytes // 9}, dtype=torch.uint8, device=x.device))
-""").replace("(n, 64)", "(n, BLOCK)").replace("x, out, n)", "x, out, n, BLOCK)")
-    sources = [greedy.replace("WORK = []", f"BLOCK = {block}\nWORK = []") for block in (64, 1024)]
-    task = target(classes=(ConfigClass(name="large", shape={"n": 1 << 27}),))
-    trees = Trees(incumbent=tree(tmp_path / "incumbent", sources[0]),
-                  candidate=tree(tmp_path / "candidate", sources[1]),
-                  reference=str(tmp_path / "incumbent"))
-    verdict = evaluate(task, trees, device, Settings(scratch=str(tmp_path / "scratch"), plan=QUICK))
-    assert verdict.valid and verdict.correct, verdict
-    assert verdict.speedup is not None and verdict.speedup > 1.1, verdict
-
-
 def test_identical_code_is_not_faster(tmp_path: Path) -> None:
     task = load(EXAMPLES / "softmax_triton" / "task.yaml")
     verdict = evaluate(task, softmax(tmp_path, {}, "# the same\n"), card(),

@@ -1,0 +1,47 @@
+"""Slots of timed calls fit what is free on a card; kernels of the oracle get the card's memory only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.gpu
+GIB = 1 << 30
+
+
+@pytest.fixture
+def on_card(tmp_path: Any) -> Any:
+    from harness.child.oracle.arrays_torch import TorchArrays
+
+    return TorchArrays("cuda:0", ["float32"], str(tmp_path))
+
+
+def test_memory_that_torch_keeps_is_freed_for_slots(on_card: Any) -> None:
+    cuda = on_card.torch.cuda
+    kept = on_card.torch.empty(cuda.mem_get_info()[0] - 2 * GIB, dtype=on_card.torch.uint8,
+                               device="cuda")
+    assert on_card.room(4 * GIB) <= 2 * GIB  # it is used: nothing to free
+    del kept
+    assert cuda.mem_get_info()[0] <= 2 * GIB  # torch keeps it
+    assert on_card.room(4 * GIB) == 4 * GIB
+    memory, raw = on_card.share(4 * GIB)
+    assert memory.kind == "device" and raw.is_cuda
+    memory.close()
+
+
+def test_full_card_gives_no_slots_in_other_memory(on_card: Any) -> None:
+    with pytest.raises(MemoryError, match="out of memory"):
+        on_card.share(1 << 50)
+
+
+def test_kernels_leave_memory_of_the_machine_alone(on_card: Any) -> None:
+    torch = on_card.torch
+    tape, factors = torch.ones(8, device="cuda"), torch.ones(8, device="cuda")
+    for device, written in (("cuda", True), ("cpu", False)):
+        view = torch.zeros(2, 4, device=device)
+        places = torch.zeros(2, 2, dtype=torch.int64, device="cuda")
+        assert on_card.write_windows(view, tape, factors, places, None, None) == written
+        on_card.finish()
+        assert bool((view == 1).all()) == written
