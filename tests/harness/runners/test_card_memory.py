@@ -1,5 +1,4 @@
-"""Slots of timed calls fit what is free on a card; kernels of the oracle get the card's memory only.
-"""
+"""Slots of timed calls fit what is free on a card; the oracle's kernels use its memory only."""
 
 from __future__ import annotations
 
