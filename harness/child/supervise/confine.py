@@ -28,7 +28,8 @@ MOUNT_ATTR_RDONLY, MOUNT_ATTR_NODEV = 1, 4
 INNER_UID = 1000  # any id but 0: programs started under it have no capabilities
 SHARED, SHARED_MEMORY = "/dev/shm", "size=1g"
 NOTHING = "size=4k"
-DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts")
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+TERMINALS, MULTIPLEXER = "/dev/pts", "/dev/ptmx"
 CARDS = ("nvidia*", "dri", "kfd", "dxg")
 """What a program may open below /dev. As root it could otherwise write to the raw disk."""
 NUMBERED = re.compile(r"/dev/nvidia[0-9]+")
@@ -104,6 +105,7 @@ def enter(writable: list[str], network: bool, report: int = -1, *, cards: bool =
         _set_attributes(path, drop=MOUNT_ATTR_RDONLY)
     for path in devices:
         _set_attributes(path, AT_RECURSIVE, drop=MOUNT_ATTR_NODEV)
+    _own_terminals()
     needed = [*writable, *(path for _, path in binds), os.getcwd()]
     _empty(SHARED, needed, SHARED_MEMORY)
     for path in filter(os.path.isdir, hidden):  # one in /dev/shm is gone already
@@ -116,6 +118,17 @@ def enter(writable: list[str], network: bool, report: int = -1, *, cards: bool =
     _drop_capabilities()
     if not network:
         _refuse_connections()
+
+
+def _own_terminals() -> None:
+    """Mount pseudo-terminals of this namespace's own: the machine's are people's terminals."""
+    try:
+        _mount("devpts", TERMINALS, "devpts", MS_NOSUID | MS_NOEXEC,
+               "newinstance,ptmxmode=0666,mode=620")
+        if not os.path.islink(MULTIPLEXER):
+            _mount(f"{TERMINALS}/ptmx", MULTIPLEXER, None, MS_BIND)
+    except OSError:
+        return  # some containers forbid it; then there are no terminals
 
 
 def _empty(folder: str, needed: Sequence[str], options: str) -> None:

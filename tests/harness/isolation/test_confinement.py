@@ -188,6 +188,22 @@ def test_shared_memory_is_private_and_small(tmp_path: Path) -> None:
 
 
 @needs_confinement
+def test_confined_process_has_terminals_of_its_own_and_reaches_no_other(tmp_path: Path) -> None:
+    above, below = os.openpty()
+    code = ("import os, sys\n"
+            "try: os.write(os.open(sys.argv[1], os.O_WRONLY | os.O_NOCTTY), b'hello')\n"
+            "except OSError: print('refused')\n"
+            "own, end = os.openpty()\nos.write(end, b'mine')\nprint(os.read(own, 4).decode())")
+    outcome = confined(code, tmp_path, os.ttyname(below))
+    assert outcome.stdout.decode().split() == ["refused", "mine"], outcome
+    os.set_blocking(above, False)
+    with pytest.raises(BlockingIOError):
+        os.read(above, 5)
+    os.close(above)
+    os.close(below)
+
+
+@needs_confinement
 def test_working_folder_in_shared_memory_is_available(tmp_path: Path) -> None:
     """With TMPDIR=/dev/shm, the job sees its own folder there and no other."""
     code = """
