@@ -23,7 +23,7 @@ from engine.journal.read import Reader
 from engine.journal.records import Lease, in_phase, phase_of
 from engine.journal.write import Writer
 from engine.judge.judge import verdict_of
-from engine.task import SlotProgress
+from engine.task import AgentProgress, SlotProgress
 from engine.verify import harness_client, reference_lines
 from engine.verify.fleet import Fleet
 from engine.verify.fleet_device import DeviceNotice
@@ -192,13 +192,14 @@ class EngineContext:
         if stage == tick.stage and now - at < TICK_S:
             return
         self._ticks[tick.slot] = (tick.stage, now)
-        self.tick(tick.slot, tick.stage, tick.detail, tick.done)
+        self.tick(tick.slot, tick.stage, tick.detail, tick.done, tick.agent)
 
-    def tick(self, slot: str, stage: str, detail: str = "", done: float | None = None) -> None:
+    def tick(self, slot: str, stage: str, detail: str = "", done: float | None = None,
+             agent: AgentProgress | None = None) -> None:
         """Show a slot's live stage; `done` is a share of 1."""
         try:
             self.writer.tick_slot(self.setup.id, self.round, slot, stage=stage, detail=detail,
-                                  progress=done)
+                                  progress=done, agent=agent)
         except LookupError:  # not a slot: the baseline, a headline, an approval
             self._show_wait(detail if stage == "waiting" else "")
 

@@ -83,6 +83,19 @@ def scope_of(tasks: Sequence[Task]) -> str:
     return scopes.pop() if len(scopes) == 1 else GLOBAL
 
 
+class AgentProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a language model is with its attempt in a slot."""
+
+    began_at: float
+    """Seconds since the epoch."""
+    step: int
+    step_limit: int
+    cost_usd: float | None
+    """The cost of the attempt so far, None if unknown."""
+    command: str = ""
+    """Its last command, in one line."""
+
+
 class SlotProgress(msgspec.Struct, frozen=True, kw_only=True):
     """A slot's live stage; `done` is a share of 1."""
 
@@ -90,3 +103,4 @@ class SlotProgress(msgspec.Struct, frozen=True, kw_only=True):
     stage: str
     detail: str = ""
     done: float | None = None
+    agent: AgentProgress | None = None

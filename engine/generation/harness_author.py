@@ -52,7 +52,7 @@ class HarnessAuthor:
                     instructions=instructions)
         report = self.worker.work(
             task, msgspec.structs.replace(self.bench, worktree=str(folder)),
-            lambda stage, detail, done: on_event(f"{stage} {plain(detail, 120)}"), cancel)
+            lambda stage, detail, *_: on_event(f"{stage} {plain(detail, 120)}"), cancel)
         return report.ok, read_text(scratch / LOG) if report.ok else report.summary
 
 

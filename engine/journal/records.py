@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, get_args
 
 import msgspec
 
-from engine.task import SlotKind, Task
+from engine.task import AgentProgress, SlotKind, Task
 from harness.verdict import Config, Correctness, LatencyKind, Tag
 
 CampaignState = Literal["new", "running", "paused", "waiting", "finished", "stopped", "failed"]
@@ -103,7 +103,7 @@ class Round(JournalRow, frozen=True, kw_only=True):
 
 
 class Slot(JournalRow, frozen=True, kw_only=True):
-    """A slot of a round; progress overwrites `stage`, `detail` and `progress`."""
+    """A slot of a round; progress overwrites `stage`, `detail`, `progress` and `agent`."""
 
     TABLE = "slots"
     campaign: str
@@ -135,6 +135,8 @@ class Slot(JournalRow, frozen=True, kw_only=True):
     """The config class of that bottleneck."""
     subagent: str = ""
     """The subagent whose system prompt its model works with, "" if no model works on it."""
+    agent: AgentProgress | None = None
+    """How far its model got, None if none has worked in it."""
 
 
 class Candidate(JournalRow, frozen=True, kw_only=True):

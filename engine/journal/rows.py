@@ -93,7 +93,12 @@ def _decoders(record: type[JournalRow]) -> Mapping[str, Callable[[typing.Any], o
     for field in msgspec.structs.fields(record):
         if field.type is bool:
             decoders[field.name] = bool
-        elif typing.get_origin(field.type) in (tuple, dict) or (
-                isinstance(field.type, type) and issubclass(field.type, msgspec.Struct)):
-            decoders[field.name] = json.loads
+        elif typing.get_origin(field.type) in (tuple, dict) or any(
+                isinstance(part, type) and issubclass(part, msgspec.Struct)
+                for part in typing.get_args(field.type) or (field.type,)):
+            decoders[field.name] = _from_json
     return decoders
+
+
+def _from_json(text: str | None) -> object:
+    return None if text is None else json.loads(text)

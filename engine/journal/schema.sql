@@ -26,7 +26,7 @@ CREATE TABLE slots (
     scope TEXT NOT NULL DEFAULT '', option TEXT NOT NULL DEFAULT '',
     knobs TEXT NOT NULL DEFAULT '[]', idea TEXT NOT NULL DEFAULT '',
     limiter TEXT NOT NULL DEFAULT '', config_class TEXT NOT NULL DEFAULT '',
-    subagent TEXT NOT NULL DEFAULT '', PRIMARY KEY (campaign, round, slot)
+    subagent TEXT NOT NULL DEFAULT '', agent TEXT, PRIMARY KEY (campaign, round, slot)
 );
 CREATE TABLE candidates (
     campaign TEXT NOT NULL, id TEXT NOT NULL, round INTEGER NOT NULL, slot TEXT NOT NULL,

@@ -9,7 +9,8 @@ import msgspec
 
 from engine.journal.lease import LeasedConnection
 from engine.journal.records import Bottleneck, Round, RoundOutcome, Slot, TrialRow
-from engine.journal.rows import Value, on_conflict_update, store
+from engine.journal.rows import Value, on_conflict_update, storable, store
+from engine.task import AgentProgress
 from harness.search.trials.trials import Trial
 
 
@@ -69,10 +70,10 @@ class RoundWriter(LeasedConnection):
 
     def tick_slot(self, campaign: str, round: int, slot: str, *, stage: str | None = None,
                   detail: str | None = None, progress: float | None = None,
-                  candidate: str | None = None) -> None:
+                  candidate: str | None = None, agent: AgentProgress | None = None) -> None:
         """Overwrite a slot's progress, without an event; None leaves a field as it is."""
         fields: dict[str, Value] = {"stage": stage, "detail": detail, "progress": progress,
-                                    "candidate": candidate}
+                                    "candidate": candidate, "agent": storable(agent)}
         now = time.time()
         changed = {name: value for name, value in fields.items() if value is not None}
         with self.change(campaign) as connection:

@@ -22,7 +22,7 @@ from engine.campaign.setup import Setup
 from engine.repository.clone import Change
 from engine.rounds import disk_space
 from engine.rounds.disk_space import DiskWatch
-from engine.task import RepairRequest, SlotProgress, Task
+from engine.task import AgentProgress, RepairRequest, SlotProgress, Task
 from engine.verify.fleet import Fleet
 from engine.verify.fleet_device import NoDeviceAvailable
 from engine.workers.protocol import Report, Worker, WorkerBench
@@ -186,10 +186,11 @@ class _Ticker:
         self._slot, self._messages = slot, messages
         self._stage, self._at = "", 0.0
 
-    def __call__(self, stage: str, detail: str, done: float | None) -> None:
+    def __call__(self, stage: str, detail: str, done: float | None,
+                 agent: AgentProgress | None = None, /) -> None:
         now = time.monotonic()
         if stage == self._stage and now - self._at < TICK_S:
             return
         self._stage, self._at = stage, now
         self._messages.put(SlotProgress(slot=self._slot, stage=stage, detail=plain(detail, 160),
-                                        done=done))
+                                        done=done, agent=agent))

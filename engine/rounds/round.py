@@ -121,7 +121,8 @@ def _result(round: ActiveRound) -> RoundResult:
                        if round.cut_reason else summary)
 
 
-RUNNING_STAGES = ("queued", "starting", "working", "searching", "rewriting", "reading", "waiting")
+RUNNING_STAGES = ("queued", "starting", "working", "searching", "rewriting", "reading", "waiting",
+                  "asking", "running")
 """Stages of a slot whose worker has not ended."""
 
 

@@ -20,7 +20,7 @@ import msgspec
 from engine.manifest.pool_schema import AgentSpec
 from engine.subagents import subagent_registry
 from engine.subagents.subagent import Subagent
-from engine.task import Task
+from engine.task import AgentProgress, Task
 from engine.workers import cli
 from engine.workers.model import model_process, provider_forwarder
 from engine.workers.model.model_process import ChildMessage, ModelProcess
@@ -28,6 +28,7 @@ from engine.workers.protocol import LOG, Report, Tick, WorkerBench
 from engine.workers.transcript import TRANSCRIPT, Role, TranscriptEntry, TranscriptWriter
 from harness.compile import compiler_cache
 from harness.errors import Refused
+from harness.formats.quantities import dollars
 from harness.formats.text import plain
 from harness.isolation import device_lock, guard
 from harness.isolation.guard import Confine, Limits
@@ -96,15 +97,16 @@ class AgentSlot:
         self._child = ModelProcess(spec, key, Path(bench.scratch) / "agent", self._take)
         self._steps, self._cost, self._limit, self._last = 0, 0.0, "", ""
         self._is_priced = True
+        self._began_at, self._shown = time.time(), ("starting", spec.model)
         self._end: ChildMessage | None = None
 
     def run(self, system: str, prompt: str) -> Report:
         """Run the attempt to its end and report it."""
         self._home.mkdir(parents=True, exist_ok=True)
-        self._tick("working", f"{self._spec.model}: starting", None)
+        self._show(*self._shown)
         outcome, limits = self._child.run(
             system, prompt, wall_s=self._wall_s, answer_s=self._spec.answer_s, tools=True,
-            name="agent", yields=self._yields, cancel=self._cancel)
+            name="agent", yields=self._yields, on_wait=self._wait, cancel=self._cancel)
         log = self._without_secrets(outcome.stderr.decode(errors="replace"))
         (Path(self._bench.scratch) / LOG).write_text(plain(log[-cli.LOG_BYTES:], cli.LOG_BYTES))
         return self._report(outcome, limits)
@@ -118,6 +120,12 @@ class AgentSlot:
             case "step":
                 self._limit = self._limit_reached(message.step)
                 self._child.send({"stop": self._limit})
+                self._show("asking", self._spec.model)
+            case "wait":
+                self._wait(plain(self._without_secrets(message.text)))
+                if message.text:
+                    self._note(TranscriptEntry(step=message.step, at=time.time(), role="note",
+                                               text=message.text))
             case "run":
                 self._child.send(self._run(message))
             case "end":
@@ -126,6 +134,18 @@ class AgentSlot:
                 role: Role = "assistant" if message.ok else "user"
                 self._note(TranscriptEntry(step=message.step, at=time.time(), role=role,
                                            text=message.text, command=message.command))
+
+    def _show(self, stage: str, detail: str) -> None:
+        """Show what the slot does now."""
+        self._shown = stage, detail
+        self._wait("")
+
+    def _wait(self, reason: str) -> None:
+        """Show what the slot waits for; with "", what it does again."""
+        stage, detail = ("waiting", reason) if reason else self._shown
+        self._tick(stage, detail, None, AgentProgress(
+            began_at=self._began_at, step=self._steps, step_limit=self._step_limit,
+            cost_usd=self.cost_usd, command=self._last))
 
     def _limit_reached(self, step: int) -> str:
         """Return which limit keeps the model from its next step, or ""."""
@@ -138,7 +158,7 @@ class AgentSlot:
     def _run(self, message: ChildMessage) -> dict[str, object]:
         """Run a command of the model, confined by itself; return what the model is told."""
         self._last = plain(" ".join(message.command.split()), 120)
-        self._tick("working", f"step {message.step}, {self.price}: {self._last}", None)
+        self._show("running", self._last)
         left_s = max(0.1, self._until - time.monotonic())
         limits = Limits(wall_s=min(self._spec.command_s, left_s), output_bytes=4 << 20,
                         memory_bytes=16 << 30)
@@ -152,7 +172,7 @@ class AgentSlot:
             confine=Confine(writable=(bench.worktree, str(self._home)), network=False, cards=False,
                             hidden=(str(Path(bench.scratch) / "agent"),),
                             required=bool(self._key)),
-            yields=self._yields, cancel=self._cancel, name="agent-command")
+            yields=self._yields, on_wait=self._wait, cancel=self._cancel, name="agent-command")
         text = self._without_secrets((outcome.stdout + outcome.stderr).decode(errors="replace"))
         fault = "" if outcome.ended == "exit" else f"the command {outcome.describe(limits)}"
         self._note(TranscriptEntry(step=message.step, at=time.time(), role="tool",
@@ -175,13 +195,8 @@ class AgentSlot:
         """The cost until now, None if the price of an answer is not known."""
         return self._cost if self._is_priced else None
 
-    @property
-    def price(self) -> str:
-        """The cost in words."""
-        return f"${self._cost:.4f}" if self._is_priced else "cost unknown"
-
     def _report(self, outcome: ProcessOutcome, limits: Limits) -> Report:
-        name = f"{self._spec.model}, {self._steps} steps, {self.price}"
+        name = f"{self._spec.model}, {self._steps} steps, {dollars(self.cost_usd)}"
         if self._cancel.is_set():
             return self._ended(f"{name}: stopped after {outcome.wall_s:.0f} s")
         if outcome.ended == "timeout":

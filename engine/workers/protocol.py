@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
 
-from engine.task import Task
+from engine.task import AgentProgress, Task
 from engine.verify.fleet import Fleet
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.devices.device import Device
@@ -16,8 +15,13 @@ from harness.search.trials.trials import Trial
 from harness.settings import Settings
 from harness.tasks.target import Target
 
-Tick = Callable[[str, str, float | None], None]
-"""Reports progress: a stage, a detail, and the share that is done (0 to 1, None if unknown)."""
+
+class Tick(Protocol):
+    """Reports progress: a stage, a detail, and the share that is done (0 to 1, None if unknown)."""
+
+    def __call__(self, stage: str, detail: str, done: float | None,
+                 agent: AgentProgress | None = None, /) -> None: ...
+
 
 LOG = "worker.log"
 """The file in its scratch folder to which a worker may write its output."""

@@ -106,6 +106,11 @@ def latency_us(microseconds: float | None) -> str:
     return "" if microseconds is None else f"{microseconds:.3f} us"
 
 
+def dollars(cost: float | None) -> str:
+    """Return a cost in US dollars: `$0.0123`; None is an unknown one."""
+    return "cost unknown" if cost is None else f"${cost:.4f}"
+
+
 def countdown(seconds: float) -> str:
     """Return the time left to the second: `9:58 min`."""
     whole = max(0, round(seconds))

@@ -114,7 +114,11 @@ class StreamedModel:
                 if attempt == self._job["retries"] or isinstance(
                         error, litellm.exceptions.Timeout):
                     raise
-                time.sleep(self._wait_s(error, attempt))
+                wait_s = self._wait_s(error, attempt)
+                self._engine.tell("wait", text=f"asked again in {wait_s:.0f} s: "
+                                               f"{_one_line(error, self._job)}")
+                time.sleep(wait_s)
+                self._engine.tell("wait")
         raise AssertionError("the last attempt returns or raises")
 
     def _answer(self, messages: list[dict[str, Any]], options: dict[str, Any]) -> Any:

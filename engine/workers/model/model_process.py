@@ -28,7 +28,7 @@ MEMORY_BYTES, OUTPUT_BYTES = 4 << 30, 64 << 20
 
 class ChildMessage(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the child: a `step` or a command to `run` (both wait for an answer), what was
-    said (`say`), or the `end`.
+    said (`say`), why it waits (`wait`, "" when it goes on), or the `end`.
     """
 
     kind: str
@@ -70,7 +70,8 @@ class ModelProcess:
 
     def run(self, system: str, prompt: str, *, wall_s: float, answer_s: float, tools: bool,
             name: str, yields: Turnstile | None,
-            cancel: threading.Event) -> tuple[ProcessOutcome, Limits]:
+            cancel: threading.Event, on_wait: Callable[[str], None] | None = None,
+            ) -> tuple[ProcessOutcome, Limits]:
         """Run the child to its end, within `wall_s`; `answer_s` is the longest silence of a model.
 
         With `tools` the model works in a shell, step by step; without, it is asked once.
@@ -90,7 +91,8 @@ class ModelProcess:
                 cwd=self._private, env=env, limits=limits,
                 pass_fds=[self._childs.fileno(), provider.link],
                 confine=Confine(writable=(str(self._private),), cards=False),
-                yields=yields, on_line=self._take, cancel=cancel, name=name), limits
+                yields=yields, on_line=self._take, on_wait=on_wait, cancel=cancel,
+                name=name), limits
 
     def _take(self, line: bytes) -> None:
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
