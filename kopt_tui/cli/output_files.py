@@ -19,6 +19,7 @@ from harness.formats.quantities import counted
 from harness.formats.text import suggest
 from harness.isolation.raw_outputs import RUNS
 from kopt_tui.cli.output import print_bytes, print_facts, print_json, print_table
+from kopt_tui.snapshot.candidate_view import attempt_of
 
 SHOWN_RUNS = 40
 """Processes of one verdict that are listed, at most; those that failed come first."""
@@ -126,14 +127,11 @@ class CandidateOutputs:
 
 def _of_attempt(reader: Reader, folder: Folder, candidate: Candidate) -> list[Path]:
     """Return the files of the attempt that a candidate, or the one it is a form of, came from."""
-    while candidate.form_of:
-        candidate = reader.candidate(candidate.form_of, candidate.campaign)
-    task = reader.task(candidate.campaign, candidate.id)
-    n, slot, attempt = candidate.round, candidate.slot, task.attempt if task is not None else 0
-    earlier = [folder.of_slot(n, slot) / LOG]  # of a kopt that did not number attempts
-    return [path for path in (folder.worker_log(n, slot, attempt),
-                              folder.transcript(n, slot, attempt), *(() if attempt else earlier))
-            if path.is_file()]
+    made = attempt_of(reader, candidate)
+    of = (made.round, made.slot, made.number)
+    earlier = [folder.of_slot(made.round, made.slot) / LOG]  # kopt did not number attempts
+    return [path for path in (folder.worker_log(*of), folder.transcript(*of),
+                              *(() if made.number else earlier)) if path.is_file()]
 
 
 def _printed(entry: TranscriptEntry) -> str:

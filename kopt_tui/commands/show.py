@@ -83,7 +83,8 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
          if own.state == "waiting" else "none needed") for own in past.line), right="round")
     _print_section("slots", ("slot", "kind", "backend", "stage", "hypothesis"), (
         (slot.slot, slot.kind, slot.backend,
-         " ".join(filter(None, (slot.stage, slot.detail.removeprefix(slot.stage).strip()))),
+         " ".join(filter(None, (slot.stage, phrases.agent(slot.agent),
+                                slot.detail.removeprefix(slot.stage).strip()))),
          slot.hypothesis) for slot in slots))
     _print_section("bottlenecks", ("id", "where", "limiter", "value", "advice"), (
         (entry.id, f"{entry.kernel} {entry.config_class}".strip(), entry.limiter,

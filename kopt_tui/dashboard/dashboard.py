@@ -20,7 +20,7 @@ from kopt_tui.screens.base import InFront, KoptScreen
 from kopt_tui.screens.campaigns import CAMPAIGNS_CSS, CampaignsScreen
 from kopt_tui.snapshot.device_sampler import Sampler
 from kopt_tui.snapshot.feed import Feed
-from kopt_tui.snapshot.snapshot import DeviceSnapshot, Focus, Snapshot
+from kopt_tui.snapshot.snapshot import AttemptRef, DeviceSnapshot, Focus, Snapshot
 from kopt_tui.widgets.keys import Key
 from kopt_tui.widgets.tones import KOPT_THEME
 
@@ -178,6 +178,13 @@ class Dashboard(App[None]):
         from kopt_tui.screens.candidate import CandidateScreen  # here and below: start-up time
 
         self.push_screen(CandidateScreen(campaign, candidate))
+
+    def open_transcript(self, campaign: str, *, attempt: AttemptRef | None = None,
+                        candidate: str = "") -> None:
+        """Show the transcript of a slot's newest attempt, or of the one that made a candidate."""
+        from kopt_tui.screens.transcript import TranscriptScreen
+
+        self.push_screen(TranscriptScreen(campaign, attempt=attempt, candidate=candidate))
 
     def action_help(self) -> None:
         from kopt_tui.screens.help import HelpScreen

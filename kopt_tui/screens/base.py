@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import ClassVar, Protocol, TypeAlias, cast, runtime_checkable
 
 from textual import events
@@ -12,7 +13,7 @@ from textual.widget import Widget
 
 from kopt_tui.control import ControlRequest
 from kopt_tui.snapshot.device_sampler import Sampler
-from kopt_tui.snapshot.snapshot import DeviceSnapshot, Focus, Snapshot, WaitingRow
+from kopt_tui.snapshot.snapshot import AttemptRef, DeviceSnapshot, Focus, Snapshot, WaitingRow
 from kopt_tui.widgets import keys
 from kopt_tui.widgets.bars import KeyBar, TopBar
 from kopt_tui.widgets.pane import Column, InCurrentSize, Pane
@@ -105,6 +106,7 @@ class DashboardApp(Protocol):
     devices: DeviceSnapshot
     sampler: Sampler
     readonly: bool
+    workspace: Path
 
     @property
     def requests(self) -> Requests: ...
@@ -117,6 +119,8 @@ class DashboardApp(Protocol):
     async def perform(self, key: keys.Key | None) -> None: ...
     def open_campaign(self, campaign: str) -> None: ...
     def open_candidate(self, campaign: str, candidate: str) -> None: ...
+    def open_transcript(self, campaign: str, *, attempt: AttemptRef | None = None,
+                        candidate: str = "") -> None: ...
 
 
 @runtime_checkable
@@ -253,7 +257,7 @@ class KoptScreen(InCurrentSize[None]):
         """Type a text that the rows of the pane must contain."""
         pane = self.pane
         if pane is not None and pane.FILTERS:
-            self.keybar.ask(pane.filter, pane.set_filter)
+            self.keybar.ask(pane.filter, pane.set_filter, pane.FILTER_HELP)
         else:
             self.keybar.say("this pane has no rows to filter")
 

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from textual.containers import Container
 
+from engine.journal.records import Slot
 from kopt_tui.screens.actions import CampaignActions, CandidateActions
 from kopt_tui.screens.base import NO_CAMPAIGN, Body
-from kopt_tui.snapshot.snapshot import CampaignRow, DeviceSnapshot, Snapshot, WaitingRow
+from kopt_tui.snapshot.snapshot import (
+    AttemptRef,
+    CampaignRow,
+    DeviceSnapshot,
+    Snapshot,
+    WaitingRow,
+)
 from kopt_tui.widgets.about_pane import HeadPane
 from kopt_tui.widgets.bottleneck_pane import BottleneckPane
 from kopt_tui.widgets.chart_pane import ChartPane
@@ -61,7 +68,7 @@ class CampaignScreen(CampaignActions, CandidateActions):
                 self.head.redraw()
             return
         self.head.set_content((view.row, self._waiting(snapshot)))
-        self.slots.ages, self.slots.note = view.ages, view.plan
+        self.slots.note = view.plan
         self.slots.set_items(view.slots)
         self.slots.redraw()
         self.stream.set_items(view.verdicts)
@@ -86,8 +93,25 @@ class CampaignScreen(CampaignActions, CandidateActions):
         name = self._candidate_under_cursor()
         if name:
             self.dashboard.open_candidate(self.dashboard.campaign, name)
+        elif self._slot_of_agent() is not None:
+            self.action_transcript()
         else:
             self.keybar.say("this line has no candidate to open")
+
+    def action_transcript(self) -> None:
+        slot, name = self._slot_of_agent(), self._candidate_under_cursor()
+        if slot is not None:
+            self.dashboard.open_transcript(slot.campaign, attempt=AttemptRef(
+                campaign=slot.campaign, round=slot.round, slot=slot.slot))
+        elif name and self.pane is not self.slots:
+            self.dashboard.open_transcript(self.dashboard.campaign, candidate=name)
+        else:
+            self.keybar.say("no agent works on this line")
+
+    def _slot_of_agent(self) -> Slot | None:
+        """Return the slot under the cursor if a model or a command works in it."""
+        row = self.slots.current if self.pane is self.slots else None
+        return row.slot if row is not None and row.slot.backend in ("agent", "cli") else None
 
     def chosen_campaign(self) -> CampaignRow | None:
         return self.dashboard.snapshot.row(self.dashboard.campaign)
@@ -103,7 +127,7 @@ class CampaignScreen(CampaignActions, CandidateActions):
 
     def _candidate_under_cursor(self) -> str:
         if self.pane is self.slots and self.slots.current:
-            return self.slots.current.candidate
+            return self.slots.current.slot.candidate
         line = self.stream.current
         return line.candidate if line and line.purpose not in WITHOUT_CANDIDATE else ""
 

@@ -51,6 +51,9 @@ class CandidateScreen(CandidateActions):
         patch, note = self._patch or ("", "")
         self.call_later(self.patch.set_content, (patch_lines(patch, highlighted=True), note))
 
+    def action_transcript(self) -> None:
+        self.dashboard.open_transcript(self.campaign, candidate=self.candidate)
+
     def chosen_candidate(self) -> tuple[str, WaitingRow | None]:
         view = self.dashboard.snapshot.candidate
         shown = view is not None and view.campaign == self.campaign

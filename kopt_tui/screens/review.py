@@ -66,6 +66,11 @@ class ReviewScreen(CandidateActions):
         if row is not None:
             self.dashboard.open_candidate(row.candidate.campaign, row.candidate.id)
 
+    def action_transcript(self) -> None:
+        row = self.table.current
+        if row is not None:
+            self.dashboard.open_transcript(row.candidate.campaign, candidate=row.candidate.id)
+
     def chosen_candidate(self) -> tuple[str, WaitingRow | None]:
         row = self.table.current
         return (row.candidate.id, row) if row else ("", None)

@@ -11,7 +11,7 @@ from engine.judge.judge import verdict_or_none
 from harness.errors import InputError
 from harness.verdict import Verdict
 from kopt_tui.snapshot.harmless import harmless, harmless_lines, harmless_verdict
-from kopt_tui.snapshot.snapshot import CandidateView, JudgedVerdict, WaitingRow
+from kopt_tui.snapshot.snapshot import AttemptRef, CandidateView, JudgedVerdict, WaitingRow
 
 PATCH_BYTES = 512 * 1024
 VERDICTS = 20
@@ -35,7 +35,17 @@ def candidate_view(reader: Reader, workspace: Path, campaign: str, candidate: st
                        if control.candidate == row.id),
         waiting=next((entry for entry in waiting if entry.candidate.id == row.id
                       and entry.candidate.campaign == campaign), None),
+        attempt=attempt_of(reader, row),
     )
+
+
+def attempt_of(reader: Reader, candidate: Candidate) -> AttemptRef:
+    """Return the attempt that made a candidate, or the candidate that it is a form of."""
+    while candidate.form_of:
+        candidate = reader.candidate(candidate.form_of, candidate.campaign)
+    task = reader.task(candidate.campaign, candidate.id)
+    return AttemptRef(campaign=candidate.campaign, round=candidate.round, slot=candidate.slot,
+                      number=task.attempt if task is not None else 0)
 
 
 def whole_view(reader: Reader, candidate: Candidate) -> CandidateView:

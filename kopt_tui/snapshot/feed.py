@@ -30,6 +30,7 @@ from kopt_tui.snapshot.snapshot import (
     CampaignView,
     CandidateView,
     LogLine,
+    SlotRow,
 )
 
 LOG_LINES = 400
@@ -74,13 +75,18 @@ class Builder:
         known = self._view
         if known is None or known.row.id != row.id or known.log[-1:] != _log(events[-1:]):
             known = self._read_view(row, events)
-        slots = self._reader.slots(row.id, row.campaign.round)
         works = row.engine.word == "alive"
-        self._view = msgspec.structs.replace(
-            known, row=row, slots=tuple(map(_shown, slots)),
-            ages=tuple(self._age(slot.started_at if works and slot.progress != 1.0 else None)
-                       for slot in slots))
+        self._view = msgspec.structs.replace(known, row=row, slots=tuple(
+            self._slot_row(slot, works=works and slot.progress != 1.0)
+            for slot in self._reader.slots(row.id, row.campaign.round)))
         return self._view
+
+    def _slot_row(self, slot: Slot, *, works: bool) -> SlotRow:
+        """Return a slot without the time of its last sign of life, which no screen shows."""
+        began_at = slot.agent.began_at if slot.agent is not None else None
+        return SlotRow(slot=harmless(msgspec.structs.replace(slot, updated_at=0.0)),
+                       age=self._age(slot.started_at if works else None),
+                       elapsed=self._age(began_at if works else None))
 
     def _age(self, since: float | None) -> str:
         return "" if since is None else phrases.age(self._clock() - since)
@@ -95,7 +101,7 @@ class Builder:
                       for candidate in self._reader.candidates(row.id, ids=ids)}
         plan = plan_event.last(self._reader, row.id)
         return CampaignView(
-            row=row, slots=(), ages=(), log=_log(events), plan=phrases.clean(str(plan or "")),
+            row=row, slots=(), log=_log(events), plan=phrases.clean(str(plan or "")),
             routing=phrases.clean(plan.routing if plan else ""),
             chart=self._campaigns.chart(row.campaign),
             verdicts=stream_lines(verdicts, decisions, candidates),
@@ -125,11 +131,6 @@ class Builder:
 def _log(events: Sequence[Event]) -> tuple[LogLine, ...]:
     return tuple(LogLine(event.seq, event.at, event.kind, phrases.event(event))
                  for event in events)
-
-
-def _shown(slot: Slot) -> Slot:
-    """Return a slot without the time of its last sign of life, which no screen shows."""
-    return harmless(msgspec.structs.replace(slot, updated_at=0.0))
 
 
 POLL_S = 0.25

@@ -16,7 +16,8 @@ from harness.formats import quantities
 from harness.formats.text import plain
 
 if TYPE_CHECKING:  # for start-up time, see `snapshot`
-    from engine.journal.records import Campaign, Event
+    from engine.journal.records import Campaign, Event, Slot
+    from engine.task import AgentProgress
 
 ENGINE_GONE = "its engine is gone; kopt resume continues the campaign"
 
@@ -41,6 +42,8 @@ UNMEASURED = "kept, not measured"
 """Shown for the best between a keep and its verdict against the baseline."""
 BARS = "▁▂▃▄▅▆▇█"
 CLIP = 2000
+AT_WORK = ("asking", "running")
+"""Stages in which a model is asked, or its command runs."""
 HASH = re.compile("[0-9a-f]{40}")
 RATIO = re.compile(r"^(\d[\d.]*x|uncertain)( \[[^]]*\])?(;? +|$)")
 
@@ -92,8 +95,11 @@ def phase(campaign: Campaign, *, live: bool) -> str:
 
 
 def clock(at: float) -> str:
-    """Return the local time of day: `14:02:11`."""
-    return time.strftime("%H:%M:%S", time.localtime(at))
+    """Return the local time of day: `14:02:11`; "" for a time that no clock shows."""
+    try:
+        return time.strftime("%H:%M:%S", time.localtime(at))
+    except (OverflowError, ValueError, OSError):
+        return ""
 
 
 def moment(at: float, now: float) -> str:
@@ -153,6 +159,23 @@ def rounds(campaign: Campaign) -> str:
     """Return `3/12`, or `3` without a limit, or with a round for patches that came after it."""
     limit = f"/{campaign.rounds_max}" if campaign.round <= (campaign.rounds_max or 0) else ""
     return f"{campaign.round}{limit}"
+
+
+def agent(progress: AgentProgress | None) -> str:
+    """Return how far a model is: `step 3/60 $0.0123`; "" for none."""
+    return "" if progress is None else \
+        f"step {progress.step}/{progress.step_limit} {quantities.dollars(progress.cost_usd)}"
+
+
+def slot(row: Slot, elapsed: str = "") -> str:
+    """Return what happens in a slot: how far its model is and its last command, or the detail.
+
+    `elapsed` is for how long the model has worked.
+    """
+    detail = unprefixed(row.detail).removeprefix("waiting ")
+    if row.agent is not None and row.stage in AT_WORK:
+        detail = row.agent.command
+    return " ".join(filter(None, (agent(row.agent), elapsed, detail)))
 
 
 def event(record: Event) -> str:

@@ -117,13 +117,21 @@ class WaitingRow(msgspec.Struct, frozen=True, kw_only=True):
     """The gains that rest on it, in words."""
 
 
+class SlotRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One slot of the newest round."""
+
+    slot: Slot
+    age: str = ""
+    """How long it has been in its stage, "" where it has ended."""
+    elapsed: str = ""
+    """How long its model has been at work, "" where it has ended or none works."""
+
+
 class CampaignView(msgspec.Struct, frozen=True, kw_only=True):
     """Everything of one campaign that its screen draws."""
 
     row: CampaignRow
-    slots: tuple[Slot, ...]
-    ages: tuple[str, ...]
-    """How long each slot has been in its stage, "" where it has ended."""
+    slots: tuple[SlotRow, ...]
     verdicts: tuple[StreamLine, ...]
     chart: tuple[RoundPoint, ...]
     classes: ClassTable | None
@@ -145,6 +153,15 @@ class JudgedVerdict(msgspec.Struct, frozen=True):
     verdict: Verdict | None
 
 
+class AttemptRef(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt of a slot of a round; number 0 stands for the newest."""
+
+    campaign: str
+    round: int
+    slot: str
+    number: int = 0
+
+
 class CandidateView(msgspec.Struct, frozen=True, kw_only=True):
     """Everything known of one candidate, for its screen and for `kopt show`.
 
@@ -160,6 +177,8 @@ class CandidateView(msgspec.Struct, frozen=True, kw_only=True):
     patch: str = ""
     patch_note: str = ""
     missing: str = ""
+    attempt: AttemptRef | None = None
+    """The worker's attempt that made it."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

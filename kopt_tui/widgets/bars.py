@@ -51,6 +51,7 @@ class KeyBar(ContentPane[str], can_focus=False):
         self.hints = hints
         self._message: Span | None = None
         self._prompt: str | None = None
+        self._about_prompt = ""
         self._on_change: Callable[[str], None] = lambda _: None
 
     def say(self, text: str, tone: str = "plain") -> None:
@@ -64,15 +65,15 @@ class KeyBar(ContentPane[str], can_focus=False):
             self._message = None
             self.redraw()
 
-    def ask(self, text: str, on_change: Callable[[str], None]) -> None:
+    def ask(self, text: str, on_change: Callable[[str], None], about: str) -> None:
         """Let a person edit a text: `on_change` is called after every key."""
-        self._prompt, self._on_change = text, on_change
+        self._prompt, self._on_change, self._about_prompt = text, on_change, about
         self.redraw()
 
     def compose_lines(self, width: int) -> list[Line]:
         if self._prompt is not None:
             return [((" /", "bold info"), (self._prompt, "plain"), ("▏", "bold info"),
-                     ("  enter keeps the filter, esc clears it, !text inverts it", "dim"))]
+                     (f"  {self._about_prompt}", "dim"))]
         if self.content:
             return [((f" ! {self.content}", "bad bold"),)]
         if self._message is not None:

@@ -6,7 +6,8 @@ from typing import Literal
 
 import msgspec
 
-Scope = Literal["app", "campaigns", "campaign", "candidate", "review", "gpus", "trace", "report"]
+Scope = Literal["app", "campaigns", "campaign", "candidate", "review", "gpus", "trace", "report",
+                "transcript"]
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +25,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 
 LISTS: tuple[Scope, ...] = ("campaigns", "campaign", "review", "trace", "gpus")
 PANES: tuple[Scope, ...] = (*LISTS, "candidate", "report")
+SCROLLED: tuple[Scope, ...] = (*PANES, "transcript")
 OF_CAMPAIGN: tuple[Scope, ...] = ("campaigns", "campaign")
 OF_CANDIDATE: tuple[Scope, ...] = ("campaign", "candidate", "review")
 
@@ -37,7 +39,7 @@ MODES = (
 
 KEYS: tuple[Key, ...] = (
     Key(keys="enter", action="open", label="open", scopes=("campaigns", "campaign", "review"),
-        hint=True, help="Open the campaign or the candidate under the cursor"),
+        hint=True, help="Open the campaign, candidate or transcript under the cursor"),
     Key(keys="a", action="approve", label="approve", scopes=OF_CANDIDATE, hint=True, control=True,
         help="Approve a waiting candidate; asks first"),
     Key(keys="x", action="reject", label="reject", scopes=OF_CANDIDATE, hint=True, control=True,
@@ -46,14 +48,15 @@ KEYS: tuple[Key, ...] = (
         help="Pause the campaign, resume it, or undo a pause; asks first"),
     Key(keys="S", action="stop", label="stop", scopes=OF_CAMPAIGN, control=True,
         help="Stop the campaign after its current step; asks first"),
-    Key(keys="j,down", action="move(1)", label="down", scopes=PANES, help="Next line"),
-    Key(keys="k,up", action="move(-1)", label="up", scopes=PANES, help="Previous line"),
-    Key(keys="ctrl+d,pagedown", action="page(1)", label="page down", scopes=PANES,
+    Key(keys="j,down", action="move(1)", label="down", scopes=SCROLLED, help="Next line"),
+    Key(keys="k,up", action="move(-1)", label="up", scopes=SCROLLED, help="Previous line"),
+    Key(keys="ctrl+d,pagedown", action="page(1)", label="page down", scopes=SCROLLED,
         help="One page down"),
-    Key(keys="ctrl+u,pageup", action="page(-1)", label="page up", scopes=PANES, help="One page up"),
-    Key(keys="g,home", action="edge(-1)", label="first", scopes=PANES, help="First line"),
-    Key(keys="G,end", action="edge(1)", label="last", scopes=PANES,
-        help="Last line; the log follows new events again"),
+    Key(keys="ctrl+u,pageup", action="page(-1)", label="page up", scopes=SCROLLED,
+        help="One page up"),
+    Key(keys="g,home", action="edge(-1)", label="first", scopes=SCROLLED, help="First line"),
+    Key(keys="G,end", action="edge(1)", label="last", scopes=SCROLLED,
+        help="Last line; a log or transcript follows what is new again"),
     Key(keys="tab,l,right", action="pane(1)", label="pane", scopes=PANES, hint=True,
         help="Next pane"),
     Key(keys="shift+tab,h,left", action="pane(-1)", label="previous pane", scopes=PANES,
@@ -61,16 +64,34 @@ KEYS: tuple[Key, ...] = (
     Key(keys="z", action="zoom", label="zoom", scopes=PANES, help="Show only this pane"),
     Key(keys="slash", action="filter", label="filter", scopes=LISTS, hint=True,
         help="Filter the rows of the pane; a leading ! inverts the filter"),
-    Key(keys="escape", action="back", label="back", scopes=PANES,
-        help="Undo the filter, the zoom, or leave the screen"),
+    Key(keys="slash", action="filter", label="search", scopes=("transcript",), hint=True,
+        help="Search the transcript"),
+    Key(keys="n", action="match(1)", label="next match", scopes=("transcript",), hint=True,
+        help="Next match of the search, after the last one the first"),
+    Key(keys="N", action="match(-1)", label="previous match", scopes=("transcript",),
+        help="Previous match"),
+    Key(keys="right_square_bracket", action="step(1)", label="next step", scopes=("transcript",),
+        hint=True, help="Next step of the agent"),
+    Key(keys="left_square_bracket", action="step(-1)", label="step back", scopes=("transcript",),
+        hint=True, help="Begin of this step, then previous step"),
+    Key(keys="right_curly_bracket", action="attempt(1)", label="next attempt",
+        scopes=("transcript",), help="Next attempt of this slot, also of later rounds"),
+    Key(keys="left_curly_bracket", action="attempt(-1)", label="previous attempt",
+        scopes=("transcript",), help="Previous attempt of this slot, also of earlier rounds"),
+    Key(keys="escape", action="back", label="back", scopes=SCROLLED,
+        help="Undo the filter, the search, the zoom, or leave the screen"),
     *(Key(keys=key, action=f"mode('{title.lower()}')", label=title.lower(), help=help)
       for key, title, help in MODES),
     Key(keys="question_mark,ctrl+p", action="help", label="help", hint=True,
         help="This list; type to search it, enter does what is chosen"),
     Key(keys="q,ctrl+c", action="leave", label="quit", hint=True, help="Leave the dashboard"),
+    Key(keys="t", action="transcript", label="transcript", scopes=OF_CANDIDATE, hint=True,
+        help="What the agent of the slot, or of the candidate, said and did"),
 )
 
-NAMES = {"slash": "/", "question_mark": "?", "escape": "esc", "pagedown": "page down",
+NAMES = {"slash": "/", "left_square_bracket": "[", "right_square_bracket": "]",
+         "left_curly_bracket": "{", "right_curly_bracket": "}",
+         "question_mark": "?", "escape": "esc", "pagedown": "page down",
          "pageup": "page up", "down": "↓", "up": "↑", "left": "←", "right": "→"}
 
 
@@ -94,4 +115,4 @@ def hints(scope: Scope, *, readonly: bool) -> tuple[tuple[str, str], ...]:
     shown = [key for key in KEYS if key.hint and works(key, scope)]
     labels = [(named(key.keys.split(",")[0]), key.label) for key in shown
               if not (readonly and key.control)]
-    return tuple([*labels, ("esc", "back")] if scope == "candidate" else labels)
+    return tuple([*labels, ("esc", "back")] if scope in ("candidate", "transcript") else labels)

@@ -72,6 +72,9 @@ def changed_cells(old: Strip, new: Strip) -> tuple[int, int] | None:
 def _cells(strip: Strip) -> list[tuple[str, Style | None]]:
     cells: list[tuple[str, Style | None]] = []
     for text, style, _ in strip:
+        if text.isascii():
+            cells += [(char, style) for char in text]
+            continue
         for char in text:
             width = cell_len(char)
             if not width and cells:
@@ -89,6 +92,7 @@ class Pane(Widget, can_focus=True):
     DEFAULT_CSS = "Pane { height: 1fr; width: 1fr; }"
     TITLE = ""
     FILTERS = False
+    FILTER_HELP = "enter keeps the filter, esc clears it, !text inverts it"
 
     def __init__(self) -> None:
         super().__init__()
@@ -168,7 +172,7 @@ class Pane(Widget, can_focus=True):
         segments = [Segment("".join(text for text, _ in spans), rich_style(self.app, tones))
                     for tones, spans in groupby(line, key=_tones)]
         strip = Strip([part for part in segments if part.text])
-        fill = rich_style(self.app, line[-1][1]) if line and not line[-1][0] else Style()
+        fill = rich_style(self.app, line[-1][1]) if line and not line[-1][0] else Style.null()
         if strip.cell_length > width:
             more = Segment("…", fill + Style(dim=True))
             strip = Strip.join([strip.crop(0, width - 1), Strip([more])])

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from rich.cells import cell_len
 
-from engine.journal.records import Slot
 from kopt_tui.snapshot import phrases
-from kopt_tui.snapshot.snapshot import StreamLine
+from kopt_tui.snapshot.snapshot import SlotRow, StreamLine
 from kopt_tui.widgets.list_pane import ListPane
 from kopt_tui.widgets.pane import fit
 from kopt_tui.widgets.tones import Line
 
 
-class SlotsPane(ListPane[Slot]):
+class SlotsPane(ListPane[SlotRow]):
     """One line per worker.
 
     What changes often stands at the left in one tone, so that a change costs few bytes.
@@ -20,28 +19,29 @@ class SlotsPane(ListPane[Slot]):
 
     TITLE = "slots"
     EMPTY = "no workers yet"
-    ages: tuple[str, ...] = ()
-    """How long each slot has been in its stage."""
 
-    def key(self, item: Slot) -> str:
-        return item.slot
+    def key(self, item: SlotRow) -> str:
+        return item.slot.slot
 
-    def row(self, item: Slot, width: int) -> Line:
-        names = min(14, max((cell_len(line.slot) for line in self.items), default=4))
-        percent = "    " if item.progress is None else f"{min(1.0, item.progress) * 100:3.0f}%"
-        age = dict(zip(self.items, self.ages, strict=False)).get(item, "")
-        live = f"{fit(item.slot, names)} {percent} {fit(item.stage, 10)} {fit(age, 6)} "
-        detail = phrases.unprefixed(item.detail).removeprefix("waiting ")
+    def row(self, item: SlotRow, width: int) -> Line:
+        slot = item.slot
+        names = min(14, max((cell_len(line.slot.slot) for line in self.items), default=4))
+        percent = "    " if slot.progress is None else f"{min(1.0, slot.progress) * 100:3.0f}%"
+        live = f"{fit(slot.slot, names)} {percent} {fit(slot.stage, 10)} {fit(item.age, 6)} "
+        detail = phrases.slot(slot, item.elapsed)
+        if slot.agent is not None:
+            return ((f"{live}{fit(detail, 60)} ", "plain"), (slot.hypothesis, "dim")) \
+                if width >= 96 else ((f"{live}{detail}", "plain"),)
         if width < 96:
-            details = [phrases.unprefixed(line.detail) for line in self.items]
+            details = [phrases.slot(line.slot) for line in self.items if line.slot.agent is None]
             room = min(28 if width >= 72 else max(12, width - names - 24),
                        max(14, *(cell_len(text) for text in (*details, ""))))
             live += f"{fit(detail, room)} "
-            return ((live, "plain"), (item.hypothesis if width - cell_len(live) > 6 else "", "dim"))
-        progress = phrases.bar(item.progress, 10)
+            return ((live, "plain"), (slot.hypothesis if width - cell_len(live) > 6 else "", "dim"))
+        progress = phrases.bar(slot.progress, 10)
         return ((live, "plain"), (f"{progress} ", "info"),
                 (f"{fit(detail, 38)} ", "plain"),
-                (f"{fit(item.backend, 8)} ", "dim"), (item.hypothesis, "dim"))
+                (f"{fit(slot.backend, 8)} ", "dim"), (slot.hypothesis, "dim"))
 
 
 class StreamPane(ListPane[StreamLine]):

@@ -12,7 +12,7 @@ from engine.journal.read import Reader
 from engine.journal.records import Bottleneck, Control
 from engine.journal.write import Writer, request
 from engine.judge.judge import trial_of
-from engine.task import Task
+from engine.task import AgentProgress, Task
 from harness.errors import InputError
 from harness.search.trials.trials import Trial
 from tests.support import samples
@@ -66,7 +66,8 @@ def test_every_change_can_be_read_back_and_has_its_event(writer: Writer, tmp_pat
     writer.set_candidate_state("rms", "c1", "kept", commit="k1")
     writer.set_campaign("rms", kind="campaign.best", payload={"commit": "k1"}, best_commit="k1",
                         speedup=1.5)
-    writer.tick_slot("rms", 1, "fixed-1", progress=0.5)
+    far = AgentProgress(began_at=1.5, step=3, step_limit=60, cost_usd=None, command="make 'é'")
+    writer.tick_slot("rms", 1, "fixed-1", progress=0.5, agent=far)
     writer.end_slot("rms", 1, "fixed-1", stage="done", candidate="c1")
     writer.end_round("rms", 1, outcome="keep", summary="unrolled", best_speedup=1.5)
     writer.put_bottlenecks("rms", 1, [Bottleneck(
@@ -81,7 +82,7 @@ def test_every_change_can_be_read_back_and_has_its_event(writer: Writer, tmp_pat
     assert best is not None
     assert (best.best_commit, best.speedup, best.round) == ("k1", 1.5, 1)
     assert [s.slot for s in reader.slots("rms", 1)] == ["planned-1", "fixed-1"]
-    assert reader.slots("rms", 1)[1].progress == 1.0
+    assert [(s.progress, s.agent) for s in reader.slots("rms", 1)] == [(None, None), (1.0, far)]
     assert reader.candidate("c").commit == "k1"
     assert reader.verdicts("rms", candidate="c1")[0].correct is True
     assert msgspec.json.decode(reader.verdicts("rms")[0].body)["speedup"] == 1.5

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from engine.manifest.pool_schema import AgentSpec
-from engine.task import Task
+from engine.task import AgentProgress, Task
 from engine.verify.fleet import Fleet
 from engine.workers import agent
 from engine.workers.agent import AgentWorker
@@ -33,7 +33,13 @@ pytestmark = pytest.mark.skipif(bool(agent.missing_extra()), reason="needs the e
 
 
 def work(root: Path, turns: Sequence[ScriptedTurn], model: str = "openai/gpt-4o",
+         ticks: list[tuple[str, str, AgentProgress]] | None = None,
          **spec: object) -> tuple[Report, ScriptedProvider]:
+    def tick(stage: str, detail: str, done: float | None,
+             agent: AgentProgress | None = None) -> None:
+        if ticks is not None and agent is not None:
+            ticks.append((stage, detail, agent))
+
     setup = campaigns.create(root / "campaign")
     (tree := root / "tree").mkdir()
     with ScriptedProvider(turns) as provider:
@@ -44,7 +50,7 @@ def work(root: Path, turns: Sequence[ScriptedTurn], model: str = "openai/gpt-4o"
             target=setup.target, device=setup.device, worktree=str(tree), baseline=str(tree),
             base_commit="", fleet=Fleet([(setup.device, WarmStart(None))], retry_s=1.0,
                                         limit_s=1.0),
-            scratch=str(root / "scratch"), edit=("k.c",)), lambda *_: None, threading.Event())
+            scratch=str(root / "scratch"), edit=("k.c",)), tick, threading.Event())
     return report, provider
 
 
@@ -118,9 +124,15 @@ def test_program_that_asks_a_model_has_no_network(
 def test_one_failed_request_is_repeated_and_a_step_limit_keeps_the_candidate(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_process, "RETRY_WAIT_S", 0.05)
+    ticks: list[tuple[str, str, AgentProgress]] = []
     report, _ = work(tmp_path, [ScriptedTurn(fault="429"), ScriptedTurn(command="echo 1 > k.c"),
                                 ScriptedTurn(command="echo 2 > k.c")],
-                     "openai/no-such-model", step_limit=1)
+                     "openai/no-such-model", ticks=ticks, step_limit=1)
     assert (report.ok, report.cut) == (True, "its limit of 1 steps")
     assert report.cost_usd is None and "cost unknown" in report.summary
     assert (tmp_path / "tree/k.c").read_text() == "1\n"
+    assert [stage for stage, *_ in ticks[:5]] == [
+        "starting", "asking", "waiting", "asking", "running"]
+    assert "asked again in 0 s: the provider failed: RateLimitError" in ticks[2][1]
+    assert {(at.step, at.step_limit) for _, _, at in ticks[1:5]} == {(1, 1)}
+    assert (ticks[4][2].command, ticks[4][2].cost_usd) == ("echo 1 > k.c", None)

@@ -84,7 +84,7 @@ def test_snapshot_holds_what_the_screens_show(workspace: Path) -> None:
     row, view, candidate = snapshot.campaigns[0], snapshot.view, snapshot.candidate
     assert (row.id, row.waiting, row.trend) == (CAMPAIGN, 1, (1.0, 1.81, 3.12))
     assert view is not None and candidate is not None and candidate.candidate is not None
-    assert [slot.slot for slot in view.slots] == ["search", "plan-1", "rewrite", "fixed"]
+    assert [row.slot.slot for row in view.slots] == ["search", "plan-1", "rewrite", "fixed"]
     assert [line.outcome for line in view.verdicts[:4]] == ["ask", "regression", "reject", "keep"]
     assert view.classes is not None and view.classes.title.endswith("kept")
     assert [(p.round, p.best) for p in view.chart] == [(0, 1.0), (1, 1.81), (2, 3.12)]
@@ -141,9 +141,9 @@ def test_stage_and_phase_show_for_how_long_while_an_engine_works(workspace: Path
     later = Builder(workspace, reader, lambda: now + 130).snapshot(Focus(CAMPAIGN)).view
     reader.close()
     assert without is not None and first is not None and later is not None
-    assert without.row.phase_age == "" and without.ages[3] == ""
-    assert (first.row.phase_age, first.ages[3]) == ("40 s", "40 s")
-    assert (later.row.phase_age, later.ages[3]) == ("2 min", "2 min")
+    assert without.row.phase_age == "" and without.slots[3].age == ""
+    assert (first.row.phase_age, first.slots[3].age) == ("40 s", "40 s")
+    assert (later.row.phase_age, later.slots[3].age) == ("2 min", "2 min")
 
 
 def test_phase_shows_for_how_long_also_when_its_start_has_left_the_log(workspace: Path) -> None:
@@ -189,7 +189,7 @@ def test_hostile_text_becomes_one_harmless_line(workspace: Path) -> None:
     texts = msgspec.json.encode(snapshot).decode()
     assert "\\u001b" not in texts and "\\u0007" not in texts and "\u202e" not in texts
     assert snapshot.view is not None
-    assert max(len(slot.hypothesis) for slot in snapshot.view.slots) < len(LONG)
+    assert max(len(row.slot.hypothesis) for row in snapshot.view.slots) < len(LONG)
 
 
 def test_harmless_cleans_records_inside_records(workspace: Path) -> None:
@@ -220,7 +220,7 @@ def test_feed_posts_once_and_then_only_changes(workspace: Path, listener: FeedLi
     writer = Writer(workspace)
     writer.tick_slot(CAMPAIGN, 3, "fixed", detail="trial 14 of 24")
     second = listener.next()
-    assert second.view is not None and second.view.slots[3].detail == "trial 14 of 24"
+    assert second.view is not None and second.view.slots[3].slot.detail == "trial 14 of 24"
     writer.tick_slot(CAMPAIGN, 3, "fixed", detail="trial 14 of 24")
     assert listener.nothing(1.5), "an unchanged slot causes no snapshot"
     writer.close()
@@ -235,7 +235,7 @@ def test_many_writes_cause_few_snapshots(workspace: Path, listener: FeedListener
         writer.event(CAMPAIGN, "log", message=f"line {ticks}")
     writer.close()
     count, last = 0, Snapshot()
-    while last.view is None or last.view.slots[3].detail != f"tick {ticks}":
+    while last.view is None or last.view.slots[3].slot.detail != f"tick {ticks}":
         last, count = listener.next(), count + 1
     elapsed = time.monotonic() - began
     assert count <= elapsed / feeds.EVENT_GAP_S + 1

@@ -18,13 +18,14 @@ from engine.journal.records import Lease
 from kopt_tui.dashboard.dashboard import Dashboard
 from kopt_tui.screens.base import KoptScreen
 from kopt_tui.widgets.keys import KEYS
+from tests.support import transcript_case
 from tests.support.dashboard_journal import CAMPAIGN, make, own
 from tests.support.dashboard_pilot import open_app, until
 from tests.support.dashboard_terminal import Terminal, dashboard
 
 TYPED = sorted({name for key in KEYS for name in key.keys.split(",")} | {
     *"keptrulds!3é日", "backspace", "space", "f1", "delete", "ctrl+q", "ctrl+z", "ctrl+backslash"})
-OPENING = ["question_mark", "ctrl+p", "escape", "enter", "a", "x", "S", "p", "ctrl+c", "slash"]
+OPENING = ["question_mark", "ctrl+p", "escape", "enter", "a", "x", "S", "p", "ctrl+c", "slash", "t"]
 """Keys that open and close something, which are typed more often."""
 EXTREMES = [(2, 3), (1, 1), (20, 6), (80, 24), (109, 30), (400, 100)]
 sizes = st.sampled_from(EXTREMES) | st.tuples(st.integers(2, 400), st.integers(3, 100))
@@ -36,6 +37,8 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make(path, time.time())
     own(path, Lease(campaign=CAMPAIGN, host="box boot ns", pid=4121, started=1.0, epoch=1,
                     heartbeat=time.time() + 1e6))
+    transcript_case.add_slot(path, now=time.time())
+    transcript_case.write(transcript_case.path_of(path), *transcript_case.session(20))
     return path
 
 
@@ -151,6 +154,21 @@ async def test_a_key_pressed_twice_at_once_opens_and_closes_once(
         await pilot.pause()
         await pilot.press("escape", "escape", "1")
         await until(pilot, lambda: app.current_mode == "campaigns" and len(app.screen_stack) == 1)
+
+
+async def test_random_input_leaves_a_transcript_alive(workspace: Path) -> None:
+    app = open_app(workspace, campaign=CAMPAIGN)
+    app.exit = lambda *_, **__: None  # type: ignore[method-assign]
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.snapshot.view)
+        typist = Typist(app, 3)
+        for _ in range(3):
+            app.open_transcript(CAMPAIGN, attempt=transcript_case.attempt())
+            await until(pilot, "Idea 20" if app.size.height > 20 else "")
+            await typist.type(pilot, 60)
+            await pilot.resize_terminal(80, 24)
+        await pilot.press(*["escape"] * 12, "1")
+        await until(pilot, lambda: app.current_mode == "campaigns")
 
 
 async def test_what_comes_while_screens_close_is_passed_over(workspace: Path) -> None:

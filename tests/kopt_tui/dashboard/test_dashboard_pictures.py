@@ -10,6 +10,7 @@ import pytest
 from textual.pilot import Pilot
 
 from engine.journal.records import Lease
+from tests.support import transcript_case
 from tests.support.dashboard_journal import CAMPAIGN, make, own
 from tests.support.dashboard_pilot import open_app, until
 
@@ -53,3 +54,19 @@ def test_screen_matches_its_snapshot(workspace: Path, snap_compare: Compare, siz
 
     assert snap_compare(open_app(workspace, campaign=campaign), terminal_size=size,
                         run_before=settled)
+
+
+def test_transcript_matches_its_snapshot(workspace: Path, snap_compare: Compare) -> None:
+    transcript_case.add_slot(workspace)
+    transcript_case.write(transcript_case.path_of(workspace), *transcript_case.session(11))
+
+    async def searched(pilot: Pilot[None]) -> None:
+        await until(pilot, "waits for you")
+        await pilot.press("G", "enter")
+        await until(pilot, "Idea 11")
+        await until(pilot, "asking 40 s")
+        await pilot.press("slash", *"lanes", "enter", "N")
+        await until(pilot, "▸")
+
+    assert snap_compare(open_app(workspace, campaign=CAMPAIGN), terminal_size=(80, 24),
+                        run_before=searched)
