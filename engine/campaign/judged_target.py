@@ -11,6 +11,8 @@ from pathlib import Path
 from engine.manifest import benchmark_target
 from engine.manifest.schema import Manifest
 from engine.repository.campaign_repo import CampaignRepo
+from engine.repository.patches.hygiene import violations
+from engine.repository.patches.patch import Patch
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.devices import inventory
 from harness.devices.device import Device, join_cards
@@ -55,6 +57,16 @@ class JudgedTarget:
         if isinstance(self.target, CommandTarget):
             return benchmark_target.frozen_globs(self.manifest, self.repo.files(self.base_tree))
         return self.manifest.frozen or (*self.target.frozen_files, self.manifest.target.task)
+
+    def breach(self, patch: Patch) -> str:
+        """Return the rule that a patch breaks, "" for none.
+
+        A command target's benchmark is part of the project: there, no change outside of `edit` is
+        allowed.
+        """
+        return next((f"{broken.path} {broken.detail}" for broken in
+                     violations(patch, self.edit, self.frozen)
+                     if broken.kind != "outside" or self.command is not None), "")
 
     def tree(self, commit: str) -> Path:
         """Return a plain checkout of a commit or tree for the harness, made once."""

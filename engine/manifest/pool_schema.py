@@ -72,6 +72,11 @@ class PoolSpec(ManifestPart, frozen=True, kw_only=True):
     its op suggests, [] for none."""
     trials: Count = 24
     """Trials of one search slot."""
+    screenings: Annotated[int, Meta(ge=0, le=1000)] = 6
+    """How many quick verdicts a coding agent may ask for in one attempt, by `kopt evaluate`. They
+    decide nothing and count as trials."""
+    screening_spacing_s: Annotated[float, Meta(ge=0, le=86_400)] = 10.0
+    """The least time from one such verdict to the next one of the same slot."""
     cli: tuple[CliSpec, ...] = ()
     agent: AgentSpec | None = None
     worker_timeout_s: Seconds = 1800.0

@@ -23,7 +23,7 @@ def take_work(round: ActiveRound, finished: WorkerFinished) -> None:
     """Record what a worker did and turn its change, if there is one, into a candidate."""
     task = finished.task
     round.working.discard(task.slot)
-    round.meter.note(trials=len(finished.report.trials))
+    round.meter.note(trials=len(finished.report.trials) + finished.report.screenings)
     round.records.trials(round.n, task, finished.report.trials, round.context.writer)
     file_copy.remove(round.setup.folder.searches(task.slot))
     round.records.worker_log(round.n, task)

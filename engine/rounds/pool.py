@@ -11,21 +11,24 @@ import queue
 import shutil
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
 from engine.campaign import baseline_cache
-from engine.campaign.setup import Setup
+from engine.campaign.setup import BY_MODELS, Setup
 from engine.repository.clone import Change
 from engine.rounds import disk_space
 from engine.rounds.disk_space import DiskWatch
 from engine.task import AgentProgress, RepairRequest, SlotProgress, Task
 from engine.verify.fleet import Fleet
 from engine.verify.fleet_device import NoDeviceAvailable
-from engine.workers.protocol import Report, Worker, WorkerBench
+from engine.verify.screener import Screener
+from engine.workers.protocol import Report, Tick, Worker, WorkerBench
+from engine.workers.slot.screening_desk import ScreeningDesk
 from harness.errors import InputError, KoptError, os_fault
 from harness.formats.text import plain
 from harness.search.trials import corpus
@@ -64,8 +67,13 @@ class Pool:
         self._draining = threading.Event()
         self._executor: ThreadPoolExecutor | None = None
         self._disk = self._disk_watch()
+        self._lock = threading.Lock()
+        self._trials_left: int | None = None
 
-    def start(self, tasks: Sequence[Task], base_commit: str) -> None:
+    def start(self, tasks: Sequence[Task], base_commit: str,
+              trials_left: int | None = None) -> None:
+        """Begin a round; `trials_left` bounds the screenings of its slots."""
+        self._trials_left = trials_left
         self.cancel, self._draining = threading.Event(), threading.Event()
         self._executor = ThreadPoolExecutor(self._limit, thread_name_prefix="slot")
         self._disk = self._disk_watch()
@@ -134,10 +142,13 @@ class Pool:
                                 python=setup.manifest.python, env=setup.manifest.env,
                                 corpus=str(setup.workspace.resolve() / corpus.FILE),
                                 searches=str(setup.folder.searches(task.slot)),
+                                hidden=(str(scratch.parent), str(worktree.parent)),
                                 selftest_iterations=setup.manifest.pool.selftest_iterations,
                                 timeout_s=setup.manifest.pool.worker_timeout_s)
-            with self._disk.slot(worktree, scratch) as watched:
+            with self._disk.slot(worktree, scratch) as watched, \
+                    self._kopt(task, bench, tick) as (bench, desk):
                 report = self._workers[task.backend].work(task, bench, tick, watched.cancel)
+            report = msgspec.structs.replace(report, screenings=desk.count)
             if watched.reason:
                 report = msgspec.structs.replace(report, summary=watched.reason,
                                                  cut=watched.reason)
@@ -147,6 +158,30 @@ class Pool:
             return WorkerFinished(task=task, base=base, report=report, change=change)
         finally:
             setup.repo.remove(task.slot)
+
+    @contextmanager
+    def _kopt(self, task: Task, bench: WorkerBench,
+              tick: Tick) -> Iterator[tuple[WorkerBench, ScreeningDesk]]:
+        """Let the processes of a coding agent's slot ask for screening verdicts."""
+        pool, scratch = self._setup.manifest.pool, Path(bench.scratch)
+        desk = ScreeningDesk(
+            Screener(self._setup, self._fleet, slot=task.slot, worktree=Path(bench.worktree),
+                     base=bench.base_commit, scratch=scratch, hidden=bench.hidden),
+            most=pool.screenings, spacing_s=pool.screening_spacing_s, tick=tick,
+            allow=self._allow_screening)
+        if not pool.screenings or task.backend not in BY_MODELS:
+            yield bench, desk
+            return
+        with desk.opened(scratch / "kopt") as kopt:
+            yield msgspec.structs.replace(bench, kopt=kopt), desk
+
+    def _allow_screening(self) -> bool:
+        """Spend one of the trials that the campaign may still make; False if there is none."""
+        with self._lock:
+            if self._trials_left is None:
+                return True
+            self._trials_left -= 1
+            return self._trials_left >= 0
 
     def _disk_watch(self) -> DiskWatch:
         return DiskWatch(self._setup.folder.path, disk_space.limit_of(self._setup))

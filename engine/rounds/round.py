@@ -47,7 +47,7 @@ def run_round(round: ActiveRound, tasks: Sequence[Task], undecided: Sequence[Can
     open_slots(round, tasks, progress)
     shown: Phase | None = None
     try:
-        round.pool.start(tasks, round.base)
+        round.pool.start(tasks, round.base, _screenings_left(round, tasks))
         resume_retries(round, progress.again)
         resume_candidates(round, undecided)
         while round.working or round.verifying:
@@ -75,6 +75,13 @@ def run_round(round: ActiveRound, tasks: Sequence[Task], undecided: Sequence[Can
     placing.place(round.gains)
     placing.place_verified()  # what a rejection has released meanwhile
     return _result(round)
+
+
+def _screenings_left(round: ActiveRound, tasks: Sequence[Task]) -> int | None:
+    """Return how many trials the budget leaves beside those of the searches, None for no limit."""
+    limit = round.setup.manifest.budget.trials
+    return None if limit is None else \
+        limit - round.meter.spent.trials - sum(task.trials for task in tasks)
 
 
 def _handle(round: ActiveRound, message: object | None) -> None:

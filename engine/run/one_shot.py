@@ -19,7 +19,7 @@ from engine.repository.campaign_repo import CampaignRepo
 from engine.repository.clone import Change, Clone, between
 from engine.repository.git import locate
 from engine.repository.patches import patch as patches
-from engine.repository.patches.hygiene import how_to_include, violations
+from engine.repository.patches.hygiene import how_to_include
 from engine.verify.fleet import Fleet
 from engine.verify.fleet_device import DeviceNotice
 from harness.benchmark.runs import stopping_rule
@@ -121,22 +121,14 @@ class OneShot:
 
     def request(self, trial: OneShotCandidate, *, alpha: float,
                 effort: Effort = "normal") -> EvaluateRequest | ReportedRequest | Verdict:
-        """Return the harness's request, or the verdict on a candidate that breaks the rules.
-
-        A command target's benchmark is part of the project: there, no change outside of `edit` is
-        allowed.
-        """
+        """Return the harness's request, or the verdict on a candidate that breaks the rules."""
         change = self.candidate(trial)
         if isinstance(change, Verdict):
             return change
         judged = self.judged
-        broken = [violation for violation in
-                  violations(change.patch, judged.edit, judged.frozen)
-                  if violation.kind != "outside" or judged.command is not None]
         identity = patches.candidate_id(judged.base_tree, change.patch) if change else ""
-        if broken:
-            return rejected(f"{broken[0].path} {broken[0].detail}", candidate_id=identity,
-                            device=judged.device.name)
+        if broken := judged.breach(change.patch):
+            return rejected(broken, candidate_id=identity, device=judged.device.name)
         plan = judged.manifest.decision.plan(alpha).with_effort(effort)
         base = str(judged.tree(judged.base_tree))
         trees = Trees(candidate=str(judged.tree(change.tree)), incumbent=base, reference=base)

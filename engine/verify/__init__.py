@@ -1,4 +1,4 @@
 """Verdicts from harness processes, on devices that are free.
 
-Face: canary, fleet, fleet_device, gate, harness_client, reference_lines, verifier.
+Face: canary, fleet, fleet_device, gate, harness_client, reference_lines, screener, verifier.
 """

@@ -17,7 +17,7 @@ from harness.errors import KoptError
 from harness.formats.quantities import countdown, listed
 from harness.isolation.zygote_client import WarmStart
 
-DeviceUse = Literal["verdict", "loop"]
+DeviceUse = Literal["verdict", "loop", "screening"]
 
 
 class NoDeviceAvailable(KoptError):
@@ -79,7 +79,8 @@ class DeviceAllocator:
     """The users of a fleet's devices. Seconds are those of `clock`.
 
     A verdict never shares a device with another verdict; verdicts queue. A loop shares its device
-    with loops and verdicts, by the device's lock, and never queues. A closed device may be checked
+    with loops and verdicts, by the device's lock, and never queues. A screening begins only where
+    no other one runs, and while no verdict waits or is made there. A closed device may be checked
     again after `retry_s`; `limit_s` is how long all of them may be closed.
     """
 
@@ -111,7 +112,8 @@ class DeviceAllocator:
         with self._changed:
             free = [card for card in self._cards if not card.looking
                     and not (card.closed and self._clock() < card.again_at)
-                    and not (use == "verdict" and card.users["verdict"])]
+                    and not (use != "loop" and card.users["verdict"])
+                    and not (use == "screening" and (self._queue or card.users["screening"]))]
             ahead = self._queue.index(place) if place in self._queue else 0
             if len(free) <= ahead:
                 return None

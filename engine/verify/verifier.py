@@ -33,6 +33,8 @@ UNTRUSTED = ("io", "build", "home-candidate", "runners", "outputs")
 """Parts of the scratch folder that hold what candidates wrote or compiled."""
 FULL = ("baseline", "headline", "final")
 """Purposes that run the whole benchmark even where there is a quick command."""
+SCREENING = "screening"
+"""Purpose of a quick verdict for a slot's worker: its outputs are not kept."""
 
 log = logging.getLogger("kopt.engine")
 
@@ -130,12 +132,9 @@ class Verifier:
 
     def _on(self, card: FleetDevice, job: VerdictRequest) -> Verdict:
         setup = self.setup
-        scratch = setup.folder.scratch(f"verify-{self._fleet.cards.index(card)}")
-        for name in UNTRUSTED:  # a candidate must not find files of an earlier one
-            worktree.remove(scratch / name)
-        if setup.command is None:
-            baseline_cache.seed(setup.folder.path, scratch / "home-candidate")
-        request = self._request(card, job, str(scratch))
+        scratch = clean_scratch(setup, f"verify-{self._fleet.cards.index(card)}")
+        request = harness_request(setup, job, card.device.id, scratch,
+                                  setup.tree(job.candidate_tree))
         try:
             verdict = self._asked(card, job, request)
             if baseline_cache.cold_timeout(verdict, setup.target.language) \
@@ -178,47 +177,60 @@ class Verifier:
             self._tick(job, Progress(stage="waiting", detail=f"trying once more: {fault.what}"))
             return ask()
 
-    def _request(self, card: FleetDevice, job: VerdictRequest,
-                 scratch: str) -> EvaluateRequest | ReportedRequest | EndToEndRequest:
-        """Return the harness's request: for the whole program, a benchmark, or the kernel."""
-        setup, device = self.setup, card.device.id
-        trees = Trees(candidate=str(setup.tree(job.candidate_tree)),
-                      incumbent=str(setup.tree(job.incumbent_tree)),
-                      reference=str(setup.tree(setup.repo.base)))
-        tests, all_tests = commands_of(setup.manifest, job.purpose)
-        settings = Settings(scratch=scratch, plan=self._plan(job),
-                            python=setup.manifest.python, env=setup.manifest.env,
-                            candidate_id=job.candidate, incumbent_tree=job.incumbent_tree,
-                            always_time=job.always_time,
-                            static_audit=job.purpose != reference_lines.PURPOSE,
-                            test_command=tests, full_test_command=all_tests,
-                            test_wall_s=setup.manifest.limits.test_s,
-                            canary=job.purpose == canary.PURPOSE,
-                            outputs=f"{scratch}/outputs",
-                            warm_cache=baseline_cache.warm_for(setup.folder.path, job.purpose),
-                            keep_cache=baseline_cache.keep_for(setup.folder.path, job.purpose))
-        if job.purpose == "e2e":
-            sealed = setup.target.frozen if isinstance(setup.target, CommandTarget) else ()
-            return EndToEndRequest(target=replace(
-                benchmark_target.end_to_end(setup.manifest, sealed), left_s=job.left_s),
-                                   trees=trees, device=device, settings=settings)
-        if isinstance(setup.target, CommandTarget):
-            target = setup.target if job.purpose not in FULL else \
-                replace(setup.target, quick_command="")
-            return ReportedRequest(target=target, device=device, trees=trees, settings=settings)
-        return EvaluateRequest(target=setup.target, device=device, trees=trees, settings=settings)
-
-    def _plan(self, job: VerdictRequest) -> Plan:
-        plan = self.setup.manifest.decision.plan(job.alpha)
-        if job.purpose == reference_lines.PURPOSE:
-            return plan.with_effort("quick")
-        max_pairs = self.setup.manifest.budget.pairs
-        if self.setup.command is not None:
-            return stopping_rule.plan_for(plan, max_pairs)
-        if max_pairs is None:
-            return plan
-        return replace(plan, looks=tuple(n for n in plan.looks if n <= max_pairs) or (4,))
-
     def _tick(self, job: VerdictRequest, progress: Progress) -> None:
         self._messages.put(SlotProgress(slot=job.slot, stage=progress.stage, detail=progress.detail,
                                         done=progress.done))
+
+
+def clean_scratch(setup: Setup, name: str) -> Path:
+    """Return a scratch folder of the harness without what earlier candidates left there."""
+    scratch = setup.folder.scratch(name)
+    for part in UNTRUSTED:
+        worktree.remove(scratch / part)
+    if setup.command is None:
+        baseline_cache.seed(setup.folder.path, scratch / "home-candidate")
+    return scratch
+
+
+def harness_request(setup: Setup, job: VerdictRequest, device: str, scratch: Path,
+                    candidate: Path) -> EvaluateRequest | ReportedRequest | EndToEndRequest:
+    """Return the harness's request: for the whole program, a benchmark, or the kernel.
+
+    `candidate` is the folder with the candidate's tree.
+    """
+    trees = Trees(candidate=str(candidate), incumbent=str(setup.tree(job.incumbent_tree)),
+                  reference=str(setup.tree(setup.repo.base)))
+    tests, all_tests = commands_of(setup.manifest, job.purpose)
+    settings = Settings(scratch=str(scratch), plan=_plan(setup, job),
+                        python=setup.manifest.python, env=setup.manifest.env,
+                        candidate_id=job.candidate, incumbent_tree=job.incumbent_tree,
+                        always_time=job.always_time,
+                        static_audit=job.purpose != reference_lines.PURPOSE,
+                        test_command=tests, full_test_command=all_tests,
+                        test_wall_s=setup.manifest.limits.test_s,
+                        canary=job.purpose == canary.PURPOSE,
+                        outputs="" if job.purpose == SCREENING else f"{scratch}/outputs",
+                        warm_cache=baseline_cache.warm_for(setup.folder.path, job.purpose),
+                        keep_cache=baseline_cache.keep_for(setup.folder.path, job.purpose))
+    if job.purpose == "e2e":
+        sealed = setup.target.frozen if isinstance(setup.target, CommandTarget) else ()
+        return EndToEndRequest(target=replace(
+            benchmark_target.end_to_end(setup.manifest, sealed), left_s=job.left_s),
+                               trees=trees, device=device, settings=settings)
+    if isinstance(setup.target, CommandTarget):
+        target = setup.target if job.purpose not in FULL else \
+            replace(setup.target, quick_command="")
+        return ReportedRequest(target=target, device=device, trees=trees, settings=settings)
+    return EvaluateRequest(target=setup.target, device=device, trees=trees, settings=settings)
+
+
+def _plan(setup: Setup, job: VerdictRequest) -> Plan:
+    plan = setup.manifest.decision.plan(job.alpha)
+    if job.purpose in (reference_lines.PURPOSE, SCREENING):
+        plan = plan.with_effort("quick")
+    max_pairs = setup.manifest.budget.pairs
+    if setup.command is not None:
+        return stopping_rule.plan_for(plan, max_pairs)
+    if max_pairs is None or plan.effort == "quick":
+        return plan
+    return replace(plan, looks=tuple(n for n in plan.looks if n <= max_pairs) or (4,))

@@ -25,6 +25,7 @@ from engine.workers import cli
 from engine.workers.model import model_process, provider_forwarder
 from engine.workers.model.model_process import ChildMessage, ModelProcess
 from engine.workers.protocol import LOG, Report, Tick, WorkerBench
+from engine.workers.slot import screening_desk
 from engine.workers.transcript import TRANSCRIPT, Role, TranscriptEntry, TranscriptWriter
 from harness.compile import compiler_cache
 from harness.errors import Refused
@@ -168,9 +169,10 @@ class AgentSlot:
             extra["KOPT_SELFTEST_ITERATIONS"] = str(bench.selftest_iterations)
         outcome = guard.run(
             ["/bin/sh", "-c", message.command + "\n"], cwd=Path(bench.worktree), limits=limits,
-            env=guard.clean_env(compiler_cache.private(extra, self._home), home=self._home),
+            env=screening_desk.environment(bench.kopt, guard.clean_env(
+                compiler_cache.private(extra, self._home), home=self._home)),
             confine=Confine(writable=(bench.worktree, str(self._home)), network=False, cards=False,
-                            hidden=(str(Path(bench.scratch) / "agent"),),
+                            hidden=(*bench.hidden, str(Path(bench.scratch) / "agent")),
                             required=bool(self._key)),
             yields=self._yields, on_wait=self._wait, cancel=self._cancel, name="agent-command")
         text = self._without_secrets((outcome.stdout + outcome.stderr).decode(errors="replace"))
@@ -188,7 +190,8 @@ class AgentSlot:
                 command=self._without_secrets(entry.command), cost_usd=self.cost_usd))
 
     def _without_secrets(self, text: str) -> str:
-        return cli.without_secrets(text, self._passed | {"provider_key": self._key})
+        return cli.without_secrets(text, self._passed | screening_desk.secret(self._bench.kopt) | {
+            "provider_key": self._key})
 
     @property
     def cost_usd(self) -> float | None:

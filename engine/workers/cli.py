@@ -26,6 +26,7 @@ from engine.subagents.subagent import Subagent
 from engine.task import SplitRequest, Task
 from engine.workers import class_sizes, slot_facts
 from engine.workers.protocol import LOG, Report, Tick, WorkerBench
+from engine.workers.slot import screening_desk
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.compile import compiler_cache
 from harness.devices.device import Device
@@ -77,16 +78,18 @@ class CliWorker:
         env = variables if command.gpu else variables | HIDDEN
         passed = {name: os.environ[name] for name in command.env if name in os.environ}
         env |= passed
+        passed |= screening_desk.secret(bench.kopt)
         if bench.selftest_iterations is not None:
             env["KOPT_SELFTEST_ITERATIONS"] = str(bench.selftest_iterations)
         with _card(command, bench, tick, cancel) as card:
             tick("working", command.name, None)
             outcome = guard.run(
                 argv, cwd=Path(bench.worktree), limits=limits,
-                env=guard.clean_env(compiler_cache.private(
-                    env | card.visible_env if card else env, home), home=home),
-                confine=Confine(writable=(bench.worktree, str(home)), network=command.network,
-                                cards=_uses_cards(command), nodes=card.nodes if card else ()),
+                env=screening_desk.environment(bench.kopt, guard.clean_env(compiler_cache.private(
+                    env | card.visible_env if card else env, home), home=home)),
+                confine=Confine(writable=(bench.worktree, str(home)), hidden=bench.hidden,
+                                network=command.network, cards=_uses_cards(command),
+                                nodes=card.nodes if card else ()),
                 yields=device_lock.turnstile(card.lock_name) if card else
                 device_lock.turnstile() if bench.device.kind == "cpu" else None,
                 on_line=lambda line: tick("working", _printed(line, passed)[:400], None),
@@ -177,7 +180,7 @@ def prompt_text(task: Task, bench: WorkerBench) -> str:
         edit=", ".join(f"`{glob}`" for glob in bench.edit),
         classes="" if isinstance(target, CommandTarget) else "; ".join(
             f"{own.name} ({_sizes(own)})" for own in target.classes),
-        split_classes=split_classes,
+        split_classes=split_classes, screenings=bench.kopt.most if bench.kopt else 0,
         split_columns="" if split is None else _columns(split, target))
 
 

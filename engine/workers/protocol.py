@@ -27,6 +27,14 @@ LOG = "worker.log"
 """The file in its scratch folder to which a worker may write its output."""
 
 
+class SlotKopt(msgspec.Struct, frozen=True, kw_only=True):
+    """The command `kopt` of a slot: its folder, the token of its requests, how many may be made."""
+
+    folder: str
+    token: str
+    most: int
+
+
 class WorkerBench(msgspec.Struct, frozen=True, kw_only=True):
     """Where a worker works; it uses devices through `fleet` only (`device` is the first)."""
 
@@ -52,6 +60,10 @@ class WorkerBench(msgspec.Struct, frozen=True, kw_only=True):
     """The workspace's file of measured trials, "" for none."""
     searches: str = ""
     """The folder where the slot's searches record their trials until it is done, "" for none."""
+    kopt: SlotKopt | None = None
+    """By which the worker's processes get screening verdicts, None for none."""
+    hidden: tuple[str, ...] = ()
+    """Folders of which the worker's processes see only what belongs to the slot."""
 
     def settings(self) -> Settings:
         """Return the harness's settings for trials from the worktree."""
@@ -70,6 +82,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     cut: str = ""
     """Why the worker was stopped early; its candidate is judged nevertheless."""
     trials: tuple[Trial, ...] = ()
+    screenings: int = 0
+    """How many screening verdicts were made for it."""
     steps: int = 0
     """How often a language model was asked."""
     cost_usd: float | None = 0.0

@@ -1,5 +1,5 @@
 """Supervisors with limits for untrusted processes, requests to them, and device locks.
 
-Face: device_lock, guard, process_outcome, process_tree, raw_outputs, rpc, send_times,
-zygote_client.
+Face: device_lock, guard, passed_streams, process_outcome, process_tree, raw_outputs, rpc,
+send_times, zygote_client.
 """

@@ -10,7 +10,6 @@ import base64
 import contextlib
 import ipaddress
 import logging
-import os
 import socket
 import threading
 from typing import Annotated
@@ -22,7 +21,7 @@ from msgspec import Meta
 
 from harness.errors import InputError
 from harness.formats.text import plain
-from harness.isolation import guard
+from harness.isolation import guard, passed_streams
 
 MOST_TUNNELS = 8
 CONNECT_S = 30.0
@@ -98,12 +97,11 @@ class ProviderForwarder:
     def _serve(self) -> None:
         with contextlib.suppress(OSError):
             while True:
-                data, descriptors, _, _ = socket.recv_fds(self._ours, REQUEST_BYTES, 1)
-                if not data and not descriptors:
+                data, streams = passed_streams.receive(self._ours, REQUEST_BYTES)
+                if not data and not streams:
                     return
-                for descriptor in descriptors:
-                    if near := stream_of(descriptor):
-                        self._begin(data, near)
+                for near in streams:
+                    self._begin(data, near)
 
     def _begin(self, data: bytes, near: socket.socket) -> None:
         """Start the thread of a connection, or say in one line why there is none."""
@@ -147,19 +145,6 @@ class ProviderForwarder:
                     self._open -= {near, far}
         finally:
             self._free.release()
-
-
-def stream_of(descriptor: int) -> socket.socket | None:
-    """Return the local stream socket that a program has sent; close anything else."""
-    try:
-        sock = socket.socket(fileno=descriptor)
-    except OSError:  # no socket
-        os.close(descriptor)
-        return None
-    if (sock.family, sock.type) == (socket.AF_UNIX, socket.SOCK_STREAM):
-        return sock
-    sock.close()
-    return None
 
 
 def connected(address: ProviderAddress, scheme: str = "") -> socket.socket:

@@ -195,3 +195,30 @@ def test_cards_of_two_models_are_refused(
     box(monkeypatch, "NVIDIA H100", "NVIDIA A100")
     with pytest.raises(InputError, match="cuda:1 is not the same model as cuda:0"):
         campaigns.create(tmp_path, gpu={"device": names})
+
+
+def test_a_screening_waits_for_verdicts_and_for_other_screenings() -> None:
+    fleet = Fleet(cards(2), retry_s=600.0, limit_s=3600.0, look=lambda *_, **__: "", tick_s=0.01)
+
+    def begins(use: DeviceUse, most: float = 0.1) -> bool:
+        """Return whether such work begins soon."""
+        stop = threading.Event()
+        timer = threading.Timer(most, stop.set)
+        timer.start()
+        try:
+            return fleet.run(use, lambda card: True, cancel=stop)
+        except Cancelled:
+            return False
+        finally:
+            timer.cancel()
+
+    with fleet.occupy("screening") as first, fleet.occupy("screening") as second:
+        assert {first.device.id, second.device.id} == {"cuda:0", "cuda:1"}
+        assert not begins("screening")
+        assert begins("verdict", 30.0) and begins("loop", 30.0)
+    with fleet.occupy("verdict"), fleet.occupy("screening") as card:
+        assert not card.users["verdict"] and not begins("screening")
+        assert begins("loop", 30.0)
+    with fleet.allocator.place_in_queue("verdict"):
+        assert not begins("screening") and begins("loop", 30.0)
+    assert begins("screening", 30.0)

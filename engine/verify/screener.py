@@ -1,0 +1,113 @@
+"""Screening verdicts: quick ones on the present files of a slot, for its worker alone.
+
+Nothing is recorded and nothing is kept because of one. Its seeds, keys and orders serve no other
+verdict, so what a worker learns from it tells nothing of the inputs of the verdict that counts.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from engine.campaign.setup import Setup
+from engine.repository import worktree
+from engine.repository.clone import Change
+from engine.repository.patches import patch as patches
+from engine.repository.patches.hygiene import describe_dropped, how_to_include
+from engine.verify import gate, harness_client
+from engine.verify.fleet import Fleet
+from engine.verify.fleet_device import FleetDevice
+from engine.verify.verifier import (
+    SCREENING,
+    VerdictRequest,
+    clean_scratch,
+    harness_request,
+)
+from harness.errors import InputError
+from harness.formats.text import plain
+from harness.isolation import device_lock, guard
+from harness.isolation.guard import Confine, Limits
+from harness.verdict import COMPILED, Verdict, rejected
+
+ALPHA = 0.05
+COPY = Limits(wall_s=60.0)
+SHOWN = (COMPILED, "ceiling", "launch", "score", "metric")
+"""Kinds of evidence that help to make a kernel faster. Others say how far a forgery is from being
+found, such as `clock`.
+"""
+NOTE = "a screening for the slot's worker: it decides nothing, the candidate gets another verdict"
+
+
+class Screener:
+    """Judges a slot's files while its worker still works.
+
+    The worker may change them meanwhile: a process with no more rights than the worker's copies
+    them, and only the copy is read by the engine.
+    """
+
+    def __init__(self, setup: Setup, fleet: Fleet, *, slot: str, worktree: Path, base: str,
+                 scratch: Path, hidden: tuple[str, ...] = ()) -> None:
+        self._setup, self._fleet = setup, fleet
+        self._slot, self._worktree, self._base = slot, worktree, base
+        self._folder, self._hidden = scratch / "screening", hidden
+
+    def __call__(self, cancel: threading.Event, on_wait: Callable[[str], None]) -> Verdict:
+        """Return the verdict; raises KoptError, also Cancelled."""
+        setup, repo = self._setup, self._setup.repo
+        try:
+            change = self._captured(cancel)
+            identity = patches.candidate_id(change.base_tree, change.patch)
+            if broken := setup.breach(change.patch):
+                return self._told(change, rejected(broken, candidate_id=identity,
+                                                   device=setup.device.name))
+            tree = self._folder / "tree"
+            repo.checkout_tree(change.tree, tree)
+            job = VerdictRequest(
+                purpose=SCREENING, candidate=identity, slot=self._slot, alpha=ALPHA,
+                candidate_tree=change.tree, incumbent_tree=change.base_tree)
+            verdict = self._fleet.run(
+                "screening", lambda card: self._on(card, job, tree, cancel, on_wait),
+                cancel=cancel, on_wait=on_wait, needs_recheck=gate.needs_recheck,
+                void_reason=gate.void_reason)
+            return self._told(change, verdict)
+        finally:
+            worktree.remove(self._folder)
+
+    def _captured(self, cancel: threading.Event) -> Change:
+        """Copy the files and capture the copy, as the candidate is captured later."""
+        worktree.remove(self._folder)
+        copy = self._folder / "files" / self._worktree.name  # its name is that of its kept index
+        copy.parent.mkdir(parents=True)
+        outcome = guard.run(
+            ["cp", "-R", "-P", "-p", str(self._worktree), str(copy)], cwd=self._worktree,
+            limits=COPY, cancel=cancel, name="screening-copy",
+            confine=Confine(writable=(str(copy.parent),), cards=False, hidden=self._hidden),
+            yields=device_lock.turnstile() if self._setup.device.kind == "cpu" else None)
+        if not outcome.ok:
+            raise InputError(f"the files cannot be copied: {outcome.describe(COPY)} "
+                             f"{plain(outcome.last_line, 200)}".strip(),
+                             fix="do not change them while they are judged")
+        change = self._setup.repo.capture(copy, self._base, self._setup.edit)
+        if not change:
+            left_out = describe_dropped(change.patch.dropped)
+            raise InputError("nothing is changed" + (f"; left out {left_out}" if left_out else ""),
+                             fix=f"edit {', '.join(self._setup.edit)}")
+        return change
+
+    def _on(self, card: FleetDevice, job: VerdictRequest, tree: Path, cancel: threading.Event,
+            on_wait: Callable[[str], None]) -> Verdict:
+        scratch = clean_scratch(self._setup, f"screen-{self._fleet.cards.index(card)}")
+        request = harness_request(self._setup, job, card.device.id, scratch, tree)
+        on_wait("")
+        return harness_client.evaluate(
+            request, cancel=cancel, warm=card.warm,
+            progress=lambda progress: on_wait(
+                progress.detail if progress.stage == "waiting" else ""))
+
+    def _told(self, change: Change, verdict: Verdict) -> Verdict:
+        """Return what the worker may know of a verdict."""
+        notes = (NOTE, how_to_include(change.patch.dropped), *verdict.notes)
+        return replace(verdict, effort="quick", notes=tuple(filter(None, notes)), evidence=tuple(
+            fact for fact in verdict.evidence if fact.kind in SHOWN))
