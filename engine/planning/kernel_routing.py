@@ -9,6 +9,8 @@ from pathlib import Path, PurePosixPath
 from engine.campaign.judged_target import JudgedTarget
 from engine.globs import matches
 from engine.journal.read import Reader
+from engine.knowledge import page_routing
+from engine.knowledge.page_routing import Subject
 from engine.manifest.schema import Manifest
 from engine.routing import op_class, rewrite_routes, source_language
 from engine.routing.rewrite_routes import Routing
@@ -75,6 +77,12 @@ def translation_brief(judged: JudgedTarget, routing: Routing, language: str) -> 
     file = LANGUAGES[language].file.format(stem=source.stem)
     entry = "" if isinstance(judged.target, CommandTarget) else judged.target.entry
     return rules.brief(entry, str(source), matches(str(source.with_name(file)), judged.edit))
+
+
+def knowledge(judged: JudgedTarget, routing: Routing) -> str:
+    """Return the pages about a target's op, device and language, for the planner's prompt."""
+    return page_routing.excerpt(Subject(
+        op=routing.op.name, gpu=judged.device.arch, language=routing.source))
 
 
 def spent(reader: Reader, campaign: str) -> Counter[str]:

@@ -26,7 +26,7 @@ ANSWER_S = 180.0
 POLL_S = 0.1
 SHORTEST, LONGEST, WORDS = 20, 300, 4
 """Characters and words of a hypothesis that can be one."""
-MAX_ANSWER, MAX_BRIEF = 100_000, 24_000
+MAX_ANSWER, MAX_BRIEF = 100_000, 36_000
 SUBAGENT = "planner"
 """The subagent whose system prompt says what a hypothesis is and how to answer."""
 _TASK = """\

@@ -210,8 +210,10 @@ class Planner:
         known = [slot.hypothesis.removeprefix(f"{slot.option}: ") for round in past.attempts
                  for slot in self.context.reader.slots(setup.id, round.n)]
         instructions = kernel_routing.system_prompt(setup, view.routing, model_planner.SUBAGENT)
+        brief = "\n\n".join(filter(None, (inputs.brief, kernel_routing.knowledge(
+            setup, view.routing))))
         answer = self.context.run_in_thread(lambda: model_planner.suggest(
-            model, instructions, view.bottlenecks, inputs.brief, count, known,
+            model, instructions, view.bottlenecks, brief, count, known,
             is_cancelled=self.context.stop.is_set))
         self.context.writer.event(self.setup.id, "log", "planner", message=answer.note)
         return msgspec.structs.replace(inputs, suggested=answer.ideas)

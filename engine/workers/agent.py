@@ -21,7 +21,7 @@ from engine.manifest.pool_schema import AgentSpec
 from engine.subagents import subagent_registry
 from engine.subagents.subagent import Subagent
 from engine.task import AgentProgress, Task
-from engine.workers import cli
+from engine.workers import cli, slot_facts
 from engine.workers.model import model_process, provider_forwarder
 from engine.workers.model.model_process import ChildMessage, ModelProcess
 from engine.workers.protocol import LOG, Report, Tick, WorkerBench
@@ -71,7 +71,8 @@ class AgentWorker:
                           fix="use a machine with user namespaces, or a model without a key")
         slot = AgentSlot(self._spec, subagent, bench, tick, cancel, key)
         system = cli.system_prompt(subagent, bench)
-        return slot.run(system, cli.prompt_text(task, bench) + INSTRUCTIONS)
+        prompt = cli.prompt_text(task, bench, slot_facts.knowledge(bench, subagent))
+        return slot.run(system, prompt + INSTRUCTIONS)
 
 
 class AgentSlot:

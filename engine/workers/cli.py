@@ -69,7 +69,8 @@ class CliWorker:
         prompt = home / "PROMPT.md"
         subagent = subagent_registry.load(self._project).get(task.subagent) \
             if task.subagent else None
-        prompt.write_text(system_prompt(subagent, bench) + prompt_text(task, bench))
+        prompt.write_text(system_prompt(subagent, bench) + prompt_text(
+            task, bench, slot_facts.knowledge(bench, subagent)))
         variables, argv = shell_command.split(shell_command.fill(command.command, {
             "prompt": str(prompt), "worktree": bench.worktree, "python": sys.executable}))
         own_s = subagent.timeout_s if subagent and subagent.timeout_s else math.inf
@@ -160,8 +161,10 @@ MAX_BRIEF = 40_000
 """Characters of a brief: reviews, splits, lessons and the history each have their own limit."""
 
 
-def prompt_text(task: Task, bench: WorkerBench) -> str:
-    """Return the prompt for a task. The files of a change to split are copied to the worker's HOME.
+def prompt_text(task: Task, bench: WorkerBench, knowledge: str = "") -> str:
+    """Return the prompt for a task, with pages of `knowledge`.
+
+    The files of a change to split are copied to the worker's HOME.
     """
     if task.instructions:
         return task.instructions
@@ -177,6 +180,7 @@ def prompt_text(task: Task, bench: WorkerBench) -> str:
                          ("neither", _classes(split.others, target))]
     return _template().render(
         task=task, target=target, folder=folder, brief=plain(task.brief, MAX_BRIEF).rstrip(),
+        knowledge=knowledge,
         edit=", ".join(f"`{glob}`" for glob in bench.edit),
         classes="" if isinstance(target, CommandTarget) else "; ".join(
             f"{own.name} ({_sizes(own)})" for own in target.classes),

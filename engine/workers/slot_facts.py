@@ -1,10 +1,14 @@
-"""The facts of a target and its device that a subagent's prompt may state."""
+"""What a slot's prompt may state of its target and device, and kopt's knowledge of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
+from engine.knowledge import page_routing
 from engine.subagents.rendering import SlotFacts
+from engine.subagents.subagent import Subagent
+from engine.workers.protocol import WorkerBench
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.tasks.target import Target
 
@@ -16,3 +20,12 @@ def of_target(target: Target | CommandTarget, *, edit: Sequence[str], device: st
         op=target.op, source=target.source, language=language or target.language, device=device,
         entry="" if isinstance(target, CommandTarget) else target.entry,
         edit=tuple(edit), python=python or "python3")
+
+
+def knowledge(bench: WorkerBench, subagent: Subagent | None) -> str:
+    """Return the pages for a slot's prompt; a subagent that rewrites says into which language."""
+    path = Path(bench.worktree) / bench.target.source
+    text = path.read_text(errors="replace") if bench.target.source and path.is_file() else ""
+    return page_routing.excerpt(page_routing.subject_of(
+        bench.target, text, bench.device.arch,
+        language=subagent.target_language if subagent else ""))

@@ -1,12 +1,14 @@
 """Published facts of GPUs: peak rates of cards, and limits of a kernel on their architectures.
 
-The numbers and their sources are in `datasheets.toml` and `architectures.toml`.
+The numbers and their sources are in `knowledge/hardware`, one file an architecture; the pages of
+`knowledge/` show the same ones.
 """
 
 from __future__ import annotations
 
+import math
 import re
-import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,9 +16,30 @@ from typing import Any
 
 from harness.formats.json_codec import convert
 
+HARDWARE = Path(__file__).resolve().parents[2] / "knowledge" / "hardware"
 PARTITIONS = 4
-RESERVED_SHARED = 1024
-"""Bytes that CUDA reserves for each resident block, from compute capability 8.0 on."""
+RATES = ("fp64", "fp32", "tf32", "bf16", "fp8", "int8")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixRate:
+    """A matrix instruction, and the dense operations per clock of a multiprocessor that issues it.
+    """
+
+    instruction: str
+    shape: str
+    """Rows, columns and depth of one instruction: `m16n8k16`."""
+    dtype: str
+    flops_per_clock: int
+    source: str
+
+    @property
+    def clocks(self) -> int | None:
+        """Clocks that one instruction occupies a partition's matrix unit; None for several shapes.
+        """
+        sizes = re.fullmatch(r"m(\d+)n(\d+)k(\d+)", self.shape)
+        return None if sizes is None else 2 * math.prod(map(int, sizes.groups())) * PARTITIONS \
+            // self.flops_per_clock
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +47,8 @@ class Arch:
     """Limits of one architecture; sizes in bytes, counts per multiprocessor (compute unit)."""
 
     name: str
+    generation: str
+    source: str
     backend: str
     number: str
     warp: int
@@ -44,6 +69,14 @@ class Arch:
     """Maximum number of blocks in a cluster; 1 without cluster support."""
     near: int = 0
     """Bytes of a multiprocessor's data cache (L1); on NVIDIA, shared memory is part of it."""
+    reserved_shared: int = 0
+    """Bytes of shared memory that CUDA reserves for each resident block."""
+    banks: int = 32
+    """Banks of shared memory, of 4 bytes each."""
+    shared_bytes_per_clock: int = 128
+    tensor_memory: int = 0
+    """Bytes of memory for accumulators beside the registers."""
+    matrix: tuple[MatrixRate, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,18 +135,40 @@ class CardModel:
 
 @cache
 def cards() -> tuple[CardModel, ...]:
-    """Return all known cards, from `datasheets.toml`."""
-    return convert(_table("datasheets")["card"], tuple[CardModel, ...], strict=True)
+    """Return all known cards.
+
+    A card of AMD has the rates of its matrix instructions, times units and clock: they are those of
+    the data sheets.
+    """
+    return tuple(card for arch in archs() for card in _cards_of(arch))
+
+
+def _cards_of(arch: Arch) -> Iterator[CardModel]:
+    rates: dict[str, int] = {}
+    if arch.backend == "hip":
+        rates = {dtype: max((row.flops_per_clock for row in arch.matrix if row.dtype == dtype),
+                            default=0) for dtype in RATES}
+    for fields in _tables()[arch.name]["cards"]:
+        per_second = fields["multiprocessors"] * fields["clock_mhz"] / 1e6
+        computed = {dtype: rate * per_second for dtype, rate in rates.items() if rate}
+        yield convert({**computed, **fields, "arch": arch.name}, CardModel, strict=True)
 
 
 @cache
 def archs() -> tuple[Arch, ...]:
-    """Return all known architectures, from `architectures.toml`."""
-    return convert(_table("architectures")["arch"], tuple[Arch, ...], strict=True)
+    """Return all known architectures."""
+    return tuple(convert({**table["limits"], "name": name, "matrix": table.get("matrix", [])},
+                         Arch, strict=True) for name, table in _tables().items())
 
 
-def _table(name: str) -> dict[str, Any]:
-    return tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8"))
+@cache
+def _tables() -> dict[str, Any]:
+    """Return the tables by architecture, older ones of a vendor first."""
+    import yaml  # loaded when a number is needed
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # C parses ten times faster
+    return {path.stem: yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
+            for path in sorted(HARDWARE.glob("*.yaml"), key=lambda path: (len(path.stem), path))}
 
 
 def find(name: str) -> CardModel | None:
@@ -154,7 +209,7 @@ def occupancy(arch: Arch, *, registers: int | None, shared_bytes: int, threads: 
     if arch.backend == "hip":
         if waves is None:
             return None
-        by_registers = min(1.0, waves / 8)
+        by_registers = min(1.0, waves * PARTITIONS / arch.warps)
         by_shared = arch.shared // shared_bytes * per_block / arch.warps if shared_bytes else 1.0
         limiter = "registers" if by_registers <= by_shared else "shared memory"
         share = min(by_registers, by_shared)
@@ -162,7 +217,8 @@ def occupancy(arch: Arch, *, registers: int | None, shared_bytes: int, threads: 
     if registers is None:
         return None
     fits = {"registers": resident_warps(arch, registers) // per_block,
-            "shared memory": arch.shared // (-(-shared_bytes // 128) * 128 + RESERVED_SHARED),
+            "shared memory": arch.shared // (-(-shared_bytes // 128) * 128
+                                             + arch.reserved_shared),
             "blocks": arch.blocks, "warps": arch.warps // per_block}
     limiter, blocks = min(fits.items(), key=lambda item: item[1])
     share = blocks * per_block / arch.warps

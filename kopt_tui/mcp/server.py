@@ -9,11 +9,11 @@ from typing import Any
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
+from engine.knowledge import page_library
 from harness.errors import InputError
 from harness.formats.text import plain
 from kopt_tui import __version__
 from kopt_tui.mcp import prompts
-from kopt_tui.mcp.knowledge_pages import KnowledgePages
 from kopt_tui.mcp.verb_call import VerbCall, VerbFailed, lines_of_json, positional, words_of
 
 INSTRUCTIONS = """\
@@ -42,13 +42,15 @@ def build(root: Path, workspace: Path, timeout_s: float = CALL_S) -> MCPServer:
     call = VerbCall(root, workspace, timeout_s)
     _add_kernel_tools(server, call)
     _add_campaign_tools(server, call)
-    pages = KnowledgePages()
 
     @server.tool()
-    def read_knowledge(page: str = "") -> str:
-        """Return a page of kopt's knowledge, or the names of all pages if none is named."""
+    def read_knowledge(page: str = "", words: str = "") -> str:
+        """Return a page of kopt's knowledge, the pages with these words, or all names."""
         try:
-            return pages.read(page) if page else "\n".join(pages.names())
+            if page:
+                return page_library.find(page).text
+            return "\n".join(hit.page for hit in page_library.search([words])) if words else \
+                "\n".join(known.name for known in page_library.pages())
         except InputError as error:
             raise ToolError(str(error)) from None
 

@@ -1,0 +1,75 @@
+"""Chooses the pages for a slot by its op, architecture and language, within a limit of length."""
+
+from __future__ import annotations
+
+import msgspec
+
+from engine.knowledge import page_library
+from engine.knowledge.page_library import KINDS, Page
+from engine.routing import op_class, source_language
+from harness.benchmark.spec.command_target import CommandTarget
+from harness.tasks.target import Target
+
+MAX_EXCERPT = 12_000
+"""Characters of an excerpt: some 3,500 tokens of a worker's prompt."""
+_ORDER = {kind: at for at, kind in enumerate(KINDS)}
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
+    """What a slot works on; "" is unknown, and no page that is for certain ones fits it."""
+
+    op: str = ""
+    """A class of ops."""
+    gpu: str = ""
+    """An architecture: `sm_90`, `gfx942:sramecc+:xnack-`."""
+    language: str = ""
+
+    def fits(self, page: Page) -> bool:
+        """Return whether a page is for this op, architecture and language."""
+        gpu = self.gpu.partition(":")[0]
+        facts = ((page.head.ops, self.op), (page.head.languages, self.language),
+                 (page.head.gpus, gpu.removesuffix("a") if gpu.startswith("sm_") else gpu))
+        return all(not allowed or value in allowed for allowed, value in facts)
+
+
+def subject_of(target: Target | CommandTarget, source: str, gpu: str, *, op: str = "",
+               language: str = "") -> Subject:
+    """Return the subject of a target whose kernel's source is `source`.
+
+    `op` names the op besides the target, `language` is what the kernel is rewritten into, "" for
+    its own.
+    """
+    names = [op, target.op, "" if isinstance(target, CommandTarget) else target.entry]
+    own = source_language.detect(source, target.source)
+    return Subject(
+        op=op_class.classify(names, source, target.source).name, gpu=gpu,
+        language=source_language.KERNEL_TYPES.get(language, language) or own)
+
+
+def relevant(subject: Subject) -> list[Page]:
+    """Return the pages that fit, ops before hardware, languages and ways of working.
+
+    Among pages of a kind those that are for fewer subjects come first.
+    """
+    def general(page: Page) -> int:
+        return sum(not limits for limits in (page.head.ops, page.head.languages, page.head.gpus))
+
+    fitting = [page for page in page_library.pages() if subject.fits(page)]
+    return sorted(fitting, key=lambda page: (_ORDER[page.kind], general(page)))
+
+
+def excerpt(subject: Subject, limit: int = MAX_EXCERPT) -> str:
+    """Return whole pages that fit, within `limit` characters, and the names of the others."""
+    parts: list[str] = []
+    others: list[str] = []
+    left = limit - 200  # for the line that names the others
+    for page in relevant(subject):
+        text = page.text.strip()
+        if len(text) + 2 <= left:
+            parts.append(text)
+            left -= len(text) + 2
+        else:
+            others.append(page.name)
+    if others and parts:
+        parts.append(f"Other pages: {', '.join(others)}"[:198])
+    return "\n\n".join(parts)

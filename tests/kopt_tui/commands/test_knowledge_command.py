@@ -1,0 +1,41 @@
+"""`kopt knowledge`: lists, shows and searches pages, and prints what a worker gets."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from engine.knowledge import page_library
+from kopt_tui.main import main
+
+
+def test_list_and_show_print_every_page(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["knowledge"]) == 0
+    printed = capsys.readouterr().out
+    assert all(page.name in printed for page in page_library.pages())
+    assert main(["knowledge", "show", "sm_90", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["name"] == "hardware/sm_90"
+    assert main(["knowledge", "show", "sm_90"]) == 0
+    assert "wgmma.mma_async" in capsys.readouterr().out
+
+
+def test_search_without_a_hit_answers_no(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["knowledge", "search", "v_mfma_f32_32x32x8_bf16"]) == 0
+    assert capsys.readouterr().out.startswith("hardware/gfx942: ")
+    assert main(["knowledge", "search", "nosuchword"]) == 1
+    assert main(["knowledge", "search", "nosuchword", "--json"]) == 1
+    assert capsys.readouterr().out == "[]\n"
+
+
+def test_excerpt_is_what_a_worker_gets(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--op", "matmul", "--gpu", "gfx942", "--language", "triton"]
+    assert main(["knowledge", "excerpt", *words, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["op"] == "GEMM" and "hardware/gfx942" in answer["pages"]
+    assert "# gfx942: CDNA 3" in answer["excerpt"]
+
+
+def test_unknown_page_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["knowledge", "show", "nosuchpage"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
