@@ -28,8 +28,8 @@ FOLDER = Path(__file__).resolve().parents[2] / "knowledge"
 KINDS = ("ops", "hardware", "backend", "skills")
 MAX_PAGE = 5000
 """Characters of the longest page."""
-CHECKS = "# --- checks ---"
-"""What follows this line of a snippet is for the tests."""
+CHECKS = "--- checks ---"
+"""What follows a comment with this in a snippet is for the tests."""
 _HEAD = re.compile(r"\A---\n(.*?\n)---\n+", re.DOTALL)
 _FENCES = {".py": "python", ".c": "c"}
 
@@ -138,5 +138,6 @@ def _environment() -> Environment:
 def snippet(name: str) -> str:
     """Return the part of a snippet that pages show, as a fenced block."""
     path = FOLDER / "snippets" / name
-    shown = path.read_text(encoding="utf-8").partition(CHECKS)[0]
-    return f"```{_FENCES[path.suffix]}\n{shown.removesuffix('//').strip()}\n```"
+    shown = re.split(rf"^(?:#|//) {CHECKS}$", path.read_text(encoding="utf-8"), maxsplit=1,
+                     flags=re.MULTILINE)[0]
+    return f"```{_FENCES[path.suffix]}\n{shown.strip()}\n```"

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from harness.errors import EnvironmentFault
 from harness.formats.json_codec import convert
 
 HARDWARE = Path(__file__).resolve().parents[2] / "knowledge" / "hardware"
@@ -163,12 +164,19 @@ def archs() -> tuple[Arch, ...]:
 
 @cache
 def _tables() -> dict[str, Any]:
-    """Return the tables by architecture, older ones of a vendor first."""
+    """Return the tables by architecture, older ones of a vendor first.
+
+    Raises EnvironmentFault if there are none: verdicts would lack their floors without a word.
+    """
     import yaml  # loaded when a number is needed
 
+    paths = sorted(HARDWARE.glob("*.yaml"), key=lambda path: (len(path.stem), path))
+    if not paths:
+        raise EnvironmentFault("the hardware tables are missing", where=str(HARDWARE),
+                               fix="copy knowledge/ beside harness/")
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # C parses ten times faster
     return {path.stem: yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
-            for path in sorted(HARDWARE.glob("*.yaml"), key=lambda path: (len(path.stem), path))}
+            for path in paths}
 
 
 def find(name: str) -> CardModel | None:

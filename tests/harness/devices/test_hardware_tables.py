@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from harness.devices import datasheets
 from harness.devices.datasheets import Arch, CardModel
+from harness.errors import EnvironmentFault
 
 CARDS = [(arch, card) for arch in datasheets.archs() for card in datasheets.cards()
          if card.arch == arch.name and arch.matrix]
@@ -33,6 +36,13 @@ def test_clocks_of_an_instruction_are_those_of_amds_calculator(name: str, instru
     arch = datasheets.find_arch(name)
     assert arch is not None
     assert [row.clocks for row in arch.matrix if row.instruction == instruction] == [clocks]
+
+
+def test_missing_tables_are_an_error_and_not_a_verdict_without_floors(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasheets, "HARDWARE", tmp_path)
+    with pytest.raises(EnvironmentFault, match="hardware tables are missing"):
+        datasheets._tables.__wrapped__()
 
 
 def test_every_number_has_a_source() -> None:

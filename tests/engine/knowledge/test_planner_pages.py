@@ -1,0 +1,18 @@
+"""The planner's prompt has the pages about the target's op, device and language."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engine.knowledge import page_library
+from engine.planning import kernel_routing
+from engine.routing.op_class import OpClass
+from engine.routing.rewrite_routes import Routing
+from tests.support import campaigns
+
+
+def test_planner_reads_pages_of_the_targets_op_and_language(tmp_path: Path) -> None:
+    setup = campaigns.create(tmp_path)
+    text = kernel_routing.knowledge(setup, Routing(op=OpClass("GEMM"), source="c"))
+    assert page_library.find("ops/gemm").text.strip() in text
+    assert page_library.find("backend/c").text.strip() in text and "# Triton" not in text

@@ -1,0 +1,66 @@
+"""Snippets of knowledge/: each compiles and computes what it says, and a page shows it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from engine.knowledge import page_library
+from engine.knowledge.page_library import CHECKS, FOLDER
+from harness.isolation import guard
+from tests.engine.knowledge import run_snippets
+
+TRITON = sorted((FOLDER / "snippets").glob("*.py"))
+C = sorted((FOLDER / "snippets").glob("*.c"))
+TEXT = "\n".join(page.text for page in page_library.pages())
+
+
+def _run(mode: str, words: Iterable[str], tmp_path: Path) -> str:
+    """Run the checking program, which needs an interpreter of its own, and return its output."""
+    env = guard.clean_env({"TRITON_CACHE_DIR": str(tmp_path / "cache"), "CUDA_VISIBLE_DEVICES": "",
+                           "TRITON_INTERPRET": "1" if mode == "run" else "0"}, home=tmp_path)
+    done = subprocess.run([sys.executable, run_snippets.__file__, mode, *words],
+                          env=env, cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("mode", ["compile", "run"])
+def test_triton_snippets_compile_for_two_gpus_and_run_in_the_interpreter(mode: str, tmp_path: Path,
+                                                                         ) -> None:
+    printed = _run(mode, map(str, TRITON), tmp_path)
+    assert printed.split() == [path.name for path in TRITON]
+
+
+def test_names_of_triton_exist_in_the_installed_version(tmp_path: Path) -> None:
+    names = set(re.findall(r"\b(?:tl|triton)\.[a-z]\w*", TEXT)) - {"triton.language"}
+    assert len(names) > 10
+    _run("names", sorted(names), tmp_path)
+
+
+def test_names_of_other_libraries_were_read_in_a_stated_version() -> None:
+    for entry in yaml.safe_load((FOLDER / "api_names.yaml").read_text()):
+        used = re.findall(rf"(?<![\w.]){re.escape(entry['prefix'])}(\w+(?:\.[A-Z]\w+)?)", TEXT)
+        assert set(used) <= set(entry["names"]), entry["source"]
+        assert set(entry["names"]) <= set(used), "a name that no page uses"
+
+
+@pytest.mark.parametrize("path", C, ids=[path.name for path in C])
+def test_c_snippet_compiles_without_warnings_and_is_right(path: Path, tmp_path: Path) -> None:
+    program = tmp_path / "check"
+    subprocess.run(["cc", "-O2", "-Wall", "-Wextra", "-Wno-psabi", "-Werror", "-o", program, path],
+                   check=True)
+    assert subprocess.run([program]).returncode == 0
+
+
+@pytest.mark.parametrize("path", [*TRITON, *C], ids=[path.name for path in (*TRITON, *C)])
+def test_a_page_shows_the_snippet_without_its_checks(path: Path) -> None:
+    shown = page_library.snippet(path.name)
+    assert any(shown in page.text for page in page_library.pages())
+    assert CHECKS not in shown and CHECKS in path.read_text()
