@@ -197,7 +197,7 @@ def test_prompt_has_brief_and_round() -> None:
                              reference="r.py:r", classes=())
     task = Task(slot="fixed", kind="fixed", backend="cli", hypothesis="unroll", bottleneck="",
                 seed=0, trials=0, brief="## Stagnation: \x1b[31mreview")
-    bench = cast(Any, SimpleNamespace(target=target, scratch="", edit=()))
+    bench = cast(Any, SimpleNamespace(target=target, scratch="", edit=(), kopt=None))
     text = prompt_text(task, bench)
     assert "## Stagnation: review\n\nWhen you finish" in text
     assert "Shapes (config classes): \n\nWhen you finish" in prompt_text(
