@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -185,8 +186,14 @@ def _trials_left(budget: BudgetSpec, used: BudgetUsed, past: CampaignHistory,
 
 
 def _trial_s(past: CampaignHistory) -> float:
-    """Return the mean seconds of a trial in earlier rounds; before any, half a verdict's."""
+    """Return the mean seconds of a trial in earlier rounds; before any, half a verdict's.
+
+    Rounds of coding agents take longer for other reasons than their trials, which are screenings:
+    no trial takes longer than a verdict.
+    """
     searched = [r for r in past.attempts if r.trials]
+    verdict_s = estimate_durations(past.verdicts).verdict
     if not searched:
-        return estimate_durations(past.verdicts).verdict / 2
-    return sum(r.spent_s for r in searched) / sum(r.trials for r in searched)
+        return verdict_s / 2
+    return min(sum(r.spent_s for r in searched) / sum(r.trials for r in searched),
+               verdict_s or math.inf)

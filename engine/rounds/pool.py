@@ -172,7 +172,7 @@ class Pool:
         if not pool.screenings or task.backend not in BY_MODELS:
             yield bench, desk
             return
-        with desk.opened(scratch / "kopt") as kopt:
+        with desk.opened(scratch / "kopt", scratch / "home") as kopt:
             yield msgspec.structs.replace(bench, kopt=kopt), desk
 
     def _allow_screening(self) -> bool:

@@ -82,12 +82,15 @@ class ScreeningDesk:
         self._next = 0.0
 
     @contextmanager
-    def opened(self, folder: Path) -> Iterator[SlotKopt | None]:
-        """Serve until the block ends; yield None where the folder cannot hold a socket."""
+    def opened(self, folder: Path, home: Path) -> Iterator[SlotKopt | None]:
+        """Serve until the block ends; yield None where the folder cannot hold a socket.
+
+        `home` is that of the worker's processes.
+        """
         requests = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         with requests:
             try:
-                _install(folder, requests)
+                _install(folder, home, requests)
             except OSError as error:
                 log.warning("slots have no `kopt evaluate`: %s", os_fault(error))
                 yield None
@@ -173,9 +176,14 @@ def secret(kopt: SlotKopt | None) -> dict[str, str]:
     return {} if kopt is None else {"slot_token": kopt.token}
 
 
-def _install(folder: Path, requests: socket.socket) -> None:
-    """Put the program and the socket into a slot's folder. Raises OSError."""
-    folder.mkdir(parents=True, exist_ok=True)
+def _install(folder: Path, home: Path, requests: socket.socket) -> None:
+    """Put the program and the socket into a slot's folder. Raises OSError.
+
+    Login shells, which many agents start, set a PATH of their own: the profile adds the folder.
+    """
+    for path in (folder, home):
+        path.mkdir(parents=True, exist_ok=True)
+    (home / ".profile").write_text(f"PATH={shlex.quote(str(folder))}:$PATH\n")
     script = folder / "kopt"
     script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I -S '
                       f'{shlex.quote(str(PROGRAM))} {shlex.quote(str(folder))} "$@"\n')

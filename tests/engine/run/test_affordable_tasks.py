@@ -57,13 +57,17 @@ def test_searches_get_remaining_trials_and_time(
     assert not found or found[-1].slot == "s2", "the canonical slot is dropped last"
 
 
-def test_trial_is_estimated_as_half_a_verdict_before_first_round(tmp_path: Path) -> None:
+def test_trial_takes_half_a_verdict_at_first_and_never_more_than_one(tmp_path: Path) -> None:
     writer = Writer(tmp_path)
     writer.add_campaign(samples.campaign())
     writer.add_verdict("rms", "c1", samples.verdict(wall_s=6.0), purpose="baseline")
     known = msgspec.structs.replace(past(), verdicts={
         row.id: row for row in Reader(tmp_path).verdicts("rms")})
     found = spending.afford(tasks(24, 24), BudgetSpec(wall_s=60), BudgetUsed(wall_s=10), known,
+                            20.0, {})
+    assert [task.trials for task in found] == [5, 5]
+    slow = msgspec.structs.replace(known, rounds=past((1800.0, 6)).rounds)  # six screenings
+    found = spending.afford(tasks(24, 24), BudgetSpec(wall_s=90), BudgetUsed(wall_s=10), slow,
                             20.0, {})
     assert [task.trials for task in found] == [5, 5]
 

@@ -58,7 +58,7 @@ class Screens:
 
     @contextmanager
     def opened(self) -> Iterator[SlotKopt]:
-        with self.desk.opened(self.root / "slot" / "kopt") as kopt:
+        with self.desk.opened(self.root / "slot" / "kopt", self.home) as kopt:
             assert kopt is not None
             yield kopt
 
@@ -87,7 +87,7 @@ def test_command_prints_the_verdict_and_exits_as_kopt_evaluate_does(
         tmp_path: Path, verdict: Verdict | Exception, code: int) -> None:
     screens = Screens(tmp_path, verdict=verdict)
     with screens.opened() as kopt:
-        outcome = screens.shell(kopt, "kopt evaluate --json")
+        outcome = screens.shell(kopt, "exec sh -lc 'kopt evaluate --json'")
     assert outcome.returncode == code, outcome
     if isinstance(verdict, Verdict):
         said = json.loads(outcome.stdout)
