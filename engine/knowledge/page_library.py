@@ -130,6 +130,7 @@ def _environment() -> Environment:
                               lstrip_blocks=True, undefined=StrictUndefined)
     environment.globals |= {
         "snippet": snippet, "archs": {arch.name: arch for arch in datasheets.archs()},
+        "card": {card.name: card for card in datasheets.cards()}.__getitem__,
         "cards_of": lambda name: [card for card in datasheets.cards() if card.arch == name]}
     environment.filters["kib"] = lambda size: f"{size / 1024:g} KiB"
     return environment

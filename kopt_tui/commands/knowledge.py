@@ -7,6 +7,7 @@ import argparse
 from engine.knowledge import page_library, page_routing
 from engine.knowledge.page_routing import Subject
 from engine.routing import op_class
+from engine.routing.source_language import KERNEL_TYPES
 from kopt_tui.cli.output import print_json, print_note, print_table
 from kopt_tui.cli.parser import Parser, add_json, add_workspace
 
@@ -70,7 +71,8 @@ def _search(args: argparse.Namespace) -> int:
 
 
 def _excerpt(args: argparse.Namespace) -> int:
-    subject = Subject(op=op_class.classify([args.op]).name, gpu=args.gpu, language=args.language)
+    subject = Subject(op=op_class.classify([args.op]).name, gpu=args.gpu,
+                      language=KERNEL_TYPES.get(args.language, args.language))
     text = page_routing.excerpt(subject)
     if args.json:
         fitting = [page.name for page in page_routing.relevant(subject)]

@@ -34,6 +34,8 @@ def test_excerpt_is_what_a_worker_gets(capsys: pytest.CaptureFixture[str]) -> No
     answer = json.loads(capsys.readouterr().out)
     assert answer["op"] == "GEMM" and "hardware/gfx942" in answer["pages"]
     assert "# gfx942: CDNA 3" in answer["excerpt"]
+    assert main(["knowledge", "excerpt", "--language", "cuda-cpp"]) == 0
+    assert "# CUDA C++" in capsys.readouterr().out
 
 
 def test_unknown_page_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
