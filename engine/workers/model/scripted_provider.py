@@ -1,16 +1,19 @@
 """A provider of scripted answers on the loopback: OpenAI's chat completions, Anthropic's messages.
 
-It needs no key and is no model: `kopt demo --agent` and the tests ask it through the real backend.
+It needs no key and is no model: agents' slots with a script, as in `kopt demo --agent`, and the
+tests ask it through the real client. A script that fails ends its slot, as a provider's error does.
 """
 
 from __future__ import annotations
 
 import json
+import runpy
 import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -31,6 +34,19 @@ class ScriptedTurn(msgspec.Struct, frozen=True, kw_only=True):
     retry_after: str = "0"
     delay_s: float = 0.0
     """Silence before each piece of a streamed answer."""
+
+
+def script_in(path: Path) -> Callable[[list[Message]], ScriptedTurn]:
+    """Load a script: its function `answer` returns, for the messages of a request, a text and a
+    command of the tool `bash`, None for none.
+    """
+    answer = runpy.run_path(str(path))["answer"]
+
+    def turn(messages: list[Message]) -> ScriptedTurn:
+        text, command = answer(messages)
+        return ScriptedTurn(text=text, command=command)
+
+    return turn
 
 
 class ScriptedProvider:
@@ -87,7 +103,11 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         key = self.headers.get("x-api-key") or self.headers.get("Authorization") or ""
-        turn = self.provider.turn(body, key.removeprefix("Bearer "))
+        try:
+            turn = self.provider.turn(body, key.removeprefix("Bearer "))
+        except Exception as error:  # whatever the script raises
+            return self._whole(400, {"error": {"type": "scripted", "message": (
+                f"the script failed: {type(error).__name__}: {error}")}})
         is_anthropic = self.path.endswith("/messages")
         if turn.fault == "silent":
             self.provider.closing.wait()
