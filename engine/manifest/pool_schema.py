@@ -36,8 +36,8 @@ class ModelSpec(ManifestPart, frozen=True, kw_only=True):
     """A language model; needs `kopt[agent]`."""
 
     model: Text
-    """As LiteLLM names it, such as openai/gpt-5 or anthropic/claude-sonnet-4-5. With scripted/FILE no
-    model answers: the function `answer` of that Python file of the project does."""
+    """As LiteLLM names it, such as openai/gpt-5 or anthropic/claude-sonnet-4-5. With scripted/FILE
+    no model answers: the function `answer` of that Python file of the project does."""
     api_base: str = ""
     """The provider's address, if it is not the usual one."""
     key_env: str = ""

@@ -106,8 +106,7 @@ def _default_example() -> str:
 
 
 def _copy(example: str, workspace: Path, manifest: str) -> Path:
-    """Copy an example into the workspace, as a git repository with one commit; return a manifest of it.
-    """
+    """Copy an example into the workspace, make it a git repository; return its manifest."""
     from engine.repository.git import GitFailed
     from engine.repository.project import start_repository
 

@@ -6,8 +6,8 @@ tests ask it through the real client. A script that fails ends its slot, as a pr
 
 from __future__ import annotations
 
+import importlib.util
 import json
-import runpy
 import socket
 import struct
 import threading
@@ -40,7 +40,12 @@ def script_in(path: Path) -> Callable[[list[Message]], ScriptedTurn]:
     """Load a script: its function `answer` returns, for the messages of a request, a text and a
     command of the tool `bash`, None for none.
     """
-    answer = runpy.run_path(str(path))["answer"]
+    spec = importlib.util.spec_from_file_location("kopt_agent_script", path)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"{path.name} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    answer = module.answer
 
     def turn(messages: list[Message]) -> ScriptedTurn:
         text, command = answer(messages)
