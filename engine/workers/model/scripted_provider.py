@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import socket
 import struct
 import threading
@@ -225,8 +226,8 @@ def _openai_events(turn: ScriptedTurn) -> Iterator[str]:
             "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}) + "\n\n"
 
     yield chunk({"role": "assistant", "content": ""})
-    for word in turn.text.split(" ") if turn.text else ():
-        yield chunk({"content": word + " "})
+    for word in re.findall(r"\S*\s*", turn.text)[:-1]:
+        yield chunk({"content": word})
     calls = _openai_call(turn)
     for call in calls:
         arguments = call["function"]["arguments"]
