@@ -34,8 +34,6 @@ litellm.litellm_core_utils.default_encoding, which sets a variable of the import
 CLIENT_ENV = {"MSWEA_GLOBAL_CONFIG_DIR": str(CHILD.parent), "MSWEA_SILENT_STARTUP": "1",
               "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
 """Makes the client's import silent and local: it would make a folder for its settings."""
-SCRIPTED = "scripted/"
-"""What the name of a script begins with that answers in place of a model."""
 
 
 class ChildMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,9 +63,9 @@ def provider_key(spec: ModelSpec, part: str) -> str:
 
 def script_of(spec: ModelSpec, project: Path | None) -> Path | None:
     """Return the file that answers in place of a model, None for a model. Raises InputError."""
-    if project is None or not spec.model.startswith(SCRIPTED):
+    if project is None or not spec.script:
         return None
-    script = (project / spec.model.removeprefix(SCRIPTED)).resolve()
+    script = (project / spec.script).resolve()
     if not script.is_relative_to(project.resolve()) or not script.is_file():
         raise InputError(f"pool.agent.model: there is no file {script.name} in the project",
                          where=str(project), fix="write scripted/FILE, relative to the project")
