@@ -1,4 +1,4 @@
-.PHONY: demo test test-slow test-gpu lint rooms clean
+.PHONY: demo demo-agent test test-slow test-gpu lint rooms clean
 
 PYTHON ?= python3
 GPU_TESTS ?= tests/harness/evaluate/test_evaluate_gpu.py tests/harness/devices/test_nvml.py \
@@ -12,6 +12,11 @@ WORKERS ?= $(shell echo $$(( $$(nproc) * 3 / 2 )))
 demo:
 	@.ci/setup demo
 	@exec .venv/bin/kopt demo
+
+# An agent's slots, with a script in place of a model: no key is needed.
+demo-agent:
+	@.ci/setup demo-agent
+	@exec .venv/bin/kopt demo --agent
 
 test:
 	@.ci/setup test

@@ -91,6 +91,9 @@ def _create(workspace: Path, manifest: Manifest, temporary: Path) -> Setup:
                      f"config classes in C and Python only, not in {task.source}")
     if BY_MODELS & set(manifest.pool.backends):
         notes = (*notes, *subagent_registry.load(Path(manifest.project)).problems)
+    if manifest.pool.agent is not None and manifest.pool.agent.script:
+        notes = (*notes, "no model works in the agent's slots: a script answers, "
+                 f"{manifest.pool.agent.script}")
     writer = Writer(workspace)
     try:
         folder = _new_folder(workspace, manifest, task, cards[0])

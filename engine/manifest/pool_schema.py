@@ -10,6 +10,8 @@ from msgspec import Meta
 Text = Annotated[str, Meta(min_length=1, max_length=4000)]
 Count = Annotated[int, Meta(ge=1, le=10_000)]
 Seconds = Annotated[float, Meta(gt=0, le=604_800)]
+SCRIPTED = "scripted/"
+"""What a model's name begins with if a script of the project answers."""
 
 
 class ManifestPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -36,11 +38,17 @@ class ModelSpec(ManifestPart, frozen=True, kw_only=True):
     """A language model; needs `kopt[agent]`."""
 
     model: Text
-    """As LiteLLM names it, such as openai/gpt-5 or anthropic/claude-sonnet-4-5."""
+    """As LiteLLM names it, such as openai/gpt-5 or anthropic/claude-sonnet-4-5. With scripted/FILE
+    no model answers: the function `answer` of that Python file of the project does."""
     api_base: str = ""
     """The provider's address, if it is not the usual one."""
     key_env: str = ""
     """The variable of kopt's environment that holds the provider's key; never the key itself."""
+
+    @property
+    def script(self) -> str:
+        """The file of the project that answers in place of a model, "" if a model answers."""
+        return self.model.removeprefix(SCRIPTED) if self.model.startswith(SCRIPTED) else ""
 
 
 class AgentSpec(ModelSpec, frozen=True, kw_only=True):

@@ -61,6 +61,7 @@ class AgentWorker:
             raise Refused(lacking, fix=EXTRA)
         provider_forwarder.address_of(spec.api_base)
         self._spec, self._project = spec, project
+        self._script = model_process.script_of(spec, project)
 
     def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
         subagent = subagent_registry.load(self._project).get(task.subagent) \
@@ -69,7 +70,7 @@ class AgentWorker:
         if key and (problem := guard.confinement_problem()):
             raise Refused(f"commands cannot be kept from the provider's key here: {problem}",
                           fix="use a machine with user namespaces, or a model without a key")
-        slot = AgentSlot(self._spec, subagent, bench, tick, cancel, key)
+        slot = AgentSlot(self._spec, subagent, bench, tick, cancel, key, self._script)
         system = cli.system_prompt(subagent, bench)
         prompt = cli.prompt_text(task, bench, slot_facts.knowledge(bench, subagent))
         return slot.run(system, prompt + INSTRUCTIONS)
@@ -79,11 +80,12 @@ class AgentSlot:
     """One attempt: the child that asks the model, and the commands that the engine runs for it."""
 
     def __init__(self, spec: AgentSpec, subagent: Subagent | None, bench: WorkerBench, tick: Tick,
-                 cancel: threading.Event, key: str) -> None:
-        if subagent and subagent.model:
+                 cancel: threading.Event, key: str, script: Path | None = None) -> None:
+        if subagent and subagent.model and not script:
             spec = msgspec.structs.replace(spec, model=subagent.model)
         self._spec, self._bench, self._tick, self._cancel = spec, bench, tick, cancel
-        self._key = key
+        self._key, self._hypothesis = key, ""
+        self._model = f"{spec.model} (a script, no model)" if script else spec.model
         self._home = Path(bench.scratch) / "home"
         own_s = subagent.timeout_s if subagent and subagent.timeout_s else math.inf
         self._wall_s = min(spec.timeout_s, bench.timeout_s, own_s)
@@ -96,10 +98,11 @@ class AgentSlot:
         self._yields = device_lock.turnstile() if bench.device.kind == "cpu" else None
         self._passed = {name: os.environ[name] for name in spec.env if name in os.environ}
         self._until = time.monotonic() + self._wall_s
-        self._child = ModelProcess(spec, key, Path(bench.scratch) / "agent", self._take)
+        self._child = ModelProcess(spec, key, Path(bench.scratch) / "agent", self._take,
+                                   script)
         self._steps, self._cost, self._limit, self._last = 0, 0.0, "", ""
         self._is_priced = True
-        self._began_at, self._shown = time.time(), ("starting", spec.model)
+        self._began_at, self._shown = time.time(), ("starting", self._model)
         self._end: ChildMessage | None = None
 
     def run(self, system: str, prompt: str) -> Report:
@@ -122,7 +125,7 @@ class AgentSlot:
             case "step":
                 self._limit = self._limit_reached(message.step)
                 self._child.send({"stop": self._limit})
-                self._show("asking", self._spec.model)
+                self._show("asking", self._model)
             case "wait":
                 self._wait(plain(self._without_secrets(message.text)))
                 if message.text:
@@ -185,6 +188,9 @@ class AgentSlot:
                 "returncode": -1 if outcome.returncode is None else outcome.returncode}
 
     def _note(self, entry: TranscriptEntry) -> None:
+        if entry.role in ("assistant", "tool"):
+            self._hypothesis = cli.hypothesis_in(
+                self._without_secrets(entry.text)) or self._hypothesis
         with contextlib.suppress(OSError):  # the disk is full: the work goes on
             self._transcript.add(msgspec.structs.replace(
                 entry, text=self._without_secrets(entry.text),
@@ -200,7 +206,7 @@ class AgentSlot:
         return self._cost if self._is_priced else None
 
     def _report(self, outcome: ProcessOutcome, limits: Limits) -> Report:
-        name = f"{self._spec.model}, {self._steps} steps, {dollars(self.cost_usd)}"
+        name = f"{self._model}, {self._steps} steps, {dollars(self.cost_usd)}"
         if self._cancel.is_set():
             return self._ended(f"{name}: stopped after {outcome.wall_s:.0f} s")
         if outcome.ended == "timeout":
@@ -217,7 +223,7 @@ class AgentSlot:
 
     def _ended(self, summary: str, *, ok: bool = True, cut: str = "") -> Report:
         return Report(ok=ok, summary=plain(summary, 500), cut=cut, steps=self._steps,
-                      cost_usd=self.cost_usd)
+                      cost_usd=self.cost_usd, hypothesis=self._hypothesis)
 
 
 def _shortened(text: str) -> str:

@@ -110,7 +110,7 @@ class CliWorker:
             text = f"{command.name} {outcome.describe(limits)} {plain(' '.join(last), 200)}"
             return Report(ok=False, summary=text.strip())
         return Report(ok=True, summary=f"{command.name} ended after {outcome.wall_s:.0f} s",
-                      hypothesis=_hypothesis(_printed(outcome.stdout, passed)))
+                      hypothesis=hypothesis_in(_printed(outcome.stdout, passed)))
 
 
 def system_prompt(subagent: Subagent | None, bench: WorkerBench) -> str:
@@ -119,8 +119,8 @@ def system_prompt(subagent: Subagent | None, bench: WorkerBench) -> str:
         bench.target, edit=bench.edit, device=bench.device.label, python=bench.python)) + "\n"
 
 
-def _hypothesis(output: str) -> str:
-    """Return the last hypothesis that a command printed, "" if none."""
+def hypothesis_in(output: str) -> str:
+    """Return the last hypothesis that a worker's output states, "" if none."""
     stated = _HYPOTHESIS.findall(output)
     return plain(stated[-1], 300) if stated else ""
 

@@ -1,7 +1,8 @@
 """`kopt demo`: run a short campaign on an example, from start to end.
 
 The example is copied into the workspace as a git repository of its own: a Triton kernel on a
-machine with a GPU, else a naive C kernel.
+machine with a GPU, else a naive C kernel. With `--agent` the backend `agent` works in the slots; a
+script of the example answers in place of a model.
 """
 
 from __future__ import annotations
@@ -12,21 +13,29 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+from engine.history import waiting_line
 from engine.journal import database
 from engine.manifest import load
 from harness.errors import EnvironmentFault, InputError
 from kopt_tui.cli.campaign_choice import is_live
-from kopt_tui.cli.event_stream import print_summary
+from kopt_tui.cli.event_stream import EventPrinter, print_summary
 from kopt_tui.cli.parser import workspace_of
+from kopt_tui.commands import control
 from kopt_tui.commands.run import start
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-ON_CPU, ON_GPU = "matmul_c", "softmax_triton"
+ON_CPU, ON_GPU, WITH_AGENT = "matmul_c", "softmax_triton", "rmsnorm_c"
+MANIFEST, AGENT_MANIFEST = "manifest.yaml", "agent.yaml"
+APPROVAL_S = 120.0
+"""How long the demo waits for the engine's answer to its approval."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--example", metavar="NAME", default=None,
                         help="an example's name (default: one that fits this machine)")
+    parser.add_argument("--agent", action="store_true",
+                        help="show an agent's slots; a script answers them, no model and no key "
+                        "are needed")
     parser.add_argument("--plain", action="store_true",
                         help="print events as lines instead of opening the dashboard")
 
@@ -36,16 +45,18 @@ def run(args: argparse.Namespace) -> int:
 
     workspace = workspace_of(args)
     at_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not args.plain
-    example = args.example or _default_example()
-    project = _copy(example, workspace)
-    manifest = project / "manifest.yaml"
-    if not at_terminal:  # nobody can approve a candidate
+    if args.agent and (lacking := _missing_extra()):
+        raise EnvironmentFault(lacking, fix="in a clone of kopt, make demo-agent installs both")
+    example = args.example or (WITH_AGENT if args.agent else _default_example())
+    manifest = _copy(example, workspace, AGENT_MANIFEST if args.agent else MANIFEST)
+    if not at_terminal and not args.agent:  # nobody can approve a candidate
         manifest = _with_automatic_approval(manifest, workspace)
     setup = campaigns.create(workspace, manifest)
     if not at_terminal:
         print(f"campaign {setup.id}: {setup.target.description or setup.target.op} on "
               f"{setup.device.name}", flush=True)
-        return start(workspace, setup.id, wait=True)
+        code = start(workspace, setup.id, wait=True)
+        return _approve_all(workspace, setup.id) if args.agent and not code else code
     from kopt_tui.dashboard import launch
 
     start(workspace, setup.id)
@@ -63,6 +74,29 @@ def _end(workspace: Path, campaign: str) -> int:
     return 0
 
 
+def _approve_all(workspace: Path, campaign: str) -> int:
+    """Approve what waits for a person, where nobody is at a terminal, and print the result."""
+    from engine.journal.read import Reader
+
+    code = 0
+    with closing(Reader(workspace)) as reader:
+        events = EventPrinter(reader, campaign)
+        while not code and (line := waiting_line.read(reader, campaign)):
+            print(f"\nnobody is at a terminal, so the demo runs kopt approve {line[0].id[:12]}")
+            events.last_seq = reader.last_events(campaign, 1)[-1].seq
+            code = control.run(argparse.Namespace(
+                verb="approve", candidate=line[0].id, campaign=campaign, wait=APPROVAL_S,
+                json=False, workspace=workspace))
+            events.follow(lambda: is_live(reader, campaign))
+        return print_summary(reader, campaign) or code
+
+
+def _missing_extra() -> str:
+    from engine.workers import agent  # start-up time
+
+    return agent.missing_extra()
+
+
 def _default_example() -> str:
     from harness.devices import inventory
 
@@ -71,15 +105,15 @@ def _default_example() -> str:
     return ON_GPU if cards else ON_CPU
 
 
-def _copy(example: str, workspace: Path) -> Path:
-    """Copy an example into the workspace and make it a git repository with one commit."""
+def _copy(example: str, workspace: Path, manifest: str) -> Path:
+    """Copy an example into the workspace, make it a git repository; return its manifest."""
     from engine.repository.git import GitFailed
     from engine.repository.project import start_repository
 
     source = EXAMPLES / example
-    if not (source / "manifest.yaml").is_file():
-        names = ", ".join(sorted(p.parent.name for p in EXAMPLES.glob("*/manifest.yaml")))
-        raise InputError(f"no example {example!r}", fix=f"one of {names}")
+    if not (source / manifest).is_file():
+        names = ", ".join(sorted(p.parent.name for p in EXAMPLES.glob(f"*/{manifest}")))
+        raise InputError(f"no example {example!r} with a {manifest}", fix=f"one of {names}")
     projects = workspace / "projects"
     database.make_workspace(workspace)
     try:
@@ -94,7 +128,7 @@ def _copy(example: str, workspace: Path) -> Path:
                                where=str(workspace), fix="choose another --workspace") from None
     except GitFailed as error:
         raise EnvironmentFault(f"git: {error.what}", where=str(workspace)) from None
-    return path
+    return path / manifest
 
 
 def _with_automatic_approval(manifest: Path, workspace: Path) -> Path:

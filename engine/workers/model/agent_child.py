@@ -2,7 +2,7 @@
 
 The job, with the provider's key, arrives on a socket, never in the environment. Requests to the
 engine are lines on standard output; its answers arrive on the socket. The engine connects this
-process to the provider.
+process to the provider. A script that answers in place of a model runs here, and nothing listens.
 """
 
 from __future__ import annotations
@@ -179,6 +179,8 @@ class StreamedModel:
         """Return an answer's price by LiteLLM's table, None if it does not know the model."""
         import litellm
 
+        if self._job["script"]:
+            return 0.0
         try:
             cost = float(litellm.completion_cost(response, model=self._job["model"]))
         except Exception:  # whatever the table lacks
@@ -213,6 +215,14 @@ def _root(error: BaseException) -> BaseException:
     while (before := error.__cause__ or error.__context__) is not None:
         error = before
     return error
+
+
+def _answered_by(job: dict[str, Any]) -> int:
+    """Start what answers in place of a model; return the descriptor that leads to it."""
+    from engine.workers.model import scripted_provider
+
+    job.update(model="openai/scripted", api_base="http://script/v1")
+    return scripted_provider.start(Path(job["script"]))
 
 
 def _one_line(error: BaseException, job: dict[str, Any]) -> str:
@@ -251,9 +261,9 @@ def _work(engine: EngineLink, model: StreamedModel, job: dict[str, Any]) -> None
 def main() -> int:
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # no process may read this memory
     engine = EngineLink(int(sys.argv[1]))
-    provider_tunnel.install(int(sys.argv[2]))
     job = engine.read()
     try:
+        provider_tunnel.install(_answered_by(job) if job["script"] else int(sys.argv[2]))
         import litellm
 
         litellm.suppress_debug_info, litellm.telemetry = True, False

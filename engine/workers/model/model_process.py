@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import socket
 import sys
@@ -14,16 +15,25 @@ import msgspec
 
 from engine.manifest.pool_schema import ModelSpec
 from engine.workers.model.provider_forwarder import ProviderForwarder
-from harness.errors import Refused
-from harness.isolation import guard
+from harness.errors import InputError, Refused
+from harness.isolation import device_lock, guard
 from harness.isolation.device_lock import Turnstile
 from harness.isolation.guard import Confine, Limits
 from harness.isolation.process_outcome import ProcessOutcome
+from harness.isolation.zygote_client import WarmStart, ZygoteKind
 
 CHILD = Path(__file__).with_name("agent_child.py")
 RETRIES, RETRY_WAIT_S = 3, 2.0
 """How often a failed request is repeated, and the first wait; the next ones are twice as long."""
 MEMORY_BYTES, OUTPUT_BYTES = 4 << 30, 64 << 20
+CLIENT = ("litellm", "minisweagent.agents.default", "minisweagent.models.utils.actions_toolcall",
+          "litellm.responses.mcp.chat_completions_handler", "openai.resources.chat",
+          "litellm.proxy.openai_files_endpoints.common_utils")
+"""What the child imports, also what LiteLLM imports late: ten seconds of CPU in all. Not
+litellm.litellm_core_utils.default_encoding, which sets a variable of the importing process."""
+CLIENT_ENV = {"MSWEA_GLOBAL_CONFIG_DIR": str(CHILD.parent), "MSWEA_SILENT_STARTUP": "1",
+              "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+"""Makes the client's import silent and local: it would make a folder for its settings."""
 
 
 class ChildMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,15 +61,35 @@ def provider_key(spec: ModelSpec, part: str) -> str:
     return key
 
 
+def script_of(spec: ModelSpec, project: Path | None) -> Path | None:
+    """Return the file that answers in place of a model, None for a model. Raises InputError."""
+    if project is None or not spec.script:
+        return None
+    script = (project / spec.script).resolve()
+    if not script.is_relative_to(project.resolve()) or not script.is_file():
+        raise InputError(f"pool.agent.model: there is no file {script.name} in the project",
+                         where=str(project), fix="write scripted/FILE, relative to the project")
+    return script
+
+
+@functools.cache
+def _warm_client() -> WarmStart:
+    """Return what forks children that have imported the client of a model."""
+    env = guard.clean_env(CLIENT_ENV, home=Path("/nonexistent"))
+    return WarmStart(ZygoteKind(python=sys.executable, language="", modules=CLIENT,
+                                env=tuple(env.items())), yields=device_lock.turnstile())
+
+
 class ModelProcess:
     """The child and the socket by which it gets its job and the answers to its messages.
 
-    `private` is its home, the only folder that it may write.
+    `private` is its home, the only folder that it may write. With a `script` it asks no provider.
     """
 
     def __init__(self, spec: ModelSpec, key: str, private: Path,
-                 on_message: Callable[[ChildMessage], None]) -> None:
+                 on_message: Callable[[ChildMessage], None], script: Path | None = None) -> None:
         self._spec, self._key, self._private = spec, key, private
+        self._script = script
         self._on_message = on_message
         self._ours, self._childs = socket.socketpair()
 
@@ -78,21 +108,21 @@ class ModelProcess:
         """
         self._private.mkdir(parents=True, exist_ok=True)
         limits = Limits(wall_s=wall_s, output_bytes=OUTPUT_BYTES, memory_bytes=MEMORY_BYTES)
-        env = guard.clean_env({
-            "MSWEA_GLOBAL_CONFIG_DIR": str(self._private / "mini"), "MSWEA_SILENT_STARTUP": "1",
-            "LITELLM_LOCAL_MODEL_COST_MAP": "True"}, home=self._private)
         job = {"key": self._key, "model": self._spec.model, "api_base": self._spec.api_base,
                "system": system, "prompt": prompt, "tools": tools, "answer_s": answer_s,
-               "retries": RETRIES, "retry_wait_s": RETRY_WAIT_S}
+               "retries": RETRIES, "retry_wait_s": RETRY_WAIT_S,
+               "script": str(self._script or "")}
         with self._ours, self._childs, ProviderForwarder(self._spec.api_base) as provider:
             threading.Thread(target=self.send, args=(job,), daemon=True).start()
-            return guard.run(
-                [sys.executable, "-I", str(CHILD), str(self._childs.fileno()), str(provider.link)],
-                cwd=self._private, env=env, limits=limits,
-                pass_fds=[self._childs.fileno(), provider.link],
-                confine=Confine(writable=(str(self._private),), cards=False),
-                yields=yields, on_line=self._take, on_wait=on_wait, cancel=cancel,
-                name=name), limits
+            descriptors = [self._childs.fileno(), provider.link]
+            with guard.Guarded(
+                    [sys.executable, "-I", str(CHILD), *map(str, descriptors)],
+                    cwd=self._private, env=guard.clean_env(CLIENT_ENV, home=self._private),
+                    limits=limits, pass_fds=descriptors, name=name,
+                    confine=Confine(writable=(str(self._private),), cards=False),
+                    yields=yields, on_line=self._take, on_wait=on_wait,
+                    zygote=_warm_client().zygote(), program=str(CHILD)) as child:
+                return child.wait(cancel=cancel), limits
 
     def _take(self, line: bytes) -> None:
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):

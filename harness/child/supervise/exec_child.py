@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import runpy
 import signal
 import sys
 import tempfile
@@ -14,20 +15,29 @@ from importlib import import_module
 PACKAGE = __name__.partition(".")[0]
 
 
-def exec_child(program: str, descriptor: int, env: dict[str, str]) -> None:
-    """Run a program of this package in the current process image, then exit."""
-    os.closerange(3, descriptor)
-    os.closerange(descriptor + 1, 4096)
+def exec_child(program: str, descriptors: list[int], env: dict[str, str]) -> None:
+    """Run a program in the current process image, then exit: a module of this package, or a file.
+    """
+    low = 3
+    for descriptor in sorted(descriptors):
+        os.closerange(low, descriptor)
+        low = descriptor + 1
+    os.closerange(low, 4096)
     os.environ.clear()
     os.environ.update(env)
-    sys.argv = [program]
+    sys.argv = [program, *map(str, descriptors)]
     tempfile.tempdir = None  # the zygote's folder is a different one
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # Python's default at start
     scatter()
     status = 1
     try:
-        import_module(f"{PACKAGE}.{program}").main(descriptor)
+        if os.path.isabs(program):
+            runpy.run_path(program, run_name="__main__")
+        else:
+            import_module(f"{PACKAGE}.{program}").main(descriptors[0])
         status = 0
+    except SystemExit as ended:
+        status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except BaseException:
         traceback.print_exc()
     finally:

@@ -105,7 +105,7 @@ def start(job: dict[str, Any], out: int, err: int, report: int, keep: list[int])
         if job["program"]:
             from .exec_child import exec_child
 
-            exec_child(job["program"], keep[0], job["env"])
+            exec_child(job["program"], keep, job["env"])
         os.execvpe(job["argv"][0], job["argv"], job["env"])
     except BaseException as error:
         os.write(2, f"kopt: cannot start {job['argv'][0]}: {error}\n".encode())

@@ -1,10 +1,11 @@
-"""Imports torch (and triton) once and forks a guarded program on each request.
+"""Imports torch (and triton), or other modules, once and forks a guarded program on each request.
 
 Requests arrive on a packet socket that several processes may share. The first packet says what to
 import. Each later packet carries the descriptors of a guard: its control socket, two outputs, a
 pipe that reports the pid and closes when the guard ends, then the descriptors of its program and of
 device locks. Each fork becomes a `supervisor`. The zygote contains nothing of any candidate and
-never touches a GPU, because a CUDA context cannot be forked. Standard library, torch and triton.
+never touches a GPU, because a CUDA context cannot be forked. Standard library, torch and triton,
+and what a request names.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def main(descriptor: int) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the zygote does not wait for its forks
     with _active(job["yields"]):
         signal.alarm(IMPORT_S)  # a hanging import must not block every measurement
-        _import(job["language"])
+        _import(job["language"], job["modules"])
         signal.alarm(0)
     gc.collect()
     gc.freeze()  # later collections skip these objects, so shared pages stay shared
@@ -77,12 +78,12 @@ def _active(yields: list[str] | None) -> Iterator[None]:
             os.close(file)
 
 
-def _import(language: str) -> None:
+def _import(language: str, modules: list[str]) -> None:
     """Import what is installed; a program that lacks a module reports that itself."""
-    for name in LANGUAGE.get(language, LANGUAGE["python"]):
+    for name in modules or LANGUAGE.get(language, LANGUAGE["python"]):
         with contextlib.suppress(Exception):
             import_module(name)
-    for name in OURS:
+    for name in OURS[:1] if modules else OURS:
         with contextlib.suppress(Exception):
             import_module(f"{PACKAGE}.{name}")
     if language == "triton" and os.environ.get("TRITON_INTERPRET") != "1":

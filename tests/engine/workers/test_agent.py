@@ -20,6 +20,7 @@ from engine.workers.model import model_process
 from engine.workers.model.scripted_provider import SUBMIT, Fault, ScriptedProvider, ScriptedTurn
 from engine.workers.protocol import Report, WorkerBench
 from engine.workers.transcript import TRANSCRIPT, TranscriptReader
+from harness.errors import InputError
 from harness.isolation import guard
 from harness.isolation.zygote_client import WarmStart
 from tests.support import campaigns
@@ -33,7 +34,7 @@ pytestmark = pytest.mark.skipif(bool(agent.missing_extra()), reason="needs the e
 
 
 def work(root: Path, turns: Sequence[ScriptedTurn], model: str = "openai/gpt-4o",
-         ticks: list[tuple[str, str, AgentProgress]] | None = None,
+         ticks: list[tuple[str, str, AgentProgress]] | None = None, project: Path | None = None,
          **spec: object) -> tuple[Report, ScriptedProvider]:
     def tick(stage: str, detail: str, done: float | None,
              agent: AgentProgress | None = None) -> None:
@@ -45,7 +46,7 @@ def work(root: Path, turns: Sequence[ScriptedTurn], model: str = "openai/gpt-4o"
     with ScriptedProvider(turns) as provider:
         base = provider.url + ("/v1" if model.startswith("openai") else "")
         worker = AgentWorker(AgentSpec(model=model, api_base=base,
-                                       **spec), root / "project")  # type: ignore[arg-type]
+                                       **spec), project or root / "project")  # type: ignore[arg-type]
         report = worker.work(TASK, WorkerBench(
             target=setup.target, device=setup.device, worktree=str(tree), baseline=str(tree),
             base_commit="", fleet=Fleet([(setup.device, WarmStart(None))], retry_s=1.0,
@@ -119,6 +120,44 @@ def test_program_that_asks_a_model_has_no_network(
         with pytest.raises(BlockingIOError):
             other.accept()
     assert report.ok and report.summary.count("Error") == 2, report
+
+
+SCRIPT = """
+def answer(messages):
+    if messages[-1]["role"] == "user":
+        return "Hypothesis: one pass is enough.", "echo 1 > k.c; cat /etc/hostname"
+    if "<returncode>0" not in messages[-1]["content"]:
+        raise LookupError("no such turn")
+    return "", "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+"""
+
+
+def test_script_of_the_project_answers_in_place_of_a_model(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (script := tmp_path / "project" / "script.py").write_text(SCRIPT)
+    report, provider = work(tmp_path, [], "scripted/script.py")
+    assert report.ok and "scripted/script.py (a script, no model), 2 steps" in report.summary
+    assert (report.steps, report.cost_usd, report.hypothesis) == (2, 0.0, "one pass is enough.")
+    assert (tmp_path / "tree/k.c").read_text() == "1\n" and not provider.requests
+
+    script.write_text(SCRIPT.replace("cat /etc/hostname", "false"))
+    report, _ = work(tmp_path / "failing", [], "scripted/script.py", project=script.parent)
+    assert not report.ok and "the script failed: LookupError: no such turn" in report.summary
+    for name in ("missing.py", "../outside.py"):
+        (tmp_path / "outside.py").write_text(SCRIPT)
+        with pytest.raises(InputError, match="there is no file"):
+            AgentWorker(AgentSpec(model=f"scripted/{name}"), script.parent)
+
+
+@pytest.mark.skipif(bool(guard.confinement_problem()), reason="needs user namespaces")
+def test_program_that_asks_a_model_starts_with_its_client_imported(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (child := tmp_path / "child.py").write_text(
+        "import json, sys\nfound = sorted({'litellm', 'minisweagent'} & set(sys.modules))\n"
+        "print(json.dumps({'kind': 'end', 'ok': True, 'text': f'found {found}'}))\n")
+    monkeypatch.setattr(model_process, "CHILD", child)
+    report, _ = work(tmp_path, [])
+    assert "found ['litellm', 'minisweagent']" in report.summary
 
 
 def test_one_failed_request_is_repeated_and_a_step_limit_keeps_the_candidate(

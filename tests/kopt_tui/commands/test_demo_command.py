@@ -24,7 +24,8 @@ def leave_dashboard(workspace: Path, campaign: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("engine.campaign.setup.create",
                         lambda *_: argparse.Namespace(id=campaign))
     monkeypatch.setattr(launch, "main", lambda *_, **__: 0)
-    return demo.run(argparse.Namespace(workspace=workspace, plain=False, example="matmul_c"))
+    return demo.run(argparse.Namespace(workspace=workspace, plain=False, agent=False,
+                                       example="matmul_c"))
 
 
 def test_demo_that_is_left_says_what_waits_that_it_goes_on_or_is_lost(
