@@ -22,6 +22,7 @@ from engine.subagents import subagent_registry
 from engine.subagents.subagent import Subagent
 from engine.task import AgentProgress, Task
 from engine.workers import cli, slot_facts
+from engine.workers.cli_output import hypothesis_in
 from engine.workers.model import model_process, provider_forwarder
 from engine.workers.model.model_process import ChildMessage, ModelProcess
 from engine.workers.protocol import LOG, Report, Tick, WorkerBench
@@ -189,7 +190,7 @@ class AgentSlot:
 
     def _note(self, entry: TranscriptEntry) -> None:
         if entry.role in ("assistant", "tool"):
-            self._hypothesis = cli.hypothesis_in(
+            self._hypothesis = hypothesis_in(
                 self._without_secrets(entry.text)) or self._hypothesis
         with contextlib.suppress(OSError):  # the disk is full: the work goes on
             self._transcript.add(msgspec.structs.replace(

@@ -162,9 +162,11 @@ def rounds(campaign: Campaign) -> str:
 
 
 def agent(progress: AgentProgress | None) -> str:
-    """Return how far a model is: `step 3/60 $0.0123`; "" for none."""
-    return "" if progress is None else \
-        f"step {progress.step}/{progress.step_limit} {quantities.dollars(progress.cost_usd)}"
+    """Return how far a model is: `step 3/60 $0.0123`, or `step 3` without a limit; "" for none."""
+    if progress is None:
+        return ""
+    limit = f"/{progress.step_limit}" if progress.step_limit else ""
+    return f"step {progress.step}{limit} {quantities.dollars(progress.cost_usd)}"
 
 
 def slot(row: Slot, elapsed: str = "") -> str:
@@ -193,8 +195,8 @@ def event(record: Event) -> str:
     if record.kind == "rollback":
         return clean(f"rolled back  {_text(payload, 'reason')}; {_text(payload, 'told')}", 400)
     if record.kind == "plan":
-        return clean(f"plan  round {record.ref}: {_text(payload, 'split')}; "
-                     f"{_text(payload, 'routing')}", 400)
+        told = (_text(payload, key) for key in ("split", "model", "routing"))
+        return clean(f"plan  round {record.ref}: {'; '.join(filter(None, told))}", 800)
     if record.kind == "bottlenecks":
         return clean(f"bottlenecks  {_limiters(payload)}", 400)
     parts = [record.kind.replace(".", " ")]
