@@ -1,4 +1,4 @@
-.PHONY: demo demo-agent test test-slow test-gpu lint rooms clean
+.PHONY: demo demo-agent test test-slow test-gpu lint rooms schemas clean
 
 PYTHON ?= python3
 GPU_TESTS ?= tests/harness/evaluate/test_evaluate_gpu.py tests/harness/devices/test_nvml.py \
@@ -46,6 +46,11 @@ lint:
 rooms:
 	@.ci/setup test
 	.venv/bin/python docs/draw_rooms.py
+
+# docs/answers.json, from the types of what the verbs print with --json.
+schemas:
+	@.ci/setup test
+	PYTHONPATH=. .venv/bin/python docs/write_schemas.py
 
 clean:
 	rm -rf build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

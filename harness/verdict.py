@@ -1,4 +1,7 @@
-"""The verdict on one candidate: what was checked, what was measured, and with what certainty."""
+"""The verdict on one candidate: what was checked, what was measured, and with what certainty.
+
+The classes have slots, so that one that was read from an older journal is printed with all fields.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ TRUST: dict[LatencyKind, int] = {"measured-gpu": 3, "measured-cpu": 2, "reported
 Severity = Literal["reject", "flag", "note"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
     """One config class of a verdict.
 
@@ -88,7 +91,7 @@ OWN_TIMES = "own-times"
 """The rule of a reported gain on a CPU: the benchmark's own times are all there is."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
     """One audit finding; `reject` makes the verdict invalid, `flag` asks a person."""
 
@@ -104,7 +107,7 @@ _TRANSFER_SEVERITY: dict[TransferDecision, Severity] = {
     "REJECT-as-overfit": "reject", "ACCEPT-with-asterisk": "flag"}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TraceStep:
     """One step of a trace: the cache hits for weights, and for other tensors."""
 
@@ -113,7 +116,7 @@ class TraceStep:
     other_hits: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Transfer:
     """Whether a gain transfers; `hit_rates` is None without a cache, empty if none was traced."""
 
@@ -145,7 +148,7 @@ class Transfer:
                 f"decision: {self.decision} ({self.reason})")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
     """One fact that supports a verdict: a compiler remark, a register count, a clock."""
 
@@ -153,7 +156,7 @@ class Evidence:
     detail: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Cost:
     """The candidate's cost of a metric, the time per unit for a rate; `scored` or only shown."""
 
@@ -163,7 +166,7 @@ class Cost:
     scored: bool = True
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class KernelShare:
     """A kernel of a benchmark's run: its launches, and its share of the run's GPU time (0 to 1)."""
 
@@ -173,7 +176,7 @@ class KernelShare:
     share: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
     """The result of `evaluate`.
 

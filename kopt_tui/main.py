@@ -69,7 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except (KoptError, ImportError, OSError) as error:
-        return _report(_for_a_person(error), as_json="--json" in words)
+        return _report(_for_a_person(error), as_json=any(
+            word in ("--j", "--js", "--jso", "--json") for word in words))
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:

@@ -66,11 +66,6 @@ def apply_environment(pool: PoolSpec, environ: Mapping[str, str]) -> PoolSpec:
     return pool
 
 
-def schema() -> dict[str, Any]:
-    """Return the manifest's JSON schema."""
-    return msgspec.json.schema(Manifest)
-
-
 def _decode(document: Document) -> Manifest:
     manifest = decode(_without_blanks(document), Manifest, _convert)
     check_rules(manifest, document)

@@ -6,7 +6,7 @@ docs/PROPOSE.md describes it field by field.
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -14,16 +14,12 @@ from engine.planning import kernel_routing
 from engine.run.one_shot import OneShot
 from harness.search.space.knobs import Knob
 from harness.search.trials.trials import latency_kind
-from harness.verdict import Config, LatencyKind, Value, Verdict
+from harness.verdict import Config, LatencyKind, Value
 
 VERSION = 1
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of the document's parts."""
-
-
-class ProposedIncumbent(_Part, frozen=True, kw_only=True):
+class ProposedIncumbent(msgspec.Struct, frozen=True, kw_only=True):
     """The code that candidates are judged against: its `id` is that of a loop's first trial."""
 
     id: str
@@ -33,7 +29,7 @@ class ProposedIncumbent(_Part, frozen=True, kw_only=True):
     """The text of the document's `source` file."""
 
 
-class ProposedKnob(_Part, frozen=True, kw_only=True):
+class ProposedKnob(msgspec.Struct, frozen=True, kw_only=True):
     """A knob: numbers have a `minimum` and a `maximum`; a `reserved` one keeps its default."""
 
     type: Literal["int", "float", "str"]
@@ -46,7 +42,7 @@ class ProposedKnob(_Part, frozen=True, kw_only=True):
     desc: str = ""
 
 
-class Objective(_Part, frozen=True, kw_only=True):
+class Objective(msgspec.Struct, frozen=True, kw_only=True):
     """What a verdict decides by; times are `latency_us` and metrics as the benchmark names them.
 
     A candidate is kept if its whole confidence interval is above `margin` (a share of one) and no
@@ -64,7 +60,7 @@ class Objective(_Part, frozen=True, kw_only=True):
     """Weights of a kernel's config classes in the score; a benchmark's are found when it runs."""
 
 
-class Proposal(_Part, frozen=True, kw_only=True):
+class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     """A target's search space."""
 
     version: int = VERSION
@@ -89,13 +85,6 @@ class Proposal(_Part, frozen=True, kw_only=True):
     edit_surface: str
     routing: str
     """Into which languages coding agents would rewrite the kernel, and why not into others."""
-    verdict_schema: dict[str, Any]
-    """JSON schema of what `kopt evaluate --json` prints."""
-
-
-def schema() -> dict[str, Any]:
-    """Return the JSON schema of the document."""
-    return msgspec.json.schema(Proposal)
 
 
 def of(one_shot: OneShot) -> Proposal:
@@ -128,8 +117,7 @@ def of(one_shot: OneShot) -> Proposal:
         edit_surface=f"any part of {', '.join(judged.edit)}; the reference, the task and the "
                      "benchmark are frozen",
         routing=str(kernel_routing.of_source(judged.manifest, target, source.text,
-                                             judged.device.kind, judged.edit)),
-        verdict_schema=msgspec.json.schema(Verdict))
+                                             judged.device.kind, judged.edit)))
 
 
 def _knob(knob: Knob) -> ProposedKnob:

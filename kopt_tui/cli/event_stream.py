@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -26,6 +27,17 @@ BATCH = 500
 SUCCESSFUL = ("finished", "waiting")
 
 
+class EventLine(msgspec.Struct, frozen=True, kw_only=True):
+    """An event: `ref` names what it is about, `payload` says more and differs by `kind`."""
+
+    seq: int
+    campaign: str
+    at: float
+    kind: str
+    ref: str
+    payload: Mapping[str, Any]
+
+
 class EventPrinter:
     """Prints the events of one campaign, or of all, as lines of text or of JSON.
 
@@ -40,6 +52,10 @@ class EventPrinter:
 
     def print_last(self, count: int) -> None:
         self._print(self._reader.last_events(self._campaign, count))
+
+    def print_next(self, count: int) -> None:
+        self._print(self._reader.events(campaign=self._campaign, after=self.last_seq,
+                                        limit=count))
 
     def follow(self, is_running: Callable[[], bool]) -> None:
         """Print newer events until nothing runs that could add some."""
@@ -62,7 +78,8 @@ class EventPrinter:
             if self._kinds and event.kind not in self._kinds:
                 continue
             if self._as_json:
-                print_json({**msgspec.structs.asdict(event), "payload": phrases.facts(event)})
+                print_json(EventLine(**{**msgspec.structs.asdict(event),
+                                        "payload": phrases.facts(event)}))
             else:
                 owner = "" if self._campaign else f"{phrases.clean(event.campaign)}  "
                 print(f"{phrases.stamp(event.at)}  {owner}{phrases.event(event)}")

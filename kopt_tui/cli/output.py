@@ -18,8 +18,16 @@ Cell = str | int | float | None
 
 
 def print_json(value: object) -> None:
-    """Print a value of structs, lists and mappings as one line of JSON."""
-    print(msgspec.json.encode(value).decode())
+    """Print a value of structs, lists and mappings as one line of JSON.
+
+    Names of files that are not UTF-8 are escaped, as Python's json does.
+    """
+    try:
+        print(msgspec.json.encode(value).decode())
+    except UnicodeEncodeError:
+        import json  # start-up time
+
+        print(json.dumps(msgspec.to_builtins(value)))
 
 
 def print_note(text: str) -> None:

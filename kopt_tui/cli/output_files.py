@@ -42,6 +42,33 @@ class VerdictOutputs(msgspec.Struct, frozen=True, kw_only=True):
         return [line.split("\t") for line in lines if line.count("\t") == 4]
 
 
+class ListedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of an archive: kopt logs --file NAME prints it."""
+
+    name: str
+    bytes: int
+
+
+class ListedArchive(msgspec.Struct, frozen=True, kw_only=True):
+    """The outputs of one verdict: its archive, processes and files; none if it was `removed`."""
+
+    archive: Artifacts
+    removed: bool
+    runs: tuple[tuple[str, ...], ...]
+    """Of each process: number, name, how it ended, seconds, command."""
+    files: tuple[ListedFile, ...]
+
+
+class ListedOutputs(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept of a candidate, or of the baseline; files that there are not are ""."""
+
+    candidate: str
+    campaign: str
+    worker_log: str
+    transcript: str
+    outputs: tuple[ListedArchive, ...]
+
+
 class CandidateOutputs:
     """What is kept of one candidate, or of a verdict on something else, such as the baseline."""
 
@@ -92,14 +119,15 @@ class CandidateOutputs:
 
     def print_json(self) -> None:
         """Print the lists of processes and files as JSON."""
-        print_json({"candidate": self.name, "campaign": self.campaign,
-                    "worker_log": str(self.worker_log or ""),
-                    "transcript": str(self.transcript or ""),
-                    "outputs": [{**msgspec.to_builtins(verdict.stored),
-                                 "removed": not verdict.files, "runs": verdict.runs,
-                                 "files": [{"name": name, "bytes": len(data)} for name, data
-                                           in verdict.files.items()]}
-                                for verdict in self.verdicts]})
+        print_json(ListedOutputs(
+            candidate=self.name, campaign=self.campaign, worker_log=str(self.worker_log or ""),
+            transcript=str(self.transcript or ""),
+            outputs=tuple(ListedArchive(
+                archive=verdict.stored, removed=not verdict.files,
+                runs=tuple(map(tuple, verdict.runs)),
+                files=tuple(ListedFile(name=name, bytes=len(data))
+                            for name, data in verdict.files.items()))
+                for verdict in self.verdicts)))
 
     def _print_verdict(self, verdict: VerdictOutputs, lines: int) -> None:
         stored = verdict.stored

@@ -5,11 +5,28 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn, TypedDict
 
 from harness.errors import InputError
 
 MANIFEST = Path("manifest.yaml")
+MOST = 2**53 - 1
+"""The largest whole number that JSON's readers agree on; the journal's are below it."""
+
+
+class ErrorFields(TypedDict):
+    """What went wrong, where, and what to do about it; 1 the answer is no, 2 input, 3 machine."""
+
+    what: str
+    where: str
+    fix: str
+    exit_code: int
+
+
+class ErrorReport(TypedDict):
+    """What each verb prints with --json instead of its answer when it fails."""
+
+    error: ErrorFields
 
 
 class Parser(argparse.ArgumentParser):
@@ -35,8 +52,46 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
                         "card, such as H200 or MI300X; it need not be in this machine")
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON")
+def add_json(parser: argparse.ArgumentParser, *answers: type, default: Any = False) -> None:
+    """Add --json and --schema; `answers` are the types of what the verb prints with --json."""
+    parser.add_argument("--json", action="store_true", default=default, help="print JSON")
+    parser.add_argument("--schema", action=PrintSchema, const=answers, nargs=0,
+                        help="print the JSON schema of what --json prints, and end")
+
+
+class PrintSchema(argparse.Action):
+    """Prints the JSON schema of its answers and ends the command, as --help does."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        import json  # start-up time
+
+        print(json.dumps(answer_schema(*self.const), indent=1))
+        parser.exit()
+
+
+def answer_schema(*answers: type) -> dict[str, Any]:
+    """Return the JSON schema of what a verb prints: an object, of one of several kinds.
+
+    All fields of an answer are always there; only an input document may leave some out.
+    """
+    import msgspec  # start-up time
+
+    roots, shapes = msgspec.json.schema_components(answers, ref_template="#/$defs/{name}")
+    for shape in shapes.values():
+        if "properties" in shape and shape.get("additionalProperties") is not False:
+            shape["required"] = list(shape["properties"])
+    if len(answers) > 1:
+        return {"type": "object", "anyOf": list(roots), "$defs": shapes}
+    root = shapes.pop(roots[0]["$ref"].rpartition("/")[2])
+    return {**root, "$defs": shapes}
+
+
+def count(text: str) -> int:
+    """Return a number of things from a command line, as `type` of an argument."""
+    number = int(text)
+    if not 0 <= number <= MOST:
+        raise argparse.ArgumentTypeError(f"{text} is not from 0 to {MOST}")
+    return number
 
 
 def add_workspace(parser: argparse.ArgumentParser, default: str | None) -> None:

@@ -7,9 +7,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from engine.history import waiting_line
 from engine.journal.read import Reader
-from engine.journal.records import Campaign, Candidate, Control
+from engine.journal.records import Campaign, Candidate, Control, ControlVerb
 from engine.manifest import limits, load
 from harness.errors import InputError, Refused
 from kopt_tui.cli.campaign_choice import choose_campaign, choose_running, is_live, open_journal
@@ -17,6 +19,22 @@ from kopt_tui.cli.output import print_json
 from kopt_tui.cli.parser import add_campaign, add_json, workspace_of
 from kopt_tui.control import ControlRequest, pauses_soon, send
 from kopt_tui.snapshot.phrases import clean
+
+
+class ControlAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a request: `control` is its number, null where there was nothing to do.
+
+    Where the engine has not `answered` yet, kopt show lists the request.
+    """
+
+    control: int | None
+    campaign: str
+    verb: ControlVerb
+    candidate: str
+    answered: bool
+    refused: bool
+    outcome: str
+
 
 WAIT_S = 10.0
 POLL_S = 0.1
@@ -44,12 +62,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         add_campaign(parser)
     parser.add_argument("--wait", metavar="SECONDS", type=float, default=WAIT_S,
                         help=f"how long to wait for the engine's answer (default {WAIT_S:g})")
-    add_json(parser)
+    add_json(parser, ControlAnswer)
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.wait < 0:
-        raise InputError("--wait is below zero")
+    if not args.wait >= 0:
+        raise InputError("--wait is below zero or no number")
     number: int | None = None
     with open_journal(args) as reader:
         request = _request(reader, args)
@@ -61,9 +79,10 @@ def run(args: argparse.Namespace) -> int:
             outcome = control.outcome if control is not None else ""
     is_refused = is_answered and not outcome.startswith(APPLIED)
     if args.json:
-        print_json({"control": number, "campaign": request.campaign, "verb": request.verb,
-                    "candidate": request.candidate, "answered": is_answered,
-                    "refused": is_refused, "outcome": outcome})
+        print_json(ControlAnswer(
+            control=number, campaign=request.campaign, verb=request.verb,
+            candidate=request.candidate, answered=is_answered, refused=is_refused,
+            outcome=outcome))
     else:
         print(f"{request.verb} {request.candidate[:12] or request.campaign}: "
               + (clean(outcome) or "done" if is_answered else

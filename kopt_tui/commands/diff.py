@@ -7,6 +7,8 @@ import hashlib
 import sys
 from pathlib import Path
 
+import msgspec
+
 from engine.campaign import declared_knobs
 from engine.campaign.folder import Folder
 from engine.journal.records import Campaign, Candidate
@@ -15,7 +17,18 @@ from engine.repository.clone import RECORDS, Clone
 from engine.repository.patches.patch import Patch
 from harness.errors import EnvironmentFault, Refused
 from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
-from kopt_tui.cli.output import print_bytes
+from kopt_tui.cli.output import print_bytes, print_json
+from kopt_tui.cli.parser import add_json
+
+
+class PrintedPatch(msgspec.Struct, frozen=True, kw_only=True):
+    """A candidate's patch, or without a candidate all that the campaign has kept."""
+
+    campaign: str
+    candidate: str
+    patch: str
+    exact: bool
+    """Whether these are the patch's bytes; where they are not UTF-8, --raw prints them."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -24,20 +37,33 @@ def add(parser: argparse.ArgumentParser) -> None:
                         "has kept)")
     parser.add_argument("--raw", action="store_true",
                         help="print the exact bytes, including control characters")
+    add_json(parser, PrintedPatch)
 
 
 def run(args: argparse.Namespace) -> int:
     with open_journal(args) as reader:
         if args.candidate is None:
-            patch = kept(choose_campaign(reader, None)).data
+            campaign, name = choose_campaign(reader, None), ""
+            patch = kept(campaign).data
         else:
             candidate = reader.candidate(args.candidate)
-            patch = read(choose_campaign(reader, candidate.campaign), candidate)
-    if args.raw:
-        sys.stdout.buffer.write(patch)
-        return 0
-    print_bytes(patch)
+            campaign, name = choose_campaign(reader, candidate.campaign), candidate.id
+            patch = read(campaign, candidate)
+    print_patch(campaign, name, patch, as_json=args.json, raw=args.raw)
     return 0
+
+
+def print_patch(campaign: Campaign, candidate: str, patch: bytes, *, as_json: bool,
+                raw: bool) -> None:
+    """Print a patch: as JSON, as its exact bytes, or without control characters."""
+    if as_json:
+        text = patch.decode(errors="replace")
+        print_json(PrintedPatch(campaign=campaign.id, candidate=candidate, patch=text,
+                                exact=text.encode() == patch))
+    elif raw:
+        sys.stdout.buffer.write(patch)
+    else:
+        print_bytes(patch)
 
 
 def kept(campaign: Campaign) -> Patch:

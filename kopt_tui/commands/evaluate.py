@@ -47,7 +47,7 @@ def add(parser: argparse.ArgumentParser) -> None:
                         "candidate compares with it and with eager PyTorch (takes a second "
                         "verdict, decides nothing)")
     add_predict(parser)
-    add_json(parser)
+    add_json(parser, Verdict)
 
 
 def run(args: argparse.Namespace) -> int:

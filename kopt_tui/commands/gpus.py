@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+import msgspec
+
 from harness.devices import inventory
 from harness.devices.device import Device, DeviceState
 from harness.formats.quantities import GIB
@@ -12,11 +14,27 @@ from harness.roofline.measured_peaks import GpuCeilings
 from kopt_tui.cli.output import print_json, print_note, print_table
 from kopt_tui.cli.parser import add_json
 
+
+class ListedDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """A device, its state now, and its peak rates if they were measured."""
+
+    device: Device
+    state: DeviceState
+    ceilings: GpuCeilings | None
+
+
+class ListedDevices(msgspec.Struct, frozen=True, kw_only=True):
+    """The devices of this machine; `problems` say why some may be missing."""
+
+    devices: tuple[ListedDevice, ...]
+    problems: tuple[str, ...]
+
+
 HEADERS = ("id", "name", "arch", "use", "memory", "temp", "power", "clock", "processes", "note")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    add_json(parser)
+    add_json(parser, ListedDevices)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -24,10 +42,9 @@ def run(args: argparse.Namespace) -> int:
     states = inventory.states(devices)
     peaks = [measured_peaks.cached(device) for device in devices]
     if args.json:
-        print_json({"devices": [{"device": device, "state": state, "ceilings": ceilings}
-                                for device, state, ceilings
-                                in zip(devices, states, peaks, strict=True)],
-                    "problems": problems})
+        print_json(ListedDevices(problems=tuple(problems), devices=tuple(
+            ListedDevice(device=device, state=state, ceilings=ceilings)
+            for device, state, ceilings in zip(devices, states, peaks, strict=True))))
         return 0
     print_table(HEADERS, map(_row, devices, states, peaks), right="use temp power clock")
     for problem in problems:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 from pathlib import Path
+
+import msgspec
 
 from engine.campaign import artifacts
 from engine.journal.read import Reader
@@ -13,8 +16,16 @@ from engine.journal.records import Campaign
 from harness.errors import InputError
 from kopt_tui.cli.campaign_choice import choose_campaign, find_candidate, open_journal
 from kopt_tui.cli.output import print_bytes, print_json
-from kopt_tui.cli.output_files import CandidateOutputs
-from kopt_tui.cli.parser import add_json
+from kopt_tui.cli.output_files import CandidateOutputs, ListedOutputs
+from kopt_tui.cli.parser import add_json, count
+
+
+class LogText(msgspec.Struct, frozen=True, kw_only=True):
+    """Lines of a log or of one file; with --follow each document has the lines that are new."""
+
+    name: str
+    text: str
+
 
 DEFAULT = ("optimize.md", "engine.log", "host.log")
 TAIL_BYTES = 1 << 20
@@ -28,11 +39,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--file", metavar="NAME", default=None,
                         help=f"a file of the logs folder (default {' or '.join(DEFAULT)}), or one "
                         "of the candidate's files")
-    parser.add_argument("--lines", "-n", metavar="N", type=int, default=200,
+    parser.add_argument("--lines", "-n", metavar="N", type=count, default=200,
                         help="only the last N lines (default 200, 0 for all)")
     parser.add_argument("--follow", "-f", action="store_true",
                         help="print new lines of a campaign's log as they are written")
-    add_json(parser)
+    add_json(parser, LogText, ListedOutputs)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -72,7 +83,7 @@ def _print_log(args: argparse.Namespace, path: Path) -> int:
         _print_text(args, file.read(), path.name)
         while args.follow:
             if more := file.read():
-                print_bytes(more)
+                _print_shown(args, more, path.name)
             else:
                 time.sleep(POLL_S)
     return 0
@@ -80,9 +91,13 @@ def _print_log(args: argparse.Namespace, path: Path) -> int:
 
 def _print_text(args: argparse.Namespace, data: bytes, name: str) -> None:
     lines = data.splitlines(keepends=True)
-    shown = b"".join(lines[-args.lines:] if args.lines else lines)
+    _print_shown(args, b"".join(lines[-args.lines:] if args.lines else lines), name)
+
+
+def _print_shown(args: argparse.Namespace, shown: bytes, name: str) -> None:
     if args.json:
-        print_json({"name": name, "text": shown.decode(errors="replace")})
+        print_json(LogText(name=name, text=shown.decode(errors="replace")))
+        sys.stdout.flush()
     else:
         print_bytes(shown)
 

@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+
 from engine.campaign.setup import device_word
 from engine.journal import database
 from engine.run.one_shot import OneShot, OneShotCandidate
@@ -27,12 +29,30 @@ from harness.search.trials import corpus, trial_log
 from harness.search.trials.trials import MOST_TRIALS, LoopResult, SearchJob, Trial
 from harness.tasks.target import Target
 from harness.timing.plan import Plan
-from harness.verdict import Value, Verdict
+from harness.verdict import Config, Value, Verdict
 from kopt_tui.cli.gpu_gate import Gate, card_name, measure, open_target, print_wait
 from kopt_tui.cli.output import exit_code, print_json, print_note, print_verdict
-from kopt_tui.cli.parser import add_json, add_manifest, add_predict, workspace_of
+from kopt_tui.cli.parser import add_json, add_manifest, add_predict, count, workspace_of
 from kopt_tui.commands import evaluate
 from kopt_tui.snapshot import phrases
+
+
+class LoopAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A search: its trials are screening values, `verdict` is that on the best configuration."""
+
+    best: Config
+    verdict: Verdict | None
+    """null if the search was stopped before."""
+    trials: tuple[Trial, ...]
+    space_size: int
+    earlier: int
+    """How many of the trials were recorded by earlier runs of the command."""
+    record: str
+    results_tsv: str
+    corpus: str | None
+    notes: tuple[str, ...]
+    stopped: bool
+
 
 LOOPS = "loops"
 USUAL_TRIALS, MOST_SWEPT = 24, 256
@@ -45,21 +65,19 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--budget", metavar="N", type=int, default=None,
                         help=f"how many configurations to try (default {USUAL_TRIALS}; all of a "
                         f"Triton kernel with at most {MOST_SWEPT} on a GPU)")
-    parser.add_argument("--seed", metavar="N", type=int, default=0,
+    parser.add_argument("--seed", metavar="N", type=count, default=0,
                         help="seed of the search (default 0)")
     parser.add_argument("--only", metavar="KNOB", action="append", default=[],
                         help="change only this knob; may be repeated")
     parser.add_argument("--fresh", action="store_true",
                         help="start again instead of continuing with the recorded trials")
     add_predict(parser)
-    add_json(parser)
+    add_json(parser, LoopAnswer)
 
 
 def run(args: argparse.Namespace) -> int:
     if args.budget is not None and not 0 < args.budget <= MOST_TRIALS:
         raise InputError(f"--budget must be from 1 to {MOST_TRIALS}")
-    if args.seed < 0:
-        raise InputError("--seed must be 0 or more")
     with _cancelled_by_signals() as cancel, open_target(args.manifest) as one_shot:
         return LoopRun(one_shot, args, cancel).run()
 
@@ -83,12 +101,12 @@ class LoopRun:
         if self._cancel.is_set():  # set during the measurement
             verdict = None
         if self._quiet:
-            print_json({
-                "best": result.best, "verdict": verdict, "trials": result.trials,
-                "space_size": result.space_size, "earlier": result.earlier,
-                "record": str(self._record), "results_tsv": str(self._record / "results.tsv"),
-                "corpus": self._request.job.corpus or None, "notes": result.notes,
-                "stopped": self._cancel.is_set()})
+            print_json(LoopAnswer(
+                best=result.best, verdict=verdict, trials=result.trials,
+                space_size=result.space_size, earlier=result.earlier, record=str(self._record),
+                results_tsv=str(self._record / "results.tsv"),
+                corpus=self._request.job.corpus or None, notes=result.notes,
+                stopped=self._cancel.is_set()))
         elif result.trials:
             print("\nbest: " + phrases.clean(_config(result.best)))
         if verdict is None:

@@ -1,38 +1,32 @@
-"""`kopt manifest`: check a manifest, or print the schema of manifests."""
+"""`kopt manifest`: check a manifest; --schema prints the JSON schema of manifests."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 
 from engine.manifest import command_checks
 from engine.manifest.benchmark_target import check_runnable
-from engine.manifest.load import dump, load, schema
+from engine.manifest.load import dump, load
 from engine.manifest.pool_schema import PlannerSpec
 from engine.manifest.schema import Manifest
 from engine.workers import agent
 from engine.workers.model import provider_forwarder
-from kopt_tui.cli.output import print_json
+from harness.errors import Refused
+from kopt_tui.cli.output import print_json, print_note
 from kopt_tui.cli.parser import add_json, add_manifest
 from kopt_tui.snapshot.phrases import clean
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     add_manifest(parser)
-    parser.add_argument("--schema", action="store_true", help="print the JSON schema of manifests")
     parser.add_argument("--full", action="store_true", help="print the manifest with every default")
     parser.epilog = "Every command in a manifest runs by sh -c if it needs a shell, else directly."
-    add_json(parser)
+    add_json(parser, Manifest)
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.schema:
-        print_json(schema())
-        return 0
     manifest = load(args.manifest)
-    if args.json:
-        print_json(manifest)
-    elif args.full:
+    if args.full and not args.json:
         print(dump(manifest), end="")
     check_runnable(manifest)
     problems = [*command_checks.problems(manifest), *command_checks.agent_problems(manifest)]
@@ -40,9 +34,16 @@ def run(args: argparse.Namespace) -> int:
     if uses_model and (lacking := agent.missing_extra()):
         problems.append(lacking)
     notes = [provider_forwarder.unrestricted()] if manifest.pool.agent is not None else []
+    if args.json:
+        if problems:
+            raise Refused("; ".join(problems), where=str(args.manifest))
+        for note in filter(None, notes):
+            print_note(note)
+        print_json(manifest)
+        return 0
     for line in filter(None, [*problems, *notes]):
-        print(f"{args.manifest}: {clean(line)}", file=sys.stderr if args.json else sys.stdout)
-    if not (problems or args.json or args.full):
+        print(f"{args.manifest}: {clean(line)}")
+    if not (problems or args.full):
         print(f"{args.manifest}: a valid manifest for {manifest.target_op} in {manifest.project}\n"
               f"time limits: {_time_limits(manifest)}")
     return 1 if problems else 0

@@ -31,10 +31,16 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if not args.root.is_dir():
         raise InputError("the folder does not exist", where=str(args.root))
+    from engine.run.space_document import Proposal
+    from harness.verdict import Verdict
+    from kopt_tui.commands import loop, new, show, status, submit
     from kopt_tui.mcp import server
 
     workspace = workspace_of(args).absolute()
-    built = server.build(args.root, workspace)
+    built = server.build(args.root, workspace, {
+        "propose": Proposal, "evaluate": Verdict, "loop": loop.LoopAnswer,
+        "new": new.WrittenManifest, "status": status.WorkspaceStatus,
+        "submit": submit.SubmittedChanges, "show": show.ShownCandidate})
     if not args.http:
         built.run("stdio")
         return 0

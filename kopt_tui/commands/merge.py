@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Literal
+
+import msgspec
 
 from engine.campaign import declared_knobs, handover
 from engine.history import history, waiting_line
@@ -15,13 +18,25 @@ from engine.repository.clone import Clone
 from harness.errors import InputError, Refused
 from harness.formats.quantities import listed
 from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
-from kopt_tui.cli.output import print_note
-from kopt_tui.cli.parser import add_campaign
+from kopt_tui.cli.output import print_json, print_note
+from kopt_tui.cli.parser import add_campaign, add_json
 from kopt_tui.cli.user_repository import UserRepository
 from kopt_tui.commands import diff
+from kopt_tui.commands.diff import PrintedPatch
 from kopt_tui.snapshot import phrases
 
 NAMED = 3
+
+
+class TakenResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a campaign's result went: the project's branch, its files, or a patch file."""
+
+    campaign: str
+    form: Literal["merged", "applied", "patch"]
+    """What is `applied` is not committed."""
+    place: str
+    commit: str
+    files: tuple[str, ...]
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +48,7 @@ def add(parser: argparse.ArgumentParser) -> None:
                         help="the same as --as patch")
     parser.add_argument("--output", metavar="FILE", type=Path, default=None,
                         help="where the patch goes (default: standard output)")
+    add_json(parser, TakenResult, PrintedPatch)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -48,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     if provisional:
         print_note(f"not merged: {provisional}")
     if args.form == "patch":
-        _patch(chosen, args.output)
+        _patch(chosen, args.output, as_json=args.json)
         return 0
     if args.form is None and not handover.may_commit(chosen):
         raise Refused(f"{chosen.id} makes no commits here: its manifest says git_commit: false",
@@ -57,35 +73,47 @@ def run(args: argparse.Namespace) -> int:
         raise Refused(f"{chosen.id} ran on a copy of the kernel's files",
                       fix="kopt merge --patch | git apply: its paths are the project's")
     project, change = UserRepository(Path(chosen.project)), diff.kept(chosen)
+    files = tuple(file.path for file in change.files)
     clone = Clone(Path(chosen.path) / "repo.git")
-    if clone.git.find(declared_knobs.BEFORE):
+    from_snapshot = project.path.is_dir() and bool(clone.git.find(SNAPSHOT))
+    why = "commit it there: its knobs were declared in the campaign only" \
+        if clone.git.find(declared_knobs.BEFORE) else \
+        "nothing is committed, because the campaign started from files that were not" \
+        if from_snapshot and not project.has_committed(files) else ""
+    if why:
         project.apply(change.data)
-        print(f"applied {chosen.id} to {listed([file.path for file in change.files], NAMED)} in "
-              f"{project.path}; commit it there: its knobs were declared in the campaign only")
+        _print(TakenResult(campaign=chosen.id, form="applied", place=str(project.path), commit="",
+                           files=files), args,
+               f"applied {chosen.id} to {listed(files, NAMED)} in {project.path}; {why}")
         return 0
-    if from_snapshot := project.path.is_dir() and bool(clone.git.find(SNAPSHOT)):
-        files = [file.path for file in change.files]
-        if not project.has_committed(files):
-            project.apply(change.data)
-            print(f"applied {chosen.id} to {listed(files, NAMED)} in {project.path}; nothing is "
-                  "committed, because the campaign started from files that were not")
-            return 0
     project.check_clean()
     project.fetch(chosen)
     project.merge(chosen, message, squash=args.form == "squash", pick=from_snapshot)
-    print(f"merged {chosen.id} into {project.line('branch', '--show-current')} as "
-          f"{project.line('rev-parse', '--short=12', 'HEAD')}")
+    branch, commit = project.line("branch", "--show-current"), project.line("rev-parse", "HEAD")
+    _print(TakenResult(campaign=chosen.id, form="merged", place=branch, commit=commit,
+                       files=files), args, f"merged {chosen.id} into {branch} as {commit[:12]}")
     return 0
 
 
-def _patch(chosen: Campaign, output: Path | None) -> None:
+def _print(result: TakenResult, args: argparse.Namespace, words: str) -> None:
+    if args.json:
+        print_json(result)
+    else:
+        print(words)
+
+
+def _patch(chosen: Campaign, output: Path | None, *, as_json: bool) -> None:
     """Print the change, without opening the project."""
-    patch = diff.kept(chosen).data
+    patch = diff.kept(chosen)
     if output is None:
-        sys.stdout.buffer.write(patch)
+        diff.print_patch(chosen, "", patch.data, as_json=as_json, raw=True)
         return
-    output.write_bytes(patch)
-    print(f"wrote {output}: git apply {output}", file=sys.stderr)
+    output.write_bytes(patch.data)
+    if as_json:
+        print_json(TakenResult(campaign=chosen.id, form="patch", place=str(output), commit="",
+                               files=tuple(file.path for file in patch.files)))
+    else:
+        print(f"wrote {output}: git apply {output}", file=sys.stderr)
 
 
 def _message(reader: Reader, chosen: Campaign) -> str:

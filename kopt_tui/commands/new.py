@@ -34,8 +34,9 @@ from kopt_tui.cli.new import (
     new_target,
     parameter_list,
 )
+from kopt_tui.cli.new.new_facts import NewFacts
 from kopt_tui.cli.new.new_target import Kind
-from kopt_tui.cli.new.parameter_list import NewManifest
+from kopt_tui.cli.new.parameter_list import ChosenValue, NewManifest
 from kopt_tui.cli.output import print_json
 from kopt_tui.cli.parser import add_json
 from kopt_tui.cli.prompt import Prompt
@@ -45,6 +46,15 @@ MAKERS: dict[Kind, Callable[[argparse.Namespace, Prompt, Path, Path], NewManifes
     "benchmark": new_benchmark.make, "kernel": new_kernel.make, "gpu_source": new_kernel.make,
     "function": new_function.make, "module": new_module.make, "definition": new_definition.make}
 """What makes a manifest of a kind, from flags, prompt, project and path."""
+
+
+class WrittenManifest(NewFacts, frozen=True, kw_only=True):
+    """A manifest that was written: its file, its parameters, and what it is about."""
+
+    manifest: str
+    parameters: dict[str, ChosenValue]
+    routing: str
+    """Into which languages agents will rewrite the kernel, "" without agents."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +89,7 @@ def add(parser: argparse.ArgumentParser) -> None:
                         help="environment variables that it may see, such as its key")
     parser.add_argument("--yes", "-y", action="store_true", help="take every default, ask nothing")
     parser.add_argument("--force", action="store_true", help="overwrite an existing manifest")
-    add_json(parser)
+    add_json(parser, WrittenManifest, new_batch.WrittenManifests)
     new_kernel.add_task_flags(parser)
     new_module.add_module_flags(parser)
     new_definition.add_definition_flags(parser)
@@ -99,8 +109,9 @@ def run(args: argparse.Namespace) -> int:
     _write(new, path)
     routing = _routing(new.manifest, project)
     if args.json:
-        print_json({"manifest": str(path), **new.facts, "routing": routing,
-                    "parameters": parameter_list.as_json(new.parameters)})
+        print_json(WrittenManifest(
+            **msgspec.structs.asdict(new.facts), manifest=str(path), routing=routing,
+            parameters=parameter_list.as_json(new.parameters)))
         return 0
     first, *others = map(clean, [*new.lines, *([routing] if routing else []),
                                  *command_checks.agent_problems(new.manifest)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from engine.run import space_document
+from engine.run.space_document import Proposal
 from harness.formats.quantities import counted
 from kopt_tui.cli.gpu_gate import open_target
 from kopt_tui.cli.output import print_json, print_table
@@ -14,15 +15,10 @@ from kopt_tui.snapshot import phrases
 
 def add(parser: argparse.ArgumentParser) -> None:
     add_manifest(parser)
-    parser.add_argument("--schema", action="store_true",
-                        help="print the JSON schema of what --json prints")
-    add_json(parser)
+    add_json(parser, Proposal)
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.schema:
-        print_json(space_document.schema())
-        return 0
     with open_target(args.manifest) as one_shot:
         proposed = space_document.of(one_shot)
     if args.json:

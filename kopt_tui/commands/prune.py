@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+import msgspec
+
 from engine.repository import worktree
 from engine.rounds import disk_space
 from harness.errors import Refused
@@ -13,6 +15,22 @@ from kopt_tui.cli.campaign_choice import choose_campaign, is_live, open_journal
 from kopt_tui.cli.output import print_json
 from kopt_tui.cli.parser import add_json
 
+
+class RemovedFolder(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkout and its size."""
+
+    path: str
+    bytes: int
+
+
+class PrunedFolders(msgspec.Struct, frozen=True, kw_only=True):
+    """The checkouts that were removed, or with --dry-run would be."""
+
+    dry_run: bool
+    bytes: int
+    removed: tuple[RemovedFolder, ...]
+
+
 ENDED = ("finished", "stopped", "failed")
 
 
@@ -20,7 +38,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("campaigns", metavar="CAMPAIGN", nargs="*",
                         help="only these campaigns (default: all that have ended)")
     parser.add_argument("--dry-run", action="store_true", help="only print what would be deleted")
-    add_json(parser)
+    add_json(parser, PrunedFolders)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -39,9 +57,8 @@ def run(args: argparse.Namespace) -> int:
             worktree.remove(folder)
     total = sum(bytes_ for _, bytes_ in folders)
     if args.json:
-        print_json({"dry_run": args.dry_run, "bytes": total,
-                    "removed": [{"path": str(folder), "bytes": bytes_}
-                                for folder, bytes_ in folders]})
+        print_json(PrunedFolders(dry_run=args.dry_run, bytes=total, removed=tuple(
+            RemovedFolder(path=str(folder), bytes=bytes_) for folder, bytes_ in folders)))
         return 0
     for folder, bytes_ in folders:
         print(f"{'would remove' if args.dry_run else 'removed'} {folder} ({data_size(bytes_)})")

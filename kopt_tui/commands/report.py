@@ -6,15 +6,28 @@ import argparse
 import sys
 from pathlib import Path
 
+import msgspec
+
 from engine.history import campaign_view
 from engine.journal.read import Reader
-from engine.journal.records import Campaign
+from engine.journal.records import Bottleneck, Campaign, DecisionRow
+from engine.records.exports.fast_p import FastPTable
 from engine.records.report.campaign_report import html, markdown
 from harness.errors import EnvironmentFault, InputError, Refused, os_fault
 from kopt_tui.cli import bench_files
 from kopt_tui.cli.campaign_choice import choose_campaign, is_live, open_journal
 from kopt_tui.cli.output import print_json
 from kopt_tui.cli.parser import add_campaign, add_json
+
+
+class PrintedReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A campaign's report, as Markdown too."""
+
+    campaign: Campaign
+    decisions: tuple[DecisionRow, ...]
+    bottlenecks: tuple[Bottleneck, ...]
+    markdown: str
+
 
 FORMATS = ("kernelbench", "flashinfer", *bench_files.TABLES)
 
@@ -36,7 +49,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--each", action="store_true",
                         help="with --format kernelbench: CAMPAIGN is a folder for which kopt new "
                         "--each wrote manifests; one table of all its problems")
-    add_json(parser)
+    add_json(parser, PrintedReport, FastPTable)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -50,9 +63,9 @@ def run(args: argparse.Namespace) -> int:
             return _write_records(reader, chosen)
         view = campaign_view.read_with_manifest(reader, chosen)
         if args.json:
-            print_json({"campaign": chosen, "decisions": reader.decisions(chosen.id),
-                  "bottlenecks": reader.bottlenecks(chosen.id),
-                  "markdown": markdown(view)})
+            print_json(PrintedReport(
+                campaign=chosen, decisions=tuple(reader.decisions(chosen.id)),
+                bottlenecks=tuple(reader.bottlenecks(chosen.id)), markdown=markdown(view)))
             return 0
         page = args.html or (args.output is not None and args.output.suffix == ".html")
         report = html(view) if page else markdown(view)

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 
-from harness.errors import Refused
-from kopt_tui.cli.campaign_choice import is_live
-from kopt_tui.cli.event_stream import follow
-from kopt_tui.cli.output import print_note
-from kopt_tui.cli.parser import MANIFEST, workspace_of
+import msgspec
+
+from engine.journal.read import Reader
+from engine.journal.records import Campaign
+from harness.errors import InputError, Refused
+from kopt_tui.cli.campaign_choice import choose_campaign, is_live
+from kopt_tui.cli.event_stream import POLL_S, SUCCESSFUL, follow
+from kopt_tui.cli.output import print_json, print_note
+from kopt_tui.cli.parser import MANIFEST, add_json, workspace_of
 from kopt_tui.cli.prompt import Prompt
 from kopt_tui.snapshot import phrases
+
+
+class StartedCampaign(msgspec.Struct, frozen=True, kw_only=True):
+    """A campaign in the process `pid`; with --wait as it is at its end."""
+
+    campaign: Campaign
+    pid: int
+    warnings: tuple[str, ...]
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -30,10 +43,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--new", action="store_true",
                         help="start another campaign also if one of this manifest runs; with "
                         "--each also if one has ended")
+    add_json(parser, StartedCampaign)
 
 
 def run(args: argparse.Namespace) -> int:
     workspace = workspace_of(args)
+    if args.json and (args.each or args.here):
+        raise InputError("--json is for one campaign that runs in a process of its own",
+                         fix="leave out --each and --here")
     if args.each:
         from kopt_tui.cli import batch_runs
 
@@ -43,6 +60,8 @@ def run(args: argparse.Namespace) -> int:
             (running := _running(workspace, Path(args.manifest))):
         return _choose_beside(workspace, running, args)
     campaign = _campaign(workspace, args.manifest)
+    if args.json:
+        return _start_quietly(workspace, campaign, wait=args.wait)
     if not (args.here or args.wait or _names_campaign(args.manifest)):
         _print_warnings(workspace, campaign)  # --here and --wait print all events
     return here(workspace, campaign) if args.here else start(workspace, campaign, wait=args.wait)
@@ -50,13 +69,30 @@ def run(args: argparse.Namespace) -> int:
 
 def start(workspace: Path, campaign: str, *, wait: bool = False) -> int:
     """Run a campaign in a host of its own, which outlives this terminal."""
+    print(f"{campaign} runs in process {_spawn(workspace, campaign)}; kopt attach {campaign} shows "
+          "it", flush=True)
+    return follow(workspace, campaign) if wait else 0
+
+
+def _spawn(workspace: Path, campaign: str) -> int:
+    """Start a host for a campaign and return its process. Raises Refused if it runs already."""
     from engine.run import host  # here and below: start-up time
 
     if (pid := host.owner(workspace, campaign)) is not None:
         raise Refused(f"{campaign} runs already, in process {pid}", fix="kopt attach shows it")
-    pid = host.spawn(workspace, campaign)
-    print(f"{campaign} runs in process {pid}; kopt attach {campaign} shows it", flush=True)
-    return follow(workspace, campaign) if wait else 0
+    return host.spawn(workspace, campaign)
+
+
+def _start_quietly(workspace: Path, name: str, *, wait: bool) -> int:
+    """Run a campaign in a host of its own and print it as JSON; with `wait` at its end."""
+    pid = _spawn(workspace, name)
+    with closing(Reader(workspace)) as reader:
+        while wait and is_live(reader, name):
+            time.sleep(POLL_S)
+        campaign = choose_campaign(reader, name)
+        print_json(StartedCampaign(campaign=campaign, pid=pid,
+                                   warnings=tuple(_warnings(reader, name))))
+    return 1 if wait and campaign.state not in SUCCESSFUL else 0
 
 
 def here(workspace: Path, campaign: str) -> int:
@@ -83,7 +119,7 @@ def _choose_beside(workspace: Path, running: str, args: argparse.Namespace) -> i
     """Ask what to do while a campaign of the manifest runs; raise Refused without a terminal."""
     refusal = Refused(f"{running} runs already on this manifest",
                       fix=f"kopt attach {running} shows it, --new starts another campaign")
-    prompt = Prompt(quiet=False)
+    prompt = Prompt(quiet=args.json)
     if not prompt.interactive:
         raise refusal
     answer = prompt.choice(f"{running} runs already on this manifest; attach to it, start a new "
@@ -100,7 +136,6 @@ def _choose_beside(workspace: Path, running: str, args: argparse.Namespace) -> i
 
 def _running(workspace: Path, path: Path) -> str:
     """Return the newest campaign with a live engine of a manifest's project and target, or ""."""
-    from engine.journal.read import Reader
     from engine.manifest import load
 
     manifest = load.load(path)
@@ -112,12 +147,14 @@ def _running(workspace: Path, path: Path) -> str:
 
 def _print_warnings(workspace: Path, campaign: str) -> None:
     """Print what the start of a campaign warned about."""
-    from engine.journal.read import Reader
-
     with closing(Reader(workspace)) as reader:
-        for event in reader.events(campaign=campaign):
-            if event.kind == "warning":
-                print_note(str(phrases.facts(event)["message"]))
+        for message in _warnings(reader, campaign):
+            print_note(message)
+
+
+def _warnings(reader: Reader, campaign: str) -> list[str]:
+    return [str(phrases.facts(event).get("message", ""))
+            for event in reader.events_of(campaign, "warning")]
 
 
 def _names_campaign(name: str) -> bool:

@@ -5,12 +5,24 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from engine.history import history, waiting_line
 from engine.history.waiting_line import Line
 from engine.journal import plan_event
+from engine.journal.plan_event import RoundPlan
 from engine.journal.read import Reader
-from engine.journal.records import Campaign, Candidate
+from engine.journal.records import (
+    Bottleneck,
+    Campaign,
+    Candidate,
+    Control,
+    DecisionRow,
+    Round,
+    Slot,
+)
 from engine.records import class_history, measured
+from engine.records.class_history import ClassMeasurement
 from engine.verify import reference_lines
 from harness.formats import quantities
 from kopt_tui.cli.campaign_choice import choose_campaign, find_candidate, open_journal
@@ -18,14 +30,36 @@ from kopt_tui.cli.output import Cell, print_facts, print_json, print_table, prin
 from kopt_tui.cli.parser import add_json
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.campaign_rows import engine_state
-from kopt_tui.snapshot.candidate_view import whole_view
+from kopt_tui.snapshot.candidate_view import JudgedVerdict, whole_view
 from kopt_tui.snapshot.snapshot import CandidateView
+
+
+class ShownCampaign(msgspec.Struct, frozen=True, kw_only=True):
+    """A campaign; `slots` are those of its newest round, `controls` wait for an answer."""
+
+    campaign: Campaign
+    rounds: tuple[Round, ...]
+    slots: tuple[Slot, ...]
+    candidates: tuple[Candidate, ...]
+    bottlenecks: tuple[Bottleneck, ...]
+    controls: tuple[Control, ...]
+    classes: tuple[ClassMeasurement, ...]
+    """Each config class at the baseline and after each keep; empty if nothing was kept."""
+    plan: RoundPlan | None
+
+
+class ShownCandidate(msgspec.Struct, frozen=True, kw_only=True):
+    """A candidate with all decisions and verdicts on it."""
+
+    candidate: Candidate
+    decisions: tuple[DecisionRow, ...]
+    verdicts: tuple[JudgedVerdict, ...]
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="CAMPAIGN|CANDIDATE", nargs="?", default=None,
                         help="a name or the start of one (default: the newest campaign)")
-    add_json(parser)
+    add_json(parser, ShownCampaign, ShownCandidate)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -47,9 +81,10 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
     past = history.read(reader, name)
     marks, plan = class_history.by_class(past), plan_event.last(reader, name)
     if as_json:
-        print_json({"campaign": campaign, "rounds": rounds, "slots": slots,
-                    "candidates": candidates, "bottlenecks": bottlenecks, "controls": controls,
-                    "classes": marks, "plan": plan})
+        print_json(ShownCampaign(
+            campaign=campaign, rounds=tuple(rounds), slots=tuple(slots),
+            candidates=tuple(candidates), bottlenecks=tuple(bottlenecks),
+            controls=tuple(controls), classes=tuple(marks), plan=plan))
         return
     live = engine_state(reader, name).word == "alive"
     state = f"{phrases.signed(campaign.state)} {phrases.phase(campaign, live=live)}"
@@ -100,8 +135,8 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
 def _show_candidate(candidate: Candidate, view: CandidateView, line: Line, *,
                     as_json: bool) -> None:
     if as_json:
-        print_json({"candidate": candidate, "decisions": view.decisions,
-                    "verdicts": view.verdicts})
+        print_json(ShownCandidate(candidate=candidate, decisions=view.decisions,
+                                  verdicts=view.verdicts))
         return
     state = f"{phrases.signed(candidate.state)} {candidate.reason}"
     print_facts([

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+import msgspec
+
 from engine.history import waiting_line
 from engine.journal.records import Campaign
 from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
@@ -12,12 +14,32 @@ from kopt_tui.cli.parser import add_campaign, add_json, workspace_of
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.campaign_rows import engine_state
 
+
+class CampaignStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A campaign; `waiting` counts the candidates that wait for approval."""
+
+    campaign: Campaign
+    waiting: int
+    provisional: str
+    """The provisional best in words, "" if nothing waits."""
+    live: bool
+    """Whether an engine runs it; `engine` is then its host and process."""
+    engine: str
+
+
+class WorkspaceStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The campaigns of a workspace, the newest first."""
+
+    workspace: str
+    campaigns: tuple[CampaignStatus, ...]
+
+
 HEADERS = ("campaign", "state", "round", "best", "waiting", "device", "last activity", "")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     add_campaign(parser)
-    add_json(parser)
+    add_json(parser, WorkspaceStatus)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -29,11 +51,12 @@ def run(args: argparse.Namespace) -> int:
                        else "" for campaign in chosen]
         engines = [engine_state(reader, campaign.id) for campaign in chosen]
     if args.json:
-        print_json({"workspace": str(workspace_of(args).absolute()), "campaigns": [
-            {"campaign": campaign, "waiting": counts.get(campaign.id, 0), "provisional": words,
-             "live": engine.word == "alive",
-             "engine": f"{engine.host} {engine.pid}" if engine.word == "alive" else ""}
-            for campaign, engine, words in zip(chosen, engines, provisional, strict=True)]})
+        print_json(WorkspaceStatus(workspace=str(workspace_of(args).absolute()), campaigns=tuple(
+            CampaignStatus(
+                campaign=campaign, waiting=counts.get(campaign.id, 0), provisional=words,
+                live=engine.word == "alive",
+                engine=f"{engine.host} {engine.pid}" if engine.word == "alive" else "")
+            for campaign, engine, words in zip(chosen, engines, provisional, strict=True))))
     elif chosen:
         print_table(HEADERS, (
             _row(campaign, counts.get(campaign.id, 0), engine.word == "alive", words)

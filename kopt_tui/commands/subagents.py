@@ -34,10 +34,42 @@ from kopt_tui.cli.parser import (
 from kopt_tui.snapshot.phrases import clean
 
 
+class ListedSubagent(msgspec.Struct, frozen=True, kw_only=True):
+    """A subagent; kopt subagents show NAME prints its limits and its prompt."""
+
+    name: str
+    description: str
+    requires: tuple[str, ...]
+    source_language: str
+    target_language: str
+    path: str
+
+
+class ListedSubagents(msgspec.Struct, frozen=True, kw_only=True):
+    """The subagents of kopt, of this user and of the project; `problems` are of their files."""
+
+    subagents: tuple[ListedSubagent, ...]
+    problems: tuple[str, ...]
+
+
+class CheckedSubagents(msgspec.Struct, frozen=True, kw_only=True):
+    """The names of all subagents, and a line for each bad file."""
+
+    subagents: tuple[str, ...]
+    problems: tuple[str, ...]
+
+
+class RenderedPrompt(msgspec.Struct, frozen=True, kw_only=True):
+    """The system prompt that a slot's model gets."""
+
+    name: str
+    system_prompt: str
+
+
 def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = ("Folders in this order, later ones override earlier ones: kopt's own, "
                      "~/.config/kopt/subagents, and subagents in the project.")
-    add_json(parser)
+    add_json(parser, ListedSubagents)
     parser.set_defaults(action="list", source=None)
     actions = parser.add_subparsers(metavar="ACTION", parser_class=Parser)
     listing = actions.add_parser("list", help="list all subagents (the default)")
@@ -54,10 +86,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     write = actions.add_parser("harness", help="have a benchmark written for a kernel that has "
                                "none, check it and freeze it")
     new_harness.add(write)
-    for action in (listing, show, check, render, write):
+    for action, answers in ((listing, (ListedSubagents,)), (show, (Subagent,)),
+                            (check, (CheckedSubagents,)), (render, (RenderedPrompt,)),
+                            (write, new_harness.ANSWERS)):
         action.set_defaults(action=action.prog.split()[-1])
-        action.add_argument("--json", action="store_true", default=argparse.SUPPRESS,
-                            help="print JSON")
+        add_json(action, *answers, default=argparse.SUPPRESS)
         add_workspace(action, default=argparse.SUPPRESS)
 
 
@@ -87,7 +120,10 @@ def _list(args: argparse.Namespace) -> int:
                  if own.source_language in ("", language)]
     subagents = [known.get(name) for name in names]
     if args.json:
-        print_json([_fields(subagent) for subagent in subagents])
+        print_json(ListedSubagents(problems=tuple(known.problems), subagents=tuple(
+            ListedSubagent(**{name: getattr(subagent, name)
+                              for name in ListedSubagent.__struct_fields__})
+            for subagent in subagents)))
     else:
         print_table(("name", "needs", "description"), (
             (subagent.name, " ".join(subagent.requires), subagent.description)
@@ -117,7 +153,7 @@ def _check(args: argparse.Namespace) -> int:
     known = subagent_registry.load(_project())
     problems = [*known.problems, *template_problems(known)]
     if args.json:
-        print_json({"subagents": known.names, "problems": problems})
+        print_json(CheckedSubagents(subagents=tuple(known.names), problems=tuple(problems)))
     for problem in problems:
         print(clean(problem, 600), file=sys.stderr if args.json else sys.stdout)
     if not (problems or args.json):
@@ -148,7 +184,7 @@ def _render(args: argparse.Namespace) -> int:
         prompt = _prompt(args.name, open_campaign(workspace_of(args), campaign.id, to_read=True),
                          campaign.device)
     if args.json:
-        print_json({"name": args.name, "system_prompt": prompt})
+        print_json(RenderedPrompt(name=args.name, system_prompt=prompt))
     else:
         print(prompt, end="")
     return 0
@@ -159,13 +195,6 @@ def _prompt(name: str, judged: JudgedTarget, device: str) -> str:
     subagent = subagent_registry.load(Path(judged.manifest.project)).get(name)
     return rendering.system_prompt(subagent, slot_facts.of_target(
         judged.target, edit=judged.edit, device=device, python=judged.manifest.python))
-
-
-def _fields(subagent: Subagent) -> dict[str, object]:
-    """Return what a list states of a subagent: all but its prompt."""
-    fields: dict[str, object] = msgspec.to_builtins(subagent)
-    del fields["system_prompt"]
-    return fields
 
 
 def clean_lines(text: str) -> str:

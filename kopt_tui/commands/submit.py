@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
+
 from engine.journal.read import Reader
 from engine.journal.records import Campaign
 from engine.manifest import load
@@ -22,6 +24,15 @@ from kopt_tui.cli.earlier_changes import earlier_changes
 from kopt_tui.cli.output import print_json
 from kopt_tui.cli.parser import add_campaign, add_json, workspace_of
 from kopt_tui.snapshot.phrases import clean
+
+
+class SubmittedChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """The files that were put into a campaign's inbox; `path` is the first."""
+
+    campaign: str
+    path: str
+    paths: tuple[str, ...]
+
 
 MAX_BYTES = 4 << 20
 _DIFF = re.compile(rb"^(diff --git |--- .*\n\+\+\+ )", re.MULTILINE)
@@ -37,7 +48,7 @@ def add(parser: argparse.ArgumentParser) -> None:
                         "faster, the patches of a folder, or a commit or branch of the project")
     parser.add_argument("--hypothesis", metavar="TEXT", default="",
                         help="why the patch should be faster, in one line")
-    add_json(parser)
+    add_json(parser, SubmittedChanges)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -57,8 +68,8 @@ def run(args: argparse.Namespace) -> int:
         with contextlib.suppress(Refused):  # another host has just started and will judge it
             host.spawn(workspace_of(args), chosen.id, decide_only=True)
     if args.json:
-        print_json({"campaign": chosen.id, "path": str(paths[0]),
-                    "paths": [str(path) for path in paths]})
+        print_json(SubmittedChanges(campaign=chosen.id, path=str(paths[0]),
+                                    paths=tuple(map(str, paths))))
     else:
         judge = "" if not runs else "; judged after kopt resume" if chosen.state == "paused" \
             else "; judged in the next round"

@@ -14,6 +14,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from engine.manifest.load import load
 from harness.call_trace import counts as call_counts
 from harness.call_trace import foreground, weights
@@ -35,6 +37,29 @@ SHOWN = 12
 STDERR = 2
 
 
+class TracedShape(msgspec.Struct, frozen=True, kw_only=True):
+    """One shape with which the program called the function."""
+
+    shape: dict[str, str]
+    calls: int
+    share: float
+    """Of all calls, 0 to 1."""
+    classes: tuple[str, ...] | None
+
+
+class TracedCalls(msgspec.Struct, frozen=True, kw_only=True):
+    """The calls of a program, and the file with them."""
+
+    file: str
+    weights: str
+    calls: int
+    processes: int
+    exit_code: int
+    columns: tuple[str, ...]
+    shapes: tuple[TracedShape, ...]
+    notes: tuple[str, ...]
+
+
 def add(parser: argparse.ArgumentParser) -> None:
     parser.usage = ("kopt trace MANIFEST [--of PLACE:FUNCTION] [--output FILE] [--json] "
                     "[--workspace DIR] -- COMMAND ARG...")
@@ -46,7 +71,7 @@ def add(parser: argparse.ArgumentParser) -> None:
                         "(default: the kernel's entry)")
     parser.add_argument("--output", metavar="FILE", type=Path, default=None,
                         help=f"the file to write (default {NAME} in the project)")
-    add_json(parser)
+    add_json(parser, TracedCalls)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -71,13 +96,12 @@ def run(args: argparse.Namespace) -> int:
     path.write_bytes(data)
     value = _relative(path, project) if is_usable else ""
     if args.json:
-        print_json({
-            "file": str(path), "weights": value, "calls": table.calls,
-            "processes": counts.processes, "exit_code": code, "columns": table.columns,
-            "shapes": [{"shape": dict(zip(table.columns, cells, strict=True)), "calls": calls,
-                        "share": calls / table.calls, "classes": names}
-                       for (cells, calls), names in zip(table.rows, classes, strict=True)],
-            "notes": notes})
+        print_json(TracedCalls(
+            file=str(path), weights=value, calls=table.calls, processes=counts.processes,
+            exit_code=code, columns=tuple(table.columns), notes=tuple(notes), shapes=tuple(
+                TracedShape(shape=dict(zip(table.columns, cells, strict=True)), calls=calls,
+                            share=calls / table.calls, classes=names)
+                for (cells, calls), names in zip(table.rows, classes, strict=True))))
     else:
         print(f"{counted(table.calls, 'call')} of {counted(len(table.rows), 'shape')} in "
               f"{counted(counts.processes, 'process')}")

@@ -13,6 +13,7 @@ from typing import Any
 import uvicorn
 from mcp.server.mcpserver import MCPServer
 
+from engine.journal import database
 from harness.errors import InputError
 
 HOST = "127.0.0.1"
@@ -31,23 +32,26 @@ class TokenCheck:
     """
 
     def __init__(self, app: App, token: str) -> None:
-        self._app, self._expected = app, f"Bearer {token}".encode()
+        self._app, self._token = app, token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
-        elif scope["type"] == "http" and not hmac.compare_digest(
-                dict(scope["headers"]).get(b"authorization", b""), self._expected):
-            await send({"type": "http.response.start", "status": 401,
-                        "headers": [(b"content-type", b"text/plain")]})
+        elif scope["type"] == "http" and not self._has_token(scope):
+            await send({"type": "http.response.start", "status": 401, "headers": [
+                (b"content-type", b"text/plain"), (b"www-authenticate", b"Bearer")]})
             await send({"type": "http.response.body", "body": b"the token is missing or wrong\n"})
         else:
             await self._app(scope, receive, send)
 
+    def _has_token(self, scope: Scope) -> bool:
+        scheme, _, token = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
+        return scheme.lower() == b"bearer" and hmac.compare_digest(token, self._token)
+
 
 def write_token(folder: Path) -> tuple[str, Path]:
     """Write a new token to a file that only its owner can read; return both."""
-    folder.mkdir(parents=True, exist_ok=True)
+    database.make_workspace(folder)  # git ignores it
     token, path = secrets.token_urlsafe(32), folder / TOKEN_FILE
     path.unlink(missing_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

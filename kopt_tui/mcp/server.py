@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+import functools
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from mcp.server.mcpserver import MCPServer
+import msgspec
+from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.tools import Tool
+from mcp_types import CallToolResult, TextContent, ToolAnnotations
+from pydantic import Field
 
 from engine.knowledge import page_library
-from harness.errors import InputError
+from harness.errors import InputError, KoptError
 from harness.formats.text import plain
 from kopt_tui import __version__
+from kopt_tui.cli.event_stream import EventLine
+from kopt_tui.cli.parser import answer_schema
 from kopt_tui.mcp import prompts
-from kopt_tui.mcp.verb_call import VerbCall, VerbFailed, lines_of_json, positional, words_of
+from kopt_tui.mcp.verb_call import Beat, VerbCall, VerbFailed, positional, words_of
 
 INSTRUCTIONS = """\
 kopt judges changes to GPU and CPU kernels: it checks results against a reference and times both
@@ -24,26 +33,34 @@ changes with `evaluate`, search knobs with `loop`. In a campaign use `submit_can
 """
 CALL_S = 1800.0
 """The longest that one tool may take, in seconds."""
+READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+RUNS = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
+"""It runs a kernel's code or adds files, and overwrites none."""
+
+ManifestFile = Annotated[str, Field(description="a manifest in the folder of this server")]
+Patch = Annotated[str, Field(description="a unified diff against the project's files")]
+KnobValues = Annotated[dict[str, int | float | str] | None, Field(
+    description='knobs and their values, such as {"TILE": 32}')]
 
 
-async def _answer(call: Awaitable[Any]) -> dict[str, Any]:
-    try:
-        answer = await call
-    except (VerbFailed, InputError) as error:
-        raise ToolError(str(error)) from None
-    except (ValueError, OSError) as error:  # text that no command line can carry
-        raise ToolError(f"the words of this call cannot be passed on: {error}") from None
-    return answer if isinstance(answer, dict) else {"answer": answer}
+class EventPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some events, oldest first; `last` is the number to go on after, null before the first."""
+
+    events: tuple[EventLine, ...]
+    last: int | None
 
 
-def build(root: Path, workspace: Path, timeout_s: float = CALL_S) -> MCPServer:
-    """Return a server for the files in `root` and the campaigns in `workspace`."""
-    server = MCPServer("kopt", version=__version__, instructions=INSTRUCTIONS)
+def build(root: Path, workspace: Path, answers: Mapping[str, type],
+          timeout_s: float = CALL_S) -> MCPServer:
+    """Return a server for the files in `root` and the campaigns in `workspace`.
+
+    `answers` are the types of what its verbs print, by verb.
+    """
     call = VerbCall(root, workspace, timeout_s)
-    _add_kernel_tools(server, call)
-    _add_campaign_tools(server, call)
+    server = MCPServer("kopt", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING",
+                       tools=[*_kernel_tools(call, answers), *_campaign_tools(call, answers)])
 
-    @server.tool()
+    @server.tool(annotations=READS, structured_output=False)
     def read_knowledge(page: str = "", words: str = "") -> str:
         """Return a page of kopt's knowledge, the pages with these words, or all names."""
         try:
@@ -55,100 +72,147 @@ def build(root: Path, workspace: Path, timeout_s: float = CALL_S) -> MCPServer:
             raise ToolError(str(error)) from None
 
     @server.resource("kopt://campaigns", mime_type="application/json")
-    async def campaigns() -> dict[str, Any]:
+    async def campaigns() -> Any:
         """All campaigns of the workspace and their states."""
-        return await _answer(call.run("status"))
+        return await _answered(call.run)("status")
 
     @server.resource("kopt://report/{campaign}", mime_type="application/json")
-    async def report(campaign: str) -> dict[str, Any]:
+    async def report(campaign: str) -> Any:
         """The report of a campaign."""
-        return await _answer(_run(call, "report", positional(campaign)))
+        async def work() -> Any:
+            return await call.run("report", *positional(campaign))
+        return await _answered(work)()
 
     server.prompt(name="optimise-a-kernel")(prompts.optimise_a_kernel)
     server.prompt(name="read-a-verdict")(prompts.read_a_verdict)
     return server
 
 
-async def _run(call: VerbCall, verb: str, words: list[str], stdin: str = "") -> Any:
-    return await call.run(verb, *words, stdin=stdin)
+def _answered(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Return the function with its errors in the form that clients are shown."""
+    @functools.wraps(function)
+    async def answered(*args: Any, **words: Any) -> Any:
+        try:
+            return await function(*args, **words)
+        except (VerbFailed, KoptError) as error:
+            raise ToolError(str(error)) from None
+        except (ValueError, OSError) as error:  # text that no command line can carry
+            raise ToolError(f"the words of this call cannot be passed on: {error}") from None
+    return answered
 
 
-def _add_kernel_tools(server: MCPServer, call: VerbCall) -> None:
-    @server.tool()
-    async def propose(manifest: str = "manifest.yaml") -> dict[str, Any]:
+def _tool(function: Callable[..., Awaitable[Any]], kind: ToolAnnotations, answer: type) -> Tool:
+    """Return a tool that answers with data of this type, and with the same as text."""
+    answered = _answered(function)
+
+    @functools.wraps(function)
+    async def tool(**words: Any) -> CallToolResult:
+        value = await answered(**words)
+        return CallToolResult(content=[TextContent(text=json.dumps(value, ensure_ascii=False))],
+                              structured_content=value)
+
+    made = Tool.from_function(tool, description=inspect.getdoc(function), annotations=kind,
+                              structured_output=False)
+    made.fn_metadata.output_schema = answer_schema(answer)
+    return made
+
+
+def _beat(context: Context[Any, Any]) -> Beat:
+    async def beat(seconds: float) -> None:
+        await context.report_progress(seconds, message=f"{seconds:.0f} s")
+    return beat
+
+
+def _kernel_tools(call: VerbCall, answers: Mapping[str, type]) -> list[Tool]:
+    async def propose(context: Context[Any, Any], manifest: ManifestFile = "manifest.yaml") -> Any:
         """List a kernel's knobs, their present values and their choices."""
-        async def work() -> Any:
-            return await call.run("propose", call.inside(manifest))
-        return await _answer(work())
+        return await call.run_on_kernel("propose", call.manifest(manifest), beat=_beat(context))
 
-    @server.tool()
-    async def evaluate(manifest: str = "manifest.yaml", patch: str = "", source: str = "",
-                       config: str = "", quick: bool = False) -> dict[str, Any]:
+    async def evaluate(
+            context: Context[Any, Any], manifest: ManifestFile = "manifest.yaml", patch: Patch = "",
+            source: Annotated[str, Field(description="the whole new source of the kernel")] = "",
+            config: KnobValues = None,
+            quick: Annotated[bool, Field(description="measure few pairs, for a first impression")]
+            = False) -> Any:
         """Judge one change of a kernel: is it correct, and how much faster?
 
-        Give one of `patch` (a unified diff), `source` (the whole new source of the kernel) and
-        `config` (knobs as JSON, such as {"TILE": 32}); none judges the files as they are. `quick`
-        measures few pairs. The verdict says for each config class what was measured.
+        Give one of `patch`, `source` and `config`; none judges the files as they are. The verdict
+        says for each config class what was measured. Nothing of the project is changed.
         """
-        async def work() -> Any:
-            if sum(map(bool, (patch, source, config))) > 1:
-                raise InputError("more than one change is given",
-                                 fix="give one of patch, source and config")
-            words = words_of(patch="-" if patch else "", candidate="-" if source else "",
-                             config=config, quick=quick)
-            return await call.run("evaluate", *words, call.inside(manifest), stdin=patch or source)
-        return await _answer(work())
+        if sum((bool(patch), bool(source), config is not None)) > 1:
+            raise InputError("more than one change is given",
+                             fix="give one of patch, source and config")
+        words = words_of(patch="-" if patch else "", candidate="-" if source else "",
+                         config="" if config is None else json.dumps(config), quick=quick)
+        return await call.run_on_kernel("evaluate", *words, call.manifest(manifest),
+                                        stdin=patch or source, beat=_beat(context))
 
-    @server.tool()
-    async def loop(manifest: str = "manifest.yaml", budget: int | None = None,
-                   only: str = "") -> dict[str, Any]:
-        """Search the values of a kernel's knobs; `budget` is how many configurations to try."""
-        async def work() -> Any:
-            return await call.run("loop", *words_of(budget=budget, only=only),
-                                  call.inside(manifest))
-        return await _answer(work())
+    async def loop(
+            context: Context[Any, Any], manifest: ManifestFile = "manifest.yaml",
+            budget: Annotated[int | None, Field(description="how many configurations to try")]
+            = None,
+            only: Annotated[str, Field(description="the only knob to change")] = "") -> Any:
+        """Search the values of a kernel's knobs; the best configuration gets a verdict.
 
-    @server.tool()
-    async def new(what: str, manifest: str = "", force: bool = False) -> dict[str, Any]:
-        """Write a manifest for a kernel or a benchmark: FILE, FILE:FUNCTION or FOLDER."""
-        async def work() -> Any:
-            if manifest and not manifest.endswith((".yaml", ".yml")):
-                raise InputError("a manifest's name ends in .yaml", where=plain(manifest, 200))
-            path, colon, name = what.partition(":")
-            words = words_of(manifest=call.inside(manifest) if manifest else "", force=force)
-            return await call.run("new", call.inside(path) + colon + name, "--yes", *words)
-        return await _answer(work())
+        Call it again to go on where it ended. Trials are screening values: report the verdict.
+        """
+        return await call.run_on_kernel("loop", *words_of(budget=budget, only=only),
+                                        call.manifest(manifest), beat=_beat(context))
+
+    async def new(
+            context: Context[Any, Any],
+            what: Annotated[str, Field(description="FILE, FILE:FUNCTION or FOLDER")],
+            manifest: Annotated[str, Field(
+                description="the file to write, default manifest.yaml in the project")] = ""
+            ) -> Any:
+        """Write a manifest for a kernel or a benchmark. It overwrites no file."""
+        if manifest and not manifest.endswith((".yaml", ".yml")):
+            raise InputError("a manifest's name ends in .yaml", where=plain(manifest, 200))
+        words = words_of(manifest=call.inside(manifest) if manifest else "")
+        return await call.run_on_kernel("new", *call.kernel(what), "--yes", *words,
+                                        beat=_beat(context))
+
+    return [_tool(propose, READS, answers["propose"]), _tool(evaluate, RUNS, answers["evaluate"]),
+            _tool(loop, RUNS, answers["loop"]), _tool(new, RUNS, answers["new"])]
 
 
-def _add_campaign_tools(server: MCPServer, call: VerbCall) -> None:
-    @server.tool()
-    async def campaign_status(campaign: str = "") -> dict[str, Any]:
+def _campaign_tools(call: VerbCall, answers: Mapping[str, type]) -> list[Tool]:
+    async def campaign_status(
+            campaign: Annotated[str, Field(description='"" for all campaigns')] = "") -> Any:
         """Return the state of a campaign, or of all campaigns if none is named."""
-        async def work() -> Any:
-            return await call.run("status", *positional(campaign))
-        return await _answer(work())
+        return await call.run("status", *positional(campaign))
 
-    @server.tool()
-    async def submit_candidate(patch: str, hypothesis: str = "",
-                               campaign: str = "") -> dict[str, Any]:
+    async def submit_candidate(
+            patch: Patch,
+            hypothesis: Annotated[str, Field(description="why it should be faster, in one line")]
+            = "", campaign: Annotated[str, Field(description='"" for the newest')] = "") -> Any:
         """Submit a unified diff to a campaign, which judges it like any other candidate."""
-        async def work() -> Any:
-            return await call.run("submit", *words_of(hypothesis=hypothesis), "-",
-                                  *positional(campaign), stdin=patch)
-        return await _answer(work())
+        return await call.run("submit", *words_of(hypothesis=hypothesis), "-",
+                              *positional(campaign), stdin=patch)
 
-    @server.tool()
-    async def verdict(candidate: str) -> dict[str, Any]:
-        """Return all that is known of a candidate: its verdict, ruling and state."""
-        async def work() -> Any:
-            return await call.run("show", *positional(candidate))
-        return await _answer(work())
+    async def verdict(
+            candidate: Annotated[str, Field(description="its id or the start of it")]) -> Any:
+        """Return all that is known of a candidate: its verdicts, rulings and state."""
+        answer = await call.run("show", *positional(candidate))
+        if "candidate" not in answer:
+            raise InputError(f"{plain(candidate, 100)!r} names no candidate",
+                             fix="events_since names the candidates of a campaign")
+        return answer
 
-    @server.tool()
-    async def events_since(after: int = 0, campaign: str = "",
-                           lines: int = 50) -> dict[str, Any]:
-        """Return the last events of a campaign that have a number above `after`."""
-        async def work() -> Any:
-            return await call.run("events", *words_of(after=after or None, lines=lines),
-                                  *positional(campaign), decode=lines_of_json)
-        return await _answer(work())
+    async def events_since(
+            after: Annotated[int | None, Field(
+                description="the last number that you know; null for the newest events")] = None,
+            campaign: Annotated[str, Field(description='"" for all campaigns')] = "",
+            lines: Annotated[int, Field(ge=1, le=1000, description="how many at most")] = 50
+            ) -> Any:
+        """Return the next events after a number, or the newest events; oldest first.
+
+        To wait for news, call it again with `last` as `after`.
+        """
+        events = await call.run("events", *words_of(after=after, lines=lines),
+                                *positional(campaign), lines=True)
+        return {"events": events, "last": events[-1]["seq"] if events else after}
+
+    return [_tool(campaign_status, READS, answers["status"]),
+            _tool(submit_candidate, RUNS, answers["submit"]),
+            _tool(verdict, READS, answers["show"]), _tool(events_since, READS, EventPage)]

@@ -7,23 +7,40 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import kopt_tui
+from engine.manifest import load
+from engine.repository.git import locate
 from harness.errors import InputError
 from harness.formats.text import plain
 
 MAX_ANSWER_BYTES = 8 << 20
 ERROR_CHARACTERS = 1000
 _HOME = str(Path(kopt_tui.__file__).parent.parent)
-_START = (sys.executable, "-P", "-c", "import sys; sys.path.insert(0, sys.argv.pop(1)); "
-          "from kopt_tui.main import main; sys.exit(main())", _HOME)
-"""Starts kopt without the modules of its current folder, which a stranger may have written."""
+_START = (sys.executable, "-P", "-c", "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); "
+          "os.getppid() == int(sys.argv.pop(2)) or sys.exit(1); "
+          "sys.path.insert(0, sys.argv.pop(1)); from kopt_tui.main import main; sys.exit(main())",
+          _HOME)
+"""Starts kopt without the modules of its current folder, which a stranger may have written.
+
+It is killed when the server dies (PR_SET_PDEATHSIG, SIGKILL); its own children die with it.
+"""
 _DONE = (0, 1)
 """Exit codes of a verb that has answered; 1 says that the answer is no."""
+MOST_KERNEL_CALLS = 4
+"""Verdicts and searches that run at once; others wait."""
+BEAT_S = 5.0
+"""How often a client hears that its call goes on: many give up after a minute of silence."""
+
+_ERROR = '{"error": '
+"""How an error begins, which has an exit code of an answer if the answer is no."""
+Beat = Callable[[float], Awaitable[None]]
+"""Is told how many seconds a call has taken."""
 
 
 class VerbFailed(Exception):
@@ -35,6 +52,7 @@ class VerbCall:
 
     def __init__(self, root: Path, workspace: Path, timeout_s: float) -> None:
         self.root, self._workspace, self._timeout_s = root.resolve(), workspace, timeout_s
+        self._kernel_calls = asyncio.Semaphore(MOST_KERNEL_CALLS)
 
     def inside(self, path: str) -> str:
         """Return a path inside the server's folder. Raises InputError for any other."""
@@ -44,12 +62,46 @@ class VerbCall:
                              where=str(self.root), fix="start kopt mcp in the project's folder")
         return str(whole)
 
-    async def run(self, verb: str, *words: str, stdin: str = "",
-                  decode: Callable[[str], Any] = json.loads) -> Any:
-        """Return the JSON of a verb. Raises VerbFailed with the verb's own line."""
+    def manifest(self, path: str) -> str:
+        """Return a manifest inside the server's folder whose project lies there too."""
+        whole = self.inside(path)
+        project = load.load(Path(whole)).project
+        if not Path(project).resolve().is_relative_to(self.root):
+            raise InputError(f"its project {plain(project, 200)!r} is outside the folder of this "
+                             "server", where=plain(path, 200), fix="start kopt mcp with --root")
+        return whole
+
+    def kernel(self, what: str) -> list[str]:
+        """Return the words for a FILE, FILE:FUNCTION or FOLDER whose project lies inside."""
+        path, colon, name = what.partition(":")
+        whole = self.inside(path)
+        found = locate(Path(whole).parent)
+        is_inside = found is None or found.work_tree is None or \
+            found.work_tree.resolve().is_relative_to(self.root)
+        return [whole + colon + name, *([] if is_inside else [f"--project={self.root}"])]
+
+    async def run_on_kernel(self, verb: str, *words: str, stdin: str = "", beat: Beat) -> Any:
+        """Return the JSON of a verb that works on a kernel; `beat` is called while it does."""
+        began, call = time.monotonic(), asyncio.ensure_future(self._in_turn(verb, words, stdin))
+        try:
+            while not (await asyncio.wait([call], timeout=BEAT_S))[0]:
+                await beat(time.monotonic() - began)
+            return call.result()
+        finally:
+            if call.cancel():
+                with suppress(asyncio.CancelledError):
+                    await call
+
+    async def _in_turn(self, verb: str, words: Sequence[str], stdin: str) -> Any:
+        async with self._kernel_calls:
+            return await self.run(verb, *words, stdin=stdin)
+
+    async def run(self, verb: str, *words: str, stdin: str = "", lines: bool = False) -> Any:
+        """Return the JSON of a verb, with `lines` a list. Raises VerbFailed with the verb's line.
+        """
         process = await asyncio.create_subprocess_exec(
-            *_START, verb, *words, "--json", "--workspace", str(self._workspace), cwd=self.root,
-            start_new_session=True,
+            *_START, str(os.getpid()), verb, *words, "--json", "--workspace",
+            str(self._workspace), cwd=self.root, start_new_session=True,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE, limit=MAX_ANSWER_BYTES)
         try:
@@ -63,12 +115,14 @@ class VerbCall:
                     os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
         text = output.decode(errors="replace")
-        if process.returncode not in _DONE or len(output) > MAX_ANSWER_BYTES:
-            raise VerbFailed(_failure(verb, text, errors.decode(errors="replace")))
-        try:
-            return decode(text)
-        except ValueError:
-            raise VerbFailed(_failure(verb, text, errors.decode(errors="replace"))) from None
+        if len(output) > MAX_ANSWER_BYTES:
+            raise VerbFailed(f"the answer of kopt {verb} is larger than "
+                             f"{MAX_ANSWER_BYTES >> 20} MiB")
+        with suppress(ValueError):
+            if process.returncode in _DONE and not text.startswith(_ERROR):
+                return [json.loads(line) for line in text.splitlines()] if lines \
+                    else json.loads(text)
+        raise VerbFailed(_failure(verb, text, errors.decode(errors="replace")))
 
 
 def words_of(**options: str | int | float | bool | None) -> list[str]:
@@ -78,7 +132,7 @@ def words_of(**options: str | int | float | bool | None) -> list[str]:
         flag = f"--{name.replace('_', '-')}"
         if value is True:
             words.append(flag)
-        elif value not in (None, False, ""):
+        elif value is not None and value is not False and value != "":
             words.append(f"{flag}={value}")
     return words
 
@@ -89,11 +143,6 @@ def positional(*values: str) -> list[str]:
         if value.startswith("-"):
             raise InputError(f"{plain(value, 100)!r} begins with '-'", fix="give a name or a path")
     return [value for value in values if value]
-
-
-def lines_of_json(text: str) -> dict[str, Sequence[Any]]:
-    """Return what a verb prints as one JSON document a line."""
-    return {"events": [json.loads(line) for line in text.splitlines() if line.strip()]}
 
 
 def _failure(verb: str, output: str, errors: str) -> str:

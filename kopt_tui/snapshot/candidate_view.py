@@ -5,16 +5,28 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+import msgspec
+
 from engine.journal.read import Reader
 from engine.journal.records import Candidate, VerdictRow
 from engine.judge.judge import verdict_or_none
 from harness.errors import InputError
 from harness.verdict import Verdict
 from kopt_tui.snapshot.harmless import harmless, harmless_lines, harmless_verdict
-from kopt_tui.snapshot.snapshot import AttemptRef, CandidateView, JudgedVerdict, WaitingRow
+from kopt_tui.snapshot.snapshot import AttemptRef, CandidateView, WaitingRow
 
 PATCH_BYTES = 512 * 1024
 VERDICTS = 20
+
+
+class JudgedVerdict(msgspec.Struct, frozen=True):
+    """A recorded verdict; `verdict` is None where this version of kopt cannot read it."""
+
+    id: int
+    purpose: str
+    at: float
+    incumbent_tree: str
+    verdict: Verdict | None
 
 
 def candidate_view(reader: Reader, workspace: Path, campaign: str, candidate: str,

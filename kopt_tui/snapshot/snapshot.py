@@ -19,7 +19,8 @@ if TYPE_CHECKING:  # loading the journal's types takes 25 ms of the first paint
         DecisionRow,
         Slot,
     )
-    from harness.verdict import Row, Verdict
+    from harness.verdict import Row
+    from kopt_tui.snapshot.candidate_view import JudgedVerdict
 
 EngineWord = Literal["alive", "none", "lost"]
 
@@ -141,16 +142,6 @@ class CampaignView(msgspec.Struct, frozen=True, kw_only=True):
     routing: str
     """Into which languages agents rewrite the kernel, and why not into others."""
     log: tuple[LogLine, ...]
-
-
-class JudgedVerdict(msgspec.Struct, frozen=True):
-    """A recorded verdict; `verdict` is None where this version of kopt cannot read it."""
-
-    id: int
-    purpose: str
-    at: float
-    incumbent_tree: str
-    verdict: Verdict | None
 
 
 class AttemptRef(msgspec.Struct, frozen=True, kw_only=True):

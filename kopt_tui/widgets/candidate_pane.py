@@ -5,7 +5,8 @@ from __future__ import annotations
 from engine.journal.records import Candidate
 from harness.verdict import Verdict
 from kopt_tui.snapshot import phrases, verdict_words
-from kopt_tui.snapshot.snapshot import CandidateView, JudgedVerdict
+from kopt_tui.snapshot.candidate_view import JudgedVerdict
+from kopt_tui.snapshot.snapshot import CandidateView
 from kopt_tui.widgets.classes_pane import class_lines
 from kopt_tui.widgets.pane import ContentPane, wrapped_under
 from kopt_tui.widgets.tones import Line

@@ -18,7 +18,7 @@ from typing import Any
 from engine.journal.records import Bottleneck
 from engine.journal.write import Writer
 from harness.verdict import Row
-from tests.support import forked_command, samples
+from tests.support import forked_command, json_schema, samples
 from tests.support.paths import ROOT
 
 EXAMPLE = ROOT / "examples" / "rmsnorm_c"
@@ -49,10 +49,14 @@ def kopt(*words: str, workspace: Path | None = None, stdin: str | bytes = "",
                                        done.stderr.decode())
 
 
-def answer(done: subprocess.CompletedProcess[str]) -> Any:
-    """Return the JSON that a command printed."""
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+def answer(done: subprocess.CompletedProcess[str], code: int = 0) -> Any:
+    """Return the JSON that a command printed, which follows the schema of its verb."""
+    assert done.returncode == code, done.stderr
+    value = json.loads(done.stdout)
+    if "--schema" not in done.args:
+        faults = json_schema.answer_faults(done.args, value)
+        assert not faults, faults
+    return value
 
 
 def error_text(done: subprocess.CompletedProcess[str]) -> str:

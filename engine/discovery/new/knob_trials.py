@@ -56,11 +56,6 @@ def describe(proposals: Sequence[KnobProposal]) -> list[str]:
             f"({each.why}, line {each.line})" for each in proposals]
 
 
-def facts(proposals: Sequence[KnobProposal]) -> list[dict[str, object]]:
-    """Return the accepted proposals as JSON shows them."""
-    return [{"name": each.name, "choices": each.choices, "from": each.why} for each in proposals]
-
-
 def summary(proposals: Sequence[KnobProposal]) -> str:
     """Return where the accepted proposals are declared, in one line."""
     names = ", ".join(f"{each.name} ({len(each.choices)})" for each in proposals)

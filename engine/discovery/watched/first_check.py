@@ -39,13 +39,6 @@ class FirstCheck:
     def correct(self) -> bool:
         return self.verdict is not None and self.verdict.correct
 
-    @property
-    def facts(self) -> dict[str, object]:
-        """What `kopt new --json` says of it."""
-        return {"problem": self.problem, "first_verdict": None if self.verdict is None else {
-            "correct": self.correct, "not_judged": self.verdict.not_judged,
-            "classes": [row.config_class for row in self.verdict.rows]}}
-
     def describe(self, correct: str, problem: str) -> str:
         """Return it in one line, "" if it was not tried: on what it is correct, or its problem."""
         if self.correct:

@@ -12,6 +12,9 @@ import io
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
+
+import msgspec
 
 from engine.discovery.module.draft_module import FOLDER, numbered
 from engine.discovery.project.sources import read_source
@@ -27,6 +30,21 @@ from kopt_tui.cli.prompt import Prompt
 from kopt_tui.snapshot.phrases import clean
 
 MANIFEST = "manifest.yaml"
+BatchResult = Literal["new", "there", "failed"]
+
+
+class BatchFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of the folder; `detail` is its manifest, or why it failed."""
+
+    file: str
+    result: BatchResult
+    detail: str
+
+
+class WrittenManifests(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of each file of a folder."""
+
+    files: tuple[BatchFile, ...]
 
 
 def run(args: argparse.Namespace, project: Path,
@@ -38,7 +56,7 @@ def run(args: argparse.Namespace, project: Path,
                          "of flashinfer-bench", where=str(project))
     place = kernel.place_on(inventory.find("cpu"), "python", scratch="", python=None, env={})
     warm = WarmStart(kernel.kind_of(place, "python"))
-    results: list[tuple[str, str, str]] = []
+    results: list[tuple[str, BatchResult, str]] = []
     try:
         for number, file in enumerate(files, 1):
             if not args.json:
@@ -48,8 +66,9 @@ def run(args: argparse.Namespace, project: Path,
         warm.close()
     failed = sum(state == "failed" for _, state, _ in results)
     if args.json:
-        print_json([{"file": name, "result": state, "detail": detail}
-                    for name, state, detail in results])
+        print_json(WrittenManifests(files=tuple(
+            BatchFile(file=name, result=state, detail=detail)
+            for name, state, detail in results)))
     else:
         print_table(("file", "result", ""), results)
         print(f"{counted(len(results) - failed, 'manifest')} in {project / FOLDER}; next: "
@@ -73,7 +92,7 @@ def definitions(folder: Path) -> list[Path]:
 
 
 def _one(args: argparse.Namespace, project: Path, file: Path, warm: WarmStart,
-         write: Callable[[NewManifest, Path], None]) -> tuple[str, str]:
+         write: Callable[[NewManifest, Path], None]) -> tuple[BatchResult, str]:
     folder = f"{FOLDER}/{file.stem}"
     path = project / folder / MANIFEST
     if path.exists() and not args.force:

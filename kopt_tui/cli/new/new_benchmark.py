@@ -17,6 +17,7 @@ from harness.benchmark.runs.result_table import ResultTable
 from harness.errors import InputError, KoptError
 from harness.formats.quantities import counted, percent
 from kopt_tui.cli.new import parameter_list
+from kopt_tui.cli.new.new_facts import DraftedClass, NewFacts
 from kopt_tui.cli.new.parameter_list import NewManifest
 from kopt_tui.cli.prompt import Prompt
 from kopt_tui.snapshot.phrases import clean
@@ -81,9 +82,10 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
         manifest=manifest, parameters=parameters,
         lines=(f"{manifest.target_op} by {manifest.benchmark_command}, which writes "
                f"{parameters['csv'].value}",),
-        facts={"why": classes.strata.why if classes else "", "classes": [
-            {"name": entry.name, "rows": len(entry.rows), "share": entry.share,
-             "core": entry.core} for entry in (classes.strata.classes if classes else ())]})
+        facts=NewFacts(why=classes.strata.why if classes else "", classes=tuple(
+            DraftedClass(name=entry.name, rows=len(entry.rows), share=entry.share,
+                         core=entry.core)
+            for entry in (classes.strata.classes if classes else ()))))
 
 
 def _confirm(parameters: Parameters, values: dict[str, str], prompt: Prompt, project: Path,

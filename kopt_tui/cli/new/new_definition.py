@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
+import msgspec
+
 from engine.discovery.definition import bench_schema, draft_definition
 from engine.discovery.definition.bench_schema import Definition, Solution, Workload
 from engine.discovery.module.draft_module import FOLDER
@@ -22,7 +24,7 @@ from harness.errors import InputError, Refused
 from harness.formats import yaml_document
 from harness.formats.quantities import counted
 from harness.isolation.zygote_client import Zygote
-from kopt_tui.cli.new import new_kernel
+from kopt_tui.cli.new import new_facts, new_kernel
 from kopt_tui.cli.new.parameter_list import NewManifest
 from kopt_tui.cli.prompt import Prompt
 from kopt_tui.snapshot.phrases import clean
@@ -56,9 +58,9 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path,
     _show(definition, draft, result, sys.stderr if args.json or prompt.interactive else sys.stdout)
     own = argparse.Namespace(**{**vars(args), "task": f"{folder}/task.yaml", "source": None})
     new = new_kernel.make(own, prompt, project, path)
-    return replace(new, facts={
-        **new.facts, "task": f"{folder}/task.yaml", "files": sorted(draft.files),
-        "inferred": draft.reasons, **result.facts})
+    return replace(new, facts=new_facts.with_check(msgspec.structs.replace(
+        new.facts, task=f"{folder}/task.yaml", files=tuple(sorted(draft.files)),
+        inferred=draft.reasons), result))
 
 
 def _workloads(args: argparse.Namespace, path: Path,

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
+
 from engine.campaign import declared_knobs
 from engine.discovery.new import knob_trials
 from engine.discovery.new.draft_kernel import dump_task, parse_config_class
@@ -40,7 +42,7 @@ from harness.formats.quantities import counted
 from harness.isolation import device_lock
 from harness.isolation.device_lock import DeviceLock
 from harness.tasks.target import Language
-from kopt_tui.cli.new import new_kernel
+from kopt_tui.cli.new import new_facts, new_kernel
 from kopt_tui.cli.new.new_kernel import pairs
 from kopt_tui.cli.new.parameter_list import NewManifest
 from kopt_tui.cli.prompt import Prompt
@@ -120,13 +122,12 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
     new = new_kernel.make(args, prompt, project, path)
     if proposed:
         new = replace(new, lines=(new.lines[0], knob_trials.summary(proposed)))
-    return replace(new, facts={
-        **new.facts, "task": task_file, "files": sorted(result.drafted.files),
-        "reference": result.drafted.target.reference, "calls": group.count,
-        "proposed_knobs": knob_trials.facts(proposed),
-        "inferred": [{"name": name, "value": value, "from": why}
-                     for name, value, why in drafted.reasons],
-        **result.facts, "seconds": round(result.seconds, 1)})
+    return replace(new, facts=new_facts.with_check(msgspec.structs.replace(
+        new.facts, task=task_file, files=tuple(sorted(result.drafted.files)),
+        reference=result.drafted.target.reference, calls=group.count,
+        proposed_knobs=new_facts.tried_knobs(proposed),
+        inferred=tuple(f"{name}: {value} ({why})" for name, value, why in drafted.reasons),
+        seconds=round(result.seconds, 1)), result))
 
 
 def _kernel(args: argparse.Namespace, prompt: Prompt, project: Path) -> WatchedKernel:

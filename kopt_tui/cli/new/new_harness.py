@@ -33,6 +33,27 @@ from kopt_tui.cli.output import print_json, print_note
 from kopt_tui.snapshot.phrases import clean
 
 BACKEND = "cli"
+
+
+class WrittenHarness(msgspec.Struct, frozen=True, kw_only=True):
+    """A benchmark that was written, passed its checks and is frozen."""
+
+    harness: str
+    manifest: str
+    record: HarnessRecord
+
+
+class CheckedHarness(msgspec.Struct, frozen=True, kw_only=True):
+    """A benchmark that was checked again: `fault` is the first check that failed, "" if none."""
+
+    passed: dict[str, str]
+    fault: str
+    changed: bool
+    """Whether it is not the one that was frozen."""
+    configurations: tuple[dict[str, str], ...]
+
+
+ANSWERS = (WrittenHarness, CheckedHarness)
 LANGUAGES = {".c": "c", ".cu": "cuda", ".hip": "hip", ".py": "python"}
 
 
@@ -80,8 +101,8 @@ def run(args: argparse.Namespace) -> int:
         kernel, pool_of(agent=args.agent, agent_env=args.agent_env), manifest_path.parent)
     file_copy.replace_file(manifest_path, dump(manifest, brief=True).encode())
     if args.json:
-        print_json({"harness": str(kernel.project / NAME), "manifest": str(manifest_path),
-                    "record": record})
+        print_json(WrittenHarness(harness=str(kernel.project / NAME),
+                                  manifest=str(manifest_path), record=record))
     else:
         _print(record)
         print(clean(f"wrote {NAME} and {manifest_path}; next: commit both, then kopt run "
@@ -140,8 +161,8 @@ def _check_again(kernel: KernelToBenchmark, folder: Path, device: Device,
     findings = harness_checks.check(kernel, harness, folder, device,
                                     on_check=_quiet if args.json else print_note)
     if args.json:
-        print_json({"passed": findings.passed, "fault": findings.fault, "changed": is_changed,
-                    "configurations": findings.configurations})
+        print_json(CheckedHarness(passed=findings.passed, fault=findings.fault,
+                                  changed=is_changed, configurations=findings.configurations))
     else:
         for name, result in findings.passed.items():
             print(clean(f"{name}: {result}"))

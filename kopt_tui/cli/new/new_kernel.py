@@ -25,7 +25,8 @@ from harness.search.space import knobs, tuning_table
 from harness.search.space.knob_proposals import KnobProposal
 from harness.tasks import target, task_file
 from harness.tasks.target import Launch
-from kopt_tui.cli.new import parameter_list
+from kopt_tui.cli.new import new_facts, parameter_list
+from kopt_tui.cli.new.new_facts import DraftedClass, NewFacts
 from kopt_tui.cli.new.new_target import GPU_SOURCES
 from kopt_tui.cli.new.parameter_list import NewManifest
 from kopt_tui.cli.prompt import Prompt
@@ -102,9 +103,11 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
                knob_trials.summary(proposed) if proposed else
                f"no knobs: declare some with a comment such as  {mark} kopt: knob TILE in [16, 32]"
                + ("" if args.agent else f", {BY_AGENT}")),
-        facts={"op": task.op, "language": task.language, "source": task.source, "knobs": declared,
-               "proposed_knobs": knob_trials.facts(proposed),
-               "classes": [entry.name for entry in task.classes]})
+        facts=NewFacts(
+            op=task.op, language=task.language, source=task.source, knobs=tuple(declared),
+            proposed_knobs=new_facts.tried_knobs(proposed),
+            classes=tuple(DraftedClass(name=entry.name, core=entry.core)
+                          for entry in task.classes)))
 
 
 def _table(args: argparse.Namespace, project: Path) -> str:

@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
+import msgspec
+
 from engine.discovery.module import draft_module
 from engine.discovery.module.draft_module import FOLDER, Size
 from engine.discovery.new.draft_kernel import DraftedTarget
@@ -56,8 +58,8 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path,
     _show(draft, args, to, small=small)
     args.task = f"{folder}/task.yaml"
     new = new_kernel.make(args, prompt, project, path)
-    return replace(new, facts={**new.facts, "task": args.task, "files": sorted(draft.files),
-                               "inferred": draft.reasons})
+    return replace(new, facts=msgspec.structs.replace(
+        new.facts, task=args.task, files=tuple(sorted(draft.files)), inferred=draft.reasons))
 
 
 def _show(draft: DraftedTarget, args: argparse.Namespace, to: TextIO, *, small: bool) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TextIO
+
+import msgspec
 
 from engine.discovery.new.parameters import Parameters, pool_of
 from engine.manifest.schema import Manifest
 from harness.errors import InputError, KoptError
+from kopt_tui.cli.new.new_facts import NewFacts
 from kopt_tui.cli.prompt import Prompt
 from kopt_tui.snapshot.phrases import clean
 
@@ -28,7 +31,7 @@ class NewManifest:
     manifest: Manifest
     parameters: Parameters
     lines: tuple[str, ...]
-    facts: Mapping[str, object]
+    facts: NewFacts
 
 
 def pool(args: argparse.Namespace) -> dict[str, Any]:
@@ -82,7 +85,14 @@ def show(known: Parameters, to: TextIO) -> None:
         print(f"  {parameter.name:18} {shown or '-'}{origin}", file=to)
 
 
-def as_json(known: Parameters) -> dict[str, dict[str, str]]:
+class ChosenValue(msgspec.Struct, frozen=True, kw_only=True):
+    """The value of a parameter, and where it comes from."""
+
+    value: str
+    origin: str = msgspec.field(name="from")
+
+
+def as_json(known: Parameters) -> dict[str, ChosenValue]:
     """Return the parameters in the form of --json."""
-    return {parameter.name: {"value": parameter.value, "from": parameter.origin}
+    return {parameter.name: ChosenValue(value=parameter.value, origin=parameter.origin)
             for parameter in known.values()}

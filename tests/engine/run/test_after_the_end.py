@@ -152,8 +152,8 @@ def test_second_run_of_a_manifest_names_the_running_campaign(
         assert err == (f"kopt: {setup.id} runs already on this manifest (kopt attach {setup.id} "
                        "shows it, --new starts another campaign)\n")
         assert [path.name for path in setup.workspace.glob("scale_*")] == [setup.id]
-        code, out, err = command("run", manifest, "--new", workspace=setup.workspace)
-        assert code == 0 and out.startswith(f"{setup.id}-2 runs in process"), err
+        code, out, err = command("run", manifest, "--new", "--json", workspace=setup.workspace)
+        assert code == 0 and json.loads(out)["campaign"]["id"] == f"{setup.id}-2", err
         assert command("stop", f"{setup.id}-2", workspace=setup.workspace)[0] == 0
     engine.join(90)
     campaigns.until(lambda: host.owner(setup.workspace, f"{setup.id}-2") is None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -17,6 +18,7 @@ from engine.journal.records import Candidate
 from engine.journal.write import request
 from engine.run import host
 from tests.support import campaigns, instant_verdicts
+from tests.support.json_schema import answer_faults
 from tests.support.paths import ROOT
 
 
@@ -138,9 +140,11 @@ def test_run_survives_its_terminal_and_can_be_controlled(tmp_path: Path) -> None
     campaigns.until(lambda: host.owner(workspace, setup.id) is None)
     campaigns.until(lambda: campaigns.processes(workspace) == [], 30.0)
     before = campaigns.events(setup)
-    code, out, err = campaigns.command("run", setup.id, "--wait", workspace=workspace)
-    assert code == 0, (out, err)
-    assert "taken over from process" in out and "finished" in out
+    code, out, err = campaigns.command("run", setup.id, "--wait", "--json", workspace=workspace)
+    assert code == 0 and answer_faults(["run"], done := json.loads(out)) == [], (out, err)
+    assert done["campaign"]["state"] == "finished" and done["pid"] != int(name[2])
+    _, out, _ = campaigns.command("events", "-n", "0", workspace=workspace)
+    assert "taken over from process" in out
     assert campaigns.events(setup)[:len(before)] == before
     assert len(campaigns.consistent(setup)) == 1
 

@@ -166,5 +166,6 @@ def test_wait_for_an_answer_is_limited(workspace: Path) -> None:
     done = kopt("pause", "--wait", "0.3", workspace=workspace)
     assert time.monotonic() - started < 20
     assert done.returncode == 0 and "has not answered yet" in done.stdout
+    assert kopt("pause", "--wait", "nan", workspace=workspace).returncode == 2
     lease.release(writer, own)
     writer.close()

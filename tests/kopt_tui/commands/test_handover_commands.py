@@ -73,8 +73,9 @@ def test_merge_adds_the_commits(tmp_path: Path) -> None:
 def test_squash_adds_one_commit(tmp_path: Path) -> None:
     project, workspace = kept_campaign(tmp_path)
     before = repos.git(project, "rev-parse", "HEAD")
-    assert kopt("merge", "--as", "squash", workspace=workspace).returncode == 0
-    assert repos.git(project, "rev-parse", "HEAD~1") == before
+    merged = answer(kopt("merge", "--as", "squash", "--json", workspace=workspace))
+    assert (merged["form"], merged["files"]) == ("merged", ["kernel.c"])
+    assert repos.git(project, "rev-parse", "HEAD", "HEAD~1").split() == [merged["commit"], before]
     assert LINE in (project / "kernel.c").read_text()
 
 
@@ -87,6 +88,11 @@ def test_patch_changes_nothing_in_the_project(tmp_path: Path) -> None:
     file = tmp_path / "out.patch"
     assert kopt("merge", "--as", "patch", "--output", str(file), workspace=workspace).stdout == ""
     assert file.read_text() == printed
+    for words in ((), ("--output", str(file))):
+        value = answer(kopt("merge", "--patch", *words, "--json", workspace=workspace))
+        assert value["place" if words else "patch"] == (str(file) if words else printed)
+    assert file.read_text() == printed == answer(kopt("diff", "--json",
+                                                      workspace=workspace))["patch"]
     assert state_of(project) == before
 
 

@@ -19,6 +19,7 @@ from harness.verdict import Verdict
 from kopt_tui.main import main
 from tests.support import campaigns, processes, repos
 from tests.support.command_line import error_text, kopt
+from tests.support.json_schema import answer_faults
 from tests.support.paths import ROOT
 
 KERNEL = campaigns.KERNEL.replace("in [1, 16] times", f"in {list(range(1, 17))} times").replace(
@@ -34,7 +35,9 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_json(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, Any]:
     """Run the command in this process; its standard output must be one JSON document."""
     code = main([*map(str, words), "--json"])
-    return code, json.loads(capsys.readouterr().out)
+    value = json.loads(capsys.readouterr().out)
+    assert "error" in value or answer_faults([*map(str, words)], value) == []
+    return code, value
 
 
 def test_propose_documents_the_space(manifest: Path, capsys: pytest.CaptureFixture[str]) -> None:

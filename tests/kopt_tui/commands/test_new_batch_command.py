@@ -11,7 +11,7 @@ from engine.manifest import load
 from kopt_tui.cli import batch_runs
 from tests.kopt_tui.commands.test_new_module_command import PROBLEM
 from tests.support import samples
-from tests.support.command_line import error_text, kopt
+from tests.support.command_line import answer, error_text, kopt
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,8 @@ def test_each_module_gets_a_task_and_a_manifest_of_its_own(level: Path) -> None:
 
 def test_manifests_that_are_there_are_kept(level: Path) -> None:
     done = kopt("new", str(level), "--each", "--json")
-    assert '"2_Linear.py","result":"there"' in done.stdout
+    assert answer(done, 1)["files"][0] == {
+        "file": "2_Linear.py", "result": "there", "detail": "kopt_task/2_Linear/manifest.yaml"}
 
 
 def test_batch_runs_what_has_not_ended_and_prints_one_table(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from pathlib import Path
 
@@ -74,8 +73,8 @@ def test_file_with_model_new_is_a_candidate(made: Path, tmp_path: Path) -> None:
     (tmp_path / "new.py").write_text(WRONG)
     done = kopt("evaluate", "manifest.yaml", "--candidate", str(tmp_path / "new.py"), "--json",
                 cwd=made)
-    verdict = json.loads(done.stdout)
-    assert done.returncode == 1 and verdict["valid"] and not verdict["correct"]
+    verdict = answer(done, 1)
+    assert verdict["valid"] and not verdict["correct"]
 
 
 def test_size_that_the_file_does_not_have_is_refused(made: Path) -> None:

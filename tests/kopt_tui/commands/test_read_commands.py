@@ -130,6 +130,11 @@ def test_events_are_printed_as_lines_or_json(workspace: Path) -> None:
     assert last == [event["seq"] for event in events[-2:]]
     after = kopt("events", "--after", str(last[0]), "--json", workspace=workspace).stdout
     assert json.loads(after)["seq"] == last[1]
+    first = kopt("events", "--after", "3", "-n", "1", "--json", workspace=workspace).stdout
+    assert json.loads(first)["seq"] == 4
+    for number in ("-1", str(2**64)):
+        done = kopt("events", "--after", number, workspace=workspace)
+        assert done.returncode == 2 and "is not from 0 to" in error_text(done)
     kinds = kopt("events", "--kind", "decision", "-n", "0", "--json", workspace=workspace).stdout
     assert {json.loads(line)["kind"] for line in kinds.splitlines()} == {"decision"}
 

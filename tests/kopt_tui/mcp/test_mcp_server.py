@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import stat
@@ -11,7 +12,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,13 @@ pytest.importorskip("mcp", reason="the extra mcp is not installed")
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
+from engine.journal.write import Writer
 from harness.errors import InputError
 from kopt_tui.main import VERBS
-from kopt_tui.mcp import skill
+from kopt_tui.mcp import skill, verb_call
 from kopt_tui.mcp.verb_call import VerbCall, VerbFailed
 from tests.support import campaigns
-from tests.support.command_line import kopt
+from tests.support.command_line import kopt, write_campaign
 from tests.support.paths import ROOT
 
 TOOLS = {"propose", "evaluate", "loop", "new", "campaign_status", "submit_candidate", "verdict",
@@ -44,13 +46,25 @@ def text(result: Any) -> str:
     return "".join(getattr(part, "text", "") for part in result.content)
 
 
+async def data(client: Client, tool: str, **words: Any) -> Any:
+    """Return a tool's answer, which the client has held against the tool's output schema."""
+    result = await client.call_tool(tool, words)
+    assert not result.is_error, text(result)
+    return result.structured_content
+
+
 async def test_client_reads_a_campaign_and_gets_no_further(tmp_path: Path) -> None:
     setup = campaigns.create(tmp_path)
     project = Path(setup.manifest.project)
-    campaigns.hand_in(setup)
+    writer = Writer(setup.workspace)
+    for number in range(3):
+        writer.event(setup.id, "log", message=f"line {number}")
+    writer.close()
     async with Client(stdio_client(parameters(project, setup.workspace))) as client:
         assert {tool.name for tool in (await client.list_tools()).tools} == TOOLS
-        status = json.loads(text(await client.call_tool("campaign_status", {})))
+        status = await client.call_tool("campaign_status", {})
+        assert json.loads(text(status)) == status.structured_content
+        status = status.structured_content
         assert [row["campaign"]["id"] for row in status["campaigns"]] == [setup.id]
         manifest = str(setup.folder.path / "manifest.yaml")
         outside = await client.call_tool("propose", {"manifest": manifest})
@@ -59,8 +73,18 @@ async def test_client_reads_a_campaign_and_gets_no_further(tmp_path: Path) -> No
         assert option.is_error and "begins with '-'" in text(option)
         unknown = await client.call_tool("verdict", {"candidate": "nosuchcandidate"})
         assert unknown.is_error and "nosuchcandidate" in text(unknown)
-        events = json.loads(text(await client.call_tool("events_since", {"after": 0})))
-        assert events["events"] and all("seq" in event for event in events["events"])
+        page = await data(client, "events_since", after=0, lines=1)
+        rest = await data(client, "events_since", after=page["last"])
+        newest = await data(client, "events_since", lines=1)
+        assert [event["seq"] for event in page["events"]] == [1] and page["last"] == 1
+        assert rest["events"][0]["seq"] == 2 and newest["events"] == rest["events"][-1:]
+        assert await data(client, "events_since", after=99999) == {"events": [], "last": 99999}
+        name = await client.call_tool("verdict", {"candidate": setup.id[:5]})
+        assert name.is_error and "names no candidate" in text(name)
+        patch = campaigns.patch(setup, campaigns.FASTER).decode()
+        for given, why in ((patch, "no engine runs"), ("not a diff", "holds no diff")):
+            refused = await client.call_tool("submit_candidate", {"patch": given})
+            assert refused.is_error and why in text(refused)
         pages = text(await client.call_tool("read_knowledge", {})).splitlines()
         assert text(await client.call_tool("read_knowledge", {"page": pages[0]}))
         assert (await client.call_tool("read_knowledge", {"page": "../pyproject.toml"})).is_error
@@ -73,16 +97,74 @@ async def test_client_reads_a_campaign_and_gets_no_further(tmp_path: Path) -> No
 async def test_client_gets_the_verdict_on_a_change(tmp_path: Path) -> None:
     campaigns.project(tmp_path / "p")
     async with Client(stdio_client(parameters(tmp_path / "p", tmp_path / "w"))) as client:
-        knobs = json.loads(text(await client.call_tool("propose", {})))
-        assert "PASSES" in json.dumps(knobs)
-        verdict = json.loads(text(await client.call_tool(
-            "evaluate", {"config": '{"PASSES": 1}', "quick": True})))
+        assert "PASSES" in (await data(client, "propose"))["search_space"]
+        verdict = await data(client, "evaluate", config={"PASSES": 1}, quick=True)
         assert verdict["correct"] and verdict["speedup"] > 2
-        broken = json.loads(text(await client.call_tool(
-            "evaluate", {"source": campaigns.KERNEL.replace("2.0f", "3.0f"), "quick": True})))
+        broken = await data(client, "evaluate", quick=True,
+                            source=campaigns.KERNEL.replace("2.0f", "3.0f"))
         assert not broken["correct"] and broken["latency_us"] is None
         both = await client.call_tool("evaluate", {"config": "{}", "patch": "x"})
         assert both.is_error and "more than one change" in text(both)
+
+
+async def test_projects_outside_the_folder_are_refused_and_nothing_is_overwritten(
+        tmp_path: Path) -> None:
+    campaigns.project(tmp_path / "other")
+    root = campaigns.project(tmp_path / "p").parent
+    (root / "away.yaml").write_text("target_op: scale\nproject: ../other\n")
+    mine = (root / "manifest.yaml").read_text()
+    async with Client(stdio_client(parameters(root, tmp_path / "w"))) as client:
+        for tool, words, why in (
+                ("propose", {"manifest": "away.yaml"}, "other' is outside the folder"),
+                ("evaluate", {"manifest": "away.yaml"}, "is outside the folder"),
+                ("new", {"what": "../other/scale.c"}, "is outside the folder"),
+                ("new", {"what": "scale.c", "manifest": ".git/config"}, "ends in .yaml"),
+                ("new", {"what": "scale.c"}, "the manifest already exists"),
+                ("new", {"what": "scale.c", "force": True}, "the manifest already exists")):
+            refused = await client.call_tool(tool, words)
+            assert refused.is_error and why in text(refused), (tool, words, text(refused))
+    assert (root / "manifest.yaml").read_text() == mine
+    (root / "inner").mkdir()
+    inner = VerbCall(root / "inner", tmp_path / "w", 1.0)
+    assert inner.kernel("k.py:f") == [f"{root}/inner/k.py:f", f"--project={root}/inner"]
+    assert VerbCall(root, tmp_path / "w", 1.0).kernel("k.py") == [f"{root}/k.py"]
+
+
+async def test_long_call_tells_that_it_goes_on(tmp_path: Path,
+                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    campaigns.project(tmp_path / "p")
+    monkeypatch.setattr(verb_call, "BEAT_S", 0.01)
+    heard: list[float] = []
+
+    async def beat(seconds: float) -> None:
+        heard.append(seconds)
+
+    call = VerbCall(tmp_path / "p", tmp_path / "w", timeout_s=60)
+    answer = await call.run_on_kernel("propose", call.manifest("manifest.yaml"), beat=beat)
+    assert answer["op"] == "scale" and len(heard) > 1 and heard == sorted(heard)
+
+
+def is_open(file: Path) -> bool:
+    """Return whether a process has a file open."""
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):
+            if os.readlink(link) == str(file):
+                return True
+    return False
+
+
+def test_verb_ends_with_its_server(tmp_path: Path) -> None:
+    (logs := write_campaign(tmp_path) / "logs").mkdir()
+    (log := logs / "optimize.md").write_text("a line\n")
+    server = subprocess.Popen(
+        [sys.executable, "-c", "import asyncio, sys; from pathlib import Path; "
+         "from kopt_tui.mcp.verb_call import VerbCall; folder = Path(sys.argv[1]); "
+         "asyncio.run(VerbCall(folder, folder, 600).run('logs', '--follow'))", str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)})
+    campaigns.until(lambda: is_open(log), 60)
+    server.kill()
+    server.wait()
+    campaigns.until(lambda: not campaigns.processes(tmp_path), 20)
 
 
 async def test_late_verb_is_ended_with_all_its_processes(tmp_path: Path) -> None:
@@ -103,11 +185,9 @@ async def test_modules_of_the_servers_folder_are_not_imported(tmp_path: Path) ->
 async def test_words_that_cannot_be_passed_on_are_one_line(tmp_path: Path) -> None:
     async with Client(stdio_client(parameters(tmp_path, tmp_path / "w"))) as client:
         for tool, words in (("propose", {"manifest": "a\0b"}),
-                            ("evaluate", {"config": "1" * 3**12})):
+                            ("submit_candidate", {"patch": "x", "hypothesis": "1" * 3**12})):
             refused = await client.call_tool(tool, words)
             assert refused.is_error and "cannot be passed on" in text(refused)
-        hook = await client.call_tool("new", {"what": "a.c", "manifest": ".git/config"})
-        assert hook.is_error and "ends in .yaml" in text(hook)
 
 
 def test_missing_sdk_is_one_line_with_its_remedy(tmp_path: Path) -> None:
@@ -159,8 +239,10 @@ def code_of(url: str, **headers: str) -> int:
 
 
 def test_http_needs_the_token_and_a_loopback_host(tmp_path: Path) -> None:
-    with http_server(tmp_path) as (url, token):
+    with http_server(tmp_path / "w") as (url, token):
         assert code_of(url) == 401
+        assert code_of(url, Authorization=f"bearer {token}") == 200
+        assert (tmp_path / "w" / ".gitignore").read_text() == "*\n"
         assert code_of(url, Authorization="Bearer wrong") == 401
         assert code_of(url, Authorization=f"Bearer {token}") == 200
         assert code_of(url, Authorization=f"Bearer {token}", Host="evil.example") in (403, 421)
@@ -168,9 +250,9 @@ def test_http_needs_the_token_and_a_loopback_host(tmp_path: Path) -> None:
         assert code_of(url, Authorization=f"Bearer {token}", Connection="Upgrade",
                        Upgrade="websocket") in (200, 403)
         port = url.split(":")[2].split("/")[0]
-        second = kopt("mcp", "--http", "--port", port, "--workspace", str(tmp_path))
+        second = kopt("mcp", "--http", "--port", port, "--workspace", str(tmp_path / "w"))
         assert second.returncode == 2 and f"port {port} cannot be used" in second.stderr
-        assert (tmp_path / "mcp-token").read_text().strip() == token
+        assert (tmp_path / "w" / "mcp-token").read_text().strip() == token
 
 
 def test_skill_names_real_verbs_and_spares_files_of_others(tmp_path: Path) -> None:
