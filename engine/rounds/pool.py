@@ -220,12 +220,14 @@ class _Ticker:
     def __init__(self, slot: str, messages: queue.Queue[object]) -> None:
         self._slot, self._messages = slot, messages
         self._stage, self._at = "", 0.0
+        self._agent: AgentProgress | None = None
 
     def __call__(self, stage: str, detail: str, done: float | None,
                  agent: AgentProgress | None = None, /) -> None:
         now = time.monotonic()
+        self._agent = agent or self._agent  # a screening says nothing of it
         if stage == self._stage and now - self._at < TICK_S:
             return
         self._stage, self._at = stage, now
         self._messages.put(SlotProgress(slot=self._slot, stage=stage, detail=plain(detail, 160),
-                                        done=done, agent=agent))
+                                        done=done, agent=self._agent))

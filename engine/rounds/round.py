@@ -129,7 +129,7 @@ def _result(round: ActiveRound) -> RoundResult:
 
 
 RUNNING_STAGES = ("queued", "starting", "working", "searching", "rewriting", "reading", "waiting",
-                  "asking", "running")
+                  "asking", "running", "screening")
 """Stages of a slot whose worker has not ended."""
 
 

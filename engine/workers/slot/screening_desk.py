@@ -148,12 +148,12 @@ class ScreeningDesk:
         if over.is_set():
             raise Cancelled(over.reason)
         self.count += 1
-        title = f"screening {self.count} of {self._most}"
-        self._tick("working", title, None)
+        title = f"{self.count} of {self._most}"
+        self._tick("screening", title, None)
 
         def on_wait(text: str) -> None:
             over.waits_for = text
-            self._tick("working", f"{title}: {text}" if text else title, None)
+            self._tick("screening", f"{title}: {text}" if text else title, None)
 
         try:
             verdict = self._screen(over, on_wait)

@@ -38,8 +38,9 @@ class Screens:
         self.running = self.most_running = 0
         self.ticks: list[str] = []
         self._allowed = allowed
-        self.desk = ScreeningDesk(self._screen, most=most, spacing_s=spacing_s, allow=self._allow,
-                                  tick=lambda stage, detail, done: self.ticks.append(detail))
+        self.desk = ScreeningDesk(
+            self._screen, most=most, spacing_s=spacing_s, allow=self._allow,
+            tick=lambda stage, detail, *_: self.ticks.append(f"{stage} {detail}"))
 
     def _allow(self) -> bool:
         self._allowed -= 1
