@@ -1,4 +1,4 @@
-"""Measure the dashboard on a pseudo-terminal: first paint, opening, bytes, memory.
+"""Measure the dashboard on a pseudo-terminal: first paint, opening, a transcript, bytes, memory.
 
 Prints each number with its spread and writes bench/results/dashboard-<machine>-<date>.json.
 """
@@ -24,6 +24,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from engine.journal.records import Candidate, DecisionRow, Event, VerdictRow  # noqa: E402
 from engine.journal.rows import payload, store  # noqa: E402
+from engine.workers.transcript import LIMIT_BYTES  # noqa: E402
+from tests.support import transcript_case  # noqa: E402
 from tests.support.dashboard_journal import CAMPAIGN, Journal, make  # noqa: E402
 from tests.support.dashboard_terminal import Terminal, dashboard  # noqa: E402
 
@@ -92,6 +94,30 @@ def long_campaign(workspace: Path) -> None:
     journal.close()
 
 
+def long_transcript(workspace: Path) -> None:
+    """Give the campaign an agent's slot with a full transcript: 8 MiB in some 2000 entries."""
+    transcript_case.add_slot(workspace, now=time.time())
+    transcript_case.write(transcript_case.path_of(workspace), *transcript_case.session(
+        LIMIT_BYTES // 8_000, output=f"{'x' * 76}\n" * 100))
+
+
+def transcript_opened(workspace: Path) -> float:
+    """Return the seconds from the key until the end of the transcript is on the wire."""
+    terminal = Terminal(dashboard(workspace, "--campaign", CAMPAIGN))
+    try:
+        terminal.until(b"verdicts")
+        terminal.quiet(1.0)
+        terminal.press(b"G")
+        terminal.until(transcript_case.SLOT.encode())
+        terminal.quiet(0.5)
+        began = time.perf_counter()
+        terminal.press(b"\r")
+        terminal.until(b"transcript is full")
+        return time.perf_counter() - began
+    finally:
+        terminal.close()
+
+
 def idle_bytes(workspace: Path) -> float:
     """Return bytes a second of a dashboard on which nothing happens."""
     terminal = Terminal(dashboard(workspace, "--campaign", CAMPAIGN))
@@ -130,6 +156,8 @@ def measure() -> dict[str, object]:
     with tempfile.TemporaryDirectory(prefix="kopt-bench-") as folder:
         small, large = (make(Path(folder) / name, time.time()) for name in ("small", "large"))
         long_campaign(large)
+        talking = make(Path(folder) / "talking", time.time())
+        long_transcript(talking)
         few = [opened(small, (PAINTED, FILLED)) for _ in range(RUNS)]
         many = [opened(large, (b"does not compile",), "--campaign", CAMPAIGN) for _ in range(RUNS)]
         rate, resident = busy(small)
@@ -138,12 +166,14 @@ def measure() -> dict[str, object]:
             "first_paint_s": spread([one[1] for one in few]),
             "first_data_s": spread([one[2] for one in few]),
             "open_100k_events_s": spread([one[1] for one in many]),
+            "open_transcript_8mb_s": spread([transcript_opened(talking) for _ in range(RUNS)]),
             "idle_bytes_per_s": idle_bytes(large), "running_bytes_per_s": rate,
             "resident_mb": resident / 1e6,
         }
 
 
-LIMITS = (("first_paint_s", 0.25), ("open_100k_events_s", 0.5), ("idle_bytes_per_s", 0.0),
+LIMITS = (("first_paint_s", 0.25), ("open_100k_events_s", 0.5),
+          ("open_transcript_8mb_s", 0.25), ("idle_bytes_per_s", 0.0),
           ("running_bytes_per_s", 1000.0), ("resident_mb", 120.0))
 
 

@@ -41,13 +41,12 @@ class TranscriptScreen(KoptScreen):
                                        self._attempt, lambda part: self.call_later(
                                            self._take, part))
             self.feed.start()
-        own = [slot for slot in (snapshot.view.slots if snapshot.view is not None else ())
-               if (slot.slot.campaign, slot.slot.round, slot.slot.slot) == (
-                   self.campaign, self._attempt.round, self._attempt.slot)]
-        live = own[0] if own and own[0].age + own[0].elapsed else None
+        own = next((entry for entry in (snapshot.view.slots if snapshot.view else ())
+                    if (entry.slot.campaign, entry.slot.round, entry.slot.slot) == (
+                        self.campaign, self._attempt.round, self._attempt.slot)), None)
         self.head.set_content((
-            self._attempt, self._newest, live if self._attempt.number == self._newest else None,
-            self._hypothesis or (own[0].slot.hypothesis if own else "")))
+            self._attempt, self._newest, own if self._attempt.number == self._newest else None,
+            self.transcript.came, self._hypothesis or (own.slot.hypothesis if own else "")))
 
     def _take(self, part: TranscriptPart) -> None:
         """Show what the feed has posted."""

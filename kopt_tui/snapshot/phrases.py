@@ -42,8 +42,8 @@ UNMEASURED = "kept, not measured"
 """Shown for the best between a keep and its verdict against the baseline."""
 BARS = "▁▂▃▄▅▆▇█"
 CLIP = 2000
-AT_WORK = ("asking", "running")
-"""Stages in which a model is asked, or its command runs."""
+MODEL_STAGES = ("starting", "asking", "running", "waiting")
+"""Stages of a slot while its model is at work."""
 HASH = re.compile("[0-9a-f]{40}")
 RATIO = re.compile(r"^(\d[\d.]*x|uncertain)( \[[^]]*\])?(;? +|$)")
 
@@ -172,12 +172,15 @@ def agent(progress: AgentProgress | None) -> str:
 def slot(row: Slot, elapsed: str = "") -> str:
     """Return what happens in a slot: how far its model is and its last command, or the detail.
 
-    `elapsed` is for how long the model has worked.
+    `elapsed` is for how long the attempt lasts.
     """
     detail = unprefixed(row.detail).removeprefix("waiting ")
-    if row.agent is not None and row.stage in AT_WORK:
+    if row.agent is not None and row.stage in ("asking", "running"):
         detail = row.agent.command
-    return " ".join(filter(None, (agent(row.agent), elapsed, detail)))
+    if row.stage not in MODEL_STAGES:
+        elapsed = ""
+    far = " ".join(filter(None, (agent(row.agent), elapsed)))
+    return "  ".join(filter(None, (far, detail)))
 
 
 def event(record: Event) -> str:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 
-from engine.campaign.folder import Folder
 from engine.workers.transcript import LIMIT_BYTES, TranscriptEntry, TranscriptReader
 from kopt_tui.snapshot.harmless import harmless_lines
 from kopt_tui.snapshot.snapshot import AttemptRef
@@ -57,7 +56,7 @@ class TranscriptFeed(threading.Thread):
     def __init__(self, folder: Path, attempt: AttemptRef,
                  post: Callable[[TranscriptPart], object]) -> None:
         super().__init__(name="transcript-feed", daemon=True)
-        self._folder = Folder(folder)
+        self._path = folder
         self._post = post
         self._attempt, self._query = attempt, ""
         self._steps = deque[int]()
@@ -92,6 +91,9 @@ class TranscriptFeed(threading.Thread):
         self._wake.set()
 
     def run(self) -> None:
+        from engine.campaign.folder import Folder  # loads what the first rows need not wait for
+
+        self._folder = Folder(self._path)
         while not self._ended.is_set():
             note = ""
             try:
@@ -127,7 +129,7 @@ class TranscriptFeed(threading.Thread):
     def _attempts(self) -> list[tuple[int, int]]:
         """Return round and number of all attempts of the slot that left a file."""
         rounds = sorted(int(name) for path in self._folder.rounds.glob("round-*")
-                        if (name := path.name.removeprefix("round-")).isdigit())
+                        if (name := path.name.removeprefix("round-")).isdecimal())
         slot = self._attempt.slot
         return [(n, number) for n in rounds
                 for number in range(1, self._folder.last_attempt(n, slot) + 1)]
@@ -160,7 +162,8 @@ class TranscriptFeed(threading.Thread):
         at = self._attempt
         path = self._folder.worker_log(at.round, at.slot, at.number)
         if not path.is_file():
-            return f"nothing is recorded of attempt {at.number} of {at.slot} in round {at.round}"
+            return f"nothing is recorded yet of attempt {at.number} of {at.slot} in round " \
+                f"{at.round}; a command's log is written when it has ended"
         with path.open("rb") as file:
             lines = harmless_lines(file.read(MOST_BYTES)).split("\n")
         self._entries = [

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from textual.message import Message
 
 from engine.workers.transcript import TranscriptEntry
+from harness.formats.quantities import counted, dollars
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import AttemptRef, SlotRow
 from kopt_tui.snapshot.transcript_feed import TranscriptPart
@@ -75,12 +76,19 @@ class TranscriptPane(Pane):
         parts = []
         if self.filter:
             parts.append(f"/{self.filter} in {len(self.hits)} of {len(self.entries)} entries")
-        if self.entries and self.entries[-1].step:
+        if self.follows:
+            parts.append("follows the end" if self.entries else "")
+        else:
             step = self.entries[min(self.at[0], len(self.entries) - 1)].step
-            parts.append(f"step {step} of {self.entries[-1].step}")
-        if not self.follows:
-            parts.append("held; G follows")
+            parts.append(f"step {step} of {self.entries[-1].step}  held; G follows")
         return "  ".join((*parts, *([self.note] if self.entries and self.note else [])))
+
+    @property
+    def came(self) -> str:
+        """Return how far the attempt came: `12 steps $0.0410`."""
+        last = self.entries[-1] if self.entries else None
+        return "" if last is None or not last.step else \
+            f"{counted(last.step, 'step')} {dollars(last.cost_usd)}"
 
     def rows(self, index: int) -> EntryRows:
         """Return an entry in rows; the newest ones are kept."""
@@ -188,8 +196,10 @@ class TranscriptPane(Pane):
         return index, self.rows(index).hits()[0 if step > 0 else -1]
 
 
-Head = tuple[AttemptRef, int, SlotRow | None, str]
-"""An attempt, the number of its slot's newest one, the slot if it is at work, its hypothesis."""
+Head = tuple[AttemptRef, int, SlotRow | None, str, str]
+"""An attempt, the number of its slot's newest one, the slot if that one is shown, how far an older
+attempt came, and the hypothesis.
+"""
 
 
 class TranscriptHead(ContentPane[Head | None], can_focus=False):
@@ -201,12 +211,15 @@ class TranscriptHead(ContentPane[Head | None], can_focus=False):
     def compose_lines(self, width: int) -> list[Line]:
         if self.content is None:
             return []
-        attempt, newest, live, hypothesis = self.content
+        attempt, newest, row, came, hypothesis = self.content
         first: list[Span] = [(f" {attempt.slot}", "bold"),
                              (f"  round {attempt.round}, attempt {attempt.number}", "plain")]
         if newest > attempt.number:
             first.append((f" of {newest}: }} shows the next", "accent"))
-        if live is not None:
-            stage = f"  {live.slot.stage} {live.age}".rstrip()
-            first += [(stage, "good bold"), (f"  {phrases.slot(live.slot, live.elapsed)}", "plain")]
+        if row is not None:
+            stage = f"  {row.slot.stage} {row.age}".rstrip()
+            first += [(stage, "good bold" if row.slot.progress != 1.0 else "bold"),
+                      (f"  {phrases.slot(row.slot, row.elapsed)}", "plain")]
+        else:
+            first.append((f"  {came}", "plain"))
         return [tuple(first), ((f" {hypothesis}", "dim"),)]

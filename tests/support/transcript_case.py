@@ -56,11 +56,11 @@ def step(number: int, said: str, command: str, output: str, code: int = 0) -> li
                   cost_usd=number * 0.0041)]
 
 
-def session(steps: int) -> list[TranscriptEntry]:
-    """Return the entries of an attempt of so many steps."""
+def session(steps: int, output: str = "") -> list[TranscriptEntry]:
+    """Return the entries of an attempt of so many steps; each command's `output` is the same."""
     begin = [entry("system", "You make kernels faster.", 0),
              entry("user", "Make rmsnorm faster.\n\nHypothesis: keep a row in registers.", 0)]
     return begin + [one for number in range(1, steps + 1) for one in step(
         number, f"Idea {number}: more accumulators, so that the loop vectorises.",
-        f"sed -i s/LANES/{number}/ rmsnorm.c && make", f"cc -O3 rmsnorm.c\n{number}.7 us",
+        f"sed -i s/LANES/{number}/ rmsnorm.c && make", output or f"cc -O3 rmsnorm.c\n{number}.7 us",
         int(number % 4 == 3))]

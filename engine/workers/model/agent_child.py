@@ -138,7 +138,7 @@ class StreamedModel:
         return response
 
     def _wait_s(self, error: Exception, attempt: int) -> float:
-        headers = getattr(getattr(error, "response", None), "headers", None) or {}
+        headers = getattr(error, "litellm_response_headers", None) or {}
         wait_s: float = self._job["retry_wait_s"] * 2 ** attempt
         with contextlib.suppress(ValueError):
             wait_s = float(headers.get("retry-after", wait_s))

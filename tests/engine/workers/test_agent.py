@@ -164,7 +164,8 @@ def test_one_failed_request_is_repeated_and_a_step_limit_keeps_the_candidate(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_process, "RETRY_WAIT_S", 0.05)
     ticks: list[tuple[str, str, AgentProgress]] = []
-    report, _ = work(tmp_path, [ScriptedTurn(fault="429"), ScriptedTurn(command="echo 1 > k.c"),
+    report, _ = work(tmp_path, [ScriptedTurn(fault="429", retry_after="1"),
+                                ScriptedTurn(command="echo 1 > k.c"),
                                 ScriptedTurn(command="echo 2 > k.c")],
                      "openai/no-such-model", ticks=ticks, step_limit=1)
     assert (report.ok, report.cut) == (True, "its limit of 1 steps")
@@ -172,6 +173,6 @@ def test_one_failed_request_is_repeated_and_a_step_limit_keeps_the_candidate(
     assert (tmp_path / "tree/k.c").read_text() == "1\n"
     assert [stage for stage, *_ in ticks[:5]] == [
         "starting", "asking", "waiting", "asking", "running"]
-    assert "asked again in 0 s: the provider failed: RateLimitError" in ticks[2][1]
+    assert "asked again in 1 s: the provider failed: RateLimitError" in ticks[2][1]
     assert {(at.step, at.step_limit) for _, _, at in ticks[1:5]} == {(1, 1)}
     assert (ticks[4][2].command, ticks[4][2].cost_usd) == ("echo 1 > k.c", None)

@@ -61,7 +61,7 @@ async def test_row_of_an_agent_shows_step_cost_times_and_what_it_waits_for(
         writer.hold(CAMPAIGN, 1)
         writer.tick_slot(CAMPAIGN, 3, case.SLOT, stage="waiting", detail="asked again in 4 s")
         writer.close()
-        await until(pilot, "step 3/60 $0.0123 2 min asked again in 4 s")
+        await until(pilot, "step 3/60 $0.0123 2 min  asked again in 4 s")
 
 
 async def test_transcript_follows_its_end_until_someone_scrolls_up(workspace: Path) -> None:
@@ -95,7 +95,7 @@ async def test_attempt_that_begins_while_its_slot_is_shown_is_read_from_its_star
         workspace: Path) -> None:
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=NARROW) as pilot:
-        await opened(pilot, "nothing is recorded of attempt 1 of agent-1 in round 3")
+        await opened(pilot, "nothing is recorded yet of attempt 1 of agent-1 in round 3")
         case.write(case.path_of(workspace), *case.session(1))
         await until(pilot, "Idea 1")
 
