@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from typing import Literal
 
 import msgspec
 
+from engine.coding_agents import agent_templates
 from engine.doctor import declared_packages
 from engine.doctor.declared_packages import DeclaredPackage
 
@@ -53,6 +55,16 @@ def checks() -> Iterator[MachineCheck]:
     yield from packages()
     yield dashboard()
     yield torch()
+    yield coding_agents()
+
+
+def coding_agents() -> MachineCheck:
+    """Name the known coding agents that are installed."""
+    known = agent_templates.names()
+    found = [name for name in known if shutil.which(agent_templates.templates()[name].program)]
+    return MachineCheck(
+        "coding agents", "ok" if found else "note", ", ".join(found) or "none is installed",
+        "" if found else f"kopt new --agent NAME takes {', '.join(known)}, or any command")
 
 
 def python() -> MachineCheck:

@@ -10,6 +10,13 @@ KIND = "plan"
 """The kind of the event with a round's plan."""
 
 
+class SuggestedIdea(msgspec.Struct, frozen=True, kw_only=True):
+    """A hypothesis that a model proposed for a round; `bottleneck` is the id of what it attacks."""
+
+    text: str
+    bottleneck: str = ""
+
+
 class RoundPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The payload of a `plan` event: a round's slots by kind, and how they were chosen."""
 
@@ -23,10 +30,21 @@ class RoundPlan(msgspec.Struct, frozen=True, kw_only=True):
     fixed_weight: float
     """Best plausible speedup times success rate, of planned slots and of all others."""
     routing: str
+    model: str = ""
+    """What came of asking a model for hypotheses, "" if none was asked."""
+    suggested: tuple[SuggestedIdea, ...] = ()
+    """The hypotheses that were used of its answer, for a round that is resumed."""
 
     def __str__(self) -> str:
         counts = ((self.planned, "planned"), (self.rewrites, "rewrite"), (self.fixed, "fixed"))
-        return f"{', '.join(f'{count} {kind}' for count, kind in counts if count)} ({self.split})"
+        slots = ", ".join(f"{count} {kind}" for count, kind in counts if count)
+        return "; ".join(filter(None, (f"{slots} ({self.split})", self.model)))
+
+
+def of_round(reader: Reader, campaign: str, n: int) -> RoundPlan | None:
+    """Return the plan of round `n` if it was recorded before, as in a round that is resumed."""
+    plan = last(reader, campaign)
+    return plan if plan is not None and plan.round == n else None
 
 
 def last(reader: Reader, campaign: str) -> RoundPlan | None:

@@ -45,13 +45,21 @@ def problems(manifest: Manifest) -> Iterator[str]:
                     yield f"{name}: there is no {word} in {project}"
 
 
+def agent_problems(manifest: Manifest) -> Iterator[str]:
+    """Yield one line for each thing that a known coding agent lacks on this machine."""
+    for index, cli in enumerate(manifest.pool.cli):
+        if cli.agent is not None:
+            yield from (f"pool.cli[{index}]: {problem}" for problem in cli.agent.problems())
+
+
 def _commands(manifest: Manifest) -> Iterator[tuple[str, str]]:
     for field in manifest.__struct_fields__:
         if field.endswith("_command") and (command := getattr(manifest, field)):
             yield field, command
     for index, cli in enumerate(manifest.pool.cli):
-        yield f"pool.cli[{index}].command", shell_command.fill(cli.command, {
-            "python": sys.executable, "prompt": "/prompt", "worktree": "/worktree"})
+        if cli.command:  # of a template's, `agent_problems` tells
+            yield f"pool.cli[{index}].command", shell_command.fill(cli.command, {
+                "python": sys.executable, "prompt": "/prompt", "worktree": "/worktree"})
 
 
 def _programs(command: str) -> Iterator[tuple[str, list[str]]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from engine.manifest.pool_schema import PoolSpec
+from engine.manifest.pool_schema import CliSpec, PoolSpec
 from engine.manifest.rules import check_rules
 from engine.manifest.schema import Manifest
 from harness.errors import InputError
@@ -44,6 +44,9 @@ def dump(manifest: Manifest, *, brief: bool = False) -> str:
     value: dict[str, Any] = msgspec.to_builtins(manifest)
     if brief:
         value = _without(value, msgspec.to_builtins(Manifest(target_op="-")))
+        if commands := value.get("pool", {}).get("cli"):
+            default = msgspec.to_builtins(CliSpec(name=""))
+            value["pool"]["cli"] = [_without(command, default) for command in commands]
     return yaml_document.dump(value)
 
 

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from engine.coding_agents.agent_templates import AgentTemplate, templates
+
 Text = Annotated[str, Meta(min_length=1, max_length=4000)]
 Count = Annotated[int, Meta(ge=1, le=10_000)]
 Seconds = Annotated[float, Meta(gt=0, le=604_800)]
@@ -20,7 +22,12 @@ class CliSpec(ManifestPart, frozen=True, kw_only=True):
     """A command as a worker; {prompt}, {worktree} and {python} in it are replaced."""
 
     name: Text
-    command: Text
+    template: str = ""
+    """A coding agent that kopt knows (`kopt doctor` lists them): its command and how its output is
+    read. With `generic`, or a command of one's own, the command is below."""
+    command: str = ""
+    args: str = ""
+    """Further arguments for a template's command, such as the model's name."""
     env: tuple[Text, ...] = ()
     """Names of environment variables it may see, beyond the few that every worker gets."""
     network: bool = True
@@ -32,6 +39,27 @@ class CliSpec(ManifestPart, frozen=True, kw_only=True):
     """Cost of one attempt in the unit of `budget.cost`; declared, as workers are not trusted."""
 
 
+    @property
+    def agent(self) -> AgentTemplate | None:
+        """The template, None without one."""
+        return templates().get(self.template)
+
+    @property
+    def command_line(self) -> str:
+        """The command that runs, with its placeholders."""
+        known = "" if self.agent is None else self.agent.command
+        return self.command or known.replace("{args}", self.args)
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The environment variables it may see; all keys of a template unless `env` names some."""
+        agent = self.agent
+        if agent is None:
+            return self.env
+        keys = () if set(agent.keys) & set(self.env) else agent.keys
+        return (*self.env, *keys, *agent.env)
+
+
 class ModelSpec(ManifestPart, frozen=True, kw_only=True):
     """A language model; needs `kopt[agent]`."""
 
@@ -41,6 +69,13 @@ class ModelSpec(ManifestPart, frozen=True, kw_only=True):
     """The provider's address, if it is not the usual one."""
     key_env: str = ""
     """The variable of kopt's environment that holds the provider's key; never the key itself."""
+
+
+class PlannerSpec(ModelSpec, frozen=True, kw_only=True):
+    """A language model that proposes hypotheses at the start of each round."""
+
+    timeout_s: Seconds = 180.0
+    """How long a round waits for them."""
 
 
 class AgentSpec(ModelSpec, frozen=True, kw_only=True):
@@ -79,6 +114,8 @@ class PoolSpec(ManifestPart, frozen=True, kw_only=True):
     """The least time from one such verdict to the next one of the same slot."""
     cli: tuple[CliSpec, ...] = ()
     agent: AgentSpec | None = None
+    planner: PlannerSpec | Literal["agent", "none"] = "agent"
+    """The model that proposes hypotheses for coding agents: by default that of `agent`."""
     worker_timeout_s: Seconds = 1800.0
     skip_profile: bool = False
     """Plan from measurements only, without compiler remarks and the machine's limits."""

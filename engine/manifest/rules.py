@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import PurePosixPath
 
+from engine.coding_agents.agent_templates import templates
 from engine.manifest import goal
 from engine.manifest.benchmark_target import command_target, end_to_end, primary_metrics
-from engine.manifest.pool_schema import CliSpec
+from engine.manifest.pool_schema import CliSpec, ModelSpec, PoolSpec
 from engine.manifest.schema import Manifest, publishes_commits
 from engine.routing.translation_pairs import LANGUAGES
 from harness.benchmark.spec.command_target import CommandTarget
@@ -161,16 +162,21 @@ def _env(manifest: Manifest) -> Iterator[FieldFault]:
                 yield ("pool", "cli", index, "env", place), \
                     f"pool.cli[{index}].env: {name!r} is not a variable name", \
                     "list names only; values come from kopt's own environment"
-    if (agent := manifest.pool.agent) is None:
-        return
-    for place, name in enumerate(agent.env):
-        if not _VARIABLE.fullmatch(name) or name == agent.key_env:
+    pool = manifest.pool
+    for part, spec in (("agent", pool.agent), ("planner", pool.planner)):
+        if isinstance(spec, ModelSpec) and spec.key_env and not _VARIABLE.fullmatch(spec.key_env):
+            yield ("pool", part, "key_env"), f"pool.{part}.key_env is not a variable name", \
+                "name the variable that holds the key; never write the key here"
+    for place, name in enumerate(pool.agent.env if pool.agent else ()):
+        if not _VARIABLE.fullmatch(name) or name in _key_variables(pool):
             yield ("pool", "agent", "env", place), \
                 f"pool.agent.env: {name!r} is not the name of a variable for commands", \
                 "list names only; the key of key_env is for the provider alone"
-    if agent.key_env and not _VARIABLE.fullmatch(agent.key_env):
-        yield ("pool", "agent", "key_env"), "pool.agent.key_env is not a variable name", \
-            "name the variable that holds the key; never write the key here"
+
+
+def _key_variables(pool: PoolSpec) -> set[str]:
+    """Return the variables that hold keys of providers."""
+    return {spec.key_env for spec in (pool.agent, pool.planner) if isinstance(spec, ModelSpec)}
 
 
 def _pool(manifest: Manifest) -> Iterator[FieldFault]:
@@ -207,6 +213,21 @@ def _cli(cli: CliSpec, key: Key, taken: set[str]) -> Iterator[FieldFault]:
         yield (*key, "name"), f"{label}.name: {cli.name!r} is not a plain name", ""
     if cli.name in taken:
         yield (*key, "name"), f"{label}.name: {cli.name!r} is given twice", ""
+    if cli.template and cli.agent is None:
+        yield (*key, "template"), f"{label}.template: unknown coding agent {cli.template!r}", \
+            suggest(cli.template, templates())
+        return
+    if cli.args and (cli.agent is None or cli.command):
+        yield (*key, "args"), f"{label}.args: only a template's command takes them", \
+            "write them into the command"
+    if not cli.command_line:
+        yield (*key, "command"), f"{label}: there is no command", \
+            "give one, or the template of a coding agent"
+        return
+    if not cli.command:
+        if problem := _command_fault(cli.command_line, PLACEHOLDERS):
+            yield (*key, "args"), f"{label}.args: {problem}", ""
+        return
     try:
         placeholders = [name for _, name, _, _ in string.Formatter().parse(cli.command)
                         if name is not None]

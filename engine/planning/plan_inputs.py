@@ -60,6 +60,8 @@ class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
     """What slots have followed on this best."""
     suggested: tuple[PlannedIdea, ...] = ()
     """What a model suggests to try."""
+    model_note: str = ""
+    """What came of asking a model, "" if none was asked."""
     tips: tuple[str, ...] = ()
     """Lessons of earlier campaigns, the newest last."""
     failures: tuple[str, ...] = ()

@@ -16,7 +16,7 @@ from engine.history import attempt_digest, history, round_resume, spending
 from engine.history.history import CampaignHistory
 from engine.history.spending import DurationEstimates, SpendingMeter
 from engine.journal import plan_event
-from engine.journal.plan_event import RoundPlan
+from engine.journal.plan_event import RoundPlan, SuggestedIdea
 from engine.judge.stop_rules import reason_to_stop
 from engine.manifest import goal
 from engine.manifest.pool_schema import PoolSpec
@@ -30,9 +30,7 @@ from engine.planning import (
     survey,
     tips,
 )
-from engine.planning.model_planner import LanguageModel
 from engine.planning.plan_inputs import PlanInputs, PlanWeights, planned_share
-from engine.planning.pool_size import authors
 from engine.planning.round_plan import inbox_tasks, plan
 from engine.planning.stagnation import BottleneckPlace, StagnationReview, TriedDirections
 from engine.planning.survey import Survey
@@ -62,9 +60,8 @@ def submitted(setup: Setup) -> list[Path]:
 class Planner:
     """Plans a campaign's rounds from its journal alone, so that another engine can go on."""
 
-    def __init__(self, context: EngineContext, meter: SpendingMeter,
-                 model: LanguageModel | None = None) -> None:
-        self.context, self.meter, self.model = context, meter, model
+    def __init__(self, context: EngineContext, meter: SpendingMeter) -> None:
+        self.context, self.meter = context, meter
         self.job_end = surroundings.job_end()
         """When the Slurm job ends in which the campaign runs, by the epoch."""
 
@@ -151,7 +148,8 @@ class Planner:
         if reason := self._exhausted(past, inputs):
             return [], reason
         pool = setup.manifest.pool
-        inputs = self._with_suggestions(inputs, past, view)
+        recorded = plan_event.of_round(self.context.reader, setup.id, n)
+        inputs = model_planner.with_suggestions(self.context, inputs, view, past, recorded)
         progress = round_resume.progress_of(self.context.reader, setup.id, n)
         tasks = [task for task in plan(inputs) if task.slot not in progress.first_attempt_done]
         if not tasks:
@@ -161,7 +159,8 @@ class Planner:
             self._margin_s(past, self._slots), {cli.name: cli.cost for cli in pool.cli})
         if review is not None:
             self._record(n, review, inputs)
-        self._record_plan(inputs, affordable, view)
+        if affordable and recorded is None:
+            self._record_plan(inputs, affordable, view)
         return affordable, "" if affordable else "the budget left pays for no attempt"
 
     def submitted(self, n: int) -> list[Task]:
@@ -199,25 +198,6 @@ class Planner:
                 attempt_digest.brief(past, artifacts.of_campaign(reader, setup.id)),
                 project_skill.brief(setup)))))
 
-    def _with_suggestions(self, inputs: PlanInputs, past: CampaignHistory,
-                          view: Survey) -> PlanInputs:
-        """Return the inputs with a model's ideas, if one is configured and agents can follow them.
-        """
-        count, model = planned_share(inputs), self.model
-        if model is None or not count or not authors(inputs.pool):
-            return inputs
-        setup = self.setup
-        known = [slot.hypothesis.removeprefix(f"{slot.option}: ") for round in past.attempts
-                 for slot in self.context.reader.slots(setup.id, round.n)]
-        instructions = kernel_routing.system_prompt(setup, view.routing, model_planner.SUBAGENT)
-        brief = "\n\n".join(filter(None, (inputs.brief, kernel_routing.knowledge(
-            setup, view.routing))))
-        answer = self.context.run_in_thread(lambda: model_planner.suggest(
-            model, instructions, view.bottlenecks, brief, count, known,
-            is_cancelled=self.context.stop.is_set))
-        self.context.writer.event(self.setup.id, "log", "planner", message=answer.note)
-        return msgspec.structs.replace(inputs, suggested=answer.ideas)
-
     def _may_split(self, view: Survey) -> bool:
         setup = self.setup
         return "split" in setup.manifest.pool.backends and bool(view.knobs) and \
@@ -253,15 +233,15 @@ class Planner:
             directions=stagnation.named(searches, review.ideas), demands=review.demands)
 
     def _record_plan(self, inputs: PlanInputs, tasks: Sequence[Task], view: Survey) -> None:
-        """Record the slots, weights and routing of a round, once for its round."""
-        events = self.context.reader.events_of(self.setup.id, plan_event.KIND)
-        if not tasks or (events and events[-1].ref == str(inputs.round)):
-            return
+        """Record the slots, weights and routing of a round, and what a model suggested."""
         weights, kinds = PlanWeights.of(inputs), [task.kind for task in tasks]
         plan = RoundPlan(
             round=inputs.round, planned=kinds.count("planned"), rewrites=kinds.count("rewrite"),
             fixed=kinds.count("fixed"), split=str(weights), routing=str(view.routing),
-            planned_weight=round(weights.planned, 3), fixed_weight=round(weights.fixed, 3))
+            planned_weight=round(weights.planned, 3), fixed_weight=round(weights.fixed, 3),
+            model=inputs.model_note, suggested=tuple(
+                SuggestedIdea(text=idea.text, bottleneck=idea.tunable.bottleneck.id
+                              if idea.tunable else "") for idea in inputs.suggested))
         self.context.writer.event(self.setup.id, plan_event.KIND, str(inputs.round),
                                   **msgspec.to_builtins(plan))
 

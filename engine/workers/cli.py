@@ -19,12 +19,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from engine.manifest.pool_schema import CliSpec
 from engine.split.languages import conditions
 from engine.subagents import rendering, subagent_registry
 from engine.subagents.subagent import Subagent
 from engine.task import SplitRequest, Task
 from engine.workers import class_sizes, slot_facts
+from engine.workers.cli_output import CliOutput
 from engine.workers.protocol import LOG, Report, Tick, WorkerBench
 from engine.workers.slot import screening_desk
 from harness.benchmark.spec.command_target import CommandTarget
@@ -35,14 +38,13 @@ from harness.formats import shell_command
 from harness.formats.text import plain
 from harness.isolation import device_lock, guard
 from harness.isolation.guard import Confine, Limits
-from harness.tasks.target import ConfigClass, Target
+from harness.tasks.target import Target
 
 if TYPE_CHECKING:  # jinja2 is imported when an agent is asked
     from jinja2 import Template
 
 LOG_BYTES = 1 << 20
 _SECRET = re.compile(r"key|token|secret|passw|credential|auth", re.IGNORECASE)
-_HYPOTHESIS = re.compile(r"^Hypothesis: *(\S.*)$", re.MULTILINE)
 LEAST_SECRET = 8
 """Shorter values of such variables are not secrets."""
 HIDDEN = dict.fromkeys(
@@ -69,15 +71,18 @@ class CliWorker:
         prompt = home / "PROMPT.md"
         subagent = subagent_registry.load(self._project).get(task.subagent) \
             if task.subagent else None
-        prompt.write_text(system_prompt(subagent, bench) + prompt_text(
+        prompt.write_text(asked := system_prompt(subagent, bench) + prompt_text(
             task, bench, slot_facts.knowledge(bench, subagent)))
-        variables, argv = shell_command.split(shell_command.fill(command.command, {
+        variables, argv = shell_command.split(shell_command.fill(command.command_line, {
             "prompt": str(prompt), "worktree": bench.worktree, "python": sys.executable}))
         own_s = subagent.timeout_s if subagent and subagent.timeout_s else math.inf
         limits = Limits(wall_s=min(command.timeout_s, bench.timeout_s, own_s),
                         output_bytes=64 << 20, memory_bytes=16 << 30)
         env = variables if command.gpu else variables | HIDDEN
-        passed = {name: os.environ[name] for name in command.env if name in os.environ}
+        passed = {name: os.environ[name] for name in command.variables if name in os.environ}
+        printed = CliOutput(command.agent, tick, lambda text: without_secrets(text, passed),
+                            Path(bench.scratch))
+        printed.begin(asked)
         env |= passed
         passed |= screening_desk.secret(bench.kopt)
         if bench.selftest_iterations is not None:
@@ -93,36 +98,36 @@ class CliWorker:
                                 nodes=card.nodes if card else ()),
                 yields=device_lock.turnstile(card.lock_name) if card else
                 device_lock.turnstile() if bench.device.kind == "cpu" else None,
-                on_line=lambda line: tick("working", _printed(line, passed)[:400], None),
+                on_line=printed.take,
                 on_wait=lambda text: tick("waiting" if text else "working",
                                           text or command.name, None),
                 cancel=cancel)
+        printed.end(outcome.stdout)
         output = _printed(outcome.stdout + outcome.stderr, passed)[-LOG_BYTES:]
         (Path(bench.scratch) / LOG).write_text(plain(output, LOG_BYTES))
+        ended = f"{command.name} ended after {outcome.wall_s:.0f} s"
+        report = Report(ok=True, summary=": ".join(filter(None, (ended, printed.last_words))),
+                        steps=printed.steps, cost_usd=printed.cost_usd,
+                        hypothesis=printed.hypothesis(_printed(outcome.stdout, passed)))
         if cancel.is_set():  # the candidate so far is judged, or discarded with its round
-            return Report(ok=True,
-                          summary=f"{command.name} was stopped after {outcome.wall_s:.0f} s")
+            return msgspec.structs.replace(
+                report, summary=f"{command.name} was stopped after {outcome.wall_s:.0f} s")
         if outcome.ended == "timeout":
             cut = f"{command.name} {outcome.describe(limits)}"
-            return Report(ok=True, summary=cut, cut=cut)
+            return msgspec.structs.replace(report, summary=cut, cut=cut)
         if not outcome.ok:
             last = _printed(outcome.stderr, passed).strip().splitlines()[-1:]
-            text = f"{command.name} {outcome.describe(limits)} {plain(' '.join(last), 200)}"
-            return Report(ok=False, summary=text.strip())
-        return Report(ok=True, summary=f"{command.name} ended after {outcome.wall_s:.0f} s",
-                      hypothesis=_hypothesis(_printed(outcome.stdout, passed)))
+            why = printed.error or plain(" ".join(last), 200)
+            return msgspec.structs.replace(
+                report, ok=False,
+                summary=f"{command.name} {outcome.describe(limits)} {why}".strip())
+        return report
 
 
 def system_prompt(subagent: Subagent | None, bench: WorkerBench) -> str:
     """Return the prompt of a task's subagent, which a command gets before its task."""
     return "" if subagent is None else rendering.system_prompt(subagent, slot_facts.of_target(
         bench.target, edit=bench.edit, device=bench.device.label, python=bench.python)) + "\n"
-
-
-def _hypothesis(output: str) -> str:
-    """Return the last hypothesis that a command printed, "" if none."""
-    stated = _HYPOTHESIS.findall(output)
-    return plain(stated[-1], 300) if stated else ""
 
 
 def _printed(data: bytes, passed: Mapping[str, str]) -> str:
@@ -182,8 +187,7 @@ def prompt_text(task: Task, bench: WorkerBench, knowledge: str = "") -> str:
         task=task, target=target, folder=folder, brief=plain(task.brief, MAX_BRIEF).rstrip(),
         knowledge=knowledge,
         edit=", ".join(f"`{glob}`" for glob in bench.edit),
-        classes="" if isinstance(target, CommandTarget) else "; ".join(
-            f"{own.name} ({_sizes(own)})" for own in target.classes),
+        classes=slot_facts.config_classes(target),
         split_classes=split_classes, screenings=bench.kopt.most if bench.kopt else 0,
         split_columns="" if split is None else _columns(split, target))
 
@@ -198,17 +202,13 @@ def _template() -> Template:
     return environment.get_template("prompt.md.jinja")
 
 
-def _sizes(config_class: ConfigClass) -> str:
-    return ", ".join(f"{size}={value}" for size, value in config_class.shape.items())
-
-
 def _classes(names: Iterable[str], target: Target | CommandTarget) -> str:
     """Return classes with their sizes; the names of a benchmark's classes contain them."""
     if isinstance(target, CommandTarget):
         return "; ".join(plain(name, 200) for name in names)
-    return "; ".join(
-        f"{plain(name, 200)} ({sizes})" if (sizes := _sizes(target.config_class(name))) else name
-        for name in names)
+    sizes = {name: slot_facts.sizes(target.config_class(name)) for name in names}
+    return "; ".join(f"{plain(name, 200)} ({sizes[name]})" if sizes[name] else name
+                     for name in sizes)
 
 
 def _columns(request: SplitRequest, target: Target | CommandTarget) -> str:

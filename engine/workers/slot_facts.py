@@ -10,7 +10,7 @@ from engine.subagents.rendering import SlotFacts
 from engine.subagents.subagent import Subagent
 from engine.workers.protocol import WorkerBench
 from harness.benchmark.spec.command_target import CommandTarget
-from harness.tasks.target import Target
+from harness.tasks.target import ConfigClass, Target
 
 
 def of_target(target: Target | CommandTarget, *, edit: Sequence[str], device: str,
@@ -29,3 +29,14 @@ def knowledge(bench: WorkerBench, subagent: Subagent | None) -> str:
     return page_routing.excerpt(page_routing.subject_of(
         bench.target, text, bench.device.arch,
         language=subagent.target_language if subagent else ""))
+
+
+def config_classes(target: Target | CommandTarget) -> str:
+    """Return a kernel's config classes with their sizes, "" for a benchmark."""
+    if isinstance(target, CommandTarget):
+        return ""
+    return "; ".join(f"{own.name} ({sizes(own)})" for own in target.classes)
+
+
+def sizes(config_class: ConfigClass) -> str:
+    return ", ".join(f"{size}={value}" for size, value in config_class.shape.items())

@@ -103,7 +103,7 @@ class Guarded:
         self._name, self._argv = name or program or Path(argv[0]).name, argv
         self._on_line, self._on_wait, self._yields = on_line, on_wait, yields
         self._next_look, self._obstacle, self._reported = 0.0, "", ""
-        self._line = b""
+        self._line = bytearray()
         self._outputs: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
         self._outcome: ProcessOutcome | None = None
         self._paused = False
@@ -252,9 +252,11 @@ class Guarded:
     def _take(self, name: str, data: bytes) -> None:
         self._outputs[name] += data
         if name == "stdout" and self._on_line is not None:
-            *lines, self._line = (self._line + data).split(b"\n")
-            for line in lines:
-                self._on_line(line)
+            first, *others = data.split(b"\n")
+            self._line += first
+            for rest in others:
+                self._on_line(bytes(self._line))
+                self._line = bytearray(rest)
 
     def close(self) -> None:
         """Release the process; if it still runs, its supervisor kills it."""

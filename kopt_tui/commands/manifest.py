@@ -8,6 +8,7 @@ import sys
 from engine.manifest import command_checks
 from engine.manifest.benchmark_target import check_runnable
 from engine.manifest.load import dump, load, schema
+from engine.manifest.pool_schema import PlannerSpec
 from engine.manifest.schema import Manifest
 from engine.workers import agent
 from engine.workers.model import provider_forwarder
@@ -34,8 +35,9 @@ def run(args: argparse.Namespace) -> int:
     elif args.full:
         print(dump(manifest), end="")
     check_runnable(manifest)
-    problems = list(command_checks.problems(manifest))
-    if manifest.pool.agent is not None and (lacking := agent.missing_extra()):
+    problems = [*command_checks.problems(manifest), *command_checks.agent_problems(manifest)]
+    uses_model = manifest.pool.agent is not None or isinstance(manifest.pool.planner, PlannerSpec)
+    if uses_model and (lacking := agent.missing_extra()):
         problems.append(lacking)
     notes = [provider_forwarder.unrestricted()] if manifest.pool.agent is not None else []
     for line in filter(None, [*problems, *notes]):

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import msgspec
 
+from engine.coding_agents import agent_templates
 from engine.discovery.new.parameters import ROUNDS
 from engine.discovery.project.sources import read_source
+from engine.manifest import command_checks
 from engine.manifest.benchmark_target import command_target
 from engine.manifest.load import dump
 from engine.manifest.schema import Manifest
@@ -69,9 +71,10 @@ def add(parser: argparse.ArgumentParser) -> None:
                         help=f"the most rounds (default {ROUNDS})")
     parser.add_argument("--backends", metavar="A,B", default=None,
                         help="the backends of the workers")
-    parser.add_argument("--agent", metavar="COMMAND", default=None,
-                        help="a coding agent as a worker, such as 'my-agent --prompt-file "
-                        "{prompt}'; {worktree} is the folder that it edits")
+    parser.add_argument("--agent", metavar="NAME|COMMAND", default=None,
+                        help=f"a coding agent as a worker: {', '.join(agent_templates.names())}, "
+                        "or a command such as 'my-agent --prompt-file {prompt}'; {worktree} is "
+                        "the folder that it edits")
     parser.add_argument("--agent-env", metavar="A,B", default=None,
                         help="environment variables that it may see, such as its key")
     parser.add_argument("--yes", "-y", action="store_true", help="take every default, ask nothing")
@@ -99,7 +102,8 @@ def run(args: argparse.Namespace) -> int:
         print_json({"manifest": str(path), **new.facts, "routing": routing,
                     "parameters": parameter_list.as_json(new.parameters)})
         return 0
-    first, *others = map(clean, [*new.lines, *([routing] if routing else [])])
+    first, *others = map(clean, [*new.lines, *([routing] if routing else []),
+                                 *command_checks.agent_problems(new.manifest)])
     print("\n".join([f"wrote {path}: {first}", *others]))
     print(f"next: kopt evaluate {path} (one verdict), kopt loop (search its knobs), kopt run "
           "(a campaign)")

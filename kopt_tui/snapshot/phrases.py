@@ -193,8 +193,8 @@ def event(record: Event) -> str:
     if record.kind == "rollback":
         return clean(f"rolled back  {_text(payload, 'reason')}; {_text(payload, 'told')}", 400)
     if record.kind == "plan":
-        return clean(f"plan  round {record.ref}: {_text(payload, 'split')}; "
-                     f"{_text(payload, 'routing')}", 400)
+        told = (_text(payload, key) for key in ("split", "model", "routing"))
+        return clean(f"plan  round {record.ref}: {'; '.join(filter(None, told))}", 800)
     if record.kind == "bottlenecks":
         return clean(f"bottlenecks  {_limiters(payload)}", 400)
     parts = [record.kind.replace(".", " ")]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from engine.coding_agents import agent_templates
 from engine.manifest.load import parse
 from engine.manifest.pool_schema import PoolSpec
 from engine.manifest.schema import Manifest
@@ -54,13 +55,19 @@ def with_given(known: Parameters, given: Mapping[str, str]) -> Parameters:
 
 
 def pool_of(backends: str = "", agent: str = "", agent_env: str = "") -> dict[str, Any]:
-    """Return the manifest's `pool`; `agent` is a coding agent's command, which sees `agent_env`."""
+    """Return the manifest's `pool`; `agent` is the name of a known coding agent, or the command of
+    another one, which sees `agent_env`. Raises InputError for what is neither.
+    """
     if not agent:
         return {"backends": split_list(backends)} if backends else {}
+    if len(agent.split()) == 1 and agent not in agent_templates.names():
+        raise InputError(f"--agent: {agent!r} is no known coding agent, and no command with "
+                         "{prompt}", fix=suggest(agent, agent_templates.names()))
     names = split_list(backends) or PoolSpec().backends
     env = {"env": split_list(agent_env)} if agent_env else {}
     return {"backends": list(dict.fromkeys((*names, "cli"))),
-            "cli": [{"name": "agent", "command": agent, **env}]}
+            "cli": [{"name": agent, "template": agent, **env} if agent in agent_templates.names()
+                    else {"name": "agent", "command": agent, **env}]}
 
 
 def make_manifest(known: Parameters, pool: Mapping[str, Any], **value: Any) -> Manifest:

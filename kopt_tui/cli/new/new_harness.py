@@ -8,7 +8,10 @@ import os
 import tempfile
 from pathlib import Path
 
-from engine.discovery.new.parameters import pool_of, split_list
+import msgspec
+
+from engine.coding_agents import agent_templates
+from engine.discovery.new.parameters import pool_of
 from engine.generation import generated_harness, harness_author, harness_checks
 from engine.generation.generated_harness import NAME, HarnessRecord, KernelToBenchmark
 from engine.generation.harness_author import HarnessAuthor
@@ -29,15 +32,17 @@ from harness.isolation.zygote_client import WarmStart
 from kopt_tui.cli.output import print_json, print_note
 from kopt_tui.snapshot.phrases import clean
 
-BACKEND, OPTION = "cli", "agent"
+BACKEND = "cli"
 LANGUAGES = {".c": "c", ".cu": "cuda", ".hip": "hip", ".py": "python"}
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", metavar="FILE[:FUNCTION]", help="the kernel, in the project")
-    parser.add_argument("--agent", metavar="COMMAND", default="",
-                        help="the coding agent that writes it, such as 'my-agent --prompt-file "
-                        f"{{prompt}}'; without one, the {NAME} that is there is checked again")
+    parser.add_argument("--agent", metavar="NAME|COMMAND", default="",
+                        help="the coding agent that writes it: "
+                        f"{', '.join(agent_templates.names())}, or a command such as "
+                        "'my-agent --prompt-file {prompt}'; without one, the "
+                        f"{NAME} that is there is checked again")
     parser.add_argument("--agent-env", metavar="A,B", default="",
                         help="environment variables that it may see, such as its key")
     parser.add_argument("--agent-timeout", metavar="SECONDS", type=float, default=1800.0,
@@ -111,8 +116,8 @@ def _kernel(args: argparse.Namespace) -> KernelToBenchmark:
 def _author(kernel: KernelToBenchmark, folder: Path, device: Device,
             args: argparse.Namespace) -> HarnessAuthor:
     """Return the coding agent as the author, in a pool of its own."""
-    command = CliSpec(name=OPTION, command=args.agent, env=tuple(split_list(args.agent_env)),
-                      timeout_s=args.agent_timeout)
+    [given] = pool_of(agent=args.agent, agent_env=args.agent_env)["cli"]
+    command = msgspec.convert({**given, "timeout_s": args.agent_timeout}, CliSpec)
     manifest = Manifest(target_op=kernel.op, project=str(kernel.project),
                         pool=PoolSpec(cli=(command,)))
     (scratch := folder / "scratch").mkdir()
@@ -123,7 +128,7 @@ def _author(kernel: KernelToBenchmark, folder: Path, device: Device,
         fleet=Fleet([(device, WarmStart(None))], retry_s=600.0, limit_s=3600.0,
                     fix="free one, then try again"))
     return HarnessAuthor(worker=registry.workers(manifest)[BACKEND], bench=bench, backend=BACKEND,
-                         option=OPTION, review=not args.no_review)
+                         option=command.name, review=not args.no_review)
 
 
 def _check_again(kernel: KernelToBenchmark, folder: Path, device: Device,

@@ -62,6 +62,18 @@ def test_agent_is_named_by_a_flag(project: Path) -> None:
     assert done.returncode == 2 and "use {prompt}, the path of the task's file" in error_text(done)
 
 
+def test_known_coding_agent_is_named_by_its_template(
+        project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    done = kopt("new", "--project", str(project), "--yes", "--agent", "claude")
+    assert done.returncode == 0 and "pool.cli[0]: Claude Code gets no key" in done.stdout
+    assert "  - {name: claude, template: claude}\n" in (project / "manifest.yaml").read_text()
+    checked = kopt("manifest", str(project / "manifest.yaml"))
+    assert checked.returncode == 1 and "Claude Code gets no key" in checked.stdout
+    done = kopt("new", "--project", str(project), "--yes", "--force", "--agent", "claud")
+    assert done.returncode == 2 and "did you mean 'claude'?" in error_text(done)
+
+
 def test_existing_manifest_is_not_overwritten(project: Path) -> None:
     path = project / "manifest.yaml"
     path.write_text("target_op: mine\n")

@@ -17,7 +17,8 @@ from tests.support import records_case as case
 PLAN = RoundPlan(round=2, planned=4, rewrites=1, fixed=1,
                  split="weights: planned 1.45, others 1.00",
                  planned_weight=1.45, fixed_weight=1.0,
-                 routing="routed to TileLang: attention; FlyDSL is not installed")
+                 routing="routed to TileLang: attention; FlyDSL is not installed",
+                 model="the model planned 3 ideas of 4; 1 repeat left out")
 
 
 def test_snapshot_has_the_plan_and_the_routing(tmp_path: Path) -> None:
@@ -25,8 +26,9 @@ def test_snapshot_has_the_plan_and_the_routing(tmp_path: Path) -> None:
     writer.event("rms", plan_event.KIND, "2", **msgspec.to_builtins(PLAN))
     view = Builder(tmp_path, Reader(tmp_path), lambda: 0.0).snapshot(Focus(campaign="rms")).view
     assert view is not None and view.routing == PLAN.routing
-    assert view.plan == "4 planned, 1 rewrite, 1 fixed (weights: planned 1.45, others 1.00)"
-    assert view.log[-1].text == f"plan  round 2: {PLAN.split}; {PLAN.routing}"
+    assert view.plan == "4 planned, 1 rewrite, 1 fixed (weights: planned 1.45, others 1.00); " \
+                        f"{PLAN.model}"
+    assert view.log[-1].text == f"plan  round 2: {PLAN.split}; {PLAN.model}; {PLAN.routing}"
 
 
 def test_bottleneck_pane_shows_the_routing() -> None:

@@ -1,0 +1,134 @@
+"""Reads the lines of a coding agent, JSON or text. They are untrusted: none raises or is kept long.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from engine.coding_agents.agent_templates import AgentTemplate, StreamRule
+
+MAX_LINE, MAX_PRINTED, MAX_TEXT, MAX_STEPS = 1 << 20, 1000, 64 << 10, 10_000
+"""Bytes of a line of JSON and of text, characters of all texts that are kept (the last ones), steps
+that count."""
+MAX_VALUES, MAX_WORD = 100, 200
+"""Values that one path gives in one line; characters of one that is compared or counted."""
+MOST = 1e9
+"""Counts and costs from here on are nonsense."""
+
+
+class StreamEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """What one line says."""
+
+    text: str = ""
+    is_fragment: bool = False
+    commands: tuple[str, ...] = ()
+    output: str = ""
+    error: str = ""
+
+
+class AgentStream:
+    """The state of an agent as its lines tell it: its own claims."""
+
+    def __init__(self, agent: AgentTemplate) -> None:
+        self.steps = 0
+        self.cost_usd: float | None = None
+        """What the agent says that it has spent, None if it says nothing."""
+        self.text = ""
+        """What the model has said, its end."""
+        self.error = ""
+        """The last error."""
+        self._agent, self._seen = agent, set[str]()
+
+    def take(self, line: bytes) -> StreamEvent | None:
+        """Read one line; return what it says, None if it is no line of a JSON stream."""
+        if not self._agent.stream or len(line) > MAX_LINE or not line.lstrip().startswith(b"{"):
+            self._take_printed(line[:MAX_PRINTED].decode(errors="replace"))
+            return None
+        try:
+            value = msgspec.json.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+        event = StreamEvent()
+        for rule in self._agent.stream:
+            if all(wanted in map(_word, _values(value, path))
+                   for path, wanted in rule.when.items()):
+                event = self._apply(rule, value, event)
+        return event
+
+    def _take_printed(self, line: str) -> None:
+        """Find the totals in a line of text."""
+        match = re.search(self._agent.printed, line) if self._agent.printed else None
+        for name, text in match.groupdict().items() if match else ():
+            with contextlib.suppress(ValueError):
+                self._set_total(name, float(text))
+
+    def _set_total(self, name: str, total: float) -> None:
+        if not 0 <= total < MOST:
+            return
+        if name == "steps":
+            self.steps = max(self.steps, min(MAX_STEPS, int(total)))
+        else:
+            self.cost_usd = max(self.cost_usd or 0.0, total)
+
+    def _apply(self, rule: StreamRule, value: object, event: StreamEvent) -> StreamEvent:
+        self._count(rule, value)
+        text = "\n".join(_texts(value, rule.text))
+        if text:
+            glue = "" if rule.is_fragment or not self.text else "\n"
+            self.text = (self.text + glue + text)[-MAX_TEXT:]
+        error = " ".join(_texts(value, rule.error))[:MAX_TEXT]
+        self.error = error or self.error
+        return StreamEvent(
+            error=error or event.error,
+            text=text or event.text,
+            is_fragment=rule.is_fragment if text else event.is_fragment,
+            commands=(*event.commands, *(text for path in rule.commands
+                                         for text in _texts(value, path))),
+            output=event.output or "\n".join(text for path in rule.outputs
+                                             for text in _texts(value, path)))
+
+    def _count(self, rule: StreamRule, value: object) -> None:
+        for step in map(_word, _values(value, rule.step)):
+            if step not in self._seen and self.steps < MAX_STEPS:
+                self._seen.add(step)
+                self.steps += 1
+                for cost in _numbers(value, rule.step_cost_usd):
+                    self.cost_usd = (self.cost_usd or 0.0) + cost
+        for name, path in (("steps", rule.steps), ("cost_usd", rule.cost_usd)):
+            for total in _numbers(value, path):
+                self._set_total(name, total)
+
+
+def _values(value: object, path: str) -> list[object]:
+    """Return the values at a path, at most MAX_VALUES."""
+    found = [value] if path else []
+    for key in path.split("."):
+        name = key.removesuffix("[]")
+        found = [own[name] for own in found if isinstance(own, dict) and name in own]
+        if name != key:
+            found = [item for own in found if isinstance(own, list) for item in own[:MAX_VALUES]]
+    return found[:MAX_VALUES]
+
+
+def _texts(value: object, path: str) -> Iterator[str]:
+    return (own for own in _values(value, path) if isinstance(own, str) and own)
+
+
+def _numbers(value: object, path: str) -> Iterator[float]:
+    """Yield the numbers at a path that can be a count or a cost."""
+    for own in _values(value, path):
+        if isinstance(own, int | float) and not isinstance(own, bool) and 0 <= own < MOST:
+            yield float(own)
+
+
+def _word(value: object) -> str:
+    """Return a value as a rule's `when` spells it, "" for what none can name."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return str(value) if 0 <= value < MOST else ""
+    return value[:MAX_WORD] if isinstance(value, str) else ""

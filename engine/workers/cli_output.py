@@ -1,0 +1,120 @@
+"""What a `cli` worker's command prints: progress, a transcript, its hypothesis, steps and cost."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from engine.coding_agents.agent_stream import AgentStream, StreamEvent
+from engine.coding_agents.agent_templates import AgentTemplate
+from engine.workers.protocol import Tick
+from engine.workers.transcript import TRANSCRIPT, Role, TranscriptEntry, TranscriptWriter
+from harness.formats.text import plain
+
+_HYPOTHESIS = re.compile(r"^Hypothesis: *(\S.*)$", re.MULTILINE)
+MAX_LINE, MAX_TEXT = 400, 64 << 10
+"""Characters of a printed line that are shown, and of a text in fragments that are kept."""
+SHOWN = 120
+"""Characters of a model's last words, and of a text in fragments that is shown, its end."""
+
+
+class CliOutput:
+    """Reads a command's standard output line by line, as its agent's template says.
+
+    `clean` takes secrets out of a text.
+    """
+
+    def __init__(self, agent: AgentTemplate | None, tick: Tick, clean: Callable[[str], str],
+                 scratch: Path) -> None:
+        self._stream = AgentStream(agent) if agent else None
+        self._has_json = bool(agent and agent.stream)
+        self._tick, self._clean = tick, clean
+        self._transcript = TranscriptWriter(scratch / TRANSCRIPT)
+        self._fragments = ""
+
+    def begin(self, prompt: str) -> None:
+        """Begin the transcript with what the agent is asked."""
+        if self._has_json:
+            self._add("user", prompt)
+
+    def take(self, line: bytes) -> None:
+        """Show what a line says."""
+        event = self._stream.take(line) if self._stream else None
+        if event is None:
+            self._show(line[:MAX_TEXT].decode(errors="replace"))
+            return
+        self._note(event)
+        said = self._fragments[-SHOWN:] if event.is_fragment else event.text
+        if shown := event.error or (*event.commands[-1:], said)[0]:
+            self._show(" ".join(shown.split()))
+
+    def _show(self, text: str) -> None:
+        shown = plain(self._clean(text), MAX_LINE)
+        self._tick("working", f"{self.progress}: {shown}" if self.progress else shown, None)
+
+    def end(self, stdout: bytes) -> None:
+        """Take a last line without an end, and write the last words of the model."""
+        if rest := stdout.rpartition(b"\n")[2]:
+            self.take(rest)
+        self._flush()
+
+    def hypothesis(self, printed: str) -> str:
+        """Return the last hypothesis that the command stated, "" if none."""
+        said = self._clean(self._stream.text) if self._stream else ""
+        stated = _HYPOTHESIS.findall(said) or _HYPOTHESIS.findall(printed)
+        return plain(stated[-1], 300) if stated else ""
+
+    @property
+    def last_words(self) -> str:
+        """The last line that the model of a known agent said."""
+        lines = self._clean(self._stream.text).strip().splitlines() if self._stream else []
+        return plain(lines[-1], SHOWN) if lines else ""
+
+    @property
+    def progress(self) -> str:
+        """How far the agent is, by its own account; "" for a command without a stream."""
+        if self._stream is None:
+            return ""
+        cost = self._stream.cost_usd
+        return ", ".join([*([f"step {self.steps}"] if self._has_json or self.steps else []),
+                          *([f"${cost:.4f}"] if cost is not None else [])])
+
+    @property
+    def error(self) -> str:
+        """The last error of the stream."""
+        return plain(" ".join(self._clean(self._stream.error).split()), 300) \
+            if self._stream else ""
+
+    @property
+    def steps(self) -> int:
+        return self._stream.steps if self._stream else 0
+
+    @property
+    def cost_usd(self) -> float | None:
+        """What a known agent says that it has spent, None if it does not; 0 for other commands."""
+        return self._stream.cost_usd if self._stream else 0.0
+
+    def _note(self, event: StreamEvent) -> None:
+        if event.text and event.is_fragment:
+            self._fragments = (self._fragments + event.text)[-MAX_TEXT:]
+        if event.commands or event.output or (event.text and not event.is_fragment):
+            self._flush()
+        if (event.text and not event.is_fragment) or event.commands:
+            self._add("assistant", "" if event.is_fragment else event.text,
+                      "\n".join(event.commands))
+        if event.output:
+            self._add("tool", event.output)
+
+    def _flush(self) -> None:
+        if self._fragments:
+            self._add("assistant", self._fragments)
+            self._fragments = ""
+
+    def _add(self, role: Role, text: str, command: str = "") -> None:
+        with contextlib.suppress(OSError):  # the disk is full: the work goes on
+            self._transcript.add(TranscriptEntry(
+                step=self.steps, at=time.time(), role=role, text=self._clean(text),
+                command=self._clean(command), cost_usd=self.cost_usd))

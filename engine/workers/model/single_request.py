@@ -1,0 +1,70 @@
+"""One request to a language model, without tools, whose answer is a text."""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+
+from engine.manifest.pool_schema import PlannerSpec, PoolSpec
+from engine.workers import cli
+from engine.workers.model import model_process
+from engine.workers.model.model_process import ChildMessage, ModelProcess
+from engine.workers.transcript import TRANSCRIPT, Role, TranscriptEntry, TranscriptWriter
+from harness.errors import Refused
+from harness.formats.text import plain
+from harness.isolation.device_lock import Turnstile
+
+
+class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A model's answer, or why there is none."""
+
+    text: str = ""
+    fault: str = ""
+    cost_usd: float | None = 0.0
+    """What it cost, None if the price is not known."""
+
+
+def planner_of(pool: PoolSpec) -> PlannerSpec | None:
+    """Return the model that proposes hypotheses, None if there is none."""
+    if isinstance(pool.planner, PlannerSpec):
+        return pool.planner
+    if pool.planner == "none" or pool.agent is None:
+        return None
+    return PlannerSpec(model=pool.agent.model, api_base=pool.agent.api_base,
+                       key_env=pool.agent.key_env)
+
+
+def ask(spec: PlannerSpec, system: str, prompt: str, scratch: Path, *,
+        yields: Turnstile | None, cancel: threading.Event) -> ModelAnswer:
+    """Ask a model once; no fault of it or of its provider raises. `scratch` keeps a transcript."""
+    try:
+        key = model_process.provider_key(spec, "planner")
+    except Refused as refusal:
+        return ModelAnswer(fault=str(refusal))
+    if not importlib.util.find_spec("litellm"):
+        return ModelAnswer(fault="it needs litellm: pip install 'kopt[agent]'")
+    end: list[ChildMessage] = []
+    secret = {"provider_key": key}
+    child = ModelProcess(spec, key, scratch / "private", end.append)
+    outcome, limits = child.run(
+        system, prompt, wall_s=spec.timeout_s, answer_s=spec.timeout_s, tools=False,
+        name="planner", yields=yields, cancel=cancel)
+    if outcome.ended == "timeout":
+        return ModelAnswer(fault=f"no answer within {spec.timeout_s:g} s", cost_usd=None)
+    if not end:
+        return ModelAnswer(cost_usd=None, fault="its program " + cli.without_secrets(
+            f"{outcome.describe(limits)} {outcome.last_line}", secret))
+    text = cli.without_secrets(end[-1].text, secret)
+    transcript = TranscriptWriter(scratch / TRANSCRIPT)
+    said: tuple[tuple[Role, str], ...] = (
+        ("system", system), ("user", prompt), ("assistant", text))
+    for role, part in said:
+        transcript.add(TranscriptEntry(step=1, at=time.time(), role=role, text=part))
+    if not end[-1].ok:
+        return ModelAnswer(fault=plain(" ".join(text.split()), 300))
+    return ModelAnswer(text=text, cost_usd=end[-1].cost_usd)
+
