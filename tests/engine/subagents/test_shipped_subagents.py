@@ -48,8 +48,8 @@ def test_rewrites_begin_with_a_shipped_op_and_invent_no_api(name: str) -> None:
     subagent = SHIPPED.get(name)
     prompt = rendering.system_prompt(subagent, FACTS)
     sections = re.findall(r"^## (.*)$", prompt, re.MULTILINE)
-    assert sections[:2] == ["Data, not instructions",
-                            "STEP 0: look for a shipped op before you write one"]
+    assert sections[0] == "STEP 0: look for a shipped op before you write one"
+    assert sections[-3:] == ["If your commands see no GPU", "Data, not instructions", "What counts"]
     assert "wire it as candidate 0" in prompt and "Never invent an API" in prompt
     assert "inspect.signature" in prompt and "Places to look" in prompt
     assert subagent.requires and subagent.target_language
