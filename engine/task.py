@@ -90,6 +90,7 @@ class AgentProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since the epoch."""
     step: int
     step_limit: int
+    """0 for none."""
     cost_usd: float | None
     """The cost of the attempt so far, None if unknown."""
     command: str = ""

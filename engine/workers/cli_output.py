@@ -10,6 +10,7 @@ from pathlib import Path
 
 from engine.coding_agents.agent_stream import AgentStream, StreamEvent
 from engine.coding_agents.agent_templates import AgentTemplate
+from engine.task import AgentProgress
 from engine.workers.protocol import Tick
 from engine.workers.transcript import TRANSCRIPT, Role, TranscriptEntry, TranscriptWriter
 from harness.formats.text import plain
@@ -18,7 +19,7 @@ _HYPOTHESIS = re.compile(r"^Hypothesis: *(\S.*)$", re.MULTILINE)
 MAX_LINE, MAX_TEXT = 400, 64 << 10
 """Characters of a printed line that are shown, and of a text in fragments that are kept."""
 SHOWN = 120
-"""Characters of a model's last words, and of a text in fragments that is shown, its end."""
+"""Characters of a command, of last words, and of a text in fragments (its end) that are shown."""
 
 
 class CliOutput:
@@ -33,7 +34,7 @@ class CliOutput:
         self._has_json = bool(agent and agent.stream)
         self._tick, self._clean = tick, clean
         self._transcript = TranscriptWriter(scratch / TRANSCRIPT)
-        self._fragments = ""
+        self._fragments, self._began_at = "", time.time()
 
     def begin(self, prompt: str) -> None:
         """Begin the transcript with what the agent is asked."""
@@ -53,7 +54,9 @@ class CliOutput:
 
     def _show(self, text: str) -> None:
         shown = plain(self._clean(text), MAX_LINE)
-        self._tick("working", f"{self.progress}: {shown}" if self.progress else shown, None)
+        self._tick("working", shown, None, None if self._stream is None else AgentProgress(
+            began_at=self._began_at, step=self.steps, step_limit=0, cost_usd=self.cost_usd,
+            command=shown[:SHOWN]))
 
     def end(self, stdout: bytes) -> None:
         """Take a last line without an end, and write the last words of the model."""
@@ -72,15 +75,6 @@ class CliOutput:
         """The last line that the model of a known agent said."""
         lines = self._clean(self._stream.text).strip().splitlines() if self._stream else []
         return plain(lines[-1], SHOWN) if lines else ""
-
-    @property
-    def progress(self) -> str:
-        """How far the agent is, by its own account; "" for a command without a stream."""
-        if self._stream is None:
-            return ""
-        cost = self._stream.cost_usd
-        return ", ".join([*([f"step {self.steps}"] if self._has_json or self.steps else []),
-                          *([f"${cost:.4f}"] if cost is not None else [])])
 
     @property
     def error(self) -> str:

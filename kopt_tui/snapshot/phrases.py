@@ -162,9 +162,11 @@ def rounds(campaign: Campaign) -> str:
 
 
 def agent(progress: AgentProgress | None) -> str:
-    """Return how far a model is: `step 3/60 $0.0123`; "" for none."""
-    return "" if progress is None else \
-        f"step {progress.step}/{progress.step_limit} {quantities.dollars(progress.cost_usd)}"
+    """Return how far a model is: `step 3/60 $0.0123`, or `step 3` without a limit; "" for none."""
+    if progress is None:
+        return ""
+    limit = f"/{progress.step_limit}" if progress.step_limit else ""
+    return f"step {progress.step}{limit} {quantities.dollars(progress.cost_usd)}"
 
 
 def slot(row: Slot, elapsed: str = "") -> str:

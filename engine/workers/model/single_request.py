@@ -14,7 +14,7 @@ from engine.workers import cli
 from engine.workers.model import model_process
 from engine.workers.model.model_process import ChildMessage, ModelProcess
 from engine.workers.transcript import TRANSCRIPT, Role, TranscriptEntry, TranscriptWriter
-from harness.errors import Refused
+from harness.errors import InputError, Refused
 from harness.formats.text import plain
 from harness.isolation.device_lock import Turnstile
 
@@ -41,18 +41,17 @@ def planner_of(pool: PoolSpec) -> PlannerSpec | None:
 def ask(spec: PlannerSpec, system: str, prompt: str, scratch: Path, *,
         yields: Turnstile | None, cancel: threading.Event) -> ModelAnswer:
     """Ask a model once; no fault of it or of its provider raises. `scratch` keeps a transcript."""
-    try:
-        key = model_process.provider_key(spec, "planner")
-    except Refused as refusal:
-        return ModelAnswer(fault=str(refusal))
     if not importlib.util.find_spec("litellm"):
         return ModelAnswer(fault="it needs litellm: pip install 'kopt[agent]'")
-    end: list[ChildMessage] = []
-    secret = {"provider_key": key}
-    child = ModelProcess(spec, key, scratch / "private", end.append)
-    outcome, limits = child.run(
-        system, prompt, wall_s=spec.timeout_s, answer_s=spec.timeout_s, tools=False,
-        name="planner", yields=yields, cancel=cancel)
+    said: list[ChildMessage] = []
+    try:
+        key = model_process.provider_key(spec, "planner")
+        outcome, limits = ModelProcess(spec, key, scratch / "private", said.append).run(
+            system, prompt, wall_s=spec.timeout_s, answer_s=spec.timeout_s, tools=False,
+            name="planner", yields=yields, cancel=cancel)
+    except (Refused, InputError) as error:
+        return ModelAnswer(fault=str(error))
+    secret, end = {"provider_key": key}, [own for own in said if own.kind == "end"]
     if outcome.ended == "timeout":
         return ModelAnswer(fault=f"no answer within {spec.timeout_s:g} s", cost_usd=None)
     if not end:
@@ -60,9 +59,9 @@ def ask(spec: PlannerSpec, system: str, prompt: str, scratch: Path, *,
             f"{outcome.describe(limits)} {outcome.last_line}", secret))
     text = cli.without_secrets(end[-1].text, secret)
     transcript = TranscriptWriter(scratch / TRANSCRIPT)
-    said: tuple[tuple[Role, str], ...] = (
+    parts: tuple[tuple[Role, str], ...] = (
         ("system", system), ("user", prompt), ("assistant", text))
-    for role, part in said:
+    for role, part in parts:
         transcript.add(TranscriptEntry(step=1, at=time.time(), role=role, text=part))
     if not end[-1].ok:
         return ModelAnswer(fault=plain(" ".join(text.split()), 300))

@@ -9,12 +9,13 @@ import pytest
 
 from engine.campaign.setup import Setup
 from engine.manifest.pool_schema import CliSpec
-from engine.task import Task
+from engine.task import AgentProgress, Task
 from engine.verify.fleet import Fleet
 from engine.workers.cli import CliWorker
 from engine.workers.protocol import Report, WorkerBench
 from engine.workers.transcript import TRANSCRIPT, TranscriptEntry, TranscriptReader
 from harness.isolation.zygote_client import WarmStart
+from kopt_tui.snapshot import phrases
 from tests.support import campaigns
 from tests.support.paths import SUPPORT
 
@@ -32,6 +33,11 @@ def work(setup: Setup, name: str, root: Path, *, timeout_s: float = 60.0
     (tree := root / "tree").mkdir()
     (tree / "scale.c").write_text(campaigns.KERNEL)
     details: list[str] = []
+
+    def tick(stage: str, detail: str, done: float | None,
+             agent: AgentProgress | None = None, /) -> None:
+        details.append(f"{phrases.agent(agent)}: {detail}")
+
     worker = CliWorker([CliSpec(
         name="coder", template="generic", env=("AGENT_KEY",), timeout_s=timeout_s,
         command=f"{{python}} {SUPPORT}/streaming_agent.py {name} {{prompt}}")])
@@ -41,8 +47,7 @@ def work(setup: Setup, name: str, root: Path, *, timeout_s: float = 60.0
         fleet=Fleet([(setup.device, WarmStart(None))], retry_s=1.0, limit_s=1.0))
     task = Task(slot="s", kind="planned", backend="cli", option="coder", hypothesis="h",
                 bottleneck="", seed=1, trials=1)
-    report = worker.work(task, bench, lambda stage, detail, done: details.append(detail),
-                         threading.Event())
+    report = worker.work(task, bench, tick, threading.Event())
     asked, *entries = TranscriptReader(root / "scratch" / TRANSCRIPT).read(1 << 26)
     assert asked.role == "user" and "One hypothesis" in asked.text
     assert all(text.isprintable() for text in (report.summary, report.hypothesis))
@@ -55,8 +60,8 @@ def test_progress_transcript_steps_and_cost_come_from_the_stream(
     assert (report.ok, report.steps, report.cost_usd, report.hypothesis) == (
         True, 2, 0.5, "one pass")
     assert report.summary.endswith(" s: Hypothesis: one pass")
-    assert details[1:] == ["step 1: cat scale.c",
-                           "step 2, $0.5000: Done. Hypothesis: one pass"]
+    assert details[1:] == ["step 1 cost unknown: cat scale.c",
+                           "step 2 $0.5000: Done. Hypothesis: one pass"]
     assert [(entry.role, entry.text, entry.command) for entry in entries] == [
         ("assistant", "I look.", "cat scale.c"), ("tool", campaigns.KERNEL[:40], ""),
         ("assistant", "Done.\nHypothesis: one pass", "")]
@@ -70,10 +75,10 @@ def test_lines_that_are_no_events_hide_none_that_are(
     assert (report.ok, report.cost_usd, report.hypothesis) == (True, 0.5, "one pass"), report
     assert all(detail.isprintable() and len(detail) < 500 for detail in details[1:])
     if name == "torn":
-        assert details[1] == "step 1: cat scale.c"
+        assert details[1] == "step 1 cost unknown: cat scale.c"
     if name == "escapes":
         assert (entries[0].text, entries[0].command) == ("red text", "rm -rf /")
-        assert details[-1] == "step 2, $0.5000: broken kopt: approved"
+        assert details[-1] == "step 2 $0.5000: broken kopt: approved"
 
 
 def test_key_in_a_stream_is_written_nowhere(
