@@ -18,7 +18,8 @@ from engine.workers import agent
 from engine.workers.model.scripted_provider import ScriptedProvider, ScriptedTurn
 from tests.support import campaigns
 
-pytestmark = pytest.mark.skipif(bool(agent.missing_extra()), reason="needs the extra agent")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(
+    bool(agent.missing_extra()), reason="needs the extra agent")]
 
 IDEAS = ("Unroll the loop over the elements four times so that each step waits less",
          "Compute each element once and store it without the passes that repeat it")
@@ -81,7 +82,6 @@ def test_models_ideas_reach_the_agents_and_a_resumed_round_does_not_ask_again(
                 if path.is_file() and not path.is_symlink() and KEY.encode() in path.read_bytes()]
 
 
-@pytest.mark.slow
 def test_provider_that_is_down_leaves_the_round_to_the_plain_ideas(tmp_path: Path) -> None:
     with ScriptedProvider([]) as provider:
         pass  # its port is closed again
@@ -91,7 +91,6 @@ def test_provider_that_is_down_leaves_the_round_to_the_plain_ideas(tmp_path: Pat
     assert len(set(hypotheses(setup))) == 4 and not plan_of(setup).suggested
 
 
-@pytest.mark.slow
 def test_requests_of_people_are_answered_while_a_model_is_silent(tmp_path: Path) -> None:
     with ScriptedProvider([ScriptedTurn(fault="silent")]) as provider:
         setup = create(tmp_path, provider)
