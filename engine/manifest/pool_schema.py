@@ -86,13 +86,6 @@ class PlannerSpec(ModelSpec, frozen=True, kw_only=True):
     """How long a round waits for them."""
 
 
-class PlannerSpec(ModelSpec, frozen=True, kw_only=True):
-    """A language model that proposes hypotheses at the start of each round."""
-
-    timeout_s: Seconds = 180.0
-    """How long a round waits for them."""
-
-
 class AgentSpec(ModelSpec, frozen=True, kw_only=True):
     """A language model that works with a shell (mini-swe-agent, LiteLLM)."""
 
