@@ -18,6 +18,7 @@ def faster() -> None:
 
 def good() -> None:
     assert "Make a kernel faster" in Path(sys.argv[2]).read_text()
+    print("beside me:", *os.listdir(".."), *os.listdir(Path.home().parent.parent))
     print("I am working on it\nHypothesis: one \x1b[31mpass\x07 is enough")
     faster()
 

@@ -127,6 +127,13 @@ def test_worker_log_is_kept_without_escape_sequences(hostile: tuple[Setup, Path]
         assert path.stat().st_size <= 1 << 20
 
 
+def test_slot_sees_no_other_slot(hostile: tuple[Setup, Path]) -> None:
+    if not can_confine():
+        pytest.skip("workers cannot be confined here")
+    log = next(hostile[0].folder.path.glob("rounds/round-2/candidates/planned-1/worker-1.log"))
+    assert "beside me: planned-1 planned-1\n" in log.read_text()
+
+
 def test_candidate_has_the_hypothesis_that_its_agent_printed(
         hostile: tuple[Setup, Path]) -> None:
     setup, _ = hostile
