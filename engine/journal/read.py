@@ -9,6 +9,7 @@ from pathlib import Path
 
 from engine.journal import database
 from engine.journal.database import OwnedConnection
+from engine.journal.model_costs import ModelCost
 from engine.journal.records import (
     Bottleneck,
     Campaign,
@@ -100,6 +101,11 @@ class Reader:
         """Return the task that a candidate came from, None if it did not come from a worker."""
         row = self._one(CandidateTask, "WHERE campaign = ? AND candidate = ?", campaign, candidate)
         return None if row is None else row.task
+
+    def model_costs(self, campaign: str, *, round: int | None = None) -> list[ModelCost]:
+        """Return what models cost by attempt, of a round or of the whole campaign."""
+        return self._all(ModelCost, "WHERE campaign = ? AND round = COALESCE(?, round)"
+                         " ORDER BY round, rowid", campaign, round)
 
     def trials(self, campaign: str) -> list[TrialRow]:
         """Return the trials of all searches, oldest first."""

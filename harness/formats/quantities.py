@@ -23,6 +23,12 @@ def ratio(value: float) -> str:
     return f"{value:.{_decimals(value)}f}x"
 
 
+def dollars(usd: float) -> str:
+    """Return US dollars: `$0.0035`, `$0.042`, `$1.20`, `$12.00`."""
+    decimals = 2 if usd >= 0.1 or usd <= 0 else min(4, 1 - math.floor(math.log10(usd)))
+    return f"${usd:.{decimals}f}"
+
+
 def effect(log_ratio: float | None, low: float | None = None,
            high: float | None = None) -> Effect | None:
     """Return the word for a speedup, all three given as ln(before / after); None if not measured.

@@ -36,6 +36,9 @@ class ChildMessage(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     command: str = ""
     cost_usd: float | None = None
+    """What the model's answer cost, None if its price is unknown."""
+    tokens_read: int = 0
+    tokens_written: int = 0
     ok: bool = False
 
 
