@@ -37,7 +37,6 @@ class ModelBill(msgspec.Struct, frozen=True, kw_only=True):
 
     attempts: int = 0
     unpriced: int = 0
-    steps: int = 0
     cost_usd: float = 0.0
 
     def __str__(self) -> str:
@@ -60,5 +59,4 @@ def bill(costs: Iterable[ModelCost]) -> ModelBill:
     """Return the sum of attempts."""
     costs = list(costs)
     return ModelBill(attempts=len(costs), unpriced=sum(own.unpriced > 0 for own in costs),
-                     steps=sum(own.steps for own in costs),
                      cost_usd=sum(own.cost_usd for own in costs))

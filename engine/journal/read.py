@@ -9,7 +9,7 @@ from pathlib import Path
 
 from engine.journal import database
 from engine.journal.database import OwnedConnection
-from engine.journal.model_costs import ModelCost
+from engine.journal.model_costs import ModelBill, ModelCost
 from engine.journal.records import (
     Bottleneck,
     Campaign,
@@ -180,6 +180,18 @@ class Reader:
                 "SELECT campaign, count(*) FROM candidates WHERE state = 'waiting'"
                 " GROUP BY campaign").fetchall()
         return dict(map(tuple, rows))
+
+    def model_bills(self) -> dict[str, ModelBill]:
+        """Return what models have cost, by campaign; only campaigns in which one was asked."""
+        connection = self._open()
+        if connection is None:
+            return {}
+        with database.faults(self.path):
+            rows = connection.execute(
+                "SELECT campaign, count(*) AS attempts, sum(unpriced > 0) AS unpriced,"
+                " sum(cost_usd) AS cost_usd FROM model_costs GROUP BY campaign").fetchall()
+        return {row["campaign"]: ModelBill(attempts=row["attempts"], unpriced=row["unpriced"],
+                                           cost_usd=row["cost_usd"]) for row in rows}
 
     def close(self) -> None:
         if self._connection is not None:

@@ -11,7 +11,7 @@ import queue
 import shutil
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,12 +19,16 @@ import msgspec
 
 from engine.campaign import baseline_cache
 from engine.campaign.setup import Setup
+from engine.history import spending
+from engine.judge.stop_rules import BudgetUsed
+from engine.manifest.schema import Manifest
 from engine.repository.clone import Change
 from engine.rounds import disk_space
 from engine.rounds.disk_space import DiskWatch
 from engine.task import AgentProgress, RepairRequest, SlotProgress, Task
 from engine.verify.fleet import Fleet
 from engine.verify.fleet_device import NoDeviceAvailable
+from engine.workers.model.attempt_limits import Allowance
 from engine.workers.protocol import Report, Worker, WorkerBench
 from harness.errors import InputError, KoptError, os_fault
 from harness.formats.text import plain
@@ -45,18 +49,26 @@ class WorkerFinished(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskSkipped(msgspec.Struct, frozen=True, kw_only=True):
-    """Work of a slot that found no device or a draining pool; the next engine begins it."""
+    """Work of a slot that found no device, a draining pool or no budget; a later engine begins it.
+    """
 
     task: Task
     cause: NoDeviceAvailable | None = None
+    unpaid: str = ""
+    """Why the budget did not pay for it."""
 
 
 class Pool:
-    """Runs the tasks of one round, at most `limit` at a time."""
+    """Runs the tasks of one round, at most `limit` at a time.
+
+    `manifest` returns the campaign's manifest as it is now, `used` what the campaign has spent.
+    """
 
     def __init__(self, setup: Setup, workers: Mapping[str, Worker], limit: int,
-                 messages: queue.Queue[object], fleet: Fleet, *, round: int) -> None:
+                 messages: queue.Queue[object], fleet: Fleet, *, round: int,
+                 manifest: Callable[[], Manifest], used: Callable[[], BudgetUsed]) -> None:
         self._setup, self._fleet, self._round = setup, fleet, round
+        self._manifest, self._used = manifest, used
         self._workers = workers
         self._messages = messages
         self._limit = limit
@@ -98,9 +110,14 @@ class Pool:
         if self._draining.is_set():
             self._messages.put(TaskSkipped(task=task))
             return
+        manifest = self._manifest()
+        if unpaid := spending.unpaid(task, manifest.pool, manifest.budget, self._used()):
+            self._messages.put(TaskSkipped(task=task, unpaid=unpaid))
+            return
         try:
             task = msgspec.structs.replace(
-                task, attempt=1 + self._setup.folder.last_attempt(self._round, task.slot))
+                task, round=self._round,
+                attempt=1 + self._setup.folder.last_attempt(self._round, task.slot))
             finished = self._work(task, base_commit)
         except NoDeviceAvailable as error:
             self._messages.put(TaskSkipped(task=task, cause=error))
@@ -135,7 +152,8 @@ class Pool:
                                 corpus=str(setup.workspace.resolve() / corpus.FILE),
                                 searches=str(setup.folder.searches(task.slot)),
                                 selftest_iterations=setup.manifest.pool.selftest_iterations,
-                                timeout_s=setup.manifest.pool.worker_timeout_s)
+                                timeout_s=self._manifest().pool.worker_timeout_s,
+                                allowance=self._allowance, book=self._messages.put)
             with self._disk.slot(worktree, scratch) as watched:
                 report = self._workers[task.backend].work(task, bench, tick, watched.cancel)
             if watched.reason:
@@ -147,6 +165,12 @@ class Pool:
             return WorkerFinished(task=task, base=base, report=report, change=change)
         finally:
             setup.repo.remove(task.slot)
+
+    def _allowance(self) -> Allowance:
+        manifest = self._manifest()
+        return Allowance(agent=manifest.pool.agent, budget_usd=manifest.budget.cost_usd,
+                         worker_timeout_s=manifest.pool.worker_timeout_s,
+                         used_usd=self._used().cost_usd)
 
     def _disk_watch(self) -> DiskWatch:
         return DiskWatch(self._setup.folder.path, disk_space.limit_of(self._setup))

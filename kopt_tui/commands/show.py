@@ -10,7 +10,7 @@ from engine.history.waiting_line import Line
 from engine.journal import plan_event
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Candidate
-from engine.records import class_history, measured
+from engine.records import class_history, measured, model_prices
 from engine.verify import reference_lines
 from harness.formats import quantities
 from kopt_tui.cli.campaign_choice import choose_campaign, find_candidate, open_journal
@@ -45,11 +45,12 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
     candidates, bottlenecks = reader.candidates(name), reader.bottlenecks(name)
     controls = reader.controls(name, open_only=True)
     past = history.read(reader, name)
+    costs = reader.model_costs(name)
     marks, plan = class_history.by_class(past), plan_event.last(reader, name)
     if as_json:
         print_json({"campaign": campaign, "rounds": rounds, "slots": slots,
                     "candidates": candidates, "bottlenecks": bottlenecks, "controls": controls,
-                    "classes": marks, "plan": plan})
+                    "classes": marks, "plan": plan, "model_costs": costs})
         return
     live = engine_state(reader, name).word == "alive"
     state = f"{phrases.signed(campaign.state)} {phrases.phase(campaign, live=live)}"
@@ -61,6 +62,7 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
         ("folder", campaign.path), ("base", campaign.base_commit[:12]),
         ("best at", campaign.best_commit[:12]),
         ("round", phrases.rounds(campaign)),
+        ("models", model_prices.total(costs, len(past.standing))),
         ("plan", str(plan or "")), ("routing", plan.routing if plan else ""),
         ("started", phrases.stamp(campaign.created_at)),
         ("last", phrases.stamp(campaign.updated_at))])
@@ -69,6 +71,8 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
          "running",
          quantities.speedup(round.best_speedup or None), round.summary) for round in rounds),
         right="round best")
+    _print_section("what models cost", model_prices.HEAD, model_prices.rows(costs),
+                   right="round attempts answers tokens read tokens written")
     _print_section("classes", class_history.HEAD, (
         (mark.round, mark.commit[:12] + (" (rolled back)" if mark.commit in past.undone else ""),
          *class_history.cells(mark)) for mark in marks), right="round time")

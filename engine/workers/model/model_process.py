@@ -17,7 +17,7 @@ from engine.workers.model.provider_forwarder import ProviderForwarder
 from harness.errors import Refused
 from harness.isolation import guard
 from harness.isolation.device_lock import Turnstile
-from harness.isolation.guard import Confine, Limits
+from harness.isolation.guard import Confine, Guarded, Limits
 from harness.isolation.process_outcome import ProcessOutcome
 
 CHILD = Path(__file__).with_name("agent_child.py")
@@ -65,19 +65,26 @@ class ModelProcess:
         self._spec, self._key, self._private = spec, key, private
         self._on_message = on_message
         self._ours, self._childs = socket.socketpair()
+        self._guarded: Guarded | None = None
 
     def send(self, answer: Mapping[str, object]) -> None:
         """Answer a message of the child, which may have ended."""
         with contextlib.suppress(OSError):
             self._ours.sendall(msgspec.json.encode(answer) + b"\n")
 
+    def look_at_limit(self) -> None:
+        """Apply the child's time limit as it is now; `run` does so between two messages."""
+        if self._guarded is not None:
+            self._guarded.look_at_limit()
+
     def run(self, system: str, prompt: str, *, wall_s: float, answer_s: float, tools: bool,
-            name: str, yields: Turnstile | None,
-            cancel: threading.Event, on_wait: Callable[[str], None] | None = None,
-            ) -> tuple[ProcessOutcome, Limits]:
+            name: str, yields: Turnstile | None, cancel: threading.Event,
+            on_wait: Callable[[str], None] | None = None,
+            wall_now: Callable[[], float] | None = None) -> tuple[ProcessOutcome, Limits]:
         """Run the child to its end, within `wall_s`; `answer_s` is the longest silence of a model.
 
         With `tools` the model works in a shell, step by step; without, it is asked once.
+        `wall_now` returns the time limit as it is now, if it may change.
         """
         self._private.mkdir(parents=True, exist_ok=True)
         limits = Limits(wall_s=wall_s, output_bytes=OUTPUT_BYTES, memory_bytes=MEMORY_BYTES)
@@ -89,13 +96,15 @@ class ModelProcess:
                "retries": RETRIES, "retry_wait_s": RETRY_WAIT_S}
         with self._ours, self._childs, ProviderForwarder(self._spec.api_base) as provider:
             threading.Thread(target=self.send, args=(job,), daemon=True).start()
-            return guard.run(
-                [sys.executable, "-I", str(CHILD), str(self._childs.fileno()), str(provider.link)],
-                cwd=self._private, env=env, limits=limits,
-                pass_fds=[self._childs.fileno(), provider.link],
-                confine=Confine(writable=(str(self._private),), cards=False),
-                yields=yields, on_line=self._take, on_wait=on_wait, cancel=cancel,
-                name=name), limits
+            with Guarded(
+                    [sys.executable, "-I", str(CHILD), str(self._childs.fileno()),
+                     str(provider.link)],
+                    cwd=self._private, env=env, limits=limits,
+                    pass_fds=[self._childs.fileno(), provider.link],
+                    confine=Confine(writable=(str(self._private),), cards=False), yields=yields,
+                    on_line=self._take, on_wait=on_wait, name=name, wall_s=wall_now) as guarded:
+                self._guarded = guarded
+                return guarded.wait(cancel=cancel), guarded.limits
 
     def _take(self, line: bytes) -> None:
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
