@@ -9,13 +9,13 @@ import msgspec
 
 from engine.history.history import CampaignHistory
 from engine.journal.records import Round, VerdictRow
+from engine.judge import stop_rules
 from engine.judge.judge import verdict_of
 from engine.judge.stop_rules import NOTHING, BudgetUsed
 from engine.manifest.pool_schema import PoolSpec
 from engine.manifest.schema import BudgetSpec
 from engine.task import Task
 from engine.verify import reference_lines
-from harness.formats.quantities import dollars
 
 BEAT_S = 5.0
 """How often spent time is recorded; a killed engine loses no more than this."""
@@ -157,7 +157,7 @@ def declared_cost(task: Task, pool: PoolSpec) -> float:
 
 
 def unpaid(task: Task, pool: PoolSpec, budget: BudgetSpec, used: BudgetUsed) -> str:
-    """Return why the budget does not pay for an attempt, "" if it does.
+    """Return why the budget does not pay for one more attempt, "" if it does.
 
     A declared cost must fit into what is left. What a model will cost is not known before: its
     attempt needs something to be left, and ends when nothing is.
@@ -165,9 +165,7 @@ def unpaid(task: Task, pool: PoolSpec, budget: BudgetSpec, used: BudgetUsed) -> 
     cost = declared_cost(task, pool)
     if budget.cost is not None and cost and used.cost + cost > budget.cost:
         return f"its cost of {cost:g} is more than the budget of {budget.cost:g} has left"
-    if budget.cost_usd is not None and task.backend == "agent" and used.cost_usd >= budget.cost_usd:
-        return f"models have used {dollars(used.cost_usd)} of the budget of ${budget.cost_usd:g}"
-    return ""
+    return stop_rules.models_over_budget(budget, used) if task.backend == "agent" else ""
 
 
 def afford(tasks: Sequence[Task], pool: PoolSpec, budget: BudgetSpec, used: BudgetUsed,

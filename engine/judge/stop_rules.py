@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from engine.journal.records import Round
-from engine.manifest.schema import Manifest
+from engine.manifest.schema import BudgetSpec, Manifest
 from harness.formats.quantities import counted, dollars
 
 
@@ -85,6 +85,11 @@ def _over_budget(manifest: Manifest, spent: BudgetUsed, margin_s: float) -> str:
         return f"{spent.trials} of {budget.trials} trials used"
     if budget.cost is not None and spent.cost >= budget.cost:
         return f"a cost of {spent.cost:g} of {budget.cost:g} used"
-    if budget.cost_usd is not None and spent.cost_usd >= budget.cost_usd:
-        return f"{dollars(spent.cost_usd)} of ${budget.cost_usd:g} used by models"
-    return ""
+    return models_over_budget(budget, spent)
+
+
+def models_over_budget(budget: BudgetSpec, spent: BudgetUsed) -> str:
+    """Return why no model is asked any more, "" while the budget has something left for them."""
+    if budget.cost_usd is None or spent.cost_usd < budget.cost_usd:
+        return ""
+    return f"{dollars(spent.cost_usd)} of ${budget.cost_usd:g} used by models"

@@ -19,7 +19,7 @@ import msgspec
 
 from engine.campaign import baseline_cache
 from engine.campaign.setup import Setup
-from engine.history import spending
+from engine.judge import stop_rules
 from engine.judge.stop_rules import BudgetUsed
 from engine.manifest.schema import Manifest
 from engine.repository.clone import Change
@@ -49,7 +49,7 @@ class WorkerFinished(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskSkipped(msgspec.Struct, frozen=True, kw_only=True):
-    """Work of a slot that found no device, a draining pool or no budget; a later engine begins it.
+    """Work of a slot that found no device, a draining pool or no money; a later engine begins it.
     """
 
     task: Task
@@ -110,9 +110,8 @@ class Pool:
         if self._draining.is_set():
             self._messages.put(TaskSkipped(task=task))
             return
-        manifest = self._manifest()
-        if unpaid := spending.unpaid(task, manifest.pool, manifest.budget, self._used()):
-            self._messages.put(TaskSkipped(task=task, unpaid=unpaid))
+        if task.backend == "agent" and (over_budget := self._allowance().over_budget):
+            self._messages.put(TaskSkipped(task=task, unpaid=over_budget))
             return
         try:
             task = msgspec.structs.replace(
@@ -168,9 +167,9 @@ class Pool:
 
     def _allowance(self) -> Allowance:
         manifest = self._manifest()
-        return Allowance(agent=manifest.pool.agent, budget_usd=manifest.budget.cost_usd,
-                         worker_timeout_s=manifest.pool.worker_timeout_s,
-                         used_usd=self._used().cost_usd)
+        return Allowance(
+            agent=manifest.pool.agent, worker_timeout_s=manifest.pool.worker_timeout_s,
+            over_budget=stop_rules.models_over_budget(manifest.budget, self._used()))
 
     def _disk_watch(self) -> DiskWatch:
         return DiskWatch(self._setup.folder.path, disk_space.limit_of(self._setup))

@@ -207,7 +207,7 @@ class AgentSlot:
                                f"{self._without_secrets(outcome.last_line)}", ok=False)
         text = plain(" ".join(self._without_secrets(end.text).split()), 300)
         if self._limit:
-            return self._ended(f"{name}: {self._limit} is reached", cut=self._limit)
+            return self._ended(f"{name}: {self._limit}", cut=self._limit)
         return self._ended(f"{name}: {text}", ok=end.ok)
 
     def _ended(self, summary: str, *, ok: bool = True, cut: str = "") -> Report:

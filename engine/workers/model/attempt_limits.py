@@ -16,9 +16,8 @@ class Allowance(msgspec.Struct, frozen=True, kw_only=True):
 
     agent: AgentSpec | None
     worker_timeout_s: float
-    budget_usd: float | None = None
-    used_usd: float = 0.0
-    """What the campaign's models have cost so far, of that budget."""
+    over_budget: str = ""
+    """Why no model is asked any more, "" while the campaign's budget has something left."""
 
 
 class AttemptLimits:
@@ -47,15 +46,13 @@ class AttemptLimits:
         return min(limit, (self._subagent.step_limit if self._subagent else 0) or limit)
 
     def reached(self, step: int, cost_usd: float) -> str:
-        """Return which limit keeps the model from a step after it has cost so much, or ""."""
+        """Return why the model may not take a step after it has cost so much, or ""."""
         now = self._allowance()
         spec, own, steps = now.agent or self._spec, self._subagent, self.steps
         if step > steps:
-            return f"its limit of {steps} steps"
+            return f"its limit of {steps} steps is reached"
         limits = (spec.cost_limit_usd, own.cost_limit_usd if own else None)
         limit = min((limit for limit in limits if limit), default=math.inf)
         if cost_usd >= limit:
-            return f"its limit of ${limit:g}"
-        if now.budget_usd is not None and now.used_usd >= now.budget_usd:
-            return f"the campaign's budget of ${now.budget_usd:g}"
-        return ""
+            return f"its limit of ${limit:g} is reached"
+        return now.over_budget and f"budget: {now.over_budget}"

@@ -49,7 +49,7 @@ def test_cost_is_recorded_answer_by_answer_shown_and_limited(
         assert spent(setup) == ModelBill(attempts=2, cost_usd=pytest.approx(0.0105))
         stages = campaigns.slots(setup)
         [late] = [detail for stage, detail in stages.values() if stage == "not begun"]
-        assert late == "models have used $0.011 of the budget of $0.01"
+        assert late == "$0.011 of $0.01 used by models"
         assert any(stage == "kept" for stage, _ in stages.values()), stages
 
         shown = {verb: kopt(verb, setup.id, workspace=setup.workspace).stdout

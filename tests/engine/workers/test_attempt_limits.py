@@ -18,7 +18,7 @@ class Campaign:
     """What a campaign allows, which the tests change."""
 
     def __init__(self) -> None:
-        self.now = Allowance(agent=SPEC, worker_timeout_s=900, budget_usd=10.0, used_usd=1.0)
+        self.now = Allowance(agent=SPEC, worker_timeout_s=900)
 
     def change(self, *, agent: dict[str, Any] | None = None, **fields: Any) -> None:
         spec = msgspec.structs.replace(SPEC, **(agent or {}))
@@ -33,23 +33,23 @@ def test_limits_of_the_campaign_may_rise_and_fall_while_an_attempt_works() -> No
     campaign = Campaign()
     limits = AttemptLimits(SPEC, None, 900, lambda: campaign.now)
     assert (limits.reached(60, 2.9), limits.wall_s) == ("", 600)
-    assert limits.reached(61, 0.0) == "its limit of 60 steps"
-    assert limits.reached(1, 3.0) == "its limit of $3"
+    assert limits.reached(61, 0.0) == "its limit of 60 steps is reached"
+    assert limits.reached(1, 3.0) == "its limit of $3 is reached"
     campaign.change(agent={"step_limit": 90, "cost_limit_usd": None, "timeout_s": 1800.0},
                     worker_timeout_s=1200)
     assert (limits.reached(90, 99.0), limits.wall_s) == ("", 1200)
     campaign.change(agent={"step_limit": 5, "timeout_s": 30.0})
-    assert (limits.reached(6, 0.0), limits.wall_s) == ("its limit of 5 steps", 30)
+    assert (limits.reached(6, 0.0), limits.wall_s) == ("its limit of 5 steps is reached",
+                                                         30)
 
 
 def test_no_step_begins_once_the_campaign_has_used_its_budget() -> None:
     campaign = Campaign()
     limits = AttemptLimits(SPEC, None, 900, lambda: campaign.now)
-    campaign.change(used_usd=9.99)
     assert limits.reached(1, 0.0) == ""
-    campaign.change(used_usd=10.0)
-    assert limits.reached(1, 0.0) == "the campaign's budget of $10"
-    campaign.change(budget_usd=20.0)
+    campaign.change(over_budget="$10.02 of $10 used by models")
+    assert limits.reached(1, 0.0) == "budget: $10.02 of $10 used by models"
+    campaign.change(over_budget="")  # a person has raised it
     assert limits.reached(1, 0.0) == ""
 
 
@@ -60,6 +60,6 @@ def test_a_subagent_lowers_limits_and_raises_none(own: dict[str, Any], steps: in
                                                   wall_s: float) -> None:
     limits = AttemptLimits(SPEC, subagent(**own), 900, None)
     assert limits.reached(steps, 0.0) == "" and limits.reached(1, usd - 0.01) == ""
-    assert limits.reached(steps + 1, 0.0) == f"its limit of {steps} steps"
-    assert limits.reached(1, usd) == f"its limit of ${usd:g}"
+    assert limits.reached(steps + 1, 0.0) == f"its limit of {steps} steps is reached"
+    assert limits.reached(1, usd) == f"its limit of ${usd:g} is reached"
     assert limits.wall_s == wall_s
