@@ -23,12 +23,6 @@ def ratio(value: float) -> str:
     return f"{value:.{_decimals(value)}f}x"
 
 
-def dollars(usd: float) -> str:
-    """Return US dollars: `$0.0035`, `$0.042`, `$1.20`, `$12.00`."""
-    decimals = 2 if usd >= 0.1 or usd <= 0 else min(4, 1 - math.floor(math.log10(usd)))
-    return f"${usd:.{decimals}f}"
-
-
 def effect(log_ratio: float | None, low: float | None = None,
            high: float | None = None) -> Effect | None:
     """Return the word for a speedup, all three given as ln(before / after); None if not measured.
@@ -113,8 +107,8 @@ def latency_us(microseconds: float | None) -> str:
 
 
 def dollars(cost: float | None) -> str:
-    """Return a cost in US dollars: `$0.0123`; None is an unknown one."""
-    return "cost unknown" if cost is None else f"${cost:.4f}"
+    """Return a cost in US dollars: `$0.0123`, `$1.20`; None is an unknown one."""
+    return "cost unknown" if cost is None else f"${cost:.{4 if 0 < cost < 0.1 else 2}f}"
 
 
 def countdown(seconds: float) -> str:

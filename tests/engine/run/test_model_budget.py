@@ -45,25 +45,25 @@ def test_cost_is_recorded_answer_by_answer_shown_and_limited(
         campaigns.run(setup)
         ended = campaigns.campaign(setup)
         assert (ended.state, ended.reason) == (
-            "finished", "budget: $0.011 of $0.01 used by models")
+            "finished", "budget: $0.0105 of $0.01 used by models")
         assert spent(setup) == ModelBill(attempts=2, cost_usd=pytest.approx(0.0105))
         stages = campaigns.slots(setup)
         [late] = [detail for stage, detail in stages.values() if stage == "not begun"]
-        assert late == "$0.011 of $0.01 used by models"
+        assert late == "$0.0105 of $0.01 used by models"
         assert any(stage == "kept" for stage, _ in stages.values()), stages
 
         shown = {verb: kopt(verb, setup.id, workspace=setup.workspace).stdout
                  for verb in ("status", "show", "report")}
-        assert "models $0.011" in shown["status"]
+        assert "models $0.0105" in shown["status"]
         for verb in ("show", "report"):
-            assert "$0.011; $0.011 for each of 1 kept gain" in shown[verb]
+            assert "$0.0105; $0.0105 for each of 1 kept gain" in shown[verb]
         [row] = json.loads(kopt("status", setup.id, "--json",
                                 workspace=setup.workspace).stdout)["campaigns"]
         assert row["models"] == {"attempts": 2, "unpriced": 0,
                                  "cost_usd": pytest.approx(0.0105)}
         summary = setup.folder.round(2) / "summary.md"
-        assert "trials, models $0.011\n" in summary.read_text()
-        assert "trials, models $0.011\n" in setup.folder.performance.read_text()
+        assert "trials, models $0.0105\n" in summary.read_text()
+        assert "trials, models $0.0105\n" in setup.folder.performance.read_text()
         before = {path: path.read_bytes() for path in (
             summary, setup.folder.performance, setup.folder.report, setup.folder.page)}
         for path in before:
@@ -75,7 +75,7 @@ def test_cost_is_recorded_answer_by_answer_shown_and_limited(
                     workspace=setup.workspace).stdout
         assert "budget.cost_usd 0.01 → 0.02, pool.agent.step_limit 60 → 2" in told
         campaigns.run(campaigns.campaigns.open_campaign(setup.workspace, setup.id))
-        assert campaigns.campaign(setup).reason == "budget: $0.021 of $0.02 used by models"
+        assert campaigns.campaign(setup).reason == "budget: $0.0210 of $0.02 used by models"
     for path in tmp_path.rglob("*"):
         assert not path.is_file() or KEY.encode() not in path.read_bytes(), path
     assert KEY not in "".join(shown.values())
