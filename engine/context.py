@@ -19,11 +19,12 @@ from engine.campaign import artifacts
 from engine.campaign.artifacts import Artifacts
 from engine.campaign.setup import Setup
 from engine.journal import lease as leases
+from engine.journal.model_costs import ModelBill
 from engine.journal.read import Reader
 from engine.journal.records import Lease, in_phase, phase_of
 from engine.journal.write import Writer
 from engine.judge.judge import verdict_of
-from engine.task import AgentProgress, SlotProgress
+from engine.task import AgentProgress, ModelAnswer, SlotProgress
 from engine.verify import harness_client, reference_lines
 from engine.verify.fleet import Fleet
 from engine.verify.fleet_device import DeviceNotice
@@ -63,6 +64,8 @@ class EngineContext:
         self.round = 0
         self.references: ReferenceLatencies | None = None
         """What every verdict is compared with besides the incumbent, and decides nothing."""
+        self.used_usd = self.reader.model_bills().get(setup.id, ModelBill()).cost_usd
+        """What the campaign's models have cost so far, as far as their prices are known."""
         self.waited_s = 0.0
         """Seconds spent waiting for workers and the harness."""
         self.since = lease.heartbeat
@@ -125,7 +128,7 @@ class EngineContext:
             future = executor.submit(work)
             while not future.done():
                 self._attend()
-                self._record_notices()
+                self.record_notices()
                 wait([future], timeout=CONTROLS_S)
         self.waited_s += time.monotonic() - began
         self._show_wait("")
@@ -133,8 +136,19 @@ class EngineContext:
             raise CampaignStopped("stopped")
         return future.result()
 
-    def _record_notices(self) -> None:
-        """Record progress and device notices that have arrived; other messages stay queued."""
+    def book(self, answer: ModelAnswer) -> None:
+        """Record what an answer of a model cost; the first without a price is a warning."""
+        costs = self.reader.model_costs(self.setup.id) if answer.cost_usd is None else ()
+        with self.writer.transaction():
+            self.writer.model_spent(self.setup.id, answer)
+            if answer.cost_usd is None and not any(
+                    own.unpriced and own.model == answer.model for own in costs):
+                self.writer.event(self.setup.id, "warning", answer.slot, message=(
+                    f"the price of {answer.model} is unknown: no limit of cost holds for it"))
+        self.used_usd += answer.cost_usd or 0.0
+
+    def record_notices(self) -> None:
+        """Record progress, costs and device notices that have arrived; others stay queued."""
         others: list[object] = []
         with contextlib.suppress(queue.Empty):
             while True:
@@ -145,14 +159,16 @@ class EngineContext:
             self.messages.put(other)
 
     def _record_if_notice(self, message: object) -> bool:
-        """Record progress, a device notice or kept outputs; return whether the message was one."""
+        """Record a message that no round waits for; return whether the message was one."""
         if isinstance(message, SlotProgress):
             self._tick(message)
         elif isinstance(message, DeviceNotice):
             self.writer.event(self.setup.id, "gate", message.device, message=message.text)
         elif isinstance(message, Artifacts):
             artifacts.record(self.writer, self.reader, self.setup.folder, self.setup.id, message)
-        return isinstance(message, SlotProgress | DeviceNotice | Artifacts)
+        elif isinstance(message, ModelAnswer):
+            self.book(message)
+        return isinstance(message, SlotProgress | DeviceNotice | Artifacts | ModelAnswer)
 
     def recorded(self, candidate: str, purpose: str, incumbent_tree: str = "") -> Verdict | None:
         """Return the recorded verdict on a candidate, by default against the baseline, or None."""

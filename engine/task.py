@@ -97,6 +97,19 @@ class AgentProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Its last command, in one line."""
 
 
+class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What one answer of a language model cost an attempt of a slot."""
+
+    round: int
+    slot: str
+    model: str
+    cost_usd: float | None
+    """None if the price is unknown."""
+    attempt: int = 1
+    tokens_read: int = 0
+    tokens_written: int = 0
+
+
 class SlotProgress(msgspec.Struct, frozen=True, kw_only=True):
     """A slot's live stage; `done` is a share of 1."""
 

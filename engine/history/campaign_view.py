@@ -13,6 +13,7 @@ from engine.history import history, lessons, waiting_line
 from engine.history.history import CampaignHistory
 from engine.history.kernel_splits import Splits
 from engine.history.lessons import Lesson
+from engine.journal.model_costs import ModelBill, ModelCost
 from engine.journal.read import Reader
 from engine.journal.records import (
     Bottleneck,
@@ -45,6 +46,7 @@ class StopRecord(msgspec.Struct, frozen=True, kw_only=True):
     wall_s: float = 0.0
     trials: int = 0
     cost: float = 0.0
+    models: ModelBill = ModelBill()
     waiting: int = 0
     provisional: str = ""
     """The provisional best and its speedup, in words, "" if nothing waited."""
@@ -116,6 +118,8 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
     """When each phase began."""
     not_run: tuple[tuple[float, ProgramNotRun], ...] = ()
     limits: tuple[tuple[float, LimitsChanged], ...] = ()
+    costs: tuple[ModelCost, ...] = ()
+    """What models cost, by attempt."""
     splits: Splits = {}
     manifest: Manifest
     """The defaults, if the campaign's own cannot be read."""
@@ -224,7 +228,8 @@ def read(reader: Reader, campaign: str, manifest: Manifest | None = None) -> Jou
         phases=tuple((at, phase) for at, record in _timed(
             reader, campaign, "campaign.state", _StateChange) if (phase := phase_of(record.phase))),
         not_run=_timed(reader, campaign, NOT_RUN, ProgramNotRun),
-        limits=_timed(reader, campaign, "limits", LimitsChanged))
+        limits=_timed(reader, campaign, "limits", LimitsChanged),
+        costs=tuple(reader.model_costs(campaign)))
 
 
 def _timed(reader: Reader, campaign: str, kind: str, into: type[T]) -> tuple[tuple[float, T], ...]:

@@ -10,8 +10,10 @@ import msgspec
 
 from engine.history.history import CampaignHistory
 from engine.journal.records import Round, VerdictRow
+from engine.judge import stop_rules
 from engine.judge.judge import verdict_of
 from engine.judge.stop_rules import NOTHING, BudgetUsed
+from engine.manifest.pool_schema import PoolSpec
 from engine.manifest.schema import BudgetSpec
 from engine.task import Task
 from engine.verify import reference_lines
@@ -35,20 +37,23 @@ class SpendingMeter:
     """Counts one engine's seconds and records them in the journal, which sums up all engines.
 
     `spend` adds seconds, trials and cost to the current round, and raises LookupError before the
-    first round; `before` is what earlier engines spent.
+    first round; `before` is what earlier engines spent. `used_usd` returns what models have cost,
+    whose answers are recorded one by one.
     """
 
     def __init__(self, spend: RecordSpending, before: BudgetUsed = NOTHING, *, running: bool = True,
-                 clock: Callable[[], float] = time.monotonic) -> None:
-        self._spend, self._clock = spend, clock
+                 clock: Callable[[], float] = time.monotonic,
+                 used_usd: Callable[[], float] = lambda: 0.0) -> None:
+        self._spend, self._clock, self._used_usd = spend, clock, used_usd
         self._recorded = before
         self._since = clock() if running else None
 
     @property
     def spent(self) -> BudgetUsed:
         """What all engines have spent until now."""
-        return msgspec.structs.replace(self._recorded,
-                                       wall_s=self._recorded.wall_s + self._pending_s)
+        return msgspec.structs.replace(
+            self._recorded, wall_s=self._recorded.wall_s + self._pending_s,
+            cost_usd=self._used_usd())
 
     @property
     def _pending_s(self) -> float:
@@ -146,25 +151,40 @@ def margin_s(budget: BudgetSpec, each: DurationEstimates, candidates: int, *, ca
                ENDING_S + each.verdict * in_turn + each.final + each.end_to_end)
 
 
-def afford(tasks: Sequence[Task], budget: BudgetSpec, used: BudgetUsed, past: CampaignHistory,
-           kept_s: float, costs: Mapping[str, float]) -> list[Task]:
+def declared_cost(task: Task, pool: PoolSpec) -> float:
+    """Return what the manifest declares that an attempt costs, in its unit."""
+    costs = {cli.name: cli.cost for cli in pool.cli}
+    return costs.get(task.option, 0.0) if task.backend == "cli" else 0.0
+
+
+def unpaid(task: Task, pool: PoolSpec, budget: BudgetSpec, used: BudgetUsed) -> str:
+    """Return why the budget does not pay for one more attempt, "" if it does.
+
+    A declared cost must fit into what is left. What a model will cost is not known before: its
+    attempt needs something to be left, and ends when nothing is.
+    """
+    cost = declared_cost(task, pool)
+    if budget.cost is not None and cost and used.cost + cost > budget.cost:
+        return f"its cost of {cost:g} is more than the budget of {budget.cost:g} has left"
+    return stop_rules.models_over_budget(budget, used) if task.backend == "agent" else ""
+
+
+def afford(tasks: Sequence[Task], pool: PoolSpec, budget: BudgetSpec, used: BudgetUsed,
+           past: CampaignHistory, kept_s: float) -> list[Task]:
     """Return the tasks that the budget allows, searches with fewer trials if necessary.
 
     The last task, the canonical one, is served first. `kept_s` of the wall budget are for verdicts;
-    earlier rounds say how many trials fit into the rest. `costs` is the cost of an attempt by its
-    task's option.
+    earlier rounds say how many trials fit into the rest.
     """
     left = _trials_left(budget, used, past, kept_s)
     if left is not None and sum(task.trials for task in tasks) <= left:
         left = None
-    money = float("inf") if budget.cost is None else budget.cost - used.cost
     searches = sum(task.trials > 0 for task in tasks)
     allowed: list[Task] = []
     for task in reversed(tasks):
-        cost = costs.get(task.option, 0.0) if task.backend == "cli" else 0.0
-        if cost > money:
+        if unpaid(task, pool, budget, used):
             continue
-        money -= cost
+        used = msgspec.structs.replace(used, cost=used.cost + declared_cost(task, pool))
         if task.trials and left is not None:
             trials = min(task.trials, -(-left // searches))
             searches, left = searches - 1, left - trials

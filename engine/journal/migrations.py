@@ -3,7 +3,8 @@
 Schema 3 recorded a candidate's task in pieces of 500 characters in its event, trials as cells of
 results.tsv, and the knobs and ideas of a slot only in the words of its hypothesis.
 Schema 4 knew no waiting line: an older kopt would misread the states of one.
-Schema 5 did not record the subagent of a slot, schema 6 not how far its model is.
+Schema 5 did not record the subagent of a slot, schema 6 not how far its model is, schema 7 not what
+models cost.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 TABLES = "schema.sql"
 """The script that makes the tables of a new journal."""
 _CELLS = 12
@@ -48,8 +49,17 @@ def _from_6_to_7(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE slots ADD COLUMN agent TEXT")
 
 
+def _from_7_to_8(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "CREATE TABLE model_costs (campaign TEXT NOT NULL, round INTEGER NOT NULL,"
+        " slot TEXT NOT NULL, attempt INTEGER NOT NULL, model TEXT NOT NULL,"
+        " steps INTEGER NOT NULL, unpriced INTEGER NOT NULL, cost_usd REAL NOT NULL,"
+        " tokens_read INTEGER NOT NULL, tokens_written INTEGER NOT NULL,"
+        " PRIMARY KEY (campaign, round, slot, attempt, model))")
+
+
 MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {
-    3: _from_3_to_4, 4: lambda connection: None, 5: _from_5_to_6, 6: _from_6_to_7}
+    3: _from_3_to_4, 4: lambda connection: None, 5: _from_5_to_6, 6: _from_6_to_7, 7: _from_7_to_8}
 """What migrates schema version N to N + 1 inside the open transaction, by N."""
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from engine.journal import database
 from engine.journal.database import OwnedConnection
+from engine.journal.model_costs import ModelBill, ModelCost
 from engine.journal.records import (
     Bottleneck,
     Campaign,
@@ -101,6 +102,11 @@ class Reader:
         row = self._one(CandidateTask, "WHERE campaign = ? AND candidate = ?", campaign, candidate)
         return None if row is None else row.task
 
+    def model_costs(self, campaign: str, *, round: int | None = None) -> list[ModelCost]:
+        """Return what models cost by attempt, of a round or of the whole campaign."""
+        return self._all(ModelCost, "WHERE campaign = ? AND round = COALESCE(?, round)"
+                         " ORDER BY round, rowid", campaign, round)
+
     def trials(self, campaign: str) -> list[TrialRow]:
         """Return the trials of all searches, oldest first."""
         return self._all(TrialRow, "WHERE campaign = ? ORDER BY id", campaign)
@@ -174,6 +180,18 @@ class Reader:
                 "SELECT campaign, count(*) FROM candidates WHERE state = 'waiting'"
                 " GROUP BY campaign").fetchall()
         return dict(map(tuple, rows))
+
+    def model_bills(self) -> dict[str, ModelBill]:
+        """Return what models have cost, by campaign; only campaigns in which one was asked."""
+        connection = self._open()
+        if connection is None:
+            return {}
+        with database.faults(self.path):
+            rows = connection.execute(
+                "SELECT campaign, count(*) AS attempts, sum(unpriced > 0) AS unpriced,"
+                " sum(cost_usd) AS cost_usd FROM model_costs GROUP BY campaign").fetchall()
+        return {row["campaign"]: ModelBill(attempts=row["attempts"], unpriced=row["unpriced"],
+                                           cost_usd=row["cost_usd"]) for row in rows}
 
     def close(self) -> None:
         if self._connection is not None:

@@ -48,6 +48,12 @@ CREATE TABLE trials (
     candidate_id TEXT NOT NULL, kernel_id TEXT NOT NULL, reason TEXT NOT NULL, at REAL NOT NULL
 );
 CREATE INDEX trials_campaign ON trials (campaign, id);
+CREATE TABLE model_costs (
+    campaign TEXT NOT NULL, round INTEGER NOT NULL, slot TEXT NOT NULL,
+    attempt INTEGER NOT NULL, model TEXT NOT NULL, steps INTEGER NOT NULL,
+    unpriced INTEGER NOT NULL, cost_usd REAL NOT NULL, tokens_read INTEGER NOT NULL,
+    tokens_written INTEGER NOT NULL, PRIMARY KEY (campaign, round, slot, attempt, model)
+);
 CREATE TABLE verdicts (
     id INTEGER PRIMARY KEY AUTOINCREMENT, campaign TEXT NOT NULL, candidate TEXT NOT NULL,
     purpose TEXT NOT NULL, incumbent_tree TEXT NOT NULL, harness_version TEXT NOT NULL,

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import msgspec
 
 from engine.journal.lease import LeasedConnection
+from engine.journal.model_costs import ModelCost
 from engine.journal.records import Bottleneck, Round, RoundOutcome, Slot, TrialRow
 from engine.journal.rows import Value, on_conflict_update, storable, store
-from engine.task import AgentProgress
+from engine.task import AgentProgress, ModelAnswer
 from harness.search.trials.trials import Trial
 
 
@@ -52,6 +53,18 @@ class RoundWriter(LeasedConnection):
                 " WHERE campaign = ? AND n = ?", (seconds, trials, cost, campaign, n))
             if cursor.rowcount == 0:
                 raise LookupError(f"{campaign} has no round {n}")
+
+    def model_spent(self, campaign: str, answer: ModelAnswer) -> None:
+        """Add what an answer of a model cost to its attempt, without an event."""
+        row = ModelCost(campaign=campaign, round=answer.round, slot=answer.slot,
+                        attempt=answer.attempt, model=answer.model, steps=1,
+                        unpriced=int(answer.cost_usd is None), cost_usd=answer.cost_usd or 0.0,
+                        tokens_read=answer.tokens_read, tokens_written=answer.tokens_written)
+        added = ("steps", "unpriced", "cost_usd", "tokens_read", "tokens_written")
+        with self.change(campaign) as connection:
+            store(connection, row,
+                  conflict="ON CONFLICT (campaign, round, slot, attempt, model) DO UPDATE SET "
+                  + ", ".join(f"{name} = {name} + excluded.{name}" for name in added))
 
     def put_slots(self, slots: Sequence[Slot]) -> None:
         """Record the slots of one round, with a `slot.start` event for each."""

@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from engine.journal.records import Round
-from engine.manifest.schema import Manifest
-from harness.formats.quantities import counted
+from engine.manifest.schema import BudgetSpec, Manifest
+from harness.formats.quantities import counted, dollars
 
 
 class RoundCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,11 +20,14 @@ class RoundCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BudgetUsed(msgspec.Struct, frozen=True, kw_only=True):
-    """What all engines of a campaign have used up together; `cost` is in the manifest's unit."""
+    """What all engines of a campaign have used up together; `cost` is in the manifest's unit,
+    `cost_usd` what models cost where their price is known.
+    """
 
     wall_s: float = 0.0
     trials: int = 0
     cost: float = 0.0
+    cost_usd: float = 0.0
 
 
 NOTHING = BudgetUsed()
@@ -82,4 +85,11 @@ def _over_budget(manifest: Manifest, spent: BudgetUsed, margin_s: float) -> str:
         return f"{spent.trials} of {budget.trials} trials used"
     if budget.cost is not None and spent.cost >= budget.cost:
         return f"a cost of {spent.cost:g} of {budget.cost:g} used"
-    return ""
+    return models_over_budget(budget, spent)
+
+
+def models_over_budget(budget: BudgetSpec, spent: BudgetUsed) -> str:
+    """Return why no model is asked any more, "" while the budget has something left for them."""
+    if budget.cost_usd is None or spent.cost_usd < budget.cost_usd:
+        return ""
+    return f"{dollars(spent.cost_usd)} of ${budget.cost_usd:g} used by models"

@@ -13,20 +13,26 @@ from harness.errors import InputError
 from harness.formats.text import suggest
 
 LIMITS = ("max_iterations", "performance_target", "budget.wall_s", "budget.trials", "budget.cost",
-          "budget.disk_gb", "stop.consecutive_regressions", "stop.efficiency_pct",
-          "stop.no_gain_rounds")
+          "budget.cost_usd", "budget.disk_gb", "stop.consecutive_regressions",
+          "stop.efficiency_pct", "stop.no_gain_rounds", "pool.worker_timeout_s",
+          "pool.agent.step_limit", "pool.agent.cost_limit_usd", "pool.agent.timeout_s")
 """Their names; `budget.pairs` is none of them: all verdicts of a campaign measure alike."""
 
 
 def with_limits(manifest: Manifest, limits: Mapping[str, str]) -> Manifest:
     """Return the manifest with limits by their names or last words; "none" removes a limit.
 
-    Raises InputError for an unknown name or an impossible value.
+    Raises InputError for an unknown name, an impossible value or one that would change nothing.
     """
     value: dict[str, Any] = msgspec.to_builtins(manifest)
     for given, text in limits.items():
-        part, _, key = full_name(given).rpartition(".")
-        (value[part] if part else value)[key] = None if text.lower() in ("none", "null") else text
+        *parts, key = full_name(given).split(".")
+        place = value
+        for part in parts:
+            place = place[part]
+            if place is None:
+                raise InputError(f"{given}: the campaign has no {part}")
+        place[key] = None if text.lower() in ("none", "null") else text
         try:
             manifest = msgspec.convert(value, Manifest, strict=False)
         except msgspec.ValidationError as error:
@@ -37,12 +43,19 @@ def with_limits(manifest: Manifest, limits: Mapping[str, str]) -> Manifest:
             and any(full_name(name) == "performance_target" for name in limits):
         raise InputError(f"performance_target: {target!r} states no number",
                          fix="such as 2x, 60% of roofline, or 12 us")
+    agent, worker_s = manifest.pool.agent, manifest.pool.worker_timeout_s
+    if agent is not None and agent.timeout_s > worker_s and \
+            any(full_name(name) == "pool.agent.timeout_s" for name in limits):
+        raise InputError(f"agent.timeout_s: no worker has more than {worker_s:g} s",
+                         fix=f"set worker_timeout_s={agent.timeout_s:g} as well")
     return manifest
 
 
 def full_name(name: str) -> str:
-    """Return a limit's full name. Raises InputError if there is no such limit."""
-    matching = [known for known in LIMITS if name in (known, known.rpartition(".")[2])]
+    """Return a limit's full name: `agent.timeout_s` and `pool.agent.timeout_s` are one. Raises
+    InputError if there is no such limit.
+    """
+    matching = [known for known in LIMITS if f".{known}".endswith(f".{name}")]
     if not matching:
         raise InputError(f"{name} is not a limit that can be changed",
                          fix=suggest(name, LIMITS) or f"known: {', '.join(LIMITS)}")
@@ -65,6 +78,7 @@ def changes(before: Manifest, after: Manifest) -> str:
 
 
 def _shown(manifest: Manifest, name: str) -> str:
-    part, _, key = name.rpartition(".")
-    value = getattr(getattr(manifest, part) if part else manifest, key)
+    value: Any = manifest
+    for part in name.split("."):
+        value = getattr(value, part, None)
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -105,6 +105,10 @@ class BudgetSpec(ManifestPart, frozen=True, kw_only=True):
     wall_s: Seconds | None = None
     trials: Annotated[int, Meta(ge=1)] | None = None
     cost: Annotated[float, Meta(gt=0, le=1e12)] | None = None
+    """Limit of what attempts of `pool.cli` cost, as each of its commands declares it."""
+    cost_usd: Annotated[float, Meta(gt=0, le=1e9)] | None = None
+    """Limit in US dollars of what models' answers cost. It cannot hold for a model whose price
+    LiteLLM does not know."""
     pairs: Annotated[int, Meta(ge=1, le=200)] | None = None
     disk_gb: Annotated[float, Meta(gt=0, le=1e6)] | None = None
     """Limit of the campaign's folder in GB."""

@@ -154,9 +154,8 @@ class Planner:
         tasks = [task for task in plan(inputs) if task.slot not in progress.first_attempt_done]
         if not tasks:
             return [], nothing_to_do(view, pool, setup.target.source, setup.target.language)
-        affordable = spending.afford(
-            tasks, self.budget, self.meter.spent, past,
-            self._margin_s(past, self._slots), {cli.name: cli.cost for cli in pool.cli})
+        affordable = spending.afford(tasks, pool, self.budget, self.meter.spent, past,
+                                     self._margin_s(past, self._slots))
         if review is not None:
             self._record(n, review, inputs)
         if affordable and recorded is None:

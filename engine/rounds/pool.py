@@ -11,7 +11,7 @@ import queue
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +20,9 @@ import msgspec
 
 from engine.campaign import baseline_cache
 from engine.campaign.setup import BY_MODELS, Setup
+from engine.judge import stop_rules
+from engine.judge.stop_rules import BudgetUsed
+from engine.manifest.schema import Manifest
 from engine.repository.clone import Change
 from engine.rounds import disk_space
 from engine.rounds.disk_space import DiskWatch
@@ -27,6 +30,7 @@ from engine.task import AgentProgress, RepairRequest, SlotProgress, Task
 from engine.verify.fleet import Fleet
 from engine.verify.fleet_device import NoDeviceAvailable
 from engine.verify.screener import Screener
+from engine.workers.model.attempt_limits import Allowance
 from engine.workers.protocol import Report, Tick, Worker, WorkerBench
 from engine.workers.slot.screening_desk import ScreeningDesk
 from harness.errors import InputError, KoptError, os_fault
@@ -48,18 +52,26 @@ class WorkerFinished(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskSkipped(msgspec.Struct, frozen=True, kw_only=True):
-    """Work of a slot that found no device or a draining pool; the next engine begins it."""
+    """Work of a slot that found no device, a draining pool or no money; a later engine begins it.
+    """
 
     task: Task
     cause: NoDeviceAvailable | None = None
+    unpaid: str = ""
+    """Why the budget did not pay for it."""
 
 
 class Pool:
-    """Runs the tasks of one round, at most `limit` at a time."""
+    """Runs the tasks of one round, at most `limit` at a time.
+
+    `manifest` returns the campaign's manifest as it is now, `used` what the campaign has spent.
+    """
 
     def __init__(self, setup: Setup, workers: Mapping[str, Worker], limit: int,
-                 messages: queue.Queue[object], fleet: Fleet, *, round: int) -> None:
+                 messages: queue.Queue[object], fleet: Fleet, *, round: int,
+                 manifest: Callable[[], Manifest], used: Callable[[], BudgetUsed]) -> None:
         self._setup, self._fleet, self._round = setup, fleet, round
+        self._manifest, self._used = manifest, used
         self._workers = workers
         self._messages = messages
         self._limit = limit
@@ -106,9 +118,13 @@ class Pool:
         if self._draining.is_set():
             self._messages.put(TaskSkipped(task=task))
             return
+        if task.backend == "agent" and (over_budget := self._allowance().over_budget):
+            self._messages.put(TaskSkipped(task=task, unpaid=over_budget))
+            return
         try:
             task = msgspec.structs.replace(
-                task, attempt=1 + self._setup.folder.last_attempt(self._round, task.slot))
+                task, round=self._round,
+                attempt=1 + self._setup.folder.last_attempt(self._round, task.slot))
             finished = self._work(task, base_commit)
         except NoDeviceAvailable as error:
             self._messages.put(TaskSkipped(task=task, cause=error))
@@ -144,7 +160,8 @@ class Pool:
                                 searches=str(setup.folder.searches(task.slot)),
                                 hidden=(str(scratch.parent), str(worktree.parent)),
                                 selftest_iterations=setup.manifest.pool.selftest_iterations,
-                                timeout_s=setup.manifest.pool.worker_timeout_s)
+                                timeout_s=self._manifest().pool.worker_timeout_s,
+                                allowance=self._allowance, book=self._messages.put)
             with self._disk.slot(worktree, scratch) as watched, \
                     self._kopt(task, bench, tick) as (bench, desk):
                 report = self._workers[task.backend].work(task, bench, tick, watched.cancel)
@@ -182,6 +199,12 @@ class Pool:
                 return True
             self._trials_left -= 1
             return self._trials_left >= 0
+
+    def _allowance(self) -> Allowance:
+        manifest = self._manifest()
+        return Allowance(
+            agent=manifest.pool.agent, worker_timeout_s=manifest.pool.worker_timeout_s,
+            over_budget=stop_rules.models_over_budget(manifest.budget, self._used()))
 
     def _disk_watch(self) -> DiskWatch:
         return DiskWatch(self._setup.folder.path, disk_space.limit_of(self._setup))

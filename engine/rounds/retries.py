@@ -7,9 +7,8 @@ from pathlib import Path
 import msgspec
 
 from engine.campaign import artifacts
-from engine.campaign.setup import Setup
 from engine.failpoint import failpoint
-from engine.history import attempt_digest, round_resume
+from engine.history import attempt_digest, round_resume, spending
 from engine.journal.records import Candidate
 from engine.judge import candidate as candidates
 from engine.judge.candidate import CandidateTree, JudgedCandidate
@@ -54,12 +53,12 @@ def begin(round: ActiveRound, judged: JudgedCandidate, reason: str) -> bool:
     """Begin a candidate's next retry, for a reason; return whether there is one."""
     entry = judged.entry
     task = _next_task(round, judged, round_resume.retries(round.context.reader, entry.candidate))
-    if task is None or not _is_affordable(round, task) or not _hand_back(round, judged, task):
+    if task is None or _unpaid(round, task) or not _hand_back(round, judged, task):
         return False
     with round.context.writer.transaction():
         round.keeper.refuse(entry, "repair" if task.repair else "split",
                             f"{reason}; {_describe(task)}", verdict=judged.verdict_id)
-        round.meter.note(cost=cost_of(round.setup, task))
+        round.meter.note(cost=spending.declared_cost(task, round.setup.manifest.pool))
     failpoint("second-try.begun")
     round.context.tick(task.slot, "working", _describe(task))
     return True
@@ -73,19 +72,13 @@ def resume(round: ActiveRound, candidate: Candidate) -> str | None:
     task = _next_task(round, judged, round_resume.retries(round.context.reader, candidate) - 1)
     if task is None:
         return "the manifest no longer allows it"
-    if not _is_affordable(round, task):
-        return "the rest of the budget does not pay for it"
+    if unpaid := _unpaid(round, task):
+        return unpaid
     if not _hand_back(round, judged, task):
         return "no worker may begin any more"
-    round.meter.note(cost=cost_of(round.setup, task))
+    round.meter.note(cost=spending.declared_cost(task, round.setup.manifest.pool))
     round.context.tick(task.slot, "working", f"{_describe(task)}, resumed")
     return None
-
-
-def cost_of(setup: Setup, task: Task) -> float:
-    """Return the cost of one attempt, in the manifest's unit."""
-    costs = {cli.name: cli.cost for cli in setup.manifest.pool.cli}
-    return costs.get(task.option, 0.0) if task.backend == "cli" else 0.0
 
 
 def _judged_before(round: ActiveRound, candidate: Candidate) -> JudgedCandidate | None:
@@ -122,9 +115,9 @@ def _next_task(round: ActiveRound, judged: JudgedCandidate, tries: int) -> Task 
                       split=SPLIT in setup.manifest.pool.backends)
 
 
-def _is_affordable(round: ActiveRound, task: Task) -> bool:
-    limit, cost = round.setup.manifest.budget.cost, cost_of(round.setup, task)
-    return limit is None or not cost or round.meter.spent.cost + cost <= limit
+def _unpaid(round: ActiveRound, task: Task) -> str:
+    manifest = round.setup.manifest
+    return spending.unpaid(task, manifest.pool, manifest.budget, round.meter.spent)
 
 
 def _hand_back(round: ActiveRound, judged: JudgedCandidate, task: Task) -> bool:

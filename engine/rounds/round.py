@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from engine.history import history, round_resume
+from engine.history import history, round_resume, spending
 from engine.history.round_resume import RoundProgress
 from engine.journal.records import Candidate, Phase, Round, RoundOutcome, Slot
 from engine.judge import candidate as candidates
@@ -67,6 +67,7 @@ def run_round(round: ActiveRound, tasks: Sequence[Task], undecided: Sequence[Can
                 _end_workers(round, reason)
     finally:
         round.pool.stop()
+        round.context.record_notices()  # what models cost until they were stopped
     if round.no_device is not None:
         raise round.no_device
     if shown != "VALIDATE":
@@ -91,6 +92,8 @@ def _handle(round: ActiveRound, message: object | None) -> None:
             round.working.discard(message.task.slot)
             if message.cause is not None:
                 round.drain(message.cause)
+            if message.unpaid:
+                round.slots.end(message.task.slot, "not begun", message.unpaid)
         case WorkerFinished():
             judging.take_work(round, message)
         case VerdictResult():
@@ -151,7 +154,8 @@ def open_slots(round: ActiveRound, tasks: Sequence[Task], progress: RoundProgres
         if slot.slot not in round.working | progress.continuing and slot.stage in RUNNING_STAGES \
                 and not slot.candidate:
             round.slots.end(slot.slot, "ended", "its engine was killed")
-    round.meter.note(cost=sum(retries.cost_of(setup, task) for task in tasks))
+    round.meter.note(cost=sum(spending.declared_cost(task, setup.manifest.pool)
+                              for task in tasks))
 
 
 def _make_room(round: ActiveRound, slots: int) -> None:

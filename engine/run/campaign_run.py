@@ -133,7 +133,8 @@ def _run_round(campaign: RunningCampaign, n: int, tasks: Sequence[Task], *,
     round = ActiveRound(
         context=context, keeper=campaign.keeper, records=campaign.records, meter=campaign.meter,
         pool=Pool(setup, campaign.workers, limit, context.messages, context.fleet,
-                  round=n),
+                  round=n, manifest=lambda: context.setup.manifest,
+                  used=lambda: campaign.meter.spent),
         n=n, base=setup.repo.tip, closing=closing)
     result = run_round(
         round, tasks, context.reader.candidates(setup.id, states=("captured", "verified")),

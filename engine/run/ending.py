@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import logging
 
+import msgspec
+
 from engine.context import EngineContext
 from engine.history import waiting_line
 from engine.history.campaign_view import NOT_RUN
+from engine.journal.model_costs import ModelBill
 from engine.journal.records import CampaignState, in_phase
 from engine.judge.judge import describe_speedup
 from engine.lineage import rollback
@@ -109,11 +112,13 @@ def _record_stop(campaign: RunningCampaign, state: CampaignState, reason: str, *
     doubt, setup = rollback.doubt(campaign.context), campaign.setup
     campaign.meter.note()
     spent = campaign.meter.spent
+    models = campaign.context.reader.model_bills().get(setup.id, ModelBill())
     with campaign.context.writer.transaction():
         campaign.context.writer.event(
             setup.id, "campaign.stop", setup.repo.best, reason=reason, doubt=doubt,
             wall_s=spent.wall_s, trials=spent.trials, cost=spent.cost,
             waiting=campaign.waiting_count(),
+            **({"models": msgspec.to_builtins(models)} if models.attempts else {}),
             provisional=waiting_line.provisional(campaign.context.reader, setup.id),
             **({rollback.CUT: True} if cut else {}))
         campaign.set_state(state, "", reason, doubt)

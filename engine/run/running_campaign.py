@@ -38,7 +38,7 @@ class RunningCampaign:
         self.controls = ControlHandler(context, since=context.since, decide_only=decide_only)
         self.meter = SpendingMeter(
             self._spend, spending.spent(context.reader.rounds(context.setup.id)),
-            running=not decide_only)
+            running=not decide_only, used_usd=lambda: context.used_usd)
         self.use_setup(context.setup)
         context.references = reference_lines.read(context.reader, context.setup.id)
         self.before = self.row()

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import math
 import os
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -20,10 +20,11 @@ import msgspec
 from engine.manifest.pool_schema import AgentSpec
 from engine.subagents import subagent_registry
 from engine.subagents.subagent import Subagent
-from engine.task import AgentProgress, Task
+from engine.task import AgentProgress, ModelAnswer, Task
 from engine.workers import cli, slot_facts
 from engine.workers.cli_output import hypothesis_in
 from engine.workers.model import model_process, provider_forwarder
+from engine.workers.model.attempt_limits import AttemptLimits
 from engine.workers.model.model_process import ChildMessage, ModelProcess
 from engine.workers.protocol import LOG, Report, Tick, WorkerBench
 from engine.workers.slot import screening_desk
@@ -71,7 +72,7 @@ class AgentWorker:
         if key and (problem := guard.confinement_problem()):
             raise Refused(f"commands cannot be kept from the provider's key here: {problem}",
                           fix="use a machine with user namespaces, or a model without a key")
-        slot = AgentSlot(self._spec, subagent, bench, tick, cancel, key, self._script)
+        slot = AgentSlot(self._spec, task, subagent, bench, tick, cancel, key, self._script)
         system = cli.system_prompt(subagent, bench)
         prompt = cli.prompt_text(task, bench, slot_facts.knowledge(bench, subagent))
         return slot.run(system, prompt + INSTRUCTIONS)
@@ -80,25 +81,21 @@ class AgentWorker:
 class AgentSlot:
     """One attempt: the child that asks the model, and the commands that the engine runs for it."""
 
-    def __init__(self, spec: AgentSpec, subagent: Subagent | None, bench: WorkerBench, tick: Tick,
-                 cancel: threading.Event, key: str, script: Path | None = None) -> None:
+    def __init__(self, spec: AgentSpec, task: Task, subagent: Subagent | None, bench: WorkerBench,
+                 tick: Tick, cancel: threading.Event, key: str,
+                 script: Path | None = None) -> None:
         if subagent and subagent.model and not script:
             spec = msgspec.structs.replace(spec, model=subagent.model)
         self._spec, self._bench, self._tick, self._cancel = spec, bench, tick, cancel
-        self._key, self._hypothesis = key, ""
+        self._task, self._key, self._hypothesis = task, key, ""
         self._model = f"{spec.model} (a script, no model)" if script else spec.model
         self._home = Path(bench.scratch) / "home"
-        own_s = subagent.timeout_s if subagent and subagent.timeout_s else math.inf
-        self._wall_s = min(spec.timeout_s, bench.timeout_s, own_s)
-        steps = (spec.step_limit, subagent.step_limit if subagent else 0)
-        self._step_limit = min(limit for limit in steps if limit)
-        costs = (spec.cost_limit_usd, subagent.cost_limit_usd if subagent else None)
-        self._cost_limit = min((cost for cost in costs if cost), default=math.inf)
+        self._limits = AttemptLimits(spec, subagent, bench.timeout_s, bench.allowance)
+        self._began = time.monotonic()
         self._transcript = TranscriptWriter(
             Path(bench.transcript or Path(bench.scratch) / TRANSCRIPT))
         self._yields = device_lock.turnstile() if bench.device.kind == "cpu" else None
         self._passed = {name: os.environ[name] for name in spec.env if name in os.environ}
-        self._until = time.monotonic() + self._wall_s
         self._child = ModelProcess(spec, key, Path(bench.scratch) / "agent", self._take,
                                    script)
         self._steps, self._cost, self._limit, self._last = 0, 0.0, "", ""
@@ -111,8 +108,9 @@ class AgentSlot:
         self._home.mkdir(parents=True, exist_ok=True)
         self._show(*self._shown)
         outcome, limits = self._child.run(
-            system, prompt, wall_s=self._wall_s, answer_s=self._spec.answer_s, tools=True,
-            name="agent", yields=self._yields, on_wait=self._wait, cancel=self._cancel)
+            system, prompt, wall_s=self._limits.wall_s, answer_s=self._spec.answer_s, tools=True,
+            name="agent", yields=self._yields, on_wait=self._wait, cancel=self._cancel,
+            wall_now=lambda: self._limits.wall_s)
         log = self._without_secrets(outcome.stderr.decode(errors="replace"))
         (Path(self._bench.scratch) / LOG).write_text(plain(log[-cli.LOG_BYTES:], cli.LOG_BYTES))
         return self._report(outcome, limits)
@@ -122,9 +120,13 @@ class AgentSlot:
         if message.kind == "say" and message.ok:  # an answer of the model
             self._is_priced = self._is_priced and message.cost_usd is not None
             self._cost += message.cost_usd or 0.0
+            self._bench.book(ModelAnswer(
+                round=self._task.round, slot=self._task.slot, attempt=self._task.attempt,
+                model=self._spec.model, cost_usd=message.cost_usd,
+                tokens_read=message.tokens_read, tokens_written=message.tokens_written))
         match message.kind:
             case "step":
-                self._limit = self._limit_reached(message.step)
+                self._limit = self._limits.reached(message.step, self._cost)
                 self._child.send({"stop": self._limit})
                 self._show("asking", self._model)
             case "wait":
@@ -150,24 +152,20 @@ class AgentSlot:
         """Show what the slot waits for; with "", what it does again."""
         stage, detail = ("waiting", reason) if reason else self._shown
         self._tick(stage, detail, None, AgentProgress(
-            began_at=self._began_at, step=self._steps, step_limit=self._step_limit,
+            began_at=self._began_at, step=self._steps, step_limit=self._limits.steps,
             cost_usd=self.cost_usd, command=self._last))
-
-    def _limit_reached(self, step: int) -> str:
-        """Return which limit keeps the model from its next step, or ""."""
-        if step > self._step_limit:
-            return f"its limit of {self._step_limit} steps"
-        if self._cost >= self._cost_limit:
-            return f"its limit of ${self._cost_limit:g}"
-        return ""
 
     def _run(self, message: ChildMessage) -> dict[str, object]:
         """Run a command of the model, confined by itself; return what the model is told."""
-        self._last = plain(" ".join(message.command.split()), 120)
+        self._last = plain(self._without_secrets(" ".join(message.command.split())), 120)
         self._show("running", self._last)
-        left_s = max(0.1, self._until - time.monotonic())
-        limits = Limits(wall_s=min(self._spec.command_s, left_s), output_bytes=4 << 20,
-                        memory_bytes=16 << 30)
+        begun_s = time.monotonic() - self._began
+
+        def wall_s() -> float:
+            self._child.look_at_limit()  # this command keeps its own loop waiting
+            return min(self._spec.command_s, max(0.1, self._limits.wall_s - begun_s))
+
+        limits = Limits(wall_s=wall_s(), output_bytes=4 << 20, memory_bytes=16 << 30)
         bench = self._bench
         extra = cli.HIDDEN | self._passed
         if bench.selftest_iterations is not None:
@@ -179,9 +177,11 @@ class AgentSlot:
             confine=Confine(writable=(bench.worktree, str(self._home)), network=False, cards=False,
                             hidden=(*bench.hidden, str(Path(bench.scratch) / "agent")),
                             required=bool(self._key)),
-            yields=self._yields, on_wait=self._wait, cancel=self._cancel, name="agent-command")
+            yields=self._yields, on_wait=self._wait, cancel=self._cancel, name="agent-command",
+            wall_s=wall_s)
         text = self._without_secrets((outcome.stdout + outcome.stderr).decode(errors="replace"))
-        fault = "" if outcome.ended == "exit" else f"the command {outcome.describe(limits)}"
+        fault = "" if outcome.ended == "exit" else "the command " \
+            + outcome.describe(replace(limits, wall_s=wall_s()))
         self._note(TranscriptEntry(step=message.step, at=time.time(), role="tool",
                                    text="\n".join(filter(None, (text, fault))),
                                    command=message.command, exit_code=outcome.returncode))
@@ -219,7 +219,7 @@ class AgentSlot:
                                f"{self._without_secrets(outcome.last_line)}", ok=False)
         text = plain(" ".join(self._without_secrets(end.text).split()), 300)
         if self._limit:
-            return self._ended(f"{name}: {self._limit} is reached", cut=self._limit)
+            return self._ended(f"{name}: {self._limit}", cut=self._limit)
         return self._ended(f"{name}: {text}", ok=end.ok)
 
     def _ended(self, summary: str, *, ok: bool = True, cut: str = "") -> Report:

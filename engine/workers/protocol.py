@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
 
-from engine.task import AgentProgress, Task
+from engine.task import AgentProgress, ModelAnswer, Task
 from engine.verify.fleet import Fleet
+from engine.workers.model.attempt_limits import Allowance
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.devices.device import Device
 from harness.search.trials.trials import Trial
@@ -54,6 +56,10 @@ class WorkerBench(msgspec.Struct, frozen=True, kw_only=True):
     warm: str = ""
     """A folder of compilers' caches; a worker starts with a copy of it. "" for none."""
     timeout_s: float = 1800.0
+    allowance: Callable[[], Allowance] | None = None
+    """Returns what the campaign allows at this moment, None where there is no campaign."""
+    book: Callable[[ModelAnswer], None] = lambda answer: None
+    """Records what an answer of a model cost."""
     selftest_iterations: int | None = None
     """How often an agent should repeat its own measurements."""
     corpus: str = ""

@@ -107,8 +107,8 @@ def latency_us(microseconds: float | None) -> str:
 
 
 def dollars(cost: float | None) -> str:
-    """Return a cost in US dollars: `$0.0123`; None is an unknown one."""
-    return "cost unknown" if cost is None else f"${cost:.4f}"
+    """Return a cost in US dollars: `$0.0123`, `$1.20`; None is an unknown one."""
+    return "cost unknown" if cost is None else f"${cost:.{4 if 0 < cost < 0.1 else 2}f}"
 
 
 def countdown(seconds: float) -> str:

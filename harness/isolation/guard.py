@@ -90,16 +90,18 @@ class Guarded:
 
     With a zygote, `program` (one of harness/child) runs in a fork that has imported all it needs.
     Without one, or if the zygote has ended, `argv` is started. `name` is that of its output among
-    the raw outputs, by default its program's.
+    the raw outputs, by default its program's. `wall_s` returns the wall-clock limit as it is now,
+    in place of that in `limits`.
     """
 
     def __init__(self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str],
                  limits: Limits | None = None, confine: Confine | None = None,
                  lock: DeviceLock | None = None, yields: Turnstile | None = None,
                  pass_fds: Sequence[int] = (), on_line: Callable[[bytes], None] | None = None,
-                 on_wait: Callable[[str], None] | None = None,
-                 zygote: Zygote | None = None, program: str = "", name: str = "") -> None:
-        self.limits = limits or Limits()
+                 on_wait: Callable[[str], None] | None = None, zygote: Zygote | None = None,
+                 program: str = "", name: str = "", wall_s: Callable[[], float] | None = None
+                 ) -> None:
+        self.limits, self._wall_s = limits or Limits(), wall_s
         self._name, self._argv = name or program or Path(argv[0]).name, argv
         self._on_line, self._on_wait, self._yields = on_line, on_wait, yields
         self._next_look, self._obstacle, self._reported = 0.0, "", ""
@@ -153,6 +155,14 @@ class Guarded:
         """Let a job that yields run during the measurements of this process, or no longer."""
         with contextlib.suppress(OSError):  # it has ended
             self._control.sendall(b"run\n" if exempt else b"yield\n")
+
+    def look_at_limit(self) -> None:
+        """Apply the wall-clock limit as it is now."""
+        if self._wall_s is None or (wall_s := self._wall_s()) == self.limits.wall_s:
+            return
+        self.limits = replace(self.limits, wall_s=wall_s)
+        with contextlib.suppress(OSError):  # it has ended
+            self._control.sendall(b"wall_s %f\n" % wall_s)
 
     def pause(self, *, stops_itself: bool = False) -> None:
         """Stop the job until `resume`; its wall-clock limit keeps running.
@@ -220,6 +230,7 @@ class Guarded:
                     else:
                         self._take(key.data, data)
                 self._report_wait()
+                self.look_at_limit()
                 if cancel is not None and cancel.is_set():
                     self.kill()
                 if deadline is not None and time.monotonic() > deadline:
@@ -278,13 +289,14 @@ def run(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None,
         limits: Limits | None = None, confine: Confine | None = None,
         lock: DeviceLock | None = None, yields: Turnstile | None = None,
         pass_fds: Sequence[int] = (), on_line: Callable[[bytes], None] | None = None,
-        on_wait: Callable[[str], None] | None = None,
-        cancel: threading.Event | None = None, name: str = "") -> ProcessOutcome:
+        on_wait: Callable[[str], None] | None = None, cancel: threading.Event | None = None,
+        name: str = "", wall_s: Callable[[], float] | None = None) -> ProcessOutcome:
     """Run an untrusted command and return how it ended; no way of ending raises.
 
     One that yields calls `on_wait` with what it waits for, and with "" when it goes on.
     """
     with Guarded(argv, cwd=cwd, env=clean_env() if env is None else env, limits=limits,
                  confine=confine, lock=lock, yields=yields, pass_fds=pass_fds,
-                 on_line=on_line, on_wait=on_wait, name=name) as guarded:
+                 on_line=on_line, on_wait=on_wait, name=name,
+                 wall_s=wall_s) as guarded:
         return guarded.wait(cancel=cancel)

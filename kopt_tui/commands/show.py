@@ -10,6 +10,7 @@ import msgspec
 from engine.history import history, waiting_line
 from engine.history.waiting_line import Line
 from engine.journal import plan_event
+from engine.journal.model_costs import ModelCost
 from engine.journal.plan_event import RoundPlan
 from engine.journal.read import Reader
 from engine.journal.records import (
@@ -21,7 +22,7 @@ from engine.journal.records import (
     Round,
     Slot,
 )
-from engine.records import class_history, measured
+from engine.records import class_history, measured, model_prices
 from engine.records.class_history import ClassMeasurement
 from engine.verify import reference_lines
 from harness.formats import quantities
@@ -46,6 +47,8 @@ class ShownCampaign(msgspec.Struct, frozen=True, kw_only=True):
     classes: tuple[ClassMeasurement, ...]
     """Each config class at the baseline and after each keep; empty if nothing was kept."""
     plan: RoundPlan | None
+    model_costs: tuple[ModelCost, ...]
+    """What language models cost, by round and slot."""
 
 
 class ShownCandidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,12 +82,14 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
     candidates, bottlenecks = reader.candidates(name), reader.bottlenecks(name)
     controls = reader.controls(name, open_only=True)
     past = history.read(reader, name)
+    costs = reader.model_costs(name)
     marks, plan = class_history.by_class(past), plan_event.last(reader, name)
     if as_json:
         print_json(ShownCampaign(
             campaign=campaign, rounds=tuple(rounds), slots=tuple(slots),
             candidates=tuple(candidates), bottlenecks=tuple(bottlenecks),
-            controls=tuple(controls), classes=tuple(marks), plan=plan))
+            controls=tuple(controls), classes=tuple(marks), plan=plan,
+            model_costs=tuple(costs)))
         return
     live = engine_state(reader, name).word == "alive"
     state = f"{phrases.signed(campaign.state)} {phrases.phase(campaign, live=live)}"
@@ -96,6 +101,7 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
         ("folder", campaign.path), ("base", campaign.base_commit[:12]),
         ("best at", campaign.best_commit[:12]),
         ("round", phrases.rounds(campaign)),
+        ("models", model_prices.total(costs, len(past.standing))),
         ("plan", str(plan or "")), ("routing", plan.routing if plan else ""),
         ("started", phrases.stamp(campaign.created_at)),
         ("last", phrases.stamp(campaign.updated_at))])
@@ -104,6 +110,8 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
          "running",
          quantities.speedup(round.best_speedup or None), round.summary) for round in rounds),
         right="round best")
+    _print_section("what models cost", model_prices.HEAD, model_prices.rows(costs),
+                   right="round attempts answers tokens read tokens written")
     _print_section("classes", class_history.HEAD, (
         (mark.round, mark.commit[:12] + (" (rolled back)" if mark.commit in past.undone else ""),
          *class_history.cells(mark)) for mark in marks), right="round time")

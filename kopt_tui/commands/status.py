@@ -7,6 +7,7 @@ import argparse
 import msgspec
 
 from engine.history import waiting_line
+from engine.journal.model_costs import ModelBill
 from engine.journal.records import Campaign
 from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
 from kopt_tui.cli.output import print_json, print_table
@@ -22,6 +23,8 @@ class CampaignStatus(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int
     provisional: str
     """The provisional best in words, "" if nothing waits."""
+    models: ModelBill | None
+    """What language models cost, null if none was asked."""
     live: bool
     """Whether an engine runs it; `engine` is then its host and process."""
     engine: str
@@ -49,17 +52,20 @@ def run(args: argparse.Namespace) -> int:
         counts = reader.waiting_counts()
         provisional = [waiting_line.provisional(reader, campaign.id) if counts.get(campaign.id)
                        else "" for campaign in chosen]
+        bills = reader.model_bills()
         engines = [engine_state(reader, campaign.id) for campaign in chosen]
     if args.json:
         print_json(WorkspaceStatus(workspace=str(workspace_of(args).absolute()), campaigns=tuple(
             CampaignStatus(
                 campaign=campaign, waiting=counts.get(campaign.id, 0), provisional=words,
+                models=bills.get(campaign.id),
                 live=engine.word == "alive",
                 engine=f"{engine.host} {engine.pid}" if engine.word == "alive" else "")
             for campaign, engine, words in zip(chosen, engines, provisional, strict=True))))
     elif chosen:
         print_table(HEADERS, (
-            _row(campaign, counts.get(campaign.id, 0), engine.word == "alive", words)
+            _row(campaign, counts.get(campaign.id, 0), engine.word == "alive", words,
+                 bills.get(campaign.id, ModelBill()))
             for campaign, engine, words in zip(chosen, engines, provisional, strict=True)),
             right="round waiting")
     else:
@@ -67,8 +73,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _row(campaign: Campaign, waiting: int, live: bool, provisional: str) -> tuple[str, ...]:
-    note = phrases.phase(campaign, live=live)
+def _row(campaign: Campaign, waiting: int, live: bool, provisional: str,
+         bill: ModelBill) -> tuple[str, ...]:
+    notes = (provisional, phrases.phase(campaign, live=live),
+             bill.short and f"models {bill.short}")
     return (campaign.id, phrases.signed(campaign.state), phrases.rounds(campaign),
             phrases.best(campaign), str(waiting or ""), campaign.device or campaign.gpu,
-            phrases.stamp(campaign.updated_at), "; ".join(filter(None, (provisional, note))))
+            phrases.stamp(campaign.updated_at), "; ".join(filter(None, notes)))

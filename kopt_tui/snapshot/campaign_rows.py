@@ -10,6 +10,7 @@ import msgspec
 from engine.history import history, waiting_line
 from engine.history.waiting_line import Line
 from engine.journal.liveness import alive, host_name
+from engine.journal.model_costs import ModelBill
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Candidate
 from kopt_tui.snapshot import phrases
@@ -34,27 +35,32 @@ class CampaignRows:
     def at(self, seq: int) -> tuple[CampaignRow, ...]:
         """Return the rows at an event, with the state of each engine as it is now."""
         if seq != self._seq or not seq:
-            counts = self._reader.waiting_counts()
+            counts, bills = self._reader.waiting_counts(), self._reader.model_bills()
             self._rows = tuple(
                 CampaignRow(campaign=harmless(campaign), waiting=counts.get(campaign.id, 0),
                             provisional=waiting_line.provisional(self._reader, campaign.id)
                             if counts.get(campaign.id) else "",
-                            trend=self._trend(campaign))
+                            trend=self._trend(campaign), cost=_short(bills.get(campaign.id)))
                 for campaign in self._reader.campaigns())
             self.waiting = tuple(
                 self._waiting(candidate, line) for row in self._rows if row.waiting
                 for line in (waiting_line.read(self._reader, row.id),)
                 for candidate in self._reader.candidates(row.id, states=("waiting",)))
             self._seq = seq
-        return tuple(self._live(row) if row.campaign.state in LIVE else row for row in self._rows)
+        if not any(row.campaign.state in LIVE for row in self._rows):
+            return self._rows
+        bills = self._reader.model_bills()  # they grow without an event
+        return tuple(self._live(row, bills.get(row.id)) if row.campaign.state in LIVE else row
+                     for row in self._rows)
 
-    def _live(self, row: CampaignRow) -> CampaignRow:
-        """Return a row with its engine, and how long that has been in its phase."""
+    def _live(self, row: CampaignRow, bill: ModelBill | None) -> CampaignRow:
+        """Return a row with its cost, its engine, and how long that has been in its phase."""
         engine = engine_state(self._reader, row.id)
         began = self._reader.newest_event(row.id, "campaign.state") \
             if engine.word == "alive" and row.campaign.phase else None
-        return msgspec.structs.replace(row, engine=engine, phase_age="" if began is None else
-                                       phrases.age(self._clock() - began.at))
+        return msgspec.structs.replace(
+            row, engine=engine, cost=_short(bill),
+            phase_age="" if began is None else phrases.age(self._clock() - began.at))
 
     def chart(self, campaign: Campaign) -> tuple[RoundPoint, ...]:
         """Return the best speedup after each finished round, and after a later keep."""
@@ -92,6 +98,10 @@ class CampaignRows:
             since=request.at if request else candidate.created_at,
             obstacle=waiting_line.obstacle(line, candidate),
             resting=waiting_line.resting(line, candidate.id)))
+
+
+def _short(bill: ModelBill | None) -> str:
+    return "" if bill is None else bill.short
 
 
 def engine_state(reader: Reader, campaign: str) -> EngineState:

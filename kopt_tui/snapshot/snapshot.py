@@ -44,6 +44,8 @@ class CampaignRow(msgspec.Struct, frozen=True, kw_only=True):
     engine: EngineState = EngineState()
     phase_age: str = ""
     """For how long its engine has been in its phase, "" if no engine works."""
+    cost: str = ""
+    """What its models have cost so far, "" if none was asked."""
 
     @property
     def id(self) -> str:

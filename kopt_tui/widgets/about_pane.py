@@ -41,6 +41,11 @@ def provisional_text(row: CampaignRow) -> str:
     return f"  {row.provisional}" if row.provisional else ""
 
 
+def cost_text(row: CampaignRow) -> str:
+    """Return what a campaign's models have cost, after the rounds."""
+    return f"  models {row.cost}" if row.cost else ""
+
+
 class AboutPane(ContentPane[CampaignRow | None]):
     """The campaign under the cursor."""
 
@@ -60,7 +65,8 @@ class AboutPane(ContentPane[CampaignRow | None]):
             ((f" {row.id}", "bold"), (f"  {row.target} on {row.device}", "plain")),
             ((" ", "plain"), *state_spans(row)),
             ((" best     ", "dim"), (best_text(row), "bold"),
-             (f"   round {phrases.rounds(campaign)}{provisional_text(row)}", "plain")),
+             (f"   round {phrases.rounds(campaign)}{cost_text(row)}{provisional_text(row)}",
+              "plain")),
             *(((f" {name:<9}", "dim"), (value, "plain")) for name, value in facts),
         ]
 
@@ -81,7 +87,8 @@ class HeadPane(ContentPane[Head | None], can_focus=False):
             return [((f" {self.EMPTY}", "dim"),)]
         row, waiting = self.content
         first: Line = ((f" {row.id}  ", "bold"), ("best ", "dim"), (best_text(row), "bold"),
-                       (f"  round {phrases.rounds(row.campaign)}{provisional_text(row)}", "plain"))
+                       (f"  round {phrases.rounds(row.campaign)}{cost_text(row)}"
+                        f"{provisional_text(row)}", "plain"))
         shows_engine = row.engine.word != "none" or row.campaign.state == "waiting"
         second: Line = ((" ", "plain"), *state_spans(row),
                         (f"  {engine_text(row)}" if shows_engine else "", "dim"))

@@ -1,4 +1,4 @@
-"""Campaigns whose only slot is an agent's, which a scripted provider answers."""
+"""Campaigns whose slots are agents', one at a time, which a scripted provider answers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from tests.support import campaigns
 
 
 def create(root: Path, provider: ScriptedProvider, *, agent: dict[str, Any] | None = None,
-           **fields: Any) -> Setup:
+           slots: int = 1, **fields: Any) -> Setup:
     """Make such a campaign; `agent` are further fields of pool.agent."""
     return campaigns.create(root, **fields, pool={
-        "slots": 1, "workers": 1, "mode": "fixed", "backends": ["agent"],
+        "slots": slots, "workers": 1, "mode": "fixed" if slots == 1 else "mixed", "rewrites": [],
+        "backends": ["agent"],
         "agent": {"model": "openai/gpt-4o", "api_base": f"{provider.url}/v1", **(agent or {})}})

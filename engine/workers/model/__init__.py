@@ -1,5 +1,5 @@
 """The program that asks a language model for a slot, its way to the provider, scripted answers.
 
 `agent_child` is started as a program; tests and demonstrations start `scripted_provider`.
-Face: model_process, provider_forwarder, single_request.
+Face: attempt_limits, model_process, provider_forwarder, single_request.
 """

@@ -164,16 +164,22 @@ class StreamedModel:
             commands = [action["command"] for action in actions]
         except FormatError as error:
             error.messages[0].setdefault("extra", {}).update(extra)
-            self._tell(answer.content, commands, cost)
+            self._tell(response, commands, cost)
             self._engine.tell("say", text=error.messages[0]["content"])
             raise
-        self._tell(answer.content, commands, cost)
+        self._tell(response, commands, cost)
         message = {key: value for key, value in answer.model_dump().items() if value is not None}
         return {**message, "extra": {**extra, "actions": actions}}
 
-    def _tell(self, text: str | None, commands: list[str], cost: float | None) -> None:
-        self._engine.tell("say", ok=True, text=text or "", command="\n".join(commands),
-                          cost_usd=cost)
+    def _tell(self, response: Any, commands: list[str], cost: float | None) -> None:
+        self._engine.tell("say", ok=True, text=response.choices[0].message.content or "",
+                          command="\n".join(commands), cost_usd=cost, **self.tokens(response))
+
+    def tokens(self, response: Any) -> dict[str, int]:
+        """Return how many tokens an answer's request and its text had, by the provider's count."""
+        usage = getattr(response, "usage", None)
+        return {"tokens_read": getattr(usage, "prompt_tokens", None) or 0,
+                "tokens_written": getattr(usage, "completion_tokens", None) or 0}
 
     def cost(self, response: Any) -> float | None:
         """Return an answer's price by LiteLLM's table, None if it does not know the model."""
@@ -242,7 +248,8 @@ def _ask_once(engine: EngineLink, model: StreamedModel, job: dict[str, Any]) -> 
     response = model.request([{"role": "system", "content": job["system"]},
                               {"role": "user", "content": job["prompt"]}])
     text = response.choices[0].message.content or ""
-    engine.tell("end", ok=True, text=text[:LONGEST_ANSWER], cost_usd=model.cost(response))
+    engine.tell("end", ok=True, text=text[:LONGEST_ANSWER], cost_usd=model.cost(response),
+                **model.tokens(response))
 
 
 def _work(engine: EngineLink, model: StreamedModel, job: dict[str, Any]) -> None:

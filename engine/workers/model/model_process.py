@@ -18,7 +18,7 @@ from engine.workers.model.provider_forwarder import ProviderForwarder
 from harness.errors import InputError, Refused
 from harness.isolation import device_lock, guard
 from harness.isolation.device_lock import Turnstile
-from harness.isolation.guard import Confine, Limits
+from harness.isolation.guard import Confine, Guarded, Limits
 from harness.isolation.process_outcome import ProcessOutcome
 from harness.isolation.zygote_client import WarmStart, ZygoteKind
 
@@ -46,6 +46,9 @@ class ChildMessage(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     command: str = ""
     cost_usd: float | None = None
+    """What the model's answer cost, None if its price is unknown."""
+    tokens_read: int = 0
+    tokens_written: int = 0
     ok: bool = False
 
 
@@ -92,19 +95,26 @@ class ModelProcess:
         self._script = script
         self._on_message = on_message
         self._ours, self._childs = socket.socketpair()
+        self._guarded: Guarded | None = None
 
     def send(self, answer: Mapping[str, object]) -> None:
         """Answer a message of the child, which may have ended."""
         with contextlib.suppress(OSError):
             self._ours.sendall(msgspec.json.encode(answer) + b"\n")
 
+    def look_at_limit(self) -> None:
+        """Apply the child's time limit as it is now; `run` does so between two messages."""
+        if self._guarded is not None:
+            self._guarded.look_at_limit()
+
     def run(self, system: str, prompt: str, *, wall_s: float, answer_s: float, tools: bool,
-            name: str, yields: Turnstile | None,
-            cancel: threading.Event, on_wait: Callable[[str], None] | None = None,
-            ) -> tuple[ProcessOutcome, Limits]:
+            name: str, yields: Turnstile | None, cancel: threading.Event,
+            on_wait: Callable[[str], None] | None = None,
+            wall_now: Callable[[], float] | None = None) -> tuple[ProcessOutcome, Limits]:
         """Run the child to its end, within `wall_s`; `answer_s` is the longest silence of a model.
 
         With `tools` the model works in a shell, step by step; without, it is asked once.
+        `wall_now` returns the time limit as it is now, if it may change.
         """
         self._private.mkdir(parents=True, exist_ok=True)
         limits = Limits(wall_s=wall_s, output_bytes=OUTPUT_BYTES, memory_bytes=MEMORY_BYTES)
@@ -115,14 +125,15 @@ class ModelProcess:
         with self._ours, self._childs, ProviderForwarder(self._spec.api_base) as provider:
             threading.Thread(target=self.send, args=(job,), daemon=True).start()
             descriptors = [self._childs.fileno(), provider.link]
-            with guard.Guarded(
+            with Guarded(
                     [sys.executable, "-I", str(CHILD), *map(str, descriptors)],
                     cwd=self._private, env=guard.clean_env(CLIENT_ENV, home=self._private),
                     limits=limits, pass_fds=descriptors, name=name,
                     confine=Confine(writable=(str(self._private),), cards=False),
-                    yields=yields, on_line=self._take, on_wait=on_wait,
-                    zygote=_warm_client().zygote(), program=str(CHILD)) as child:
-                return child.wait(cancel=cancel), limits
+                    yields=yields, on_line=self._take, on_wait=on_wait, wall_s=wall_now,
+                    zygote=_warm_client().zygote(), program=str(CHILD)) as guarded:
+                self._guarded = guarded
+                return guarded.wait(cancel=cancel), guarded.limits
 
     def _take(self, line: bytes) -> None:
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):

@@ -113,9 +113,12 @@ def start(job: dict[str, Any], out: int, err: int, report: int, keep: list[int])
 
 
 class Supervisor:
-    """Runs one job; `held` are the descriptors of device locks to keep until its end."""
+    """Runs one job; `held` are the descriptors of device locks to keep until its end, `orders` what
+    followed the job on its socket.
+    """
 
-    def __init__(self, control: socket.socket, job: dict[str, Any], held: list[int]) -> None:
+    def __init__(self, control: socket.socket, job: dict[str, Any], held: list[int],
+                 orders: bytes = b"") -> None:
         self.control, self.job = control, job
         self.began = time.monotonic()
         self.gate = YieldGate(job["yields"])
@@ -124,6 +127,8 @@ class Supervisor:
         self.peak_bytes = 0
         self.leftover = 0
         self.held = held
+        self.orders = b""
+        self._obey(orders)
 
     def run(self) -> dict[str, Any]:
         if self._wait_for_turn():
@@ -193,14 +198,22 @@ class Supervisor:
             self._heed()
 
     def _heed(self) -> None:
-        """Receive device locks and exemptions from the owner; treat end-of-file as its end."""
+        """Receive device locks and orders from the owner; treat end-of-file as its end."""
         data, fds, _, _ = socket.recv_fds(self.control, 64, 64)
         self.held += fds
         if not data:
             self.ended = "killed"
-        for line in data.split():
-            if line in (b"run", b"yield"):
-                self.gate.exempt = line == b"run"
+        self._obey(data)
+
+    def _obey(self, data: bytes) -> None:
+        """Obey each whole line: an exemption, its end, or another wall-clock limit."""
+        *lines, self.orders = (self.orders + data).split(b"\n")
+        for line in lines:
+            word, _, value = line.partition(b" ")
+            if word in (b"run", b"yield"):
+                self.gate.exempt = word == b"run"
+            elif word == b"wall_s":
+                self.job["wall_s"] = float(value)
 
     def _exited(self, child: int) -> bool:
         pid, status = os.waitpid(child, os.WNOHANG)
@@ -265,11 +278,12 @@ def main(descriptor: int, passed: list[int] | None = None) -> None:
             return
         line += data
         held += locks
-    job = json.loads(line.partition(b"\n")[0])
+    line, _, orders = line.partition(b"\n")
+    job = json.loads(line)
     if passed is None:
         job["program"] = ""
     else:
         job["pass_fds"] = passed
-    answer = Supervisor(control, job, held).run()
+    answer = Supervisor(control, job, held, orders).run()
     with contextlib.suppress(OSError):  # the owner may be gone
         control.sendall(json.dumps(answer).encode() + b"\n")

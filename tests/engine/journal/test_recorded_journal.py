@@ -14,14 +14,16 @@ import pytest
 
 from engine.campaign import setup as campaign_setup
 from engine.history import history, round_resume
-from engine.journal import migrations
+from engine.journal import lease, migrations
 from engine.journal.migrations import SCHEMA_VERSION
 from engine.journal.read import Reader
 from engine.journal.records import Slot
+from engine.journal.write import Writer
 from engine.judge.judge import verdict_of
 from engine.planning import stagnation
 from engine.planning.stagnation import TriedDirections
 from engine.records import results_tsv
+from engine.task import ModelAnswer
 from harness.errors import InputError
 from tests.support import campaigns
 from tests.support.command_line import kopt
@@ -67,6 +69,34 @@ def test_opening_migrates_to_the_present_schema(workspace: Path) -> None:
     assert version(workspace) == 3
     Reader(workspace).close()
     assert version(workspace) == SCHEMA_VERSION
+
+
+def columns(workspace: Path) -> dict[str, list[tuple[str, str, int]]]:
+    connection = sqlite3.connect(workspace / "kopt.db")
+    tables = [name for name, in connection.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")]
+    found = {table: [(name, kind, not_null) for _, name, kind, not_null, _, _
+                     in connection.execute(f"PRAGMA table_info({table})")] for table in tables}
+    connection.close()
+    return found
+
+
+@pytest.mark.parametrize("name", ["schema_3.tar.xz", "schema_4.tar.xz"])
+def test_a_migrated_journal_has_the_columns_of_a_new_one(name: str, tmp_path: Path) -> None:
+    older = unpack(name, tmp_path)
+    campaign = Reader(older).campaigns()[0].id
+    Writer(tmp_path / "new").close()
+    migrated, new = columns(older), columns(tmp_path / "new")
+    assert migrated.keys() == new.keys()
+    assert {table: sorted(found) for table, found in migrated.items()} == {
+        table: sorted(found) for table, found in new.items()}
+    writer = Writer(older)
+    lease.acquire(writer, campaign)
+    answer = ModelAnswer(round=2, slot="fixed", model="m", cost_usd=0.5)
+    writer.model_spent(campaign, answer)
+    writer.model_spent(campaign, answer)
+    [cost] = Reader(older).model_costs(campaign)
+    assert (cost.steps, cost.cost_usd, cost.unpriced) == (2, 1.0, 0)
 
 
 def test_migrated_rows_keep_their_values(reader: Reader) -> None:

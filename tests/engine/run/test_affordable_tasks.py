@@ -17,6 +17,7 @@ from engine.journal.records import Round
 from engine.journal.write import Writer
 from engine.judge.stop_rules import BudgetUsed
 from engine.manifest.load import parse
+from engine.manifest.pool_schema import CliSpec, PoolSpec
 from engine.manifest.schema import BudgetSpec
 from engine.task import Task
 from tests.support import samples
@@ -51,8 +52,8 @@ def past(*rounds: tuple[float, int]) -> CampaignHistory:
 def test_searches_get_remaining_trials_and_time(
         given: dict[str, Any], used: dict[str, Any], before: tuple[tuple[float, int], ...],
         kept_s: float, allowed: list[int]) -> None:
-    found = spending.afford(tasks(24, 24, 24), BudgetSpec(**given), BudgetUsed(**used),
-                            past(*before), kept_s, {})
+    found = spending.afford(tasks(24, 24, 24), PoolSpec(), BudgetSpec(**given), BudgetUsed(**used),
+                            past(*before), kept_s)
     assert [task.trials for task in found] == allowed
     assert not found or found[-1].slot == "s2", "the canonical slot is dropped last"
 
@@ -63,8 +64,8 @@ def test_trial_takes_half_a_verdict_at_first_and_never_more_than_one(tmp_path: P
     writer.add_verdict("rms", "c1", samples.verdict(wall_s=6.0), purpose="baseline")
     known = msgspec.structs.replace(past(), verdicts={
         row.id: row for row in Reader(tmp_path).verdicts("rms")})
-    found = spending.afford(tasks(24, 24), BudgetSpec(wall_s=60), BudgetUsed(wall_s=10), known,
-                            20.0, {})
+    found = spending.afford(tasks(24, 24), PoolSpec(), BudgetSpec(wall_s=60),
+                            BudgetUsed(wall_s=10), known, 20.0)
     assert [task.trials for task in found] == [5, 5]
     slow = msgspec.structs.replace(known, rounds=past((1800.0, 6)).rounds)  # six screenings
     found = spending.afford(tasks(24, 24), BudgetSpec(wall_s=90), BudgetUsed(wall_s=10), slow,
@@ -76,18 +77,28 @@ def test_trial_takes_half_a_verdict_at_first_and_never_more_than_one(tmp_path: P
     (None, 1e9, 3), (10.0, 0.0, 3), (10.0, 5.0, 2), (10.0, 8.5, 0), (10.0, 8.0, 1)])
 def test_unaffordable_attempts_are_not_begun(limit: float | None, used: float,
                                                             agents: int) -> None:
-    found = spending.afford(
-        tasks(24, agents=3), BudgetSpec(cost=limit), BudgetUsed(cost=used), past(), 0.0,
-        {"agent": 2.0})
+    pool = PoolSpec(cli=(CliSpec(name="agent", command="a", cost=2.0),))
+    found = spending.afford(tasks(24, agents=3), pool, BudgetSpec(cost=limit),
+                            BudgetUsed(cost=used), past(), 0.0)
     assert sum(task.backend == "cli" for task in found) == agents
     assert found[-1].trials == 24
 
 
+@pytest.mark.parametrize(("limit", "used_usd", "models"), [
+    (None, 1e9, 3), (5.0, 0.0, 3), (5.0, 4.99, 3), (5.0, 5.0, 0), (5.0, 7.0, 0)])
+def test_models_are_asked_while_their_budget_has_something_left(
+        limit: float | None, used_usd: float, models: int) -> None:
+    made = [msgspec.structs.replace(task, backend="agent", option="")
+            if task.backend == "cli" else task for task in tasks(24, agents=3)]
+    found = spending.afford(made, PoolSpec(), BudgetSpec(cost_usd=limit),
+                            BudgetUsed(cost_usd=used_usd), past(), 0.0)
+    assert [task.backend for task in found] == ["agent"] * models + ["search"]
+
+
 @given(st.lists(st.integers(1, 40), max_size=6), st.integers(1, 300), st.integers(0, 300))
 def test_trial_budget_is_never_exceeded(wanted: list[int], limit: int, used: int) -> None:
-    found = spending.afford(
-        tasks(*wanted), BudgetSpec(trials=limit), BudgetUsed(trials=used), past(), 0.0, {}
-    )
+    found = spending.afford(tasks(*wanted), PoolSpec(), BudgetSpec(trials=limit),
+                            BudgetUsed(trials=used), past(), 0.0)
     assert sum(task.trials for task in found) <= max(0, limit - used)
     assert all(task.trials > 0 for task in found)
     if sum(wanted) <= limit - used:

@@ -168,7 +168,7 @@ def test_one_failed_request_is_repeated_and_a_step_limit_keeps_the_candidate(
                                 ScriptedTurn(command="echo 1 > k.c"),
                                 ScriptedTurn(command="echo 2 > k.c")],
                      "openai/no-such-model", ticks=ticks, step_limit=1)
-    assert (report.ok, report.cut) == (True, "its limit of 1 steps")
+    assert (report.ok, report.cut) == (True, "its limit of 1 steps is reached")
     assert report.cost_usd is None and "cost unknown" in report.summary
     assert (tmp_path / "tree/k.c").read_text() == "1\n"
     assert [stage for stage, *_ in ticks[:5]] == [

@@ -187,3 +187,18 @@ def test_two_threads_may_wait_for_one_process(tmp_path: Path) -> None:
         guarded.kill()
         assert first.result() is second.result() is guarded.wait()
     assert first.result().ended == "killed"
+
+
+@pytest.mark.parametrize(("first_s", "later_s"), [(600.0, 0.5), (0.8, 2.5)])
+def test_wall_limit_may_be_lowered_and_raised_while_the_job_runs(
+        first_s: float, later_s: float, tmp_path: Path) -> None:
+    present = [first_s]
+
+    def started(line: bytes) -> None:
+        present[0] = later_s
+
+    with Guarded(python(f"print('on', flush=True)\n{SLEEP}"), cwd=tmp_path, env=guard.clean_env(),
+                 on_line=started, wall_s=lambda: present[0]) as guarded:
+        outcome = guarded.wait()
+    assert outcome.ended == "timeout" and later_s <= outcome.wall_s < 60
+    assert outcome.describe(guarded.limits) == f"ran past its limit of {later_s:g} s"

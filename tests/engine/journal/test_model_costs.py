@@ -1,0 +1,65 @@
+"""What models cost is added up by attempt; an unknown price stays visible in every sum."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.journal import model_costs
+from engine.journal.model_costs import ModelBill
+from engine.journal.read import Reader
+from engine.journal.write import Writer
+from engine.records import model_prices
+from engine.task import ModelAnswer
+from tests.support import samples
+
+
+def answer(cost_usd: float | None, *, slot: str = "fixed", attempt: int = 1, round: int = 2,
+           model: str = "m") -> ModelAnswer:
+    return ModelAnswer(round=round, slot=slot, attempt=attempt, model=model, cost_usd=cost_usd,
+                       tokens_read=10, tokens_written=3)
+
+
+def recorded(workspace: Path, *answers: ModelAnswer) -> Reader:
+    writer = Writer(workspace)
+    writer.add_campaign(samples.campaign())
+    for each in answers:
+        writer.model_spent("rms", each)
+    writer.close()
+    return Reader(workspace)
+
+
+def test_answers_add_up_by_attempt_round_and_campaign(tmp_path: Path) -> None:
+    reader = recorded(tmp_path, answer(0.25), answer(0.5), answer(0.125, attempt=2),
+                      answer(1.0, slot="planner", round=3))
+    costs = reader.model_costs("rms")
+    assert [(own.round, own.slot, own.attempt, own.steps, own.cost_usd, own.tokens_read,
+             own.tokens_written) for own in costs] == [
+        (2, "fixed", 1, 2, 0.75, 20, 6), (2, "fixed", 2, 1, 0.125, 10, 3),
+        (3, "planner", 1, 1, 1.0, 10, 3)]
+    assert reader.model_costs("rms", round=3) == costs[2:]
+    assert reader.model_bills() == {"rms": model_costs.bill(costs)}
+    assert model_prices.total(costs, 2) == "$1.88; $0.94 for each of 2 kept gains"
+    assert model_prices.total(costs, 0) == "$1.88; no gain is kept"
+    assert model_prices.of_round(costs, 2) == "$0.88"
+    assert [row[-1] for row in model_prices.rows(costs)] == ["$0.88", "$1.00"]
+
+
+def test_an_unknown_price_is_not_free(tmp_path: Path) -> None:
+    reader = recorded(tmp_path, answer(0.42), answer(None, attempt=2), answer(0.5, attempt=2))
+    costs = reader.model_costs("rms")
+    assert [(own.unpriced, own.cost_usd) for own in costs] == [(0, 0.42), (1, 0.5)]
+    assert str(reader.model_bills()["rms"]) == "at least $0.92, price of 1 attempt unknown"
+    assert model_prices.total(costs, 1) == "at least $0.92, price of 1 attempt unknown; " \
+        "at least $0.92 for each of 1 kept gain"
+
+
+@pytest.mark.parametrize(("bill", "words", "short"), [
+    (ModelBill(), "", ""), (ModelBill(attempts=1, cost_usd=0.0035), "$0.0035", "$0.0035"),
+    (ModelBill(attempts=1, unpriced=1), "price unknown", "$?"),
+    (ModelBill(attempts=3, unpriced=2), "price of 2 attempts unknown", "$?"),
+    (ModelBill(attempts=3, unpriced=1, cost_usd=12), "at least $12.00, price of 1 attempt unknown",
+     "≥ $12.00")])
+def test_a_sum_says_what_it_does_not_know(bill: ModelBill, words: str, short: str) -> None:
+    assert (str(bill), bill.short) == (words, short)
