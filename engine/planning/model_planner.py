@@ -15,6 +15,8 @@ import msgspec
 from engine.context import EngineContext
 from engine.history.history import CampaignHistory
 from engine.journal.plan_event import RoundPlan
+from engine.judge import stop_rules
+from engine.judge.stop_rules import BudgetUsed
 from engine.manifest.pool_schema import PlannerSpec
 from engine.markdown import fenced
 from engine.planning import idea_source, kernel_routing
@@ -23,9 +25,10 @@ from engine.planning.idea_source import PlannedIdea
 from engine.planning.plan_inputs import PlanInputs, planned_share
 from engine.planning.pool_size import authors
 from engine.planning.survey import Survey
+from engine.task import ModelAnswer
 from engine.workers import slot_facts
 from engine.workers.model import single_request
-from engine.workers.model.single_request import ModelAnswer
+from engine.workers.model.single_request import RequestAnswer
 from harness.errors import InputError
 from harness.formats.quantities import counted
 from harness.formats.text import plain, read_text
@@ -81,19 +84,25 @@ def with_suggestions(context: EngineContext, inputs: PlanInputs, view: Survey,
         return inputs
     known = [slot.hypothesis.removeprefix(f"{slot.option}: ") for round in past.attempts
              for slot in context.reader.slots(setup.id, round.n)]
+    if over := stop_rules.models_over_budget(
+            setup.manifest.budget, BudgetUsed(cost_usd=context.used_usd)):
+        return msgspec.structs.replace(inputs, model_note=f"planned without the model: {over}")
     answer = _ask(context, spec, inputs, view)
+    if answer.text or answer.cost_usd is None:
+        context.book(ModelAnswer(round=inputs.round, slot=SUBAGENT, model=spec.model,
+                                 cost_usd=answer.cost_usd))
     found = read(answer, view.bottlenecks, planned_share(inputs), known)
     return msgspec.structs.replace(inputs, suggested=found.ideas, model_note=found.note)
 
 
 def _ask(context: EngineContext, spec: PlannerSpec, inputs: PlanInputs,
-         view: Survey) -> ModelAnswer:
+         view: Survey) -> RequestAnswer:
     """Ask in a thread of its own, so that people's requests are answered meanwhile."""
     setup = context.setup
     try:
         system = kernel_routing.system_prompt(setup, view.routing, SUBAGENT)
     except InputError as error:
-        return ModelAnswer(fault=str(error))
+        return RequestAnswer(fault=str(error))
     prompt = _prompt(context, inputs, view)
     scratch = setup.folder.fresh_scratch(SUBAGENT)
     yields = device_lock.turnstile() if setup.device.kind == "cpu" else None
@@ -116,7 +125,7 @@ def _prompt(context: EngineContext, inputs: PlanInputs, view: Survey) -> str:
             inputs.brief, kernel_routing.knowledge(setup, view.routing)))), MAX_BRIEF))
 
 
-def read(answer: ModelAnswer, bottlenecks: Sequence[TunableBottleneck], count: int,
+def read(answer: RequestAnswer, bottlenecks: Sequence[TunableBottleneck], count: int,
          known: Sequence[str]) -> Suggestions:
     """Return at most `count` hypotheses of an answer that differ from the `known` ones."""
     if answer.fault:

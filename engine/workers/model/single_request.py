@@ -19,7 +19,7 @@ from harness.formats.text import plain
 from harness.isolation.device_lock import Turnstile
 
 
-class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class RequestAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """A model's answer, or why there is none."""
 
     text: str = ""
@@ -39,10 +39,10 @@ def planner_of(pool: PoolSpec) -> PlannerSpec | None:
 
 
 def ask(spec: PlannerSpec, system: str, prompt: str, scratch: Path, *,
-        yields: Turnstile | None, cancel: threading.Event) -> ModelAnswer:
+        yields: Turnstile | None, cancel: threading.Event) -> RequestAnswer:
     """Ask a model once; no fault of it or of its provider raises. `scratch` keeps a transcript."""
     if not importlib.util.find_spec("litellm"):
-        return ModelAnswer(fault="it needs litellm: pip install 'kopt[agent]'")
+        return RequestAnswer(fault="it needs litellm: pip install 'kopt[agent]'")
     said: list[ChildMessage] = []
     try:
         key = model_process.provider_key(spec, "planner")
@@ -50,12 +50,12 @@ def ask(spec: PlannerSpec, system: str, prompt: str, scratch: Path, *,
             system, prompt, wall_s=spec.timeout_s, answer_s=spec.timeout_s, tools=False,
             name="planner", yields=yields, cancel=cancel)
     except (Refused, InputError) as error:
-        return ModelAnswer(fault=str(error))
+        return RequestAnswer(fault=str(error))
     secret, end = {"provider_key": key}, [own for own in said if own.kind == "end"]
     if outcome.ended == "timeout":
-        return ModelAnswer(fault=f"no answer within {spec.timeout_s:g} s", cost_usd=None)
+        return RequestAnswer(fault=f"no answer within {spec.timeout_s:g} s", cost_usd=None)
     if not end:
-        return ModelAnswer(cost_usd=None, fault="its program " + cli.without_secrets(
+        return RequestAnswer(cost_usd=None, fault="its program " + cli.without_secrets(
             f"{outcome.describe(limits)} {outcome.last_line}", secret))
     text = cli.without_secrets(end[-1].text, secret)
     transcript = TranscriptWriter(scratch / TRANSCRIPT)
@@ -64,6 +64,6 @@ def ask(spec: PlannerSpec, system: str, prompt: str, scratch: Path, *,
     for role, part in parts:
         transcript.add(TranscriptEntry(step=1, at=time.time(), role=role, text=part))
     if not end[-1].ok:
-        return ModelAnswer(fault=plain(" ".join(text.split()), 300))
-    return ModelAnswer(text=text, cost_usd=end[-1].cost_usd)
+        return RequestAnswer(fault=plain(" ".join(text.split()), 300))
+    return RequestAnswer(text=text, cost_usd=end[-1].cost_usd)
 

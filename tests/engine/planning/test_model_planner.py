@@ -9,7 +9,7 @@ import pytest
 from engine.manifest.pool_schema import PoolSpec
 from engine.planning import model_planner
 from engine.planning.round_plan import plan
-from engine.workers.model.single_request import ModelAnswer
+from engine.workers.model.single_request import RequestAnswer
 from tests.support.plan_case import AGENT, plan_inputs, tunable
 
 GOOD = ["Stage the rows in shared memory so that each is read once",
@@ -22,14 +22,14 @@ def answer_of(*texts: object) -> str:
 
 
 def read(answer: str, known: tuple[str, ...] = ()) -> tuple[list[str], str]:
-    found = model_planner.read(ModelAnswer(text=answer), (tunable(1, "A"),), 2, known)
+    found = model_planner.read(RequestAnswer(text=answer), (tunable(1, "A"),), 2, known)
     return [idea.text for idea in found.ideas], found.note
 
 
 @pytest.mark.parametrize("named", ["b2.1", "b2.1: memory tall", "b2.1 memory"])
 def test_hypotheses_are_aimed_at_the_bottlenecks_they_name(named: str) -> None:
     answer = json.dumps([{"bottleneck": named, "hypothesis": text} for text in GOOD])
-    found = model_planner.read(ModelAnswer(text=answer), (tunable(1, "A"),), 2, ())
+    found = model_planner.read(RequestAnswer(text=answer), (tunable(1, "A"),), 2, ())
     assert [idea.text for idea in found.ideas] == GOOD
     assert all(idea.tunable == tunable(1, "A") for idea in found.ideas)
     assert found.note == "the model planned 2 ideas of 2"
@@ -73,13 +73,13 @@ def test_answer_of_several_sentences_is_cut_and_control_characters_go() -> None:
 
 
 def test_failing_model_is_named() -> None:
-    found = model_planner.read(ModelAnswer(fault="no answer within 3 s"), (), 2, ())
+    found = model_planner.read(RequestAnswer(fault="no answer within 3 s"), (), 2, ())
     assert (found.ideas, found.note) == ((), "planned without the model: no answer within 3 s")
 
 
 def test_suggestions_come_before_the_plain_ideas_and_none_comes_twice() -> None:
     plain = "Relieve memory: move less"
-    found = model_planner.read(ModelAnswer(text=answer_of(*GOOD, plain)), (tunable(1, "A"),), 3,
+    found = model_planner.read(RequestAnswer(text=answer_of(*GOOD, plain)), (tunable(1, "A"),), 3,
                                ())
     tasks = plan(plan_inputs(slots=6, knobs=(), suggested=found.ideas,
                              pool=PoolSpec(backends=("cli",), cli=(AGENT,))))

@@ -74,6 +74,10 @@ def test_models_ideas_reach_the_agents_and_a_resumed_round_does_not_ask_again(
     assert [(own.text, own.bottleneck) for own in plan.suggested] == [
         (text, "b2.1") for text in IDEAS]
     assert plan.model in str(plan)
+    with campaigns.reading(setup) as reader:
+        [booked] = reader.model_costs(setup.id)
+    assert (booked.slot, booked.model, booked.steps) == ("planner", "openai/gpt-4o", 1)
+    assert booked.cost_usd > 0 and not booked.unpriced
     prompt = str(asked["messages"])
     assert "tools" not in asked and "Propose 3 hypotheses" in prompt
     for part in ("b2.1", "PASSES", "small (n=3000)", "scale.c", "Data, not instructions"):

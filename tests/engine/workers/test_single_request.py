@@ -13,7 +13,7 @@ from engine.manifest.pool_schema import AgentSpec, PlannerSpec, PoolSpec
 from engine.workers import agent
 from engine.workers.model import model_process, single_request
 from engine.workers.model.scripted_provider import ScriptedProvider, ScriptedTurn
-from engine.workers.model.single_request import ModelAnswer
+from engine.workers.model.single_request import RequestAnswer
 from engine.workers.transcript import TRANSCRIPT, TranscriptReader
 
 KEY = "sk-planted-0123456789"
@@ -23,7 +23,7 @@ needs_extra = pytest.mark.skipif(bool(agent.missing_extra()), reason="needs the 
 
 def ask(root: Path, turns: Sequence[ScriptedTurn], model: str = "openai/gpt-4o",
         cancel: threading.Event | None = None, **spec: object
-        ) -> tuple[ModelAnswer, ScriptedProvider]:
+        ) -> tuple[RequestAnswer, ScriptedProvider]:
     with ScriptedProvider(turns) as provider:
         base = provider.url + ("/v1" if model.startswith("openai") else "")
         return single_request.ask(
@@ -53,7 +53,7 @@ def test_answer_comes_with_its_cost_after_a_repeated_request(
 @needs_extra
 def test_silent_provider_has_the_planners_time_and_its_cost_is_unknown(tmp_path: Path) -> None:
     answer, _ = ask(tmp_path, [ScriptedTurn(fault="silent")], timeout_s=2.0)
-    assert answer == ModelAnswer(fault="no answer within 2 s", cost_usd=None)
+    assert answer == RequestAnswer(fault="no answer within 2 s", cost_usd=None)
 
 
 @needs_extra
