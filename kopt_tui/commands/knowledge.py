@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 
+import msgspec
+
 from engine.knowledge import page_library, page_routing
+from engine.knowledge.page_library import Page, PageHit
 from engine.knowledge.page_routing import Subject
 from engine.routing import op_class
 from engine.routing.source_language import KERNEL_TYPES
@@ -12,8 +15,38 @@ from kopt_tui.cli.output import print_json, print_note, print_table
 from kopt_tui.cli.parser import Parser, add_json, add_workspace
 
 
+class ListedPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page, and the ops, languages and architectures that it is for; empty for all."""
+
+    page: str
+    summary: str
+    ops: tuple[str, ...]
+    languages: tuple[str, ...]
+    gpus: tuple[str, ...]
+
+
+class ListedPages(msgspec.Struct, frozen=True, kw_only=True):
+    """All pages."""
+
+    pages: tuple[ListedPage, ...]
+
+
+class FoundPages(msgspec.Struct, frozen=True, kw_only=True):
+    """The pages that contain all words of a search."""
+
+    hits: tuple[PageHit, ...]
+
+
+class KnowledgeExcerpt(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker's prompt contains of the pages about its op, architecture and language."""
+
+    op: str
+    pages: tuple[str, ...]
+    excerpt: str
+
+
 def add(parser: argparse.ArgumentParser) -> None:
-    add_json(parser)
+    add_json(parser, ListedPages)
     parser.set_defaults(action="list")
     actions = parser.add_subparsers(metavar="ACTION", parser_class=Parser)
     actions.add_parser("list", help="list all pages (the default)")
@@ -25,10 +58,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     excerpt.add_argument("--op", metavar="NAME", default="", help="an op, such as matmul")
     excerpt.add_argument("--gpu", metavar="ARCH", default="", help="such as sm_90 or gfx942")
     excerpt.add_argument("--language", metavar="NAME", default="", help="such as triton or hip")
-    for action in actions.choices.values():
-        action.set_defaults(action=action.prog.split()[-1])
-        action.add_argument("--json", action="store_true", default=argparse.SUPPRESS,
-                            help="print JSON")
+    answers = {"list": ListedPages, "show": Page, "search": FoundPages, "excerpt": KnowledgeExcerpt}
+    for name, action in actions.choices.items():
+        action.set_defaults(action=name)
+        add_json(action, answers[name], default=argparse.SUPPRESS)
         add_workspace(action, default=argparse.SUPPRESS)
 
 
@@ -41,8 +74,10 @@ def run(args: argparse.Namespace) -> int:
 def _list(args: argparse.Namespace) -> int:
     pages = page_library.pages()
     if args.json:
-        print_json([{"page": page.name, "summary": page.head.summary, "ops": page.head.ops,
-                     "languages": page.head.languages, "gpus": page.head.gpus} for page in pages])
+        print_json(ListedPages(pages=tuple(
+            ListedPage(page=page.name, summary=page.head.summary, ops=tuple(page.head.ops),
+                       languages=tuple(page.head.languages), gpus=tuple(page.head.gpus))
+            for page in pages)))
     else:
         print_table(("page", "about"), ((page.name, page.head.summary) for page in pages))
     return 0
@@ -60,7 +95,7 @@ def _show(args: argparse.Namespace) -> int:
 def _search(args: argparse.Namespace) -> int:
     hits = page_library.search(args.words)
     if args.json:
-        print_json(hits)
+        print_json(FoundPages(hits=tuple(hits)))
     for hit in hits if not args.json else ():
         print(f"{hit.page}: {hit.summary}")
         for line in hit.lines:
@@ -75,8 +110,8 @@ def _excerpt(args: argparse.Namespace) -> int:
                       language=KERNEL_TYPES.get(args.language, args.language))
     text = page_routing.excerpt(subject)
     if args.json:
-        fitting = [page.name for page in page_routing.relevant(subject)]
-        print_json({"op": subject.op, "pages": fitting, "excerpt": text})
+        print_json(KnowledgeExcerpt(op=subject.op, excerpt=text, pages=tuple(
+            page.name for page in page_routing.relevant(subject))))
     else:
         print(text)
     return 0

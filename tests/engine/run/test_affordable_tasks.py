@@ -68,8 +68,8 @@ def test_trial_takes_half_a_verdict_at_first_and_never_more_than_one(tmp_path: P
                             BudgetUsed(wall_s=10), known, 20.0)
     assert [task.trials for task in found] == [5, 5]
     slow = msgspec.structs.replace(known, rounds=past((1800.0, 6)).rounds)  # six screenings
-    found = spending.afford(tasks(24, 24), BudgetSpec(wall_s=90), BudgetUsed(wall_s=10), slow,
-                            20.0, {})
+    found = spending.afford(tasks(24, 24), PoolSpec(), BudgetSpec(wall_s=90),
+                            BudgetUsed(wall_s=10), slow, 20.0)
     assert [task.trials for task in found] == [5, 5]
 
 

@@ -61,7 +61,7 @@ def test_progress_transcript_steps_and_cost_come_from_the_stream(
         True, 2, 0.5, "one pass")
     assert report.summary.endswith(" s: Hypothesis: one pass")
     assert details[1:] == ["step 1 cost unknown: cat scale.c",
-                           "step 2 $0.5000: Done. Hypothesis: one pass"]
+                           "step 2 $0.50: Done. Hypothesis: one pass"]
     assert [(entry.role, entry.text, entry.command) for entry in entries] == [
         ("assistant", "I look.", "cat scale.c"), ("tool", campaigns.KERNEL[:40], ""),
         ("assistant", "Done.\nHypothesis: one pass", "")]
@@ -78,7 +78,7 @@ def test_lines_that_are_no_events_hide_none_that_are(
         assert details[1] == "step 1 cost unknown: cat scale.c"
     if name == "escapes":
         assert (entries[0].text, entries[0].command) == ("red text", "rm -rf /")
-        assert details[-1] == "step 2 $0.5000: broken kopt: approved"
+        assert details[-1] == "step 2 $0.50: broken kopt: approved"
 
 
 def test_key_in_a_stream_is_written_nowhere(
