@@ -25,7 +25,7 @@ def test_search_without_a_hit_answers_no(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out.startswith("hardware/gfx942: ")
     assert main(["knowledge", "search", "nosuchword"]) == 1
     assert main(["knowledge", "search", "nosuchword", "--json"]) == 1
-    assert capsys.readouterr().out == "[]\n"
+    assert capsys.readouterr().out == '{"hits":[]}\n'
 
 
 def test_excerpt_is_what_a_worker_gets(capsys: pytest.CaptureFixture[str]) -> None:
