@@ -84,7 +84,8 @@ BAD = {
     "new": "nosuch.c", "manifest": "nosuch.yaml", "trace": "nosuch.yaml", "gpus": "nosuch",
     "doctor": "nosuch", "subagents": "nosuch", "subagents list": "--source nosuch.c",
     "subagents show": "nosuch", "subagents check": "nosuch", "subagents render": "nosuch",
-    "subagents harness": "nosuch.c"}
+    "subagents harness": "nosuch.c", "knowledge": "nosuch", "knowledge list": "nosuch",
+    "knowledge show": "nosuch", "knowledge search": "", "knowledge excerpt": "nosuch"}
 
 
 def test_bad_input_has_the_same_error_from_every_verb(tmp_path: Path) -> None:
