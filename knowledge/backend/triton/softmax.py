@@ -1,0 +1,113 @@
+"""Softmax or log-softmax over one dimension; a row that fits in registers is read once."""
+
+import torch
+import triton
+import triton.language as tl
+
+SOFTMAX_WHOLE = 16384  # kopt: knob SOFTMAX_WHOLE in [4096, 8192, 16384, 32768] longest such row
+SOFTMAX_TILE = 2048  # kopt: knob SOFTMAX_TILE in [512, 1024, 2048, 4096] elements of short rows
+SOFTMAX_BLOCK = 8192  # kopt: knob SOFTMAX_BLOCK in [2048, 4096, 8192, 16384] of a long row
+SOFTMAX_PER_THREAD = 16  # kopt: knob SOFTMAX_PER_THREAD in [4, 8, 16, 32] elements of a thread
+SOFTMAX_STAGES = 2  # kopt: knob SOFTMAX_STAGES in [1, 2, 3] loads of a long row in flight
+
+
+@triton.jit
+def softmax_whole(
+        # kopt: operands
+        x, y, rows, n, inner, COLUMNS: tl.constexpr, LOG: tl.constexpr, ROWS: tl.constexpr,
+        WIDTH: tl.constexpr):
+    """ROWS rows a program, each in registers; COLUMNS: a row goes through memory by `inner`."""
+    i = tl.arange(0, WIDTH)[None, :]
+    if COLUMNS:
+        blocks = tl.cdiv(inner, ROWS)
+        lane = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)[:, None]
+        inside = (lane < inner) & (i < n)
+        at = (tl.program_id(0) // blocks).to(tl.int64) * n * inner + lane + i.to(tl.int64) * inner
+    else:
+        row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+        inside = (row < rows) & (i < n)
+        at = row.to(tl.int64) * n + i
+    value = tl.load(x + at, mask=inside, other=-float("inf")).to(tl.float32)
+    # kopt: prologue value
+    value = tl.where(inside, value, -float("inf")) * 1.4426950408889634
+    value -= tl.max(value, 1, keep_dims=True)
+    power = tl.exp2(value)
+    total = tl.sum(power, 1, keep_dims=True)
+    value = (value - tl.log2(total)) * 0.6931471805599453 if LOG else power / total
+    # kopt: epilogue value
+    tl.store(y + at, value, mask=inside)
+
+
+@triton.jit
+def softmax_long(
+        # kopt: operands
+        x, y, n, inner, COLUMNS: tl.constexpr, LOG: tl.constexpr, ROWS: tl.constexpr,
+        DEPTH: tl.constexpr, WIDTH: tl.constexpr, STAGES: tl.constexpr):
+    """One row a program, or ROWS neighbours of COLUMNS, in two reads."""
+    blocks = tl.cdiv(inner, ROWS)
+    first = (tl.program_id(0) // blocks).to(tl.int64) * n * inner
+    lane = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)[:, None, None]
+    step = tl.arange(0, DEPTH)[None, :, None] * WIDTH + tl.arange(0, WIDTH)[None, None, :]
+    top = tl.full([ROWS, 1, WIDTH], -1e30, tl.float32)  # finite: -inf - -inf is NaN
+    total = tl.zeros([ROWS, 1, WIDTH], tl.float32)
+    for start in tl.range(0, n, DEPTH * WIDTH, num_stages=STAGES):
+        i = start + step
+        inside = (i < n) & (lane < inner)
+        at = first + (lane + i.to(tl.int64) * inner if COLUMNS else i)
+        value = tl.load(x + at, mask=inside, other=-float("inf")).to(tl.float32)
+        # kopt: prologue value
+        value = tl.where(inside, value, -float("inf")) * 1.4426950408889634
+        higher = tl.maximum(top, tl.max(value, 1, keep_dims=True))
+        total = total * tl.exp2(top - higher) + tl.sum(tl.exp2(value - higher), 1, keep_dims=True)
+        top = higher
+    most = tl.max(top, 2, keep_dims=True)
+    total = tl.sum(total * tl.exp2(top - most), 2, keep_dims=True)
+    if LOG:
+        most += tl.log2(total)
+    scale = 1.0 / total
+    for start in tl.range(0, n, DEPTH * WIDTH, num_stages=STAGES):
+        i = start + step
+        inside = (i < n) & (lane < inner)
+        at = first + (lane + i.to(tl.int64) * inner if COLUMNS else i)
+        value = tl.load(x + at, mask=inside, other=-float("inf"),
+                        eviction_policy="evict_first").to(tl.float32)
+        # kopt: prologue value
+        value = value * 1.4426950408889634 - most
+        value = value * 0.6931471805599453 if LOG else tl.exp2(value) * scale
+        # kopt: epilogue value
+        tl.store(y + at, value, mask=inside)
+
+
+def softmax(
+        # kopt: operands
+        x, dim=-1, log=False, dtype=None):
+    x = x.contiguous()
+    y = torch.empty_like(x, dtype=dtype)
+    if not x.numel():
+        return y
+    shape = x.shape if x.dim() else (1,)
+    dim %= len(shape)
+    n, inner = shape[dim], 1
+    for size in shape[dim + 1:]:
+        inner *= size
+    rows = x.numel() // n // inner
+    columns = inner > 1
+    width = triton.next_power_of_2(n)
+    height = max(1, SOFTMAX_TILE // width)
+    if columns:
+        height = min(max(32, height), triton.next_power_of_2(inner))
+    if width * height <= max(SOFTMAX_WHOLE, SOFTMAX_TILE):
+        programs = rows * triton.cdiv(inner, height) if columns else triton.cdiv(rows, height)
+        softmax_whole[(programs,)](
+            # kopt: operands
+            x, y, rows, n, inner, COLUMNS=columns, LOG=log, ROWS=height, WIDTH=width,
+            num_warps=max(1, min(32, height * width // (32 * SOFTMAX_PER_THREAD))))
+    else:
+        height = min(64, triton.next_power_of_2(inner))
+        depth = 4
+        softmax_long[(rows * triton.cdiv(inner, height),)](
+            # kopt: operands
+            x, y, n, inner, COLUMNS=columns, LOG=log, ROWS=height, DEPTH=depth,
+            WIDTH=max(1, SOFTMAX_BLOCK // depth // height), STAGES=SOFTMAX_STAGES,
+            num_warps=max(1, min(32, SOFTMAX_BLOCK // (32 * SOFTMAX_PER_THREAD))))
+    return y

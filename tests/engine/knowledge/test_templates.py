@@ -1,0 +1,86 @@
+"""Triton templates: right in the interpreter, compiled for two GPUs, named on their pages."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from engine.knowledge import page_library
+from engine.knowledge.page_library import FOLDER
+from harness.isolation import guard
+from harness.search.space.tunable_source import TunableSource
+from tests.support.paths import ROOT
+
+TRITON = FOLDER / "backend" / "triton"
+TABLE = yaml.safe_load((TRITON / "templates.yaml").read_text())
+TEMPLATES = TABLE["templates"]
+EACH = pytest.mark.parametrize("template", TEMPLATES, ids=[t["name"] for t in TEMPLATES])
+EVERY_CASE = 100
+
+
+def _run(mode: str, most: int, tmp_path: Path, limit_s: float = 200) -> str:
+    """Run the checking program, which needs an interpreter of its own, and return its output."""
+    env = guard.clean_env({"TRITON_CACHE_DIR": str(tmp_path / "cache"), "CUDA_VISIBLE_DEVICES": "",
+                           "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1",
+                           "TRITON_INTERPRET": "0" if mode == "compile" else "1"}, home=tmp_path)
+    program = Path(__file__).with_name("run_templates.py")
+    done = subprocess.run([sys.executable, program, mode, str(most)], env=env, cwd=tmp_path,
+                          capture_output=True, text=True, timeout=limit_s)
+    assert done.returncode == 0, done.stdout[-200:] + done.stderr[-2000:]
+    return done.stdout
+
+
+def test_templates_compute_what_pytorch_computes_in_float64(tmp_path: Path) -> None:
+    assert _run("run", 2, tmp_path).split() == [template["name"] for template in TEMPLATES]
+
+
+def test_expressions_compute_what_their_targets_compute(tmp_path: Path) -> None:
+    printed = _run("expressions", 1, tmp_path).split()
+    assert printed == [rule["targets"][0] for rule in TABLE["expressions"]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["run", "compile"])
+def test_every_case_of_templates_is_right_and_compiles_for_two_gpus(mode: str, tmp_path: Path,
+                                                                    ) -> None:
+    printed = _run(mode, EVERY_CASE, tmp_path, 230)
+    assert printed.split() == [template["name"] for template in TEMPLATES]
+
+
+@EACH
+def test_template_has_knobs_one_entry_and_names_that_begin_with_its_own(template: dict) -> None:
+    name, text = template["name"], (TRITON / template["file"]).read_text()
+    source = TunableSource.parse(text, language="triton", path=template["file"])
+    assert source.knobs
+    named: list[str] = []
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.FunctionDef):
+            named.append(node.name)
+        elif isinstance(node, ast.Assign):
+            named += [target.id for target in node.targets if isinstance(target, ast.Name)]
+    assert template["entry"] == name and name in named
+    assert all(each == name or each.lower().startswith(f"{name}_") for each in named), named
+
+
+@EACH
+def test_template_has_the_marks_that_its_table_entry_names(template: dict) -> None:
+    text = (TRITON / template["file"]).read_text()
+    marks = set(re.findall(r"# kopt: (prologue|epilogue) (\w+)", text))
+    assert marks == set(template.get("fuses", {}).items())
+    assert ("# kopt: operands" in text) == bool(marks)
+
+
+@EACH
+def test_page_of_a_template_names_it(template: dict) -> None:
+    page = page_library.find(template["page"])
+    assert f"`knowledge/backend/triton/{template['file']}`" in page.text
+
+
+def test_every_template_file_is_in_the_table() -> None:
+    assert {path.name for path in TRITON.glob("*.py")} == {t["file"] for t in TEMPLATES}
