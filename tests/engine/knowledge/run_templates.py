@@ -5,73 +5,16 @@
 
 from __future__ import annotations
 
-import importlib.util
-import inspect
 import operator  # noqa: F401  (targets name it)
 import sys
 import tempfile
 from pathlib import Path
 
 import torch
-import yaml
 
-FOLDER = Path(__file__).resolve().parents[3] / "knowledge" / "backend" / "triton"
-TABLE = yaml.safe_load((FOLDER / "templates.yaml").read_text())
-TOLERANCE = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
+from bench.template_cases import FOLDER, arguments, error, load, reference, table
 
-
-def load(path: Path):
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def arguments(entry, case: str, dtype=torch.float32, device="cpu", empty=False) -> dict:
-    """Return all arguments of a case, with defaults, in a dtype and on a device."""
-    def randn(*shape):
-        return torch.empty(shape, dtype=dtype) if empty else torch.randn(
-            shape, device=device, dtype=dtype)
-
-    def rand(*shape):
-        return torch.empty(shape, dtype=dtype) if empty else torch.rand(
-            shape, device=device, dtype=dtype)
-
-    def ints(most, *shape):
-        return indices(most, *shape).to(dtype)
-
-    def indices(most, *shape):
-        return torch.randint(0, most, shape, device=device)
-
-    names = {"randn": randn, "rand": rand, "ints": ints, "indices": indices, "torch": torch}
-    bound = inspect.signature(entry).bind(**eval(f"dict({case})", names))
-    bound.apply_defaults()
-    return dict(bound.arguments)
-
-
-def reference(template: dict, given: dict, wide: bool = True):
-    """Return what PyTorch computes, in float64 if `wide`; `where` names parts of the expression."""
-    names = {name: value.double() if wide and torch.is_tensor(value) and value.is_floating_point()
-             else value for name, value in given.items()}
-    names |= {"torch": torch, "F": torch.nn.functional}
-    for name, text in template.get("where", {}).items():
-        names[name] = eval(text, names)
-    return eval(template["reference"], names)
-
-
-def error(result, expected, scale=1.0) -> float:
-    """Return the largest error in units of what the dtype's tolerance allows."""
-    if isinstance(result, tuple | list):
-        return max(error(r, e, scale) for r, e in zip(result, expected, strict=True))
-    assert result.shape == expected.shape, f"{tuple(result.shape)}, not {tuple(expected.shape)}"
-    if not result.numel():
-        return 0.0
-    if not result.is_floating_point():
-        return float((result != expected).any()) * 1e9
-    assert torch.equal(result.isnan(), expected.isnan())
-    allowed = TOLERANCE[result.dtype] * scale * (expected.abs() + 1)
-    away = torch.where(result == expected, 0.0, (result.double() - expected).abs() / allowed)
-    return float(away.nan_to_num(0.0, posinf=1e9).max())
+TABLE = table()
 
 
 def run(template: dict, module, most: int) -> None:

@@ -1,0 +1,69 @@
+"""Cases of the templates in knowledge/backend: arguments, references in float64, and errors."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+FOLDER = Path(__file__).resolve().parents[1] / "knowledge" / "backend" / "triton"
+TOLERANCE = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
+"""Allowed errors of a value of size 1, for templates without a `tolerance` of their own."""
+
+
+def table() -> dict[str, Any]:
+    return yaml.safe_load((FOLDER / "templates.yaml").read_text())
+
+
+def load(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def arguments(entry: Any, case: str, dtype: torch.dtype = torch.float32, device: str = "cpu",
+              empty: bool = False) -> dict[str, Any]:
+    """Return all arguments of a case, with defaults; `empty` tensors have no values yet."""
+    def make(how):
+        if empty:
+            how = torch.empty
+        return lambda *shape: how(shape, device=device, dtype=dtype)
+
+    def indices(most, *shape):
+        return torch.randint(0, most, shape, device=device)
+
+    names = {"randn": make(torch.randn), "rand": make(torch.rand), "indices": indices,
+             "ints": lambda most, *shape: indices(most, *shape).to(dtype), "torch": torch}
+    bound = inspect.signature(entry).bind(**eval(f"dict({case})", names))
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+def reference(template: dict[str, Any], given: dict[str, Any], wide: bool = True) -> Any:
+    """Return what PyTorch computes, in float64 if `wide`; `where` names parts of the expression."""
+    names = {name: value.double() if wide and torch.is_tensor(value) and value.is_floating_point()
+             else value for name, value in given.items()}
+    names |= {"torch": torch, "F": torch.nn.functional}
+    for name, text in template.get("where", {}).items():
+        names[name] = eval(text, names)
+    return eval(template["reference"], names)
+
+
+def error(result: Any, expected: Any, scale: float = 1.0) -> float:
+    """Return the largest error in units of what is allowed for the result's dtype."""
+    if isinstance(result, tuple | list):
+        return max(error(r, e, scale) for r, e in zip(result, expected, strict=True))
+    assert result.shape == expected.shape, f"{tuple(result.shape)}, not {tuple(expected.shape)}"
+    if not result.numel():
+        return 0.0
+    if not result.is_floating_point():
+        return float((result != expected).any()) * 1e9
+    assert torch.equal(result.isnan(), expected.isnan())
+    allowed = TOLERANCE[result.dtype] * scale * (expected.abs() + 1)
+    away = torch.where(result == expected, 0.0, (result.double() - expected).abs() / allowed)
+    return float(away.nan_to_num(0.0, posinf=1e9).max())

@@ -1,0 +1,199 @@
+"""Measure the Triton templates on a GPU: right, and how fast beside PyTorch and a plain copy.
+
+    python bench/templates.py [--out FOLDER] [--only NAME ...] [--seconds 440] [--search 12]
+    python bench/templates.py [--out FOLDER] --table
+
+Each template runs at its four bench shapes: compared with float64, then timed with its knobs as
+they stand and with the best of a short search over them. Beside it: PyTorch's own call, and a copy
+of as many bytes as the call must move. All times are medians of GPU events, with a cold cache. A
+case that FOLDER/templates.jsonl has for the same source is not repeated: call it again to go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import machine
+import torch
+
+from bench.template_cases import FOLDER, arguments, error, load, reference, table
+from harness.search.space.tunable_source import TunableSource
+
+FLUSHED_BYTES = 256 * 2**20
+
+
+def timed(call: Callable[[], Any], repeats: int = 15) -> float:
+    """Return the median time of a call in microseconds, each with a cold cache."""
+    flushed = torch.empty(FLUSHED_BYTES, dtype=torch.int8, device="cuda")
+    call()
+    pairs = []
+    for _ in range(repeats):
+        flushed.zero_()
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        call()
+        end.record()
+        pairs.append((begin, end))
+    torch.cuda.synchronize()
+    return median(begin.elapsed_time(end) for begin, end in pairs) * 1e3
+
+
+def moved(values: Any) -> int:
+    """Return the bytes of all tensors among some values."""
+    if torch.is_tensor(values):
+        return values.numel() * values.element_size()
+    if isinstance(values, dict):
+        values = list(values.values())
+    return sum(map(moved, values)) if isinstance(values, list | tuple) else 0
+
+
+def copied(size: int) -> float:
+    """Return the time of a copy that reads and writes `size` bytes in all."""
+    source = torch.empty(max(size // 2, 16), dtype=torch.int8, device="cuda")
+    target = torch.empty_like(source)
+    return timed(lambda: target.copy_(source))
+
+
+def search(module: Any, source: TunableSource, call: Callable[[], Any], first_us: float,
+           seconds: float) -> tuple[dict[str, Any], float]:
+    """Try each knob's choices in turn, keep what is faster; the module keeps the best."""
+    end = time.monotonic() + seconds
+    best = {knob.name: knob.value for knob in source.knobs}
+    best_us = first_us
+
+    def apply(config: dict[str, Any]) -> None:
+        for name, value in config.items():
+            setattr(module, name, value)
+
+    for _ in range(2):
+        before = dict(best)
+        for knob in source.knobs:
+            for value in knob.choices:
+                config = {**best, knob.name: value}
+                if time.monotonic() > end or value == best[knob.name] or \
+                        source.check(config).refusal:
+                    continue
+                apply(config)
+                try:
+                    spent_us = timed(call, 5)
+                    if spent_us < best_us * 0.995:
+                        spent_us = timed(call)
+                except Exception as failure:  # a choice that the card cannot run
+                    print(f"  {knob.name}={value}: {type(failure).__name__}", flush=True)
+                    continue
+                if spent_us < best_us * 0.995:
+                    best, best_us = config, spent_us
+        if best == before:
+            break
+    apply(best)
+    return best, timed(call)
+
+
+def measure(template: dict[str, Any], case: str, search_s: float) -> dict[str, Any]:
+    dtype = getattr(torch, template.get("bench_dtype", "float32"))
+    module = load(FOLDER / template["file"])
+    entry = getattr(module, template["entry"])
+    torch.manual_seed(0)
+    given = arguments(entry, case, dtype, "cuda")
+    result = entry(**given)
+    size = moved(given) + moved(result)
+    away = error(result, reference(template, given), template.get("tolerance", 1.0))
+    del result
+    bound = template["bound"]
+    row: dict[str, Any] = {"dtype": str(dtype).removeprefix("torch."), "error": round(away, 4)}
+    if away > 1:
+        return row
+    row["default_us"] = timed(lambda: entry(**given))
+    row["torch_us"] = timed(lambda: reference(template, given, wide=False))
+    if bound == "memory":
+        row["copy_us"] = copied(size)
+    text = (FOLDER / template["file"]).read_text()
+    source = TunableSource.parse(text, language="triton", path=template["file"])
+    best, row["us"] = search(module, source, lambda: entry(**given), row["default_us"], search_s)
+    row["config"] = {knob.name: best[knob.name] for knob in source.knobs
+                     if best[knob.name] != knob.value}
+    after = error(entry(**given), reference(template, given), template.get("tolerance", 1.0))
+    row["error"] = round(max(away, after), 4)
+    if bound != "memory":
+        names = {**given, "torch": torch}
+        row["tflops"] = round(eval(bound, names) / row["us"] / 1e6, 1)
+    row["vs_torch"] = round(row["torch_us"] / row["us"], 3)
+    row["of_goal"] = round(row.get("copy_us", row["torch_us"]) / row["us"], 3)
+    return {name: round(value, 2) if name.endswith("_us") or name == "us" else value
+            for name, value in row.items()}
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    """Print a table of the rows, and how many shapes of each template reach their goal."""
+    print("| template | case | dtype | us | default us | torch us | x torch | of copy or library |")
+    print("|---|---|---|---|---|---|---|---|")
+    for row in rows:
+        if "us" not in row:
+            print(f"| {row['template']} | `{row['case']}` | {row.get('dtype', '')} | "
+                  f"{row.get('failed') or 'wrong: ' + str(row['error'])} | | | | |")
+            continue
+        print(f"| {row['template']} | `{row['case']}` | {row['dtype']} | {row['us']} | "
+              f"{row['default_us']} | {row['torch_us']} | {row['vs_torch']} | {row['of_goal']} |")
+    for template in table()["templates"]:
+        reached = [row["of_goal"] >= template.get("goal", 0.9) for row in rows
+                   if row["template"] == template["name"] and "us" in row]
+        if reached:
+            print(f"{template['name']}: {sum(reached)} of {len(reached)} shapes reach "
+                  f"{template.get('goal', 0.9):.0%}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=machine.RESULTS / "templates")
+    parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--seconds", type=float, default=440, help="start no case after these")
+    parser.add_argument("--search", type=float, default=12, help="seconds of search a case")
+    parser.add_argument("--table", action="store_true", help="print what was measured")
+    options = parser.parse_args()
+    began = time.monotonic()
+    log = options.out / "templates.jsonl"
+    rows = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    if options.table:
+        show(rows)
+        return 0
+    device = machine.card().name
+    options.out.mkdir(parents=True, exist_ok=True)
+    done = {(row["template"], row["case"], row["source"]) for row in rows}
+    for template in table()["templates"]:
+        content = (FOLDER / template["file"]).read_bytes()
+        source = hashlib.sha256(content).hexdigest()[:12]
+        for case in template["bench"]:
+            key = (template["name"], case, source)
+            if key in done or (options.only and template["name"] not in options.only):
+                continue
+            if time.monotonic() - began > options.seconds:
+                print("out of time: call again", flush=True)
+                return 0
+            try:
+                row = measure(template, case, options.search)
+            except Exception as failure:
+                row = {"failed": f"{type(failure).__name__}: {str(failure)[:200]}"}
+            torch.cuda.empty_cache()
+            row = dict(zip(("template", "case", "source"), key, strict=True)) | row | {
+                "device": device, "torch": torch.__version__}
+            rows.append(row)
+            with log.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            print(json.dumps(row), flush=True)
+    show(rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
