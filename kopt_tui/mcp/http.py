@@ -52,7 +52,7 @@ class TokenCheck:
 def write_token(folder: Path) -> tuple[str, Path]:
     """Write a new token to a file that only its owner can read; return both."""
     database.make_workspace(folder)  # git ignores it
-    token, path = secrets.token_urlsafe(32), folder / TOKEN_FILE
+    token, path = secrets.token_hex(32), folder / TOKEN_FILE
     path.unlink(missing_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(token + "\n")

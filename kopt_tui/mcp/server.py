@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 from mcp.server.mcpserver import Context, MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.exceptions import ResourceError, ToolError
 from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import Field
@@ -74,30 +74,31 @@ def build(root: Path, workspace: Path, answers: Mapping[str, type],
     @server.resource("kopt://campaigns", mime_type="application/json")
     async def campaigns() -> Any:
         """All campaigns of the workspace and their states."""
-        return await _answered(call.run)("status")
+        return await _answered(call.run, ResourceError)("status")
 
     @server.resource("kopt://report/{campaign}", mime_type="application/json")
     async def report(campaign: str) -> Any:
         """The report of a campaign."""
         async def work() -> Any:
             return await call.run("report", *positional(campaign))
-        return await _answered(work)()
+        return await _answered(work, ResourceError)()
 
     server.prompt(name="optimise-a-kernel")(prompts.optimise_a_kernel)
     server.prompt(name="read-a-verdict")(prompts.read_a_verdict)
     return server
 
 
-def _answered(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """Return the function with its errors in the form that clients are shown."""
+def _answered(function: Callable[..., Awaitable[Any]], shown: type[Exception] = ToolError
+              ) -> Callable[..., Awaitable[Any]]:
+    """Return the function with its errors as `shown`: the SDK hides the texts of all others."""
     @functools.wraps(function)
     async def answered(*args: Any, **words: Any) -> Any:
         try:
             return await function(*args, **words)
         except (VerbFailed, KoptError) as error:
-            raise ToolError(str(error)) from None
+            raise shown(str(error)) from None
         except (ValueError, OSError) as error:  # text that no command line can carry
-            raise ToolError(f"the words of this call cannot be passed on: {error}") from None
+            raise shown(f"the words of this call cannot be passed on: {error}") from None
     return answered
 
 

@@ -120,8 +120,8 @@ class VerbCall:
                              f"{MAX_ANSWER_BYTES >> 20} MiB")
         with suppress(ValueError):
             if process.returncode in _DONE and not text.startswith(_ERROR):
-                return [json.loads(line) for line in text.splitlines()] if lines \
-                    else json.loads(text)
+                return [json.loads(line) for line in text.split("\n") if line] \
+                    if lines else json.loads(text)
         raise VerbFailed(_failure(verb, text, errors.decode(errors="replace")))
 
 
@@ -147,4 +147,5 @@ def positional(*values: str) -> list[str]:
 
 def _failure(verb: str, output: str, errors: str) -> str:
     lines = (errors.strip() or output.strip()).splitlines()
-    return plain(lines[-1] if lines else f"kopt {verb} ended without a word", ERROR_CHARACTERS)
+    return plain(lines[-1].removeprefix("kopt: ") if lines else f"kopt {verb} ended without a word",
+                 ERROR_CHARACTERS)

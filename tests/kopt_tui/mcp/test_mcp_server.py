@@ -22,6 +22,7 @@ pytest.importorskip("mcp", reason="the extra mcp is not installed")
 
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from mcp.shared.exceptions import MCPError
 
 from engine.journal.write import Writer
 from harness.errors import InputError
@@ -58,7 +59,7 @@ async def test_client_reads_a_campaign_and_gets_no_further(tmp_path: Path) -> No
     project = Path(setup.manifest.project)
     writer = Writer(setup.workspace)
     for number in range(3):
-        writer.event(setup.id, "log", message=f"line {number}")
+        writer.event(setup.id, "log", message=f"line \u2028 {number}")
     writer.close()
     async with Client(stdio_client(parameters(project, setup.workspace))) as client:
         assert {tool.name for tool in (await client.list_tools()).tools} == TOOLS
@@ -92,6 +93,11 @@ async def test_client_reads_a_campaign_and_gets_no_further(tmp_path: Path) -> No
         assert "abc" in str(prompt.messages[0].content)
         [content] = (await client.read_resource("kopt://campaigns")).contents
         assert setup.id in str(content)
+        [content] = (await client.read_resource(f"kopt://report/{setup.id}")).contents
+        assert setup.id in str(content)
+        for name, why in (("nosuch", "no campaign 'nosuch'"), ("--help", "begins with '-'")):
+            with pytest.raises(MCPError, match=why):
+                await client.read_resource(f"kopt://report/{name}")
 
 
 async def test_client_gets_the_verdict_on_a_change(tmp_path: Path) -> None:
@@ -259,8 +265,11 @@ def test_skill_names_real_verbs_and_spares_files_of_others(tmp_path: Path) -> No
     done = kopt("mcp", "--install-skill", str(tmp_path))
     assert done.returncode == 0
     path = tmp_path / "kopt" / "SKILL.md"
-    named = set(re.findall(r"`kopt ([a-z]+)", path.read_text()))
-    assert len(named) > 6 and named <= set(VERBS)
+    named = re.findall(r"`kopt ([a-z]+)([^`]*)`", path.read_text())
+    assert len(named) > 8 and {verb for verb, _ in named} <= set(VERBS)
+    for verb, words in named:
+        usage = kopt(verb, "--help").stdout
+        assert all(flag in usage for flag in re.findall(r"--[a-z-]+", words)), (verb, words)
     assert skill.install(tmp_path) == path  # its own file is written again
     path.write_text("mine")
     with pytest.raises(InputError, match="was not written by kopt"):
