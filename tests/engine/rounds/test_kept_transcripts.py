@@ -43,10 +43,12 @@ def test_attempts_of_killed_resumed_and_repaired_work_have_transcripts_of_their_
         setup = agent_case.create(tmp_path, provider)
         first, second, third = (setup.folder.transcript(2, "fixed", n) for n in (1, 2, 3))
         killed = start_engine(setup)
-        campaigns.until(lambda: len(provider.requests) == 2)
-        assert commands(first) == [LOOK]  # while its agent still works
-        killed.kill()
-        killed.wait(30)
+        try:
+            campaigns.until(lambda: len(provider.requests) == 2)
+            assert commands(first) == [LOOK]  # while its agent still works
+        finally:
+            killed.kill()
+            killed.wait(30)
         before = first.read_bytes()
         instant_verdicts.install(monkeypatch, costs)
         campaigns.run(setup)

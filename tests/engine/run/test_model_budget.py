@@ -37,10 +37,12 @@ def test_cost_is_recorded_answer_by_answer_shown_and_limited(
             tmp_path, provider, agent={"key_env": "AGENT_KEY"}, slots=2, max_iterations=9,
             budget={"pairs": 4, "cost_usd": 0.01})
         killed = start_engine(setup)
-        campaigns.until(lambda: len(provider.requests) == 2)
-        campaigns.until(lambda: spent(setup).cost_usd == pytest.approx(0.0035))
-        killed.kill()
-        killed.wait(30)
+        try:
+            campaigns.until(lambda: len(provider.requests) == 2)
+            campaigns.until(lambda: spent(setup).cost_usd == pytest.approx(0.0035))
+        finally:
+            killed.kill()
+            killed.wait(30)
         instant_verdicts.install(monkeypatch)
         campaigns.run(setup)
         ended = campaigns.campaign(setup)
