@@ -9,6 +9,7 @@ import json
 import re
 import zlib
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -87,16 +88,20 @@ def with_suggestions(context: EngineContext, inputs: PlanInputs, view: Survey,
     if over := stop_rules.models_over_budget(
             setup.manifest.budget, BudgetUsed(cost_usd=context.used_usd)):
         return msgspec.structs.replace(inputs, model_note=f"planned without the model: {over}")
-    answer = _ask(context, spec, inputs, view)
+    attempt = 1 + setup.folder.last_attempt(inputs.round, SUBAGENT)
+    answer = _ask(context, spec, inputs, view,
+                  setup.folder.transcript(inputs.round, SUBAGENT, attempt))
     if answer.text or answer.cost_usd is None:
-        context.book(ModelAnswer(round=inputs.round, slot=SUBAGENT, model=spec.model,
-                                 cost_usd=answer.cost_usd))
+        context.book(ModelAnswer(
+            round=inputs.round, slot=SUBAGENT, attempt=attempt, model=spec.model,
+            cost_usd=answer.cost_usd, tokens_read=answer.tokens_read,
+            tokens_written=answer.tokens_written))
     found = read(answer, view.bottlenecks, planned_share(inputs), known)
     return msgspec.structs.replace(inputs, suggested=found.ideas, model_note=found.note)
 
 
-def _ask(context: EngineContext, spec: PlannerSpec, inputs: PlanInputs,
-         view: Survey) -> RequestAnswer:
+def _ask(context: EngineContext, spec: PlannerSpec, inputs: PlanInputs, view: Survey,
+         transcript: Path) -> RequestAnswer:
     """Ask in a thread of its own, so that people's requests are answered meanwhile."""
     setup = context.setup
     try:
@@ -108,7 +113,7 @@ def _ask(context: EngineContext, spec: PlannerSpec, inputs: PlanInputs,
     yields = device_lock.turnstile() if setup.device.kind == "cpu" else None
     context.tick(SUBAGENT, "waiting", f"{spec.model} proposes hypotheses")
     return context.run_in_thread(lambda: single_request.ask(
-        spec, system, prompt, scratch, yields=yields, cancel=context.stop))
+        spec, system, prompt, scratch, transcript, yields=yields, cancel=context.stop))
 
 
 def _prompt(context: EngineContext, inputs: PlanInputs, view: Survey) -> str:

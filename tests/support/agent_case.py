@@ -15,5 +15,5 @@ def create(root: Path, provider: ScriptedProvider, *, agent: dict[str, Any] | No
     """Make such a campaign; `agent` are further fields of pool.agent."""
     return campaigns.create(root, **fields, pool={
         "slots": slots, "workers": 1, "mode": "fixed" if slots == 1 else "mixed", "rewrites": [],
-        "backends": ["agent"],
+        "backends": ["agent"], "planner": "none",
         "agent": {"model": "openai/gpt-4o", "api_base": f"{provider.url}/v1", **(agent or {})}})

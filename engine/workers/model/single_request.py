@@ -13,7 +13,7 @@ from engine.manifest.pool_schema import PlannerSpec, PoolSpec
 from engine.workers import cli
 from engine.workers.model import model_process
 from engine.workers.model.model_process import ChildMessage, ModelProcess
-from engine.workers.transcript import TRANSCRIPT, Role, TranscriptEntry, TranscriptWriter
+from engine.workers.transcript import Role, TranscriptEntry, TranscriptWriter
 from harness.errors import InputError, Refused
 from harness.formats.text import plain
 from harness.isolation.device_lock import Turnstile
@@ -26,6 +26,8 @@ class RequestAnswer(msgspec.Struct, frozen=True, kw_only=True):
     fault: str = ""
     cost_usd: float | None = 0.0
     """What it cost, None if the price is not known."""
+    tokens_read: int = 0
+    tokens_written: int = 0
 
 
 def planner_of(pool: PoolSpec) -> PlannerSpec | None:
@@ -38,9 +40,9 @@ def planner_of(pool: PoolSpec) -> PlannerSpec | None:
                        key_env=pool.agent.key_env)
 
 
-def ask(spec: PlannerSpec, system: str, prompt: str, scratch: Path, *,
+def ask(spec: PlannerSpec, system: str, prompt: str, scratch: Path, transcript: Path, *,
         yields: Turnstile | None, cancel: threading.Event) -> RequestAnswer:
-    """Ask a model once; no fault of it or of its provider raises. `scratch` keeps a transcript."""
+    """Ask a model once and record what was said; no fault of it or of its provider raises."""
     if not importlib.util.find_spec("litellm"):
         return RequestAnswer(fault="it needs litellm: pip install 'kopt[agent]'")
     said: list[ChildMessage] = []
@@ -58,12 +60,14 @@ def ask(spec: PlannerSpec, system: str, prompt: str, scratch: Path, *,
         return RequestAnswer(cost_usd=None, fault="its program " + cli.without_secrets(
             f"{outcome.describe(limits)} {outcome.last_line}", secret))
     text = cli.without_secrets(end[-1].text, secret)
-    transcript = TranscriptWriter(scratch / TRANSCRIPT)
+    writer = TranscriptWriter(transcript)
     parts: tuple[tuple[Role, str], ...] = (
         ("system", system), ("user", prompt), ("assistant", text))
     for role, part in parts:
-        transcript.add(TranscriptEntry(step=1, at=time.time(), role=role, text=part))
+        writer.add(TranscriptEntry(step=1, at=time.time(), role=role, text=part,
+                                   cost_usd=end[-1].cost_usd))
     if not end[-1].ok:
         return RequestAnswer(fault=plain(" ".join(text.split()), 300))
-    return RequestAnswer(text=text, cost_usd=end[-1].cost_usd)
+    return RequestAnswer(text=text, cost_usd=end[-1].cost_usd, tokens_read=end[-1].tokens_read,
+                         tokens_written=end[-1].tokens_written)
 

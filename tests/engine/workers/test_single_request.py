@@ -12,7 +12,7 @@ import pytest
 from engine.manifest.pool_schema import AgentSpec, PlannerSpec, PoolSpec
 from engine.workers import agent
 from engine.workers.model import model_process, single_request
-from engine.workers.model.scripted_provider import ScriptedProvider, ScriptedTurn
+from engine.workers.model.scripted_provider import TOKENS, ScriptedProvider, ScriptedTurn
 from engine.workers.model.single_request import RequestAnswer
 from engine.workers.transcript import TRANSCRIPT, TranscriptReader
 
@@ -28,8 +28,8 @@ def ask(root: Path, turns: Sequence[ScriptedTurn], model: str = "openai/gpt-4o",
         base = provider.url + ("/v1" if model.startswith("openai") else "")
         return single_request.ask(
             PlannerSpec(model=model, api_base=base, **spec),  # type: ignore[arg-type]
-            "You plan.", "Propose.", root, yields=None, cancel=cancel or threading.Event()
-        ), provider
+            "You plan.", "Propose.", root, root / TRANSCRIPT, yields=None,
+            cancel=cancel or threading.Event()), provider
 
 
 @needs_extra
@@ -43,6 +43,7 @@ def test_answer_comes_with_its_cost_after_a_repeated_request(
     assert answer.text.strip() == "An idea, [provider_key]." and not answer.fault
     assert answer.cost_usd is not None and 0.001 < answer.cost_usd < 0.1
     assert provider.keys == [KEY, KEY] and "tools" not in provider.requests[-1]
+    assert (answer.tokens_read, answer.tokens_written) == TOKENS
     entries = TranscriptReader(tmp_path / TRANSCRIPT).read()
     assert [(entry.role, entry.text.strip()) for entry in entries] == [
         ("system", "You plan."), ("user", "Propose."), ("assistant", answer.text.strip())]
