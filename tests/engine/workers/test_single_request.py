@@ -70,7 +70,7 @@ def test_missing_key_and_wrong_address_are_told(
     monkeypatch.delenv("PLANNER_KEY", raising=False)
     assert "PLANNER_KEY holds no key" in ask(tmp_path, [], key_env="PLANNER_KEY")[0].fault
     wrong = single_request.ask(PlannerSpec(model="x", api_base="nowhere"), "", "", tmp_path,
-                               yields=None, cancel=threading.Event())
+                               tmp_path / TRANSCRIPT, yields=None, cancel=threading.Event())
     assert "'nowhere' is not an address" in wrong.fault
 
 
