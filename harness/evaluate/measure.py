@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -24,6 +25,12 @@ from harness.timing.plan import Plan
 from harness.timing.timed_block import TamperedTiming
 from harness.verdict import Evidence, Finding
 
+NO_MEMORY = re.compile(r"out of memory|OutOfMemoryError", re.IGNORECASE)
+
+
+class MemoryTaken(Exception):
+    """A runner found no memory while several pairs held theirs."""
+
 
 class IncumbentFailed(Exception):
     """The incumbent failed while timed with the candidate, and not alone; the text says how."""
@@ -38,6 +45,7 @@ class Measurement:
         self._progress = progress
         self.findings: list[Finding] = []
         self.evidence: list[Evidence] = []
+        self._one_pair = False
 
     def run(self, candidate: Kernel, incumbent: Kernel,
             held: DeviceLock | None) -> Mapping[str, ClassTiming]:
@@ -71,12 +79,18 @@ class Measurement:
 
     def _measure(self, sides: Mapping[str, Kernel], owned: DeviceLock,
                  watching: InterferenceMonitor | None, cases: Sequence[Case]) -> list[ClassTiming]:
-        """Time pairs; once more if the incumbent fails once, and alone does not."""
+        """Time pairs; once more if the incumbent fails once, and alone does not.
+
+        Where a runner finds no memory beside other pairs, pairs follow one another from then on:
+        nobody knows beforehand how much a kernel allocates for itself.
+        """
         failures: list[str] = []
         while True:
             try:
                 timings = self._measure_once(sides, owned, watching, cases)
                 break
+            except MemoryTaken:
+                self._one_pair = True
             except IncumbentFailed as error:
                 failures.append(str(error))
                 if len(failures) > 1:
@@ -92,12 +106,13 @@ class Measurement:
                       cases: Sequence[Case]) -> list[ClassTiming]:
         session = self.session
         plan = session.fitted(session.settings.plan)
+        at_once = 1 if self._one_pair else session.pairs_at_once(plan, cases)
 
         def start(order: Sequence[str]) -> Sequence[Peer]:
             return session.runners.start_all([sides[side] for side in order], lock=owned)
 
         pairs = PairedTiming(
-            plan, cases, self._slots, start, at_once=session.pairs_at_once(plan, cases),
+            plan, cases, self._slots, start, at_once=at_once,
             quiet=any(side.tunes_itself for side in sides.values()),
             end=None if session.on_cpu else session.runners.end,
             on_pair=lambda n, of: self._progress("timing", f"pair {n} of ≤{of}", (n - 1) / of),
@@ -109,6 +124,8 @@ class Measurement:
             self.findings.append(Finding(rule="clock", severity="reject", detail=error.what))
             raise CandidateFailed(f"tampered: {error.what}") from None
         except (PeerError, PeerDied) as error:
+            if at_once > 1 and NO_MEMORY.search(error.what):
+                raise MemoryTaken from None
             incumbent = sides["incumbent"]
             if error.peer == incumbent.name:
                 self._require_incumbent_runs(incumbent, owned, plan, cases)

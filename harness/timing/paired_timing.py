@@ -158,6 +158,8 @@ class PairedTiming:
                     break
         finally:
             self._end(peer for pair in self._ready for peer in pair.peers.values())
+            for blocks in (blocks for pair in self._ready for blocks in pair.classes):
+                blocks.close()
         return [samples.timing(name) for name, samples in self._samples.items()]
 
     @property
