@@ -187,7 +187,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
             return "not known: the best was not measured against the baseline"
         if not self.attributed:
             return f"{NOT_ATTRIBUTED}: no kept change was audited"
-        share = f"{gap:+.1%}"
+        share = f"{gap:+.1%}" if abs(gap) >= 0.0005 else "0.0%"
         if self.is_inflated:
             return f"{share}: the headline is inflated"
         if self._exceeds:
