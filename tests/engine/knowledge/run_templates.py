@@ -9,12 +9,30 @@ import operator  # noqa: F401  (targets name it)
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 
 from bench.template_cases import FOLDER, arguments, error, load, reference, table
 
 TABLE = table()
+
+
+def teach_interpreter_bfloat16_products() -> None:
+    """Triton's interpreter keeps bfloat16 as integers, which its products take for numbers."""
+    import triton.language as tl
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, _convert_float
+
+    plain = InterpreterBuilder.create_dot
+
+    def widened(handle):
+        if handle.dtype.scalar != tl.bfloat16:
+            return handle
+        return TensorHandle(_convert_float(handle.data, tl.bfloat16, tl.float32, None).view("f4"),
+                            tl.float32)
+
+    InterpreterBuilder.create_dot = lambda builder, a, b, *rest: plain(
+        builder, widened(a), widened(b), *rest)
 
 
 def run(template: dict, module, most: int) -> None:
@@ -54,6 +72,9 @@ def compile_for(template: dict, module, most: int) -> None:
     entry = getattr(module, template["entry"])
     for arch in ARCHS:
         driver.set_active(gpu_driver(arch))
+        torch.cuda.get_device_properties = lambda *_, arch=arch: SimpleNamespace(
+            multi_processor_count=arch["multiprocessors"],
+            shared_memory_per_block_optin=arch["shared_per_block"])
         shared = []
         jit.JITFunction.run = lambda kernel, *args, to=shared, **kwargs: to.append(
             plain(kernel, *args, **{**kwargs, "warmup": True}).metadata.shared)
@@ -91,6 +112,8 @@ if __name__ == "__main__":
         with tempfile.TemporaryDirectory() as folder:
             expressions(Path(folder))
         sys.exit()
+    if mode == "run":
+        teach_interpreter_bfloat16_products()
     for template in TABLE["templates"]:
         if not names or template["name"] in names:
             (run if mode == "run" else compile_for)(template, load(FOLDER / template["file"]),

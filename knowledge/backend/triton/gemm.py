@@ -1,0 +1,196 @@
+"""Matrix products of any strides, plain or batched, with a bias, split over K where tiles are few.
+
+Float32 operands are multiplied in three TF32 products, whose errors are those of float32.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+# With float32 operands, BLOCK_N and BLOCK_K count values of two bytes: half as many are taken.
+GEMM_BLOCK_M = 128  # kopt: knob GEMM_BLOCK_M in [32, 64, 128, 256] rows of a tile
+GEMM_BLOCK_N = 256  # kopt: knob GEMM_BLOCK_N in [32, 64, 128, 256] columns of a tile
+GEMM_BLOCK_K = 64  # kopt: knob GEMM_BLOCK_K in [32, 64, 128] depth of a step
+GEMM_GROUP = 8  # kopt: knob GEMM_GROUP in [1, 4, 8, 16] rows of tiles that share b in the cache
+GEMM_WARPS = 8  # kopt: knob GEMM_WARPS in [4, 8] warps of a tile
+GEMM_STAGES = 4  # kopt: knob GEMM_STAGES in [2, 3, 4, 5] steps in flight; fewer if memory is short
+GEMM_PERSISTENT = 1  # kopt: knob GEMM_PERSISTENT in [0, 1] 1: a program takes several tiles
+GEMM_SPLIT = 0  # kopt: knob GEMM_SPLIT in [0, 1, 2, 4, 8, 16] parts of K; 0: as tiles are few
+GEMM_FP32 = 1  # kopt: knob GEMM_FP32 in [0, 1, 2] float32 by 0 FMA, 1 three TF32, 2 six BF16
+
+# A thread keeps its part of the sums in its 255 registers.
+# kopt: require GEMM_BLOCK_M * GEMM_BLOCK_N <= GEMM_WARPS * 32 * 200
+
+
+@triton.jit
+def gemm_tile(
+        # kopt: operands
+        a, b, c, bias, tile, m, n, k, part_k, parts, am, ak, a_batch, bk, bn, b_batch,
+        BIAS: tl.constexpr, TRIANGLE: tl.constexpr, EVEN_MN: tl.constexpr, EVEN_K: tl.constexpr,
+        SPLIT: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+        BLOCK_K: tl.constexpr, GROUP: tl.constexpr):
+    tiles_m = tl.cdiv(m, BLOCK_M)
+    tiles_n = tl.cdiv(n, BLOCK_N)
+    place = tile // (tiles_m * tiles_n)
+    tile = tile % (tiles_m * tiles_n)
+    batch = (place // parts).to(tl.int64)
+    first = tile // (GROUP * tiles_n) * GROUP
+    height = min(tiles_m - first, GROUP)
+    top = (first + tile % (GROUP * tiles_n) % height) * BLOCK_M
+    left = tile % (GROUP * tiles_n) // height * BLOCK_N
+    row = top + tl.arange(0, BLOCK_M)[:, None]
+    column = left + tl.arange(0, BLOCK_N)[None, :]
+    depth = tl.arange(0, BLOCK_K)
+    begin = place % parts * part_k
+    length = min(k - begin, part_k)
+    if TRIANGLE == 1:  # nothing below the diagonal is computed
+        length = tl.where(top >= left + BLOCK_N, 0, length)
+    if TRIANGLE == 2:
+        length = tl.where(left >= top + BLOCK_M, 0, length)
+    a += batch * a_batch + row.to(tl.int64) * am + (begin + depth[None, :]).to(tl.int64) * ak
+    b += batch * b_batch + (begin + depth[:, None]).to(tl.int64) * bk + column.to(tl.int64) * bn
+    value = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    for start in range(0, length, BLOCK_K):
+        if EVEN_MN and EVEN_K:
+            x = tl.load(a)
+            y = tl.load(b)
+        elif EVEN_K:
+            x = tl.load(a, mask=row < m, other=0.0)
+            y = tl.load(b, mask=column < n, other=0.0)
+        else:
+            x = tl.load(a, mask=(row < m) & (depth[None, :] < length - start), other=0.0)
+            y = tl.load(b, mask=(depth[:, None] < length - start) & (column < n), other=0.0)
+        value = tl.dot(x, y, value, input_precision=PRECISION)
+        a += BLOCK_K * ak
+        b += BLOCK_K * bk
+    inside = (row < m) & (column < n)
+    at = batch * m * n + row.to(tl.int64) * n + column
+    if SPLIT:
+        batches = tl.num_programs(0) // (tiles_m * tiles_n * parts)
+        c += (place % parts).to(tl.int64) * batches * m * n
+    else:
+        if BIAS:
+            value += tl.load(bias + column, mask=column < n, other=0.0).to(tl.float32)
+        # kopt: epilogue value
+        if TRIANGLE == 1:
+            value = tl.where(row <= column, value, 0.0)
+        if TRIANGLE == 2:
+            value = tl.where(row >= column, value, 0.0)
+    if EVEN_MN:
+        tl.store(c + at, value.to(c.dtype.element_ty))
+    else:
+        tl.store(c + at, value.to(c.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def gemm_kernel(
+        # kopt: operands
+        a, b, c, bias, tiles, m, n, k, part_k, parts, am, ak, a_batch, bk, bn, b_batch,
+        BIAS: tl.constexpr, TRIANGLE: tl.constexpr, EVEN_MN: tl.constexpr, EVEN_K: tl.constexpr,
+        SPLIT: tl.constexpr, PRECISION: tl.constexpr, PERSISTENT: tl.constexpr,
+        BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr):
+    if PERSISTENT:
+        for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
+            gemm_tile(
+                # kopt: operands
+                a, b, c, bias, tile, m, n, k, part_k, parts, am, ak, a_batch, bk, bn, b_batch,
+                BIAS, TRIANGLE, EVEN_MN, EVEN_K, SPLIT, PRECISION, BLOCK_M, BLOCK_N, BLOCK_K,
+                GROUP)
+    else:
+        gemm_tile(
+            # kopt: operands
+            a, b, c, bias, tl.program_id(0), m, n, k, part_k, parts, am, ak, a_batch, bk, bn,
+            b_batch, BIAS, TRIANGLE, EVEN_MN, EVEN_K, SPLIT, PRECISION, BLOCK_M, BLOCK_N, BLOCK_K,
+            GROUP)
+
+
+@triton.jit
+def gemm_join(
+        # kopt: operands
+        partial, c, bias, size, m, n, parts, BIAS: tl.constexpr, TRIANGLE: tl.constexpr,
+        BLOCK: tl.constexpr):
+    """Sum the parts of K."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < size
+    row = at // n % m
+    column = at % n
+    value = tl.zeros([BLOCK], tl.float32)
+    partial += at
+    for _ in range(0, parts):
+        value += tl.load(partial, mask=inside, other=0.0)
+        partial += size
+    if BIAS:
+        value += tl.load(bias + column, mask=inside, other=0.0).to(tl.float32)
+    # kopt: epilogue value
+    if TRIANGLE == 1:
+        value = tl.where(row <= column, value, 0.0)
+    if TRIANGLE == 2:
+        value = tl.where(row >= column, value, 0.0)
+    tl.store(c + at, value.to(c.dtype.element_ty), mask=inside)
+
+
+def gemm_device(x):
+    """Return the backend, the multiprocessors and the shared memory of a block."""
+    try:
+        backend = triton.runtime.driver.active.get_current_target().backend
+        card = torch.cuda.get_device_properties(x.device)
+        return (backend, card.multi_processor_count,
+                getattr(card, "shared_memory_per_block_optin", 65536))
+    except (AssertionError, RuntimeError, ValueError):
+        return "", 4, 65536  # interpreted
+
+
+def gemm(
+        # kopt: operands
+        a, b, bias=None, triangle="", dtype=None):
+    """a @ b + bias for tensors of 2 or more dimensions; triangle: upper or lower part of it."""
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    c = torch.empty(*batch, m, n, dtype=dtype or a.dtype, device=a.device)
+    if not c.numel():
+        return c
+    if b.dim() == 2 and a.dim() > 2:  # one product of many rows
+        a = a.reshape(-1, k)
+        m = a.shape[0]
+    batches = c.numel() // (m * n)
+    a = a.expand(*batch, *a.shape[-2:]).reshape(batches, m, k) if batches > 1 else a.reshape(m, k)
+    b = b.expand(*batch, k, n).reshape(batches, k, n) if batches > 1 else b.reshape(k, n)
+    backend, units, shared = gemm_device(a)
+    single = a.dtype == torch.float32
+    depth = min(GEMM_BLOCK_K // (2 if single else 1), max(16, triton.next_power_of_2(k)))
+    rows, columns = GEMM_BLOCK_M, max(16, GEMM_BLOCK_N // (2 if single else 1))
+    rows = min(rows, max(16, triton.next_power_of_2(m)))
+    columns = min(columns, max(16, triton.next_power_of_2(n)))
+    while (rows * columns > 64 * 64
+           and 2 * batches * triton.cdiv(m, rows) * triton.cdiv(n, columns) <= units
+           and k < 4096):
+        rows, columns = (rows, columns // 2) if columns >= rows else (rows // 2, columns)
+    while depth > 16 and 2 * (rows + columns) * depth * a.element_size() > shared:
+        depth //= 2
+    tiles = batches * triton.cdiv(m, rows) * triton.cdiv(n, columns)
+    parts = GEMM_SPLIT or max(1, min(2 * units // tiles, k // (8 * depth)))
+    if triangle:
+        parts = 1
+    part_k = triton.cdiv(triton.cdiv(k, parts), depth) * depth
+    parts = triton.cdiv(k, part_k)
+    stages = min(GEMM_STAGES, max(1, shared // ((rows + columns) * depth * a.element_size())))
+    partial = c if parts == 1 else torch.empty(parts, *c.shape, dtype=torch.float32,
+                                               device=c.device)
+    precision = ("ieee", "tf32x3", "bf16x6")[GEMM_FP32 if single and backend != "hip" else 0]
+    persistent = GEMM_PERSISTENT and parts == 1 and tiles > units
+    flags = dict(BIAS=bias is not None, TRIANGLE=("", "upper", "lower").index(triangle))
+    bias = c if bias is None else bias.contiguous()
+    gemm_kernel[(units if persistent else tiles * parts,)](
+        # kopt: operands
+        a, b, partial, bias, tiles, m, n, k, part_k, parts, *a.stride()[-2:],
+        a.stride(0) if batches > 1 else 0, *b.stride()[-2:], b.stride(0) if batches > 1 else 0,
+        EVEN_MN=m % rows == 0 and n % columns == 0, EVEN_K=k % (parts * depth) == 0,
+        SPLIT=parts > 1, PRECISION=precision, PERSISTENT=persistent, BLOCK_M=rows,
+        BLOCK_N=columns, BLOCK_K=depth, GROUP=GEMM_GROUP, num_warps=GEMM_WARPS if rows * columns > 64 * 64 else 4,
+        num_stages=stages,
+        **flags)
+    if parts > 1:
+        gemm_join[(triton.cdiv(c.numel(), 1024),)](
+            # kopt: operands
+            partial, c, bias, c.numel(), m, n, parts, BLOCK=1024, **flags)
+    return c
