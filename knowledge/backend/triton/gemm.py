@@ -186,9 +186,8 @@ def gemm(
         a.stride(0) if batches > 1 else 0, *b.stride()[-2:], b.stride(0) if batches > 1 else 0,
         EVEN_MN=m % rows == 0 and n % columns == 0, EVEN_K=k % (parts * depth) == 0,
         SPLIT=parts > 1, PRECISION=precision, PERSISTENT=persistent, BLOCK_M=rows,
-        BLOCK_N=columns, BLOCK_K=depth, GROUP=GEMM_GROUP, num_warps=GEMM_WARPS if rows * columns > 64 * 64 else 4,
-        num_stages=stages,
-        **flags)
+        BLOCK_N=columns, BLOCK_K=depth, GROUP=GEMM_GROUP, num_stages=stages,
+        num_warps=GEMM_WARPS if rows * columns > 64 * 64 else 4, **flags)
     if parts > 1:
         gemm_join[(triton.cdiv(c.numel(), 1024),)](
             # kopt: operands
