@@ -109,7 +109,7 @@ class PoolSpec(ManifestPart, frozen=True, kw_only=True):
     workers: Annotated[int, Meta(ge=1, le=256)] | None = None
     min_workers: Annotated[int, Meta(ge=1, le=256)] = 8
     workers_per_gpu: Annotated[int, Meta(ge=1, le=64)] = 4
-    backends: tuple[str, ...] = ("search", "split", "rewrite-template", "inbox")
+    backends: tuple[str, ...] = ("search", "split", "transform", "rewrite-template", "inbox")
     rewrites: tuple[str, ...] | None = None
     """Languages that coding agents rewrite the kernel into, such as tilelang; by default those that
     its op suggests, [] for none."""

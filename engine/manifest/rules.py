@@ -31,7 +31,7 @@ _KEYS_OF_PROGRAM = {"command": "e2e_command", "metric": "e2e_metric",
                     "timeout_s": "e2e_timeout_s", "setup_command": "setup_command",
                     "build_command": "build_command"}
 """The manifest's key of each field of the harness's targets; other fields are in `target`."""
-BACKENDS = ("search", "split", "rewrite-template", "inbox", "cli", "agent")
+BACKENDS = ("search", "split", "transform", "rewrite-template", "inbox", "cli", "agent")
 COMMAND_FIELDS = ("target_shapes", "representative_shapes", "setup_command", "build_command",
                   "benchmark_command", "quick_command")
 """Fields of command targets only: a kernel's task file has the shapes, and the harness builds."""

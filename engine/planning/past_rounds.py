@@ -9,6 +9,7 @@ import msgspec
 from engine.history.history import CampaignHistory
 from engine.journal.read import Reader
 from engine.journal.records import Slot
+from engine.planning import stagnation
 from engine.planning.plan_inputs import SlotKindStats
 from engine.planning.stagnation import TriedDirections
 from engine.repository.campaign_repo import CampaignRepo
@@ -33,6 +34,7 @@ def tried(past: CampaignHistory, reader: Reader, campaign: str,
         TriedDirections.of(slot for round, own in slots.items()
                            if round.incumbent in on_tip for slot in own),
         lost=frozenset(frozenset(slot.knobs) for slot in lost if slot.knobs),
+        lost_transforms=stagnation.transforms_of(lost),
         lost_ideas=frozenset(slot.idea for slot in lost if slot.idea))
 
 

@@ -20,6 +20,7 @@ from engine.planning.stagnation import (
 )
 from engine.routing.rewrite_routes import Route
 from engine.task import GLOBAL
+from engine.transformations.transformation_registry import ApplicableChange
 from harness.search.space.knobs import Knob
 
 IMPLAUSIBLE = 100.0
@@ -52,6 +53,8 @@ class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
     knobs: tuple[Knob, ...]
     bottlenecks: tuple[TunableBottleneck, ...] = ()
     templates: tuple[str, ...] = ()
+    changes: tuple[ApplicableChange, ...] = ()
+    """The transformations that apply to the best's source."""
     inbox: tuple[Path, ...] = ()
     planned: SlotKindStats = SlotKindStats()
     fixed: SlotKindStats = SlotKindStats()
@@ -87,6 +90,14 @@ class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def may_search(self) -> bool:
         return bool(self.knobs) and "search" in self.pool.backends
+
+    @property
+    def new_changes(self) -> list[ApplicableChange]:
+        """The transformations that no slot has made on this best; those that lost come last."""
+        if "transform" not in self.pool.backends:
+            return []
+        return sorted((own for own in self.changes if own.name not in self.tried.transforms),
+                      key=lambda own: own.name in self.tried.lost_transforms)
 
     @property
     def new(self) -> list[SearchDirection]:

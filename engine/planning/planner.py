@@ -187,6 +187,7 @@ class Planner:
             translations={route.language: kernel_routing.translation_brief(
                 setup, view.routing, route.language) for route in view.routing.routes},
             knobs=view.knobs, bottlenecks=view.bottlenecks, templates=view.templates,
+            changes=view.changes,
             inbox=view.inbox, planned=planned, fixed=fixed, review=review, tried=tried,
             may_split=self._may_split(view), inbox_slots=self._inbox_slots(n),
             brief="\n".join(filter(None, (
@@ -254,7 +255,8 @@ class Planner:
         if failed:
             return f"no slot of {FRUITLESS} rounds brought a candidate; {failed[-1].slot}: " \
                    f"{failed[-1].detail}"
-        if count < FRUITLESS_MOST and inputs.new and planned_share(inputs):
+        if count < FRUITLESS_MOST and (inputs.new or inputs.new_changes) \
+                and planned_share(inputs):
             return ""
         return f"{count} rounds in a row brought no candidate"
 

@@ -12,12 +12,13 @@ from engine.planning import idea_source, stagnation
 from engine.planning.bottlenecks import TunableBottleneck
 from engine.planning.idea_source import PlannedIdea
 from engine.planning.plan_inputs import PlanInputs, planned_share
-from engine.planning.pool_size import Author, authors
+from engine.planning.pool_size import AGENT_BACKENDS, Author, authors
 from engine.planning.stagnation import DEEPEST, SearchDirection, StagnationReview, TriedDirections
 from engine.routing.rewrite_routes import Route
 from engine.routing.translation_pairs import LANGUAGES
 from engine.subagents.subagent_registry import DEFAULT
 from engine.task import SlotKind, Task
+from engine.transformations.transformation_registry import ApplicableChange
 from harness.formats.text import plain
 
 MAX_INBOX = 4
@@ -33,6 +34,8 @@ def plan(inputs: PlanInputs) -> list[Task]:
     first = _rewrites(inputs, share) if known_forms else []
     planned = _planned(inputs, share - len(first))
     rewrites = first or _rewrites(inputs, inputs.slots - len(planned) - 1)
+    idle = inputs.slots - len(planned) - len(rewrites) - 1
+    planned += _further_changes(inputs, planned, idle)
     tasks = [*inbox_tasks(inputs), *planned, *_split(inputs), *rewrites]
     if inputs.may_search:
         tasks.append(Task(slot="fixed", kind="fixed", backend="search",
@@ -47,19 +50,44 @@ def plan(inputs: PlanInputs) -> list[Task]:
 
 
 def _planned(inputs: PlanInputs, share: int) -> list[Task]:
-    """Return at most `share` tasks; coding agents, if there are any, take turns with searches."""
+    """Return at most `share` tasks: coding agents, transformations and searches take turns."""
     tasks: list[Task] = []
-    ideas, directions = _ideas(inputs), _directions(inputs)
     writers = authors(inputs.pool)
+    ideas = _ideas(inputs) if writers else []
+    changes, directions = inputs.new_changes, _directions(inputs)
     for i in range(share):
-        slot, turn = f"planned-{i + 1}", sum(task.backend != "search" for task in tasks)
-        if writers and ideas and (i % 2 == 0 or not directions):
-            idea = ideas.pop(0)
+        slot = f"planned-{i + 1}"
+        own = (directions, changes) if inputs.round % 2 == 0 else (changes, directions)
+        queues: list[Sequence[object]] = [queue for queue in (ideas, *own) if queue]
+        if not queues:
+            break
+        queue = queues[i % len(queues)]
+        if queue is ideas:
+            idea, turn = ideas.pop(0), sum(task.backend in AGENT_BACKENDS for task in tasks)
             tasks.append(_aimed(inputs, idea.tunable, _written(
                 inputs, slot, "planned", writers[turn % len(writers)], idea.text, idea=idea.key)))
-        elif directions:
+        elif queue is changes:
+            tasks.append(_change(inputs, slot, changes.pop(0)))
+        else:
             tasks.append(_search(inputs, slot, directions.pop(0)))
     return tasks
+
+
+def _further_changes(inputs: PlanInputs, planned: Sequence[Task], room: int) -> list[Task]:
+    """Return at most `room` more transformations, for slots that have nothing else to do."""
+    made = {task.option for task in planned if task.backend == "transform"}
+    others = [own for own in inputs.new_changes if own.name not in made]
+    return [_change(inputs, f"planned-{number}", own) for number, own in enumerate(
+        others[:max(0, room)], len(planned) + 1)] if inputs.pool.mode != "fixed" else []
+
+
+def _change(inputs: PlanInputs, slot: str, change: ApplicableChange) -> Task:
+    target = inputs.bottlenecks[0] if inputs.bottlenecks else None
+    return Task(slot=slot, kind="planned", backend="transform", option=change.name,
+                hypothesis=change.what, seed=inputs.seed(slot),
+                bottleneck="" if target is None else label(target),
+                limiter="" if target is None else target.bottleneck.limiter,
+                trials=inputs.trials if change.knobs else 0)
 
 
 def _ideas(inputs: PlanInputs) -> list[PlannedIdea]:

@@ -35,6 +35,10 @@ class TriedDirections(msgspec.Struct, frozen=True, kw_only=True):
     """The sets of knobs whose search brought nothing, on any best of the campaign."""
     lost_ideas: frozenset[str] = frozenset()
     """The keys of ideas that brought nothing, on any best of the campaign."""
+    transforms: frozenset[str] = frozenset()
+    """The transformations of the source that slots have made."""
+    lost_transforms: frozenset[str] = frozenset()
+    """Those that brought nothing, on any best of the campaign."""
     split: bool = False
     """Whether a slot has searched for config classes that need kernels of their own."""
 
@@ -44,7 +48,12 @@ class TriedDirections(msgspec.Struct, frozen=True, kw_only=True):
         return cls(knobs=frozenset(frozenset(slot.knobs) for slot in slots if slot.knobs),
                    ideas=frozenset((slot.idea, slot.limiter, slot.config_class)
                                    for slot in slots if slot.idea),
+                   transforms=transforms_of(slots),
                    split=any(slot.backend == "split" for slot in slots))
+
+
+def transforms_of(slots: Iterable[Slot | Task]) -> frozenset[str]:
+    return frozenset(slot.option for slot in slots if slot.backend == "transform")
 
 
 class SearchDirection(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,8 @@ from engine.planning import bottlenecks, kernel_routing
 from engine.planning.bottlenecks import TunableBottleneck
 from engine.routing.op_class import UNKNOWN, OpClass
 from engine.routing.rewrite_routes import Routing
+from engine.transformations import transformation_registry
+from engine.transformations.transformation_registry import ApplicableChange
 from engine.workers import inbox, template
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.compile import c_compiler, triton_aot
@@ -36,6 +38,8 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     knobs: tuple[Knob, ...]
     bottlenecks: tuple[TunableBottleneck, ...]
     templates: tuple[str, ...]
+    changes: tuple[ApplicableChange, ...] = ()
+    """The transformations that apply to the source."""
     inbox: tuple[Path, ...]
     classes: int = 1
     """The number of config classes that were measured."""
@@ -66,6 +70,7 @@ def of_best(context: EngineContext, round: int, *, again: bool = False) -> Surve
     if not context.reader.bottlenecks(setup.id, round):  # else an interrupted round recorded them
         context.writer.put_bottlenecks(setup.id, round, [tunable.bottleneck for tunable in found])
     return Survey(knobs=knobs, bottlenecks=found, templates=_templates(context, again),
+                  changes=transformation_registry.applicable(source, language),
                   inbox=tuple(inbox.waiting(setup.folder.inbox)),
                   classes=len(_measured_best(context).rows), unread=unread,
                   routing=kernel_routing.of_target(

@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from engine.manifest.pool_schema import CliSpec
+from engine.split import class_sizes
 from engine.split.languages import conditions
 from engine.subagents import rendering, subagent_registry
 from engine.subagents.subagent import Subagent
 from engine.task import SplitRequest, Task
-from engine.workers import class_sizes, slot_facts
+from engine.workers import slot_facts
 from engine.workers.cli_output import CliOutput
 from engine.workers.protocol import LOG, Report, Tick, WorkerBench
 from engine.workers.slot import screening_desk

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from engine.split import class_preferences, specialise
+from engine.split import class_preferences, class_sizes, specialise
 from engine.split.class_preferences import ClassGroup
 from engine.split.languages import conditions
 from engine.split.languages.conditions import Condition, Point
@@ -20,7 +20,6 @@ from engine.split.languages.detect import language_of
 from engine.split.specialise import changed_names, merge
 from engine.split.unused_variants import without_unused
 from engine.task import SplitRequest, Task
-from engine.workers import class_sizes
 from engine.workers.knob_search import search_classes
 from engine.workers.protocol import Report, Tick, WorkerBench
 from harness.benchmark.spec import table_rules

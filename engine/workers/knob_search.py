@@ -13,10 +13,10 @@ from pathlib import Path
 
 import msgspec
 
+from engine.split.class_sizes import sizes
 from engine.task import Task
 from engine.verify import gate, harness_client
 from engine.verify.fleet_device import FleetDevice
-from engine.workers.class_sizes import sizes
 from engine.workers.protocol import Report, Tick, WorkerBench
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.formats import file_copy

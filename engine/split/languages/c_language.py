@@ -52,8 +52,7 @@ class C(Language):
     def items(self, source: str) -> tuple[Item, ...]:
         nodes: list[Node] = []
         ends: list[int] = []
-        plain = _UNKNOWN_TO_GRAMMAR.sub(_parsable_replacement, source)
-        for node in parse("c", plain, lambda node: _can_ignore_errors(source, node)).children:
+        for node in parse_c(source).children:
             if node.type == ";" and nodes:  # of a struct, union or enum without a variable
                 ends[-1] = node.end_byte
             elif node.type != "comment":
@@ -94,6 +93,12 @@ class C(Language):
 
     def is_header(self, item: Item) -> bool:
         return re.match(r"\s*#[ \t]*include", item.text) is not None
+
+
+def parse_c(source: str) -> Node:
+    """Return the root of a C source's tree, its offsets in characters. Raises InputError."""
+    plain = _UNKNOWN_TO_GRAMMAR.sub(_parsable_replacement, source)
+    return parse("c", plain, lambda node: _can_ignore_errors(source, node))
 
 
 def _parsable_replacement(match: re.Match[str]) -> str:

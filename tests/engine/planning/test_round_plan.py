@@ -10,8 +10,10 @@ import pytest
 from engine.manifest.pool_schema import CliSpec, PoolSpec
 from engine.planning.plan_inputs import PlanWeights, SlotKindStats, planned_share
 from engine.planning.round_plan import plan
+from engine.planning.stagnation import TriedDirections
 from engine.routing.rewrite_routes import Route
 from engine.subagents.subagent_registry import DEFAULT
+from engine.transformations.transformation_registry import ApplicableChange
 from tests.support.plan_case import AGENT, KNOBS, plan_inputs, tunable
 
 
@@ -183,3 +185,38 @@ def test_planned_search_leaves_all_knobs_together_to_the_canonical_slot() -> Non
         assert sorted(task.knobs for task in tasks) == [(), ("A",), ("B",)]
     alone = plan(plan_inputs(knobs=KNOBS[:1], bottlenecks=(tunable(1, "A"),)))
     assert [task.slot for task in alone] == ["fixed"]
+
+
+CHANGES = tuple(ApplicableChange(name=name, what=f"changes by {name}", knobs=knobs)
+                for name, knobs in (("first", ("SUMS",)), ("second", ()), ("third", ())))
+
+
+def test_transformations_take_turns_with_searches_and_fill_idle_slots() -> None:
+    tasks = plan(plan_inputs(slots=6, changes=CHANGES))
+    assert [task.backend for task in tasks] == [
+        "search", "transform", "search", "transform", "transform", "search"]
+    changes = [task for task in tasks if task.backend == "transform"]
+    assert [task.option for task in changes] == ["first", "second", "third"]
+    assert [task.trials > 0 for task in changes] == [True, False, False]
+    assert all(task.bottleneck.startswith("b2.1") and task.kind == "planned" for task in changes)
+    assert len({task.slot for task in tasks}) == 6
+    assert plan(plan_inputs(round=3, slots=6, changes=CHANGES))[0].backend == "transform"
+
+
+def test_kernel_without_knobs_gets_transformations_alone() -> None:
+    tasks = plan(plan_inputs(slots=4, knobs=(), bottlenecks=(), changes=CHANGES))
+    assert [task.option for task in tasks] == ["first", "second", "third"]
+
+
+def test_transformation_is_made_once_on_a_best_and_a_lost_one_comes_last() -> None:
+    tried = TriedDirections(transforms=frozenset({"second"}), lost_transforms=frozenset({"first"}))
+    tasks = plan(plan_inputs(slots=6, changes=CHANGES, tried=tried))
+    assert [task.option for task in tasks if task.backend == "transform"] == ["third", "first"]
+    again = TriedDirections.of(tasks)
+    assert again.transforms == {"third", "first"}
+
+
+@pytest.mark.parametrize("pool", [PoolSpec(mode="fixed"), PoolSpec(backends=("search",))])
+def test_transformations_need_their_backend_and_planned_slots(pool: PoolSpec) -> None:
+    tasks = plan(plan_inputs(slots=6, changes=CHANGES, pool=pool))
+    assert not [task for task in tasks if task.backend == "transform"]

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from engine.split import class_preferences
+from engine.split.class_sizes import entry_parameters
 from engine.split.languages.conditions import parse
 from engine.split.languages.python_language import Python
 from engine.split.specialise import merge
-from engine.workers.class_sizes import entry_parameters
 from harness.errors import InputError, Refused
 from harness.search.space import knobs
 from harness.tasks import task_file

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from engine.split.class_sizes import entry_parameters
 from engine.split.languages.c_language import C
 from engine.task import Task
 from engine.verify.fleet import Fleet
-from engine.workers.class_sizes import entry_parameters
 from engine.workers.kernel_split import SplitWorker
 from engine.workers.protocol import WorkerBench
 from harness.devices import inventory

@@ -56,7 +56,7 @@ def test_agent_is_named_by_a_flag(project: Path) -> None:
                 "--agent-env", "MY_KEY")
     assert done.returncode == 0, done.stderr
     written = load.load(project / "manifest.yaml").pool
-    assert written.backends == ("search", "split", "rewrite-template", "inbox", "cli")
+    assert written.backends == ("search", "split", "transform", "rewrite-template", "inbox", "cli")
     assert [(each.command, each.env) for each in written.cli] == [(command, ("MY_KEY",))]
     done = kopt("new", "--project", str(project), "--yes", "--force", "--agent", "python3 agent.py")
     assert done.returncode == 2 and "use {prompt}, the path of the task's file" in error_text(done)

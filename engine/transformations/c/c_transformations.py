@@ -1,0 +1,13 @@
+"""All transformations of C sources, those that win most often first."""
+
+from __future__ import annotations
+
+from engine.transformations.c.accumulators import Accumulators
+from engine.transformations.c.invariants import Hoist, Reciprocal
+from engine.transformations.c.relaxed_math import RelaxedMath, VectorMath
+from engine.transformations.c.restrict import Restrict
+from engine.transformations.c.unroll_and_jam import UnrollAndJam
+from engine.transformations.transformation import Transformation
+
+C_TRANSFORMATIONS: tuple[Transformation, ...] = (
+    Accumulators(), Reciprocal(), UnrollAndJam(), VectorMath(), RelaxedMath(), Hoist(), Restrict())

@@ -1,0 +1,174 @@
+"""`c-hoist` and `c-reciprocal`: what a loop computes anew each time is computed once before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.split.languages.syntax import walk
+from engine.transformations.c.parsed_c import ParsedC
+from engine.transformations.transformation import (
+    MOST_PLACES,
+    DoesNotApply,
+    Replacement,
+    Transformation,
+    Transformed,
+    free_name,
+    places,
+    replaced,
+)
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+_LOOPS = ("for_statement", "while_statement", "do_statement")
+_MEMORY = ("subscript_expression", "pointer_expression", "field_expression")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Invariant:
+    """An expression that has one value in all iterations of a loop, the outermost such loop."""
+
+    node: Node
+    loop: Node
+    kind: str
+    """`float` or `double`."""
+
+
+class Hoist(Transformation):
+    name = "c-hoist"
+    language = "c"
+    aim = "square roots, exponentials and divisions that a loop repeats, once before it"
+
+    def apply(self, source: str) -> Transformed:
+        c = ParsedC(source)
+        found = list(_found(c, divisors=False))
+        if not found:
+            raise DoesNotApply("no loop repeats a costly expression of the same value")
+        return _moved(c, found[:MOST_PLACES], "fixed", "{}", "{}", "computed before the loop")
+
+
+class Reciprocal(Transformation):
+    name = "c-reciprocal"
+    language = "c"
+    aim = "divisions by a value that a loop does not change, as products with its reciprocal"
+
+    def apply(self, source: str) -> Transformed:
+        c = ParsedC(source)
+        found = list(_found(c, divisors=True))
+        if not found:
+            raise DoesNotApply("no loop divides floating-point values by one that it does not "
+                               "change")
+        return _moved(c, found[:MOST_PLACES], "inverse", "1 / ({})", "* {}",
+                      "products with a reciprocal")
+
+
+def _moved(c: ParsedC, found: list[Invariant], name: str, value: str, use: str,
+           what: str) -> Transformed:
+    """Return the source with a constant before its loop for each different expression."""
+    names: dict[tuple[int, str, str], str] = {}
+    before: dict[int, tuple[Node, list[str]]] = {}
+    edits = []
+    for each in found:
+        text = " ".join(c.text(each.node).split())
+        key = each.loop.start_byte, text, each.kind
+        if key not in names:
+            names[key] = free_name(c.source, name, names.values())
+            before.setdefault(each.loop.start_byte, (each.loop, []))[1].append(
+                f"const {each.kind} {names[key]} = {value.format(text)};")
+        begin, written = each.node.start_byte, use.format(names[key])
+        if use != "{}":  # with the sign of the division before it
+            begin = c.source.rindex("/", 0, begin)
+            written = written.replace("* ", "*= ") if c.source[begin + 1] == "=" else written
+        edits.append(Replacement(begin, each.node.end_byte, written))
+    for loop, lines in before.values():
+        own = c.indent(loop)
+        head = f"\n{own}".join([*lines, ""])
+        if loop.parent is not None and loop.parent.type != "compound_statement":
+            head = f"{{\n{own}{head}"
+            edits.append(Replacement(loop.end_byte, loop.end_byte, f"\n{own}}}"))
+        edits.append(Replacement(loop.start_byte, loop.start_byte, head))
+    return Transformed(source=replaced(c.source, edits),
+                       what=f"{what}, {places([c.line(each.node) for each in found])}")
+
+
+def _found(c: ParsedC, *, divisors: bool) -> Iterator[Invariant]:
+    """Yield the largest invariant expressions of all functions, in the source's order.
+
+    With `divisors` those by which something is divided that varies, else those that are costly.
+    """
+    for function in c.functions:
+        types = c.types(function)
+        body = function.child_by_field_name("body")
+        assert body is not None
+        by_address = {c.base(part.child_by_field_name("argument")) for part in walk(body)
+                      if part.type == "pointer_expression" and c.text(part).startswith("&")}
+        known = types.keys() | c.pure
+        stack = list(reversed(body.children))
+        while stack:
+            node = stack.pop()
+            loop, found = _enclosing(node), None
+            whole = node.parent if divisors and node.parent is not None else node
+            if loop is not None and node.is_named and not _is_own_target(node) \
+                    and (_is_divisor(c, node) if divisors else _is_costly(c, node)) \
+                    and c.names(node) <= known and not (
+                        divisors and _is_invariant(c, whole, loop, types, by_address)):
+                kind, home = c.kind(whole, types), _home(c, node, loop, types, by_address)
+                if kind in ("float", "double") and home is not None:
+                    found = Invariant(node=node, loop=home, kind=kind)
+            if found is None:
+                stack.extend(reversed(node.children))
+            else:
+                yield found
+
+
+def _is_costly(c: ParsedC, node: Node) -> bool:
+    """Return whether an expression calls a function of math.h, or divides."""
+    return node.type in ("call_expression", "binary_expression") and any(
+        (part.type == "call_expression" and c.text(part.children[0]) in c.pure)
+        or (part.type == "binary_expression" and c.text(part.children[1]) == "/")
+        for part in walk(node))
+
+
+def _is_divisor(c: ParsedC, node: Node) -> bool:
+    parent = node.parent
+    return parent is not None and parent.type in ("binary_expression", "assignment_expression") \
+        and parent.child_by_field_name("right") == node \
+        and c.text(parent.children[1]) in ("/", "/=")
+
+
+def _is_own_target(node: Node) -> bool:
+    parent = node.parent
+    return parent is not None and parent.type == "assignment_expression" \
+        and parent.child_by_field_name("left") == node
+
+
+def _home(c: ParsedC, node: Node, loop: Node, types: dict[str, str],
+          by_address: set[str]) -> Node | None:
+    """Return the outermost loop in which an expression has one value, None if there is none."""
+    home: Node | None = None
+    outer: Node | None = loop
+    while outer is not None and _is_invariant(c, node, outer, types, by_address):
+        home, outer = outer, _enclosing(outer)
+    return home
+
+
+def _is_invariant(c: ParsedC, node: Node, loop: Node, types: dict[str, str],
+                  by_address: set[str]) -> bool:
+    written, names = c.written(loop), c.names(node)
+    if names & written or ("*" in written and names & by_address):
+        return False
+    reads = any(part.type in _MEMORY for part in walk(node))
+    return not reads or ("*" not in written
+                         and not any("*" in types.get(name, "*") for name in written))
+
+
+def _enclosing(node: Node) -> Node | None:
+    """Return the loop whose body, condition or update contains a node, None if there is none."""
+    child, parent = node, node.parent
+    while parent is not None and parent.type != "function_definition":
+        if parent.type in _LOOPS and parent.child_by_field_name("initializer") != child:
+            return parent
+        child, parent = parent, parent.parent
+    return None

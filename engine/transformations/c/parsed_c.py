@@ -1,0 +1,212 @@
+"""A C source as transformations see it: functions, names that are written, types of expressions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from engine.split.languages.c_language import parse_c
+from engine.split.languages.syntax import walk
+from engine.transformations.transformation import NewKnob, Replacement
+from harness.search.space import c_knobs
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+_MATH = ("sqrt", "exp", "exp2", "log", "log2", "log10", "log1p", "expm1", "sin", "cos", "tan",
+         "tanh", "sinh", "cosh", "atan", "asin", "acos", "erf", "erfc", "fabs", "floor", "ceil",
+         "pow", "fmax", "fmin", "fma", "hypot", "cbrt", "round", "trunc", "rint")
+MATH = frozenset((*_MATH, *(f"{name}f" for name in _MATH)))
+"""Functions of math.h whose result depends on their arguments alone."""
+INTEGER = re.compile(r"(?:u?int(?:8|16|32|64|max|ptr)_t|s?size_t|ssize_t|ptrdiff_t|char|short|int"
+                     r"|long|signed|unsigned|_Bool|bool)")
+_NUMBER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]+|[0-9]*\.?[0-9]+\.?(?:[eE][+-]?[0-9]+)?)[fFuUlL]*")
+_COMMENT = re.compile(r"/\*.*|//.*", re.DOTALL)
+_QUALIFIERS = frozenset(("const", "volatile", "restrict", "__restrict", "__restrict__", "static",
+                         "register", "inline"))
+
+
+class ParsedC:
+    """The tree of a C source, whose offsets are characters. Raises InputError without one."""
+
+    def __init__(self, source: str) -> None:
+        self.source, self.root = source, parse_c(source)
+
+    def text(self, node: Node | None) -> str:
+        return "" if node is None else self.source[node.start_byte:node.end_byte]
+
+    def line(self, node: Node) -> int:
+        return node.start_point.row + 1
+
+    @cached_property
+    def functions(self) -> tuple[Node, ...]:
+        """The function definitions that were parsed without an error, with those below `extern`."""
+        return tuple(node for node in walk(self.root, leaves=("compound_statement",))
+                     if node.type == "function_definition"
+                     and (body := node.child_by_field_name("body")) and not body.has_error)
+
+    @cached_property
+    def pure(self) -> frozenset[str]:
+        """Functions and macros whose calls have no effect: math.h, and macros of an expression."""
+        macros = {self.text(name) for node in walk(self.root, leaves=("compound_statement",))
+                  if node.type == "preproc_function_def"
+                  and (name := node.child_by_field_name("name"))
+                  and (value := node.child_by_field_name("value"))
+                  and not re.search(r"(?<![=!<>])=(?!=)|\+\+|--|[;{}]|\w\s*\(", self.text(value))}
+        return MATH | macros
+
+    @cached_property
+    def constants(self) -> dict[str, str]:
+        """The macros that stand for a number, with its text."""
+        return {self.text(name): text for node in walk(self.root, leaves=("compound_statement",))
+                if node.type == "preproc_def" and (name := node.child_by_field_name("name"))
+                and (value := node.child_by_field_name("value"))
+                and _NUMBER.fullmatch(text := _COMMENT.sub("", self.text(value)).strip())}
+
+    def function_of(self, node: Node) -> Node:
+        while node.type != "function_definition" and node.parent is not None:
+            node = node.parent
+        return node
+
+    def types(self, function: Node) -> dict[str, str]:
+        """Return the declared types of a function's names, `float *` for pointers and arrays.
+
+        A name with two different types has the type "". Macros that stand for a number are there.
+        """
+        found = {name: _kind_of_literal(text) for name, text in self.constants.items()}
+        for node in walk(function):
+            if node.type not in ("declaration", "parameter_declaration"):
+                continue
+            declared = node.child_by_field_name("type")
+            if declared is None:
+                continue
+            for part in node.children_by_field_name("declarator"):
+                name, depth = self.declared_name(part)
+                base = " ".join(word for word in self.text(declared).split()
+                                if word not in _QUALIFIERS)
+                full = f"{base} {'*' * depth}".strip()
+                found[name] = full if found.get(name, full) == full else ""
+        return found
+
+    def declared_name(self, declarator: Node) -> tuple[str, int]:
+        """Return the name that a declarator declares, and how often it is a pointer or array."""
+        depth, node = 0, declarator
+        while node.type != "identifier":
+            depth += node.type in ("pointer_declarator", "array_declarator")
+            inner = node.child_by_field_name("declarator") or next(
+                (child for child in node.named_children if child.type.endswith("declarator")
+                 or child.type == "identifier"), None)
+            if inner is None:
+                return "", 0
+            node = inner
+        return self.text(node), depth
+
+    def names(self, node: Node) -> frozenset[str]:
+        """Return the variables and functions that are named in a part of the source."""
+        return frozenset(self.text(part) for part in walk(node) if part.type == "identifier")
+
+    def written(self, node: Node) -> frozenset[str]:
+        """Return the names that a part may change: assigned, counted, declared, by address.
+
+        Where a function is called that is not pure, `*` is among them.
+        """
+        return frozenset(self._written(node))
+
+    def _written(self, node: Node) -> Iterator[str]:
+        for part in walk(node):
+            if part.type == "assignment_expression":
+                yield self.base(part.child_by_field_name("left"))
+            elif part.type == "update_expression" or (
+                    part.type == "pointer_expression" and self.text(part).startswith("&")):
+                yield self.base(part.child_by_field_name("argument"))
+            elif part.type == "declaration":
+                for declarator in part.children_by_field_name("declarator"):
+                    yield self.declared_name(declarator)[0]
+            elif part.type == "call_expression" \
+                    and self.text(part.children[0]) not in self.pure:
+                yield "*"
+
+    def base(self, node: Node | None) -> str:
+        """Return the variable whose value or memory an expression stands for, `*` if unknown."""
+        while node is not None and node.type != "identifier":
+            node = node.child_by_field_name("argument") or (
+                node.named_children[0] if node.type == "parenthesized_expression" else None)
+        return "*" if node is None else self.text(node)
+
+    def kind(self, node: Node | None, types: Mapping[str, str]) -> str:
+        """Return whether an expression is an `int`, a `float` or a `double`, "" if unknown."""
+        if node is None:
+            return ""
+        match node.type:
+            case "number_literal":
+                return _kind_of_literal(self.text(node))
+            case "identifier":
+                return _kind_of_type(types.get(self.text(node), ""))
+            case "subscript_expression" | "pointer_expression":
+                declared = types.get(self.base(node), "")
+                depth = sum(part.type == node.type for part in walk(node)
+                            if part.type in ("subscript_expression", "pointer_expression"))
+                return _kind_of_type(declared.removesuffix("*" * depth).strip()) \
+                    if declared.endswith("*" * depth) else ""
+            case "cast_expression":
+                declared_type = node.child_by_field_name("type")
+                return _kind_of_type(self.text(declared_type)) if declared_type else ""
+            case "assignment_expression":
+                return self.kind(node.child_by_field_name("left"), types)
+            case "parenthesized_expression":
+                return self.kind(node.named_children[0], types)
+            case "unary_expression":
+                return self.kind(node.child_by_field_name("argument"), types)
+            case "call_expression":
+                name = self.text(node.children[0])
+                return ("float" if name.endswith("f") else "double") if name in MATH else ""
+            case "conditional_expression":
+                return _wider(self.kind(node.child_by_field_name("consequence"), types),
+                              self.kind(node.child_by_field_name("alternative"), types))
+            case "binary_expression":
+                return _wider(self.kind(node.child_by_field_name("left"), types),
+                              self.kind(node.child_by_field_name("right"), types))
+        return ""
+
+    def kind_of_name(self, name: str, types: Mapping[str, str]) -> str:
+        """Return the kind of a variable, "" for a pointer or an array."""
+        return _kind_of_type(types.get(name, ""))
+
+    def renamed(self, node: Node, name_of: Mapping[str, str]) -> list[Replacement]:
+        """Return the replacements that give names in a part another text."""
+        return [Replacement(part.start_byte, part.end_byte, name_of[self.text(part)])
+                for part in walk(node)
+                if part.type == "identifier" and self.text(part) in name_of]
+
+    def indent(self, node: Node) -> str:
+        """Return the blanks before the first word of a part's line."""
+        begin = self.source.rfind("\n", 0, node.start_byte) + 1
+        return re.match(r"[ \t]*", self.source[begin:])[0]  # type: ignore[index]
+
+    def with_knobs(self, knobs: Sequence[NewKnob]) -> Replacement:
+        """Return the lines that declare knobs, behind the includes."""
+        at = c_knobs.after_includes(self.source)
+        lines = "".join(f"#define {knob.name} {knob.value}  {knob.declared('//')}\n"
+                        for knob in knobs)
+        return Replacement(at, at, lines)
+
+
+def _kind_of_literal(text: str) -> str:
+    if text.lower().startswith("0x") or not re.search(r"[.eE]|[fF]$", text):
+        return "int"
+    return "float" if text[-1] in "fF" else "double"
+
+
+def _kind_of_type(text: str) -> str:
+    words = [word for word in text.split() if word not in _QUALIFIERS]
+    if words in (["float"], ["double"]):
+        return words[0]
+    return "int" if words and all(map(INTEGER.fullmatch, words)) else ""
+
+
+def _wider(one: str, other: str) -> str:
+    if not one or not other:
+        return ""
+    return max(one, other, key=("int", "float", "double").index)

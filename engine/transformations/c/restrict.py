@@ -1,0 +1,77 @@
+"""`c-restrict`: pointers of a function that are promised not to overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from engine.split.languages.syntax import walk
+from engine.transformations.c.parsed_c import ParsedC
+from engine.transformations.transformation import (
+    DoesNotApply,
+    Replacement,
+    Transformation,
+    Transformed,
+    replaced,
+)
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+
+class Restrict(Transformation):
+    name = "c-restrict"
+    language = "c"
+    aim = "pointers that are promised not to overlap (restrict), so that stores block no loads"
+
+    def apply(self, source: str) -> Transformed:
+        c = ParsedC(source)
+        functions = [(name, edits) for function in c.functions
+                     if (name := _name(c, function)) and not _is_called_with_one_twice(c, name)
+                     and (edits := list(_pointers(c, function)))]
+        if not functions:
+            raise DoesNotApply("no function that writes memory has pointers without restrict")
+        return Transformed(
+            source=replaced(source, [edit for _, edits in functions for edit in edits]),
+            what=f"restrict on the pointers of {', '.join(name for name, _ in functions)}")
+
+
+def _name(c: ParsedC, function: Node) -> str:
+    declarator = function.child_by_field_name("declarator")
+    return c.declared_name(declarator)[0] if declarator is not None else ""
+
+
+def _pointers(c: ParsedC, function: Node) -> Iterator[Replacement]:
+    """Yield the edits for the pointer parameters, none where there is one or nothing is written."""
+    declarator, body = (function.child_by_field_name(key) for key in ("declarator", "body"))
+    if declarator is None or body is None:
+        return
+    parameters = [part for part in walk(declarator) if part.type == "parameter_declaration"]
+    pointers = []
+    for parameter in parameters:
+        inner = parameter.child_by_field_name("declarator")
+        name = inner.child_by_field_name("declarator") if inner is not None else None
+        if inner is not None and inner.type == "pointer_declarator" and name is not None \
+                and name.type == "identifier":
+            pointers.append((c.text(name), name, "restrict" in c.text(inner)))
+    writes = any(part.type in ("subscript_expression", "pointer_expression")
+                 and part.parent is not None and part.parent.type in (
+                     "assignment_expression", "update_expression")
+                 and part.parent.named_children[0] == part for part in walk(body))
+    if len(pointers) > 1 and (writes or "*" in c.written(body)):
+        for _, name, has_it in pointers:
+            if not has_it:
+                yield Replacement(name.start_byte, name.start_byte, "restrict ")
+
+
+def _is_called_with_one_twice(c: ParsedC, name: str) -> bool:
+    """Return whether a call in the source passes one variable for two arguments."""
+    for function in c.functions:
+        types = c.types(function)
+        for part in walk(function):
+            if part.type == "call_expression" and c.text(part.children[0]) == name:
+                pointers = [own for argument in part.named_children[1].named_children
+                            for own in c.names(argument) if "*" in types.get(own, "")]
+                if len(pointers) != len(set(pointers)):
+                    return True
+    return False

@@ -1,0 +1,280 @@
+"""`c-unroll-and-jam`: several iterations of an outer loop go through its inner loops together.
+
+Each value that an iteration keeps for itself becomes an array of as many. Sums keep their order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from engine.split.languages.syntax import walk
+from engine.transformations.c.counted_loop import CountedLoop, loops, statements
+from engine.transformations.c.parsed_c import ParsedC
+from engine.transformations.transformation import (
+    DoesNotApply,
+    NewKnob,
+    Replacement,
+    Transformation,
+    Transformed,
+    free_name,
+    replaced,
+)
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+_LOOPS = ("for_statement", "while_statement", "do_statement")
+
+
+class UnrollAndJam(Transformation):
+    name = "c-unroll-and-jam"
+    language = "c"
+    aim = "several iterations of an outer loop together, so that they share loads and fill vectors"
+
+    def apply(self, source: str) -> Transformed:
+        c = ParsedC(source)
+        found = [jam for function in c.functions for types in [c.types(function)]
+                 for loop in loops(c, function) if (jam := _jam(c, loop, types))]
+        if not found:
+            raise DoesNotApply("no outer loop has independent iterations with an inner loop that "
+                               "all of them take alike")
+        best = max(found, key=lambda jam: (jam.is_contiguous, jam.loop.node.start_byte))
+        knob = NewKnob(name=free_name(source, "JAM"), value=16 if best.is_contiguous else 4,
+                       choices=(1, 2, 4, 8, 16, 32) if best.is_contiguous else (1, 2, 3, 4, 6, 8),
+                       note=f"iterations together, line {best.loop.line}")
+        return Transformed(
+            source=replaced(source, [c.with_knobs([knob]), best.written(knob.name)]),
+            what=f"{best.loop.variable} unrolled and jammed, line {best.loop.line}",
+            knobs=(knob.name,))
+
+
+@dataclass(kw_only=True)
+class _Jam:
+    """A loop that can be unrolled and jammed; `own` are the names of which each lane has one."""
+
+    c: ParsedC
+    loop: CountedLoop
+    own: frozenset[str]
+    is_contiguous: bool
+    lane: str = field(init=False)
+    name_of: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        text = self.c.text(self.loop.node)
+        self.lane = free_name(text, "lane")
+        self.name_of = {name: f"{free_name(text, f'{name}_of')}[{self.lane}]" for name in self.own}
+        self.name_of[self.loop.variable] = f"({self.loop.variable} + {self.lane})"
+
+    def written(self, knob: str) -> Replacement:
+        c, loop, indent = self.c, self.loop, self.c.indent(self.loop.node)
+        i = loop.variable
+        lines = ["{", *([f"    {loop.head}"] if loop.head else []),
+                 f"    for (; {i} + ({knob} - 1) < {loop.bound}; {i} += {knob}) {{",
+                 *(f"        {line}" for line in self._lines(statements(loop.body), knob)),
+                 "    }",
+                 f"    for (; {i} < {loop.bound}; {i}++)",
+                 f"        {c.text(loop.body)}",
+                 "}"]
+        return Replacement(loop.node.start_byte, loop.node.end_byte, f"\n{indent}".join(lines))
+
+    def _lines(self, parts: Sequence[Node], knob: str) -> Iterator[str]:
+        """Yield the lines of statements that all lanes take together."""
+        over = f"for (int {self.lane} = 0; {self.lane} < {knob}; {self.lane}++) {{"
+        for part in parts:
+            if part.type == "declaration":
+                yield from self._declared(part, knob, over)
+            elif _is_shared(self.c, part, self.own | {self.loop.variable}):
+                yield " ".join(self.c.text(part).split())
+            elif part.type == "compound_statement":
+                yield from ["{", *(f"    {line}" for line in self._lines(statements(part), knob)),
+                            "}"]
+            elif part.type == "for_statement" and not self._has_own_head(part) \
+                    and not self._is_inner_run(part):
+                body = part.child_by_field_name("body")
+                assert body is not None
+                yield " ".join(self.c.source[part.start_byte:body.start_byte].split()) + " {"
+                yield from (f"    {line}" for line in self._lines(statements(body), knob))
+                yield "}"
+            else:
+                yield over
+                yield from (f"    {line}" for line in self._renamed(part).split("\n"))
+                yield "}"
+
+    def _renamed(self, part: Node) -> str:
+        """Return a statement of one lane; what it declares itself keeps its name."""
+        declared = set(_declared_names(self.c, part))
+        name_of = {name: own for name, own in self.name_of.items() if name not in declared}
+        return replaced(self.c.source, self.c.renamed(part, name_of), part.start_byte,
+                        part.end_byte)
+
+    def _has_own_head(self, part: Node) -> bool:
+        """Return whether the lanes differ in how often they take a loop."""
+        heads = [part.child_by_field_name(key) for key in ("initializer", "condition", "update")]
+        return any(self.c.names(head) & self.name_of.keys() for head in heads if head is not None)
+
+    def _is_inner_run(self, part: Node) -> bool:
+        """Return whether each lane takes an inner loop whole, as it runs over contiguous memory."""
+        outer = part.parent
+        while outer is not None and outer.type != "for_statement":
+            outer = outer.parent
+        body = part.child_by_field_name("body")
+        return not self.is_contiguous and body is not None and outer != self.loop.node \
+            and not any(own.type in _LOOPS for own in walk(body)) \
+            and any(_is_last_term(self.c, index, name) for name in _counters(self.c, part)
+                    for index in _indices(self.c, part))
+
+    def _declared(self, part: Node, knob: str, over: str) -> Iterator[str]:
+        c, declared = self.c, part.child_by_field_name("type")
+        head = c.source[part.start_byte:declared.end_byte] if declared is not None else ""
+        for declarator in part.children_by_field_name("declarator"):
+            name = c.declared_name(declarator)[0]
+            if name not in self.own:
+                yield f"{head} {c.text(declarator)};"
+                continue
+            inner = declarator.child_by_field_name("declarator") \
+                if declarator.type == "init_declarator" else declarator
+            value = declarator.child_by_field_name("value") \
+                if declarator.type == "init_declarator" else None
+            plain = self.name_of[name].removesuffix(f"[{self.lane}]")
+            array = re.sub(rf"\b{name}\b", f"{plain}[{knob}]", c.text(inner), count=1)
+            kind = head if "*" in array else re.sub(r"\bconst\s+", "", head)
+            if value is None or value.type == "initializer_list":
+                yield f"{kind} {array}{'' if value is None else ' = {0}'};"
+            else:
+                yield f"{kind} {array};"
+                yield f"{over} {self.name_of[name]} = {self._renamed(value)}; }}"
+
+
+def _jam(c: ParsedC, loop: CountedLoop, types: dict[str, str]) -> _Jam | None:
+    """Return how a loop is jammed, None if its iterations depend on each other, or need not be."""
+    body, written = loop.body, c.written(loop.body)
+    inner = [part for part in walk(body) if part.type == "for_statement"]
+    if not inner or "*" in written or len(list(walk(body))) > 2000:
+        return None
+    declarations = [part for part in walk(body) if part.type == "declaration"]
+    private = set(_declared_names(c, body))
+    if any("static" in c.text(part) or any(
+            own.type == "initializer_list" and re.sub(r"[{}\s]", "", c.text(own)) not in ("0", "")
+            for own in walk(part)) for part in declarations):
+        return None
+    if any("*" not in types.get(name, "") for name in written - private):
+        return None
+    shared = _shared(c, body, private, loop.variable, types)
+    own = frozenset(private - shared)
+    if not _is_independent(c, loop, own, types):
+        return None
+    jammed = [part for part in inner if not any(
+        c.names(head) & (own | {loop.variable}) for key in ("initializer", "condition", "update")
+        if (head := part.child_by_field_name(key)) is not None)]
+    if not jammed:
+        return None
+    return _Jam(c=c, loop=loop, own=own, is_contiguous=any(
+        _is_last_term(c, index, loop.variable) for part in jammed for index in _indices(c, part)))
+
+
+def _shared(c: ParsedC, body: Node, private: set[str], variable: str,
+            types: dict[str, str]) -> set[str]:
+    """Return the whole numbers of a body that are the same in all iterations: counters, bounds."""
+    values: dict[str, list[Node | None]] = {}
+    for part in walk(body):
+        if part.type == "init_declarator":
+            values.setdefault(c.declared_name(part)[0], []).append(
+                part.child_by_field_name("value"))
+        elif part.type == "assignment_expression":
+            values.setdefault(c.base(part.child_by_field_name("left")), []).append(
+                None if _is_conditional(part, body) else part.child_by_field_name("right"))
+        elif part.type == "update_expression" and _is_conditional(part, body):
+            values.setdefault(c.base(part.child_by_field_name("argument")), []).append(None)
+    shared = {name for name in private if c.kind_of_name(name, types) == "int"}
+    while True:
+        varying = {name for name in shared if any(
+            value is None or c.names(value) & ((private - shared) | {variable}) or any(
+                part.type in ("subscript_expression", "pointer_expression", "call_expression")
+                for part in walk(value)) for value in values.get(name, ()))}
+        if not varying:
+            return shared
+        shared -= varying
+
+
+def _is_conditional(part: Node, body: Node) -> bool:
+    node = part.parent
+    while node is not None and node != body:
+        if node.type in ("if_statement", "while_statement", "do_statement",
+                         "conditional_expression"):
+            return True
+        node = node.parent
+    return False
+
+
+def _is_shared(c: ParsedC, part: Node, own: frozenset[str]) -> bool:
+    """Return whether a statement only counts what all lanes have in common."""
+    return part.type == "expression_statement" and not c.names(part) & own and not any(
+        each.type in ("subscript_expression", "pointer_expression") for each in walk(part))
+
+
+def _is_independent(c: ParsedC, loop: CountedLoop, own: frozenset[str],
+                    types: dict[str, str]) -> bool:
+    """Return whether iterations write different elements, and read none that another one writes."""
+    varying = own | {loop.variable}
+    written: dict[str, set[str]] = {}
+    for part in walk(loop.body):
+        left = part.child_by_field_name("left") if part.type == "assignment_expression" else \
+            part.child_by_field_name("argument") if part.type == "update_expression" else None
+        if left is None or left.type == "identifier":
+            continue
+        index = left.child_by_field_name("index")
+        base = c.base(left)
+        if base in own and types.get(base, "").count("*") == 1 and _is_array(c, loop, base):
+            continue  # an array of the iteration's own
+        if left.type != "subscript_expression" or index is None or "[" in c.text(
+                left.child_by_field_name("argument")):
+            return False
+        if base not in own and not _is_linear(c, index, varying):
+            return False
+        written.setdefault(base, set()).add("".join(c.text(left).split()))
+    reads = {(c.base(part), "".join(c.text(part).split())) for part in walk(loop.body)
+             if part.type in ("subscript_expression", "pointer_expression")}
+    return bool(written) and all(text in written[base] for base, text in reads if base in written)
+
+
+def _declared_names(c: ParsedC, part: Node) -> Iterator[str]:
+    for own in walk(part):
+        if own.type == "declaration":
+            for declarator in own.children_by_field_name("declarator"):
+                yield c.declared_name(declarator)[0]
+
+
+def _is_array(c: ParsedC, loop: CountedLoop, name: str) -> bool:
+    return any(part.type == "array_declarator" and c.declared_name(part)[0] == name
+               for part in walk(loop.body))
+
+
+def _is_linear(c: ParsedC, index: Node, varying: frozenset[str]) -> bool:
+    """Return whether an index moves with the iteration, by additions and products alone."""
+    return bool(c.names(index) & varying) and not any(
+        part.type in ("subscript_expression", "call_expression", "conditional_expression")
+        or (part.type == "binary_expression" and c.text(part.children[1]) not in "+-*")
+        for part in walk(index))
+
+
+def _indices(c: ParsedC, part: Node) -> Iterator[Node]:
+    for own in walk(part):
+        if own.type == "subscript_expression" and (index := own.child_by_field_name("index")):
+            yield index
+
+
+def _is_last_term(c: ParsedC, index: Node, name: str) -> bool:
+    """Return whether an index is `name`, or a sum with the name as a term."""
+    while index.type == "parenthesized_expression":
+        index = index.named_children[0]
+    if index.type == "binary_expression" and c.text(index.children[1]) == "+":
+        return any(_is_last_term(c, own, name) for own in index.named_children)
+    return index.type == "identifier" and c.text(index) == name
+
+
+def _counters(c: ParsedC, part: Node) -> frozenset[str]:
+    update = part.child_by_field_name("update")
+    return frozenset() if update is None else c.names(update)

@@ -1,0 +1,94 @@
+"""What a transformation of a source is: a name, a language, a function from text to text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from typing import ClassVar
+
+import msgspec
+
+from harness.errors import Refused
+from harness.search.space.knob_proposals import NEW_MARK
+
+MOST_PLACES = 6
+"""Places of a source that one transformation changes: those after them stay as they are."""
+
+
+class DoesNotApply(Refused):
+    """A transformation finds nothing to change in a source; the message says why."""
+
+
+class Replacement(msgspec.Struct, frozen=True, order=True):
+    """Text in the place of the characters from `begin` to `end`."""
+
+    begin: int
+    end: int
+    text: str
+
+
+class NewKnob(msgspec.Struct, frozen=True, kw_only=True):
+    """A knob that a transformation declares, for the search that follows it."""
+
+    name: str
+    value: int
+    choices: tuple[int, ...]
+    note: str
+
+    def declared(self, mark: str) -> str:
+        """Return its declaration as a comment, such that `knobs: inline` can take it out again."""
+        choices = ", ".join(map(str, self.choices))
+        return f"{mark} kopt: knob {self.name} in [{choices}] {self.note}, {NEW_MARK}"
+
+
+class Transformed(msgspec.Struct, frozen=True, kw_only=True):
+    """A changed source, what was changed in a few words, and the knobs that are new in it."""
+
+    source: str
+    what: str
+    knobs: tuple[str, ...] = ()
+
+
+class Transformation:
+    """A small change of a kernel's source that keeps its meaning, up to rounding."""
+
+    name: ClassVar[str]
+    """Unique among all languages: `c-accumulators`."""
+    language: ClassVar[str]
+    """The language of targets that it is for: `c`, `triton`."""
+    aim: ClassVar[str]
+    """What it does, as part of a hypothesis."""
+
+    def apply(self, source: str) -> Transformed:
+        """Return the changed source. Raises DoesNotApply, or InputError for one without a tree."""
+        raise NotImplementedError
+
+
+def replaced(source: str, edits: Iterable[Replacement], begin: int = 0,
+             end: int | None = None) -> str:
+    """Return a part of a source with replacements made; those inside another one are left out."""
+    parts, at = list[str](), begin
+    stop = len(source) if end is None else end
+    for edit in sorted(edits, key=lambda edit: (edit.begin, -edit.end)):
+        if at <= edit.begin and edit.end <= stop:
+            parts += [source[at:edit.begin], edit.text]
+            at = edit.end
+    return "".join([*parts, source[at:stop]])
+
+
+def free_name(source: str, name: str, taken: Collection[str] = ()) -> str:
+    """Return a name that the source does not use: `SUMS`, `SUMS_2`, ..."""
+    used = set(re.findall(r"[A-Za-z_]\w*", source)) | set(taken)
+    number, free = 1, name
+    while free in used:
+        number += 1
+        free = f"{name}_{number}"
+    return free
+
+
+def places(lines: Sequence[int]) -> str:
+    """Return lines in words: `line 14`, `lines 14 and 20`."""
+    unique = sorted(set(lines))
+    if len(unique) == 1:
+        return f"line {unique[0]}"
+    return f"lines {', '.join(map(str, unique[:-1]))} and {unique[-1]}"

@@ -1,0 +1,46 @@
+"""The transformations by name, and which of them apply to a source."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from engine.transformations.c.c_transformations import C_TRANSFORMATIONS
+from engine.transformations.transformation import DoesNotApply, Transformation
+from harness.errors import InputError
+
+TRANSFORMATIONS: tuple[Transformation, ...] = C_TRANSFORMATIONS
+LONGEST_SOURCE = 200_000
+"""Characters of the longest source that is looked at."""
+
+
+class ApplicableChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A transformation that applies to a source, what it would change there, and its knobs."""
+
+    name: str
+    what: str
+    knobs: tuple[str, ...] = ()
+
+
+def find(name: str) -> Transformation | None:
+    return next((own for own in TRANSFORMATIONS if own.name == name), None)
+
+
+def language_of(source: str, language: str) -> str:
+    """Return the language whose transformations a source gets: a Python file may hold Triton."""
+    return "triton" if language == "python" and re.search(r"\btriton\.jit\b", source) else language
+
+
+def applicable(source: str, language: str) -> tuple[ApplicableChange, ...]:
+    """Return the transformations that apply to a source, in their order."""
+    found = []
+    own = language_of(source, language)
+    for each in TRANSFORMATIONS if len(source) <= LONGEST_SOURCE else ():
+        if each.language == own:
+            try:
+                changed = each.apply(source)
+            except (DoesNotApply, InputError, RecursionError):
+                continue
+            found.append(ApplicableChange(name=each.name, what=changed.what, knobs=changed.knobs))
+    return tuple(found)

@@ -1,0 +1,150 @@
+"""C transformations keep what a kernel computes, alone and one upon another, or say why not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.transformations import transformation_registry
+from engine.transformations.c.c_transformations import C_TRANSFORMATIONS
+from engine.transformations.transformation import DoesNotApply, Transformation
+from harness.search.space import knob_proposals, knobs
+from tests.support.c_functions import FUNCTIONS, MATMUL, SOFTMAX, CFunction, compiled, is_close
+from tests.support.paths import EXAMPLES
+
+WANTED = {
+    "softmax": {"c-accumulators", "c-vector-math", "c-relaxed-math", "c-unroll-and-jam",
+                "c-reciprocal"},
+    "matmul": {"c-accumulators", "c-unroll-and-jam", "c-restrict"},
+    "range": {"c-accumulators", "c-reciprocal", "c-hoist"},
+    "rmsnorm example": {"c-reciprocal", "c-hoist", "c-unroll-and-jam"},
+    "matmul example": {"c-unroll-and-jam", "c-relaxed-math"},
+    "layernorm example, forward": {"c-accumulators", "c-reciprocal", "c-hoist"},
+    "layernorm example, backward": {"c-accumulators"},
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_expected_transformations_apply_and_keep_the_result(name: str, tmp_path: Path) -> None:
+    function = FUNCTIONS[name]
+    before = compiled(function, function.source, tmp_path)
+    applied = set()
+    for each in C_TRANSFORMATIONS:
+        try:
+            changed = each.apply(function.source)
+        except DoesNotApply as reason:
+            assert len(str(reason)) > 20
+            continue
+        applied.add(each.name)
+        assert changed.what and (" line" in changed.what or not changed.knobs)
+        assert is_close(before, compiled(function, changed.source, tmp_path)), each.name
+    assert applied >= WANTED[name]
+
+
+@pytest.mark.parametrize("name", ["range"])
+def test_every_choice_of_a_declared_knob_keeps_the_result(name: str, tmp_path: Path) -> None:
+    function = FUNCTIONS[name]
+    before = compiled(function, function.source, tmp_path)
+    for each in C_TRANSFORMATIONS[:3]:
+        try:
+            changed = each.apply(function.source)
+        except DoesNotApply:
+            continue
+        declared = {knob.name: knob for knob in knobs.find(changed.source, language="c")}
+        for knob in changed.knobs:
+            for choice in declared[knob].choices[1::3]:
+                source = knobs.apply(changed.source, {knob: choice}, language="c")
+                assert is_close(before, compiled(function, source, tmp_path)), (knob, choice)
+
+
+@pytest.mark.parametrize("name", ["softmax", "matmul"])
+def test_transformations_compose_and_end(name: str, tmp_path: Path) -> None:
+    """Each is applied to what the others have made, until none of them changes anything more."""
+    function, source, made = FUNCTIONS[name], FUNCTIONS[name].source, list[str]()
+    while len(made) < 12 and (left := transformation_registry.applicable(source, "c")):
+        each = next((own for own in left if own.name not in made[-6:]), left[0])
+        source = found(each.name).apply(source).source
+        made.append(each.name)
+        if made.count(each.name) > 4:
+            break
+    assert len(made) > 1
+    assert is_close(compiled(function, function.source, tmp_path),
+                    compiled(function, source, tmp_path)), made
+
+
+def test_jammed_matmul_fills_vectors_along_its_contiguous_index() -> None:
+    changed = found("c-unroll-and-jam").apply(MATMUL)
+    assert changed.what == "j unrolled and jammed, line 3" and changed.knobs == ("JAM",)
+    assert "sum_of[lane] += a[i * k + p] * b[p * n + (j + lane)];" in changed.source
+
+
+def test_transformed_source_is_plain_again_when_its_knobs_are_inlined(tmp_path: Path) -> None:
+    changed = found("c-unroll-and-jam").apply(MATMUL)
+    plain = knob_proposals.inlined(changed.source)
+    assert "kopt" not in plain and "JAM" not in plain and "float sum_of[16];" in plain
+    function = FUNCTIONS["matmul"]
+    assert is_close(compiled(function, MATMUL, tmp_path), compiled(function, plain, tmp_path))
+
+
+@pytest.mark.parametrize(("transformation", "body"), [
+    ("c-accumulators", "for (long i = 1; i < n; i++) { sum += x[i]; out[i] = sum; }"),
+    ("c-accumulators", "for (long i = 0; i < n; i++) { if (x[i] < 0) break; sum += x[i]; }"),
+    ("c-accumulators", "for (long i = 0; i < n; i++) sum = x[i] - sum;"),
+    ("c-accumulators", "for (long i = 0; i < n; i++) { sum += x[i]; sum *= 2; }"),
+    ("c-accumulators", "for (long i = 0; i < n; i++) sum += other(x + i);"),
+    ("c-accumulators", "for (long i = 0; i < n; i++) { sum += x[i]; n = n - 1; }"),
+    ("c-accumulators", "long last = 0; for (long i = 0; i < n; i++) { sum += x[i]; last = i; }"),
+    ("c-reciprocal", "for (long i = 0; i < n; i++) out[i] = x[i] / out[i];"),
+    ("c-reciprocal", "for (long i = 0; i < n; i++) out[i / n] = x[i / n];"),
+    ("c-reciprocal", "for (long i = 0; i < n; i++) { sum += 1; out[i] = x[i] / sum; }"),
+    ("c-hoist", "for (long i = 0; i < n; i++) { sum += 1; out[i] = sqrtf(sum); }"),
+    ("c-hoist", "for (long i = 0; i < n; i++) { change(&sum); out[i] = sqrtf(sum) * x[i]; }"),
+    ("c-hoist", "for (long i = 0; i < n; i++) out[i] = sqrtf(x[0]);"),
+    ("c-unroll-and-jam", "for (long i = 1; i < n; i++)"
+                         " for (long j = 0; j < n; j++) out[i * n + j] = out[(i - 1) * n + j];"),
+    ("c-unroll-and-jam", "for (long i = 0; i < n; i++)"
+                         " for (long j = 0; j < n; j++) out[j] += x[i * n + j];"),
+    ("c-unroll-and-jam", "for (long i = 0; i < n; i++)"
+                         " for (long j = 0; j < i; j++) out[i] += x[j];"),
+    ("c-unroll-and-jam", "for (long i = 0; i < n; i++)"
+                         " for (long j = 0; j < n; j++) { sum += x[j]; out[i] = sum; }"),
+])
+def test_loop_that_would_change_its_meaning_is_left_alone(transformation: str, body: str) -> None:
+    source = ("#include <math.h>\nfloat other(const float *x);\nvoid change(float *x);\n"
+              f"void f(const float *x, float *out, long n) {{ float sum = 0; {body} "
+              "out[0] += sum; }\n")
+    with pytest.raises(DoesNotApply):
+        found(transformation).apply(source)
+
+
+def test_names_of_transformations_are_unique_and_each_says_what_it_does() -> None:
+    every = transformation_registry.TRANSFORMATIONS
+    assert len({each.name for each in every}) == len(every)
+    assert all(each.aim and each.name.startswith(f"{each.language}-") for each in every)
+
+
+def test_source_that_cannot_be_parsed_has_no_transformations() -> None:
+    assert transformation_registry.applicable("void f( {", "c") == ()
+    assert transformation_registry.applicable(SOFTMAX, "cuda") == ()
+    assert transformation_registry.applicable("", "c") == ()
+
+
+def test_paged_attention_example_has_transformations() -> None:
+    source = (EXAMPLES / "paged_attention_c" / "attention.c").read_text()
+    names = {each.name for each in transformation_registry.applicable(source, "c")}
+    assert names >= {"c-accumulators", "c-vector-math", "c-reciprocal"}
+
+
+def found(name: str) -> Transformation:
+    transformation = transformation_registry.find(name)
+    assert transformation is not None
+    return transformation
+
+
+def test_function_case_is_a_function_that_depends_on_its_input(tmp_path: Path) -> None:
+    """The comparison above can fail: another constant is seen."""
+    function: CFunction = FUNCTIONS["softmax"]
+    other = function.source.replace("o[i] /= total", "o[i] /= total * 1.001f")
+    assert not is_close(compiled(function, function.source, tmp_path),
+                        compiled(function, other, tmp_path))

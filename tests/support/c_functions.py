@@ -1,0 +1,118 @@
+"""C functions as people write them, compiled and called, to compare two forms of their source."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import random
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.support.paths import EXAMPLES
+
+
+class CFunction(NamedTuple):
+    """A source, the function to call, sizes of its arrays (the last is the output), other values.
+    """
+
+    source: str
+    entry: str
+    arrays: tuple[int, ...]
+    values: tuple[object, ...]
+
+
+def compiled(function: CFunction, source: str, folder: Path) -> list[float]:
+    """Return what a form of the function's source computes from random arrays."""
+    path, library = folder / "kernel.c", folder / f"kernel-{abs(hash(source))}.so"
+    path.write_text(source)
+    done = subprocess.run(
+        ["cc", "-O1", "-Werror=implicit-function-declaration", "-shared",
+         "-fPIC", "-o", str(library), str(path), "-lm"],
+        capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stderr}\n{source}"
+    draw = random.Random(7)
+    arrays = [(ctypes.c_float * size)(*(draw.gauss(0.3, 1) for _ in range(size)))
+              for size in function.arrays]
+    arrays[-1][:] = [math.nan] * function.arrays[-1]
+    getattr(ctypes.CDLL(str(library)), function.entry)(*arrays, *function.values)
+    return list(arrays[-1])
+
+
+def is_close(one: Sequence[float], other: Sequence[float]) -> bool:
+    return all(math.isclose(a, b, rel_tol=2e-4, abs_tol=2e-5)
+               for a, b in zip(one, other, strict=True))
+
+
+def _long(*values: int) -> tuple[ctypes.c_int64, ...]:
+    return tuple(map(ctypes.c_int64, values))
+
+
+SOFTMAX = """\
+#include <math.h>
+
+void softmax(const float *x, float *out, long rows, long cols) {
+    for (long r = 0; r < rows; r++) {
+        const float *in = x + r * cols;
+        float *o = out + r * cols;
+        float peak = -INFINITY;
+        for (long i = 0; i < cols; i++)
+            if (in[i] > peak) peak = in[i];
+        float total = 0;
+        for (long i = 0; i < cols; i++) {
+            o[i] = expf(in[i] - peak);
+            total += o[i];
+        }
+        for (long i = 0; i < cols; i++) o[i] /= total;
+    }
+}
+"""
+MATMUL = """\
+void matmul(const float *a, const float *b, float *c, long m, long n, long k) {
+    for (long i = 0; i < m; i++)
+        for (long j = 0; j < n; ++j) {
+            float sum = 0.0f;
+            for (long p = 0; p < k; p += 1)
+                sum += a[i * k + p] * b[p * n + j];
+            c[i * n + j] = sum;
+        }
+}
+"""
+RANGE = """\
+#include <math.h>
+
+void range(const float *x, float *out, long n) {
+    float low = x[0], high = x[0], product = 1.0f;
+    double sum = 0;
+    int i;
+    for (i = 0; i < n; i++) {
+        low = fminf(low, x[i]);
+        high = high < x[i] ? x[i] : high;
+        sum = sum + x[i];
+        product *= 1.0f + x[i] * 1e-3f;
+    }
+    for (i = 0; i < n; i++) {
+        float shifted = x[i] - low;
+        out[i] = shifted / (high - low + 1e-6f) + (float)(sum / n) + product;
+    }
+}
+"""
+ROWS, COLS = 5, 37
+FUNCTIONS = {
+    "softmax": CFunction(SOFTMAX, "softmax", (ROWS * COLS, ROWS * COLS), _long(ROWS, COLS)),
+    "matmul": CFunction(MATMUL, "matmul", (7 * 11, 11 * 37, 7 * 37), _long(7, 37, 11)),
+    "range": CFunction(RANGE, "range", (61, 61), _long(61)),
+    "rmsnorm example": CFunction(
+        (EXAMPLES / "rmsnorm_c" / "rmsnorm.c").read_text(), "rmsnorm",
+        (ROWS * COLS, COLS, ROWS * COLS), (*_long(ROWS, COLS), ctypes.c_float(1e-6))),
+    "matmul example": CFunction(
+        (EXAMPLES / "matmul_c" / "matmul.c").read_text(), "matmul",
+        (7 * 11, 11 * 37, 7 * 37), _long(7, 37, 11)),
+    "layernorm example, forward": CFunction(
+        (EXAMPLES / "command_c" / "layernorm.c").read_text(), "forward",
+        (ROWS * COLS, ROWS * COLS), _long(ROWS, COLS)),
+    "layernorm example, backward": CFunction(
+        (EXAMPLES / "command_c" / "layernorm.c").read_text(), "backward",
+        (ROWS * COLS, ROWS * COLS, ROWS * COLS), _long(ROWS, COLS)),
+}
