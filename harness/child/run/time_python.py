@@ -155,7 +155,8 @@ def capture(case: PreparedPython, job: dict[str, Any]) -> dict[str, Any]:
     """Capture a graph of the calls in `order`; return whether it works, and the ns of one call."""
     order = job["order"]
     try:
-        graph = _captured(lambda: case.run_on(order))
+        pool = next((graph.pool() for graph, _ in case.graphs.values()), None)
+        graph = _captured(lambda: case.run_on(order), pool)
         case.graphs[len(order)] = graph, [case.copies[number].returned for number in order]
     except Exception as error:
         case.synchronize()
@@ -166,11 +167,15 @@ def capture(case: PreparedPython, job: dict[str, Any]) -> dict[str, Any]:
     return {"graph": True, "graph_ns": (perf_counter_ns() - began) / len(order)}
 
 
-def _captured(work: Any) -> Any:
+def _captured(work: Any, pool: Any) -> Any:
+    """Return a graph of the calls; graphs of one case share the `pool` of their own memory.
+
+    They may, since what a graph returned is read before another one is replayed.
+    """
     graph = torch.cuda.CUDAGraph()
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, pool=pool):
             work()
     if any("graph is empty" in str(warning.message).lower() for warning in seen):
         raise RuntimeError("nothing was captured: the kernel uses a stream of its own")
