@@ -54,16 +54,22 @@ def reference(template: dict[str, Any], given: dict[str, Any], wide: bool = True
     return eval(template["reference"], names)
 
 
-def error(result: Any, expected: Any, scale: float = 1.0) -> float:
-    """Return the largest error in units of what is allowed for the result's dtype."""
+def error(template: dict[str, Any], given: dict[str, Any], result: Any, expected: Any) -> float:
+    """Return the largest error in units of what is allowed for the result's dtype.
+
+    Allowed is a share of the expected value plus the template's `size`, an expression: what a sum
+    of that many values may lose although it comes out small. `tolerance` is a float32 result's.
+    """
     if isinstance(result, tuple | list):
-        return max(error(r, e, scale) for r, e in zip(result, expected, strict=True))
+        return max(error(template, given, *pair) for pair in zip(result, expected, strict=True))
     assert result.shape == expected.shape, f"{tuple(result.shape)}, not {tuple(expected.shape)}"
     if not result.numel():
         return 0.0
     if not result.is_floating_point():
         return float((result != expected).any()) * 1e9
     assert torch.equal(result.isnan(), expected.isnan())
-    allowed = TOLERANCE[result.dtype] * scale * (expected.abs() + 1)
+    scale = template.get("tolerance", 1) if result.dtype == torch.float32 else 1
+    size = eval(str(template.get("size", 1)), {**given, "results": expected.numel()})
+    allowed = TOLERANCE[result.dtype] * scale * (expected.abs() + size)
     away = torch.where(result == expected, 0.0, (result.double() - expected).abs() / allowed)
     return float(away.nan_to_num(0.0, posinf=1e9).max())

@@ -109,7 +109,7 @@ def measure(template: dict[str, Any], case: str, search_s: float) -> dict[str, A
     size = moved(given) + moved(result)
     first = result if torch.is_tensor(result) else result[0]
     dtype_of = str(first.dtype).removeprefix("torch.")
-    away = error(result, reference(template, given), template.get("tolerance", 1.0))
+    away = error(template, given, result, reference(template, given))
     del result, first
     bound = template["bound"]
     row: dict[str, Any] = {"dtype": dtype_of, "error": round(away, 4)}
@@ -124,7 +124,7 @@ def measure(template: dict[str, Any], case: str, search_s: float) -> dict[str, A
     best, row["us"] = search(module, source, lambda: entry(**given), row["default_us"], search_s)
     row["config"] = {knob.name: best[knob.name] for knob in source.knobs
                      if best[knob.name] != knob.value}
-    after = error(entry(**given), reference(template, given), template.get("tolerance", 1.0))
+    after = error(template, given, entry(**given), reference(template, given))
     row["error"] = round(max(away, after), 4)
     if bound != "memory":
         names = {**given, "torch": torch}

@@ -10,10 +10,10 @@ import triton.language as tl
 
 NORM_WHOLE = 16384  # kopt: knob NORM_WHOLE in [4096, 8192, 16384, 32768] longest row in registers
 NORM_TILE = 2048  # kopt: knob NORM_TILE in [512, 1024, 2048, 4096, 8192] elements of short rows
-NORM_PART = 32768  # kopt: knob NORM_PART in [8192, 16384, 32768, 65536] of a long row in a program
+NORM_PART = 8192  # kopt: knob NORM_PART in [8192, 16384, 32768, 65536] of a long row in a program
 NORM_BLOCK = 4096  # kopt: knob NORM_BLOCK in [1024, 2048, 4096, 8192] elements of a long row's step
 NORM_PER_THREAD = 16  # kopt: knob NORM_PER_THREAD in [4, 8, 16, 32] elements of a thread
-NORM_STAGES = 2  # kopt: knob NORM_STAGES in [1, 2, 3] loads of a long row in flight
+NORM_STAGES = 1  # kopt: knob NORM_STAGES in [1, 2, 3] loads of a long row in flight
 
 
 @triton.jit

@@ -49,7 +49,7 @@ def run(template: dict, module, most: int) -> None:
                 before = {name: value.clone() for name, value in given.items()
                           if torch.is_tensor(value)}
                 expected = reference(template, given)
-                away = error(entry(**given), expected, template.get("tolerance", 1.0))
+                away = error(template, given, entry(**given), expected)
                 assert away <= 1, f"{case} in {dtype}, {knobs}: {away:.2g} times what is allowed"
                 for name, value in before.items():
                     assert torch.equal(value, given[name]), f"{case} changed {name}"
@@ -101,7 +101,7 @@ def expressions(folder: Path) -> None:
             given["other"] = torch.tensor(given["other"], dtype=torch.float64)
         expected = eval(rule["targets"][0])(x.double(), **given)
         kept = ~expected.isnan()  # roots and logarithms of negative values
-        away = error(load(path).pointwise(x)[kept], expected[kept])
+        away = error({}, {}, load(path).pointwise(x)[kept], expected[kept])
         assert away <= 2, f"{rule['targets'][0]} {given}: {away:.2g} times what is allowed"
         print(rule["targets"][0], flush=True)
 
