@@ -1,0 +1,88 @@
+"""Maximum and average pooling in 1, 2 or 3 dimensions, with padding, dilation and ceil_mode."""
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+
+POOL_BLOCK = 512  # kopt: knob POOL_BLOCK in [128, 256, 512, 1024, 2048] results of a program
+POOL_WARPS = 4  # kopt: knob POOL_WARPS in [2, 4, 8] warps of a program
+
+
+@triton.jit
+def pool_kernel(
+        # kopt: operands
+        x, y, blocks, scale, AVERAGE: tl.constexpr, DIVIDE: tl.constexpr, D: tl.constexpr,
+        H: tl.constexpr, W: tl.constexpr, OD: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
+        KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, SD: tl.constexpr, SH: tl.constexpr,
+        SW: tl.constexpr, PD: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr, DD: tl.constexpr,
+        DH: tl.constexpr, DW: tl.constexpr, BLOCK: tl.constexpr):
+    """BLOCK results of one plane. DIVIDE: 1 by what lies in the tensor, 2 or in its padding."""
+    plane = (tl.program_id(0) // blocks).to(tl.int64)
+    result = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
+    left = result % OW * SW - PW
+    top = result // OW % OH * SH - PH
+    front = result // (OW * OH) * SD - PD
+    known = result < OD * OH * OW
+    x += plane * (D * H * W)
+    value = tl.full([BLOCK], 0.0 if AVERAGE else -float("inf"), tl.float32)
+    for d in tl.static_range(KD):
+        for h in tl.static_range(KH):
+            for w in tl.static_range(KW):
+                i, j, k = front + d * DD, top + h * DH, left + w * DW
+                there = known & (i >= 0) & (i < D) & (j >= 0) & (j < H) & (k >= 0) & (k < W)
+                one = tl.load(x + (i * H + j) * W + k, mask=there,
+                              other=0.0 if AVERAGE else -float("inf")).to(tl.float32)
+                value = value + one if AVERAGE else tl.maximum(
+                    value, one, propagate_nan=tl.PropagateNan.ALL)
+    if DIVIDE:
+        PAD: tl.constexpr = DIVIDE - 1
+        wide = (tl.minimum(left + KW, W + PAD * PW) - (left if PAD else tl.maximum(left, 0)))
+        high = (tl.minimum(top + KH, H + PAD * PH) - (top if PAD else tl.maximum(top, 0)))
+        deep = (tl.minimum(front + KD, D + PAD * PD) - (front if PAD else tl.maximum(front, 0)))
+        value = value / (wide * high * deep).to(tl.float32)
+    else:
+        value *= scale
+    at = plane * (OD * OH * OW) + result
+    inside = known
+    # kopt: epilogue value
+    tl.store(y + at, value, mask=inside)
+
+
+def pool_sizes(value, dims, fill):
+    """Return three sizes: those of the missing leading dimensions are `fill`."""
+    sizes = [value] * dims if isinstance(value, int) else list(value)
+    return [fill] * (3 - dims) + (sizes * dims if len(sizes) == 1 else sizes)
+
+
+def pool(
+        # kopt: operands
+        x, dims, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, op="max",
+        count_include_pad=True, divisor_override=None):
+    """x is [..., *dims]; op is max or avg, which has no dilation."""
+    x = x.contiguous()
+    kernel = pool_sizes(kernel_size, dims, 1)
+    step = pool_sizes(stride, dims, 1) if stride else kernel
+    pad, spread = pool_sizes(padding, dims, 0), pool_sizes(dilation, dims, 1)
+    sizes = pool_sizes(x.shape[x.dim() - dims:], dims, 1)
+    results = []
+    for size, k, s, p, d in zip(sizes, kernel, step, pad, spread, strict=True):
+        room = size + 2 * p - d * (k - 1) - 1
+        result = (-(-room // s) if ceil_mode else room // s) + 1
+        results.append(result - (ceil_mode and (result - 1) * s >= size + p))
+    y = torch.empty(*x.shape[:x.dim() - dims], *results[3 - dims:], dtype=x.dtype, device=x.device)
+    planes = x.shape[:x.dim() - dims].numel()
+    if not y.numel():
+        return y
+    scale, divide = 1.0, 0
+    if op == "avg":
+        scale = 1.0 / (divisor_override or math.prod(kernel))
+        if not divisor_override and (ceil_mode or (any(pad) and not count_include_pad)):
+            divide = 2 if count_include_pad else 1
+    blocks = triton.cdiv(math.prod(results), POOL_BLOCK)
+    pool_kernel[(planes * blocks,)](
+        # kopt: operands
+        x, y, blocks, scale, op == "avg", divide, *sizes, *results, *kernel, *step, *pad, *spread,
+        BLOCK=POOL_BLOCK, num_warps=POOL_WARPS)
+    return y
