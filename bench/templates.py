@@ -106,7 +106,8 @@ def measure(template: dict[str, Any], case: str, search_s: float) -> dict[str, A
     torch.manual_seed(0)
     given = arguments(entry, case, dtype, "cuda")
     result = entry(**given)
-    size = moved(given) + moved(result)
+    size = eval(template["moved"], dict(given)) if "moved" in template else \
+        moved(given) + moved(result)
     first = result if torch.is_tensor(result) else result[0]
     dtype_of = str(first.dtype).removeprefix("torch.")
     away = error(template, given, result, reference(template, given))
