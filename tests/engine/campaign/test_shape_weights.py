@@ -33,6 +33,7 @@ def test_gain_is_weighted_by_calls(tmp_path: Path) -> None:
     assert {row.config_class: row.weight for row in verdict.rows}["m=256 n=64"] == 7.0
 
 
+@pytest.mark.slow
 def test_quick_command_without_weighted_rows_defers_to_full_benchmark(tmp_path: Path) -> None:
     verdict = benchmark_case.judge(
         tmp_path, benchmark_case.kernel(50.0), wanted=target(

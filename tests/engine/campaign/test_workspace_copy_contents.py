@@ -135,6 +135,7 @@ def kernel_patch(setup: Setup) -> bytes:
     return made.encode() + b"\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "outcome"), [
     ("third_party/outer", "is a submodule"),
     ("third_party/outer/outer.h", "third_party/outer/outer.h: does not exist in index"),

@@ -67,6 +67,7 @@ def test_a_harness_that_passes_is_frozen_read_only_with_its_hash(tmp_path: Path)
     assert len(record.configurations) == 3
 
 
+@pytest.mark.slow
 def test_the_generator_gets_its_prompt_and_the_traced_configurations(tmp_path: Path) -> None:
     flow = Flow(tmp_path, "good", review=False)
     flow.run()
@@ -83,6 +84,7 @@ def test_a_rejected_harness_is_repaired_with_the_reason(tmp_path: Path) -> None:
     assert "rows=16 cols=64 is wrong" in flow.prompt("attempts-3")
 
 
+@pytest.mark.slow
 def test_a_review_that_finds_a_fault_leads_to_a_repair(tmp_path: Path) -> None:
     flow = Flow(tmp_path, "good", "FAIL,PASS")
     assert flow.run().attempts == 2
@@ -98,6 +100,7 @@ def test_after_three_repairs_nothing_is_frozen(tmp_path: Path) -> None:
     assert not (flow.kernel.project / NAME).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("verdict", "words"), [
     ("ESCALATE", "the verifier asks"), ("perhaps", "the verifier gave no verdict")])
 def test_what_only_a_person_can_decide_ends_the_flow(

@@ -39,6 +39,7 @@ def test_the_limits_are_those_of_the_verifier() -> None:
     assert [LIMIT_S[mode] for mode in MODES] == [1800.0, 120.0, 900.0, 900.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fault", "words"), [
     ("not-python", "is not Python"), ("no-profile", "does not know --profile"),
     ("absolute", "names a path outside the work folder: '/opt/project'"),
@@ -59,11 +60,13 @@ def test_a_mode_that_exceeds_its_limit_is_rejected(tmp_path: Path) -> None:
     assert "--profile" in findings.fault and "0.3 s" in findings.fault
 
 
+@pytest.mark.slow
 def test_without_a_trace_the_harness_chooses_its_configurations(tmp_path: Path) -> None:
     findings = check(tmp_path, harness_case.spoiled("untraced"), traced="")
     assert findings.fault == "" and "traced arguments" not in findings.passed
 
 
+@pytest.mark.slow
 def test_untraced_configurations_are_rejected(tmp_path: Path) -> None:
     findings = check(tmp_path, harness_case.HARNESS, traced="rows,cols,calls\n16,64,7\n")
     assert "adds untraced configurations: rows=4 cols=128" in findings.fault
@@ -107,6 +110,7 @@ if mode.endswith("benchmark"):
 """
 
 
+@pytest.mark.slow
 def test_a_python_kernel_in_a_package_is_checked_too(tmp_path: Path) -> None:
     (tmp_path / "p" / "ops").mkdir(parents=True)
     (tmp_path / "p" / "ops" / "total.py").write_text(

@@ -83,6 +83,7 @@ def test_interrupted_round_keeps_its_scope(tmp_path: Path) -> None:
     assert [round.scope for round in Reader(tmp_path).rounds("rms")] == ["all", "tall"]
 
 
+@pytest.mark.slow
 def test_campaign_records_a_round_that_attacks_one_class(tmp_path: Path) -> None:
     classes = [{"name": "small", "shape": {"n": 3000}}, {"name": "large", "shape": {"n": 30000}}]
     setup = campaigns.create(tmp_path, task={"classes": classes}, pool={

@@ -82,6 +82,7 @@ def test_line_is_complete_after_kill(root: Path, step: str) -> None:
     assert_on_line(root)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["", "line.approved", "line.settled", *IN_KEEP])
 def test_killed_approval_keeps_the_whole_line(root: Path, step: str) -> None:
     assert run_engine(root, "add") == 0

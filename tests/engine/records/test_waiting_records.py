@@ -118,6 +118,7 @@ def test_trend_tells_what_was_decided_after_a_round(decided: Decided) -> None:
         "WAITING", "WAITING", "WAITING", "ACCEPTED", "REJECTED", "ACCEPTED"]
 
 
+@pytest.mark.slow
 def test_limits_of_a_provisional_best_that_took_the_place_of_another_are_its_own(
         tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -132,6 +133,7 @@ def test_limits_of_a_provisional_best_that_took_the_place_of_another_are_its_own
         assert limit.detail.startswith("7.00 us as last measured")
 
 
+@pytest.mark.slow
 def test_limits_of_a_provisional_best_that_was_rejected_are_not_those_of_the_best(
         tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:

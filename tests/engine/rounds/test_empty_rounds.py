@@ -10,6 +10,7 @@ import pytest
 from tests.support import campaigns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "outcome", "summary"), [
     ("sh -c 'case $0 in *planned*) exit 1; esac' {prompt}", "tie",
      "1 slot found nothing better, 1 failed"),

@@ -48,6 +48,7 @@ def test_baseline_that_fails_full_tests_ends_campaign(create: Create,
         assert [round.n for round in reader.rounds(setup.id)] == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("create", [command, campaigns.create_with_patch])
 def test_baseline_runs_quick_tests_and_full_tests(create: Create,
                                                                  tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from tests.support.benchmark_case import kernel
 from tests.support.campaigns import campaign, candidates, reading, run
 from tests.support.command_line import answer, error_text, harmless, kopt
 
+pytestmark = pytest.mark.slow
 TEST = """\
 import kernel, sys
 print("tests of \\x1b[31mthe kernel")

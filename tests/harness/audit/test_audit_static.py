@@ -285,6 +285,7 @@ def test_tokenizer_accepts_any_text(text: str) -> None:
     assert all(token.line >= 1 for token in tokens(text))
 
 
+@pytest.mark.slow
 def test_tokenizer_runs_in_linear_time() -> None:
     for text in ('R"(' * 200_000, "/*" * 300_000, '"' * 300_000, "\\\n" * 300_000, "(" * 300_000):
         assert len(tokens(text)) <= 400_001

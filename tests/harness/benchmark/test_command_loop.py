@@ -40,6 +40,7 @@ def searched(folder: Path, *, budget: int = 6, only: tuple[str, ...] = ("TILE",)
     )
 
 
+@pytest.mark.slow
 def test_each_trial_is_paired_with_the_default(tmp_path: Path) -> None:
     """A whole search, as the engine requests it, in a process of its own."""
     tree = project(tmp_path / "tree")
@@ -100,6 +101,7 @@ def test_search_runs_the_quick_command(tmp_path: Path) -> None:
     assert screened.pairs == 1 and screened.stderr is None and screened.sure < 0
 
 
+@pytest.mark.slow
 def test_class_winners_run_the_full_command(tmp_path: Path) -> None:
     """The quick command has one row per class, which prefers another tile than its class."""
     bench = split_case.BENCH.replace("        x = [", """\

@@ -87,6 +87,7 @@ def test_failed_observation_keeps_the_gain_unconfirmed(more: str, why: str,
     assert flagged(judged(tmp_path, KERNELS_BEFORE, more=more)).startswith(why)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("more", "base", "why"), [
     (f"{TRACED}COST = 50.0\n", "",
      r": the candidate: the observed run reported 0\.7\d times the least "),
@@ -97,6 +98,7 @@ def test_observed_run_that_reports_more_confirms_nothing(
     assert re.match(why, flagged(judged(tmp_path, faster, more=more, base=base)))
 
 
+@pytest.mark.slow
 def test_run_slowed_by_cupti_confirms_a_gain(tmp_path: Path) -> None:
     faster = case.launched(("norm", 500, 22_000), ("flush", 500, 20_100))
     verdict = judged(tmp_path, faster, more=f"{TRACED}COST = 90.0\n",
@@ -118,6 +120,7 @@ def test_any_error_keeps_the_gain_unconfirmed(step: str, error: Exception, tmp_p
     assert str(error) in flagged(judged(tmp_path, KERNELS_BEFORE))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("device", "why", "kept"), [
     (inventory.find("cpu"), "", "keep"),
     (FAKE_CARD, ": kernel time hardly changed (50 us to 50 us a call)",

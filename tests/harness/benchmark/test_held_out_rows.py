@@ -83,6 +83,7 @@ def test_shape_that_a_program_calls_and_no_row_measures_is_checked_first(tmp_pat
     assert evidence == ["no row that the benchmark does not have could be checked"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("candidate", "incumbent", "fields", "evidence"), [
     (ONLY_MEASURED, ONLY_MEASURED, {}, "no row that the benchmark does not have could be checked"),
     (EVEN, EVEN, {}, "rows that the benchmark does not have"),

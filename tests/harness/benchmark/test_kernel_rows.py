@@ -78,6 +78,7 @@ def test_kernel_time_of_each_row_is_the_score(tmp_path: Path) -> None:
     assert rule(verdict, Policy(approval="auto")).kind == "keep"
 
 
+@pytest.mark.slow
 def test_rows_are_measured_by_cupti_in_the_same_sequence(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a card: test_kernel_time_gpu.py, by `make test-gpu`."""
@@ -98,6 +99,7 @@ def test_rows_are_measured_by_cupti_in_the_same_sequence(
         (pytest.approx(7), pytest.approx(10)), (pytest.approx(28), pytest.approx(40))]
 
 
+@pytest.mark.slow
 def test_class_whose_kernel_time_rose_is_named_although_its_time_fell(tmp_path: Path) -> None:
     verdict = judged(tmp_path, (50.0, 50.0), (0.5, 1.2))
     risen = rows_of(verdict)["m=256"]
@@ -124,6 +126,7 @@ def test_regression_shows_kernel_time_beside_reported_time(tmp_path: Path) -> No
         pytest.approx(44.87, rel=1e-3), pytest.approx(32.05, rel=1e-3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("changed", "why"), [
     ({"row_command": ""}, "without target.row_command its launches cannot be attributed to rows"),
     ({"row_command": "python bench.py --m {k}"},

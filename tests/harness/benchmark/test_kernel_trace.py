@@ -58,12 +58,14 @@ def test_confirmed_gain_lists_the_candidates_kernels(tmp_path: Path) -> None:
     ) == 1
 
 
+@pytest.mark.slow
 def test_failed_trace_keeps_the_baseline_verdict(tmp_path: Path) -> None:
     judged = baseline(tmp_path, f"{TRACED}raise SystemExit('seen')\n")
     assert judged.valid and judged.correct and judged.latency_us and not judged.kernels
     assert trace(judged) == ["no trace of the kernels: the candidate: exited with 1: seen"]
 
 
+@pytest.mark.slow
 def test_cpu_verdict_has_no_trace(tmp_path: Path) -> None:
     judged = baseline(tmp_path, device=inventory.find("cpu"))
     assert judged.valid and not judged.kernels and not trace(judged)

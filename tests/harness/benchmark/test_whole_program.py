@@ -57,6 +57,7 @@ def test_slower_program_is_reported(tmp_path: Path) -> None:
     assert verdict.rows[0].outcome == "slower" and verdict.rows[0].pairs == 3
 
 
+@pytest.mark.slow
 def test_wall_time_counts_without_a_metric(tmp_path: Path) -> None:
     spin = "import time; end = time.process_time() + {}\nwhile time.process_time() < end: pass"
     verdict = judged(tmp_path, spin.format(0.05), spin.format(1.0), None)

@@ -71,6 +71,7 @@ if os.path.getsize(cache) <= {slow}: time.sleep(1000)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("slow", "correct"), [(1, True), (2, False)])
 def test_cold_compile_that_times_out_is_tried_once_more(tmp_path: Path, slow: int,
                                                         correct: bool) -> None:
@@ -79,6 +80,7 @@ def test_cold_compile_that_times_out_is_tried_once_more(tmp_path: Path, slow: in
     assert correct or verdict.rejected_reason == "ran past its limit of 1 s"
 
 
+@pytest.mark.slow
 def test_hanging_run_with_a_warm_cache_is_not_repeated(tmp_path: Path) -> None:
     hangs = COLD.format(slow=0) + "if os.path.getsize(cache) == 2: time.sleep(1000)\n"
     verdict = judge(tmp_path, kernel(50.0, hangs), wanted=target(timeout_s=1.0))

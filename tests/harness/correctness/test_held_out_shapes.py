@@ -22,6 +22,7 @@ BETWEEN = "for (int64_t i = 0; i < n; i++) out[i] = 2 * x[i] + (n > 1000 && n < 
 BEYOND = "for (int64_t i = 0; i < n; i++) out[i] = 2 * x[i] + (n < 1000 || n > 8000);\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("source", "incumbent", "detail"), [
     (kernel(SMALL_STACK), SLOW, "fails (crashed (SIGSEGV)) on n="),
     (kernel(SMALL_STACK), kernel(SMALL_STACK) + "/* before */\n", ""),
@@ -47,6 +48,7 @@ def test_kernel_that_is_wrong_between_or_beyond_the_classes_is_flagged(
     assert detail.startswith("is wrong on n=") and least <= n <= most and n not in (1000, 8000)
 
 
+@pytest.mark.slow
 def test_verdict_says_which_shapes_were_checked_and_not_timed(tmp_path: Path) -> None:
     verdict = judge(tmp_path, FAST, task=TWO_CLASSES, plan=replace(QUICK, looks=(2,)))
     [detail] = [own.detail for own in verdict.evidence if own.kind == HELD_OUT]

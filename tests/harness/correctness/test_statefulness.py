@@ -64,6 +64,7 @@ def noisy(size: str) -> str:
                   f"out[i] = 2 * x[i] * (1 + (s >> 16 & 7) * {size});")
 
 
+@pytest.mark.slow
 def test_unstable_kernel_is_noted_and_flagged_beyond_rounding(tmp_path: Path) -> None:
     rounding = check(tmp_path / "a", noisy("6e-8f"), ONE_CLASS, reference=REFERENCE,
                      baseline=kernel(RIGHT))
@@ -74,6 +75,7 @@ def test_unstable_kernel_is_noted_and_flagged_beyond_rounding(tmp_path: Path) ->
     assert more.right and more.rules == {"unstable": "flag"}, more
 
 
+@pytest.mark.slow
 def test_unstable_task_or_baseline_excuses_an_unstable_kernel(tmp_path: Path) -> None:
     source = noisy("6e-8f")
     declared = check(

@@ -104,6 +104,7 @@ def test_other_order_of_summation_is_within_tolerance(name: str, cols: int,
     assert [f for f in verdict.audit if f.severity != "note"] == [], verdict.audit
 
 
+@pytest.mark.slow
 def test_candidate_may_be_less_exact_than_a_float64_baseline(tmp_path: Path) -> None:
     assert judge(tmp_path, PLAIN, target(), baseline=WIDER).correct
 
@@ -121,6 +122,7 @@ def test_lower_precision_is_incorrect_under_any_declared_tolerance(
     assert "allowed" in verdict.rows[0].note and "the baseline's own error" in verdict.rows[0].note
 
 
+@pytest.mark.slow
 def test_task_may_allow_tf32_without_allowing_bfloat16(tmp_path: Path) -> None:
     allowing = target(precision="tf32")
     verdict = judge(tmp_path / "tf32", TF32, allowing)
@@ -129,6 +131,7 @@ def test_task_may_allow_tf32_without_allowing_bfloat16(tmp_path: Path) -> None:
     assert not judge(tmp_path / "bf16", BF16_SUM, allowing).correct
 
 
+@pytest.mark.slow
 def test_baseline_in_tf32_allows_tf32(tmp_path: Path) -> None:
     assert judge(tmp_path, TF32.replace("int64_t c = 0; c < cols; c++",
                                         "int64_t c = cols; c-- > 0;"), target(),
@@ -141,6 +144,7 @@ def test_declared_tolerance_is_never_exceeded(tmp_path: Path) -> None:
     assert not verdict.correct and "allowed 1e-06" in verdict.rows[0].note
 
 
+@pytest.mark.slow
 def test_usual_tolerance_applies_if_the_baseline_does_not_run(tmp_path: Path) -> None:
     off = WIDER.replace("out[r] = s", "out[r] = s * 1.0000085")  # otherwise exact
     broken = "#error no\n" + PLAIN
@@ -183,6 +187,7 @@ def dot(w, x):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("swapped", [False, True])
 def test_ill_conditioned_input_is_excused(swapped: bool, tmp_path: Path) -> None:
     """The variance of equal values is pure rounding: blocked sums are exact, others are not."""

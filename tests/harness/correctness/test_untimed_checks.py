@@ -36,6 +36,7 @@ for (int64_t i = 0; i < n; i++) out[i] = 2 * x[i];
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("source", "incumbent", "reference", "words"), [
     (NOT_LARGE, SLOW, "", "is wrong on values of several hundred (n=8189)"),
     (without("x[i] > 950"), SLOW, "", "is wrong on values near 1000 (n=8189)"),

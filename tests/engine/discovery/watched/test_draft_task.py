@@ -55,6 +55,7 @@ def test_task_of_a_function_with_keywords_has_an_adapter() -> None:
     assert result.target.reference == BASELINE
 
 
+@pytest.mark.slow
 def test_reference_that_leaves_an_output_unchecked_is_not_taken() -> None:
     entry, _, _ = watched_case.observe("double")
     draft = drafted("double")
