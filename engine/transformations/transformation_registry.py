@@ -8,9 +8,10 @@ import msgspec
 
 from engine.transformations.c.c_transformations import C_TRANSFORMATIONS
 from engine.transformations.transformation import DoesNotApply, Transformation
+from engine.transformations.triton.triton_transformations import TRITON_TRANSFORMATIONS
 from harness.errors import InputError
 
-TRANSFORMATIONS: tuple[Transformation, ...] = C_TRANSFORMATIONS
+TRANSFORMATIONS: tuple[Transformation, ...] = (*C_TRANSFORMATIONS, *TRITON_TRANSFORMATIONS)
 LONGEST_SOURCE = 200_000
 """Characters of the longest source that is looked at."""
 

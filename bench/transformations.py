@@ -1,0 +1,123 @@
+"""Campaigns whose only workers are kopt's own transformations and searches: what do they gain?
+
+    python bench/transformations.py FOLDER --out RESULTS.jsonl [--seconds 470] [--each 90]
+        [--only NAME,NAME] [--backends transform,search]
+
+Each case is a folder with a manifest, its task and a kernel as a person has it. It is copied, and
+`kopt run` works on it for at most `--each` seconds, without a model and without templates. A case
+whose result is in the file is left out, so that the script is called again until all are done; it
+begins no case that would not end before `--seconds`. A line states the headline with its interval,
+what was kept, and what became of each candidate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from engine.campaign.setup import open_campaign
+from engine.journal.read import Reader
+from harness.formats import yaml_document
+
+ROOT = Path(__file__).resolve().parents[1]
+STOP_S = 60.0
+"""What a campaign may take beyond its budget: the verdict under way, acceptance, the report."""
+
+
+def main() -> int:
+    args = arguments()
+    ends_at = time.monotonic() + args.seconds
+    done = {json.loads(line)["case"] for line in args.out.read_text().splitlines()} \
+        if args.out.exists() else set()
+    left = [case for case in cases(args.folder) if case.name not in done
+            and (not args.only or case.name in args.only.split(","))]
+    for case in left:
+        if time.monotonic() + args.each + STOP_S > ends_at:
+            print(f"{case.name}: left for the next call")
+            continue
+        result = run(case, args.each, args.backends.split(","), args.trials)
+        with args.out.open("a") as file:
+            file.write(json.dumps(result) + "\n")
+        print(f"{case.name}: {result['state']}, {result['headline'] or 'nothing kept'}; "
+              + "; ".join(result["kept"]), flush=True)
+    return 0
+
+
+def cases(folder: Path) -> Iterator[Path]:
+    """Yield the folders with a manifest."""
+    yield from sorted(path.parent for path in folder.glob("*/manifest.yaml"))
+
+
+def run(case: Path, seconds: float, backends: list[str], trials: int) -> dict[str, Any]:
+    """Run a campaign on a copy of a case and return its result."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="kopt-transformations-") as name:
+        project, workspace = Path(name) / case.name, Path(name) / "workspace"
+        shutil.copytree(case, project)
+        manifest = yaml_document.parse((case / "manifest.yaml").read_text(), "manifest.yaml").value
+        manifest |= {"approval": "auto", "max_iterations": 30,
+                     "budget": {"wall_s": seconds}, "stop": {"no_gain_rounds": 2},
+                     "pool": {"backends": backends, "slots": 4, "trials": trials}}
+        (project / "manifest.yaml").write_text(yaml_document.dump(manifest))
+        git = ["git", "-C", str(project), "-c", "user.name=bench", "-c", "user.email=b@ench"]
+        for command in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "as it was"]):
+            subprocess.run([*git, *command], check=True)
+        ended = subprocess.run(
+            [sys.executable, "-m", "kopt_tui", "--workspace", str(workspace), "run", "--here",
+             str(project / "manifest.yaml")], cwd=ROOT, capture_output=True, text=True,
+            env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False,
+            timeout=seconds + 4 * STOP_S)
+        found = [path.name for path in workspace.iterdir() if (path / "manifest.yaml").exists()] \
+            if workspace.exists() else []
+        if not found:
+            return {"case": case.name, "state": "no campaign", "headline": "", "kept": [],
+                    "candidates": [], "why": ended.stderr[-500:]}
+        return result(workspace, found[0], case.name, time.monotonic() - began)
+
+
+def result(workspace: Path, campaign: str, case: str, seconds: float) -> dict[str, Any]:
+    """Return what a campaign's journal says."""
+    setup = open_campaign(workspace, campaign)
+    with closing(Reader(workspace)) as reader:
+        row = next(own for own in reader.campaigns() if own.id == campaign)
+        newest = {decision.candidate: decision for decision in reader.decisions(campaign)[::-1]}
+        candidates = [{
+            "round": own.round, "slot": own.slot, "hypothesis": own.hypothesis,
+            "decision": newest[own.id].kind if own.id in newest else own.state,
+            "reason": newest[own.id].reason if own.id in newest else ""}
+            for own in reader.candidates(campaign)]
+        failed = [f"{slot.slot} of round {slot.round}: {slot.hypothesis}: {slot.detail}"
+                  for n in range(1, row.round + 1) for slot in reader.slots(campaign, n)
+                  if slot.stage == "failed"]
+    return {"case": case, "device": setup.device.name, "state": row.state, "reason": row.reason,
+            "rounds": row.round, "seconds": round(seconds, 1), "speedup": row.speedup,
+            "headline": "" if row.speedup is None else
+            f"{row.speedup:.3f}x [{row.speedup_low:.3f}, {row.speedup_high:.3f}]",
+            "kept": [own["hypothesis"] for own in candidates if own["decision"] == "keep"],
+            "candidates": candidates, "failed": failed}
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, default=470.0)
+    parser.add_argument("--each", type=float, default=90.0)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--backends", default="transform,search")
+    parser.add_argument("--trials", type=int, default=8)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,11 @@
+"""All transformations of Triton sources, those that win most often first."""
+
+from __future__ import annotations
+
+from engine.transformations.transformation import Transformation
+from engine.transformations.triton.launch_knobs import LaunchKnobs
+from engine.transformations.triton.loops import EvictionHints, GroupedOrder, PipelinedLoops
+from engine.transformations.triton.persistent_grid import PersistentGrid
+
+TRITON_TRANSFORMATIONS: tuple[Transformation, ...] = (
+    LaunchKnobs(), PersistentGrid(), GroupedOrder(), PipelinedLoops(), EvictionHints())

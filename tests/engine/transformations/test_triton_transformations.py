@@ -1,0 +1,104 @@
+"""Triton transformations keep what a kernel computes, alone and one upon another, or say why not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.transformations import transformation_registry
+from engine.transformations.transformation import DoesNotApply, Transformation
+from engine.transformations.triton.triton_transformations import TRITON_TRANSFORMATIONS
+from harness.search.space import knob_proposals, knobs
+from tests.support.triton_sources import ADD, HEAD, MATMUL, RMS_NORM, SOURCES, differences
+
+pytest.importorskip("triton")
+WANTED = {
+    "add": {"triton-launch-knobs", "triton-persistent-grid"},
+    "softmax": {"triton-launch-knobs", "triton-persistent-grid", "triton-eviction"},
+    "layer_norm": {"triton-launch-knobs", "triton-persistent-grid", "triton-pipelined-loops",
+                   "triton-eviction"},
+    "rms_norm": {"triton-launch-knobs", "triton-persistent-grid"},
+    "matmul": {"triton-launch-knobs", "triton-grouped-order", "triton-pipelined-loops"},
+}
+CLOSE = 2e-5
+
+
+def test_tutorial_kernels_compute_the_same_after_each_transformation(tmp_path: Path) -> None:
+    """Alone, with another value of each knob, and in each other's company."""
+    made: list[tuple[str, str, str]] = []
+    for name, source in SOURCES.items():
+        made.append((name, "as it was", source))
+        applied = set()
+        for each in TRITON_TRANSFORMATIONS:
+            try:
+                changed = each.apply(source)
+            except DoesNotApply as reason:
+                assert len(str(reason)) > 20
+                continue
+            applied.add(each.name)
+            made.append((name, each.name, changed.source))
+            declared = {own.name: own for own in knobs.find(changed.source, language="triton")}
+            other = {knob: declared[knob].choices[-1] for knob in changed.knobs}
+            made.append((name, f"{each.name}, {other}",
+                         knobs.apply(changed.source, other, language="triton")))
+        assert applied >= WANTED[name], name
+        whole, company = source, list[str]()
+        while left := [own for own in transformation_registry.applicable(whole, "triton")
+                       if own.name not in company]:
+            whole = found(left[0].name).apply(whole).source
+            company.append(left[0].name)
+        assert len(company) >= 2, name
+        made.append((name, " + ".join(company), whole))
+    results = differences([(name, source) for name, _, source in made], tmp_path)
+    assert len(results) == len(made)
+    wrong = [(name, how, *result) for (name, how, _), result in zip(made, results, strict=True)
+             if not result[0] < CLOSE]
+    assert not wrong
+
+
+def test_weights_of_a_persistent_kernel_are_loaded_before_its_loop() -> None:
+    source = found("triton-persistent-grid").apply(RMS_NORM).source
+    kernel = source[source.index("def rms_kernel"):source.index("def rms_norm")]
+    before, _, inside = kernel.partition("for part in tl.range(")
+    assert "w = tl.load(W + at, mask=mask)" in before and "x = tl.load(X" in inside
+    assert "rms_kernel[(min(rows, RMS_KERNEL_PROGRAMS * processors()),)](" in source
+
+
+def test_declared_knobs_can_be_inlined_again() -> None:
+    changed = found("triton-persistent-grid").apply(ADD)
+    plain = knob_proposals.inlined(changed.source)
+    assert "kopt" not in plain and "min(triton.cdiv(x.numel(), (32)), 8 * processors())" in plain
+
+
+@pytest.mark.parametrize(("transformation", "source", "why"), [
+    ("triton-persistent-grid", MATMUL, "one dimension"),
+    ("triton-persistent-grid", ADD.replace("    at = ", "    if pid > 9:\n        return\n    at = "),
+     "returns early"),
+    ("triton-persistent-grid", ADD.replace("@triton.jit", "@triton.autotune([], key=[])\n@triton.jit"),
+     "autotuner"),
+    ("triton-grouped-order", ADD, "matrix product"),
+    ("triton-launch-knobs", "import torch\n", "no kernel"),
+    ("triton-launch-knobs", "TILE = 1  # kopt: knob TILE in [1, 2]\n" + ADD, "already"),
+    ("triton-pipelined-loops", ADD, "no loop"),
+    ("triton-eviction", ADD.replace("def add_kernel(", "def add_kernel("), ""),
+])
+def test_kernel_that_a_transformation_cannot_change_is_refused(transformation: str, source: str,
+                                                               why: str) -> None:
+    if why:
+        with pytest.raises(DoesNotApply, match=why):
+            found(transformation).apply(source)
+    else:
+        assert 'cache_modifier=".cs"' in found(transformation).apply(source).source
+
+
+def test_python_file_with_triton_kernels_gets_their_transformations() -> None:
+    names = {own.name for own in transformation_registry.applicable(ADD, "python")}
+    assert names == {own.name for own in transformation_registry.applicable(ADD, "triton")} != set()
+    assert transformation_registry.applicable(HEAD, "python") == ()
+
+
+def found(name: str) -> Transformation:
+    transformation = transformation_registry.find(name)
+    assert transformation is not None
+    return transformation
