@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
+from engine.coding_agents import provider_address
 from engine.coding_agents.agent_templates import AgentTemplate, templates
+from engine.coding_agents.provider_address import ProviderAddress
 
 Text = Annotated[str, Meta(min_length=1, max_length=4000)]
 Count = Annotated[int, Meta(ge=1, le=10_000)]
@@ -32,14 +35,15 @@ class CliSpec(ManifestPart, frozen=True, kw_only=True):
     """Further arguments for a template's command, such as the model's name."""
     env: tuple[Text, ...] = ()
     """Names of environment variables it may see, beyond the few that every worker gets."""
-    network: bool = True
+    network: bool | tuple[Text, ...] | None = None
+    """Whether it has a network, or the only HOSTs or HOST:PORTs (443) that it reaches. By default
+    those of its template's provider; a command without a template reaches all."""
     gpu: bool = False
     """Whether it may use one of the campaign's cards. It stops while something is measured there.
     """
     timeout_s: Seconds = 1800.0
     cost: Annotated[float, Meta(ge=0)] = 0.0
     """Cost of one attempt in the unit of `budget.cost`; declared, as workers are not trusted."""
-
 
     @property
     def agent(self) -> AgentTemplate | None:
@@ -60,6 +64,14 @@ class CliSpec(ManifestPart, frozen=True, kw_only=True):
             return self.env
         keys = () if set(agent.keys) & set(self.env) else agent.keys
         return (*self.env, *keys, *agent.env)
+
+    def providers(self, passed: Mapping[str, str]) -> tuple[ProviderAddress, ...] | None:
+        """Return the only addresses that it reaches with these variables, None if it is not so."""
+        if isinstance(self.network, tuple):
+            return tuple(filter(None, map(provider_address.parse, self.network)))
+        if self.network is not None or self.agent is None:
+            return None
+        return self.agent.providers(passed) or None
 
 
 class ModelSpec(ManifestPart, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import PurePosixPath
 
+from engine.coding_agents import provider_address
 from engine.coding_agents.agent_templates import templates
 from engine.manifest import goal
 from engine.manifest.benchmark_target import command_target, end_to_end, primary_metrics
@@ -220,6 +221,10 @@ def _cli(cli: CliSpec, key: Key, taken: set[str]) -> Iterator[FieldFault]:
     if cli.args and (cli.agent is None or cli.command):
         yield (*key, "args"), f"{label}.args: only a template's command takes them", \
             "write them into the command"
+    for place, name in enumerate(cli.network if isinstance(cli.network, tuple) else ()):
+        if "/" in name or provider_address.parse(name) is None:
+            yield (*key, "network", place), f"{label}.network: {name!r} is not an address", \
+                "write HOST or HOST:PORT, or true for a whole network"
     if not cli.command_line:
         yield (*key, "command"), f"{label}: there is no command", \
             "give one, or the template of a coding agent"

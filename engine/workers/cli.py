@@ -29,6 +29,7 @@ from engine.subagents.subagent import Subagent
 from engine.task import SplitRequest, Task
 from engine.workers import slot_facts
 from engine.workers.cli_output import CliOutput
+from engine.workers.model.provider_routes import ProviderRoutes
 from engine.workers.protocol import LOG, Report, Tick, WorkerBench
 from engine.workers.slot import screening_desk
 from engine.workers.transcript import TRANSCRIPT
@@ -40,6 +41,7 @@ from harness.formats import shell_command
 from harness.formats.text import plain
 from harness.isolation import device_lock, guard
 from harness.isolation.guard import Confine, Limits
+from harness.isolation.reach import Reach
 from harness.tasks.target import Target
 
 if TYPE_CHECKING:  # jinja2 is imported when an agent is asked
@@ -89,15 +91,21 @@ class CliWorker:
         passed |= screening_desk.secret(bench.kopt)
         if bench.selftest_iterations is not None:
             env["KOPT_SELFTEST_ITERATIONS"] = str(bench.selftest_iterations)
-        with _card(command, bench, tick, cancel) as card:
+        with (_card(command, bench, tick, cancel) as card,
+              _network(command, passed, Path(bench.scratch)) as reach):
+            if reach:  # the engine itself uses the proxy
+                env = {name: value for name, value in env.items()
+                       if not name.lower().endswith("_proxy")}
             tick("working", command.name, None)
             outcome = guard.run(
                 argv, cwd=Path(bench.worktree), limits=limits,
                 env=screening_desk.environment(bench.kopt, guard.clean_env(compiler_cache.private(
                     env | card.visible_env if card else env, home), home=home)),
                 confine=Confine(writable=(bench.worktree, str(home)), hidden=bench.hidden,
-                                network=command.network, cards=_uses_cards(command),
-                                nodes=card.nodes if card else ()),
+                                network=reach is None and command.network is not False,
+                                reach=reach,
+                                cards=_uses_cards(command), nodes=card.nodes if card else ()),
+                pass_fds=(reach.link,) if reach else (),
                 yields=device_lock.turnstile(card.lock_name) if card else
                 device_lock.turnstile() if bench.device.kind == "cpu" else None,
                 on_line=printed.take,
@@ -147,6 +155,17 @@ def without_secrets(text: str, passed: Mapping[str, str]) -> str:
 
 def _uses_cards(command: CliSpec) -> bool:
     return command.gpu or not HIDDEN.keys().isdisjoint(command.env)
+
+
+@contextmanager
+def _network(command: CliSpec, passed: Mapping[str, str], folder: Path) -> Iterator[Reach | None]:
+    """Yield what alone a command may reach, None if its `network` decides."""
+    providers = command.providers(passed)
+    if providers is None or guard.confinement_problem():
+        yield None
+        return
+    with ProviderRoutes(providers, folder) as routes:
+        yield routes.reach
 
 
 @contextmanager

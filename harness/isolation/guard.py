@@ -25,6 +25,7 @@ from harness.isolation import process_tree, raw_outputs
 from harness.isolation.device_lock import DeviceLock, Turnstile, lock_directory
 from harness.isolation.process_outcome import ProcessOutcome
 from harness.isolation.process_tree import CpuTime
+from harness.isolation.reach import Reach
 from harness.isolation.zygote_client import PROGRAM, ForkedSupervisor, Zygote
 
 LOOK_S = 0.5
@@ -50,16 +51,17 @@ class Limits:
 class Confine:
     """Where a process may write, and whether it has a network and GPUs; needs namespaces.
 
-    Without namespaces the process runs unconfined, or fails if `required`. Of the GPUs with device
-    files of their own it may open those in `nodes`, or all if that is empty. `binds` are pairs of a
-    writable folder and the folder in whose place the process sees it. `hidden` folders appear
-    empty, but for writable ones in them.
+    Without namespaces the process runs unconfined, or fails if `required`. `reach` replaces
+    `network`. Of the GPUs with device files of their own it may open those in `nodes`, or all if
+    that is empty. `binds` are pairs of a writable folder and the folder in whose place the process
+    sees it. `hidden` folders appear empty, but for writable ones in them.
     """
 
     writable: tuple[str, ...] = ()
     binds: tuple[tuple[str, str], ...] = ()
     hidden: tuple[str, ...] = ()
     network: bool = False
+    reach: Reach | None = None
     cards: bool = True
     nodes: tuple[str, ...] = ()
     required: bool = False
@@ -68,9 +70,9 @@ class Confine:
 @functools.cache
 def confinement_problem() -> str:
     """Return why this machine cannot confine processes; empty if it can."""
-    program = PROGRAM.parent / "supervise" / "confine.py"
-    trial = subprocess.run([sys.executable, "-I", "-S", str(program)], stdin=subprocess.DEVNULL,
-                           capture_output=True, text=True, timeout=60, env=clean_env())
+    trial = subprocess.run([sys.executable, "-I", "-S", str(PROGRAM), "supervise.confine", "-1"],
+                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+                           env=clean_env())
     return "" if trial.returncode == 0 else trial.stdout.strip() or "no reason is given"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 
 from engine.manifest import command_checks
 from engine.manifest.benchmark_target import check_runnable
@@ -33,7 +34,9 @@ def run(args: argparse.Namespace) -> int:
     uses_model = manifest.pool.agent is not None or isinstance(manifest.pool.planner, PlannerSpec)
     if uses_model and (lacking := agent.missing_extra()):
         problems.append(lacking)
-    notes = [provider_forwarder.unrestricted()] if manifest.pool.agent is not None else []
+    is_restricted = manifest.pool.agent is not None or any(
+        command.providers(os.environ) is not None for command in manifest.pool.cli)
+    notes = [provider_forwarder.unrestricted()] if is_restricted else []
     if args.json:
         if problems:
             raise Refused("; ".join(problems), where=str(args.manifest))

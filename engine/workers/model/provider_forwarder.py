@@ -6,58 +6,41 @@ That program has no network. It sends one end of a pair of sockets for each conn
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import ipaddress
+import functools
 import logging
 import socket
 import threading
-from typing import Annotated
-from urllib.parse import unquote, urlsplit
-from urllib.request import getproxies, proxy_bypass
+from urllib.parse import urlsplit
 
 import msgspec
-from msgspec import Meta
 
+from engine.coding_agents import provider_address
+from engine.coding_agents.provider_address import ProviderAddress
+from engine.workers.model.provider_connection import Tunnels, end
 from harness.errors import InputError
 from harness.formats.text import plain
 from harness.isolation import guard, passed_streams
 
 MOST_TUNNELS = 8
-CONNECT_S = 30.0
-REQUEST_BYTES, HEADER_BYTES = 1024, 8192
-HTTPS = 443
+REQUEST_BYTES = 1024
 
 log = logging.getLogger("kopt.engine")
-
-
-class ProviderAddress(msgspec.Struct, frozen=True):
-    """Where a provider listens."""
-
-    host: Annotated[str, Meta(min_length=1, max_length=253)]
-    port: Annotated[int, Meta(ge=1, le=65535)]
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def address_of(api_base: str) -> ProviderAddress | None:
     """Return the address in `pool.agent.api_base`, None if it is empty. Raises InputError."""
     if not api_base:
         return None
-    try:
-        parts = urlsplit(api_base)
-        port = parts.port or {"http": 80, "https": HTTPS}[parts.scheme]
-    except (ValueError, KeyError):
-        parts, port = None, 0
-    if parts is None or not parts.hostname:
+    address = provider_address.parse(api_base) if "://" in api_base else None
+    if address is None:
         raise InputError(f"pool.agent.api_base: {api_base!r} is not an address",
                          fix="write https://HOST or http://HOST:PORT, with a path if necessary")
-    return ProviderAddress(parts.hostname, port)
+    return address
 
 
 def unrestricted() -> str:
-    """Return why the program may connect anywhere on this machine, "" if it may not."""
+    """Return why programs of models may connect anywhere on this machine, "" if they may not."""
     problem = guard.confinement_problem()
     return f"a model's program may connect to any address on this machine: {problem}" \
         if problem else ""
@@ -75,10 +58,8 @@ class ProviderForwarder:
         self._scheme = urlsplit(api_base).scheme
         self._ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.link = self._theirs.fileno()
-        self._free = threading.Semaphore(MOST_TUNNELS)
-        self._lock = threading.Lock()
-        self._open: set[socket.socket] = set()
-        self._is_closed = self._has_refused = False
+        self._tunnels = Tunnels(MOST_TUNNELS)
+        self._has_refused = False
         self._thread = threading.Thread(target=self._serve, name="provider", daemon=True)
 
     def __enter__(self) -> ProviderForwarder:
@@ -86,11 +67,9 @@ class ProviderForwarder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._is_closed = True
-            for sock in (self._ours, *self._open):
-                _end(sock)
+        end(self._ours)
         self._thread.join()
+        self._tunnels.close()
         self._ours.close()
         self._theirs.close()
 
@@ -117,103 +96,15 @@ class ProviderForwarder:
                 log.warning("the model's program was refused a connection: %s", plain(problem))
             self._has_refused = True
             return _refuse(near, problem)
-        if not self._free.acquire(blocking=False):
-            return _refuse(near, f"more than {MOST_TUNNELS} connections at a time")
-        threading.Thread(target=self._tunnel, args=(near, asked), name="provider",
-                         daemon=True).start()
-
-    def _tunnel(self, near: socket.socket, address: ProviderAddress) -> None:
-        try:
-            try:
-                far = connected(address, self._scheme)
-            except (OSError, InputError, ValueError) as error:
-                return _refuse(near, f"cannot reach {address}: "
-                               f"{getattr(error, 'strerror', None) or error}")
-            with near, far:
-                with self._lock:
-                    if self._is_closed:
-                        return
-                    self._open |= {near, far}
-                with contextlib.suppress(OSError):
-                    near.sendall(b"\n")
-                back = threading.Thread(target=_copy, args=(far, near), name="provider",
-                                        daemon=True)
-                back.start()
-                _copy(near, far)
-                back.join()
-                with self._lock:
-                    self._open -= {near, far}
-        finally:
-            self._free.release()
+        self._tunnels.begin(near, asked, self._scheme, functools.partial(_answer, near))
 
 
-def connected(address: ProviderAddress, scheme: str = "") -> socket.socket:
-    """Connect to an address, through the proxy of the environment if it names one for the scheme.
-
-    Raises OSError, ValueError, or InputError for a proxy that refuses or is not supported.
-    """
-    scheme = scheme or ("https" if address.port == HTTPS else "http")
-    proxies = getproxies()
-    proxy = proxies.get(scheme) or proxies.get("all")
-    if not proxy or _is_loopback(address.host) or proxy_bypass(address.host):
-        sock = socket.create_connection((address.host, address.port), CONNECT_S)
-    else:
-        sock = _through(proxy, address)
-    sock.settimeout(None)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return sock
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _through(proxy: str, address: ProviderAddress) -> socket.socket:
-    """Ask a proxy for a connection."""
-    parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-    if parts.scheme != "http" or not parts.hostname:
-        raise InputError(f"the proxy of the environment is one of {parts.scheme}, and only http:// "
-                         "is supported", fix="name the provider's host in NO_PROXY")
-    lines = [f"CONNECT {address} HTTP/1.1", f"Host: {address}"]
-    if parts.username is not None:
-        login = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
-        lines.append(f"Proxy-Authorization: Basic {base64.b64encode(login).decode()}")
-    sock = socket.create_connection((parts.hostname, parts.port or 80), CONNECT_S)
-    try:
-        sock.sendall("\r\n".join([*lines, "", ""]).encode())
-        answer = b""
-        while not answer.endswith(b"\r\n\r\n"):
-            if len(answer) > HEADER_BYTES or not (byte := sock.recv(1)):
-                raise InputError("the proxy of the environment gives no answer of HTTP")
-            answer += byte
-        status = answer.split(b"\r\n", 1)[0].decode(errors="replace")
-        if status.split(maxsplit=2)[1:2] != ["200"]:
-            raise InputError(f"the proxy of the environment answers {plain(status, 100)}")
-    except BaseException:
-        sock.close()
-        raise
-    return sock
-
-
-def _copy(source: socket.socket, sink: socket.socket) -> None:
-    """Copy bytes until the source sends no more; a fault ends both sides."""
-    try:
-        while data := source.recv(1 << 16):
-            sink.sendall(data)
-        sink.shutdown(socket.SHUT_WR)
-    except OSError:
-        _end(source)
-        _end(sink)
-
-
-def _end(sock: socket.socket) -> None:
+def _answer(near: socket.socket, problem: str) -> None:
+    """Send the one line about a connection, empty if it is made."""
     with contextlib.suppress(OSError):
-        sock.shutdown(socket.SHUT_RDWR)
+        near.sendall(plain(" ".join(problem.split()), 300).encode() + b"\n")
 
 
 def _refuse(near: socket.socket, problem: str) -> None:
-    with near, contextlib.suppress(OSError):
-        near.sendall(plain(" ".join(problem.split()), 300).encode() + b"\n")
+    with near:
+        _answer(near, problem)

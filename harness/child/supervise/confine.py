@@ -7,15 +7,15 @@ refuses, the caller gets the reason and decides whether to go on unconfined. Sta
 from __future__ import annotations
 
 import ctypes
-import errno
 import glob
 import os
-import platform
 import re
 import signal
-import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from . import own_network, system_calls
 
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER = 0x00020000, 0x08000000, 0x10000000
 CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
@@ -30,15 +30,10 @@ SHARED, SHARED_MEMORY = "/dev/shm", "size=1g"
 NOTHING = "size=4k"
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 TERMINALS, MULTIPLEXER = "/dev/pts", "/dev/ptmx"
+HOSTS = "/etc/hosts"
 CARDS = ("nvidia*", "dri", "kfd", "dxg")
 """What a program may open below /dev. As root it could otherwise write to the raw disk."""
 NUMBERED = re.compile(r"/dev/nvidia[0-9]+")
-# By machine: the number of the audit architecture, of seccomp(2) and of connect(2).
-SYSCALLS = {"x86_64": (0xC000003E, 317, 42), "aarch64": (0xC00000B7, 277, 203)}
-SYS_IO_URING_SETUP = 425
-SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW = 1, 4
-SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO = 0x7FFF0000, 0x00050000
-BPF_LOAD, BPF_EQUAL, BPF_AT_LEAST, BPF_RETURN = 0x20, 0x15, 0x35, 0x06
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -79,13 +74,14 @@ def _map_ids() -> None:
 
 def enter(writable: list[str], network: bool, report: int = -1, *, cards: bool = True,
           nodes: Sequence[str] = (), hidden: Sequence[str] = (),
-          binds: Sequence[Sequence[str]] = ()) -> None:
+          binds: Sequence[Sequence[str]] = (), reach: Mapping[str, Any] | None = None) -> None:
     """Move this process into its own namespaces and fork; return in the innermost child.
 
     Only `writable` and a private /dev/shm are writable. That /dev/shm contains nothing of the
     machine's but the folders that this process works in; `hidden` folders contain nothing else
     either. `binds` are folders that appear, writable, in place of others. Other processes are
-    invisible and cannot be signalled. Without `network` not even a local socket can be reached.
+    invisible and cannot be signalled. Without `network` not even a local socket can be reached;
+    with `reach` it is a network in which the owner answers at some addresses (`own_network`).
     Without `cards` no GPU can be opened; with `nodes`, of the numbered devices below /dev only
     these. The intermediate processes wait and exit as the innermost one does. Its wait status and
     the number of processes it left are written to the descriptor `report`. Raises OSError, before
@@ -105,6 +101,10 @@ def enter(writable: list[str], network: bool, report: int = -1, *, cards: bool =
         _set_attributes(path, drop=MOUNT_ATTR_RDONLY)
     for path in devices:
         _set_attributes(path, AT_RECURSIVE, drop=MOUNT_ATTR_NODEV)
+    if reach:
+        _mount(reach["hosts"], HOSTS, None, MS_BIND)
+        _set_attributes(HOSTS, add=MOUNT_ATTR_RDONLY)
+        own_network.pass_listeners(reach["link"], reach["addresses"])
     _own_terminals()
     needed = [*writable, *(path for _, path in binds), os.getcwd()]
     _empty(SHARED, needed, SHARED_MEMORY)
@@ -116,8 +116,10 @@ def enter(writable: list[str], network: bool, report: int = -1, *, cards: bool =
     _wait_in_parent(as_init=True, report=report)
     _check(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
     _drop_capabilities()
-    if not network:
-        _refuse_connections()
+    if reach:
+        system_calls.refuse_foreign_sockets()
+    elif not network:
+        system_calls.refuse_connections()
 
 
 def _own_terminals() -> None:
@@ -190,32 +192,6 @@ def _die_with_parent(parent: int) -> None:
         os._exit(127)
 
 
-def _refuse_connections() -> None:
-    """Make connect(2) fail, because sockets in the file system (docker, tmux) bypass namespaces.
-
-    io_uring can connect too and is refused as well. On architectures not listed in SYSCALLS nothing
-    is refused.
-    """
-    if platform.machine() not in SYSCALLS:
-        return
-    architecture, seccomp, connect = SYSCALLS[platform.machine()]
-    refuse, missing = (SECCOMP_RET_ERRNO | number for number in (errno.ECONNREFUSED, errno.ENOSYS))
-    code = b"".join(struct.pack("HBBI", *step) for step in (
-        (BPF_LOAD, 0, 0, 4),                        # the architecture
-        (BPF_EQUAL, 0, 5, architecture),            # a foreign one: "no such call"
-        (BPF_LOAD, 0, 0, 0),                        # the system call's number
-        (BPF_AT_LEAST, 3, 0, 0x40000000),           # x32
-        (BPF_EQUAL, 2, 0, SYS_IO_URING_SETUP),
-        (BPF_EQUAL, 2, 0, connect),
-        (BPF_RETURN, 0, 0, SECCOMP_RET_ALLOW),
-        (BPF_RETURN, 0, 0, missing),
-        (BPF_RETURN, 0, 0, refuse)))
-    steps = ctypes.create_string_buffer(code, len(code))
-    program = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(steps))
-    _check(_libc.syscall(seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW,
-                         program), "seccomp")
-
-
 def _wait_in_parent(*, as_init: bool = False, report: int = -1) -> None:
     """Fork and return in the child; the parent reaps, then exits as the child did."""
     child = os.fork()
@@ -257,15 +233,10 @@ def _others() -> int:
     return count
 
 
-def main() -> int:
+def main(_: int) -> None:
     """Check whether this machine can confine: exit 0, or 1 with the reason."""
     try:
         enter([], False)
     except OSError as error:
         print(error)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        sys.exit(1)

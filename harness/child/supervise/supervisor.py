@@ -93,7 +93,7 @@ def start(job: dict[str, Any], out: int, err: int, report: int, keep: list[int])
                 confine.enter(job["confine"]["writable"], job["confine"]["network"],
                               report, cards=job["confine"]["cards"],
                               nodes=job["confine"]["nodes"], hidden=job["hidden"],
-                              binds=job["confine"]["binds"])
+                              binds=job["confine"]["binds"], reach=job["confine"]["reach"])
             except OSError as error:
                 if job["confine"]["required"]:
                     raise

@@ -37,6 +37,11 @@ def test_template_makes_a_command_that_gets_the_prompt(name: str) -> None:
     ("{name: a, command: 'my {prompt}', args: --x}", "m:5: pool.cli[0].args: only a template's"),
     ("{name: a, template: claude, args: \"'\"}", "m:5: pool.cli[0].args: the command is not well "
                                                  "quoted"),
+    *((f"{{name: a, template: claude, network: [{address}]}}",
+       f"m:5: pool.cli[0].network: {shown} is not an address (write HOST or HOST:PORT")
+      for address, shown in (("'https://host/v1'", "'https://host/v1'"), ("a b", "'a b'"),
+                             ("'host:port'", "'host:port'"), ("'host:99999'", "'host:99999'"),
+                             ('"ho\\nst"', r"'ho\nst'"))),
     ("{name: a, template: generic, command: my}", "m:5: pool.cli[0].command: the command does not "
                                                   "use the task")])
 def test_wrong_entry_is_refused_with_its_line(entry: str, message: str) -> None:
@@ -78,3 +83,25 @@ def test_key_that_the_manifest_names_is_the_only_one_passed() -> None:
     assert named.variables == ("OPENAI_API_KEY", "MINE", "OPENCODE_CONFIG_CONTENT")
     assert "ANTHROPIC_API_KEY" in CliSpec(name="a", template="opencode").variables
     assert CliSpec(name="a", command="x {prompt}").variables == ()
+
+
+def test_agent_reaches_the_providers_of_its_keys_and_urls_only(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    def reached(spec: CliSpec, **passed: str) -> list[str] | None:
+        found = spec.providers(passed)
+        return None if found is None else list(map(str, found))
+
+    known = CliSpec(name="a", template="opencode")
+    assert reached(known, OPENAI_API_KEY="k", MINE="https://x") == ["api.openai.com:443"]
+    assert reached(known, OPENAI_API_KEY="k", OPENCODE_CONFIG_CONTENT='{"a": "http://h:81/v1"}') \
+        == ["api.openai.com:443", "h:81"]
+    assert "opencode.ai:443" in (reached(known) or [])
+    for name, agent in templates().items():
+        for key in agent.keys:
+            assert reached(CliSpec(name="a", template=name), **{key: "k"}), (name, key)
+    assert reached(CliSpec(name="a", command="x {prompt}")) is None
+    assert reached(CliSpec(name="a", template="generic", command="x {prompt}")) is None
+    for network in (True, False):
+        assert reached(CliSpec(name="a", template="claude", network=network)) is None
+    assert reached(CliSpec(name="a", template="claude", network=("Gate.Way", "h:81"))) == \
+        ["gate.way:443", "h:81"]

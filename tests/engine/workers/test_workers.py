@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -19,21 +17,15 @@ from engine.verify.fleet import Fleet
 from engine.workers.knob_search import SearchWorker, best_so_far
 from engine.workers.protocol import WorkerBench
 from harness.formats import yaml_document
+from harness.isolation import guard
 from harness.isolation.zygote_client import WarmStart
 from tests.support import campaigns, instant_verdicts, repos
-from tests.support.paths import EXAMPLES, ROOT, SUPPORT
+from tests.support.paths import EXAMPLES, SUPPORT
 
 AGENT = SUPPORT / "hostile_agent.py"
 EXAMPLE = EXAMPLES / "rmsnorm_c"
-CONFINE = ROOT / "harness" / "child" / "supervise" / "confine.py"
 HARM = ("fails", "hangs", "floods", "deletes", "plants", "outside", "daemon", "reference", "task",
         "dependency", "huge", "symlink")
-
-
-def can_confine() -> bool:
-    """Return whether this kernel can confine workers."""
-    return subprocess.run([sys.executable, "-I", str(CONFINE)], capture_output=True,
-                          check=False).returncode == 0
 
 
 def agents(names: tuple[str, ...], marker: Path) -> dict[str, Any]:
@@ -49,8 +41,8 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Setup, Path]:
     """Run one round with a good worker and all hostile ones; return the marker of escapes too."""
     root = tmp_path_factory.mktemp("workers")
     marker = root / "harm"
-    names = ("good", *HARM, *(("kills",) if can_confine() else ()))
-    if not can_confine():
+    names = ("good", *HARM, *(("kills",) if not guard.confinement_problem() else ()))
+    if guard.confinement_problem():
         print("workers cannot be confined here: `kill -9 -1` is left out")
     setup = campaigns.create(root, pool=agents(names, marker))
     with pytest.MonkeyPatch.context() as patch:
@@ -109,7 +101,7 @@ def test_hostile_worker_leaves_nothing_outside(hostile: tuple[Setup, Path]) -> N
     setup, marker = hostile
     assert campaigns.processes(setup.workspace) == []
     assert not [line for line in _commands() if str(marker) in line]
-    if can_confine():
+    if not guard.confinement_problem():
         assert not marker.exists()
         assert not list(setup.workspace.rglob("outside"))
     user = setup.repo.project
@@ -128,7 +120,7 @@ def test_worker_log_is_kept_without_escape_sequences(hostile: tuple[Setup, Path]
 
 
 def test_slot_sees_no_other_slot(hostile: tuple[Setup, Path]) -> None:
-    if not can_confine():
+    if guard.confinement_problem():
         pytest.skip("workers cannot be confined here")
     log = next(hostile[0].folder.path.glob("rounds/round-2/candidates/planned-1/worker-1.log"))
     assert "beside me: planned-1 planned-1\n" in log.read_text()

@@ -16,7 +16,6 @@ from harness.child.supervise import confine as namespaces
 from harness.isolation import device_lock, guard
 from harness.isolation.guard import Confine, Limits
 from harness.isolation.process_outcome import ProcessOutcome
-from tests.support.paths import ROOT
 from tests.support.processes import mark, python
 
 SLEEP = "import time; time.sleep(600)"
@@ -27,16 +26,8 @@ def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
 
 
-def confinement_error() -> str:
-    """Return why this machine cannot confine a process; empty if it can."""
-    program = ROOT / "harness" / "child" / "supervise" / "confine.py"
-    process = subprocess.run([sys.executable, "-I", "-S", str(program)], capture_output=True,
-                             text=True, timeout=20)
-    return process.stdout.strip() if process.returncode else ""
-
-
-needs_confinement = pytest.mark.skipif(bool(confinement_error()),
-                                       reason=f"cannot confine: {confinement_error()}")
+needs_confinement = pytest.mark.skipif(bool(guard.confinement_problem()),
+                                       reason=f"cannot confine: {guard.confinement_problem()}")
 
 
 def run(code: str, tmp_path: Path, *arguments: str, limits: Limits | None = None,

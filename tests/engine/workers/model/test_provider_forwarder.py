@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 import socket
@@ -11,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,6 +24,7 @@ from harness.errors import InputError
 from harness.isolation import guard
 from harness.isolation.guard import Confine, Limits
 from tests.support.paths import ROOT
+from tests.support.tcp_listener import Listener, upper
 
 HEAD = f"""
 import socket, sys, json
@@ -47,49 +47,6 @@ def echo(host, port):
         sock.shutdown(socket.SHUT_WR)
         return sock.makefile("rb").read().decode()
 """
-
-
-class Listener:
-    """A TCP server that answers each connection by a function; counts the connections."""
-
-    def __init__(self, answer: Callable[[socket.socket], None]) -> None:
-        self._sock = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._sock.getsockname()[1]
-        self.count = 0
-        self._answer = answer
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                sock, _ = self._sock.accept()
-                self.count += 1
-                threading.Thread(target=self._one, args=(sock,), daemon=True).start()
-
-    def _one(self, sock: socket.socket) -> None:
-        with sock, contextlib.suppress(OSError):
-            self._answer(sock)
-
-    def close(self) -> None:
-        self._sock.shutdown(socket.SHUT_RDWR)
-        self._sock.close()
-
-
-def upper(sock: socket.socket) -> None:
-    sock.sendall(sock.recv(100).upper())
-
-
-@pytest.fixture
-def listen() -> Iterator[Callable[..., Listener]]:
-    opened: list[Listener] = []
-
-    def start(answer: Callable[[socket.socket], None] = upper) -> Listener:
-        opened.append(Listener(answer))
-        return opened[-1]
-
-    yield start
-    for listener in opened:
-        listener.close()
 
 
 def run(folder: Path, body: str, *args: object, api_base: str, wall_s: float = 60.0) -> list[str]:

@@ -1,0 +1,103 @@
+"""Lets a command with a network of its own reach a few providers, under their usual names.
+
+In that network each provider's host has an address at which the engine answers and connects to the
+provider. So the command needs no setting of a proxy, and it speaks TLS with the provider itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import ipaddress
+import logging
+import selectors
+import socket
+import threading
+from collections.abc import Iterable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from engine.coding_agents.provider_address import ProviderAddress
+from engine.workers.model.provider_connection import Tunnels, end
+from harness.errors import InputError
+from harness.formats.text import plain
+from harness.isolation import reach
+from harness.isolation.reach import Reach
+
+MOST_TUNNELS = 64
+HOSTS = "hosts"
+
+log = logging.getLogger("kopt.engine")
+
+
+class ProviderRoutes:
+    """A context manager; its `reach` is what a process may reach. `folder` gets a file of names.
+
+    Raises InputError for an IPv6 address, or more addresses than a process can have.
+    """
+
+    def __init__(self, providers: Iterable[ProviderAddress], folder: Path) -> None:
+        self._routes: dict[tuple[str, int], ProviderAddress] = {}
+        names: dict[str, str] = {}
+        for provider in providers:
+            inner = names.setdefault(provider.host, _inner_address(provider.host, len(names)))
+            self._routes[inner, provider.port] = provider
+        if len(self._routes) > reach.MOST_ADDRESSES:
+            raise InputError(f"a command reaches {reach.MOST_ADDRESSES} addresses at most",
+                             where="pool.cli[].network")
+        (folder / HOSTS).write_text("".join(f"{address} {name}\n" for name, address in (
+            ("localhost", "127.0.0.1"), *names.items())))
+        self._ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.reach = Reach(link=self._theirs.fileno(), addresses=tuple(self._routes),
+                           hosts=str(folder / HOSTS))
+        self._tunnels = Tunnels(MOST_TUNNELS)
+        self._failed: set[ProviderAddress] = set()
+        self._thread = threading.Thread(target=self._serve, name="provider", daemon=True)
+
+    def __enter__(self) -> ProviderRoutes:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        end(self._ours)
+        self._thread.join()
+        self._tunnels.close()
+        self._ours.close()
+        self._theirs.close()
+
+    def _serve(self) -> None:
+        listeners = reach.receive_listeners(self._ours, len(self._routes))
+        with ExitStack() as stack, selectors.DefaultSelector() as selector:
+            selector.register(self._ours, selectors.EVENT_READ)
+            for listener, provider in zip(listeners, self._routes.values(), strict=False):
+                listener.setblocking(False)
+                selector.register(stack.enter_context(listener), selectors.EVENT_READ, provider)
+            while listeners:
+                for key, _ in selector.select():
+                    if key.fileobj is self._ours:
+                        return
+                    self._accept(key.fileobj, key.data)
+
+    def _accept(self, listener: object, provider: ProviderAddress) -> None:
+        assert isinstance(listener, socket.socket)
+        with suppress(OSError):  # it is gone already
+            near, _ = listener.accept()
+            near.setblocking(True)
+            self._tunnels.begin(near, provider, "", functools.partial(self._report, provider))
+
+    def _report(self, provider: ProviderAddress, problem: str) -> None:
+        if problem and provider not in self._failed:
+            self._failed.add(provider)
+            log.warning("a command is not connected: %s", plain(problem))
+
+
+def _inner_address(host: str, number: int) -> str:
+    """Return the IPv4 address that stands for a host in the network of a command."""
+    if host == "localhost":
+        return "127.0.0.1"
+    try:
+        if ipaddress.ip_address(host).version == 4:
+            return host
+    except ValueError:
+        return f"127.77.0.{1 + number}"
+    raise InputError(f"{host} is an IPv6 address, to which kopt can restrict no command",
+                     where="pool.cli[].network", fix="name the host, or write network: true")

@@ -1,0 +1,47 @@
+"""The few addresses that a confined process may reach, and the owner's end of them."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+
+MOST_ADDRESSES = 64
+"""So many descriptors fit into one message with room to spare."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reach:
+    """The only addresses that a process reaches: IPv4 addresses and ports of a network of its own.
+
+    Listeners on them are sent, in this order and in one message, over the passed socket `link`.
+    The process sees the file `hosts` in place of /etc/hosts.
+    """
+
+    link: int
+    addresses: tuple[tuple[str, int], ...]
+    hosts: str
+
+
+def receive_listeners(link: socket.socket, count: int) -> list[socket.socket]:
+    """Wait for a process's listeners; return none if it runs unconfined or did not start."""
+    try:
+        _, descriptors, _, _ = socket.recv_fds(link, 64, MOST_ADDRESSES, socket.MSG_CMSG_CLOEXEC)
+    except OSError:  # closed at this end
+        return []
+    sockets = []
+    for descriptor in descriptors:
+        try:
+            sockets.append(socket.socket(fileno=descriptor))
+        except OSError:  # no socket
+            os.close(descriptor)
+    if len(sockets) == count and all(_is_listener(each) for each in sockets):
+        return sockets
+    for each in sockets:
+        each.close()
+    return []
+
+
+def _is_listener(sock: socket.socket) -> bool:
+    return (sock.family, sock.type) == (socket.AF_INET, socket.SOCK_STREAM) \
+        and bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
