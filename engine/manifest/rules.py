@@ -15,7 +15,7 @@ from engine.coding_agents import provider_address
 from engine.coding_agents.agent_templates import templates
 from engine.manifest import goal
 from engine.manifest.benchmark_target import command_target, end_to_end, primary_metrics
-from engine.manifest.pool_schema import CliSpec, ModelSpec, PoolSpec
+from engine.manifest.pool_schema import CliSpec, ModelSpec, PlannerSpec, PoolSpec
 from engine.manifest.schema import Manifest, publishes_commits
 from engine.routing.translation_pairs import LANGUAGES
 from harness.benchmark.spec.command_target import CommandTarget
@@ -168,6 +168,9 @@ def _env(manifest: Manifest) -> Iterator[FieldFault]:
         if isinstance(spec, ModelSpec) and spec.key_env and not _VARIABLE.fullmatch(spec.key_env):
             yield ("pool", part, "key_env"), f"pool.{part}.key_env is not a variable name", \
                 "name the variable that holds the key; never write the key here"
+    if isinstance(pool.planner, PlannerSpec) and pool.planner.script:
+        yield ("pool", "planner", "model"), "pool.planner.model: a script answers slots only", \
+            "name a model, or write planner: none"
     for place, name in enumerate(pool.agent.env if pool.agent else ()):
         if not _VARIABLE.fullmatch(name) or name in _key_variables(pool):
             yield ("pool", "agent", "env", place), \

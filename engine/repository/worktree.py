@@ -27,6 +27,7 @@ from engine.repository.patches.patch import Dropped
 from harness.errors import EnvironmentFault, InputError
 from harness.formats import file_copy
 
+SHA1_DIGITS = 40
 MAX_FILE = 4 * 2**20
 """Largest file that is captured, bytes."""
 MAX_FILES = 200_000
@@ -48,7 +49,7 @@ def create(clone: Clone, path: Path, commit: str) -> None:
     remove(path)
     commit = clone.resolve(commit)
     path.mkdir(parents=True)
-    git = init(path, object_format=clone.git.line("rev-parse", "--show-object-format"))
+    git = init(path, object_format="sha1" if len(commit) == SHA1_DIGITS else "sha256")
     own = path / ".git"
     with (own / "config").open("a") as config:
         config.write(_CONFIG)

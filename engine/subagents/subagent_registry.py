@@ -5,6 +5,7 @@ A later folder overrides an earlier subagent of the same name, and need only sta
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,11 +56,18 @@ def folders(project: Path | None) -> tuple[Path, ...]:
 
 
 def load(project: Path | None) -> Registry:
-    """Read all subagents. A bad file becomes a problem and changes nothing."""
+    """Read all subagents, if a file has changed. A bad file becomes a problem and changes nothing.
+    """
+    roots = folders(project)
+    return _load(roots, tuple(_state(root) for root in roots))
+
+
+@functools.lru_cache(maxsize=4)
+def _load(roots: tuple[Path, ...], _states: tuple[object, ...]) -> Registry:
     subagents: dict[str, Subagent] = {}
     fields: dict[str, dict[str, Any]] = {}
     problems: list[str] = []
-    for root in folders(project):
+    for root in roots:
         seen: dict[str, Path] = {}
         for folder in _definitions(root, problems):
             try:
@@ -72,6 +80,24 @@ def load(project: Path | None) -> Registry:
             except (KoptError, OSError) as error:
                 problems.append(" ".join(plain(str(error), 500).split()))
     return Registry(subagents=subagents, problems=tuple(problems))
+
+
+def _state(root: Path) -> tuple[object, ...]:
+    """Return what changes whenever a file of a folder does."""
+    try:
+        names = sorted(os.listdir(root))
+    except OSError as error:
+        return (error.errno,)
+    return tuple((name, file, _file_state(root / name / file))
+                 for name in names for file in (DEFINITION, PROMPT))
+
+
+def _file_state(path: Path) -> tuple[int, ...]:
+    try:
+        status = path.stat()
+    except OSError as error:
+        return (error.errno or 0,)
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
 
 
 def _definitions(root: Path, problems: list[str]) -> Iterator[Path]:

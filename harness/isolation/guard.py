@@ -255,7 +255,7 @@ class Guarded:
         if self._on_wait is None or self._yields is None or time.monotonic() < self._next_look:
             return
         self._next_look = time.monotonic() + LOOK_S
-        obstacle = self._yields.describe_wait()
+        obstacle = _obstacle(self._yields, int(time.monotonic() / LOOK_S))
         lasting = obstacle if obstacle == self._obstacle else ""
         self._obstacle = obstacle
         if lasting != self._reported:
@@ -285,6 +285,12 @@ class Guarded:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@functools.lru_cache(maxsize=16)
+def _obstacle(yields: Turnstile, _at: int) -> str:
+    """Look once in LOOK_S for all processes that yield to the same measurements."""
+    return yields.describe_wait()
 
 
 def run(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None,

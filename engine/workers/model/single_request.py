@@ -34,8 +34,8 @@ def planner_of(pool: PoolSpec) -> PlannerSpec | None:
     """Return the model that proposes hypotheses, None if there is none."""
     if isinstance(pool.planner, PlannerSpec):
         return pool.planner
-    if pool.planner == "none" or pool.agent is None:
-        return None
+    if pool.planner == "none" or pool.agent is None or pool.agent.script:
+        return None  # a script answers slots only
     return PlannerSpec(model=pool.agent.model, api_base=pool.agent.api_base,
                        key_env=pool.agent.key_env)
 

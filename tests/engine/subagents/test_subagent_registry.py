@@ -48,6 +48,18 @@ def test_an_override_states_only_what_it_changes(user_folder: Path) -> None:
     assert own.system_prompt == built_in.system_prompt
 
 
+def test_registry_is_read_again_only_when_a_file_has_changed(user_folder: Path) -> None:
+    mine = write(user_folder, "mine", "{name: mine, description: first}")
+    first = subagent_registry.load(None)
+    assert subagent_registry.load(None) is first
+    (mine / "SUBAGENT.yaml").write_text("{name: mine, description: other}")  # of the same size
+    assert subagent_registry.load(None).get("mine").description == "other"
+    (mine / "SYSTEM_PROMPT.md").write_text("Work.\n")
+    assert subagent_registry.load(None).get("mine").system_prompt == "Work.\n"
+    (mine / "SUBAGENT.yaml").unlink()
+    assert "mine" not in subagent_registry.load(None).subagents
+
+
 @pytest.mark.parametrize(("definition", "prompt", "words"), [
     ("{name: bad, description: d, colour: red}", PROMPT, "unknown key 'colour'"),
     ("{name: Bad Name, description: d}", PROMPT, "name"),

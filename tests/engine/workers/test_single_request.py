@@ -78,6 +78,7 @@ def test_missing_key_and_wrong_address_are_told(
     (PoolSpec(), None), (PoolSpec(agent=AGENT, planner="none"), None),
     (PoolSpec(agent=AGENT), PlannerSpec(model="openai/gpt-5", api_base="http://x",
                                         key_env="KEY")),
+    (PoolSpec(agent=AgentSpec(model="scripted/answers.py")), None),
     (PoolSpec(planner=PlannerSpec(model="y")), PlannerSpec(model="y")),
     (PoolSpec(agent=AGENT, planner=PlannerSpec(model="y")), PlannerSpec(model="y"))])
 def test_planner_is_the_agents_model_unless_the_manifest_says_otherwise(
