@@ -75,7 +75,8 @@ def run(case: Path, seconds: float, backends: list[str], trials: int) -> dict[st
         ended = subprocess.run(
             [sys.executable, "-m", "kopt_tui", "--workspace", str(workspace), "run", "--here",
              str(project / "manifest.yaml")], cwd=ROOT, capture_output=True, text=True,
-            env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(
+                filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}, check=False,
             timeout=seconds + 4 * STOP_S)
         found = [path.name for path in workspace.iterdir() if (path / "manifest.yaml").exists()] \
             if workspace.exists() else []
