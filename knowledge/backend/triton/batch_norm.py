@@ -137,7 +137,7 @@ def batch_norm(
         batch_norm_measure[(outer * parts * triton.cdiv(inner, lanes),)](
             # kopt: operands
             x, measured, n, inner, part, COLUMNS=columns, DEPTH=depth, LANES=lanes,
-            num_warps=max(1, min(BATCH_NORM_WARPS, depth * lanes // 64)))
+            num_warps=max(1, min(BATCH_NORM_WARPS, depth * lanes // 512)))
         mean, variance = torch.empty(2, channels, dtype=torch.float32, device=x.device)
         group = plane if columns else parts
         kept = running_mean is not None

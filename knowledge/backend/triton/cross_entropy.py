@@ -6,7 +6,18 @@ import triton.language as tl
 
 CROSS_ENTROPY_BLOCK = 4096  # kopt: knob CROSS_ENTROPY_BLOCK in [1024, 2048, 4096, 8192] of a row
 CROSS_ENTROPY_WARPS = 8  # kopt: knob CROSS_ENTROPY_WARPS in [4, 8, 16] warps of a program
-CROSS_ENTROPY_STAGES = 2  # kopt: knob CROSS_ENTROPY_STAGES in [1, 2, 3] loads in flight
+CROSS_ENTROPY_STAGES = 1  # kopt: knob CROSS_ENTROPY_STAGES in [1, 2, 3] loads in flight
+
+
+@triton.jit
+def cross_entropy_chosen(
+        # kopt: operands
+        x, place, counts):
+    at = place + tl.zeros([1, 1], tl.int64)
+    inside = counts & (at >= 0)
+    value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+    # kopt: prologue value
+    return value
 
 
 @triton.jit
@@ -17,6 +28,11 @@ def cross_entropy_rows(
     """One row a program: its loss, and whether it counts."""
     row = tl.program_id(0)
     base = (row // inner).to(tl.int64) * n * inner + row % inner
+    wanted = tl.load(target + row)
+    counts = wanted != ignored
+    chosen = cross_entropy_chosen(
+        # kopt: operands
+        x, base + wanted * inner, counts)
     step = tl.arange(0, DEPTH)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
     top = tl.full([1, WIDTH], -1e30, tl.float32)  # finite: -inf - -inf is NaN
     total = tl.zeros([1, WIDTH], tl.float32)
@@ -38,13 +54,7 @@ def cross_entropy_rows(
     total = tl.sum(total * tl.exp2((top - most) * 1.4426950408889634), 1, keep_dims=True)
     log_sum = most + tl.log(total)
     mean = tl.sum(plain, 1, keep_dims=True) / n
-    wanted = tl.load(target + row)
-    counts = wanted != ignored
-    at = base + wanted * inner + tl.zeros([1, 1], tl.int64)
-    inside = counts & (at >= 0)
-    value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
-    # kopt: prologue value
-    loss = log_sum - (1.0 - smoothing) * value - smoothing * mean
+    loss = log_sum - (1.0 - smoothing) * chosen - smoothing * mean
     one = tl.zeros([1, 1], tl.int32)
     tl.store(losses + row * 2 + one, tl.where(counts, loss, 0.0))
     tl.store(losses + row * 2 + 1 + one, tl.where(counts, 1.0, 0.0) + one)
@@ -76,7 +86,8 @@ def cross_entropy(
         # kopt: operands
         x, target, losses, n, inner, ignore_index, label_smoothing, DEPTH=4,
         WIDTH=min(CROSS_ENTROPY_BLOCK, max(16, triton.next_power_of_2(n))) // 4,
-        STAGES=CROSS_ENTROPY_STAGES, num_warps=CROSS_ENTROPY_WARPS if n > 2048 else 4)
+        STAGES=CROSS_ENTROPY_STAGES,
+        num_warps=max(1, min(CROSS_ENTROPY_WARPS, triton.next_power_of_2(n) // 1024)))
     if reduction == "none":
         return losses[:, 0].to(x.dtype).view(target.shape)
     y = torch.empty((), dtype=x.dtype, device=x.device)

@@ -6,6 +6,7 @@ Float32 operands are multiplied in three TF32 products, whose errors are those o
 import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 # With float32 operands, BLOCK_N and BLOCK_K count values of two bytes: half as many are taken.
 GEMM_BLOCK_M = 128  # kopt: knob GEMM_BLOCK_M in [32, 64, 128, 256] rows of a tile
@@ -15,6 +16,7 @@ GEMM_GROUP = 8  # kopt: knob GEMM_GROUP in [1, 4, 8, 16] rows of tiles that shar
 GEMM_WARPS = 8  # kopt: knob GEMM_WARPS in [4, 8] warps of a tile
 GEMM_STAGES = 4  # kopt: knob GEMM_STAGES in [2, 3, 4, 5] steps in flight; fewer if memory is short
 GEMM_PERSISTENT = 1  # kopt: knob GEMM_PERSISTENT in [0, 1] 1: a program takes several tiles
+GEMM_DESCRIBED = 1  # kopt: knob GEMM_DESCRIBED in [0, 1] 1: loads by TMA where memory allows
 GEMM_SPLIT = 0  # kopt: knob GEMM_SPLIT in [0, 1, 2, 4, 8, 16] parts of K; 0: as tiles are few
 GEMM_FP32 = 1  # kopt: knob GEMM_FP32 in [0, 1, 2] float32 by 0 FMA, 1 three TF32, 2 six BF16
 
@@ -27,44 +29,59 @@ def gemm_tile(
         # kopt: operands
         a, b, c, bias, tile, m, n, k, part_k, parts, am, ak, a_batch, bk, bn, b_batch,
         BIAS: tl.constexpr, TRIANGLE: tl.constexpr, EVEN_MN: tl.constexpr, EVEN_K: tl.constexpr,
-        SPLIT: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-        BLOCK_K: tl.constexpr, GROUP: tl.constexpr):
+        SPLIT: tl.constexpr, DESCRIBED: tl.constexpr, A_TURNED: tl.constexpr,
+        B_TURNED: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+        BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr):
     tiles_m = tl.cdiv(m, BLOCK_M)
     tiles_n = tl.cdiv(n, BLOCK_N)
     place = tile // (tiles_m * tiles_n)
     tile = tile % (tiles_m * tiles_n)
-    batch = (place // parts).to(tl.int64)
     first = tile // (GROUP * tiles_n) * GROUP
     height = min(tiles_m - first, GROUP)
     top = (first + tile % (GROUP * tiles_n) % height) * BLOCK_M
     left = tile % (GROUP * tiles_n) // height * BLOCK_N
     row = top + tl.arange(0, BLOCK_M)[:, None]
     column = left + tl.arange(0, BLOCK_N)[None, :]
-    depth = tl.arange(0, BLOCK_K)
     begin = place % parts * part_k
     length = min(k - begin, part_k)
     if TRIANGLE == 1:  # nothing below the diagonal is computed
         length = tl.where(top >= left + BLOCK_N, 0, length)
     if TRIANGLE == 2:
         length = tl.where(left >= top + BLOCK_M, 0, length)
-    a += batch * a_batch + row.to(tl.int64) * am + (begin + depth[None, :]).to(tl.int64) * ak
-    b += batch * b_batch + (begin + depth[:, None]).to(tl.int64) * bk + column.to(tl.int64) * bn
     value = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-    for start in range(0, length, BLOCK_K):
-        if EVEN_MN and EVEN_K:
-            x = tl.load(a)
-            y = tl.load(b)
-        elif EVEN_K:
-            x = tl.load(a, mask=row < m, other=0.0)
-            y = tl.load(b, mask=column < n, other=0.0)
-        else:
-            x = tl.load(a, mask=(row < m) & (depth[None, :] < length - start), other=0.0)
-            y = tl.load(b, mask=(depth[:, None] < length - start) & (column < n), other=0.0)
-        value = tl.dot(x, y, value, input_precision=PRECISION)
-        a += BLOCK_K * ak
-        b += BLOCK_K * bk
+    batch = place // parts
+    if DESCRIBED:  # what lies outside is loaded as zero
+        for start in range(begin, begin + length, BLOCK_K):
+            if A_TURNED:
+                x = tl.trans(tl.reshape(a.load([batch, start, top]), (BLOCK_K, BLOCK_M)))
+            else:
+                x = tl.reshape(a.load([batch, top, start]), (BLOCK_M, BLOCK_K))
+            if B_TURNED:
+                y = tl.trans(tl.reshape(b.load([batch, left, start]), (BLOCK_N, BLOCK_K)))
+            else:
+                y = tl.reshape(b.load([batch, start, left]), (BLOCK_K, BLOCK_N))
+            value = tl.dot(x, y, value, input_precision=PRECISION)
+    else:
+        depth = tl.arange(0, BLOCK_K)
+        a += (batch.to(tl.int64) * a_batch + row.to(tl.int64) * am
+              + (begin + depth[None, :]).to(tl.int64) * ak)
+        b += (batch.to(tl.int64) * b_batch + (begin + depth[:, None]).to(tl.int64) * bk
+              + column.to(tl.int64) * bn)
+        for start in range(0, length, BLOCK_K):
+            if EVEN_MN and EVEN_K:
+                x = tl.load(a)
+                y = tl.load(b)
+            elif EVEN_K:
+                x = tl.load(a, mask=row < m, other=0.0)
+                y = tl.load(b, mask=column < n, other=0.0)
+            else:
+                x = tl.load(a, mask=(row < m) & (depth[None, :] < length - start), other=0.0)
+                y = tl.load(b, mask=(depth[:, None] < length - start) & (column < n), other=0.0)
+            value = tl.dot(x, y, value, input_precision=PRECISION)
+            a += BLOCK_K * ak
+            b += BLOCK_K * bk
     inside = (row < m) & (column < n)
-    at = batch * m * n + row.to(tl.int64) * n + column
+    at = batch.to(tl.int64) * m * n + row.to(tl.int64) * n + column
     if SPLIT:
         batches = tl.num_programs(0) // (tiles_m * tiles_n * parts)
         c += (place % parts).to(tl.int64) * batches * m * n
@@ -87,21 +104,22 @@ def gemm_kernel(
         # kopt: operands
         a, b, c, bias, tiles, m, n, k, part_k, parts, am, ak, a_batch, bk, bn, b_batch,
         BIAS: tl.constexpr, TRIANGLE: tl.constexpr, EVEN_MN: tl.constexpr, EVEN_K: tl.constexpr,
-        SPLIT: tl.constexpr, PRECISION: tl.constexpr, PERSISTENT: tl.constexpr,
+        SPLIT: tl.constexpr, DESCRIBED: tl.constexpr, A_TURNED: tl.constexpr,
+        B_TURNED: tl.constexpr, PRECISION: tl.constexpr, PERSISTENT: tl.constexpr,
         BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr):
     if PERSISTENT:
         for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
             gemm_tile(
                 # kopt: operands
                 a, b, c, bias, tile, m, n, k, part_k, parts, am, ak, a_batch, bk, bn, b_batch,
-                BIAS, TRIANGLE, EVEN_MN, EVEN_K, SPLIT, PRECISION, BLOCK_M, BLOCK_N, BLOCK_K,
-                GROUP)
+                BIAS, TRIANGLE, EVEN_MN, EVEN_K, SPLIT, DESCRIBED, A_TURNED, B_TURNED, PRECISION,
+                BLOCK_M, BLOCK_N, BLOCK_K, GROUP)
     else:
         gemm_tile(
             # kopt: operands
             a, b, c, bias, tl.program_id(0), m, n, k, part_k, parts, am, ak, a_batch, bk, bn,
-            b_batch, BIAS, TRIANGLE, EVEN_MN, EVEN_K, SPLIT, PRECISION, BLOCK_M, BLOCK_N, BLOCK_K,
-            GROUP)
+            b_batch, BIAS, TRIANGLE, EVEN_MN, EVEN_K, SPLIT, DESCRIBED, A_TURNED, B_TURNED,
+            PRECISION, BLOCK_M, BLOCK_N, BLOCK_K, GROUP)
 
 
 @triton.jit
@@ -130,14 +148,25 @@ def gemm_join(
 
 
 def gemm_device(x):
-    """Return the backend, the multiprocessors and the shared memory of a block."""
+    """Return the backend, its architecture, the multiprocessors, the shared memory of a block."""
     try:
-        backend = triton.runtime.driver.active.get_current_target().backend
+        target = triton.runtime.driver.active.get_current_target()
         card = torch.cuda.get_device_properties(x.device)
-        return (backend, card.multi_processor_count,
+        return (target.backend, target.arch, card.multi_processor_count,
                 getattr(card, "shared_memory_per_block_optin", 65536))
     except (AssertionError, RuntimeError, ValueError):
-        return "", 4, 65536  # interpreted
+        return "", 90, 4, 65536  # interpreted
+
+
+def gemm_describe(x, rows, columns):
+    """Return a descriptor of [batches, rows, columns] and whether it is turned; None if it cannot.
+    """
+    turned = x.stride(2) != 1
+    x = x.transpose(1, 2) if turned else x
+    fits = x.stride(2) == 1 and x.data_ptr() % 16 == 0 and all(
+        step > 0 and step * x.element_size() % 16 == 0 for step in x.stride()[:2])
+    block = [1, columns, rows] if turned else [1, rows, columns]
+    return (TensorDescriptor(x, list(x.shape), list(x.stride()), block) if fits else None), turned
 
 
 def gemm(
@@ -150,12 +179,12 @@ def gemm(
     if not c.numel():
         return c
     if b.dim() == 2 and a.dim() > 2:  # one product of many rows
-        a = a.reshape(-1, k)
-        m = a.shape[0]
+        a = a.reshape(1, -1, k)
+        m = a.shape[1]
     batches = c.numel() // (m * n)
-    a = a.expand(*batch, *a.shape[-2:]).reshape(batches, m, k) if batches > 1 else a.reshape(m, k)
-    b = b.expand(*batch, k, n).reshape(batches, k, n) if batches > 1 else b.reshape(k, n)
-    backend, units, shared = gemm_device(a)
+    a = (a.expand(*batch, m, k) if batches > 1 else a).reshape(batches, m, k)
+    b = (b.expand(*batch, k, n) if batches > 1 else b).reshape(batches, k, n)
+    backend, arch, units, shared = gemm_device(a)
     single = a.dtype == torch.float32
     depth = min(GEMM_BLOCK_K // (2 if single else 1), max(16, triton.next_power_of_2(k)))
     rows, columns = GEMM_BLOCK_M, max(16, GEMM_BLOCK_N // (2 if single else 1))
@@ -180,13 +209,18 @@ def gemm(
     persistent = GEMM_PERSISTENT and parts == 1 and tiles > units
     flags = dict(BIAS=bias is not None, TRIANGLE=("", "upper", "lower").index(triangle))
     bias = c if bias is None else bias.contiguous()
+    (one, a_turned), (other, b_turned) = gemm_describe(a, rows, depth), gemm_describe(
+        b, depth, columns)
+    described = (GEMM_DESCRIBED and backend != "hip" and arch >= 90
+                 and one is not None and other is not None)
     gemm_kernel[(units if persistent else tiles * parts,)](
         # kopt: operands
-        a, b, partial, bias, tiles, m, n, k, part_k, parts, *a.stride()[-2:],
-        a.stride(0) if batches > 1 else 0, *b.stride()[-2:], b.stride(0) if batches > 1 else 0,
+        one if described else a, other if described else b, partial, bias, tiles, m, n, k, part_k,
+        parts, a.stride(1), a.stride(2), a.stride(0), b.stride(1), b.stride(2), b.stride(0),
         EVEN_MN=m % rows == 0 and n % columns == 0, EVEN_K=k % (parts * depth) == 0,
-        SPLIT=parts > 1, PRECISION=precision, PERSISTENT=persistent, BLOCK_M=rows,
-        BLOCK_N=columns, BLOCK_K=depth, GROUP=GEMM_GROUP, num_stages=stages,
+        SPLIT=parts > 1, DESCRIBED=described, A_TURNED=a_turned, B_TURNED=b_turned,
+        PRECISION=precision, PERSISTENT=persistent, BLOCK_M=rows, BLOCK_N=columns, BLOCK_K=depth,
+        GROUP=GEMM_GROUP, num_stages=stages,
         num_warps=GEMM_WARPS if rows * columns > 64 * 64 else 4, **flags)
     if parts > 1:
         gemm_join[(triton.cdiv(c.numel(), 1024),)](

@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-POOL_BLOCK = 512  # kopt: knob POOL_BLOCK in [128, 256, 512, 1024, 2048] results of a program
+POOL_BLOCK = 256  # kopt: knob POOL_BLOCK in [128, 256, 512, 1024, 2048] results of a program
 POOL_WARPS = 4  # kopt: knob POOL_WARPS in [2, 4, 8] warps of a program
 
 

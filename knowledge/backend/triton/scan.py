@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-SCAN_BLOCK = 4096  # kopt: knob SCAN_BLOCK in [512, 1024, 2048, 4096, 8192] values of a step
+SCAN_BLOCK = 8192  # kopt: knob SCAN_BLOCK in [512, 1024, 2048, 4096, 8192] values of a step
 SCAN_LANES = 64  # kopt: knob SCAN_LANES in [32, 64, 128] neighbours in memory of inner dimensions
 SCAN_WARPS = 8  # kopt: knob SCAN_WARPS in [2, 4, 8, 16] warps of a program
 SCAN_STAGES = 2  # kopt: knob SCAN_STAGES in [1, 2, 3] loads in flight

@@ -42,8 +42,9 @@ def run(template: dict, module, most: int) -> None:
             assert hasattr(module, name), name
             setattr(module, name, value)
         for number, case in enumerate(template["tests"][:most]):
-            narrow = [torch.float16, torch.bfloat16][number % 2]
-            for dtype in (torch.float32, narrow) if number < 2 or most > 99 else (torch.float32,):
+            narrow = ("float16", "bfloat16")[number % 2]
+            both = narrow in template["dtypes"] and (number < 2 or most > 99)
+            for dtype in (torch.float32, getattr(torch, narrow)) if both else (torch.float32,):
                 torch.manual_seed(0)
                 given = arguments(entry, case, dtype)
                 before = {name: value.clone() for name, value in given.items()
@@ -79,7 +80,7 @@ def compile_for(template: dict, module, most: int) -> None:
         jit.JITFunction.run = lambda kernel, *args, to=shared, **kwargs: to.append(
             plain(kernel, *args, **{**kwargs, "warmup": True}).metadata.shared)
         for case in template["bench"][:most]:
-            entry(**arguments(entry, case, torch.bfloat16, empty=True))
+            entry(**arguments(entry, case, getattr(torch, template["dtypes"][-1]), empty=True))
         assert shared and max(shared) <= arch["shared_per_block"], shared
     jit.JITFunction.run = plain
 
