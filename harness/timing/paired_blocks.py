@@ -91,7 +91,7 @@ class PairedBlocks:
                 "warm", case=self.case.id, warm_ns=self.plan.warm_ns), WarmupAnswer).call_ns
         # in between: blocks of the slower side are not much too long, nor the other's too short
         self.sizes = self.plan.within(self._source.room(self.plan.ring_bytes)).sizes(
-            self._source.slot_bytes(self.case),
+            self._source.slot_bytes(self.case, self._first),
             geometric_mean(max(1.0, ns) for ns in call_ns.values()))
         self._slots = self._source.open(self.case, self.sizes.slots, self._first)
         self._slots.draw(self.sizes.slots)

@@ -72,7 +72,9 @@ class SlotSource(Protocol):
     def room(self, nbytes: int) -> int:
         """Return how many of `nbytes` the slots of a side can have now."""
 
-    def slot_bytes(self, case: Case) -> int: ...
+    def slot_bytes(self, case: Case, like: TimedSlots) -> int:
+        """Return what a slot takes of the memory, once the kernels were called on those of `like`.
+        """
 
     def open(self, case: Case, slots: int, like: TimedSlots | None = None) -> TimedSlots:
         """Return new slots; those of earlier ones (`like`) tell what the kernels return."""

@@ -24,6 +24,9 @@ SIDES = ("candidate", "incumbent")
 ROOM_SHARE = 0.8
 """Slots take this share of a card's free memory at most: calls need some, too."""
 
+KEPT_RETURNS = 4
+"""Places of a returned value: its slot, its copy, a short graph and a long one."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedSlot:
@@ -141,8 +144,18 @@ class SlotRings:
         self.unlike: dict[str, str] = {}
         """By class, what is special about the memory that only the candidate returns."""
 
-    def slot_bytes(self, case: Case) -> int:
-        return placed(case.tensors)[1]
+    def slot_bytes(self, case: Case, like: TimedSlots) -> int:
+        """Return what a slot takes of a card: its tensors, and what calls on it return.
+
+        A returned value lies in the slot, and in memory of the kernel's own for the copy and for
+        each graph that it belongs to.
+        """
+        given = placed(case.tensors)[1]
+        if not self.on_gpu or not isinstance(like, SlotRing):
+            return given
+        return given + KEPT_RETURNS * max((
+            sum(tensor.nbytes for tensor in tensors) for tensors in like.returned.values()),
+            default=0)
 
     def room(self, nbytes: int) -> int:
         """Return how many of `nbytes` both sides' slots can have each, with a margin."""

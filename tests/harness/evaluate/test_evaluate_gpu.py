@@ -118,6 +118,16 @@ def test_kernel_with_much_memory_of_its_own_is_timed_in_one_pair_at_a_time(tmp_p
     assert verdict.valid and verdict.correct and verdict.latency_us, verdict
 
 
+def test_slots_leave_room_for_what_calls_return(tmp_path: Path) -> None:
+    kept = HEAD + DOUBLE.removeprefix(HEAD).replace("def double(x, out):\n", (
+        "def double(x):\n    out = torch.empty_like(x)\n")) + "    return out\n"
+    verdict = judge(tmp_path, kept, kept + "# the same\n", device=card().id, of=target(
+        args=(Arg(name="x", dtype="float32", shape=("n",)),), returns=True,
+        classes=(ConfigClass(name="big", shape={"n": 1 << 26}),
+                 ConfigClass(name="small", shape={"n": 1 << 25}))))
+    assert verdict.valid and verdict.correct and verdict.latency_us, verdict
+
+
 def test_bfloat16_made_by_the_kernel_is_right_on_a_gpu(tmp_path: Path) -> None:
     source = DOUBLE.replace("2 * tl.load(x + at, mask=at < n)",
                             "(2 * tl.load(x + at, mask=at < n).to(tl.float32)).to(tl.bfloat16)")
