@@ -1,7 +1,7 @@
 """Campaigns whose only workers are kopt's own transformations and searches: what do they gain?
 
     python bench/transformations.py FOLDER --out RESULTS.jsonl [--seconds 470] [--each 90]
-        [--only NAME,NAME] [--backends transform,search]
+        [--only NAME,NAME] [--backends transform,search] [--trials 8] [--pairs 5]
 
 Each case is a folder with a manifest, its task and a kernel as a person has it. It is copied, and
 `kopt run` works on it for at most `--each` seconds, without a model and without templates. A case
@@ -45,7 +45,7 @@ def main() -> int:
         if time.monotonic() + args.each + STOP_S > ends_at:
             print(f"{case.name}: left for the next call")
             continue
-        result = run(case, args.each, args.backends.split(","), args.trials)
+        result = run(case, args.each, args.backends.split(","), args.trials, args.pairs)
         with args.out.open("a") as file:
             file.write(json.dumps(result) + "\n")
         print(f"{case.name}: {result['state']}, {result['headline'] or 'nothing kept'}; "
@@ -58,7 +58,7 @@ def cases(folder: Path) -> Iterator[Path]:
     yield from sorted(path.parent for path in folder.glob("*/manifest.yaml"))
 
 
-def run(case: Path, seconds: float, backends: list[str], trials: int) -> dict[str, Any]:
+def run(case: Path, seconds: float, backends: list[str], trials: int, pairs: int) -> dict[str, Any]:
     """Run a campaign on a copy of a case and return its result."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="kopt-transformations-") as name:
@@ -66,7 +66,8 @@ def run(case: Path, seconds: float, backends: list[str], trials: int) -> dict[st
         shutil.copytree(case, project)
         manifest = yaml_document.parse((case / "manifest.yaml").read_text(), "manifest.yaml").value
         manifest |= {"approval": "auto", "max_iterations": 30,
-                     "budget": {"wall_s": seconds}, "stop": {"no_gain_rounds": 2},
+                     "budget": {"wall_s": seconds} | ({"pairs": pairs} if pairs else {}),
+                     "stop": {"no_gain_rounds": 2},
                      "pool": {"backends": backends, "slots": 4, "trials": trials}}
         (project / "manifest.yaml").write_text(yaml_document.dump(manifest))
         git = ["git", "-C", str(project), "-c", "user.name=bench", "-c", "user.email=b@ench"]
@@ -117,6 +118,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="")
     parser.add_argument("--backends", default="transform,search")
     parser.add_argument("--trials", type=int, default=8)
+    parser.add_argument("--pairs", type=int, default=0, help="at most, per verdict")
     return parser.parse_args()
 
 

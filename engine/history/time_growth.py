@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from engine.knowledge import strategy_table
 from harness.formats.quantities import latency, ratio
 from harness.verdict import Row
 
@@ -23,9 +24,10 @@ class TimeGrowth(NamedTuple):
     advice: str
 
 
-UNKNOWN = TimeGrowth(
-    "unexplained time", "no other class differs from it in one column alone",
-    "time the parts of its call, so that the next hypothesis has a cause")
+def unknown() -> TimeGrowth:
+    """Return what is said of a class that no other one explains."""
+    return TimeGrowth("unexplained time", "no other class differs from it in one column alone",
+                      strategy_table.advice("unexplained time"))
 
 
 def of_class(rows: Sequence[Row], row: Row) -> TimeGrowth:
@@ -45,7 +47,7 @@ def of_class(rows: Sequence[Row], row: Row) -> TimeGrowth:
                 step = math.log(own[name] / theirs[name])
                 neighbours.append((step < 0, abs(step), name, theirs[name], other))
     if not neighbours or not row.latency_us:
-        return UNKNOWN
+        return unknown()
     only_larger = all(one[0] for one in neighbours)
     smaller = [one for one in neighbours if one[0] == only_larger]
     nearest = [one for one in smaller
@@ -57,16 +59,10 @@ def of_class(rows: Sequence[Row], row: Row) -> TimeGrowth:
                f"at {name}={value:g}: {ratio(row.latency_us / (other.latency_us or 1.0))} the " \
                f"time for {ratio(own[name] / value)} the {name}"
     if exponent < FIXED:
-        return TimeGrowth("fixed cost", evidence, (
-            f"its time hardly depends on {name}: launch less often, prepare less, run more in "
-            "parallel"))
-    if exponent <= LINEAR:
-        return TimeGrowth(f"cost per {name}", evidence, (
-            f"its time grows with {name}: fewer instructions and bytes for each, wider loads, "
-            "more reuse of what is loaded"))
-    return TimeGrowth(f"growth beyond {name}", evidence, (
-        f"its time grows faster than {name}: block over {name}, so that what is read again stays "
-        "in cache"))
+        limiter = "fixed cost"
+    else:
+        limiter = f"cost per {name}" if exponent <= LINEAR else f"growth beyond {name}"
+    return TimeGrowth(limiter, evidence, strategy_table.advice(limiter, name))
 
 
 def _columns(row: Row) -> dict[str, float]:

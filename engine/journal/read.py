@@ -64,8 +64,10 @@ class Reader:
     def rounds(self, campaign: str) -> list[Round]:
         return self._all(Round, "WHERE campaign = ? ORDER BY n", campaign)
 
-    def slots(self, campaign: str, round: int) -> list[Slot]:
-        """Return the round's slots in the order of its plan."""
+    def slots(self, campaign: str, round: int | None = None) -> list[Slot]:
+        """Return a round's slots, or all of a campaign, in the order of the plans."""
+        if round is None:
+            return self._all(Slot, "WHERE campaign = ? ORDER BY rowid", campaign)
         return self._all(Slot, "WHERE campaign = ? AND round = ? ORDER BY rowid", campaign, round)
 
     def candidates(self, campaign: str, *, states: Collection[str] = (),

@@ -9,6 +9,7 @@ import msgspec
 
 from engine.history import time_growth
 from engine.journal.records import Bottleneck
+from engine.knowledge import strategy_table
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.compile.c_compiler import Remark
 from harness.compile.triton_aot import KernelLimit
@@ -52,7 +53,7 @@ def of_resources(target: Target, knobs: Sequence[Knob], rows: Sequence[Row], rea
               limits: Sequence[KernelLimit]) -> list[TunableBottleneck]:
     """Return the limits from what the compiler says of a GPU kernel, then measured ones."""
     compiled = [_tunable(limit.kernel, limit.limiter, limit.config_class, limit.metric, limit.value,
-                         limit.detail, limit.advice, knobs) for limit in limits]
+                         limit.detail, knobs) for limit in limits]
     timed = [row for row in rows if row.latency_us is not None]
     return compiled + of_rows(target, knobs, timed, reach)
 
@@ -73,9 +74,8 @@ def of_shares(target: CommandTarget, knobs: Sequence[Knob], best: Verdict,
     """
     kernels = [_tunable(
         kernel.name, f"time in {kernel.name}", "", "% of the run's GPU time", 100 * kernel.share,
-        f"{kernel.launches} launches of {kernel.mean_us:.4g} us in a run, by CUPTI",
-        "short launches: fuse them, or give each more work" if kernel.mean_us < SHORT_US else
-        "long launches: fewer bytes and instructions inside the kernel", knobs)
+        f"{kernel.launches} launches of {kernel.mean_us:.4g} us in a run, by CUPTI", knobs,
+        advice=strategy_table.advice("short launches") if kernel.mean_us < SHORT_US else "")
         for kernel in best.kernels
         if kernel.share >= SHARE and is_in(source, kernel.name)][:KERNELS]
     total_us = sum(row.latency_us or 0.0 for row in best.rows)
@@ -86,7 +86,8 @@ def of_shares(target: CommandTarget, knobs: Sequence[Knob], best: Verdict,
             classes.append(_tunable(
                 target.op, growth.limiter, row.config_class, "% of the benchmark",
                 100 * row.latency_us / total_us, f"{growth.evidence}; {latency(row.latency_us)} of "
-                f"{latency(total_us)}, as the benchmark reports it", growth.advice, knobs))
+                f"{latency(total_us)}, as the benchmark reports it", knobs,
+                advice=growth.advice))
     return kernels + sorted(classes, key=lambda tunable: -(tunable.bottleneck.value or 0))
 
 
@@ -117,10 +118,7 @@ def _of_row(target: Target, row: Row, reach: Roofline | None,
             share = roofline.percent(point.us, row.latency_us)
             detail = (f"{row.latency_us:.3g} us against a roofline of {point.us:.3g} us "
                       f"at {point.rate_text}")
-    advice = ("move less data, in longer runs, and overlap the transfers" if limiter == "memory"
-              else "keep more independent multiply-adds in flight")
-    return _tunable(target.entry, limiter, row.config_class, "% of roofline", share, detail, advice,
-                    knobs)
+    return _tunable(target.entry, limiter, row.config_class, "% of roofline", share, detail, knobs)
 
 
 def _of_remark(target: Target, remark: Remark, source: str, knobs: Sequence[Knob],
@@ -132,18 +130,18 @@ def _of_remark(target: Target, remark: Remark, source: str, knobs: Sequence[Knob
     if remark.vector_bytes:
         limiter = "narrow vectors"
         detail = f"line {remark.line}: {remark.vector_bytes}-byte vectors: {text}"
-        advice = "give the loop a constant, wider trip count"
     else:
         limiter = "not vectorised"
         detail = f"line {remark.line}: {remark.why or 'no reason given'}: {text}"
-        advice = "break the dependency or the branch that stops the vectoriser"
     return _tunable(target.entry, limiter, "", "vector bytes", float(remark.vector_bytes), detail,
-                    advice, close)
+                    close)
 
 
 def _tunable(kernel: str, limiter: str, config_class: str, metric: str, value: float | None,
-             detail: str, advice: str, knobs: Sequence[Knob]) -> TunableBottleneck:
+             detail: str, knobs: Sequence[Knob], *, advice: str = "") -> TunableBottleneck:
+    """Return a bottleneck with the advice of the table of strategies, unless another is given."""
     bottleneck = Bottleneck(campaign="", round=0, rank=0, id="", kernel=kernel,
                             config_class=config_class, limiter=limiter, metric=metric, value=value,
-                            detail=detail, advice=advice)
+                            detail=detail,
+                            advice=advice or strategy_table.advice(limiter))
     return TunableBottleneck(bottleneck=bottleneck, knobs=tuple(knob.name for knob in knobs))

@@ -1,17 +1,20 @@
 """Distinct one-sentence hypotheses for coding agents, without a model.
 
-They come from the bottlenecks, from earlier campaigns' tips and from what failed in this one.
+They come from the bottlenecks and the rows of knowledge/strategies.yaml that fit them, from earlier
+campaigns' tips and from what failed in this one.
 """
 
 from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from engine.knowledge import strategy_table
+from engine.knowledge.strategy_record import NO_RECORD, StrategyRecord
+from engine.knowledge.strategy_table import StrategyPlace
 from engine.planning.bottlenecks import TunableBottleneck
 from engine.planning.stagnation import BottleneckPlace, TriedDirections
 from harness.formats.text import plain
@@ -22,6 +25,8 @@ SAME = 0.7
 """Share of words in common from which two hypotheses are one idea."""
 QUOTED = 3
 """Most tips, and most failures, of which a round makes hypotheses."""
+ANYWHERE = StrategyPlace()
+NO_RECORDS: Mapping[str, StrategyRecord] = {}
 _FILLERS = re.compile(r"(?:an?|the|of|in|on|to|for|and|or|so|that|it|is|be|by|with|from|into|at|as"
                       r"|its|against|relieve|use|instead)")
 """Words that tell no two hypotheses apart."""
@@ -39,24 +44,15 @@ class PlannedIdea(msgspec.Struct, frozen=True, kw_only=True):
         return BottleneckPlace("") if self.tunable is None else BottleneckPlace.of(self.tunable)
 
 
-class _Group(msgspec.Struct, frozen=True):
-    limiter: str
-    texts: dict[str, str]
-    gpu: bool = False
-
-
-_GROUPS = msgspec.toml.decode(Path(__file__).with_name("plain_ideas.toml").read_bytes(),
-                              type=dict[str, tuple[_Group, ...]])["ideas"]
-
-
 def ideas(bottlenecks: Sequence[TunableBottleneck], tried: TriedDirections,
           tips: Sequence[str] = (), failures: Sequence[str] = (), *,
-          gpu: bool = False) -> list[PlannedIdea]:
+          place: StrategyPlace = ANYWHERE,
+          records: Mapping[str, StrategyRecord] = NO_RECORDS) -> list[PlannedIdea]:
     """Return the ideas that no slot has followed on this best, the most promising first.
 
     `tips` are lessons of earlier campaigns, the newest last; `failures` are promising changes that
-    were rejected, with the reason. Bottlenecks take turns; ideas that have lost on an earlier best
-    come last.
+    were rejected, with the reason. Bottlenecks take turns; of the rows for one, those come first
+    that were kept most often on this card. Ideas that have lost on an earlier best come last.
     """
     quoted = [*(PlannedIdea(key=_key("repair", text), text=_sentence(f"make it right: {text}"))
                 for text in failures[:QUOTED]),
@@ -64,7 +60,7 @@ def ideas(bottlenecks: Sequence[TunableBottleneck], tried: TriedDirections,
                   f"apply an earlier campaign's lesson: {text}"))
                 for text in reversed(tips) if text.startswith("helped:"))][:2 * QUOTED]
     seen = tried.ideas
-    columns = [[idea for idea in _against(tunable, gpu) if (
+    columns = [[idea for idea in _against(tunable, place, records) if (
         idea.key, idea.place.limiter, idea.place.config_class) not in seen]
         for tunable in bottlenecks or (None,)]
     chosen = [idea for idea in quoted if (idea.key, "", "") not in seen]
@@ -104,18 +100,18 @@ def distinct(found: Iterable[PlannedIdea], known: Iterable[str] = ()) -> list[Pl
     return kept
 
 
-def _against(tunable: TunableBottleneck | None, gpu: bool) -> Iterator[PlannedIdea]:
-    """Yield the bottleneck's own advice, then ideas for its limiter, then those for any."""
-    limiter, place = "", ""
+def _against(tunable: TunableBottleneck | None, place: StrategyPlace,
+             records: Mapping[str, StrategyRecord]) -> Iterator[PlannedIdea]:
+    """Yield the bottleneck's own advice, then the rows for its limiter, then those for any."""
+    limiter, where = "", ""
     if tunable is not None:
-        limiter, place = tunable.bottleneck.limiter, f", {BottleneckPlace.of(tunable)}"
+        limiter, where = tunable.bottleneck.limiter, f", {BottleneckPlace.of(tunable)}"
         yield PlannedIdea(key="advice", tunable=tunable,
                           text=f"relieve {limiter}: {tunable.bottleneck.advice}")
-    for group in _GROUPS:
-        if (gpu or not group.gpu) and (not group.limiter or (
-                limiter and re.search(group.limiter, limiter))):
-            for key, text in group.texts.items():
-                yield PlannedIdea(key=key, tunable=tunable, text=f"{text}{place}")
+    rows = [row for row in strategy_table.against(limiter, place) if not row.shows]
+    for row in sorted(rows, key=lambda row: (
+            not row.against, -records.get(row.key, NO_RECORD).chance)):
+        yield PlannedIdea(key=row.key, tunable=tunable, text=f"{row.text}{where}")
 
 
 def _words(text: str) -> frozenset[str]:

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import msgspec
 
+from engine.knowledge import strategy_table
+from engine.knowledge.strategy_record import NO_RECORD, StrategyRecord
+from engine.knowledge.strategy_table import StrategyPlace
 from engine.manifest.pool_schema import PoolSpec
 from engine.planning import stagnation
 from engine.planning.bottlenecks import TunableBottleneck
@@ -69,7 +72,10 @@ class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
     """Lessons of earlier campaigns, the newest last."""
     failures: tuple[str, ...] = ()
     """Promising changes that were rejected, with the reason, the newest first."""
-    on_gpu: bool = False
+    place: StrategyPlace = StrategyPlace()
+    """The op's class, the language and the kind of device, for the table of strategies."""
+    records: Mapping[str, StrategyRecord] = {}
+    """How often each row, transformation and template has helped on this card."""
     routes: tuple[Route, ...] = ()
     """Rewrites that agents may try, the most promising first."""
     brief: str = ""
@@ -93,11 +99,29 @@ class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def new_changes(self) -> list[ApplicableChange]:
-        """The transformations that no slot has made on this best; those that lost come last."""
+        """The transformations that no slot has made on this best, the most promising first.
+
+        Those that lost on an earlier best come last. The others are ordered by how often they were
+        kept on this card, then by the bottleneck whose strategies name them.
+        """
         if "transform" not in self.pool.backends:
             return []
         return sorted((own for own in self.changes if own.name not in self.tried.transforms),
-                      key=lambda own: own.name in self.tried.lost_transforms)
+                      key=lambda own: (own.name in self.tried.lost_transforms,
+                                       -self.records.get(own.name, NO_RECORD).chance,
+                                       self.strategy_of(own.name)[:2]))
+
+    def strategy_of(self, name: str) -> tuple[int, int, str]:
+        """Return for a transformation the first bottleneck whose strategies name it, the place of
+        it there, and the row's key; a row for any limit counts less than one for this limit.
+        """
+        for rank, tunable in enumerate(self.bottlenecks):
+            listed = [(own, row.key) for row in strategy_table.against(
+                tunable.bottleneck.limiter, self.place) for own in row.transformations]
+            for at, (own, key) in enumerate(listed):
+                if own == name:
+                    return rank, at, key
+        return len(self.bottlenecks), 0, ""
 
     @property
     def new(self) -> list[SearchDirection]:

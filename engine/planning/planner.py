@@ -18,6 +18,8 @@ from engine.history.spending import DurationEstimates, SpendingMeter
 from engine.journal import plan_event
 from engine.journal.plan_event import RoundPlan, SuggestedIdea
 from engine.judge.stop_rules import reason_to_stop
+from engine.knowledge import strategy_record
+from engine.knowledge.strategy_table import StrategyPlace
 from engine.manifest import goal
 from engine.manifest.pool_schema import PoolSpec
 from engine.manifest.schema import BudgetSpec
@@ -180,10 +182,14 @@ class Planner:
         last = past.attempts[-1].n if past.attempts else 0
         planned, fixed = past_rounds.scores(past, reader.slots(setup.id, last), last)
         known_tips = tips.known(reader, setup.id)
+        place = StrategyPlace(op=view.routing.op.name, language=setup.target.language,
+                              on_gpu=setup.device.kind != "cpu")
+        own = reader.campaign(setup.id)
+        records = strategy_record.of_card(reader, own.gpu if own else "")
         return PlanInputs(
             campaign=setup.id, round=n, pool=setup.manifest.pool, slots=self._slots,
             tips=known_tips, failures=past_rounds.failures(past),
-            on_gpu=setup.device.kind != "cpu", routes=view.routing.routes,
+            place=place, records=records, routes=view.routing.routes,
             translations={route.language: kernel_routing.translation_brief(
                 setup, view.routing, route.language) for route in view.routing.routes},
             knobs=view.knobs, bottlenecks=view.bottlenecks, templates=view.templates,
@@ -192,6 +198,8 @@ class Planner:
             may_split=self._may_split(view), inbox_slots=self._inbox_slots(n),
             brief="\n".join(filter(None, (
                 stagnation.brief(review),
+                strategy_record.brief([own.bottleneck.limiter for own in view.bottlenecks], place,
+                                      records),
                 attempt_digest.needing_split(
                     past, setup.repo.tree_of(setup.repo.tip)),
                 tips.brief(known_tips),

@@ -82,8 +82,9 @@ def _further_changes(inputs: PlanInputs, planned: Sequence[Task], room: int) -> 
 
 
 def _change(inputs: PlanInputs, slot: str, change: ApplicableChange) -> Task:
-    target = inputs.bottlenecks[0] if inputs.bottlenecks else None
-    return Task(slot=slot, kind="planned", backend="transform", option=change.name,
+    rank, _, key = inputs.strategy_of(change.name)
+    target = inputs.bottlenecks[rank if key else 0] if inputs.bottlenecks else None
+    return Task(slot=slot, kind="planned", backend="transform", option=change.name, idea=key,
                 hypothesis=change.what, seed=inputs.seed(slot),
                 bottleneck="" if target is None else label(target),
                 limiter="" if target is None else target.bottleneck.limiter,
@@ -96,7 +97,8 @@ def _ideas(inputs: PlanInputs) -> list[PlannedIdea]:
     The ideas of deeper reviews come last, so that a wide round has one for each slot.
     """
     plain_ideas = idea_source.ideas(inputs.bottlenecks, inputs.tried, inputs.tips,
-                                    inputs.failures, gpu=inputs.on_gpu)
+                                    inputs.failures, place=inputs.place,
+                                    records=inputs.records)
     return idea_source.distinct([
         *inputs.suggested, *_of_review(inputs, inputs.review), *plain_ideas,
         *_of_review(inputs, stagnation.review(DEEPEST, inputs.tried))])

@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 
 from engine.journal.records import Slot
+from engine.knowledge import strategy_table
 from engine.planning.bottlenecks import TunableBottleneck
 from engine.task import Task
 
@@ -82,7 +83,11 @@ class _Level(msgspec.Struct, frozen=True):
     rounds_without_gain: int
     width: int
     demands: str
-    ideas: dict[str, str]
+
+    @property
+    def ideas(self) -> dict[str, str]:
+        """The directions that it proposes, rows of the table of strategies."""
+        return strategy_table.of_review(self.depth)
 
 
 _LEVELS = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(),

@@ -48,7 +48,6 @@ class KernelLimit:
     metric: str
     value: float | None
     detail: str
-    advice: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,8 +138,7 @@ def _of_group(group: Sequence[KernelResources]) -> Iterable[tuple[int, KernelLim
     """Yield (rank, limit) for one kernel of one class; lower ranks are more important."""
     built = [each for each in group if not each.error]
     if not built:
-        yield 0, _limit(group[0], "does not compile", "", None, group[0].error,
-                        "use what the architecture has")
+        yield 0, _limit(group[0], "does not compile", "", None, group[0].error)
         return
     over = [each for each in built if not each.fits]
     if over:
@@ -148,7 +146,7 @@ def _of_group(group: Sequence[KernelResources]) -> Iterable[tuple[int, KernelLim
         yield 0, _limit(
             over[0], "shared memory", "shared bytes a block", float(over[0].shared_bytes),
             f"{over[0].shared_bytes} bytes of shared memory, {over[0].arch} allows {cap}: it "
-            "compiles but cannot be launched", "smaller tiles or fewer stages")
+            "compiles but cannot be launched")
     built = [each for each in built if each.fits]
     if not built:
         return
@@ -156,8 +154,7 @@ def _of_group(group: Sequence[KernelResources]) -> Iterable[tuple[int, KernelLim
     if spilling.spills:
         yield 1, _limit(spilling, "register spills", "spilled bytes a thread",
                         float(spilling.spills), f"{spilling.registers} registers a thread and "
-                        f"{spilling.spills} bytes spilled to memory",
-                        "smaller tiles, or more warps for the same tile")
+                        f"{spilling.spills} bytes spilled to memory")
     yield from _of_code(built)
 
 
@@ -165,34 +162,30 @@ def _of_code(built: Sequence[KernelResources]) -> Iterable[tuple[int, KernelLimi
     first = built[0]
     if first.arch == "sm_90" and all(each.matrix == "mma" for each in built):
         yield 2, _limit(first, "matrix instructions", "warp-group instructions", 0.0,
-                        "products run on mma.sync, not on Hopper's warp-group instructions",
-                        "tiles of at least 64 rows and warps in fours")
+                        "products run on mma.sync, not on Hopper's warp-group instructions")
     widest = max(each.load_bytes or NARROW for each in built)
     if widest < NARROW:
         yield 3, _limit(first, "narrow loads", "bytes a load", float(widest),
-                        f"no thread loads more than {widest} bytes at a time of {NARROW} possible",
-                        "more elements a thread (larger tile or fewer warps), aligned rows")
+                        f"no thread loads more than {widest} bytes at a time of {NARROW} possible")
     programs = max(each.programs or 0 for each in built)
     processors = _arch(first.arch).multiprocessors
     if 0 < programs < processors:
         yield 4, _limit(first, "idle multiprocessors", "programs", float(programs),
-                        f"a grid of {programs} programs for {processors} multiprocessors",
-                        "smaller tiles, or split the long dimension over programs")
+                        f"a grid of {programs} programs for {processors} multiprocessors")
     known = [each for each in built if each.occupancy is not None]
     best = max(known, key=lambda each: each.occupancy or 0.0, default=None)
     if best is not None and not best.matrix and (best.occupancy or 0.0) < 0.5:
         yield 5, _limit(best, "occupancy", "% of warps resident", 100 * (best.occupancy or 0.0),
                         f"{best.threads} threads, {best.registers} registers each and "
-                        f"{best.shared_bytes} bytes shared: {best.limiter} allow no more",
-                        f"use less of what limits it: {best.limiter}")
+                        f"{best.shared_bytes} bytes shared: {best.limiter} allow no more")
 
 
-def _limit(kernel: KernelResources, limiter: str, metric: str, value: float | None, detail: str,
-           advice: str) -> KernelLimit:
+def _limit(kernel: KernelResources, limiter: str, metric: str, value: float | None,
+           detail: str) -> KernelLimit:
     config = f" ({kernel.config})" if kernel.config else ""
     return KernelLimit(
         kernel=kernel.kernel, config_class=kernel.config_class, limiter=limiter, metric=metric,
-        value=value, detail=plain(f"{kernel.arch}: {detail}{config}", 400), advice=advice)
+        value=value, detail=plain(f"{kernel.arch}: {detail}{config}", 400))
 
 
 def _arch(name: str) -> Arch:

@@ -31,14 +31,14 @@ def test_time_beside_the_nearest_class_names_the_cost(times: tuple[float, float]
 
 def test_class_without_a_counterpart_has_no_invented_cause() -> None:
     rows = [Row(config_class=name, correct=True, latency_us=5.0) for name in ("a", "mtp=1 n=2")]
-    assert {time_growth.of_class(rows, row) for row in rows} == {time_growth.UNKNOWN}
+    assert {time_growth.of_class(rows, row) for row in rows} == {time_growth.unknown()}
 
 
 def test_class_is_not_compared_with_one_of_another_condition() -> None:
     rows = [Row(config_class=name, correct=True, latency_us=us) for name, us in (
         ("mtp=4 n=64 skew<=0", 10.0), ("mtp=4 n=128 skew<=0", 20.0), ("mtp=4 n=128 skew>0", 90.0))]
     assert "20.0 us at n=128" in time_growth.of_class(rows, rows[0]).evidence
-    assert time_growth.of_class(rows, rows[2]) == time_growth.UNKNOWN
+    assert time_growth.of_class(rows, rows[2]) == time_growth.unknown()
 
 
 def test_planner_measures_headroom_against_the_roofline() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from engine.knowledge.strategy_record import StrategyRecord
+from engine.knowledge.strategy_table import StrategyPlace
 from engine.planning.idea_source import distinct, ideas
 from engine.planning.stagnation import TriedDirections
 from tests.support.plan_case import tunable
@@ -26,9 +28,18 @@ def test_idea_that_lost_on_an_earlier_best_comes_last() -> None:
 
 
 def test_ideas_for_gpus_are_not_given_to_the_cpu() -> None:
-    keys = {gpu: {idea.key for idea in ideas(PLACES, TriedDirections(), gpu=gpu)}
+    keys = {gpu: {idea.key for idea in ideas(
+        PLACES, TriedDirections(), place=StrategyPlace(on_gpu=gpu))}
             for gpu in (False, True)}
     assert "reductions" in keys[True] and keys[False] < keys[True]
+
+
+def test_row_that_helped_most_often_on_this_card_comes_first_after_the_advice() -> None:
+    records = {"fused-passes": StrategyRecord(tried=4, kept=4, gain=1.3),
+               "bytes-once": StrategyRecord(tried=3)}
+    keys = [idea.key for idea in ideas(PLACES[:1], TriedDirections(), records=records)]
+    assert keys[:2] == ["advice", "fused-passes"]
+    assert keys.index("bytes-once") > keys.index("vector-access")
 
 
 def test_tips_and_failures_become_hypotheses_of_one_line() -> None:

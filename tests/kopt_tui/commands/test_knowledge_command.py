@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -41,3 +42,16 @@ def test_excerpt_is_what_a_worker_gets(capsys: pytest.CaptureFixture[str]) -> No
 def test_unknown_page_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["knowledge", "show", "nosuchpage"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_strategies_are_listed_with_their_records(capsys: pytest.CaptureFixture[str],
+                                                  tmp_path: Path) -> None:
+    words = ["knowledge", "strategies", "--workspace", str(tmp_path)]
+    assert main([*words, "--against", "memory", "--op", "matmul", "--language", "c"]) == 0
+    printed = capsys.readouterr().out
+    assert "jammed-products" in printed and "c-unroll-and-jam" in printed
+    assert "not tried" in printed and "rows-in-flight" not in printed
+    assert main([*words, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["strategies"]
+    assert {row["strategy"]["key"] for row in rows} >= {"memory", "vendor-form"}
+    assert rows[0]["record"] == {"tried": 0, "kept": 0, "gain": None}

@@ -1,0 +1,99 @@
+"""How often each strategy, transformation and template has helped on a card, from the journal."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from engine.journal.read import Reader
+from engine.journal.records import Slot
+from engine.knowledge.strategy_table import Strategy, StrategyPlace, against, shown, strategies
+
+KEPT = ("keep", "provisional")
+LISTED = 8
+"""Most rows of a brief."""
+
+
+class StrategyRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Slots that followed a row and brought a candidate, those of them kept, their median gain."""
+
+    tried: int = 0
+    kept: int = 0
+    gain: float | None = None
+    """The median speedup of what was kept, against the best of that moment."""
+
+    @property
+    def chance(self) -> float:
+        """The share of tries that are kept; one half before the first try."""
+        return (self.kept + 1) / (self.tried + 2)
+
+    def __str__(self) -> str:
+        if not self.tried:
+            return "not tried"
+        gain = "" if self.gain is None else f", median {self.gain:.2f}x"
+        return f"tried {self.tried}, kept {self.kept}{gain}"
+
+
+NO_RECORD = StrategyRecord()
+
+
+def of_card(reader: Reader, gpu: str = "") -> dict[str, StrategyRecord]:
+    """Return the records of a workspace by the keys of rows and the names of transformations and
+    templates; with a card's name, those of the campaigns on it.
+    """
+    outcomes: dict[str, list[float | None]] = {}
+    for campaign in reader.campaigns():
+        if gpu and campaign.gpu != gpu:
+            continue
+        kept = {decision.candidate for decision in reader.decisions(campaign.id)
+                if decision.kind in KEPT}
+        found: dict[tuple[int, str], list[str]] = {}
+        for candidate in reader.candidates(campaign.id):
+            found.setdefault((candidate.round, candidate.slot), []).append(candidate.id)
+        for slot in reader.slots(campaign.id):
+            candidates = found.get((slot.round, slot.slot), [])
+            if candidates:
+                best = next((own for own in candidates if own in kept), "")
+                for key in set(_keys(slot)):
+                    outcomes.setdefault(key, []).append(
+                        _gain(reader, campaign.id, best) if best else None)
+    return {key: _record(gains) for key, gains in outcomes.items()}
+
+
+def _keys(slot: Slot) -> Iterator[str]:
+    """Yield what a slot has followed: rows by key, a transformation or a template by name."""
+    if slot.idea:
+        yield slot.idea
+    if slot.backend in ("transform", "rewrite-template") and slot.option:
+        yield slot.option
+        yield from (row.key for row in strategies() if slot.option in row.templates)
+    elif slot.backend == "search" and slot.limiter and (row := shown(slot.limiter)) is not None:
+        yield row.key
+
+
+def _gain(reader: Reader, campaign: str, candidate: str) -> float:
+    verdict = next((own for own in reader.verdicts(campaign, candidate=candidate)
+                    if own.purpose == "verify" and own.speedup), None)
+    return verdict.speedup or 1.0 if verdict is not None else 1.0
+
+
+def _record(gains: Sequence[float | None]) -> StrategyRecord:
+    kept = [gain for gain in gains if gain is not None]
+    return StrategyRecord(tried=len(gains), kept=len(kept),
+                          gain=statistics.median(kept) if kept else None)
+
+
+def brief(limiters: Sequence[str], place: StrategyPlace,
+          records: Mapping[str, StrategyRecord]) -> str:
+    """Return the rows for a kernel's limits, those that helped on this card first, as Markdown."""
+    rows: dict[str, tuple[str, Strategy]] = {}
+    for limiter in dict.fromkeys(limiters):
+        for row in against(limiter, place):
+            if row.against and "{column}" not in row.text:
+                rows.setdefault(row.key, (limiter, row))
+    best = sorted(rows.values(), key=lambda own: -records.get(own[1].key, NO_RECORD).chance)
+    lines = [f"- against {limiter}: {row.text} (expected {row.gain}; risk: {row.risk}; here "
+             f"{records.get(row.key, NO_RECORD)})" for limiter, row in best[:LISTED]]
+    return "\n".join(["## Strategies against these limits", "", *lines, ""]) if lines else ""

@@ -1,0 +1,99 @@
+"""The table of strategies: what to try against which limit of a kernel, for planner and people."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+import msgspec
+
+from engine.knowledge.page_library import FOLDER
+from harness.errors import InputError
+from harness.formats import yaml_document
+from harness.formats.yaml_decode import decode
+
+FILE = "strategies.yaml"
+UNKNOWN_LIMIT = "keep more in flight, and move less"
+
+
+class Strategy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A row: where it is worth trying, what to try, and what to expect of it."""
+
+    key: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9-]+$")]
+    """The journal records it for slots that follow the row."""
+    text: str
+    """A sentence for an agent; {column} is what a class's time grows with."""
+    against: str = ""
+    """A pattern for the name of the bottleneck, "" for all."""
+    ops: tuple[str, ...] = ()
+    """Classes of ops, () for all; so are the languages."""
+    languages: tuple[str, ...] = ()
+    on: Literal["", "cpu", "gpu"] = ""
+    shows: bool = False
+    """Whether its text is what kopt says of such a bottleneck."""
+    review: Literal["", "review", "instructions", "state of the art"] = ""
+    """The depth of the stagnation review that proposes it."""
+    transformations: tuple[str, ...] = ()
+    templates: tuple[str, ...] = ()
+    knobs: str = ""
+    """A pattern for the names of knobs."""
+    gain: str
+    risk: str
+    source: str
+
+    def fits(self, limiter: str, place: StrategyPlace) -> bool:
+        """Return whether the row is for a bottleneck, which is "" where none is known."""
+        return not self.review and (not self.against or bool(
+            limiter and re.search(self.against, limiter))) \
+            and (not self.ops or place.op in self.ops) \
+            and (not self.languages or place.language in self.languages) \
+            and self.on in ("", "gpu" if place.on_gpu else "cpu")
+
+
+class StrategyPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """What a row may ask of a campaign: its class of ops, its language, its kind of device."""
+
+    op: str = ""
+    language: str = ""
+    on_gpu: bool = False
+
+
+class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    strategies: tuple[Strategy, ...]
+
+
+@functools.cache
+def strategies() -> tuple[Strategy, ...]:
+    """Return all rows in their order. Raises InputError for a table that is not one."""
+    document = yaml_document.parse((FOLDER / FILE).read_text(encoding="utf-8"), FILE)
+    rows = decode(document, _Table, msgspec.convert).strategies
+    keys = [row.key for row in rows]
+    for row in rows:
+        if keys.count(row.key) > 1:
+            raise InputError(f"the strategy {row.key!r} is there twice", where=FILE)
+    return rows
+
+
+def against(limiter: str, place: StrategyPlace) -> Iterator[Strategy]:
+    """Yield the rows for a bottleneck, those for this limit before those for any."""
+    rows = [row for row in strategies() if row.fits(limiter, place)]
+    yield from sorted(rows, key=lambda row: not row.against)
+
+
+def shown(limiter: str) -> Strategy | None:
+    """Return the row whose sentence kopt shows with a bottleneck, None for an unknown one."""
+    return next((row for row in strategies() if row.shows and re.search(row.against, limiter)),
+                None)
+
+
+def advice(limiter: str, column: str = "") -> str:
+    """Return what kopt says of a bottleneck."""
+    row = shown(limiter)
+    return UNKNOWN_LIMIT if row is None else row.text.replace("{column}", column)
+
+
+def of_review(depth: str) -> dict[str, str]:
+    """Return the sentences that a stagnation review of a depth proposes, by the rows' keys."""
+    return {row.key: row.text for row in strategies() if row.review == depth}
