@@ -9,7 +9,7 @@ import msgspec
 
 from engine.journal.read import Reader
 from engine.journal.records import Slot
-from engine.knowledge.strategy_table import Strategy, StrategyPlace, against, shown, strategies
+from engine.knowledge.strategy_table import StrategyPlace, StrategyRow, against, shown, strategies
 
 KEPT = ("keep", "provisional")
 LISTED = 8
@@ -88,7 +88,7 @@ def _record(gains: Sequence[float | None]) -> StrategyRecord:
 def brief(limiters: Sequence[str], place: StrategyPlace,
           records: Mapping[str, StrategyRecord]) -> str:
     """Return the rows for a kernel's limits, those that helped on this card first, as Markdown."""
-    rows: dict[str, tuple[str, Strategy]] = {}
+    rows: dict[str, tuple[str, StrategyRow]] = {}
     for limiter in dict.fromkeys(limiters):
         for row in against(limiter, place):
             if row.against and "{column}" not in row.text:

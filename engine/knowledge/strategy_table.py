@@ -18,7 +18,7 @@ FILE = "strategies.yaml"
 UNKNOWN_LIMIT = "keep more in flight, and move less"
 
 
-class Strategy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StrategyRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A row: where it is worth trying, what to try, and what to expect of it."""
 
     key: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9-]+$")]
@@ -61,11 +61,11 @@ class StrategyPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    strategies: tuple[Strategy, ...]
+    strategies: tuple[StrategyRow, ...]
 
 
 @functools.cache
-def strategies() -> tuple[Strategy, ...]:
+def strategies() -> tuple[StrategyRow, ...]:
     """Return all rows in their order. Raises InputError for a table that is not one."""
     document = yaml_document.parse((FOLDER / FILE).read_text(encoding="utf-8"), FILE)
     rows = decode(document, _Table, msgspec.convert).strategies
@@ -76,13 +76,13 @@ def strategies() -> tuple[Strategy, ...]:
     return rows
 
 
-def against(limiter: str, place: StrategyPlace) -> Iterator[Strategy]:
+def against(limiter: str, place: StrategyPlace) -> Iterator[StrategyRow]:
     """Yield the rows for a bottleneck, those for this limit before those for any."""
     rows = [row for row in strategies() if row.fits(limiter, place)]
     yield from sorted(rows, key=lambda row: not row.against)
 
 
-def shown(limiter: str) -> Strategy | None:
+def shown(limiter: str) -> StrategyRow | None:
     """Return the row whose sentence kopt shows with a bottleneck, None for an unknown one."""
     return next((row for row in strategies() if row.shows and re.search(row.against, limiter)),
                 None)

@@ -13,7 +13,7 @@ from engine.knowledge import page_library, page_routing, strategy_record
 from engine.knowledge.page_library import Page, PageHit
 from engine.knowledge.page_routing import Subject
 from engine.knowledge.strategy_record import NO_RECORD, StrategyRecord
-from engine.knowledge.strategy_table import Strategy, strategies
+from engine.knowledge.strategy_table import StrategyRow, strategies
 from engine.routing import op_class
 from engine.routing.source_language import KERNEL_TYPES
 from kopt_tui.cli.output import print_json, print_note, print_table
@@ -53,7 +53,7 @@ class KnowledgeExcerpt(msgspec.Struct, frozen=True, kw_only=True):
 class ListedStrategy(msgspec.Struct, frozen=True, kw_only=True):
     """A row of the table of strategies, and how often it has helped in this workspace."""
 
-    strategy: Strategy
+    strategy: StrategyRow
     record: StrategyRecord
     transformations: dict[str, StrategyRecord]
     templates: dict[str, StrategyRecord]
