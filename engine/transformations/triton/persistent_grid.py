@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 
 from engine.transformations.transformation import (
     DoesNotApply,
@@ -14,6 +13,7 @@ from engine.transformations.transformation import (
     free_name,
     replaced,
 )
+from engine.transformations.triton.grid_of_launch import obstacle, total
 from engine.transformations.triton.parsed_triton import KernelLaunch, ParsedTriton, constexpr
 
 _PROCESSORS = """\
@@ -40,63 +40,11 @@ class PersistentGrid(Transformation):
         why = "no launch has a plain grid of one dimension"
         for kernel in parsed.kernels:
             launches = [own for own in parsed.launches if own.kernel == kernel]
-            totals = [_total(parsed, launch) for launch in launches]
-            if launches and all(totals) and not (why := _obstacle(parsed, kernel, launches)):
+            totals = [total(parsed, launch) for launch in launches]
+            if launches and all(totals) and not (why := obstacle(parsed, kernel, launches)):
                 return _persistent(parsed, kernel, list(zip(launches, map(str, totals),
                                                             strict=True)))
         raise DoesNotApply(why)
-
-
-def _total(parsed: ParsedTriton, launch: KernelLaunch) -> str:
-    """Return the number of programs of a launch as an expression, "" if it is not known."""
-    grid: ast.expr | None = launch.grid
-    if isinstance(grid, ast.Name) and launch.function is not None:
-        values = [node.value for node in ast.walk(launch.function) if isinstance(node, ast.Assign)
-                  and [ast.unparse(target) for target in node.targets] == [grid.id]]
-        grid = values[0] if len(values) == 1 else None
-    if isinstance(grid, ast.Lambda) and len(grid.args.args) == 1:
-        meta, grid = grid.args.args[0].arg, grid.body
-        known = {keyword.arg: parsed.text(keyword.value) for keyword in launch.call.keywords}
-        if isinstance(grid, ast.Tuple) and len(grid.elts) == 1:
-            text = re.sub(rf"\b{meta}\[\s*(['\"])(\w+)\1\s*\]",
-                          lambda match: f"({known[match[2]]})" if match[2] in known else match[0],
-                          parsed.text(grid.elts[0]))
-            return "" if re.search(rf"\b{meta}\b", text) else text
-        return ""
-    if isinstance(grid, ast.Tuple) and len(grid.elts) == 1:
-        return parsed.text(grid.elts[0])
-    return ""
-
-
-def _obstacle(parsed: ParsedTriton, kernel: str, launches: list[KernelLaunch]) -> str:
-    """Return why a kernel cannot loop over its programs, "" if it can."""
-    function = parsed.kernels[kernel]
-    arguments = function.args
-    plain = len(arguments.args) - len(arguments.defaults)
-    ids = parsed.calls(function, "program_id")
-    if not parsed.is_plain(kernel):
-        return f"{kernel} has an autotuner or heuristics"
-    if len(ids) != 1 or (ids[0].keywords and ast.unparse(ids[0].keywords[0].value) != "0") \
-            or (ids[0].args and ast.unparse(ids[0].args[0]) != "0"):
-        return f"{kernel} does not use program_id(0) exactly once"
-    if any(isinstance(node, ast.Return) for node in ast.walk(function)) \
-            or parsed.calls(function, "num_programs") or "atomic_" in parsed.text(function):
-        return f"{kernel} returns early, or its programs depend on each other"
-    called = {ast.unparse(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)}
-    if any(name in called and parsed.calls(other, "program_id")
-           for name, other in parsed.kernels.items()):
-        return f"{kernel} calls a function that uses program_id"
-    if arguments.vararg or arguments.kwarg or any(len(own.call.args) > plain or any(
-            isinstance(argument, ast.Starred) for argument in own.call.args) for own in launches):
-        return f"a launch of {kernel} passes more positional arguments than it needs"
-    if _in_place(parsed, function):
-        return f"{kernel} may read what another of its programs writes"
-    return ""
-
-
-def _in_place(parsed: ParsedTriton, function: ast.FunctionDef) -> bool:
-    """Return whether a lock or a barrier orders the programs."""
-    return bool(parsed.calls(function, "debug_barrier"))
 
 
 def _persistent(parsed: ParsedTriton, kernel: str,
@@ -107,20 +55,20 @@ def _persistent(parsed: ParsedTriton, kernel: str,
                    choices=(1, 2, 4, 8, 16, 32), note="programs on a multiprocessor")
     stages = NewKnob(name=free_name(source, f"{upper}_STAGES"), value=1, choices=(1, 2, 3, 4),
                      note="parts in flight")
-    processors, total, part = (free_name(source, name) for name in (
+    processors, parts, part = (free_name(source, name) for name in (
         "processors", "parts", "part"))
     lines = [*parsed.knob_lines(each, in_kernels=False),
              *parsed.knob_lines(stages, in_kernels=True),
              "", "", _PROCESSORS.format(name=processors)]
-    edits = [parsed.before_functions(lines), _parameter(parsed, function, total),
-             *_looped(parsed, function, total, part, constexpr(stages))]
+    edits = [parsed.before_functions(lines), _parameter(parsed, function, parts),
+             *_looped(parsed, function, parts, part, constexpr(stages))]
     for launch, text in launches:
         begin, end = parsed.span(launch.grid)
         edits.append(Replacement(begin, end,
                                  f"(min({text}, {each.name} * {processors}()),)"))
         before = source[:parsed.span(launch.call)[1] - 1].rstrip()
         edits.append(Replacement(len(before), len(before), (
-            " " if before[-1] == "," else ", ") + f"{total}={text}"))
+            " " if before[-1] == "," else ", ") + f"{parts}={text}"))
     return Transformed(source=replaced(source, edits), knobs=(each.name, stages.name),
                        what=f"a persistent grid for {kernel}, line {function.lineno}")
 
@@ -133,7 +81,7 @@ def _parameter(parsed: ParsedTriton, function: ast.FunctionDef, name: str) -> Re
     return Replacement(at, at, f", {name}")
 
 
-def _looped(parsed: ParsedTriton, function: ast.FunctionDef, total: str, part: str,
+def _looped(parsed: ParsedTriton, function: ast.FunctionDef, parts: str, part: str,
             stages: str) -> list[Replacement]:
     """Return the edits that put a kernel's body into a loop over its parts.
 
@@ -156,7 +104,7 @@ def _looped(parsed: ParsedTriton, function: ast.FunctionDef, total: str, part: s
     kept = {name: free_name(source, f"{name}_first") for name in changed}
     lines = [*(source[parsed.at(own.lineno, 0):parsed.span(own)[1]] for own in common),
              *(f"{own}{first_name} = {name}" for name, first_name in kept.items()),
-             f"{own}for {part} in {tl}.range({tl}.program_id(0), {total}, {tl}.num_programs(0), "
+             f"{own}for {part} in {tl}.range({tl}.program_id(0), {parts}, {tl}.num_programs(0), "
              f"num_stages={stages}):",
              *(f"{own}    {name} = {first_name}" for name, first_name in kept.items()),
              *(f"    {line}" if line.strip() else line for line in inner.split("\n"))]

@@ -6,6 +6,8 @@ from engine.transformations.transformation import Transformation
 from engine.transformations.triton.launch_knobs import LaunchKnobs
 from engine.transformations.triton.loops import EvictionHints, GroupedOrder, PipelinedLoops
 from engine.transformations.triton.persistent_grid import PersistentGrid
+from engine.transformations.triton.rows_per_program import RowsPerProgram
 
 TRITON_TRANSFORMATIONS: tuple[Transformation, ...] = (
-    LaunchKnobs(), PersistentGrid(), GroupedOrder(), PipelinedLoops(), EvictionHints())
+    LaunchKnobs(), RowsPerProgram(), GroupedOrder(), EvictionHints(), PersistentGrid(),
+    PipelinedLoops())

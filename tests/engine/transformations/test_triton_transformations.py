@@ -15,10 +15,11 @@ from tests.support.triton_sources import ADD, HEAD, MATMUL, RMS_NORM, SOURCES, d
 pytest.importorskip("triton")
 WANTED = {
     "add": {"triton-launch-knobs", "triton-persistent-grid"},
-    "softmax": {"triton-launch-knobs", "triton-persistent-grid", "triton-eviction"},
+    "softmax": {"triton-launch-knobs", "triton-persistent-grid", "triton-eviction",
+                "triton-rows-per-program"},
     "layer_norm": {"triton-launch-knobs", "triton-persistent-grid", "triton-pipelined-loops",
                    "triton-eviction"},
-    "rms_norm": {"triton-launch-knobs", "triton-persistent-grid"},
+    "rms_norm": {"triton-launch-knobs", "triton-persistent-grid", "triton-rows-per-program"},
     "matmul": {"triton-launch-knobs", "triton-grouped-order", "triton-pipelined-loops"},
 }
 CLOSE = 2e-5
@@ -77,6 +78,8 @@ def test_declared_knobs_can_be_inlined_again() -> None:
     ("triton-persistent-grid", MATMUL, "one dimension"),
     ("triton-persistent-grid", RETURNS, "returns early"),
     ("triton-persistent-grid", TUNED, "autotuner"),
+    ("triton-rows-per-program", SOURCES["layer_norm"], "loop"),
+    ("triton-rows-per-program", MATMUL, "one dimension"),
     ("triton-grouped-order", ADD, "matrix product"),
     ("triton-launch-knobs", "import torch\n", "no kernel"),
     ("triton-launch-knobs", "TILE = 1  # kopt: knob TILE in [1, 2]\n" + ADD, "already"),
