@@ -6,6 +6,7 @@ import triton.language as tl
 
 CROSS_ENTROPY_BLOCK = 4096  # kopt: knob CROSS_ENTROPY_BLOCK in [1024, 2048, 4096, 8192] of a row
 CROSS_ENTROPY_WARPS = 8  # kopt: knob CROSS_ENTROPY_WARPS in [4, 8, 16] warps of a program
+CROSS_ENTROPY_PROGRAMS = 4096  # kopt: knob CROSS_ENTROPY_PROGRAMS in [1024, 2048, 4096, 8192]
 CROSS_ENTROPY_STAGES = 1  # kopt: knob CROSS_ENTROPY_STAGES in [1, 2, 3] loads in flight
 
 
@@ -23,10 +24,30 @@ def cross_entropy_chosen(
 @triton.jit
 def cross_entropy_rows(
         # kopt: operands
-        x, target, losses, n, inner, ignored, smoothing, DEPTH: tl.constexpr,
-        WIDTH: tl.constexpr, STAGES: tl.constexpr):
-    """One row a program: its loss, and whether it counts."""
-    row = tl.program_id(0)
+        x, target, losses, totals, rows, n, inner, ignored, smoothing, EACH: tl.constexpr,
+        DEPTH: tl.constexpr, WIDTH: tl.constexpr, STAGES: tl.constexpr):
+    """Rows in turn: the sum of a program's losses and how many rows count; or EACH loss."""
+    one = tl.zeros([1, 1], tl.int32)
+    whole = tl.zeros([1, 1], tl.float32)
+    counted = tl.zeros([1, 1], tl.float32)
+    for row in range(tl.program_id(0), rows, tl.num_programs(0)):
+        loss, counts = cross_entropy_row(
+            # kopt: operands
+            x, target, row, n, inner, ignored, smoothing, DEPTH, WIDTH, STAGES)
+        if EACH:
+            tl.store(losses + row + one, loss)
+        whole += loss
+        counted += tl.where(counts, 1.0, 0.0)
+    tl.store(totals + tl.program_id(0) * 2 + one, whole)
+    tl.store(totals + tl.program_id(0) * 2 + 1 + one, counted)
+
+
+@triton.jit
+def cross_entropy_row(
+        # kopt: operands
+        x, target, row, n, inner, ignored, smoothing, DEPTH: tl.constexpr, WIDTH: tl.constexpr,
+        STAGES: tl.constexpr):
+    """Return the loss of a row, and whether it counts."""
     base = (row // inner).to(tl.int64) * n * inner + row % inner
     wanted = tl.load(target + row)
     counts = wanted != ignored
@@ -55,22 +76,15 @@ def cross_entropy_rows(
     log_sum = most + tl.log(total)
     mean = tl.sum(plain, 1, keep_dims=True) / n
     loss = log_sum - (1.0 - smoothing) * chosen - smoothing * mean
-    one = tl.zeros([1, 1], tl.int32)
-    tl.store(losses + row * 2 + one, tl.where(counts, loss, 0.0))
-    tl.store(losses + row * 2 + 1 + one, tl.where(counts, 1.0, 0.0) + one)
+    return tl.where(counts, loss, 0.0), counts
 
 
 @triton.jit
-def cross_entropy_join(losses, y, rows, MEAN: tl.constexpr, BLOCK: tl.constexpr):
-    total = tl.zeros([BLOCK], tl.float32)
-    count = tl.zeros([BLOCK], tl.float32)
-    for start in range(0, rows, BLOCK):
-        i = start + tl.arange(0, BLOCK)
-        total += tl.load(losses + i * 2, mask=i < rows, other=0.0)
-        count += tl.load(losses + i * 2 + 1, mask=i < rows, other=0.0)
-    result = tl.sum(total, 0)
+def cross_entropy_join(totals, y, programs, MEAN: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    result = tl.sum(tl.load(totals + i * 2, mask=i < programs, other=0.0), 0)
     if MEAN:
-        result /= tl.sum(count, 0)
+        result /= tl.sum(tl.load(totals + i * 2 + 1, mask=i < programs, other=0.0), 0)
     tl.store(y, result)
 
 
@@ -80,16 +94,19 @@ def cross_entropy(
     """Logits [rows, classes, ...] and class indices [rows, ...]; reduction: mean, sum or none."""
     x, target = x.contiguous(), target.contiguous()
     n, inner = (x.shape[1], x.shape[2:].numel()) if x.dim() > 1 else (x.shape[0], 1)
-    rows = target.numel()
-    losses = torch.empty(rows, 2, dtype=torch.float32, device=x.device)
-    cross_entropy_rows[(rows,)](
+    rows, width = target.numel(), triton.next_power_of_2(n)
+    programs = min(rows, CROSS_ENTROPY_PROGRAMS)
+    totals = torch.empty(programs, 2, dtype=torch.float32, device=x.device)
+    losses = torch.empty(target.shape if reduction == "none" else 0, dtype=x.dtype,
+                         device=x.device)
+    cross_entropy_rows[(programs,)](
         # kopt: operands
-        x, target, losses, n, inner, ignore_index, label_smoothing, DEPTH=4,
-        WIDTH=min(CROSS_ENTROPY_BLOCK, max(16, triton.next_power_of_2(n))) // 4,
-        STAGES=CROSS_ENTROPY_STAGES,
-        num_warps=max(1, min(CROSS_ENTROPY_WARPS, triton.next_power_of_2(n) // 1024)))
+        x, target, losses, totals, rows, n, inner, ignore_index, label_smoothing,
+        EACH=reduction == "none", DEPTH=4, WIDTH=min(CROSS_ENTROPY_BLOCK, max(16, width)) // 4,
+        STAGES=CROSS_ENTROPY_STAGES, num_warps=max(1, min(CROSS_ENTROPY_WARPS, width // 1024)))
     if reduction == "none":
-        return losses[:, 0].to(x.dtype).view(target.shape)
+        return losses
     y = torch.empty((), dtype=x.dtype, device=x.device)
-    cross_entropy_join[(1,)](losses, y, rows, MEAN=reduction == "mean", BLOCK=1024, num_warps=4)
+    cross_entropy_join[(1,)](totals, y, programs, MEAN=reduction == "mean",
+                             BLOCK=triton.next_power_of_2(programs), num_warps=8)
     return y

@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-DEPTHWISE_ROWS = 4  # kopt: knob DEPTHWISE_ROWS in [1, 2, 4, 8, 16] rows of results of a program
+DEPTHWISE_ROWS = 2  # kopt: knob DEPTHWISE_ROWS in [1, 2, 4, 8, 16] rows of results of a program
 DEPTHWISE_COLUMNS = 256  # kopt: knob DEPTHWISE_COLUMNS in [32, 64, 128, 256, 512] of each row
 DEPTHWISE_WARPS = 4  # kopt: knob DEPTHWISE_WARPS in [2, 4, 8] warps of a program
 

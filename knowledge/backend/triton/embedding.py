@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-EMBEDDING_BLOCK = 1024  # kopt: knob EMBEDDING_BLOCK in [256, 512, 1024, 2048, 4096] values at once
+EMBEDDING_BLOCK = 2048  # kopt: knob EMBEDDING_BLOCK in [256, 512, 1024, 2048, 4096] values at once
 EMBEDDING_WARPS = 4  # kopt: knob EMBEDDING_WARPS in [1, 2, 4, 8] warps of a program
 
 

@@ -1,7 +1,8 @@
 """Float32 matrix products by six bfloat16 products: each operand is split into three parts first.
 
 Three bfloat16 values hold the 24 bits of a float32 value. The products of parts that are left out
-are below its rounding. Sums are float32. Pays where both results' dimensions exceed some 500.
+are below its rounding. Sums are float32, rounded step by step. Pays where both dimensions of the
+result exceed some 500.
 """
 
 import torch
@@ -10,14 +11,14 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 GEMM_FP32_M = 128  # kopt: knob GEMM_FP32_M in [64, 128, 256] rows of a tile
-GEMM_FP32_N = 256  # kopt: knob GEMM_FP32_N in [64, 128, 256] columns of a tile
+GEMM_FP32_N = 128  # kopt: knob GEMM_FP32_N in [64, 128, 256] columns of a tile
 GEMM_FP32_K = 32  # kopt: knob GEMM_FP32_K in [16, 32, 64] depth of a step
 GEMM_FP32_GROUP = 8  # kopt: knob GEMM_FP32_GROUP in [1, 4, 8, 16] rows of tiles that share b
 GEMM_FP32_WARPS = 8  # kopt: knob GEMM_FP32_WARPS in [4, 8] warps of a tile
-GEMM_FP32_STAGES = 3  # kopt: knob GEMM_FP32_STAGES in [1, 2, 3, 4] steps in flight at most
+GEMM_FP32_STAGES = 4  # kopt: knob GEMM_FP32_STAGES in [1, 2, 3, 4] steps in flight at most
 
-# A thread keeps its part of the sums in its 255 registers.
-# kopt: require GEMM_FP32_M * GEMM_FP32_N <= GEMM_FP32_WARPS * 32 * 200
+# A thread keeps its part of the sums, and of a step's, in its 255 registers.
+# kopt: require GEMM_FP32_M * GEMM_FP32_N <= GEMM_FP32_WARPS * 32 * 100
 
 
 @triton.jit
@@ -71,12 +72,12 @@ def gemm_fp32_kernel(
             y0 = gemm_fp32_load(b, batch, start, left, B_TURNED, BLOCK_K, BLOCK_N)
             y1 = gemm_fp32_load(b, batch + batches, start, left, B_TURNED, BLOCK_K, BLOCK_N)
             y2 = gemm_fp32_load(b, batch + 2 * batches, start, left, B_TURNED, BLOCK_K, BLOCK_N)
-            value = tl.dot(x2, y0, value)
-            value = tl.dot(x0, y2, value)
-            value = tl.dot(x1, y1, value)
-            value = tl.dot(x1, y0, value)
-            value = tl.dot(x0, y1, value)
-            value = tl.dot(x0, y0, value)
+            step = tl.dot(x2, y0)
+            step = tl.dot(x0, y2, step)
+            step = tl.dot(x1, y1, step)
+            step = tl.dot(x1, y0, step)
+            step = tl.dot(x0, y1, step)
+            value += tl.dot(x0, y0, step)  # the matrix units cut what they add: not over all of k
         row = top + tl.arange(0, BLOCK_M)[:, None]
         column = left + tl.arange(0, BLOCK_N)[None, :]
         inside = (row < m) & (column < n)

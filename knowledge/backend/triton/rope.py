@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-ROPE_HEADS = 4  # kopt: knob ROPE_HEADS in [1, 2, 4, 8, 16] heads of a position in a program
+ROPE_HEADS = 8  # kopt: knob ROPE_HEADS in [1, 2, 4, 8, 16] heads of a position in a program
 ROPE_WARPS = 4  # kopt: knob ROPE_WARPS in [1, 2, 4, 8] warps of a program
 
 
