@@ -24,6 +24,7 @@ from engine.planning.stagnation import (
 from engine.routing.rewrite_routes import Route
 from engine.task import GLOBAL
 from engine.transformations.transformation_registry import ApplicableChange
+from engine.workers.template import Offer
 from harness.search.space.knobs import Knob
 
 IMPLAUSIBLE = 100.0
@@ -55,7 +56,7 @@ class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
     pool: PoolSpec
     knobs: tuple[Knob, ...]
     bottlenecks: tuple[TunableBottleneck, ...] = ()
-    templates: tuple[str, ...] = ()
+    templates: tuple[Offer, ...] = ()
     changes: tuple[ApplicableChange, ...] = ()
     """The transformations that apply to the best's source."""
     inbox: tuple[Path, ...] = ()

@@ -276,6 +276,8 @@ def nothing_to_do(view: Survey, pool: PoolSpec, source: str, language: str) -> s
         return f"no slot has anything to do{empty}; add `search` to pool.backends, or {AGENT}"
     if view.knobs:
         return "no slot has anything to do"
+    if view.unmatched:
+        return f"no rewrite fits {source}: {view.unmatched}; add {AGENT}"
     if view.unread:
         return f"its knobs cannot be read: {view.unread}; fix them, or add {AGENT}"
     if not source:

@@ -162,10 +162,10 @@ def _rewrites(inputs: PlanInputs, room: int) -> list[Task]:
     """Return at most `room` rewrites: templates, then agents' rewrites, one for each language."""
     if inputs.pool.mode == "planned":
         return []
-    templates = [Task(slot=f"rewrite-{name}", kind="rewrite", backend="rewrite-template",
-                      option=name, hypothesis=f"a known good form of the op: template {name}",
-                      bottleneck="", seed=inputs.seed(name), trials=inputs.trials)
-                 for name in inputs.templates if "rewrite-template" in inputs.pool.backends]
+    templates = [Task(slot=f"rewrite-{offer.name}", kind="rewrite", backend="rewrite-template",
+                      option=offer.name, hypothesis=offer.hypothesis, bottleneck="",
+                      seed=inputs.seed(offer.name), trials=inputs.trials)
+                 for offer in inputs.templates if "rewrite-template" in inputs.pool.backends]
     writers = authors(inputs.pool)
     routes: dict[str, Route] = {}
     for route in inputs.routes if writers else ():

@@ -17,6 +17,7 @@ from engine.routing.rewrite_routes import Routing
 from engine.transformations import transformation_registry
 from engine.transformations.transformation_registry import ApplicableChange
 from engine.workers import inbox, template
+from engine.workers.template import Offer
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.compile import c_compiler, triton_aot
 from harness.compile.device_code.device_build import DeviceCompiler
@@ -37,12 +38,14 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
 
     knobs: tuple[Knob, ...]
     bottlenecks: tuple[TunableBottleneck, ...]
-    templates: tuple[str, ...]
+    templates: tuple[Offer, ...]
     changes: tuple[ApplicableChange, ...] = ()
     """The transformations that apply to the source."""
     inbox: tuple[Path, ...]
     classes: int = 1
     """The number of config classes that were measured."""
+    unmatched: str = ""
+    """Why a module has no rewrite with templates, "" if it has one or is no module."""
     unread: str = ""
     """Why the source's knobs cannot be read."""
     routing: Routing = Routing(op=OpClass(UNKNOWN), source="unknown")
@@ -69,7 +72,8 @@ def of_best(context: EngineContext, round: int, *, again: bool = False) -> Surve
     found = bottlenecks.ranked(setup.id, round, _bottlenecks(context, tree, source, knobs))
     if not context.reader.bottlenecks(setup.id, round):  # else an interrupted round recorded them
         context.writer.put_bottlenecks(setup.id, round, [tunable.bottleneck for tunable in found])
-    return Survey(knobs=knobs, bottlenecks=found, templates=_templates(context, again),
+    templates, unmatched = _templates(context, again)
+    return Survey(knobs=knobs, bottlenecks=found, templates=templates, unmatched=unmatched,
                   changes=transformation_registry.applicable(source, language),
                   inbox=tuple(inbox.waiting(setup.folder.inbox)),
                   classes=len(_measured_best(context).rows), unread=unread,
@@ -142,16 +146,18 @@ def _roofline(setup: Setup, target: Target) -> Roofline | None:
         cold=setup.manifest.decision.cache == "cold")
 
 
-def _templates(context: EngineContext, again: bool) -> tuple[str, ...]:
-    """Return the templates that fit and were not tried yet."""
+def _templates(context: EngineContext, again: bool) -> tuple[tuple[Offer, ...], str]:
+    """Return the templates that fit and were not tried yet, and why a module has none."""
     setup, target = context.setup, context.setup.target
     if isinstance(target, CommandTarget):  # the arguments of its functions are not known
-        return ()
+        return (), ""
     tree = setup.repo.tree_of(setup.repo.tip)
     tried = {c.slot for c in context.reader.candidates(setup.id)
              if not again or c.base_tree == tree}
-    return tuple(t.name for t in template.find(target)
-                 if f"rewrite-{t.name}" not in tried)
+    found, why = template.offers(
+        target, setup.tree(setup.repo.tip), setup.tree(setup.repo.base),
+        setup.folder.scratch("graph"), python=setup.manifest.python)
+    return tuple(offer for offer in found if f"rewrite-{offer.name}" not in tried), why
 
 
 def reached(context: EngineContext) -> float | None:

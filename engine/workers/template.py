@@ -1,7 +1,8 @@
-"""The `rewrite-template` backend: a known fast form of an op, with the target's signature.
+"""The `rewrite-template` backend: a known fast form of an op, or a module with such kernels.
 
-Templates are C sources in knowledge/backend/c/. The first line of each is a comment with the op and
-the dtypes and roles of its arguments; the target's names replace `@entry@` and `@name@`.
+A C kernel is replaced by a source of knowledge/backend/c/. The first line of each is a comment with
+the op and the dtypes and roles of its arguments; the target's names replace `@entry@` and `@name@`.
+A PyTorch module gets a ModelNew: see `engine/rewrites`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from engine.rewrites import module_rewrite
 from engine.task import Task
 from engine.workers.knob_search import search, summary
 from engine.workers.protocol import Report, Tick, WorkerBench
@@ -55,6 +57,24 @@ def find(target: Target) -> list[Template]:
             if template.op in words and template.fits(target)]
 
 
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """A rewrite that fits a target: the option of its task, and its hypothesis."""
+
+    name: str
+    hypothesis: str
+
+
+def offers(target: Target, tree: Path, baseline: Path, scratch: Path, *,
+           python: str | None = None) -> tuple[tuple[Offer, ...], str]:
+    """Return what fits a target, and for a module that nothing fits, why not."""
+    if not module_rewrite.applies(target):
+        return tuple(Offer(name=each.name, hypothesis="a known good form of the op: template "
+                           + each.name) for each in find(target)), ""
+    found = module_rewrite.find(target, tree, baseline, scratch, python=python)
+    return tuple(Offer(name=each.name, hypothesis=each.hypothesis)
+                 for each in found.rewrites), found.nothing
+
+
 def _read(path: Path) -> Template:
     text = path.read_text()
     signature = _SIGNATURE.match(text)
@@ -69,20 +89,32 @@ def _read(path: Path) -> Template:
 
 
 class TemplateWorker:
-    """Replaces the source by a filled template, then searches over the template's knobs."""
+    """Replaces the source by a filled template, then searches over the template's knobs.
+
+    Without a card there is nothing to search by: Triton is interpreted there, and not timed.
+    """
 
     def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
         target = bench.target
-        fitting = [] if isinstance(target, CommandTarget) else [
-            template.fill(target) for template in find(target) if template.name == task.option]
+        tick("rewriting", f"template {task.option}", None)
+        fitting = [] if isinstance(target, CommandTarget) else self._sources(target, task, bench)
         if not fitting:
             raise Refused(f"no template {task.option!r} fits {target.op}")
-        tick("rewriting", f"template {task.option}", None)
         source = Path(bench.worktree) / target.source
         source.write_bytes(fitting[0].encode())
+        if module_rewrite.applies(target) and bench.device.kind == "cpu":
+            return Report(ok=True, summary=f"{task.option}: not searched, no card to time on")
         result = search(task, bench, tick, cancel)
         if result is None:
             return Report(ok=False, summary="stopped")
         source.write_bytes(result.source.encode())
         return Report(ok=True, summary=f"template {task.option}; {summary(result)}",
                       trials=result.trials)
+
+    def _sources(self, target: Target, task: Task, bench: WorkerBench) -> list[str]:
+        if not module_rewrite.applies(target):
+            return [template.fill(target) for template in find(target)
+                    if template.name == task.option]
+        found = module_rewrite.find(target, Path(bench.worktree), Path(bench.baseline),
+                                    Path(bench.scratch), python=bench.python)
+        return [each.source for each in found.rewrites if each.name == task.option]

@@ -99,19 +99,38 @@ class Kernel:
                 "interpret": self.place.interpret, "any_mode": self.any_mode}
 
 
+IMPORTS_TRITON = re.compile(rb"^\s*(?:import|from)\s+triton\b", re.MULTILINE)
+
+
+def imports_triton(target: Target, *trees: str) -> bool:
+    """Return whether a Python target's source has Triton kernels in one of these trees."""
+    sources = (Path(tree) / target.source for tree in trees)
+    return target.language == "python" and any(
+        IMPORTS_TRITON.search(source.read_bytes()) for source in sources if source.is_file())
+
+
 def place_on(device: Device, language: str, *, scratch: str, python: str | None,
-             env: Mapping[str, str]) -> Place:
-    """Return the place for kernels on a device; Triton is interpreted on the CPU."""
+             env: Mapping[str, str], has_triton: bool = False) -> Place:
+    """Return the place for kernels on a device; Triton is interpreted on the CPU.
+
+    `has_triton`: sources in Python have kernels in Triton.
+    """
     on_cpu = device.kind == "cpu"
     return Place(device="cpu" if on_cpu else "cuda:0", scratch=scratch, python=python,
-                 env={**env, **device.visible_env}, interpret=on_cpu and language == "triton",
+                 env={**env, **device.visible_env},
+                 interpret=on_cpu and (has_triton or language == "triton"),
                  arch="" if on_cpu else device.arch, nodes=device.all_nodes)
 
 
 def kind_of(place: Place, language: str) -> ZygoteKind | None:
-    """Return the kind of zygote for a place; None for C, whose programs import nothing."""
+    """Return the kind of zygote for a place; None for C, whose programs import nothing.
+
+    Where Triton can run, Python's gets what its kernels need as well: candidates often have some.
+    """
     if language == "c":
         return None
+    if language == "python" and (place.interpret or place.device != "cpu"):
+        language = "triton"
     env = clean_env({**place.env, **({"TRITON_INTERPRET": "1"} if place.interpret else {})})
     return ZygoteKind(python=place.python or sys.executable, language=language,
                       env=tuple(sorted(env.items())))

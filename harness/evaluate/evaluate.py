@@ -13,7 +13,7 @@ from pathlib import Path
 from harness.case import Case, Errors
 from harness.compile.c_compiler import BuildError
 from harness.compile.device_code.device_build import for_people
-from harness.compile.kernel import Kernel
+from harness.compile.kernel import Kernel, imports_triton
 from harness.correctness.check import CandidateFailed, CorrectnessCheck
 from harness.correctness.tolerance import Tolerance
 from harness.devices.device import Device
@@ -67,7 +67,8 @@ class Evaluation:
         self._declared_target = target
         self.card = predictor.card_for(settings.predict, target.language)
         self.session = Session(target, device, settings, cancel, zygote,
-                               base=Path(trees.reference))
+                               base=Path(trees.reference), has_triton=imports_triton(
+                                   target, trees.candidate, trees.incumbent))
         self.target = self.session.target
         self.audit = CandidateAudit(self.target, trees)
         self._progress = progress or (lambda stage, detail, done: None)

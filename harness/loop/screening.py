@@ -15,6 +15,7 @@ from pathlib import Path
 from harness.compile.c_compiler import BuildError
 from harness.compile.device_code.build_ahead import BuildAhead
 from harness.compile.device_code.device_build import DeviceCompiler
+from harness.compile.kernel import imports_triton
 from harness.compile.precompile import Precompiler
 from harness.correctness.tolerance import Tolerance
 from harness.devices import datasheets
@@ -47,7 +48,8 @@ class Screening:
                  on_wait: Callable[[str], None] | None = None) -> None:
         self.job, self.source, self.foresight = job, source, foresight
         self.session = Session(target, device, settings, cancel, zygote,
-                               base=Path(job.reference))
+                               base=Path(job.reference),
+                               has_triton=imports_triton(target, job.tree))
         if self.session.lacks:
             self.session.close()
             raise InputError(self.session.lacks, where="--device")

@@ -47,14 +47,15 @@ STAGED_RING = 256 << 20
 class Session:
     """Everything that both sides of a comparison share; `close` ends every runner.
 
-    `base` is the baseline's tree, whose adapter calls every kernel. Without a GPU, Triton is
-    interpreted on shapes made for that, and never timed. Processes are forked from a zygote, which
-    the session starts itself if it is given none of the right kind.
+    `base` is the baseline's tree, whose adapter calls every kernel. Without a GPU, Triton (the
+    target's language, or `has_triton`) is interpreted on shapes made for that, and never timed.
+    Processes are forked from a zygote, which the session starts itself if it is given none of the
+    right kind.
     """
 
     def __init__(self, target: Target, device: Device, settings: Settings,
                  cancel: threading.Event | None, zygote: Zygote | None = None, *,
-                 base: Path | None = None) -> None:
+                 base: Path | None = None, has_triton: bool = False) -> None:
         _check_cards(target, device)
         self.device, self.settings, self.cancel, self.base = device, settings, cancel, base
         self.on_wait: Callable[[str], None] | None = None
@@ -68,9 +69,10 @@ class Session:
         self.lacks = "" if needed == device.kind else \
             f"{target.language} kernels need an {needed.upper()} GPU, and {device.id} is none"
         """Why no kernel of the target runs on this device, "" if they do."""
-        self.measurable = not self.lacks and not (self.on_cpu and target.language == "triton")
         self.place = kernel.place_on(device, target.language, scratch=settings.scratch,
-                                     python=settings.python, env=settings.env)
+                                     python=settings.python, env=settings.env,
+                                     has_triton=has_triton)
+        self.measurable = not self.lacks and not self.place.interpret
         self.target = target.interpretable() if self.place.interpret else target
         self.yields = lock.turnstile() if self.on_cpu else None
         kind = kernel.kind_of(self.place, target.language)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from engine.journal.records import Bottleneck
 from engine.manifest.pool_schema import CliSpec, PoolSpec
 from engine.planning.bottlenecks import TunableBottleneck
 from engine.planning.plan_inputs import PlanInputs
+from engine.workers.template import Offer
 from harness.search.space.knobs import Knob
 
 KNOBS = tuple(Knob(name=name, line=n, value=1, choices=(1, 2)) for n, name in enumerate("ABC", 1))
@@ -24,4 +26,10 @@ def plan_inputs(**fields: Any) -> PlanInputs:
     defaults: dict[str, Any] = {
         "campaign": "c", "round": 2, "slots": 4, "pool": PoolSpec(), "knobs": KNOBS,
         "bottlenecks": (tunable(1, "A", "B"), tunable(2, "C"))}
-    return PlanInputs(**(defaults | fields))
+    given = defaults | fields
+    given["templates"] = offers(given.get("templates", ()))
+    return PlanInputs(**given)
+
+
+def offers(names: Sequence[str]) -> tuple[Offer, ...]:
+    return tuple(Offer(name=name, hypothesis=f"template {name}") for name in names)

@@ -273,7 +273,7 @@ def preload(language: str, device: str, interpret: bool) -> dict[str, Any]:
             torch.cuda.init()
         except (RuntimeError, AssertionError) as error:
             answer["no_gpu"] = str(error).partition("\n")[0][:300]
-    if language == "triton":
+    if language == "triton" or interpret:
         import triton
 
         answer["triton"] = triton.__version__

@@ -25,6 +25,7 @@ from engine.planning.stagnation import (
 )
 from engine.task import Task
 from harness.search.space.knobs import Knob
+from tests.support.plan_case import offers
 
 NAMES = ("A", "B", "C", "D")
 KNOBS = tuple(Knob(name=name, line=n, value=1, choices=(1, 2)) for n, name in enumerate(NAMES, 1))
@@ -200,9 +201,10 @@ def test_rounds_follow_other_directions_until_there_are_none() -> None:
 
 
 def test_templates_replace_searches_at_the_state_of_the_art() -> None:
-    kinds = [t.kind for t in plan(plan_inputs(4, templates=("one", "two")))]
+    kinds = [t.kind for t in plan(plan_inputs(4, templates=offers(["one", "two"])))]
     assert kinds == ["planned", "rewrite", "rewrite", "fixed"]
-    assert [t.kind for t in plan(plan_inputs(3, templates=("one",)))] == ["planned"] * 3 + ["fixed"]
+    kinds = [t.kind for t in plan(plan_inputs(3, templates=offers(["one"])))]
+    assert kinds == ["planned"] * 3 + ["fixed"]
 
 
 def test_plan_of_a_stagnation_is_reproducible() -> None:

@@ -1,0 +1,288 @@
+"""KernelBench without a model: kopt's rewrites from templates against eager and torch.compile.
+
+    python bench/kernelbench.py FOLDER --output OUT [--only TEXT ...] [--seconds 530] [--list]
+
+FOLDER has level1/ and level2/ of KernelBench. Three steps, each of which goes on where an earlier
+call stopped; without a GPU the first two run, at small sizes in Triton's interpreter:
+1. prepare: `kopt new` and the rewrite of each problem to OUT/problems. Needs no GPU. A call of a
+   problem moves at most --bytes: its batch is halved until then, which the table says.
+2. verdict: kopt's own quick verdict of the rewrite against eager, to OUT/verdicts.jsonl.
+3. compare: eager, torch.compile (default mode) and the rewrite in turns in one process, to
+   OUT/compared.jsonl; see bench/kernelbench_compare.py.
+The table of both levels, with fast_p as KernelBench prints it, goes to OUT/table.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from harness.compile import kernel
+from harness.devices import inventory
+from harness.devices.device import Device
+from harness.errors import KoptError
+from harness.evaluate.evaluate import evaluate
+from harness.formats.json_codec import convert, to_builtins
+from harness.formats.text import plain
+from harness.isolation.zygote_client import Zygote
+from harness.settings import Settings, Trees
+from harness.tasks.target import Target
+from harness.timing.plan import Plan
+
+LEVELS = {
+    "level1": (*range(1, 19), *range(19, 50), 51, 52, 53, *range(88, 101)),
+    "level2": (9, 12, 14, 18, 22, 29, 37, 39, 40, 45, 53, 59, 62, 63, 68, 70, 76, 81, 86, 99)}
+"""Level 1: all but its convolutions, less those named in LEFT_OUT; level 2: matrix products."""
+LEFT_OUT = {"level1": (10, 11, 13, 19, 32)}
+"""Near copies of others (matrix products, elementwise functions): 60 problems remain."""
+THRESHOLDS = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
+BYTES = 1 << 30
+VERDICT_S = {"cpu": 400.0}
+"""Seconds of a verdict by kind of device, 90 on a card."""
+ALPHA = 0.001
+
+
+def chosen(folder: Path, only: list[str]) -> list[Path]:
+    """Return the files of the problems, in the order of their numbers."""
+    found = []
+    for level, numbers in LEVELS.items():
+        for file in (folder / level).glob("*.py"):
+            number = int(file.name.partition("_")[0])
+            if number in numbers and number not in LEFT_OUT.get(level, ()) and (
+                    not only or any(text in f"{level}/{file.name}" for text in only)):
+                found.append((level, number, file))
+    return [file for _, _, file in sorted(found)]
+
+
+def name_of(file: Path) -> str:
+    return f"{file.parent.name}/{file.stem}"
+
+
+def prepare(file: Path, home: Path, most_bytes: int, small: bool) -> dict[str, Any]:
+    """Write the trees of one problem below `home`; return its description."""
+    from engine.discovery.module import draft_module, problem_facts
+    from engine.rewrites import module_rewrite
+    from engine.verify import reference_lines
+
+    shutil.rmtree(home, ignore_errors=True)
+    base = home / "base"
+    base.mkdir(parents=True)
+    shutil.copy(file, base / file.name)
+    facts: dict[str, Any] = {"problem": name_of(file), "source": file.name, "sizes": {}}
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            sizes: dict[str, problem_facts.Size] = {}
+            if not small:
+                sizes = fitting(base / file.name, Path(scratch), most_bytes)
+            draft = draft_module.draft(base, file.name, "kopt_task", Path(scratch), sizes=sizes,
+                                       small=small)
+            for name, text in draft.files.items():
+                (base / name).parent.mkdir(exist_ok=True)
+                (base / name).write_text(text)
+            facts |= {"target": to_builtins(draft.target), "sizes": sizes}
+            found = module_rewrite.find(draft.target, base, base, Path(scratch))
+        except KoptError as error:
+            return facts | {"matched": False, "why": str(error)}
+    if not found.rewrites:
+        return facts | {"matched": False, "why": found.nothing}
+    rewrite = found.rewrites[0]
+    for side, text in (("candidate", rewrite.source.encode()), (
+            "compiled", reference_lines.compiled_source((base / file.name).read_bytes()))):
+        shutil.copytree(base, home / side)
+        (home / side / file.name).write_bytes(text)
+    return facts | {"matched": True, "why": rewrite.hypothesis}
+
+
+def fitting(file: Path, scratch: Path, most_bytes: int) -> dict[str, Any]:
+    """Return the sizes that halve the batch, or the first size of the inputs, to `most_bytes`."""
+    from engine.discovery.module import problem_facts
+
+    sizes: dict[str, Any] = {}
+    facts = problem_facts.learn(file, scratch, sizes={}, small=False, training=None)
+    while facts.bytes > most_bytes:
+        named = [name for name in facts.sizes if facts.sizes[name] > 1]
+        name = next((each for each in named if "batch" in each), next(iter(named), ""))
+        if not name:
+            break
+        sizes[name] = max(1, facts.sizes[name] // 2 ** math.ceil(
+            math.log2(facts.bytes / most_bytes)))
+        before = facts.bytes
+        facts = problem_facts.learn(file, scratch, sizes=sizes, small=False, training=None)
+        if facts.bytes >= before:
+            break
+    return sizes
+
+
+def verdict(home: Path, facts: dict[str, Any], device: Device, zygotes: dict[str, Zygote],
+            ) -> dict[str, Any]:
+    """Return kopt's verdict on a problem's rewrite, with its seconds."""
+    target = convert(facts["target"], Target)
+    began, stop = time.monotonic(), threading.Event()
+    limit_s = VERDICT_S.get(device.kind, 90.0)
+    timer = threading.Timer(limit_s, stop.set)
+    timer.start()
+    with tempfile.TemporaryDirectory(prefix="kopt-bench-") as scratch:
+        place = kernel.place_on(device, target.language, scratch=scratch, python=None, env={},
+                                has_triton=True)
+        kind = kernel.kind_of(place, target.language)
+        if kind is not None and kind.name not in zygotes:
+            zygotes[kind.name] = Zygote.start(kind)
+        plan = replace(Plan(alpha=ALPHA).with_effort("quick"), looks=(3,))
+        trees = Trees(candidate=str(home / "candidate"), incumbent=str(home / "base"),
+                      reference=str(home / "base"))
+        try:
+            judged = evaluate(target, trees, device, Settings(scratch=scratch, plan=plan),
+                              cancel=stop, zygote=zygotes[kind.name] if kind else None)
+        except KoptError as error:
+            late = f"more than {limit_s:.0f} s" if stop.is_set() else str(error)
+            return {"correct": False, "why": late, "seconds": time.monotonic() - began}
+        finally:
+            timer.cancel()
+    row = judged.rows[0] if judged.rows else None
+    why = judged.rejected_reason or (row.note if row is not None and not row.correct else "")
+    return {"correct": judged.correct, "why": plain(why or "", 300),
+            "latency_us": judged.latency_us,
+            "incumbent_us": row.incumbent_us if row else None, "speedup": judged.speedup,
+            "low": judged.speedup_low, "high": judged.speedup_high,
+            "error_budget_used": judged.error_budget_used,
+            "audit": [f"{each.severity}: {each.rule}: {each.detail}"[:200]
+                      for each in judged.audit],
+            "seconds": round(time.monotonic() - began, 1)}
+
+
+def recorded(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the newest line of each problem."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {line["problem"]: line for line in map(json.loads, lines)}
+
+
+def add(path: Path, line: dict[str, Any]) -> None:
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    print({key: value for key, value in line.items() if key != "target"}, flush=True)
+
+
+def score(results: list[dict[str, Any]], over: str) -> Iterator[str]:
+    """Yield the lines of fast_p over all problems, as KernelBench prints them."""
+    known = [each[over] for each in results if each.get("correct") and each.get(over)]
+    for p in THRESHOLDS:
+        yield f"| fast_{p:g} | {sum(value > p for value in known) / len(results):.3f} |"
+
+
+def table(problems: dict[str, dict[str, Any]], verdicts: dict[str, dict[str, Any]],
+          compared: dict[str, dict[str, Any]]) -> str:
+    """Return the Markdown of all that was measured so far."""
+    lines: list[str] = []
+    for level in LEVELS:
+        results = [{**facts, **verdicts.get(name, {}), "compiled": compared.get(name, {})}
+                   for name, facts in problems.items() if name.startswith(level)]
+        if not results:
+            continue
+        for each in results:
+            each["over_compile"] = each["compiled"].get("over_compile")
+        right = [each for each in results if each.get("correct")]
+        faster = [each for each in right if (each.get("low") or 0) > 1]
+        above = [each for each in right if (each["compiled"].get("over_compile_low") or 0) > 1]
+        matched = sum(each["matched"] for each in results)
+        lines += [f"## {level}", "", f"{len(results)} problems: {matched} matched, {len(right)} "
+                  f"correct, {len(faster)} surely faster than eager, {len(above)} surely faster "
+                  "than torch.compile (default mode).", "",
+                  "| over eager (kopt's verdict) | |", "|---|---|", *score(results, "speedup"), "",
+                  "| over torch.compile | |", "|---|---|", *score(results, "over_compile"), "",
+                  "| problem | sizes | over eager | over torch.compile | eager | rewrite | |",
+                  "|---|---|---|---|---|---|---|"]
+        lines += [row(each) for each in results]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def row(each: dict[str, Any]) -> str:
+    compiled = each["compiled"]
+    sizes = ", ".join(f"{name}={value}" for name, value in each["sizes"].items())
+    note = "" if each.get("correct") else each.get("why", "")
+    return (f"| {each['problem']} | {sizes} | {ratio(each, 'speedup', 'low', 'high')} | "
+            f"{ratio(compiled, 'over_compile', 'over_compile_low', 'over_compile_high')} | "
+            f"{micro(each.get('incumbent_us'))} | {micro(each.get('latency_us'))} | "
+            f"{plain(str(note or compiled.get('why', '')), 120)} |")
+
+
+def ratio(values: dict[str, Any], *names: str) -> str:
+    known = [values.get(name) for name in names]
+    return "" if None in known else "{:.2f}x ({:.2f}-{:.2f})".format(*known)
+
+
+def micro(value: float | None) -> str:
+    return "" if value is None else f"{value:.0f} us"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--only", nargs="*", default=[], help="parts of level1/NAME")
+    parser.add_argument("--steps", nargs="*", default=["prepare", "verdict", "compare"])
+    parser.add_argument("--seconds", type=float, default=530.0)
+    parser.add_argument("--bytes", type=int, default=BYTES)
+    parser.add_argument("--again", action="store_true", help="also what has a result")
+    parser.add_argument("--list", action="store_true")
+    args = parser.parse_args()
+    end = time.monotonic() + args.seconds
+    cards = [each for each in inventory.inventory() if each.kind != "cpu" and not each.unusable]
+    device = cards[0] if cards else inventory.find("cpu")
+    args.output.mkdir(parents=True, exist_ok=True)
+    prepared = args.output / "problems.jsonl"
+    if args.list or "prepare" in args.steps:
+        files = chosen(args.folder, args.only)
+        if args.list:
+            print("\n".join(map(name_of, files)))
+            return 0
+        before = {} if args.again else recorded(prepared)
+
+        def one(file: Path) -> None:
+            if time.monotonic() < end:
+                add(prepared, prepare(file, args.output / "problems" / name_of(file), args.bytes,
+                                      small=not cards and "full" not in args.steps))
+
+        with ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)) // 2)) as workers:
+            list(workers.map(one, [file for file in files if name_of(file) not in before]))
+    names = [name for name in recorded(prepared)
+             if not args.only or any(text in name for text in args.only)]
+    problems = {name: recorded(prepared)[name] for name in names}
+    verdicts, compared = args.output / "verdicts.jsonl", args.output / "compared.jsonl"
+    zygotes: dict[str, Zygote] = {}
+    if "verdict" in args.steps:
+        for name, facts in problems.items():
+            if facts["matched"] and (args.again or name not in recorded(verdicts)) \
+                    and time.monotonic() < end:
+                add(verdicts, {"problem": name, "device": device.name, **verdict(
+                    args.output / "problems" / name, facts, device, zygotes)})
+    for zygote in zygotes.values():
+        zygote.close()
+    if "compare" in args.steps and cards:
+        left = [name for name in problems if recorded(verdicts).get(name, {}).get("correct")
+                and (args.again or name not in recorded(compared))]
+        if left and end - time.monotonic() > 10:
+            subprocess.run([sys.executable, str(Path(__file__).with_name("kernelbench_compare.py")),
+                            str(args.output), str(end - time.monotonic()), *left], check=False)
+    text = table(problems, recorded(verdicts), recorded(compared))
+    (args.output / "table.md").write_text(text)
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

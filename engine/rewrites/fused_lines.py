@@ -1,0 +1,178 @@
+"""Lines of Triton code for elementwise nodes, for the marked places of a template."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from engine.rewrites.module_graph import ModuleGraph, Node, Ref
+from engine.rewrites.template_catalog import Catalog
+
+FLOATS = ("float32", "float16", "bfloat16")
+LOADABLE = (*FLOATS, "bool", "uint8", "int8")
+"""Dtypes of operands whose values float32 holds."""
+
+
+@dataclass(frozen=True)
+class SizeOf:
+    """The product of dimensions: of a tensor, or of the region's input if `tensor` is None."""
+
+    tensor: Ref | None
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operand:
+    """How a tensor that broadcasts to a shape is read at an element's index `at`.
+
+    `index` is an expression in `at` and the names `{0}`, `{1}` of `sizes`, whole numbers that the
+    rewritten forward passes.
+    """
+
+    index: str
+    sizes: tuple[SizeOf, ...] = ()
+
+
+def is_elementwise(graph: ModuleGraph, known: Catalog, node: Node) -> bool:
+    """Return whether a node has lines, and operands that they can read."""
+    if node.written is not None or len(node.outputs) != 1 or node.form.dtype not in FLOATS:
+        return False
+    found = known.form(node)
+    if found is None or not isinstance(node.bound.get("input"), Ref):
+        return False
+    _, arguments = found
+    if arguments.get("alpha", 1) != 1 or arguments.get("rounding_mode") is not None:
+        return False
+    return all(graph.form(ref).dtype in LOADABLE and operand_of(
+        graph, ref, node.form.shape, True) is not None for ref in node.reads)
+
+
+def shape_is_known(graph: ModuleGraph, core: Node, source: Ref) -> bool:
+    """Return whether the result's shape is the input's, so that sizes can be read from it."""
+    return graph.form(source).shape == core.form.shape
+
+
+def operand_of(graph: ModuleGraph, ref: Ref, shape: Sequence[int],
+               sizes_known: bool) -> Operand | None:
+    """Return how a tensor is read for elements of `shape`, None if it does not broadcast to it.
+
+    Without `sizes_known` only what needs no size of the shape itself can be read.
+    """
+    own = graph.form(ref).shape
+    if math.prod(own) == 1:
+        return Operand(index="")
+    if own == tuple(shape):
+        return Operand(index="at")
+    if len(own) > len(shape):
+        return None
+    padded = (1,) * (len(shape) - len(own)) + tuple(own)
+    blocks: list[tuple[bool, list[int]]] = []
+    for axis, (mine, full) in enumerate(zip(padded, shape, strict=True)):
+        if mine not in (1, full):
+            return None
+        if full == 1:
+            continue
+        kind = mine == full
+        if blocks and blocks[-1][0] == kind:
+            blocks[-1][1].append(axis)
+        else:
+            blocks.append((kind, [axis]))
+    return _indexed(blocks, ref, len(shape) - len(own), sizes_known)
+
+
+def _indexed(blocks: Sequence[tuple[bool, list[int]]], ref: Ref, missing: int,
+             sizes_known: bool) -> Operand | None:
+    sizes: list[SizeOf] = []
+    terms: list[str] = []
+    own_axes = {axis for kind, axes in blocks if kind for axis in axes}
+
+    def size(axes: Sequence[int]) -> str:
+        whole = SizeOf(ref, tuple(axis - missing for axis in axes)) if own_axes >= set(axes) else \
+            SizeOf(None, tuple(axes))
+        if whole not in sizes:
+            sizes.append(whole)
+        return f"{{{sizes.index(whole)}}}"
+
+    for number, (kind, axes) in enumerate(blocks):
+        if not kind:
+            continue
+        inner = [axis for _, after in blocks[number + 1:] for axis in after]
+        scale = [axis for own, after in blocks[number + 1:] if own for axis in after]
+        term = f"(at // {size(inner)})" if inner else "at"
+        term += f" % {size(axes)}" if number else ""
+        terms.append(f"({term}) * {size(scale)}" if scale else term)
+    if not sizes_known and any(size.tensor is None for size in sizes):
+        return None
+    return Operand(index=" + ".join(terms), sizes=tuple(sizes))
+
+
+@dataclass(kw_only=True)
+class FusedCode:
+    """Lines for the places of one template, and the operands that they name, in order.
+
+    `operands` maps each name to what the rewritten forward passes.
+    """
+
+    prologue: list[str] = field(default_factory=list)
+    epilogue: list[str] = field(default_factory=list)
+    operands: dict[str, Ref | SizeOf] = field(default_factory=dict)
+
+    def name_of(self, value: Ref | SizeOf) -> str:
+        for name, known in self.operands.items():
+            if known == value:
+                return name
+        name = f"operand{len(self.operands)}" if isinstance(value, Ref) else \
+            f"size{len(self.operands)}"
+        self.operands[name] = value
+        return name
+
+    def write(self, graph: ModuleGraph, known: Catalog, nodes: Sequence[Node], first: Ref,
+              variable: str) -> list[str]:
+        """Return the lines that compute nodes of one shape from `first`, named `variable`."""
+        variables = {first: variable}
+        lines: list[str] = []
+        for node in nodes:
+            found = known.form(node)
+            assert found is not None
+            form, arguments = found
+            values: dict[str, str] = {}
+            for name, value in arguments.items():
+                values[name] = self._variable(graph, value, node, variables, lines) \
+                    if isinstance(value, Ref) else number(value)
+            own = f"f_{node.name}"
+            lines.append(f"{own} = {values['input']}")
+            lines += filled(form.code, own, values.__getitem__)
+            variables[Ref("node", node.name)] = own
+        if nodes:
+            lines.append(f"{variable} = {variables[Ref('node', nodes[-1].name)]}")
+        return lines
+
+    def _variable(self, graph: ModuleGraph, ref: Ref, node: Node, variables: dict[Ref, str],
+                  lines: list[str]) -> str:
+        if ref not in variables:
+            operand = operand_of(graph, ref, node.form.shape, True)
+            assert operand is not None
+            pointer = self.name_of(ref)
+            own = f"f_{pointer}"
+            index = operand.index.format(*map(self.name_of, operand.sizes))
+            read = f"tl.load({pointer} + {index}, mask=inside, other=0.0)" if index else \
+                f"tl.load({pointer})"
+            lines.append(f"{own} = {read}.to(tl.float32)")
+            variables[ref] = own
+        return variables[ref]
+
+
+def filled(code: str, variable: str, value_of: Callable[[str], str]) -> list[str]:
+    """Return a form's lines for a variable instead of `value`, its arguments filled in."""
+    text = re.sub(r"\{(\w+)\}|\bvalue\b",
+                  lambda match: value_of(match[1]) if match[1] else variable, code)
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def number(value: object) -> str:
+    """Return a constant of an elementwise form as source text: all is computed in float32."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return repr(value)
+    return repr(float(value)) if math.isfinite(value) else f'float("{float(value)}")'

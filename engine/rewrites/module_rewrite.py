@@ -1,0 +1,99 @@
+"""Rewrites a PyTorch module with kernels from templates: its rewrites, with their texts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+
+from engine.rewrites import candidate_source, module_graph, regions, template_catalog
+from engine.rewrites.module_graph import ModuleGraph, Node
+from engine.rewrites.regions import Partition
+from harness.errors import InputError
+from harness.isolation.zygote_client import Zygote
+from harness.tasks.target import Target
+
+KINDS = ("templates", "elementwise")
+"""All matched regions as templates; chains of at least two elementwise functions only."""
+MOST_NAMED = 6
+
+
+class ModuleRewrite(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole source with a ModelNew, and why it should be faster, in one sentence."""
+
+    name: str
+    hypothesis: str
+    source: str
+
+
+class ModuleRewrites(msgspec.Struct, frozen=True, kw_only=True):
+    """The rewrites of one module; without any, `nothing` says what came closest and why not."""
+
+    rewrites: tuple[ModuleRewrite, ...] = ()
+    nothing: str = ""
+
+
+def applies(target: object) -> bool:
+    """Return whether a target is a PyTorch module, as `kopt new` writes it."""
+    return isinstance(target, Target) and target.adapter is not None \
+        and target.entry == "Model" and target.language == "python"
+
+
+def find(target: Target, tree: Path, baseline: Path, scratch: Path, *, python: str | None = None,
+         zygote: Zygote | None = None) -> ModuleRewrites:
+    """Capture the module of a tree and return its rewrites; what fails is told in `nothing`."""
+    try:
+        text = (tree / target.source).read_text()
+        if "class ModelNew" in candidate_source.own_text(text):
+            return ModuleRewrites(nothing=f"{target.source} has a ModelNew of its own")
+        graph = module_graph.capture(target, tree, baseline, scratch, python=python,
+                                     zygote=zygote)
+    except (InputError, OSError, UnicodeDecodeError) as error:
+        return ModuleRewrites(nothing=f"its forward cannot be captured: {error}")
+    return of_graph(text, graph)
+
+
+def of_graph(text: str, graph: ModuleGraph) -> ModuleRewrites:
+    """Return the rewrites of a source whose module has a graph."""
+    if blocker := _writes(graph):
+        return ModuleRewrites(nothing=f"forward writes into a tensor: {_name(blocker)}")
+    known = template_catalog.catalog()
+    cuts = {"templates": regions.partition(graph, known),
+            "elementwise": regions.partition(graph, known, cores=False, least_elementwise=2)}
+    rewrites: dict[str, ModuleRewrite] = {}
+    for name, cut in cuts.items():
+        hypothesis = _hypothesis(graph, cut)
+        if cut.regions and hypothesis not in rewrites:
+            rewrites[hypothesis] = ModuleRewrite(
+                name=name, hypothesis=hypothesis,
+                source=candidate_source.write(text, graph, known, cut, hypothesis))
+    return ModuleRewrites(rewrites=tuple(rewrites.values()),
+                          nothing="" if rewrites else _closest(graph, cuts["templates"]))
+
+
+def _writes(graph: ModuleGraph) -> Node | None:
+    """Return the first node that writes a tensor which is no buffer of the module."""
+    return next((node for node in graph.nodes
+                 if node.written is not None and node.written.kind != "attribute"), None)
+
+
+def _hypothesis(graph: ModuleGraph, cut: Partition) -> str:
+    covered = sum(len(region.nodes) for region in cut.regions)
+    whole = len(regions.live_nodes(graph))
+    parts = Counter(f"{' + '.join(map(_name, region.nodes))}" for region in cut.regions)
+    named = ", ".join(list(parts)[:MOST_NAMED])
+    return f"{covered} of {whole} torch calls in {len(cut.regions)} kernels from templates " \
+           f"instead of one or more each: {named}"[:300]
+
+
+def _closest(graph: ModuleGraph, cut: Partition) -> str:
+    """Return what came closest: the first reason of a template that has the function, if any."""
+    reasons = {name: why for name, why in cut.unmatched.items()
+               if not why.startswith("no template has")}
+    name, why = next(iter((reasons or cut.unmatched).items()), ("", "it calls no torch function"))
+    return f"{_name(graph.node(name))}: {why}" if name else why
+
+
+def _name(node: Node) -> str:
+    return node.target.removesuffix(".__get__").rpartition(".")[2].strip("_")

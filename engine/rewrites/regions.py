@@ -1,0 +1,263 @@
+"""Cuts a module's graph into regions, each of them one call of a template, and what stays torch's.
+
+A region is a core that a template computes, with elementwise nodes before it (prologue) and after
+it (epilogue), or elementwise nodes alone. No value inside of a region is used outside of it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.rewrites.fused_lines import is_elementwise, operand_of, shape_is_known
+from engine.rewrites.module_graph import ModuleGraph, Node, Ref
+from engine.rewrites.pattern_match import match
+from engine.rewrites.template_catalog import (
+    POINTWISE,
+    Catalog,
+    Pattern,
+    TargetReplacement,
+    TritonTemplate,
+    holds,
+    values,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Region:
+    """Nodes that one call of a template computes, in their order; the last one is the result."""
+
+    template: TritonTemplate
+    replacement: TargetReplacement | Pattern
+    input: Ref
+    core: Node | None = None
+    inner: tuple[Node, ...] = ()
+    """What the core's expression computes before its last function."""
+    bound: Mapping[str, Any] = field(default_factory=dict)
+    """The values of the names in the replacement's call."""
+    prologue: tuple[Node, ...] = ()
+    epilogue: tuple[Node, ...] = ()
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return (*self.prologue, *self.inner, *([self.core] if self.core else ()), *self.epilogue)
+
+    @property
+    def result(self) -> Node:
+        return self.nodes[-1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partition:
+    """The regions of a graph, and for each node that no template computes the reason."""
+
+    regions: tuple[Region, ...]
+    unmatched: dict[str, str] = field(default_factory=dict)
+
+
+def partition(graph: ModuleGraph, known: Catalog, *, cores: bool = True,
+              least_elementwise: int = 1) -> Partition:
+    """Cut a graph into regions; without `cores` only elementwise nodes are matched.
+
+    Chains of fewer elementwise nodes than `least_elementwise` stay torch's.
+    """
+    return _Cutter(graph, known).cut(cores, least_elementwise)
+
+
+class _Cutter:
+    def __init__(self, graph: ModuleGraph, known: Catalog) -> None:
+        self.graph, self.known = graph, known
+        self.live = live_nodes(graph)
+        self.users: dict[str, set[str]] = {name: set() for name in self.live}
+        for name in self.live:
+            for ref in graph.node(name).reads:
+                if ref.kind == "node":
+                    self.users[ref.name].add(name)
+        for name in graph.returned():
+            self.users[name].add("returned")
+        self.taken: set[str] = set()
+        self.regions: list[Region] = []
+        self.reasons: dict[str, str] = {}
+
+    def cut(self, cores: bool, least: int) -> Partition:
+        ordered = [node for node in self.graph.nodes if node.name in self.live]
+        for node in reversed(ordered) if cores else ():
+            self._take_pattern(node)
+        for node in ordered if cores else ():
+            if node.name not in self.taken:
+                self._take_core(node)
+        for node in reversed(ordered):
+            if node.name not in self.taken and self._is_elementwise(node):
+                self._take_elementwise(node, least)
+        self.regions.sort(key=lambda region: int(region.result.name[1:]))
+        return Partition(regions=tuple(self.regions), unmatched={
+            node.name: self.reasons.get(node.name, "no template has it")
+            for node in ordered if node.name not in self.taken})
+
+    def _is_elementwise(self, node: Node) -> bool:
+        return is_elementwise(self.graph, self.known, node)
+
+    def _take_pattern(self, root: Node) -> None:
+        """Take the nodes of a template's expression whose values are used nowhere else."""
+        for template in self.known.templates:
+            for pattern in template.patterns:
+                found = None if root.name in self.taken else match(
+                    self.graph, root, pattern.expression)
+                source = None if found is None else main_input(pattern.call, found.bound)
+                if found is None or source is None or \
+                        self.graph.form(source).dtype not in template.dtypes or \
+                        not holds(pattern.when, values(self.graph, found.bound)):
+                    continue
+                inside = {root.name, *(node.name for node in found.inner)}
+                if inside & self.taken or not all(
+                        self.users[node.name] <= inside for node in found.inner):
+                    continue
+                self.taken |= inside
+                after = self._after(root, pattern.fuses and "epilogue" in template.fuses, source)
+                self._add(Region(template=template, replacement=pattern, core=root, input=source,
+                                 inner=found.inner, bound=found.bound, epilogue=after))
+
+    def _take_core(self, node: Node) -> None:
+        for template, replacement in self.known.find(self.graph, node):
+            source = main_input(replacement.call, node.bound)
+            if source is None:
+                continue
+            if (dtype := self.graph.form(source).dtype) not in template.dtypes:
+                self.reasons[node.name] = f"template {template.name} is not for {dtype}"
+                continue
+            if node.several and not replacement.result and len(node.outputs) > 1:
+                continue
+            if node.several and any(ref.item for user in self.users[node.name]
+                                    if user != "returned"
+                                    for ref in self.graph.node(user).reads
+                                    if ref.name == node.name):
+                self.reasons[node.name] = f"template {template.name} gives no indices"
+                continue
+            before = self._before(node, source) if "prologue" in template.fuses else ()
+            if before and (leaf := self._leaf(before)) is None:
+                before = ()
+            after = self._after(node, bool(template.fuses.get("epilogue")), source)
+            region = Region(template=template, replacement=replacement, core=node,
+                            input=leaf if before and leaf else source, prologue=before,
+                            epilogue=after, bound=node.bound)
+            self._add(region)
+            return
+
+    def _take_elementwise(self, node: Node, least: int) -> None:
+        nodes = self._backwards(node)
+        leaf = self._leaf(nodes)
+        if leaf is None:
+            self.reasons[node.name] = "no operand has the shape and dtype of the result"
+            return
+        if len(nodes) < least:
+            return
+        template = self.known.named(POINTWISE)
+        self._add(Region(template=template, replacement=template.replaces[0], input=leaf,
+                         epilogue=nodes))
+
+    def _add(self, region: Region) -> None:
+        self.regions.append(region)
+        self.taken |= {node.name for node in region.nodes}
+
+    def _before(self, core: Node, source: Ref) -> tuple[Node, ...]:
+        """Return the elementwise nodes that only lead to a core's input."""
+        if source.kind != "node" or self.users[source.name] != {core.name}:
+            return ()
+        node = self.graph.node(source.name)
+        return self._backwards(node) if self._is_free(node) else ()
+
+    def _is_free(self, node: Node) -> bool:
+        return node.name not in self.taken and self._is_elementwise(node)
+
+    def _backwards(self, last: Node) -> tuple[Node, ...]:
+        """Return the elementwise nodes of one shape that lead to `last` and nowhere else."""
+        found = {last.name}
+        waiting = [last]
+        while waiting:
+            node = waiting.pop()
+            for ref in node.reads:
+                if ref.kind != "node" or ref.name in found:
+                    continue
+                producer = self.graph.node(ref.name)
+                if self._is_free(producer) and producer.form.shape == last.form.shape \
+                        and self.users[ref.name] <= found:
+                    found.add(ref.name)
+                    waiting.append(producer)
+        # a value that several of the nodes use joins once all of them are in
+        while more := [name for node in found for ref in self.graph.node(node).reads
+                       if ref.kind == "node" and (name := ref.name) not in found
+                       and self._is_free(self.graph.node(name))
+                       and self.graph.node(name).form.shape == last.form.shape
+                       and self.users[name] <= found]:
+            found.update(more)
+        return self._ordered(found)
+
+    def _after(self, core: Node, may: bool, source: Ref) -> tuple[Node, ...]:
+        """Return the elementwise nodes after a core of which only the last is used elsewhere."""
+        if not may:
+            return ()
+        inside = {core.name}
+        later: set[str] = set()
+        runtime = shape_is_known(self.graph, core, source)
+        for node in self.graph.nodes[int(core.name[1:]) + 1:]:
+            if node.name not in self.live:
+                continue
+            reads = {ref.name for ref in node.reads if ref.kind == "node"}
+            if reads & inside and not reads & later and self._is_free(node) \
+                    and node.form.shape == core.form.shape and all(
+                        operand_of(self.graph, ref, node.form.shape, runtime) is not None
+                        for ref in node.reads if ref.name not in inside):
+                inside.add(node.name)
+            elif reads & (inside | later):
+                later.add(node.name)
+        for last in reversed(self._ordered(inside - {core.name})):
+            needed = self._ancestors(last, inside)
+            if all(self.users[name] <= needed for name in needed - {last.name}):
+                return self._ordered(needed - {core.name})
+        return ()
+
+    def _ancestors(self, node: Node, inside: set[str]) -> set[str]:
+        found, waiting = {node.name}, [node]
+        while waiting:
+            for ref in waiting.pop().reads:
+                if ref.kind == "node" and ref.name in inside and ref.name not in found:
+                    found.add(ref.name)
+                    waiting.append(self.graph.node(ref.name))
+        return found
+
+    def _leaf(self, nodes: tuple[Node, ...]) -> Ref | None:
+        """Return the tensor from outside that has the shape and dtype of the nodes' result."""
+        names, last = {node.name for node in nodes}, nodes[-1].form
+        for node in nodes:
+            for ref in node.reads:
+                if ref.name not in names:
+                    form = self.graph.form(ref)
+                    if form.shape == last.shape and form.dtype == last.dtype:
+                        return ref
+        return None
+
+    def _ordered(self, names: Iterable[str]) -> tuple[Node, ...]:
+        return tuple(self.graph.node(name)
+                     for name in sorted(names, key=lambda each: int(each[1:])))
+
+
+def main_input(call: str, bound: Mapping[str, Any]) -> Ref | None:
+    """Return the tensor that is the first argument of a template's call."""
+    expression = ast.parse(call, mode="eval").body
+    first = expression.args[0] if isinstance(expression, ast.Call) else None
+    value = bound.get(first.id) if isinstance(first, ast.Name) else None
+    return value if isinstance(value, Ref) else None
+
+
+def live_nodes(graph: ModuleGraph) -> set[str]:
+    """Return the nodes on which the result depends, and those that write a tensor."""
+    live: set[str] = set()
+    waiting = [*graph.returned(), *(node.name for node in graph.nodes if node.written is not None)]
+    while waiting:
+        name = waiting.pop()
+        if name not in live:
+            live.add(name)
+            waiting += [ref.name for ref in graph.node(name).reads if ref.kind == "node"]
+    return live

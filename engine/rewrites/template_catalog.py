@@ -1,0 +1,142 @@
+"""The Triton templates of knowledge/backend/triton, as its templates.yaml describes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from engine.rewrites.module_graph import ModuleGraph, Node, Ref
+from harness.formats import yaml_document
+
+FOLDER = Path(__file__).resolve().parents[2] / "knowledge" / "backend" / "triton"
+POINTWISE = "pointwise"
+OPERATORS = {
+    "add": "add", "radd": "add", "sub": "sub", "mul": "mul", "rmul": "mul", "truediv": "div",
+    "div": "div", "neg": "neg", "matmul": "matmul", "abs": "abs", "pow": "pow", "rsub": "rsub"}
+"""Methods of operators that compute what the torch function of the second name does."""
+SAME_NAMES = {"multiply": "mul", "subtract": "sub", "divide": "div", "true_divide": "div",
+              "negative": "neg", "absolute": "abs", "clip": "clamp"}
+
+
+class TargetReplacement(msgspec.Struct, frozen=True, kw_only=True):
+    """PyTorch targets and the call of the template's entry that gives the same."""
+
+    targets: tuple[str, ...]
+    call: str
+    when: str = ""
+    result: str = ""
+    """`values`: the call gives the first of the pair that PyTorch returns."""
+
+
+class Pattern(msgspec.Struct, frozen=True, kw_only=True):
+    """An expression of several torch functions, and the call of the entry that gives the same."""
+
+    expression: str
+    call: str
+    when: str = ""
+    result: str = ""
+    fuses: bool = True
+    """Whether its call reaches the template's epilogue."""
+
+
+class TritonTemplate(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    file: str
+    entry: str
+    computes: str
+    replaces: tuple[TargetReplacement, ...]
+    dtypes: tuple[str, ...]
+    patterns: tuple[Pattern, ...] = ()
+    fuses: dict[str, str] = {}
+    conditions: str = ""
+
+    @property
+    def text(self) -> str:
+        return (FOLDER / self.file).read_text()
+
+
+class ElementwiseForm(msgspec.Struct, frozen=True, kw_only=True):
+    """Lines of Triton code over `value` for PyTorch targets; `{name}` is an argument."""
+
+    targets: tuple[str, ...]
+    code: str
+    when: str = ""
+    defaults: dict[str, Any] = {}
+
+
+class Catalog(msgspec.Struct, frozen=True, kw_only=True):
+    templates: tuple[TritonTemplate, ...]
+    expressions: tuple[ElementwiseForm, ...]
+
+    def find(self, graph: ModuleGraph,
+             node: Node) -> Iterator[tuple[TritonTemplate, TargetReplacement]]:
+        """Yield the templates that compute a node, where all that is declared holds."""
+        names = spellings(node.target)
+        for template in self.templates:
+            for replacement in template.replaces:
+                if names.isdisjoint(replacement.targets) or node.written is not None:
+                    continue
+                if holds(replacement.when, values(graph, node.bound)):
+                    yield template, replacement
+
+    def named(self, name: str) -> TritonTemplate:
+        return next(each for each in self.templates if each.name == name)
+
+    def form(self, node: Node) -> tuple[ElementwiseForm, dict[str, Any]] | None:
+        """Return the lines for an elementwise node with its arguments, None if it has none."""
+        names = spellings(node.target)
+        for form in self.expressions:
+            if not names.isdisjoint(form.targets):
+                arguments = form.defaults | node.bound
+                if holds(form.when, arguments):
+                    return form, arguments
+        return None
+
+
+@cache
+def catalog() -> Catalog:
+    return msgspec.convert(yaml_document.read(FOLDER / "templates.yaml").value, Catalog)
+
+
+def spellings(target: str) -> set[str]:
+    """Return the names of a torch function that compute the same: a method's, an operator's."""
+    head, _, last = target.removesuffix(".__get__").rpartition(".")
+    if last.startswith("__"):
+        last = OPERATORS.get(last.strip("_"), last)
+    elif head != "torch.Tensor" or last.rstrip("_") != last:
+        last = last.rstrip("_")
+    last = SAME_NAMES.get(last, last)
+    names = {target, f"{head}.{last}"}
+    if head in ("torch.Tensor", "torch", "torch.special", "torch.functional"):
+        names |= {f"torch.{last}", f"torch.Tensor.{last}"}
+    return names
+
+
+def values(graph: ModuleGraph, bound: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments as conditions see them: a tensor has `shape`, `dtype` and `dim()`.
+
+    Layers have arguments that their functions lack.
+    """
+    of_layer = {"track_running_stats": bound.get("running_mean") is not None}
+    return of_layer | {name: graph.form(value) if isinstance(value, Ref) else value
+            for name, value in bound.items()}
+
+
+def holds(when: str, arguments: Mapping[str, Any]) -> bool:
+    """Return whether a condition of templates.yaml holds; a tensor counts as a value that is given.
+
+    The conditions are files of kopt: they are expressions over the arguments and nothing else.
+    """
+    if not when:
+        return True
+    try:
+        return bool(eval(when, {"__builtins__": {"len": len, "set": set, "isinstance": isinstance,
+                                                 "int": int, "all": all, "any": any}},
+                         dict(arguments)))
+    except (NameError, TypeError, AttributeError, KeyError):
+        return False
+

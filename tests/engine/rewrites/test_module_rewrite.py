@@ -1,0 +1,85 @@
+"""Modules become calls of templates that compute the same, or it is said why not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine.discovery.module import draft_module
+from engine.rewrites import module_rewrite
+from engine.rewrites.module_rewrite import ModuleRewrites
+from tests.support import shared_zygotes
+
+INPUTS = "\n\ndef get_inputs():\n    return [{}]\n\n\ndef get_init_inputs():\n    return []\n"
+HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\n" \
+       "class Model(nn.Module):\n"
+SOFTMAX = HEAD + """    def forward(self, x):
+        return torch.softmax(x * 2 + 1, dim=1)
+""" + INPUTS.format("torch.randn(6, 40)")
+LAYERS = HEAD + """    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(12, 16), nn.BatchNorm1d(16))
+        self.scale = nn.Parameter(torch.rand(16))
+
+    def forward(self, x):
+        y = self.net(x)
+        return torch.tanh(y) * self.scale - y * torch.sigmoid(y)
+""" + INPUTS.format("torch.randn(5, 12)")
+PATTERN = HEAD + """    def forward(self, x):
+        softmax = x / torch.sqrt(torch.mean(x ** 2, dim=1, keepdim=True) + 1e-5)
+        return torch.where(softmax > 0, softmax, 3.0)
+""" + INPUTS.format("torch.randn(4, 6, 5)")
+
+
+def rewrites(folder: Path, text: str) -> ModuleRewrites:
+    """Return the rewrites of a module's source, as a campaign finds them."""
+    (folder / "problem").mkdir(parents=True)
+    project = folder / "problem"
+    (project / "base.py").write_text(text)
+    zygote = shared_zygotes.zygote("python")
+    draft = draft_module.draft(project, "base.py", "kopt_task", folder, sizes={}, small=False,
+                               zygote=zygote)
+    for name, content in draft.files.items():
+        (project / name).parent.mkdir(exist_ok=True)
+        (project / name).write_text(content)
+    return module_rewrite.find(draft.target, project, project, folder, zygote=zygote)
+
+
+def test_rewrites_compute_what_their_modules_do(tmp_path: Path) -> None:
+    expected = {SOFTMAX: ("softmax(x, 1)",), LAYERS: ("gemm(", "batch_norm("),
+                PATTERN: ("norm(", "kind='rms'")}
+    folders = []
+    for number, (text, calls) in enumerate(expected.items()):
+        found = rewrites(tmp_path / str(number), text)
+        source = found.rewrites[0].source
+        assert source.startswith(text.rstrip()), "the person's file stays as it is"
+        forward = source.partition("class ModelNew")[2]
+        assert all(call in forward for call in calls), forward
+        folders.append(tmp_path / str(number) / "problem")
+        (folders[-1] / "candidate.py").write_text(source)
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("run_rewrites.py")), *map(str, folders)],
+        capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert max(json.loads(done.stdout)) < 1e-5
+
+
+@pytest.mark.parametrize(("body", "why"), [
+    ("x.fft = torch.fft.fft(x).real\n        return x.fft", "no template has it"),
+    ("x += 1\n        return x", "writes into a tensor"),
+])
+def test_without_a_match_the_reason_is_one_line(tmp_path: Path, body: str, why: str) -> None:
+    text = HEAD + f"    def forward(self, x):\n        {body}\n" + INPUTS.format("torch.rand(4, 8)")
+    found = rewrites(tmp_path, text)
+    assert not found.rewrites
+    assert why in found.nothing and "\n" not in found.nothing
+
+
+def test_a_rewritten_source_is_rewritten_from_the_persons_part(tmp_path: Path) -> None:
+    found = rewrites(tmp_path, SOFTMAX)
+    again = rewrites(tmp_path / "again", found.rewrites[0].source)
+    assert again.rewrites[0].source == found.rewrites[0].source
