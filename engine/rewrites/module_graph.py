@@ -37,7 +37,6 @@ class TensorForm(msgspec.Struct, frozen=True, kw_only=True):
     def is_floating_point(self) -> bool:
         return "float" in self.dtype
 
-    @property
     def numel(self) -> int:
         return math.prod(self.shape)
 

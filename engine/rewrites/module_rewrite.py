@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -11,11 +10,10 @@ from engine.rewrites import candidate_source, module_graph, regions, template_ca
 from engine.rewrites.module_graph import ModuleGraph, Node
 from engine.rewrites.regions import Partition
 from harness.errors import InputError
+from harness.formats.quantities import counted
 from harness.isolation.zygote_client import Zygote
 from harness.tasks.target import Target
 
-KINDS = ("templates", "elementwise")
-"""All matched regions as templates; chains of at least two elementwise functions only."""
 MOST_NAMED = 6
 
 
@@ -60,6 +58,7 @@ def of_graph(text: str, graph: ModuleGraph) -> ModuleRewrites:
         return ModuleRewrites(nothing=f"forward writes into a tensor: {_name(blocker)}")
     known = template_catalog.catalog()
     cuts = {"templates": regions.partition(graph, known),
+            "general": regions.partition(graph, known.general()),
             "elementwise": regions.partition(graph, known, cores=False, least_elementwise=2)}
     rewrites: dict[str, ModuleRewrite] = {}
     for name, cut in cuts.items():
@@ -79,12 +78,13 @@ def _writes(graph: ModuleGraph) -> Node | None:
 
 
 def _hypothesis(graph: ModuleGraph, cut: Partition) -> str:
+    """Return in one sentence which calls are replaced by what."""
     covered = sum(len(region.nodes) for region in cut.regions)
     whole = len(regions.live_nodes(graph))
-    parts = Counter(f"{' + '.join(map(_name, region.nodes))}" for region in cut.regions)
-    named = ", ".join(list(parts)[:MOST_NAMED])
-    return f"{covered} of {whole} torch calls in {len(cut.regions)} kernels from templates " \
-           f"instead of one or more each: {named}"[:300]
+    parts = dict.fromkeys(f"{region.template.name} for {' + '.join(map(_name, region.nodes))}"
+                          for region in cut.regions)
+    return f"{covered} of {whole} torch calls become {counted(len(cut.regions), 'kernel')} of a " \
+           f"template: {', '.join(list(parts)[:MOST_NAMED])}"[:300]
 
 
 def _closest(graph: ModuleGraph, cut: Partition) -> str:

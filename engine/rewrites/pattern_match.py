@@ -56,7 +56,8 @@ class _Matcher:
             return isinstance(value, list | tuple) and len(value) == len(pattern.elts) and all(
                 map(self.value, pattern.elts, value))
         if isinstance(value, int | float):
-            return holds(f"({ast.unparse(pattern)}) == {value!r}", values(self.graph, self.bound))
+            return holds(f"({ast.unparse(pattern)}) == {value!r}",
+                         values(self.graph, self.bound, ""))
         if not isinstance(value, Ref) or value.kind != "node" or value.item is not None:
             return False
         node = self.graph.node(value.name)
@@ -100,8 +101,8 @@ class _Matcher:
 
     def _call(self, pattern: ast.Call, node: Node) -> bool:
         target, given = ast.unparse(pattern.func), list(pattern.args)
-        if isinstance(pattern.func, ast.Attribute) and target.partition(".")[0] not in (
-                "torch", "F"):
+        if isinstance(pattern.func, ast.Attribute) and not re.fullmatch(
+                r"(torch|F)(\.\w+)+", target):  # a method
             target, given = f"torch.Tensor.{pattern.func.attr}", [pattern.func.value, *given]
         if re.sub(r"^F\.", "torch.nn.functional.", target) not in spellings(node.target):
             return False

@@ -101,14 +101,15 @@ class _Cutter:
 
     def _take_pattern(self, root: Node) -> None:
         """Take the nodes of a template's expression whose values are used nowhere else."""
-        for template in self.known.templates:
+        for template in reversed(self.known.templates):
             for pattern in template.patterns:
                 found = None if root.name in self.taken else match(
                     self.graph, root, pattern.expression)
                 source = None if found is None else main_input(pattern.call, found.bound)
                 if found is None or source is None or \
                         self.graph.form(source).dtype not in template.dtypes or \
-                        not holds(pattern.when, values(self.graph, found.bound)):
+                        not holds(pattern.when, values(self.graph, found.bound,
+                                                       root.form.dtype)):
                     continue
                 inside = {root.name, *(node.name for node in found.inner)}
                 if inside & self.taken or not all(

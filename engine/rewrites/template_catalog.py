@@ -74,14 +74,21 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
 
     def find(self, graph: ModuleGraph,
              node: Node) -> Iterator[tuple[TritonTemplate, TargetReplacement]]:
-        """Yield the templates that compute a node, where all that is declared holds."""
+        """Yield the templates that compute a node, where all that is declared holds.
+
+        The most special first: in the table they follow the general ones.
+        """
         names = spellings(node.target)
-        for template in self.templates:
+        for template in reversed(self.templates):
             for replacement in template.replaces:
                 if names.isdisjoint(replacement.targets) or node.written is not None:
                     continue
-                if holds(replacement.when, values(graph, node.bound)):
+                if holds(replacement.when, values(graph, node.bound, node.form.dtype)):
                     yield template, replacement
+
+    def general(self) -> Catalog:
+        """Return the table in which general templates are preferred to special ones."""
+        return msgspec.structs.replace(self, templates=self.templates[::-1])
 
     def named(self, name: str) -> TritonTemplate:
         return next(each for each in self.templates if each.name == name)
@@ -116,14 +123,14 @@ def spellings(target: str) -> set[str]:
     return names
 
 
-def values(graph: ModuleGraph, bound: Mapping[str, Any]) -> dict[str, Any]:
+def values(graph: ModuleGraph, bound: Mapping[str, Any], dtype: str) -> dict[str, Any]:
     """Return arguments as conditions see them: a tensor has `shape`, `dtype` and `dim()`.
 
-    Layers have arguments that their functions lack.
+    `dtype` is the result's. Layers have arguments that their functions lack.
     """
-    of_layer = {"track_running_stats": bound.get("running_mean") is not None}
-    return of_layer | {name: graph.form(value) if isinstance(value, Ref) else value
-            for name, value in bound.items()}
+    more = {"track_running_stats": bound.get("running_mean") is not None, "dtype": dtype}
+    return more | {name: graph.form(value) if isinstance(value, Ref) else value
+            for name, value in bound.items() if name != "dtype"}
 
 
 def holds(when: str, arguments: Mapping[str, Any]) -> bool:
