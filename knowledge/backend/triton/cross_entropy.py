@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 
 CROSS_ENTROPY_BLOCK = 4096  # kopt: knob CROSS_ENTROPY_BLOCK in [1024, 2048, 4096, 8192] of a row
-CROSS_ENTROPY_WARPS = 8  # kopt: knob CROSS_ENTROPY_WARPS in [4, 8, 16] warps of a program
+CROSS_ENTROPY_WARPS = 16  # kopt: knob CROSS_ENTROPY_WARPS in [4, 8, 16] warps of a program
 CROSS_ENTROPY_PROGRAMS = 4096  # kopt: knob CROSS_ENTROPY_PROGRAMS in [1024, 2048, 4096, 8192]
 CROSS_ENTROPY_STAGES = 1  # kopt: knob CROSS_ENTROPY_STAGES in [1, 2, 3] loads in flight
 

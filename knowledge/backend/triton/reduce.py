@@ -9,7 +9,8 @@ import triton
 import triton.language as tl
 
 REDUCE_BLOCK = 4096  # kopt: knob REDUCE_BLOCK in [1024, 2048, 4096, 8192] values in a step
-REDUCE_LANES = 128  # kopt: knob REDUCE_LANES in [32, 64, 128, 256, 512] neighbours in memory
+REDUCE_STEP = 1024  # kopt: knob REDUCE_STEP in [512, 1024, 2048, 4096] where dimensions follow
+REDUCE_LANES = 256  # kopt: knob REDUCE_LANES in [32, 64, 128, 256, 512] neighbours of these
 REDUCE_WARPS = 8  # kopt: knob REDUCE_WARPS in [4, 8, 16] warps a program
 REDUCE_STAGES = 2  # kopt: knob REDUCE_STAGES in [1, 2, 3, 4] loads in flight
 REDUCE_PROGRAMS = 1024  # kopt: knob REDUCE_PROGRAMS in [512, 1024, 2048, 4096] that fill a device
@@ -110,7 +111,7 @@ def reduce_tile(outer, n, inner):
     if inner > 1:
         lanes = min(REDUCE_LANES, triton.next_power_of_2(inner))
         programs = outer * triton.cdiv(inner, lanes)
-        depth = min(REDUCE_BLOCK // lanes, triton.next_power_of_2(n))
+        depth = min(max(1, REDUCE_STEP // lanes), triton.next_power_of_2(n))
     else:
         depth = min(REDUCE_BLOCK, triton.next_power_of_2(n))
         lanes = min(REDUCE_BLOCK // depth, triton.next_power_of_2(outer))
@@ -129,7 +130,7 @@ def reduce_launch(
         # kopt: operands
         x, x_places, y, y_places, outer, n, inner, part, scale, OP=op, ARG=arg, COLUMNS=inner > 1,
         FIRST=first, LAST=last, DEPTH=depth, LANES=lanes, STAGES=REDUCE_STAGES,
-        num_warps=max(1, min(REDUCE_WARPS, depth * lanes // 64)))
+        num_warps=max(1, min(REDUCE_WARPS, depth * lanes // (256 if inner > 1 else 64))))
 
 
 def reduce(
