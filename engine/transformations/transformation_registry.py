@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 
 import msgspec
@@ -12,7 +13,8 @@ from engine.transformations.triton.triton_transformations import TRITON_TRANSFOR
 from harness.errors import InputError
 
 TRANSFORMATIONS: tuple[Transformation, ...] = (*C_TRANSFORMATIONS, *TRITON_TRANSFORMATIONS)
-LONGEST_SOURCE = 200_000
+log = logging.getLogger("kopt.engine")
+LONGEST_SOURCE = 100_000
 """Characters of the longest source that is looked at."""
 
 
@@ -41,7 +43,10 @@ def applicable(source: str, language: str) -> tuple[ApplicableChange, ...]:
         if each.language == own:
             try:
                 changed = each.apply(source)
-            except (DoesNotApply, InputError, RecursionError):
+            except (DoesNotApply, InputError):
+                continue
+            except Exception:  # a source of a form that was not thought of must not end a campaign
+                log.exception("%s failed on a source", each.name)
                 continue
             found.append(ApplicableChange(name=each.name, what=changed.what, knobs=changed.knobs))
     return tuple(found)

@@ -33,6 +33,7 @@ class ParsedC:
 
     def __init__(self, source: str) -> None:
         self.source, self.root = source, parse_c(source)
+        self._types: dict[int, dict[str, str]] = {}
 
     def text(self, node: Node | None) -> str:
         return "" if node is None else self.source[node.start_byte:node.end_byte]
@@ -75,7 +76,10 @@ class ParsedC:
 
         A name with two different types has the type "". Macros that stand for a number are there.
         """
+        if function.start_byte in self._types:
+            return self._types[function.start_byte]
         found = {name: _kind_of_literal(text) for name, text in self.constants.items()}
+        self._types[function.start_byte] = found
         for node in walk(function):
             if node.type not in ("declaration", "parameter_declaration"):
                 continue
