@@ -113,6 +113,7 @@ def everything(user: Path) -> dict[str, tuple[bytes, int, int]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
 def test_campaign_does_not_touch_user_tree(tmp_path: Path,
                                            state: Callable[[Path], None]) -> None:

@@ -15,6 +15,7 @@ from tests.support import campaigns, instant_verdicts
 LOST = "reference.py:scale: the reference failed: AcceleratorError: CUDA error: out of memory"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("unjudged", "state"), [(1, "finished"), (2, "failed")])
 def test_second_candidate_in_a_row_with_one_fault_ends_the_campaign(
         unjudged: int, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,6 +165,7 @@ except Exception:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("err", "rows", "seen"), [
     ("1", "rows", True),             # a row that says FAIL
     ("0", "rows[:-1]", True),        # a missing row

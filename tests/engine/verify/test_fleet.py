@@ -117,6 +117,7 @@ def test_longest_waiting_verdict_gets_the_next_card() -> None:
     assert all(abs(number - place) <= 1 for place, number in enumerate(began)), began
 
 
+@pytest.mark.slow
 def test_candidate_that_loses_every_card_is_rejected(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel is so hot that every card it runs on slows down."""

@@ -96,6 +96,7 @@ def test_target_with_too_many_cards_is_refused(cards: list[Device]) -> None:
         judged_target.group_cards(cards, 2)
 
 
+@pytest.mark.slow
 def test_real_verdict_comes_from_the_other_device_after_a_loss(tmp_path: Path) -> None:
     """One of two devices does not exist: its harness process reports it, and the CPU is used."""
     setup = campaigns.create(tmp_path)

@@ -85,6 +85,7 @@ def test_classes_that_prefer_other_knobs_get_own_kernels(tmp_path: Path) -> None
     assert run_worker(SearchWorker(), bench, trials=2).ok
 
 
+@pytest.mark.slow
 def test_stopped_search_goes_on_after_its_recorded_trials(tmp_path: Path) -> None:
     bench = msgspec.structs.replace(split_case.bench(tmp_path), searches=str(tmp_path / "searches"))
     stopped = run_worker(SearchWorker(), bench, cancel_at="trial 1 ")

@@ -51,6 +51,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Setup, Path]:
     return setup, marker
 
 
+@pytest.mark.slow
 def test_plan_of_the_round_is_recorded(hostile: tuple[Setup, Path]) -> None:
     with campaigns.reading(hostile[0]) as reader:
         plan = plan_event.last(reader, hostile[0].id)
@@ -180,6 +181,7 @@ def test_search_template_and_inbox_bring_candidates(tmp_path: Path) -> None:
     assert campaigns.consistent(setup)
 
 
+@pytest.mark.slow
 def test_cancelled_search_leaves_its_best_in_source(tmp_path: Path) -> None:
     """A soft stop loses no result: the best so far is judged like any candidate."""
     many = campaigns.KERNEL.replace("[1, 16]", str([16, *range(1, 16)]))

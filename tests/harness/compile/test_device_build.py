@@ -112,6 +112,7 @@ def test_trial_finds_what_was_built_ahead(tmp_path: Path) -> None:
     assert not (tmp_path / "ahead").exists()
 
 
+@pytest.mark.slow
 @needs_nvcc
 def test_launcher_becomes_a_shared_library(tmp_path: Path) -> None:
     made = build(tmp_path, LAUNCHER, LIBRARY)

@@ -200,6 +200,7 @@ def test_occupancy_of_amd_counts_the_requested_waves(waves: int | None, shared: 
     assert fit == (None if share is None else (share, limiter))
 
 
+@pytest.mark.slow
 def test_reference_is_not_run(tmp_path: Path) -> None:
     assert REFERENCE  # inspecting needs none: a tree with a broken one compiles all the same
     folder = Path(tree(tmp_path / "tree", DOUBLE, "raise SystemExit\n"))

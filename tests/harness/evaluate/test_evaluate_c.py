@@ -169,6 +169,7 @@ BAD_REFERENCES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BAD_REFERENCES)
 def test_broken_reference_is_the_tasks_fault(name: str, tmp_path: Path) -> None:
     reference, message = BAD_REFERENCES[name]

@@ -231,6 +231,7 @@ def open_files(pid: int) -> list[str]:
     return [str(link.readlink()) for link in links if link.is_symlink()]
 
 
+@pytest.mark.slow
 def test_zygote_does_not_import_during_a_measurement(tmp_path: Path,
                                                      monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))

@@ -61,6 +61,7 @@ def test_proposal_of_a_benchmark_documents_its_space(
     assert proposed["objective"]["latency_kind"] == "reported"
 
 
+@pytest.mark.slow
 def test_loop_searches_by_whole_runs_and_continues(
         manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its verdict is that of a whole comparison; an interrupted search has its trials back."""

@@ -153,6 +153,7 @@ class Started:
         return self.process.returncode, out, err
 
 
+@pytest.mark.slow
 def test_killed_loop_continues_with_its_trials(manifest: Path, tmp_path: Path) -> None:
     started = Started(manifest, tmp_path)
     code, out, _ = started.ended_by(signal.SIGKILL, 2)

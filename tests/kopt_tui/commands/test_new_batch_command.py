@@ -35,6 +35,7 @@ def test_each_module_gets_a_task_and_a_manifest_of_its_own(level: Path) -> None:
     assert manifest.target.task == "kopt_task/2_Linear/task.yaml"
 
 
+@pytest.mark.slow
 def test_manifests_that_are_there_are_kept(level: Path) -> None:
     done = kopt("new", str(level), "--each", "--json")
     assert answer(done, 1)["files"][0] == {

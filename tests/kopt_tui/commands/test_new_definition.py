@@ -45,6 +45,7 @@ def test_definition_and_its_workloads_become_a_task_that_is_right_at_once(data_s
         f"kopt_task/{each.name}.safetensors" for each in task.classes)}
 
 
+@pytest.mark.slow
 def test_solution_is_the_baseline_and_writes_to_its_outputs(data_set: Path) -> None:
     (data_set / "solution.json").write_text(json.dumps(bench_case.solution()))
     facts, task = new(data_set, "--solution", "solution.json")

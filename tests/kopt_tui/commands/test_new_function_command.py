@@ -35,6 +35,7 @@ def test_function_and_its_test_become_a_task_with_a_first_correct_verdict(projec
     assert again.returncode == 1 and "the task already exists" in error_text(again)
 
 
+@pytest.mark.slow
 def test_shapes_replace_a_program(project: Path) -> None:
     done = kopt("new", "kernels.py:norm", "--yes", "--shape", "x=rows,cols", "--shape",
                 "weight=cols", "--class", "a: rows=4 cols=32", "--class", "b: rows=8 cols=48",

@@ -90,6 +90,7 @@ def test_class_and_its_backward_pass_get_a_correct_verdict_from_a_test(
     assert judged.returncode == 1 and "incorrect" in judged.stdout
 
 
+@pytest.mark.slow
 def test_method_of_an_object_that_was_made_elsewhere_says_so(tmp_path: Path) -> None:
     project = watched_case.project(tmp_path / "ops")
     (project / "use.py").write_text(

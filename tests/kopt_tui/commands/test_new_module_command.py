@@ -69,6 +69,7 @@ def test_module_needs_no_answer_and_shows_its_reasons(command: Finished) -> None
     assert (written.target.task, written.kernel_source) == ("kopt_task/task.yaml", "problem.py")
 
 
+@pytest.mark.slow
 def test_file_with_model_new_is_a_candidate(made: Path, tmp_path: Path) -> None:
     (tmp_path / "new.py").write_text(WRONG)
     done = kopt("evaluate", "manifest.yaml", "--candidate", str(tmp_path / "new.py"), "--json",
@@ -77,6 +78,7 @@ def test_file_with_model_new_is_a_candidate(made: Path, tmp_path: Path) -> None:
     assert verdict["valid"] and not verdict["correct"]
 
 
+@pytest.mark.slow
 def test_size_that_the_file_does_not_have_is_refused(made: Path) -> None:
     done = kopt("new", "problem.py", "--yes", "--force", "--size", "rows=3", cwd=made)
     assert done.returncode == 2

@@ -55,6 +55,7 @@ def test_check_prints_one_line_for_each_bad_file(tmp_path: Path) -> None:
     assert "SUBAGENT.yaml:1: unknown key 'steps'" in line
 
 
+@pytest.mark.slow
 def test_harness_writes_a_manifest_that_evaluate_accepts(tmp_path: Path) -> None:
     project = harness_case.project(tmp_path)
     written = kopt("subagents", "harness", "rmsnorm.c:rmsnorm", "--traced", "calls.csv", "--agent",
@@ -66,6 +67,7 @@ def test_harness_writes_a_manifest_that_evaluate_accepts(tmp_path: Path) -> None
     assert again.returncode == 1 and "--force overwrites it" in again.stderr
 
 
+@pytest.mark.slow
 def test_harness_without_an_agent_checks_the_one_that_is_there(tmp_path: Path) -> None:
     project = harness_case.project(tmp_path)
     assert kopt("subagents", "harness", "rmsnorm.c", cwd=project).returncode == 1
@@ -81,6 +83,7 @@ def test_harness_without_an_agent_checks_the_one_that_is_there(tmp_path: Path) -
     assert checked["passed"] and not checked["fault"]
 
 
+@pytest.mark.slow
 def test_render_prints_what_a_command_of_the_campaign_gets(tmp_path: Path) -> None:
     name = "general-kernel-optimization"
     show = "cat {prompt}"

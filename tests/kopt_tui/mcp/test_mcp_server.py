@@ -54,6 +54,7 @@ async def data(client: Client, tool: str, **words: Any) -> Any:
     return result.structured_content
 
 
+@pytest.mark.slow
 async def test_client_reads_a_campaign_and_gets_no_further(tmp_path: Path) -> None:
     setup = campaigns.create(tmp_path)
     project = Path(setup.manifest.project)
@@ -113,6 +114,7 @@ async def test_client_gets_the_verdict_on_a_change(tmp_path: Path) -> None:
         assert both.is_error and "more than one change" in text(both)
 
 
+@pytest.mark.slow
 async def test_projects_outside_the_folder_are_refused_and_nothing_is_overwritten(
         tmp_path: Path) -> None:
     campaigns.project(tmp_path / "other")

@@ -196,6 +196,7 @@ print(ours.recv(10))
 """
 
 
+@pytest.mark.slow
 def test_forged_requests_are_not_answered_and_the_next_real_one_is(tmp_path: Path) -> None:
     screens = Screens(tmp_path, most=2)
     with screens.opened() as kopt:
