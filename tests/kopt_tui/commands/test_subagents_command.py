@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from engine.campaign.setup import create
 from tests.support import campaigns, harness_case
 from tests.support.command_line import answer, kopt
