@@ -152,7 +152,8 @@ def _strategies(args: argparse.Namespace) -> int:
     rows = [row for row in strategies()
             if (not args.against or (not row.review and re.search(row.against, args.against)))
             and (not op or not row.ops or op in row.ops)
-            and (not args.language or not row.languages or args.language in row.languages)]
+            and (not args.language or not row.languages or args.language in row.languages)
+            and (not args.language or row.on in ("", "cpu" if args.language == "c" else "gpu"))]
     with closing(Reader(workspace_of(args))) as reader:
         records = strategy_record.of_card(reader, args.card)
     listed = tuple(ListedStrategy(
