@@ -4,9 +4,9 @@ import torch
 import triton
 import triton.language as tl
 
-CROSS_ENTROPY_BLOCK = 4096  # kopt: knob CROSS_ENTROPY_BLOCK in [1024, 2048, 4096, 8192] of a row
+CROSS_ENTROPY_BLOCK = 8192  # kopt: knob CROSS_ENTROPY_BLOCK in [1024, 2048, 4096, 8192] of a row
 CROSS_ENTROPY_WARPS = 16  # kopt: knob CROSS_ENTROPY_WARPS in [4, 8, 16] warps of a program
-CROSS_ENTROPY_PROGRAMS = 4096  # kopt: knob CROSS_ENTROPY_PROGRAMS in [1024, 2048, 4096, 8192]
+CROSS_ENTROPY_PROGRAMS = 1024  # kopt: knob CROSS_ENTROPY_PROGRAMS in [512, 1024, 2048, 4096]
 CROSS_ENTROPY_STAGES = 1  # kopt: knob CROSS_ENTROPY_STAGES in [1, 2, 3] loads in flight
 
 
@@ -95,15 +95,17 @@ def cross_entropy(
     x, target = x.contiguous(), target.contiguous()
     n, inner = (x.shape[1], x.shape[2:].numel()) if x.dim() > 1 else (x.shape[0], 1)
     rows, width = target.numel(), triton.next_power_of_2(n)
-    programs = min(rows, CROSS_ENTROPY_PROGRAMS)
+    block = min(CROSS_ENTROPY_BLOCK, max(16, width))
+    warps = max(1, min(CROSS_ENTROPY_WARPS, block // 512))  # a thread has four values of a step
+    programs = min(rows, CROSS_ENTROPY_PROGRAMS * CROSS_ENTROPY_WARPS // warps)
     totals = torch.empty(programs, 2, dtype=torch.float32, device=x.device)
     losses = torch.empty(target.shape if reduction == "none" else 0, dtype=x.dtype,
                          device=x.device)
     cross_entropy_rows[(programs,)](
         # kopt: operands
         x, target, losses, totals, rows, n, inner, ignore_index, label_smoothing,
-        EACH=reduction == "none", DEPTH=4, WIDTH=min(CROSS_ENTROPY_BLOCK, max(16, width)) // 4,
-        STAGES=CROSS_ENTROPY_STAGES, num_warps=max(1, min(CROSS_ENTROPY_WARPS, width // 1024)))
+        EACH=reduction == "none", DEPTH=4, WIDTH=block // 4, STAGES=CROSS_ENTROPY_STAGES,
+        num_warps=warps)
     if reduction == "none":
         return losses
     y = torch.empty((), dtype=x.dtype, device=x.device)

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 POINTWISE_BLOCK = 1024  # kopt: knob POINTWISE_BLOCK in [1024, 2048, 4096, 8192] elements a program
-POINTWISE_WARPS = 4  # kopt: knob POINTWISE_WARPS in [4, 8, 16] warps a program
+POINTWISE_WARPS = 8  # kopt: knob POINTWISE_WARPS in [4, 8, 16] warps a program
 
 
 @triton.jit
