@@ -6,9 +6,10 @@ FOLDER has level1/ and level2/ of KernelBench. Three steps, each of which goes o
 call stopped; without a GPU the first two run, at small sizes in Triton's interpreter:
 1. prepare: `kopt new` and the rewrite of each problem to OUT/problems. Needs no GPU. A call of a
    problem moves at most --bytes: its batch is halved until then, which the table says.
-2. verdict: kopt's own quick verdict of the rewrite against eager, to OUT/verdicts.jsonl.
-3. compare: eager, torch.compile (default mode) and the rewrite in turns in one process, to
-   OUT/compared.jsonl; see bench/kernelbench_compare.py.
+2. compare: eager, torch.compile (default mode) and the rewrite in turns in one process, to
+   OUT/compared.jsonl; see bench/kernelbench_compare.py. The speedups of the table.
+3. verdict: kopt's own verdict of the rewrite against eager, to OUT/verdicts.jsonl: whether it is
+   correct. With --looks 3 or more pairs of processes it has a speedup with an interval as well.
 The table of both levels, with fast_p as KernelBench prints it, goes to OUT/table.md.
 """
 
@@ -49,7 +50,7 @@ LEVELS = {
 LEFT_OUT = {"level1": (10, 11, 13, 19, 32)}
 """Near copies of others (matrix products, elementwise functions): 60 problems remain."""
 THRESHOLDS = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
-BYTES = 1 << 30
+BYTES = 1 << 29
 VERDICT_S = {"cpu": 400.0}
 """Seconds of a verdict by kind of device, 90 on a card."""
 ALPHA = 0.001
@@ -127,7 +128,7 @@ def fitting(file: Path, scratch: Path, most_bytes: int) -> dict[str, Any]:
 
 
 def verdict(home: Path, facts: dict[str, Any], device: Device, zygotes: dict[str, Zygote],
-            ) -> dict[str, Any]:
+            looks: int) -> dict[str, Any]:
     """Return kopt's verdict on a problem's rewrite, with its seconds."""
     target = convert(facts["target"], Target)
     began, stop = time.monotonic(), threading.Event()
@@ -140,7 +141,7 @@ def verdict(home: Path, facts: dict[str, Any], device: Device, zygotes: dict[str
         kind = kernel.kind_of(place, target.language)
         if kind is not None and kind.name not in zygotes:
             zygotes[kind.name] = Zygote.start(kind)
-        plan = replace(Plan(alpha=ALPHA).with_effort("quick"), looks=(3,))
+        plan = replace(Plan(alpha=ALPHA).with_effort("quick"), looks=(looks,))
         trees = Trees(candidate=str(home / "candidate"), incumbent=str(home / "base"),
                       reference=str(home / "base"))
         try:
@@ -192,18 +193,19 @@ def table(problems: dict[str, dict[str, Any]], verdicts: dict[str, dict[str, Any
         if not results:
             continue
         for each in results:
-            each["over_compile"] = each["compiled"].get("over_compile")
+            each |= {name: each["compiled"].get(name) for name in ("over_eager", "over_compile")}
         right = [each for each in results if each.get("correct")]
-        faster = [each for each in right if (each.get("low") or 0) > 1]
+        faster = [each for each in right if (each["compiled"].get("over_eager_low") or 0) > 1]
         above = [each for each in right if (each["compiled"].get("over_compile_low") or 0) > 1]
         matched = sum(each["matched"] for each in results)
         lines += [f"## {level}", "", f"{len(results)} problems: {matched} matched, {len(right)} "
                   f"correct, {len(faster)} surely faster than eager, {len(above)} surely faster "
                   "than torch.compile (default mode).", "",
-                  "| over eager (kopt's verdict) | |", "|---|---|", *score(results, "speedup"), "",
+                  "| over eager | |", "|---|---|", *score(results, "over_eager"), "",
                   "| over torch.compile | |", "|---|---|", *score(results, "over_compile"), "",
-                  "| problem | sizes | over eager | over torch.compile | eager | rewrite | |",
-                  "|---|---|---|---|---|---|---|"]
+                  "| problem | sizes | correct | over eager | over torch.compile | eager | "
+                  "rewrite | |",
+                  "|---|---|---|---|---|---|---|---|"]
         lines += [row(each) for each in results]
         lines.append("")
     return "\n".join(lines)
@@ -212,10 +214,12 @@ def table(problems: dict[str, dict[str, Any]], verdicts: dict[str, dict[str, Any
 def row(each: dict[str, Any]) -> str:
     compiled = each["compiled"]
     sizes = ", ".join(f"{name}={value}" for name, value in each["sizes"].items())
-    note = "" if each.get("correct") else each.get("why", "")
-    return (f"| {each['problem']} | {sizes} | {ratio(each, 'speedup', 'low', 'high')} | "
+    right = {True: "yes", False: "no"}.get(each.get("correct"), "not judged")
+    note = each.get("why", "") if right == "no" or not each["matched"] else ""
+    return (f"| {each['problem']} | {sizes} | {right} | "
+            f"{ratio(compiled, 'over_eager', 'over_eager_low', 'over_eager_high')} | "
             f"{ratio(compiled, 'over_compile', 'over_compile_low', 'over_compile_high')} | "
-            f"{micro(each.get('incumbent_us'))} | {micro(each.get('latency_us'))} | "
+            f"{micro(compiled.get('eager_us'))} | {micro(compiled.get('rewrite_us'))} | "
             f"{plain(str(note or compiled.get('why', '')), 120)} |")
 
 
@@ -232,10 +236,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--output", type=lambda text: Path(text).resolve(), required=True)
     parser.add_argument("--only", nargs="*", default=[], help="parts of level1/NAME")
-    parser.add_argument("--steps", nargs="*", default=["prepare", "verdict", "compare"])
+    parser.add_argument("--steps", nargs="*", default=["prepare", "compare", "verdict"])
     parser.add_argument("--seconds", type=float, default=530.0)
+    parser.add_argument("--looks", type=int, default=1, help="pairs of processes of a verdict")
     parser.add_argument("--bytes", type=int, default=BYTES)
     parser.add_argument("--again", action="store_true", help="also what has a result")
     parser.add_argument("--list", action="store_true")
@@ -263,21 +268,20 @@ def main() -> int:
              if not args.only or any(text in name for text in args.only)]
     problems = {name: recorded(prepared)[name] for name in names}
     verdicts, compared = args.output / "verdicts.jsonl", args.output / "compared.jsonl"
-    zygotes: dict[str, Zygote] = {}
-    if "verdict" in args.steps:
-        for name, facts in problems.items():
-            if facts["matched"] and (args.again or name not in recorded(verdicts)) \
-                    and time.monotonic() < end:
-                add(verdicts, {"problem": name, "device": device.name, **verdict(
-                    args.output / "problems" / name, facts, device, zygotes)})
-    for zygote in zygotes.values():
-        zygote.close()
     if "compare" in args.steps and cards:
-        left = [name for name in problems if recorded(verdicts).get(name, {}).get("correct")
+        left = [name for name in problems if problems[name]["matched"]
                 and (args.again or name not in recorded(compared))]
         if left and end - time.monotonic() > 10:
             subprocess.run([sys.executable, str(Path(__file__).with_name("kernelbench_compare.py")),
                             str(args.output), str(end - time.monotonic()), *left], check=False)
+    zygotes: dict[str, Zygote] = {}
+    for name, facts in problems.items() if "verdict" in args.steps else ():
+        if facts["matched"] and (args.again or name not in recorded(verdicts)) \
+                and time.monotonic() < end:
+            add(verdicts, {"problem": name, "device": device.name, **verdict(
+                args.output / "problems" / name, facts, device, zygotes, args.looks)})
+    for zygote in zygotes.values():
+        zygote.close()
     text = table(problems, recorded(verdicts), recorded(compared))
     (args.output / "table.md").write_text(text)
     print(text)

@@ -24,7 +24,7 @@ from typing import Any
 ROUNDS, BLOCK_MS, MOST_CALLS = 9, 12.0, 200
 T_95 = 2.306
 """Of Student's t for ROUNDS - 1 degrees of freedom."""
-AT_ONCE = 8
+AT_ONCE = 12
 PROBLEM_S, BATCH_S = 150.0, 60.0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from engine.rewrites.module_graph import ModuleGraph, Node, Ref
+from engine.rewrites.module_graph import ModuleGraph, Node, Ref, refs_of
 from harness.formats import yaml_document
 
 FOLDER = Path(__file__).resolve().parents[2] / "knowledge" / "backend" / "triton"
@@ -81,7 +82,8 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         names = spellings(node.target)
         for template in reversed(self.templates):
             for replacement in template.replaces:
-                if names.isdisjoint(replacement.targets) or node.written is not None:
+                if names.isdisjoint(replacement.targets) or node.written is not None or \
+                        not tensors_of(node) <= names_in(replacement.call):
                     continue
                 if holds(replacement.when, values(graph, node.bound, node.form.dtype)):
                     yield template, replacement
@@ -121,6 +123,20 @@ def spellings(target: str) -> set[str]:
     if head in ("torch.Tensor", "torch", "torch.special", "torch.functional"):
         names |= {f"torch.{last}", f"torch.Tensor.{last}"}
     return names
+
+
+def tensors_of(node: Node) -> set[str]:
+    """Return the arguments that are tensors: a call that leaves one out computes something else.
+
+    torch.min(a, b) is no reduction.
+    """
+    return {name for name, value in node.bound.items() if any(True for _ in refs_of(value))}
+
+
+@cache
+def names_in(call: str) -> frozenset[str]:
+    return frozenset(node.id for node in ast.walk(ast.parse(call, mode="eval"))
+                     if isinstance(node, ast.Name))
 
 
 def values(graph: ModuleGraph, bound: Mapping[str, Any], dtype: str) -> dict[str, Any]:
