@@ -72,7 +72,8 @@ def name_of(file: Path) -> str:
     return f"{file.parent.name}/{file.stem}"
 
 
-def prepare(file: Path, home: Path, most_bytes: int, small: bool) -> dict[str, Any]:
+def prepare(file: Path, home: Path, most_bytes: int, small: bool,
+            zygote: Zygote) -> dict[str, Any]:
     """Write the trees of one problem below `home`; return its description."""
     from engine.discovery.module import draft_module, problem_facts
     from engine.rewrites import module_rewrite
@@ -87,14 +88,14 @@ def prepare(file: Path, home: Path, most_bytes: int, small: bool) -> dict[str, A
         try:
             sizes: dict[str, problem_facts.Size] = {}
             if not small:
-                sizes = fitting(base / file.name, Path(scratch), most_bytes)
+                sizes = fitting(base / file.name, Path(scratch), most_bytes, zygote)
             draft = draft_module.draft(base, file.name, "kopt_task", Path(scratch), sizes=sizes,
-                                       small=small)
+                                       small=small, zygote=zygote)
             for name, text in draft.files.items():
                 (base / name).parent.mkdir(exist_ok=True)
                 (base / name).write_text(text)
             facts |= {"target": to_builtins(draft.target), "sizes": sizes}
-            found = module_rewrite.find(draft.target, base, base, Path(scratch))
+            found = module_rewrite.find(draft.target, base, base, Path(scratch), zygote=zygote)
         except KoptError as error:
             return facts | {"matched": False, "why": str(error)}
     if not found.rewrites:
@@ -107,12 +108,13 @@ def prepare(file: Path, home: Path, most_bytes: int, small: bool) -> dict[str, A
     return facts | {"matched": True, "why": rewrite.hypothesis}
 
 
-def fitting(file: Path, scratch: Path, most_bytes: int) -> dict[str, Any]:
+def fitting(file: Path, scratch: Path, most_bytes: int, zygote: Zygote) -> dict[str, Any]:
     """Return the sizes that halve the batch, or the first size of the inputs, to `most_bytes`."""
     from engine.discovery.module import problem_facts
 
     sizes: dict[str, Any] = {}
-    facts = problem_facts.learn(file, scratch, sizes={}, small=False, training=None)
+    facts = problem_facts.learn(file, scratch, sizes={}, small=False, training=None,
+                                zygote=zygote)
     while facts.bytes > most_bytes:
         named = [name for name in facts.sizes if facts.sizes[name] > 1]
         name = next((each for each in named if "batch" in each), next(iter(named), ""))
@@ -121,7 +123,8 @@ def fitting(file: Path, scratch: Path, most_bytes: int) -> dict[str, Any]:
         sizes[name] = max(1, facts.sizes[name] // 2 ** math.ceil(
             math.log2(facts.bytes / most_bytes)))
         before = facts.bytes
-        facts = problem_facts.learn(file, scratch, sizes=sizes, small=False, training=None)
+        facts = problem_facts.learn(file, scratch, sizes=sizes, small=False, training=None,
+                                    zygote=zygote)
         if facts.bytes >= before:
             break
     return sizes
@@ -257,10 +260,16 @@ def main() -> int:
             return 0
         before = {} if args.again else recorded(prepared)
 
+        place = kernel.place_on(inventory.find("cpu"), "python", scratch="", python=None, env={})
+        kind, own = kernel.kind_of(place, "python"), threading.local()
+        assert kind is not None
+
         def one(file: Path) -> None:
             if time.monotonic() < end:
+                if not hasattr(own, "zygote"):
+                    own.zygote = Zygote.start(kind)
                 add(prepared, prepare(file, args.output / "problems" / name_of(file), args.bytes,
-                                      small=not cards and "full" not in args.steps))
+                                      not cards and "full" not in args.steps, own.zygote))
 
         with ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)) // 2)) as workers:
             list(workers.map(one, [file for file in files if name_of(file) not in before]))

@@ -129,7 +129,7 @@ def reference_notes(view: JournalView) -> list[str]:
     """Return where the references were measured, and why torch.compile was not."""
     known = reference_lines.of_campaign(view.history.verdicts.values())
     return [] if known is None else [
-        f"They decide nothing; {known.measured(view.utc_offset_s)}.",
+        f"torch.compile is the bar; they decide nothing; {known.measured(view.utc_offset_s)}.",
         *([f"{known.failure}."] if known.failure else [])]
 
 

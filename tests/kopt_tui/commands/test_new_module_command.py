@@ -98,6 +98,6 @@ def test_references_compare_with_eager_and_torch_compile(
 
     monkeypatch.setattr(gpu_gate.harness_client, "evaluate", evaluate)
     assert main(["evaluate", str(made / "manifest.yaml"), "--references"]) == 0
-    assert "small: 1.50x of eager (30.0 us), 0.50x of torch.compile (10.0 us)" in \
+    assert "small: 1.50x of eager (30.0 us), 0.50x of torch.compile (10.0 us), below the bar" in \
         capsys.readouterr().out
     assert asked[0] == PROBLEM and "compile(super().forward)" in asked[1]
