@@ -14,6 +14,7 @@ from harness.errors import InputError
 from harness.formats.text import plain
 
 if TYPE_CHECKING:  # jinja2 is imported when a prompt is rendered
+    from jinja2 import Template
     from jinja2.sandbox import SandboxedEnvironment
 
 MAX_PROMPT = 64 << 10
@@ -55,7 +56,7 @@ def system_prompt(subagent: Subagent, slot_facts: SlotFacts,
     context |= {name: _line(value) if isinstance(value, str) else value
                 for name, value in given.items()}
     try:
-        text = _environment().from_string(subagent.system_prompt).render(
+        text = _template(subagent.system_prompt).render(
             context | facts | {"source_language": subagent.source_language,
                               "target_language": subagent.target_language})
     except TemplateError as error:
@@ -67,6 +68,11 @@ def system_prompt(subagent: Subagent, slot_facts: SlotFacts,
 
 def _line(text: str) -> str:
     return " ".join(plain(text, 400).split())
+
+
+@functools.lru_cache(maxsize=64)
+def _template(text: str) -> Template:
+    return _environment().from_string(text)
 
 
 @functools.cache

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.formats.json_codec import from_json, to_builtins, to_json
-from harness.isolation import process_tree, raw_outputs
+from harness.isolation import device_lock, process_tree, raw_outputs
 from harness.isolation.device_lock import DeviceLock, Turnstile, lock_directory
 from harness.isolation.process_outcome import ProcessOutcome
 from harness.isolation.process_tree import CpuTime
@@ -29,7 +29,7 @@ from harness.isolation.reach import Reach
 from harness.isolation.zygote_client import PROGRAM, ForkedSupervisor, Zygote
 
 LOOK_S = 0.5
-"""Seconds between two looks at what a yielding job waits for."""
+"""Seconds between two looks at a job's limit and at what it waits for."""
 INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES",
              "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_HOME", "ROCM_PATH",
              "NCCL_NVLS_ENABLE", "TORCH_SYMM_MEM_DISABLE_MULTICAST", "NVSHMEM_DISABLE_NVLS")
@@ -231,8 +231,7 @@ class Guarded:
                         answer += data
                     else:
                         self._take(key.data, data)
-                self._report_wait()
-                self.look_at_limit()
+                self._look()
                 if cancel is not None and cancel.is_set():
                     self.kill()
                 if deadline is not None and time.monotonic() > deadline:
@@ -250,12 +249,15 @@ class Guarded:
         return replace(outcome, stdout=bytes(self._outputs["stdout"]),
                        stderr=bytes(self._outputs["stderr"]))
 
-    def _report_wait(self) -> None:
-        """Report a measurement that a yielding job waits for since the last look, and its end."""
-        if self._on_wait is None or self._yields is None or time.monotonic() < self._next_look:
+    def _look(self) -> None:
+        """Now and then, apply the limit, and report what a yielding job waits for, and the end."""
+        if time.monotonic() < self._next_look:
             return
         self._next_look = time.monotonic() + LOOK_S
-        obstacle = _obstacle(self._yields, int(time.monotonic() / LOOK_S))
+        self.look_at_limit()
+        if self._on_wait is None or self._yields is None:
+            return
+        obstacle = device_lock.shared_look(self._yields, int(time.monotonic() / LOOK_S))
         lasting = obstacle if obstacle == self._obstacle else ""
         self._obstacle = obstacle
         if lasting != self._reported:
@@ -285,12 +287,6 @@ class Guarded:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-@functools.lru_cache(maxsize=16)
-def _obstacle(yields: Turnstile, _at: int) -> str:
-    """Look once in LOOK_S for all processes that yield to the same measurements."""
-    return yields.describe_wait()
 
 
 def run(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None,

@@ -112,7 +112,8 @@ def symlink() -> None:
 def shell(script: str) -> None:
     """Run a script that may fail at any step; MARK is a file that nobody should be able to write.
     """
-    subprocess.run(["sh", "-c", script.replace("MARK", sys.argv[3])], check=False)
+    subprocess.run(["sh", "-c", script.replace("MARK", sys.argv[3]).replace(
+        "PYTHON", sys.executable)], check=False)
 
 
 SCRIPTS = {
@@ -159,6 +160,18 @@ SCRIPTS = {
     "future": "touch -d 2099-01-01 scale.c reference.py",
     "memory-of-others": "for p in /proc/[0-9]*; do cat $p/environ; head -c 1 $p/mem; done",
     "environment": "env; cat /proc/self/environ",
+    "binary": "head -c 3000000 /dev/urandom | tee scale.so > kernel.o",
+    "modes": "chmod 777 reference.py task.yaml; chmod g+s .",
+    "line-ends": "sed -i 's/$/\\r/' reference.py task.yaml",
+    "hard-link": "ln $(dirname MARK)/p/scale.c linked.c; ln /etc/passwd passwd.c",
+    "ignores": "echo '*' > .gitignore; echo scale.c >> .git/info/exclude;"
+               " git rm -q --cached scale.c",
+    "assumes": "git update-index --assume-unchanged reference.py; echo 'x = 1' >> reference.py",
+    "worktree": "git worktree add -f ../outside HEAD; git push --mirror $(dirname MARK)/p",
+    "descriptors": "for f in /proc/self/fd/*; do echo '{\"ended\": \"exit\"}' > $f; done",
+    "parents": "kill -9 $PPID 1; for p in /proc/[0-9]*; do kill -9 ${p#/proc/}; done",
+    "approves": "for f in $(dirname MARK)/*/kopt.db; do PYTHON -m kopt_tui set budget.trials=9"
+                " --workspace $(dirname $f); done",
 }
 """Attacks of a few shell commands; none of them leaves a change of the kernel."""
 

@@ -20,7 +20,8 @@ from engine.workers.protocol import WorkerBench
 from harness.errors import InputError
 from harness.isolation import guard
 from harness.isolation.zygote_client import WarmStart
-from tests.support import campaigns, hostile_agent
+from tests.engine.workers.test_workers import HARM
+from tests.support import campaigns, hostile_agent, streaming_agent
 from tests.support.paths import SUPPORT
 
 AGENT = SUPPORT / "hostile_agent.py"
@@ -91,6 +92,12 @@ def test_attack_leaves_no_change_of_the_kernel(
     assert result.startswith("refused: ") or "scale.c" not in result.split(), result
 
 
+def test_behaviours_that_harm_nobody_are_sixty_and_more() -> None:
+    streams = ("torn", "huge", "nonsense", "escapes", "secret", "endless")
+    assert set(streams) <= set(vars(streaming_agent)) and set(HARM) <= set(vars(hostile_agent))
+    assert len(hostile_agent.SCRIPTS) + len(HARM) + len(("kills", *streams)) >= 60
+
+
 def test_project_and_clone_are_as_before_all_attacks(
         attacked: tuple[Setup, dict[str, str], str]) -> None:
     setup, _, before = attacked
@@ -100,6 +107,8 @@ def test_project_and_clone_are_as_before_all_attacks(
     assert not list(setup.workspace.rglob("outside")) and not (
         setup.workspace.parent / "harm").exists()
     assert campaigns.processes(setup.workspace) == []
+    with campaigns.reading(setup) as reader:
+        assert reader.controls(setup.id) == ()  # the settings that `approves` asked for
 
 
 def test_keys_are_in_no_file_of_the_workspace(
