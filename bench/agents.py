@@ -7,7 +7,8 @@ examples/rmsnorm_c: each slot starts the program that asks a model, runs two com
 No slot changes the kernel, so that no verdict takes time. Printed are, with their goals: CPU of the
 engine's process per slot; when the first and the last slot had its first answer; the process's
 memory, threads and open files over the rounds; and how long a stop takes while half of the slots
-run a command that sleeps and the others ask a script that never answers.
+run a command that sleeps and the others ask a script that never answers. Other work on the machine
+makes the same instructions take more CPU time: a fixed loop in the engine's process says how much.
 """
 
 from __future__ import annotations
@@ -60,6 +61,38 @@ def answer(messages):
 '''
 
 
+class Pace:
+    """CPU time of a fixed loop now and then, in relation to its fastest run before the rounds."""
+
+    def __init__(self) -> None:
+        self.samples: list[float] = []
+        self._ended = threading.Event()
+        self._fastest_s = min(self._loop_s() for _ in range(200))
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+
+    def __enter__(self) -> Pace:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _sample(self) -> None:
+        while not self._ended.wait(0.5):
+            self.samples.append(self._loop_s())
+
+    @staticmethod
+    def _loop_s() -> float:
+        began = time.thread_time()
+        sum(i * i % 7 for i in range(20_000))
+        return time.thread_time() - began
+
+    @property
+    def slowdown(self) -> float:
+        return statistics.median(self.samples) / self._fastest_s
+
+
 def main() -> None:
     args = arguments()
     with tempfile.TemporaryDirectory(prefix="kopt-bench-") as made:
@@ -67,11 +100,13 @@ def main() -> None:
         writer = Writer(setup.workspace)
         context = EngineContext(setup, writer, leases.acquire(writer, setup.id), threading.Event())
         campaign = RunningCampaign(context, decide_only=False)
-        rounds = [run_round(campaign, n, args.slots) for n in range(2, 2 + args.rounds)]
+        with Pace() as pace:
+            rounds = [run_round(campaign, n, args.slots, pace) for n in range(2, 2 + args.rounds)]
         stop_s, left = stop(campaign, 2 + args.rounds, args.slots)
         context.close()
         writer.close()
-    result = summary(rounds, args.slots) | {"stop_s": round(stop_s, 3), "left_after_stop": left}
+    result = summary(rounds, args.slots) | {
+        "slowdown": round(pace.slowdown, 2), "stop_s": round(stop_s, 3), "left_after_stop": left}
     show(result)
     args.output.parent.mkdir(exist_ok=True)
     args.output.write_text(json.dumps({
@@ -107,16 +142,17 @@ def tasks_of(n: int, slots: int, wishes: Sequence[str] = ("read the kernel",)) -
                  subagent="general-kernel-optimization") for i in range(slots)]
 
 
-def run_round(campaign: RunningCampaign, n: int, slots: int) -> dict[str, Any]:
+def run_round(campaign: RunningCampaign, n: int, slots: int, pace: Pace) -> dict[str, Any]:
     """Run a round; return what it took."""
     own, children = cpu_s(resource.RUSAGE_SELF), cpu_s(resource.RUSAGE_CHILDREN)
-    began_at = time.time()
+    began_at, sampled = time.time(), len(pace.samples)
     campaign_run._run_round(campaign, n, tasks_of(n, slots), closing=False)
     wall_s = time.time() - began_at
     stages = [slot.stage for slot in campaign.context.reader.slots(campaign.setup.id, n)]
     assert stages == ["no change"] * slots, stages
     return {"n": n, "wall_s": round(wall_s, 3),
-            "engine_cpu_s": round(cpu_s(resource.RUSAGE_SELF) - own, 4),
+            "engine_cpu_s": round(
+                cpu_s(resource.RUSAGE_SELF) - own - sum(pace.samples[sampled:]), 4),
             "children_cpu_s": round(cpu_s(resource.RUSAGE_CHILDREN) - children, 3),
             "first_answers_s": sorted(round(at - began_at, 3) for at in
                                       first_answers(campaign.setup, n, slots)),
@@ -179,7 +215,9 @@ def summary(rounds: Sequence[dict[str, Any]], slots: int) -> dict[str, Any]:
 def show(result: dict[str, Any]) -> None:
     goal = {name: f"goal {value:g}" for name, value in GOALS.items()}
     lines = [("engine CPU per slot", f"{result['engine_ms_per_slot']:.1f} ms, "
-              f"{goal['engine_ms_per_slot']} (children: {result['children_ms_per_slot']:.0f} ms)")]
+              f"{goal['engine_ms_per_slot']} (children: {result['children_ms_per_slot']:.0f} ms)"),
+             ("by other work", f"a fixed loop took {result['slowdown']:.2f} times its CPU time: "
+              f"{result['engine_ms_per_slot'] / result['slowdown']:.1f} ms a slot without")]
     lines += [(f"first answers, {name}", f"after {first:.1f} s, the last slot's after {last:.1f} s")
               for name, (first, last) in result["first_answers_s"].items()]
     lines += [("memory of the engine", f"{result['rss_mib'][0]:.1f} to {result['rss_mib'][-1]:.1f}"
