@@ -59,6 +59,12 @@ class ParsedC:
         return MATH | macros
 
     @cached_property
+    def defined(self) -> frozenset[str]:
+        """The functions that the source defines: their arguments are passed by value."""
+        return frozenset(self.declared_name(declarator)[0] for function in self.functions
+                         if (declarator := function.child_by_field_name("declarator")))
+
+    @cached_property
     def constants(self) -> dict[str, str]:
         """The macros that stand for a number, with its text."""
         return {self.text(name): text for node in walk(self.root, leaves=("compound_statement",))
@@ -131,6 +137,8 @@ class ParsedC:
             elif part.type == "call_expression" \
                     and self.text(part.children[0]) not in self.pure:
                 yield "*"
+                if self.text(part.children[0]) not in self.defined:  # it may be a macro
+                    yield from self.names(part.children[-1])
 
     def base(self, node: Node | None) -> str:
         """Return the variable whose value or memory an expression stands for, `*` if unknown."""

@@ -44,6 +44,8 @@ class RelaxedMath(Transformation):
         c = ParsedC(source)
         if _PRAGMA.search(source):
             raise DoesNotApply("a pragma says already how floating-point values are computed")
+        if re.search(r"kahan|neumaier|compensat|\bvolatile\b", source, re.IGNORECASE):
+            raise DoesNotApply("a compensated sum, or something volatile, needs its order")
         if not re.search(r"\b(?:float|double)\b", source):
             raise DoesNotApply("the source has no floating-point values")
         return _with_lines(c, _RELAXED, "relaxed rounding in the whole file")

@@ -220,6 +220,7 @@ def _is_independent(c: ParsedC, loop: CountedLoop, own: frozenset[str],
     """Return whether iterations write different elements, and read none that another one writes."""
     varying = own | {loop.variable}
     written: dict[str, set[str]] = {}
+    values = _pointer_values(c, loop, types)
     for part in walk(loop.body):
         left = part.child_by_field_name("left") if part.type == "assignment_expression" else \
             part.child_by_field_name("argument") if part.type == "update_expression" else None
@@ -237,7 +238,36 @@ def _is_independent(c: ParsedC, loop: CountedLoop, own: frozenset[str],
         written.setdefault(base, set()).add("".join(c.text(left).split()))
     reads = {(c.base(part), "".join(c.text(part).split())) for part in walk(loop.body)
              if part.type in ("subscript_expression", "pointer_expression")}
-    return bool(written) and all(text in written[base] for base, text in reads if base in written)
+    changed = {root for base in written for root in _roots(base, values)}
+    return bool(written) and all(text in written.get(base, ()) for base, text in reads
+                                 if _roots(base, values) & changed)
+
+
+def _pointer_values(c: ParsedC, loop: CountedLoop, types: dict[str, str]) -> dict[str, set[str]]:
+    """Return for each pointer of the function the pointers that its values are made of."""
+    values: dict[str, set[str]] = {}
+    for part in walk(c.function_of(loop.node)):
+        keys = {"init_declarator": ("declarator", "value"),
+                "assignment_expression": ("left", "right")}.get(part.type)
+        if keys is None:
+            continue
+        target, value = (part.child_by_field_name(key) for key in keys)
+        name = c.declared_name(part)[0] if part.type == "init_declarator" else c.text(target)
+        if value is not None and "*" in types.get(name, ""):
+            values.setdefault(name, set()).update(
+                own for own in c.names(value) if "*" in types.get(own, ""))
+    return values
+
+
+def _roots(name: str, values: dict[str, set[str]]) -> set[str]:
+    """Return the pointers that a pointer goes back to, itself among them."""
+    found, left = set[str](), [name]
+    while left:
+        own = left.pop()
+        if own not in found:
+            found.add(own)
+            left.extend(values.get(own, ()))
+    return found
 
 
 def _declared_names(c: ParsedC, part: Node) -> Iterator[str]:

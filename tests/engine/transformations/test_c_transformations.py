@@ -101,6 +101,11 @@ def test_transformed_source_is_plain_again_when_its_knobs_are_inlined(tmp_path: 
     ("c-hoist", "for (long i = 0; i < n; i++) { sum += 1; out[i] = sqrtf(sum); }"),
     ("c-hoist", "for (long i = 0; i < n; i++) { change(&sum); out[i] = sqrtf(sum) * x[i]; }"),
     ("c-hoist", "for (long i = 0; i < n; i++) out[i] = sqrtf(x[0]);"),
+    ("c-hoist", "for (long i = 0; i < n; i++) { ADD(sum, x[i]); out[i] = sqrtf(sum) * 2; }"),
+    ("c-relaxed-math", "volatile float lost = 0; for (long i = 0; i < n; i++) sum += x[i];"),
+    ("c-unroll-and-jam", "for (long i = 1; i < n; i++) { float *now = out + i * n;"
+                         " const float *last = out + (i - 1) * n;"
+                         " for (long j = 0; j < n; j++) now[j] = last[j] + x[j]; }"),
     ("c-unroll-and-jam", "for (long i = 1; i < n; i++)"
                          " for (long j = 0; j < n; j++) out[i * n + j] = out[(i - 1) * n + j];"),
     ("c-unroll-and-jam", "for (long i = 0; i < n; i++)"
@@ -112,6 +117,7 @@ def test_transformed_source_is_plain_again_when_its_knobs_are_inlined(tmp_path: 
 ])
 def test_loop_that_would_change_its_meaning_is_left_alone(transformation: str, body: str) -> None:
     source = ("#include <math.h>\nfloat other(const float *x);\nvoid change(float *x);\n"
+              "#define ADD(a, b) a += b\n"
               f"void f(const float *x, float *out, long n) {{ float sum = 0; {body} "
               "out[0] += sum; }\n")
     with pytest.raises(DoesNotApply):
