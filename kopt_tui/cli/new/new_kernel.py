@@ -18,6 +18,7 @@ from engine.discovery.new import draft_kernel, knob_trials
 from engine.discovery.new.parameters import Parameters
 from engine.discovery.project import device_sources, sources
 from engine.manifest.schema import Manifest
+from engine.transformations import transformation_registry
 from harness.devices import inventory
 from harness.errors import InputError
 from harness.formats.quantities import counted
@@ -94,20 +95,29 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
         print(clean(line), file=sys.stderr if args.json else sys.stdout)
     listed = ", ".join(f"{knob.name} ({len(knob.choices)})" for knob in declared[:8])
     settings = counted(math.prod(len(knob.choices) for knob in declared), "configuration")
-    mark = "#" if task.language in ("python", "triton") else "//"
     return NewManifest(
         manifest=build(known), parameters=known,
         lines=(f"{task.op} in {task.language}, {task.source}, "
                f"{counted(len(task.classes), 'config class')}",
                f"knobs: {listed}; {settings}" if declared else
                knob_trials.summary(proposed) if proposed else
-               f"no knobs: declare some with a comment such as  {mark} kopt: knob TILE in [16, 32]"
+               _without_knobs(source, task.language)
                + ("" if args.agent else f", {BY_AGENT}")),
         facts=NewFacts(
             op=task.op, language=task.language, source=task.source, knobs=tuple(declared),
             proposed_knobs=new_facts.tried_knobs(proposed),
             classes=tuple(DraftedClass(name=entry.name, core=entry.core)
                           for entry in task.classes)))
+
+
+def _without_knobs(source: str, language: str) -> str:
+    """Return what a campaign changes in a source that declares no knobs."""
+    changes = transformation_registry.applicable(source, language)
+    listed = "; ".join(change.what for change in changes[:3])
+    mark = "#" if language in ("python", "triton") else "//"
+    comment = f"with a comment such as  {mark} kopt: knob TILE in [16, 32]"
+    return f"no knobs: a campaign tries {counted(len(changes), 'change')} of kopt's own " \
+        f"({listed}); or declare knobs {comment}" if changes else f"no knobs: declare some {comment}"
 
 
 def _table(args: argparse.Namespace, project: Path) -> str:
