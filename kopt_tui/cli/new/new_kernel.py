@@ -116,8 +116,10 @@ def _without_knobs(source: str, language: str) -> str:
     listed = "; ".join(change.what for change in changes[:3])
     mark = "#" if language in ("python", "triton") else "//"
     comment = f"with a comment such as  {mark} kopt: knob TILE in [16, 32]"
+    if not changes:
+        return f"no knobs: declare some {comment}"
     return f"no knobs: a campaign tries {counted(len(changes), 'change')} of kopt's own " \
-        f"({listed}); or declare knobs {comment}" if changes else f"no knobs: declare some {comment}"
+        f"({listed}); or declare knobs {comment}"
 
 
 def _table(args: argparse.Namespace, project: Path) -> str:
