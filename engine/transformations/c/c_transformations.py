@@ -10,4 +10,4 @@ from engine.transformations.c.unroll_and_jam import UnrollAndJam
 from engine.transformations.transformation import Transformation
 
 C_TRANSFORMATIONS: tuple[Transformation, ...] = (
-    Accumulators(), Reciprocal(), UnrollAndJam(), VectorMath(), RelaxedMath(), Hoist(), Restrict())
+    RelaxedMath(), UnrollAndJam(), VectorMath(), Accumulators(), Reciprocal(), Hoist(), Restrict())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from engine.split.languages.syntax import walk
 from engine.transformations.c.counted_loop import CountedLoop, loops, statements
+from engine.transformations.c.independent_iterations import is_independent
 from engine.transformations.c.parsed_c import ParsedC
 from engine.transformations.transformation import (
     DoesNotApply,
@@ -53,11 +54,15 @@ class UnrollAndJam(Transformation):
 
 @dataclass(kw_only=True)
 class _Jam:
-    """A loop that can be unrolled and jammed; `own` are the names of which each lane has one."""
+    """A loop that can be unrolled and jammed.
+
+    `own` are the names of which each lane has one, `shared` those that all lanes have in common.
+    """
 
     c: ParsedC
     loop: CountedLoop
     own: frozenset[str]
+    shared: frozenset[str]
     is_contiguous: bool
     lane: str = field(init=False)
     name_of: dict[str, str] = field(init=False)
@@ -98,6 +103,9 @@ class _Jam:
                 yield " ".join(self.c.source[part.start_byte:body.start_byte].split()) + " {"
                 yield from (f"    {line}" for line in self._lines(statements(body), knob))
                 yield "}"
+            elif self._changes_shared(part):
+                raise DoesNotApply(f"what all iterations share changes for each, line "
+                                   f"{self.c.line(part)}")
             else:
                 yield over
                 yield from (f"    {line}" for line in self._renamed(part).split("\n"))
@@ -110,6 +118,11 @@ class _Jam:
         return replaced(self.c.source, self.c.renamed(part, name_of), part.start_byte,
                         part.end_byte)
 
+    def _changes_shared(self, part: Node) -> bool:
+        """Return whether a statement changes a counter that is not its own."""
+        declared = set(_declared_names(self.c, part))
+        return bool((self.c.written(part) - declared) & self.shared)
+
     def _has_own_head(self, part: Node) -> bool:
         """Return whether the lanes differ in how often they take a loop."""
         heads = [part.child_by_field_name(key) for key in ("initializer", "condition", "update")]
@@ -121,7 +134,8 @@ class _Jam:
         while outer is not None and outer.type != "for_statement":
             outer = outer.parent
         body = part.child_by_field_name("body")
-        return not self.is_contiguous and body is not None and outer != self.loop.node \
+        return not self.is_contiguous and body is not None \
+            and not self._changes_shared(part) and outer != self.loop.node \
             and not any(own.type in _LOOPS for own in walk(body)) \
             and any(_is_last_term(self.c, index, name) for name in _counters(self.c, part)
                     for index in _indices(self.c, part))
@@ -164,14 +178,14 @@ def _jam(c: ParsedC, loop: CountedLoop, types: dict[str, str]) -> _Jam | None:
         return None
     shared = _shared(c, body, private, loop.variable, types)
     own = frozenset(private - shared)
-    if not _is_independent(c, loop, own, types):
+    if not is_independent(c, loop, own, types):
         return None
     jammed = [part for part in inner if not any(
         c.names(head) & (own | {loop.variable}) for key in ("initializer", "condition", "update")
         if (head := part.child_by_field_name(key)) is not None)]
     if not jammed:
         return None
-    return _Jam(c=c, loop=loop, own=own, is_contiguous=any(
+    return _Jam(c=c, loop=loop, own=own, shared=frozenset(shared), is_contiguous=any(
         _is_last_term(c, index, loop.variable) for part in jammed for index in _indices(c, part)))
 
 
@@ -215,59 +229,7 @@ def _is_shared(c: ParsedC, part: Node, own: frozenset[str]) -> bool:
         each.type in ("subscript_expression", "pointer_expression") for each in walk(part))
 
 
-def _is_independent(c: ParsedC, loop: CountedLoop, own: frozenset[str],
-                    types: dict[str, str]) -> bool:
-    """Return whether iterations write different elements, and read none that another one writes."""
-    varying = own | {loop.variable}
-    written: dict[str, set[str]] = {}
-    values = _pointer_values(c, loop, types)
-    for part in walk(loop.body):
-        left = part.child_by_field_name("left") if part.type == "assignment_expression" else \
-            part.child_by_field_name("argument") if part.type == "update_expression" else None
-        if left is None or left.type == "identifier":
-            continue
-        index = left.child_by_field_name("index")
-        base = c.base(left)
-        if base in own and types.get(base, "").count("*") == 1 and _is_array(c, loop, base):
-            continue  # an array of the iteration's own
-        if left.type != "subscript_expression" or index is None or "[" in c.text(
-                left.child_by_field_name("argument")):
-            return False
-        if base not in own and not _is_linear(c, index, varying):
-            return False
-        written.setdefault(base, set()).add("".join(c.text(left).split()))
-    reads = {(c.base(part), "".join(c.text(part).split())) for part in walk(loop.body)
-             if part.type in ("subscript_expression", "pointer_expression")}
-    changed = {root for base in written for root in _roots(base, values)}
-    return bool(written) and all(text in written.get(base, ()) for base, text in reads
-                                 if _roots(base, values) & changed)
 
-
-def _pointer_values(c: ParsedC, loop: CountedLoop, types: dict[str, str]) -> dict[str, set[str]]:
-    """Return for each pointer of the function the pointers that its values are made of."""
-    values: dict[str, set[str]] = {}
-    for part in walk(c.function_of(loop.node)):
-        keys = {"init_declarator": ("declarator", "value"),
-                "assignment_expression": ("left", "right")}.get(part.type)
-        if keys is None:
-            continue
-        target, value = (part.child_by_field_name(key) for key in keys)
-        name = c.declared_name(part)[0] if part.type == "init_declarator" else c.text(target)
-        if value is not None and "*" in types.get(name, ""):
-            values.setdefault(name, set()).update(
-                own for own in c.names(value) if "*" in types.get(own, ""))
-    return values
-
-
-def _roots(name: str, values: dict[str, set[str]]) -> set[str]:
-    """Return the pointers that a pointer goes back to, itself among them."""
-    found, left = set[str](), [name]
-    while left:
-        own = left.pop()
-        if own not in found:
-            found.add(own)
-            left.extend(values.get(own, ()))
-    return found
 
 
 def _declared_names(c: ParsedC, part: Node) -> Iterator[str]:
@@ -277,17 +239,6 @@ def _declared_names(c: ParsedC, part: Node) -> Iterator[str]:
                 yield c.declared_name(declarator)[0]
 
 
-def _is_array(c: ParsedC, loop: CountedLoop, name: str) -> bool:
-    return any(part.type == "array_declarator" and c.declared_name(part)[0] == name
-               for part in walk(loop.body))
-
-
-def _is_linear(c: ParsedC, index: Node, varying: frozenset[str]) -> bool:
-    """Return whether an index moves with the iteration, by additions and products alone."""
-    return bool(c.names(index) & varying) and not any(
-        part.type in ("subscript_expression", "call_expression", "conditional_expression")
-        or (part.type == "binary_expression" and c.text(part.children[1]) not in "+-*")
-        for part in walk(index))
 
 
 def _indices(c: ParsedC, part: Node) -> Iterator[Node]:

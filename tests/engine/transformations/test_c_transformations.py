@@ -46,7 +46,7 @@ def test_expected_transformations_apply_and_keep_the_result(name: str, tmp_path:
 def test_every_choice_of_a_declared_knob_keeps_the_result(name: str, tmp_path: Path) -> None:
     function = FUNCTIONS[name]
     before = compiled(function, function.source, tmp_path)
-    for each in C_TRANSFORMATIONS[:3]:
+    for each in C_TRANSFORMATIONS:
         try:
             changed = each.apply(function.source)
         except DoesNotApply:
@@ -154,3 +154,11 @@ def test_function_case_is_a_function_that_depends_on_its_input(tmp_path: Path) -
     other = function.source.replace("o[i] /= total", "o[i] /= total * 1.001f")
     assert not is_close(compiled(function, function.source, tmp_path),
                         compiled(function, other, tmp_path))
+
+
+def test_counter_that_all_lanes_share_is_counted_once(tmp_path: Path) -> None:
+    """A loop that goes on where the one before it ended was once given to each lane in turn."""
+    function, source = FUNCTIONS["matmul"], MATMUL
+    for name in ("c-unroll-and-jam", "c-accumulators", "c-unroll-and-jam"):
+        source = found(name).apply(source).source
+    assert is_close(compiled(function, MATMUL, tmp_path), compiled(function, source, tmp_path))
