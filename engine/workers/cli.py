@@ -103,7 +103,7 @@ class CliWorker:
                     env | card.visible_env if card else env, home), home=home)),
                 confine=Confine(writable=(bench.worktree, str(home)), hidden=bench.hidden,
                                 network=reach is None and command.network is not False,
-                                reach=reach,
+                                reach=reach, required=reach is not None,
                                 cards=_uses_cards(command), nodes=card.nodes if card else ()),
                 pass_fds=(reach.link,) if reach else (),
                 yields=device_lock.turnstile(card.lock_name) if card else

@@ -102,8 +102,9 @@ def enter(writable: list[str], network: bool, report: int = -1, *, cards: bool =
     for path in devices:
         _set_attributes(path, AT_RECURSIVE, drop=MOUNT_ATTR_NODEV)
     if reach:
-        _mount(reach["hosts"], HOSTS, None, MS_BIND)
-        _set_attributes(HOSTS, add=MOUNT_ATTR_RDONLY)
+        if os.path.exists(HOSTS):
+            _mount(reach["hosts"], HOSTS, None, MS_BIND)
+            _set_attributes(HOSTS, add=MOUNT_ATTR_RDONLY)
         own_network.pass_listeners(reach["link"], reach["addresses"])
     _own_terminals()
     needed = [*writable, *(path for _, path in binds), os.getcwd()]
