@@ -1,6 +1,4 @@
 """Losses of two tensors that broadcast, summed or averaged in one read and one small second launch.
-
-The value of one element is written at the epilogue, or is one of the kinds below.
 """
 
 import torch
@@ -61,9 +59,9 @@ def loss_kernel(
         if PERIOD:
             place = at // REPEAT % PERIOD
         value = tl.load(a + at, mask=inside, other=0.0).to(tl.float32)
+        # kopt: prologue value
         other = tl.load(b + place, mask=inside, other=0.0).to(tl.float32)
         value = loss_element(value, other, beta, KIND)
-        # kopt: epilogue value
         total += tl.where(inside, value, 0.0)
     tl.store(y + tl.program_id(0), tl.sum(total, 0) * scale)
 

@@ -1,11 +1,13 @@
 """Checks Triton templates: `run` against float64 in the interpreter, `compile` for two GPUs.
 
-`python run_templates.py run|compile|expressions MOST [NAME ...]`: the first MOST cases of each.
+`python run_templates.py MODE MOST [NAME ...]`: the first MOST cases of each; MODE is one of these
+two, `marks` or `expressions`.
 """
 
 from __future__ import annotations
 
 import operator  # noqa: F401  (targets name it)
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -88,6 +90,39 @@ def compile_for(template: dict, module, most: int) -> None:
     jit.JITFunction.run = plain
 
 
+def marks(template: dict, folder: Path) -> None:
+    """Write a line with an operand at each kind of mark; `at` is an index of input or result."""
+    text = (FOLDER / template["file"]).read_text()
+    for kind, name in template.get("fuses", {}).items():
+        line = f"{name} = {name} * tl.load(more + at % 3, mask=inside, other=1.0)"
+        lines = {f"{kind} {name}": line, "operands": "more,"}
+        filled = re.sub(r"# kopt: (operands|(?:prologue|epilogue) \w+)",
+                        lambda mark, to=lines: to.get(mark[1], mark[0]), text)
+        path = folder / f"{template['name']}_{kind}.py"
+        path.write_text(filled)
+        module = load(path)
+        entry = getattr(module, template["entry"])
+        more = torch.tensor([1.0, 2.0, 0.5])
+
+        def weighted(tensor, more=more):
+            return tensor * more.to(tensor.dtype)[torch.arange(tensor.numel()) % 3].view(
+                tensor.shape)
+
+        for knob, value in template.get("small", {}).items():
+            setattr(module, knob, value)
+        torch.manual_seed(0)
+        given = arguments(getattr(load(FOLDER / template["file"]), template["entry"]),
+                          template["tests"][0])
+        first = next(key for key, value in given.items() if torch.is_tensor(value))
+        changed = given | {first: weighted(given[first].contiguous())} \
+            if kind == "prologue" else given
+        expected = reference(template, changed)
+        expected = weighted(expected) if kind == "epilogue" else expected
+        away = error(template | {"tolerance": 4 * template.get("tolerance", 1)}, given,
+                     entry(more, **given), expected)
+        assert away <= 1, f"{kind} of {template['name']}: {away:.2g} times what is allowed"
+
+
 def expressions(folder: Path) -> None:
     """Compare each expression with its PyTorch target, written into the template `pointwise`."""
     text = (FOLDER / "pointwise.py").read_text()
@@ -112,14 +147,19 @@ def expressions(folder: Path) -> None:
 
 if __name__ == "__main__":
     mode, most, *names = sys.argv[1:]
+    chosen = [template for template in TABLE["templates"]
+              if not names or template["name"] in names]
     if mode == "expressions":
         with tempfile.TemporaryDirectory() as folder:
             expressions(Path(folder))
         sys.exit()
     if mode == "run":
         teach_interpreter_bfloat16_products()
-    for template in TABLE["templates"]:
-        if not names or template["name"] in names:
+    for template in chosen:
+        if mode == "marks":
+            with tempfile.TemporaryDirectory() as folder:
+                marks(template, Path(folder))
+        else:
             (run if mode == "run" else compile_for)(template, load(FOLDER / template["file"]),
                                                     int(most))
-            print(template["name"], flush=True)
+        print(template["name"], flush=True)

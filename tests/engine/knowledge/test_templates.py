@@ -40,6 +40,11 @@ def test_templates_compute_what_pytorch_computes_in_float64(tmp_path: Path) -> N
     assert _run("run", 2, tmp_path).split() == [template["name"] for template in TEMPLATES]
 
 
+@pytest.mark.slow
+def test_lines_with_operands_at_the_marks_change_input_or_result(tmp_path: Path) -> None:
+    assert _run("marks", 1, tmp_path).split() == [template["name"] for template in TEMPLATES]
+
+
 def test_expressions_compute_what_their_targets_compute(tmp_path: Path) -> None:
     printed = _run("expressions", 1, tmp_path).split()
     assert printed == [rule["targets"][0] for rule in TABLE["expressions"]]
