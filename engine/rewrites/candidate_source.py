@@ -171,7 +171,7 @@ class _ForwardWriter:
             return f"{name} = {given[0]}.{last}"
         word = last.strip("_")
         if last == "__getitem__":
-            return f"{name} = {given[0]}[{given[1].strip('()') if given[1] != '()' else '()'}]"
+            return f"{name} = {given[0]}[{given[1]}]"
         if word.removeprefix("r") in INFIX and last.startswith("__"):
             pair = reversed(given) if word not in INFIX else given
             return f"{name} = " + f" {INFIX[word if word in INFIX else word[1:]]} ".join(pair)

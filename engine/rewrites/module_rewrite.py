@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from engine.rewrites import candidate_source, module_graph, regions, template_catalog
+from engine.rewrites.inplace_calls import without_inplace
 from engine.rewrites.module_graph import ModuleGraph, Node
 from engine.rewrites.regions import Partition
 from harness.errors import InputError
@@ -54,9 +55,10 @@ def find(target: Target, tree: Path, baseline: Path, scratch: Path, *, python: s
 
 def of_graph(text: str, graph: ModuleGraph) -> ModuleRewrites:
     """Return the rewrites of a source whose module has a graph."""
+    known = template_catalog.catalog()
+    graph = without_inplace(graph, known)
     if blocker := _writes(graph):
         return ModuleRewrites(nothing=f"forward writes into a tensor: {_name(blocker)}")
-    known = template_catalog.catalog()
     cuts = {"templates": regions.partition(graph, known),
             "general": regions.partition(graph, known.general()),
             "elementwise": regions.partition(graph, known, cores=False, least_elementwise=2)}

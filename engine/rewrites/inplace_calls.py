@@ -1,0 +1,33 @@
+"""Reads calls that write into their input, such as ReLU(inplace=True), as if they made a tensor.
+
+That is the same where the input was made for this call alone: nobody else sees that it changed.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from engine.rewrites.module_graph import ModuleGraph, Node, Ref
+from engine.rewrites.template_catalog import Catalog
+
+FRESH = re.compile(r"(conv(_transpose)?\dd|linear|\w+_norm|matmul|b?mm|addmm|\w+_pool\dd)$")
+"""Functions whose result shares no memory with anything."""
+
+
+def without_inplace(graph: ModuleGraph, known: Catalog) -> ModuleGraph:
+    """Return the graph in which such calls no longer count as writing."""
+    return replace(graph, nodes=tuple(
+        replace(node, written=None, bound=node.bound | {"inplace": False} if "inplace" in node.bound
+                else node.bound) if _is_private(graph, known, node) else node
+        for node in graph.nodes))
+
+
+def _is_private(graph: ModuleGraph, known: Catalog, node: Node) -> bool:
+    written = node.written
+    if not isinstance(written, Ref) or written.kind != "node" or known.form(node) is None:
+        return False
+    producer = graph.node(written.name)
+    alone = graph.users(written.name) == [node] and written.name not in graph.returned()
+    return alone and (FRESH.search(producer.target) is not None
+                      or known.form(producer) is not None)
