@@ -123,8 +123,11 @@ def fitting(file: Path, scratch: Path, most_bytes: int, zygote: Zygote) -> dict[
         sizes[name] = max(1, facts.sizes[name] // 2 ** math.ceil(
             math.log2(facts.bytes / most_bytes)))
         before = facts.bytes
-        facts = problem_facts.learn(file, scratch, sizes=sizes, small=False, training=None,
-                                    zygote=zygote)
+        try:
+            facts = problem_facts.learn(file, scratch, sizes=sizes, small=False, training=None,
+                                        zygote=zygote)
+        except KoptError:  # its inputs do not fit each other at other sizes
+            return {}
         if facts.bytes >= before:
             break
     return sizes
