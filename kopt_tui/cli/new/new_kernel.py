@@ -18,6 +18,7 @@ from engine.discovery.new import draft_kernel, knob_trials
 from engine.discovery.new.parameters import Parameters
 from engine.discovery.project import device_sources, sources
 from engine.manifest.schema import Manifest
+from engine.rewrites import module_rewrite
 from engine.transformations import transformation_registry
 from harness.devices import inventory
 from harness.errors import InputError
@@ -35,6 +36,7 @@ from kopt_tui.snapshot.phrases import clean
 
 BY_AGENT = "or name a coding agent: --agent 'my-agent --prompt-file {prompt}'"
 """What to do about a source without knobs: nothing else would change it."""
+OF_MODULE = "no knobs: kopt run rewrites the module with kernels of its templates and tunes those"
 EXAMPLE = "tall: rows=1024 cols=64"
 
 
@@ -101,6 +103,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
                f"{counted(len(task.classes), 'config class')}",
                f"knobs: {listed}; {settings}" if declared else
                knob_trials.summary(proposed) if proposed else
+               OF_MODULE if module_rewrite.applies(task) else
                _without_knobs(source, task.language)
                + ("" if args.agent else f", {BY_AGENT}")),
         facts=NewFacts(
