@@ -85,7 +85,8 @@ BAD = {
     "doctor": "nosuch", "subagents": "nosuch", "subagents list": "--source nosuch.c",
     "subagents show": "nosuch", "subagents check": "nosuch", "subagents render": "nosuch",
     "subagents harness": "nosuch.c", "knowledge": "nosuch", "knowledge list": "nosuch",
-    "knowledge show": "nosuch", "knowledge search": "", "knowledge excerpt": "nosuch"}
+    "knowledge show": "nosuch", "knowledge search": "", "knowledge excerpt": "nosuch",
+    "knowledge strategies": "nosuch"}
 
 
 def test_bad_input_has_the_same_error_from_every_verb(tmp_path: Path) -> None:
