@@ -109,28 +109,29 @@ def prepare(file: Path, home: Path, most_bytes: int, small: bool,
 
 
 def fitting(file: Path, scratch: Path, most_bytes: int, zygote: Zygote) -> dict[str, Any]:
-    """Return the sizes that halve the batch, or the first size of the inputs, to `most_bytes`."""
+    """Return a smaller size with which a call moves at most `most_bytes`: the batch, or another.
+
+    A size counts that takes a quarter of the bytes along; none where weights are most of them.
+    """
     from engine.discovery.module import problem_facts
 
-    sizes: dict[str, Any] = {}
-    facts = problem_facts.learn(file, scratch, sizes={}, small=False, training=None,
-                                zygote=zygote)
-    while facts.bytes > most_bytes:
-        named = [name for name in facts.sizes if facts.sizes[name] > 1]
-        name = next((each for each in named if "batch" in each), next(iter(named), ""))
-        if not name:
-            break
-        sizes[name] = max(1, facts.sizes[name] // 2 ** math.ceil(
-            math.log2(facts.bytes / most_bytes)))
-        before = facts.bytes
+    def learn(sizes: dict[str, Any]) -> problem_facts.ModuleFacts:
+        return problem_facts.learn(file, scratch, sizes=sizes, small=False, training=None,
+                                   zygote=zygote)
+
+    facts = learn({})
+    if facts.bytes <= most_bytes:
+        return {}
+    for name in sorted(facts.sizes, key=lambda each: "batch" not in each):
+        own = facts.sizes[name]
         try:
-            facts = problem_facts.learn(file, scratch, sizes=sizes, small=False, training=None,
-                                        zygote=zygote)
+            ratio = facts.bytes / learn({name: max(1, own // 2)}).bytes
         except KoptError:  # its inputs do not fit each other at other sizes
-            return {}
-        if facts.bytes >= before:
-            break
-    return sizes
+            continue
+        if ratio > 4 / 3:
+            steps = math.ceil(math.log(facts.bytes / most_bytes) / math.log(ratio))
+            return {name: max(1, own // 2**steps)}
+    return {}
 
 
 def verdict(home: Path, facts: dict[str, Any], device: Device, zygotes: dict[str, Zygote],

@@ -145,6 +145,8 @@ class _Cutter:
                             epilogue=after, bound=node.bound)
             self._add(region)
             return
+        if why := self.known.refused(node):
+            self.reasons.setdefault(node.name, why)
 
     def _take_elementwise(self, node: Node, least: int) -> None:
         nodes = self._backwards(node)

@@ -88,6 +88,13 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
                 if holds(replacement.when, values(graph, node.bound, node.form.dtype)):
                     yield template, replacement
 
+    def refused(self, node: Node) -> str:
+        """Return the condition under which a template would compute a node, "" if none would."""
+        names = spellings(node.target)
+        return next((f"template {template.name} needs {each.when}"
+                     for template in reversed(self.templates) for each in template.replaces
+                     if each.when and not names.isdisjoint(each.targets)), "")
+
     def general(self) -> Catalog:
         """Return the table in which general templates are preferred to special ones."""
         return msgspec.structs.replace(self, templates=self.templates[::-1])

@@ -51,7 +51,7 @@ def rewrites(folder: Path, text: str) -> ModuleRewrites:
 
 
 def test_rewrites_compute_what_their_modules_do(tmp_path: Path) -> None:
-    expected = {SOFTMAX: ("softmax(x, 1)",), LAYERS: ("gemm(", "batch_norm("),
+    expected = {SOFTMAX: ("softmax(x, 1)",), LAYERS: ("self.net[0](x)", "batch_norm("),
                 PATTERN: ("norm(", "kind='rms'")}
     folders = []
     for number, (text, calls) in enumerate(expected.items()):
