@@ -100,9 +100,12 @@ def _not_usable(verdict: Verdict, source: str) -> KoptError:
 
 
 def untimed(context: EngineContext) -> str:
-    """Return why nothing could ever be kept here: a Triton kernel is not timed without a GPU."""
-    verdict = recorded(context)
-    if verdict is None or verdict.latency_us is not None:
+    """Return why nothing could ever be kept here: a Triton kernel is not timed without a GPU.
+
+    A script in place of a model costs nothing: its rounds show how a change is judged.
+    """
+    verdict, agent = recorded(context), context.setup.manifest.pool.agent
+    if verdict is None or verdict.latency_us is not None or (agent and agent.script):
         return ""
     return f"nothing can be timed on {context.setup.device.name}: the baseline is correct, and " \
            f"{context.setup.target.language} needs a GPU to be measured"
