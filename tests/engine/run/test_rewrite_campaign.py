@@ -45,4 +45,4 @@ def test_a_module_is_rewritten_without_configuration_and_judged(tmp_path: Path) 
         judged = next(verdict_of(row) for row in reader.verdicts(setup.id)
                       if row.candidate == rewritten)
     assert judged.valid and judged.correct and judged.latency_us is None
-    assert any("Triton's interpreter" in note for note in judged.notes), "it says why it is not timed"
+    assert any("Triton's interpreter" in note for note in judged.notes), "why it is not timed"
