@@ -153,7 +153,7 @@ def test_invalid_knobs_are_warnings(tmp_path: Path, knob: str,
     instant_verdicts.install(monkeypatch)
     kernel = "\n".join(knob if "define PASSES" in line else line
                        for line in campaigns.KERNEL.splitlines() if "FORWARD" not in line)
-    setup = campaigns.create(tmp_path, kernel=kernel + "\n")
+    setup = campaigns.create(tmp_path, kernel=kernel + "\n", pool={"backends": ["search"]})
     assert campaigns.run(setup).error is None
     campaign = campaigns.campaign(setup)
     assert campaign.state == "finished" and "nothing left to try" in campaign.reason

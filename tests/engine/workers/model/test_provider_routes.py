@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
 import sys
 import threading
@@ -127,7 +128,8 @@ time.sleep(600)
 
 @needs_namespaces
 def test_provider_that_cannot_be_reached_is_in_the_log_once(
-        tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.getLogger("kopt.engine"), "propagate", True)  # an engine stops it
     with socket.create_server(("127.0.0.1", 0)) as sock:
         port = sock.getsockname()[1]
     outcome = run(tmp_path, "print(tried(echo, *sys.argv[1:]), tried(echo, *sys.argv[1:]))",
