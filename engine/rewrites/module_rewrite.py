@@ -41,7 +41,7 @@ def applies(target: object) -> bool:
 
 def find(target: Target, tree: Path, baseline: Path, scratch: Path, *, python: str | None = None,
          zygote: Zygote | None = None) -> ModuleRewrites:
-    """Capture the module of a tree and return its rewrites; what fails is told in `nothing`."""
+    """Capture a tree's module and return its rewrites; `nothing` says why there are none."""
     try:
         text = (tree / target.source).read_text()
         if "class ModelNew" in candidate_source.own_text(text):
@@ -74,7 +74,7 @@ def of_graph(text: str, graph: ModuleGraph) -> ModuleRewrites:
 
 
 def _writes(graph: ModuleGraph) -> Node | None:
-    """Return the first node that writes a tensor which is no buffer of the module."""
+    """Return the first node that writes to a tensor other than a buffer of the module."""
     return next((node for node in graph.nodes
                  if node.written is not None and node.written.kind != "attribute"), None)
 

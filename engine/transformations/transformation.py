@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
 from typing import ClassVar
 
@@ -49,7 +50,7 @@ class Transformed(msgspec.Struct, frozen=True, kw_only=True):
     knobs: tuple[str, ...] = ()
 
 
-class Transformation:
+class Transformation(ABC):
     """A small change of a kernel's source that keeps its meaning, up to rounding."""
 
     name: ClassVar[str]
@@ -59,9 +60,9 @@ class Transformation:
     aim: ClassVar[str]
     """What it does, as part of a hypothesis."""
 
+    @abstractmethod
     def apply(self, source: str) -> Transformed:
         """Return the changed source. Raises DoesNotApply, or InputError for one without a tree."""
-        raise NotImplementedError
 
 
 def replaced(source: str, edits: Iterable[Replacement], begin: int = 0,

@@ -145,10 +145,10 @@ class SlotRings:
         """By class, what is special about the memory that only the candidate returns."""
 
     def slot_bytes(self, case: Case, like: TimedSlots) -> int:
-        """Return what a slot takes of a card: its tensors, and what calls on it return.
+        """Return the bytes of a card's memory that a slot needs: its tensors and returned values.
 
-        A returned value lies in the slot, and in memory of the kernel's own for the copy and for
-        each graph that it belongs to.
+        A returned value is copied into the slot. The runner also keeps it for the call on the
+        slot, and for each graph that has such a call.
         """
         given = placed(case.tensors)[1]
         if not self.on_gpu or not isinstance(like, SlotRing):
