@@ -43,7 +43,7 @@ VERBS = {
     "report": "print a campaign's report, or write all its records again",
     "gpus": "list the devices of this machine and their states",
     "subagents": "list, show, check or render the prompts with which models work in slots",
-    "knowledge": "list, show and search pages about ops, hardware, languages and skills",
+    "knowledge": "list, show and search what is known of ops, hardware and languages; add to it",
     "mcp": "serve these verbs to outside agents by the Model Context Protocol",
     "doctor": "check that this machine has what kopt needs",
     "manifest": "check a manifest, or print the schema of manifests",

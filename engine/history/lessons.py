@@ -14,6 +14,7 @@ import msgspec
 
 from engine.history import change_summary
 from engine.history.history import CampaignHistory
+from engine.journal.read import Reader
 from engine.journal.records import Candidate, DecisionRow
 from engine.judge.attribution import Attribution
 from engine.judge.judge import describe_rows, describe_speedup, verdict_of
@@ -36,6 +37,23 @@ class Lesson(msgspec.Struct, frozen=True, kw_only=True):
     round: int
     at: float
     text: str
+    decision: int = 0
+    """The decision that taught it, 0 where it was read from what the campaign recorded."""
+
+
+class LearnedTip(msgspec.Struct, frozen=True, kw_only=True):
+    """The payload of a `tips.learned` event."""
+
+    round: int
+    lesson: str
+    at: float = 0.0
+
+
+def recorded(reader: Reader, campaign: str) -> list[Lesson]:
+    """Return the lessons that a campaign has appended to its tips, in their order."""
+    return [Lesson(key=event.ref, round=tip.round, at=tip.at or event.at, text=tip.lesson)
+            for event in reader.events_of(campaign, "tips.learned")
+            for tip in [msgspec.json.decode(event.payload, type=LearnedTip)]]
 
 
 def of(past: CampaignHistory, *, accepted: bool = False) -> tuple[Lesson, ...]:
@@ -130,7 +148,7 @@ def _rejects(past: CampaignHistory) -> Iterator[Lesson]:
 
 def _lesson(decision: DecisionRow, identity: str, text: str) -> Lesson:
     return Lesson(key=hashlib.sha256(identity.encode(errors="replace")).hexdigest()[:12],
-                  round=decision.round, at=decision.at,
+                  round=decision.round, at=decision.at, decision=decision.id,
                   text=" ".join(plain(text, LONGEST).split()))
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 
 from engine.knowledge import page_library
-from engine.knowledge.page_library import KINDS, Page
+from engine.knowledge.page_files import Page
+from engine.knowledge.page_library import KINDS, LEARNED
 from engine.routing import op_class, source_language
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.tasks.target import Target
 
 MAX_EXCERPT = 12_000
 """Characters of an excerpt: some 3,500 tokens of a worker's prompt."""
+MAX_LEARNED = 4_000
+"""Characters of an excerpt that pages which people have promoted may take."""
 _ORDER = {kind: at for at, kind in enumerate(KINDS)}
 
 
@@ -46,28 +51,33 @@ def subject_of(target: Target | CommandTarget, source: str, gpu: str, *, op: str
         language=source_language.KERNEL_TYPES.get(language, language) or own)
 
 
-def relevant(subject: Subject) -> list[Page]:
-    """Return the pages that fit, ops before hardware, languages and ways of working.
+def relevant(subject: Subject, project: Path | None = None) -> list[Page]:
+    """Return the pages that fit: learned ones, then ops, hardware, languages, ways of working.
 
     Among pages of a kind those that are for fewer subjects come first.
     """
     def general(page: Page) -> int:
         return sum(not limits for limits in (page.head.ops, page.head.languages, page.head.gpus))
 
-    fitting = [page for page in page_library.pages() if subject.fits(page)]
+    fitting = [page for page in page_library.load(project).pages if subject.fits(page)]
     return sorted(fitting, key=lambda page: (_ORDER[page.kind], general(page)))
 
 
-def excerpt(subject: Subject, limit: int = MAX_EXCERPT) -> str:
-    """Return whole pages that fit, within `limit` characters, and the names of the others."""
+def excerpt(subject: Subject, project: Path | None = None) -> str:
+    """Return whole pages that fit, within MAX_EXCERPT characters, and the names of the others.
+
+    `project` is the folder whose own pages count too.
+    """
     parts: list[str] = []
     others: list[str] = []
-    left = limit - 200  # for the line that names the others
-    for page in relevant(subject):
+    left, learned = MAX_EXCERPT - 200, MAX_LEARNED  # 200 for the line that names the others
+    for page in relevant(subject, project):
         text = page.text.strip()
-        if len(text) + 2 <= left:
+        size = len(text) + 2
+        if size <= (min(left, learned) if page.kind == LEARNED else left):
             parts.append(text)
-            left -= len(text) + 2
+            left -= size
+            learned -= size if page.kind == LEARNED else 0
         else:
             others.append(page.name)
     if others and parts:

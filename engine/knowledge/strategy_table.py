@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from engine.knowledge.page_library import FOLDER
+from engine.knowledge.page_files import BUILT_IN
 from harness.errors import InputError
 from harness.formats import yaml_document
 from harness.formats.yaml_decode import decode
@@ -67,7 +67,7 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @functools.cache
 def strategies() -> tuple[StrategyRow, ...]:
     """Return all rows in their order. Raises InputError for a table that is not one."""
-    document = yaml_document.parse((FOLDER / FILE).read_text(encoding="utf-8"), FILE)
+    document = yaml_document.parse((BUILT_IN / FILE).read_text(encoding="utf-8"), FILE)
     rows = decode(document, _Table, msgspec.convert).strategies
     keys = [row.key for row in rows]
     for row in rows:

@@ -82,7 +82,8 @@ def translation_brief(judged: JudgedTarget, routing: Routing, language: str) -> 
 def knowledge(judged: JudgedTarget, routing: Routing) -> str:
     """Return the pages about a target's op, device and language, for the planner's prompt."""
     return page_routing.excerpt(Subject(
-        op=routing.op.name, gpu=judged.device.arch, language=routing.source))
+        op=routing.op.name, gpu=judged.device.arch, language=routing.source),
+        Path(judged.manifest.project))
 
 
 def spent(reader: Reader, campaign: str) -> Counter[str]:

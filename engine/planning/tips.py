@@ -39,12 +39,6 @@ _MARK = re.compile(r"(?<!\\)<!-- kopt:([0-9a-f]{12}) -->$", re.MULTILINE)
 _COMMENT = re.compile(r"(?<!\\)<!--.*?-->", re.DOTALL)
 
 
-class _Learned(msgspec.Struct, frozen=True, kw_only=True):
-    round: int
-    lesson: str
-    at: float = 0.0
-
-
 def path(workspace: Path, manifest: Manifest) -> Path:
     """Return the path of the tips for a manifest's hardware, op and backend."""
     words = (manifest.target_gpu, manifest.target_op, manifest.target_backend.lower())
@@ -137,9 +131,8 @@ def learn(context: EngineContext) -> None:
     setup = context.setup
     file = path(setup.workspace, setup.manifest)
     past = history.read(context.reader, setup.id, setup.manifest.decision.score)
-    recorded = learned(context.reader, setup.id)
     try:
-        append(file, recorded, setup.manifest)
+        append(file, lessons.recorded(context.reader, setup.id), setup.manifest)
         new = append(file, lessons.of(past, accepted=True), setup.manifest)
     except OSError as error:
         _warn(context, f"a tip was not written: {error.strerror or error}")
@@ -152,14 +145,7 @@ def learn(context: EngineContext) -> None:
 
 def restore(reader: Reader, workspace: Path, campaign: str, manifest: Manifest) -> None:
     """Append the lessons that a campaign recorded and the file lacks. Raises OSError."""
-    append(path(workspace, manifest), learned(reader, campaign), manifest)
-
-
-def learned(reader: Reader, campaign: str) -> list[Lesson]:
-    """Return the lessons that a campaign has appended, in their order, from its journal."""
-    return [Lesson(key=event.ref, round=record.round, at=record.at or event.at, text=record.lesson)
-            for event in reader.events_of(campaign, "tips.learned")
-            for record in [msgspec.json.decode(event.payload, type=_Learned)]]
+    append(path(workspace, manifest), lessons.recorded(reader, campaign), manifest)
 
 
 def _lessons(text: str) -> Iterator[str]:

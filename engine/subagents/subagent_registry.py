@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from engine import data_folders
 from engine.subagents import subagent_files
 from engine.subagents.subagent import Subagent
 from engine.subagents.subagent_files import DEFINITION, PROMPT
@@ -48,17 +49,10 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
                 for name in sorted(scores, key=lambda name: (-scores[name], name))}
 
 
-def folders(project: Path | None) -> tuple[Path, ...]:
-    """Return the folders of subagents, in the order in which they are read."""
-    config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    found = [BUILT_IN, config / "kopt" / "subagents", *([project / "subagents"] if project else [])]
-    return tuple(dict.fromkeys(path.resolve() for path in found))
-
-
 def load(project: Path | None) -> Registry:
     """Read all subagents, if a file has changed. A bad file becomes a problem and changes nothing.
     """
-    roots = folders(project)
+    roots = data_folders.overriding(BUILT_IN, project)
     return _load(roots, tuple(_state(root) for root in roots))
 
 

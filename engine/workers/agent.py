@@ -74,7 +74,7 @@ class AgentWorker:
                           fix="use a machine with user namespaces, or a model without a key")
         slot = AgentSlot(self._spec, task, subagent, bench, tick, cancel, key, self._script)
         system = cli.system_prompt(subagent, bench)
-        prompt = cli.prompt_text(task, bench, slot_facts.knowledge(bench, subagent))
+        prompt = cli.prompt_text(task, bench, slot_facts.knowledge(bench, subagent, self._project))
         return slot.run(system, prompt + INSTRUCTIONS)
 
 

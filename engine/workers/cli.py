@@ -76,7 +76,7 @@ class CliWorker:
         subagent = subagent_registry.load(self._project).get(task.subagent) \
             if task.subagent else None
         prompt.write_text(asked := system_prompt(subagent, bench) + prompt_text(
-            task, bench, slot_facts.knowledge(bench, subagent)))
+            task, bench, slot_facts.knowledge(bench, subagent, self._project)))
         variables, argv = shell_command.split(shell_command.fill(command.command_line, {
             "prompt": str(prompt), "worktree": bench.worktree, "python": sys.executable}))
         own_s = subagent.timeout_s if subagent and subagent.timeout_s else math.inf

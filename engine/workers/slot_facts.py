@@ -22,13 +22,15 @@ def of_target(target: Target | CommandTarget, *, edit: Sequence[str], device: st
         edit=tuple(edit), python=python or "python3")
 
 
-def knowledge(bench: WorkerBench, subagent: Subagent | None) -> str:
-    """Return the pages for a slot's prompt; a subagent that rewrites says into which language."""
+def knowledge(bench: WorkerBench, subagent: Subagent | None, project: Path | None) -> str:
+    """Return the pages for a slot's prompt, with the project's own; a subagent that rewrites says
+    into which language.
+    """
     path = Path(bench.worktree) / bench.target.source
     text = path.read_text(errors="replace") if bench.target.source and path.is_file() else ""
     return page_routing.excerpt(page_routing.subject_of(
         bench.target, text, bench.device.arch,
-        language=subagent.target_language if subagent else ""))
+        language=subagent.target_language if subagent else ""), project)
 
 
 def config_classes(target: Target | CommandTarget) -> str:

@@ -1,16 +1,23 @@
-"""Which campaign a verb is about: by name, by the start of a name, or the newest."""
+"""Which campaign a verb is about: by name, by the start of a name, or the newest; which project."""
 
 from __future__ import annotations
 
 import argparse
 from contextlib import closing
+from pathlib import Path
 
 from engine.journal.liveness import alive
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Candidate
+from engine.manifest.load import load as load_manifest
 from harness.errors import InputError, Refused
 from harness.formats.text import suggest
-from kopt_tui.cli.parser import workspace_of
+from kopt_tui.cli.parser import MANIFEST, workspace_of
+
+
+def project_here() -> Path:
+    """Return the project of the manifest in this folder, else this folder."""
+    return Path(load_manifest(MANIFEST).project) if MANIFEST.is_file() else Path.cwd()
 
 
 def open_journal(args: argparse.Namespace) -> closing[Reader]:

@@ -1,39 +1,46 @@
-"""`kopt knowledge`: list, show and search kopt's pages and strategies, and what a worker gets."""
+"""`kopt knowledge`: list, show and search pages and strategies; make pages of learned tips."""
 
 from __future__ import annotations
 
 import argparse
 import re
-from contextlib import closing
 
 import msgspec
 
-from engine.journal.read import Reader
 from engine.knowledge import page_library, page_routing, strategy_record
-from engine.knowledge.page_library import Page, PageHit
+from engine.knowledge.page_files import Page
+from engine.knowledge.page_library import PageHit
 from engine.knowledge.page_routing import Subject
 from engine.knowledge.strategy_record import NO_RECORD, StrategyRecord
 from engine.knowledge.strategy_table import StrategyRow, strategies
+from engine.records import tip_promotion
+from engine.records.tip_promotion import PromotableTip, PromotedPage
 from engine.routing import op_class
 from engine.routing.source_language import KERNEL_TYPES
+from kopt_tui.cli.campaign_choice import open_journal, project_here
 from kopt_tui.cli.output import print_json, print_note, print_table
-from kopt_tui.cli.parser import Parser, add_json, add_workspace, workspace_of
+from kopt_tui.cli.parser import Parser, add_json, add_workspace
 
 
 class ListedPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page, and the ops, languages and architectures that it is for; empty for all."""
+    """A page, and the ops, languages and architectures that it is for; empty for all.
+
+    `folder` is the user's or the project's folder that it is in, "" for kopt's own.
+    """
 
     page: str
     summary: str
     ops: tuple[str, ...]
     languages: tuple[str, ...]
     gpus: tuple[str, ...]
+    folder: str
 
 
 class ListedPages(msgspec.Struct, frozen=True, kw_only=True):
-    """All pages."""
+    """All pages: of kopt, of this user and of the project; `problems` are of their files."""
 
     pages: tuple[ListedPage, ...]
+    problems: tuple[str, ...]
 
 
 class FoundPages(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +74,15 @@ class ListedStrategies(msgspec.Struct, frozen=True, kw_only=True):
     strategies: tuple[ListedStrategy, ...]
 
 
+class ListedTips(msgspec.Struct, frozen=True, kw_only=True):
+    """The tips that this workspace's campaigns have learned, and whose evidence still stands."""
+
+    tips: tuple[PromotableTip, ...]
+
+
 def add(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = ("Pages come from these folders, later ones override earlier ones: kopt's own, "
+                     "~/.config/kopt/knowledge, and knowledge in the project.")
     add_json(parser, ListedPages)
     parser.set_defaults(action="list")
     actions = parser.add_subparsers(metavar="ACTION", parser_class=Parser)
@@ -87,34 +102,50 @@ def add(parser: argparse.ArgumentParser) -> None:
     table.add_argument("--language", metavar="NAME", default="", help="such as triton or c")
     table.add_argument("--card", metavar="NAME", default="",
                        help="count the campaigns on this card only, as `kopt status` names it")
-    answers = {"list": ListedPages, "show": Page, "search": FoundPages,
-               "excerpt": KnowledgeExcerpt, "strategies": ListedStrategies}
+    promote = actions.add_parser(
+        "promote", help="list the tips that campaigns have learned, or make a page of one")
+    promote.add_argument("tip", metavar="TIP", nargs="?", default="",
+                         help="its key, as the list has it, or the start of it")
+    promote.add_argument("--campaign", metavar="ID", default="",
+                         help="the campaign that learned it, or the start of its name")
+    promote.add_argument("--project", action="store_true",
+                         help="write it to knowledge/ in the campaign's project, for all who work "
+                         "on that; without, to ~/.config/kopt/knowledge")
+    demote = actions.add_parser("demote", help="remove the page of a tip")
+    demote.add_argument("page", metavar="PAGE")
+    answers: dict[str, tuple[type, ...]] = {
+        "list": (ListedPages,), "show": (Page,), "search": (FoundPages,),
+        "excerpt": (KnowledgeExcerpt,), "strategies": (ListedStrategies,),
+        "promote": (ListedTips, PromotedPage), "demote": (PromotedPage,)}
     for name, action in actions.choices.items():
         action.set_defaults(action=name)
-        add_json(action, answers[name], default=argparse.SUPPRESS)
+        add_json(action, *answers[name], default=argparse.SUPPRESS)
         add_workspace(action, default=argparse.SUPPRESS)
 
 
 def run(args: argparse.Namespace) -> int:
     code: int = {"list": _list, "show": _show, "search": _search, "excerpt": _excerpt,
-                 "strategies": _strategies}[args.action](args)
+                 "strategies": _strategies, "promote": _promote,
+                 "demote": _demote}[args.action](args)
     return code
 
 
 def _list(args: argparse.Namespace) -> int:
-    pages = page_library.pages()
+    library = page_library.load(project_here())
+    for problem in library.problems:
+        print_note(problem)
     if args.json:
-        print_json(ListedPages(pages=tuple(
-            ListedPage(page=page.name, summary=page.head.summary, ops=tuple(page.head.ops),
-                       languages=tuple(page.head.languages), gpus=tuple(page.head.gpus))
-            for page in pages)))
+        print_json(ListedPages(problems=library.problems, pages=tuple(
+            ListedPage(page=page.name, summary=page.head.summary, ops=page.head.ops,
+                       languages=page.head.languages, gpus=page.head.gpus, folder=page.folder)
+            for page in library.pages)))
     else:
-        print_table(("page", "about"), ((page.name, page.head.summary) for page in pages))
+        print_table(("page", "about"), ((page.name, page.head.summary) for page in library.pages))
     return 0
 
 
 def _show(args: argparse.Namespace) -> int:
-    page = page_library.find(args.page)
+    page = page_library.load(project_here()).find(args.page)
     if args.json:
         print_json(page)
     else:
@@ -123,7 +154,7 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _search(args: argparse.Namespace) -> int:
-    hits = page_library.search(args.words)
+    hits = page_library.load(project_here()).search(args.words)
     if args.json:
         print_json(FoundPages(hits=tuple(hits)))
     for hit in hits if not args.json else ():
@@ -138,12 +169,44 @@ def _search(args: argparse.Namespace) -> int:
 def _excerpt(args: argparse.Namespace) -> int:
     subject = Subject(op=op_class.classify([args.op]).name, gpu=args.gpu,
                       language=KERNEL_TYPES.get(args.language, args.language))
-    text = page_routing.excerpt(subject)
+    project = project_here()
+    text = page_routing.excerpt(subject, project)
     if args.json:
         print_json(KnowledgeExcerpt(op=subject.op, excerpt=text, pages=tuple(
-            page.name for page in page_routing.relevant(subject))))
+            page.name for page in page_routing.relevant(subject, project))))
     else:
         print(text)
+    return 0
+
+
+def _promote(args: argparse.Namespace) -> int:
+    with open_journal(args) as reader:
+        if args.tip:
+            made = tip_promotion.promote(reader, args.tip, campaign=args.campaign,
+                                         in_project=args.project)
+            return _print_page(args, "wrote", made)
+        tips = [tip for tip in tip_promotion.promotable(reader, project_here())
+                if tip.campaign.startswith(args.campaign)]
+    if args.json:
+        print_json(ListedTips(tips=tuple(tips)))
+    else:
+        print_table(("tip", "campaign", "round", "page", "text"), (
+            (tip.tip, tip.campaign, tip.round, tip.page, tip.text) for tip in tips))
+    if not tips:
+        print_note("no campaign here has learned a tip that stands")
+    return 0 if tips else 1
+
+
+def _demote(args: argparse.Namespace) -> int:
+    page = page_library.load(project_here()).find(args.page)
+    return _print_page(args, "removed", tip_promotion.demote(page))
+
+
+def _print_page(args: argparse.Namespace, what: str, page: PromotedPage) -> int:
+    if args.json:
+        print_json(page)
+    else:
+        print(f"{what} {page.page}: {page.path}")
     return 0
 
 
@@ -154,7 +217,7 @@ def _strategies(args: argparse.Namespace) -> int:
             and (not op or not row.ops or op in row.ops)
             and (not args.language or not row.languages or args.language in row.languages)
             and (not args.language or row.on in ("", "cpu" if args.language == "c" else "gpu"))]
-    with closing(Reader(workspace_of(args))) as reader:
+    with open_journal(args) as reader:
         records = strategy_record.of_card(reader, args.card)
     listed = tuple(ListedStrategy(
         strategy=row, record=records.get(row.key, NO_RECORD),

@@ -11,7 +11,6 @@ import msgspec
 
 from engine.campaign.judged_target import JudgedTarget
 from engine.campaign.setup import open_campaign
-from engine.manifest.load import load as load_manifest
 from engine.routing import source_language
 from engine.subagents import rendering, subagent_registry
 from engine.subagents.rendering import SlotFacts
@@ -19,12 +18,11 @@ from engine.subagents.subagent import Subagent
 from engine.subagents.subagent_registry import Registry
 from engine.workers import slot_facts
 from harness.errors import InputError, KoptError
-from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
+from kopt_tui.cli.campaign_choice import choose_campaign, open_journal, project_here
 from kopt_tui.cli.gpu_gate import open_target
 from kopt_tui.cli.new import new_harness
 from kopt_tui.cli.output import print_facts, print_json, print_note, print_table
 from kopt_tui.cli.parser import (
-    MANIFEST,
     Parser,
     add_campaign,
     add_json,
@@ -100,13 +98,8 @@ def run(args: argparse.Namespace) -> int:
     return code
 
 
-def _project() -> Path:
-    """Return the project of the manifest in this folder, else this folder."""
-    return Path(load_manifest(MANIFEST).project) if MANIFEST.is_file() else Path.cwd()
-
-
 def _list(args: argparse.Namespace) -> int:
-    known = subagent_registry.load(_project())
+    known = subagent_registry.load(project_here())
     for problem in known.problems:
         print_note(problem)
     names: Iterable[str] = known.names
@@ -132,7 +125,7 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
-    subagent = subagent_registry.load(_project()).get(args.name)
+    subagent = subagent_registry.load(project_here()).get(args.name)
     if args.json:
         print_json(subagent)
         return 0
@@ -150,7 +143,7 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> int:
-    known = subagent_registry.load(_project())
+    known = subagent_registry.load(project_here())
     problems = [*known.problems, *template_problems(known)]
     if args.json:
         print_json(CheckedSubagents(subagents=tuple(known.names), problems=tuple(problems)))

@@ -64,10 +64,11 @@ def build(root: Path, workspace: Path, answers: Mapping[str, type],
     def read_knowledge(page: str = "", words: str = "") -> str:
         """Return a page of kopt's knowledge, the pages with these words, or all names."""
         try:
+            library = page_library.load(root)
             if page:
-                return page_library.find(page).text
-            return "\n".join(hit.page for hit in page_library.search([words])) if words else \
-                "\n".join(known.name for known in page_library.pages())
+                return library.find(page).text
+            return "\n".join(hit.page for hit in library.search([words])) if words else \
+                "\n".join(library.by_name)
         except InputError as error:
             raise ToolError(str(error)) from None
 

@@ -14,5 +14,5 @@ from tests.support import campaigns
 def test_planner_reads_pages_of_the_targets_op_and_language(tmp_path: Path) -> None:
     setup = campaigns.create(tmp_path)
     text = kernel_routing.knowledge(setup, Routing(op=OpClass("GEMM"), source="c"))
-    assert page_library.find("ops/gemm").text.strip() in text
-    assert page_library.find("backend/c").text.strip() in text and "# Triton" not in text
+    assert page_library.load(None).find("ops/gemm").text.strip() in text
+    assert page_library.load(None).find("backend/c").text.strip() in text and "# Triton" not in text

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from engine.knowledge import page_library
-from engine.knowledge.page_library import CHECKS, FOLDER
+from engine.knowledge import page_files, page_library
+from engine.knowledge.page_files import BUILT_IN, CHECKS
 from harness.isolation import guard
 from tests.engine.knowledge import run_snippets
 
-TRITON = sorted((FOLDER / "snippets").glob("*.py"))
-C = sorted((FOLDER / "snippets").glob("*.c"))
-TEXT = "\n".join(page.text for page in page_library.pages())
+TRITON = sorted((BUILT_IN / "snippets").glob("*.py"))
+C = sorted((BUILT_IN / "snippets").glob("*.c"))
+TEXT = "\n".join(page.text for page in page_library.built_in())
 
 
 def _run(mode: str, words: Iterable[str], tmp_path: Path) -> str:
@@ -45,7 +45,7 @@ def test_names_of_triton_exist_in_the_installed_version(tmp_path: Path) -> None:
 
 
 def test_names_of_other_libraries_were_read_in_a_stated_version() -> None:
-    for entry in yaml.safe_load((FOLDER / "api_names.yaml").read_text()):
+    for entry in yaml.safe_load((BUILT_IN / "api_names.yaml").read_text()):
         used = re.findall(rf"(?<![\w.]){re.escape(entry['prefix'])}(\w+(?:\.[A-Z]\w+)?)", TEXT)
         assert set(used) <= set(entry["names"]), entry["source"]
         assert set(entry["names"]) <= set(used), "a name that no page uses"
@@ -61,6 +61,6 @@ def test_c_snippet_compiles_without_warnings_and_is_right(path: Path, tmp_path: 
 
 @pytest.mark.parametrize("path", [*TRITON, *C], ids=[path.name for path in (*TRITON, *C)])
 def test_a_page_shows_the_snippet_without_its_checks(path: Path) -> None:
-    shown = page_library.snippet(path.name)
-    assert any(shown in page.text for page in page_library.pages())
+    shown = page_files.snippet(path.name)
+    assert any(shown in page.text for page in page_library.built_in())
     assert CHECKS not in shown and CHECKS in path.read_text()

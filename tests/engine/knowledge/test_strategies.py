@@ -11,7 +11,7 @@ import pytest
 from engine.history import time_growth
 from engine.journal.read import Reader
 from engine.journal.write import Writer
-from engine.knowledge import page_library, strategy_record, strategy_table
+from engine.knowledge import page_files, page_library, strategy_record, strategy_table
 from engine.knowledge.strategy_record import NO_RECORD, StrategyRecord
 from engine.knowledge.strategy_table import StrategyPlace, strategies
 from engine.routing.source_language import KERNEL_TYPES
@@ -28,11 +28,11 @@ LIMITERS = ("memory", "compute", "latency", "narrow vectors", "not vectorised", 
 
 def test_every_name_in_a_row_exists() -> None:
     transformations = {own.name for own in transformation_registry.TRANSFORMATIONS}
-    templates = {path.name.split(".")[0] for path in (page_library.FOLDER / "backend").rglob("*")
+    templates = {path.name.split(".")[0] for path in (page_files.BUILT_IN / "backend").rglob("*")
                  if path.is_file() and path.parent.name != "backend"}
     rules = tomllib.loads((ROOT / "engine" / "routing" / "op_rules.toml").read_text())
     ops = {rule["name"] for rule in rules["op"]}
-    pages = {page.name for page in page_library.pages()}
+    pages = {page.name for page in page_library.built_in()}
     kinds = {name.partition("/")[0] for name in pages}
     for row in strategies():
         assert set(row.transformations) <= transformations, row.key

@@ -12,12 +12,12 @@ import pytest
 import yaml
 
 from engine.knowledge import page_library
-from engine.knowledge.page_library import FOLDER
+from engine.knowledge.page_files import BUILT_IN
 from harness.isolation import guard
 from harness.search.space.tunable_source import TunableSource
 from tests.support.paths import ROOT
 
-TRITON = FOLDER / "backend" / "triton"
+TRITON = BUILT_IN / "backend" / "triton"
 TABLE = yaml.safe_load((TRITON / "templates.yaml").read_text())
 TEMPLATES = TABLE["templates"]
 EACH = pytest.mark.parametrize("template", TEMPLATES, ids=[t["name"] for t in TEMPLATES])
@@ -87,7 +87,7 @@ def test_template_has_the_marks_that_its_table_entry_names(template: dict) -> No
 
 @EACH
 def test_page_of_a_template_names_it(template: dict) -> None:
-    page = page_library.find(template["page"])
+    page = page_library.load(None).find(template["page"])
     assert f"`knowledge/backend/triton/{template['file']}`" in page.text
 
 

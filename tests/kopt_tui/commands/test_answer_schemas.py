@@ -86,7 +86,7 @@ BAD = {
     "subagents show": "nosuch", "subagents check": "nosuch", "subagents render": "nosuch",
     "subagents harness": "nosuch.c", "knowledge": "nosuch", "knowledge list": "nosuch",
     "knowledge show": "nosuch", "knowledge search": "", "knowledge excerpt": "nosuch",
-    "knowledge strategies": "nosuch"}
+    "knowledge strategies": "nosuch", "knowledge promote": "nosuch", "knowledge demote": "nosuch"}
 
 
 def test_bad_input_has_the_same_error_from_every_verb(tmp_path: Path) -> None:

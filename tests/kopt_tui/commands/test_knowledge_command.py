@@ -9,12 +9,13 @@ import pytest
 
 from engine.knowledge import page_library
 from kopt_tui.main import main
+from tests.support import recorded_workspace
 
 
 def test_list_and_show_print_every_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["knowledge"]) == 0
     printed = capsys.readouterr().out
-    assert all(page.name in printed for page in page_library.pages())
+    assert all(page.name in printed for page in page_library.built_in())
     assert main(["knowledge", "show", "sm_90", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["name"] == "hardware/sm_90"
     assert main(["knowledge", "show", "sm_90"]) == 0
@@ -56,3 +57,19 @@ def test_strategies_are_listed_with_their_records(capsys: pytest.CaptureFixture[
     rows = json.loads(capsys.readouterr().out)["strategies"]
     assert {row["strategy"]["key"] for row in rows} >= {"memory", "vendor-form"}
     assert rows[0]["record"] == {"tried": 0, "kept": 0, "gain": None}
+
+
+def test_tips_are_listed_promoted_and_demoted(capsys: pytest.CaptureFixture[str], tmp_path: Path,
+                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    workspace = ["--workspace", str(recorded_workspace.unpack("schema_3.tar.xz", tmp_path))]
+    assert main(["knowledge", "promote", "--json", *workspace]) == 0
+    [tip] = json.loads(capsys.readouterr().out)["tips"]
+    assert main(["knowledge", "promote", tip["tip"], "--json", *workspace]) == 0
+    page = json.loads(capsys.readouterr().out)["page"]
+    assert main(["knowledge"]) == 0 and main(["knowledge", "show", page]) == 0
+    printed = capsys.readouterr().out
+    assert f"\n{page} " in printed and "# Learned: scale in C on AMD EPYC" in printed
+    assert main(["knowledge", "demote", page]) == 0
+    assert main(["knowledge", "promote", "--workspace", str(tmp_path)]) == 1
+    assert capsys.readouterr().out.startswith(f"removed {page}: ")

@@ -1,0 +1,22 @@
+"""Folders of data that people add to kopt's own: the user's, then the project's."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def of_user(name: str) -> Path:
+    """Return the user's folder of a kind of data: `subagents`, `knowledge`."""
+    config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    return config / "kopt" / name
+
+
+def overriding(built_in: Path, project: Path | None) -> tuple[Path, ...]:
+    """Return kopt's folder, the user's and the project's of the same name, in reading order.
+
+    What a later one has replaces what an earlier one has under the same name.
+    """
+    own = [project / built_in.name] if project else []
+    return tuple(dict.fromkeys(
+        path.resolve() for path in (built_in, of_user(built_in.name), *own)))
