@@ -106,7 +106,7 @@ async def test_random_input_leaves_the_dashboard_alive(
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@settings(max_examples=60, phases=[Phase.generate])
+@settings(max_examples=25, phases=[Phase.generate])
 @given(size=sizes, seed=st.integers(0, 10**6))
 async def test_much_random_input_leaves_the_dashboard_alive(
         workspace: Path, size: tuple[int, int], seed: int) -> None:
