@@ -186,6 +186,14 @@ class Dashboard(App[None]):
 
         self.push_screen(TranscriptScreen(campaign, attempt=attempt, candidate=candidate))
 
+    def action_knowledge(self) -> None:
+        """Show the pages of kopt, of the user and of the chosen campaign's project."""
+        from kopt_tui.screens.knowledge import KnowledgeScreen
+
+        row = self.snapshot.row(self.campaign)
+        if isinstance(self.front, KoptScreen) and not isinstance(self.front, KnowledgeScreen):
+            self.push_screen(KnowledgeScreen(Path(row.campaign.project) if row else Path.cwd()))
+
     def action_help(self) -> None:
         from kopt_tui.screens.help import HelpScreen
 

@@ -2,5 +2,5 @@
 
 A screen places panes, hands them their part of a snapshot, and turns keys into requests.
 
-Face: base, campaigns, candidate, confirm, help, transcript.
+Face: base, campaigns, candidate, confirm, help, knowledge, transcript.
 """

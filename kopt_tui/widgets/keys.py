@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 Scope = Literal["app", "campaigns", "campaign", "candidate", "review", "gpus", "trace", "report",
-                "transcript"]
+                "transcript", "knowledge"]
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,8 +24,9 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 
 
 LISTS: tuple[Scope, ...] = ("campaigns", "campaign", "review", "trace", "gpus")
-PANES: tuple[Scope, ...] = (*LISTS, "candidate", "report")
+PANES: tuple[Scope, ...] = (*LISTS, "candidate", "report", "knowledge")
 SCROLLED: tuple[Scope, ...] = (*PANES, "transcript")
+OVER_OTHERS: tuple[Scope, ...] = ("candidate", "transcript", "knowledge")
 OF_CAMPAIGN: tuple[Scope, ...] = ("campaigns", "campaign")
 OF_CANDIDATE: tuple[Scope, ...] = ("campaign", "candidate", "review")
 
@@ -38,8 +39,9 @@ MODES = (
 """Key, title and help of each mode; its name is the title in small letters."""
 
 KEYS: tuple[Key, ...] = (
-    Key(keys="enter", action="open", label="open", scopes=("campaigns", "campaign", "review"),
-        hint=True, help="Open the campaign, candidate or transcript under the cursor"),
+    Key(keys="enter", action="open", label="open", hint=True,
+        scopes=("campaigns", "campaign", "review", "knowledge"),
+        help="Open the campaign, candidate, transcript or page under the cursor"),
     Key(keys="a", action="approve", label="approve", scopes=OF_CANDIDATE, hint=True, control=True,
         help="Approve a waiting candidate; asks first"),
     Key(keys="x", action="reject", label="reject", scopes=OF_CANDIDATE, hint=True, control=True,
@@ -66,6 +68,8 @@ KEYS: tuple[Key, ...] = (
         help="Filter the rows of the pane; a leading ! inverts the filter"),
     Key(keys="slash", action="filter", label="search", scopes=("transcript",), hint=True,
         help="Search the transcript"),
+    Key(keys="slash", action="filter", label="search", scopes=("knowledge",), hint=True,
+        help="Show only the pages that contain all words"),
     Key(keys="n", action="match(1)", label="next match", scopes=("transcript",), hint=True,
         help="Next match of the search, after the last one the first"),
     Key(keys="N", action="match(-1)", label="previous match", scopes=("transcript",),
@@ -82,6 +86,8 @@ KEYS: tuple[Key, ...] = (
         help="Undo the filter, the search, the zoom, or leave the screen"),
     *(Key(keys=key, action=f"mode('{title.lower()}')", label=title.lower(), help=help)
       for key, title, help in MODES),
+    Key(keys="K", action="knowledge", label="knowledge",
+        help="Pages about ops, hardware, languages and ways of working"),
     Key(keys="question_mark,ctrl+p", action="help", label="help", hint=True,
         help="This list; type to search it, enter does what is chosen"),
     Key(keys="q,ctrl+c", action="leave", label="quit", hint=True, help="Leave the dashboard"),
@@ -115,4 +121,4 @@ def hints(scope: Scope, *, readonly: bool) -> tuple[tuple[str, str], ...]:
     shown = [key for key in KEYS if key.hint and works(key, scope)]
     labels = [(named(key.keys.split(",")[0]), key.label) for key in shown
               if not (readonly and key.control)]
-    return tuple([*labels, ("esc", "back")] if scope in ("candidate", "transcript") else labels)
+    return tuple([*labels, ("esc", "back")] if scope in OVER_OTHERS else labels)

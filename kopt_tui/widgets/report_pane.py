@@ -7,8 +7,9 @@ widgets and 4.5 to 6.2 s, this pane 1 widget and 0.06 s (two busy cores of an AM
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, zip_longest
 
 from rich.cells import cell_len
 
@@ -39,14 +40,39 @@ class ReportPane(ContentPane[tuple[str, str]]):
         return markdown_lines(text, width - 1) if text else [((f" {self.EMPTY}", "dim"),)]
 
 
-def markdown_lines(text: str, width: int) -> list[Line]:
-    """Return Markdown as lines of a width: the subset that kopt's reports use."""
+def markdown_lines(text: str, width: int, *, wraps: bool = False) -> list[Line]:
+    """Return Markdown as lines of a width: the subset that kopt's reports and pages use.
+
+    Cells of a table that are too long are cut, or wrapped if it `wraps`.
+    """
     lines: list[Line] = []
-    for table, group in groupby(text.split("\n"), key=lambda line: line.startswith("|")):
-        block = list(group)
-        lines += _table(block, width) if table else [part for line in block
-                                                     for part in _paragraph(line, width)]
+    for kind, group in groupby(_kinds(text.split("\n")), key=lambda pair: pair[0]):
+        block = [line for _, line in group]
+        if kind == "table":
+            lines += _table(block, width, wraps)
+        elif kind != "fence":
+            draw = _code if kind == "code" else _paragraph
+            lines += [part for line in block for part in draw(line, width)]
     return lines
+
+
+def _kinds(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield each line after what it is part of; a fence's end has as many backticks or more."""
+    fence = ""
+    for line in lines:
+        ends = line.rstrip().startswith(fence) and not line.strip().strip("`")
+        if fence:
+            yield ("fence" if ends else "code"), line
+            fence = "" if ends else fence
+        elif line.startswith("```"):
+            fence = "`" * (len(line) - len(line.lstrip("`")))
+            yield "fence", line
+        else:
+            yield ("table" if line.startswith("|") else "text"), line
+
+
+def _code(line: str, width: int) -> list[Line]:
+    return wrapped((("   ", "dim"), (line, "info")), width, 3)
 
 
 def _paragraph(line: str, width: int) -> Iterator[Line]:
@@ -98,7 +124,7 @@ def _plain(text: str) -> str:
     return ESCAPE.sub(r"\1", text)
 
 
-def _table(block: Sequence[str], width: int) -> list[Line]:
+def _table(block: Sequence[str], width: int, wraps: bool) -> list[Line]:
     """Return a table whose widest columns are narrowed until it fits."""
     rows = [[_bare(cell) for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))]
             for line in block]
@@ -112,8 +138,11 @@ def _table(block: Sequence[str], width: int) -> list[Line]:
     lines: list[Line] = []
     for number, row in enumerate(rows if headed else rows[1:]):
         tones = "dim" if headed and number == 0 else "plain"
-        cells = (fit(row[i] if i < len(row) else "", sizes[i]) for i in range(columns))
-        lines.append(((" " + "  ".join(cells), tones),))
+        cells = [textwrap.wrap(cell, size) if wraps else [cell]
+                 for cell, size in zip(row, sizes, strict=False)]
+        for parts in zip_longest(*cells, fillvalue=""):
+            texts = (fit(parts[i] if i < len(parts) else "", sizes[i]) for i in range(columns))
+            lines.append(((" " + "  ".join(texts), tones),))
     return lines
 
 

@@ -269,7 +269,7 @@ async def test_no_color_uses_no_colour(workspace: Path, monkeypatch: pytest.Monk
 
 def test_key_has_one_meaning_per_screen() -> None:
     for scope in ("campaigns", "campaign", "candidate", "review", "gpus", "trace", "report",
-                  "transcript"):
+                  "transcript", "knowledge"):
         here = [name for key in keys.KEYS if scope in key.scopes or "app" in key.scopes
                 for name in key.keys.split(",")]
         assert sorted(here) == sorted(set(here)), scope
