@@ -99,10 +99,12 @@ def main() -> None:
     parser.add_argument("--gpu", action="store_true", help="on a GPU: see fidelity_gpu.py")
     parser.add_argument("--seconds", type=float, default=480)
     parser.add_argument("--workers", type=int, default=3)
+    parser.add_argument("--steps", nargs="+", choices=list(fidelity_gpu.STEPS),
+                        default=["A/A", "2 % (5 % if short)", "1.2 % (5 % if short)"])
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     if args.gpu:
-        fidelity_gpu.main(args.seconds, args.workers, args.out)
+        fidelity_gpu.main(args.seconds, args.workers, args.out, args.steps)
         return
     results: dict[str, Any] = {"alpha_per_verdict": args.alpha}
     with tempfile.TemporaryDirectory(prefix="kopt-bench-") as made:

@@ -1,6 +1,6 @@
 """How far a verdict can be trusted on a GPU: false gains, and planted ones that are found.
 
-    python bench/fidelity.py --gpu [--seconds 480] [--workers 3]
+    python bench/fidelity.py --gpu [--seconds 480] [--workers 3] [--steps "A/A" "0.5 % (thorough)"]
 
 Six Triton kernels, from 2 us to 1 ms, are the config classes of one task; a trial is the whole
 measurement of a verdict, in processes of its own, and every class of it one decision. Some trials
@@ -19,8 +19,9 @@ import tempfile
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
@@ -43,13 +44,39 @@ from harness.timing.plan import Plan
 from harness.verdict import Row, Verdict
 
 ALPHA = 0.001
+NORMAL = Plan(alpha=ALPHA)
 LONG = [name for name, us in CLASSES.items() if us >= 30]
 SHORT = [name for name, us in CLASSES.items() if us < 10]
-STEPS = {"A/A": (0.0, 0.0), "2 % (5 % if short)": (0.02, 0.05),
-         "1.2 % (5 % if short)": (0.012, 0.05)}
-"""By step the gain planted in kernels, and in short ones."""
-GOALS = {"A/A": 500, "2 % (5 % if short)": 100, "1.2 % (5 % if short)": 100}
-"""By step the number of decisions to reach, on long kernels where the gain depends on that."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """Gains planted in long and in short kernels, and the decisions to reach."""
+
+    gain: float = 0.0
+    short: float | None = None
+    """None: only long kernels are measured."""
+    decisions: int = 100
+    plan: Plan = NORMAL
+
+    @property
+    def classes(self) -> list[str]:
+        return LONG if self.short is None else list(CLASSES)
+
+    def planted(self, name: str) -> float:
+        return self.gain if name in LONG else self.short or 0.0
+
+    def counts(self, name: str) -> bool:
+        """Return whether a decision on a kernel counts for the goal."""
+        return not self.gain or name in LONG
+
+
+SMALL = replace(NORMAL, margin=0.005)
+STEPS = {"A/A": Step(short=0.0, decisions=500),
+         "2 % (5 % if short)": Step(gain=0.02, short=0.05),
+         "1.2 % (5 % if short)": Step(gain=0.012, short=0.05),
+         "0.5 % (margin 0.5 %)": Step(gain=0.005, decisions=50, plan=SMALL),
+         "0.5 % (thorough)": Step(gain=0.005, decisions=50, plan=SMALL.with_effort("thorough"))}
 
 SLOPES = {"softmax-64x1024": 0.0020, "softmax-1024x2048": 0.0017, "softmax-6144x4096": 1 / 6144,
           "matmul-2560": 0.00012, "matmul-4096": 0.00011, "iterated-1024x2048": 1 / 118_000}
@@ -62,7 +89,7 @@ TOGETHER = 5
 
 
 class Bench:
-    def __init__(self, out: Path, seconds: float) -> None:
+    def __init__(self, out: Path, seconds: float, steps: Collection[str]) -> None:
         self.device = machine.card()
         place = kernel.place_on(self.device, "triton", scratch="", python=None, env={})
         kind = kernel.kind_of(place, "triton")
@@ -72,6 +99,7 @@ class Bench:
         self._lock = threading.Lock()
         self.under_way: Counter[str] = Counter()
         self.task = task()
+        self.steps = {name: STEPS[name] for name in steps}
 
     def keep(self, kind: str, **fields: Any) -> None:
         line = json.dumps({"kind": kind, "date": time.strftime("%Y-%m-%d %H:%M"), **fields})
@@ -91,13 +119,14 @@ class Bench:
         return Trees(candidate=f"{folder}/candidate", reference=f"{folder}/candidate",
                      incumbent=f"{folder}/incumbent")
 
-    def measured(self, extra: dict[str, int], comment: str, plan: Plan,
+    def measured(self, step: Step, extra: dict[str, int], comment: str, plan: Plan,
                  count: int) -> Iterator[tuple[list[Row], Measurement, float]]:
         """Yield `count` measurements after one check of the candidate."""
         with tempfile.TemporaryDirectory(prefix="kopt-bench-") as name:
             trees = self.trees(Path(name), extra, comment)
             settings = Settings(scratch=f"{name}/scratch", plan=plan, distributions=("normal",))
-            with Session(self.task, self.device, settings, None, self.zygote) as session:
+            target = machine.only(self.task, *step.classes)
+            with Session(target, self.device, settings, None, self.zygote) as session:
                 candidate = session.make(Path(trees.candidate), "candidate")
                 incumbent = session.make(Path(trees.incumbent), "incumbent")
                 session.runners.starter.one_queue = candidate.one_stream and incumbent.one_stream
@@ -111,46 +140,47 @@ class Bench:
                         measurement = Measurement(session, check, lambda *_: None)
                         timings = measurement.run(candidate, incumbent, held)
                         rows, _ = verdict_rows.rows(EvaluationResults(
-                            target=self.task, plan=plan, errors=check.errors, timings=timings,
+                            target=target, plan=plan, errors=check.errors, timings=timings,
                             ceilings=None, on_cpu=False, same=False))
                         yield list(rows), measurement, time.monotonic() - began
 
-    def calibrate(self, gains: tuple[float, float]) -> dict[str, int]:
-        """Return by class how much extra work slows the incumbent by the given share."""
-        goal = {name: gains[1] if name in SHORT else gains[0] for name in CLASSES}
-        offset = dict.fromkeys(CLASSES, 0.0)
+    def calibrate(self, step: Step) -> dict[str, int]:
+        """Return by class how much extra work slows the incumbent by the step's gain."""
+        offset = dict.fromkeys(step.classes, 0.0)
         extra: dict[str, int] = {}
+        plan = Plan(looks=(6 if step.gain >= 0.01 else 12,), alpha=0.05)
         for turn in range(TURNS + 1):
-            extra = {name: max(1, round((goal[name] - offset[name]) / SLOPES[name]
+            extra = {name: max(1, round((step.planted(name) - offset[name]) / SLOPES[name]
                                         / WHOLE.get(name, 4))) * WHOLE.get(name, 4)
-                     for name in CLASSES}
+                     for name in step.classes}
             if turn == TURNS:
                 break
-            for rows, _, _ in self.measured(extra, "calibration", Plan(looks=(6,), alpha=0.05), 1):
+            for rows, _, _ in self.measured(step, extra, "calibration", plan, 1):
                 seen = {row.config_class: math.expm1(row.log_ratio or 0.0) for row in rows}
-                self.keep("calibration", turn=turn, goal=goal, extra=extra, seen=seen)
+                self.keep("calibration", turn=turn, gain=step.gain, extra=extra, seen=seen)
                 for name, share in seen.items():  # the mean of the last two turns, from the second
                     fresh = share - extra[name] * SLOPES[name]
                     offset[name] = fresh if turn < 2 else (fresh + offset[name]) / 2
         return extra
 
-    def extra(self, step: str) -> dict[str, int]:
+    def extra(self, name: str) -> dict[str, int]:
         """Return a step's extra work, calibrated in this run or an earlier one on such a card."""
+        step = self.steps[name]
         known = [line for line in self.lines() if line["kind"] == "extra"
-                 and line["step"] == step and line["card"] == self.device.name
-                 and line["extra"].keys() == CLASSES.keys()]
-        if known or not any(STEPS[step]):
+                 and line["step"] == name and line["card"] == self.device.name
+                 and list(line["extra"]) == step.classes]
+        if known or not step.gain:
             return dict(known[-1]["extra"]) if known else {}
-        extra = self.calibrate(STEPS[step])
-        self.keep("extra", step=step, card=self.device.name, extra=extra)
+        extra = self.calibrate(step)
+        self.keep("extra", step=name, card=self.device.name, extra=extra)
         return extra
 
     def lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.out.read_text().splitlines()]
 
     def trials(self, step: str, extra: dict[str, int], number: int) -> None:
-        for rows, measurement, seconds in self.measured(extra, f"{step} {number}",
-                                                        Plan(alpha=ALPHA), TOGETHER):
+        for rows, measurement, seconds in self.measured(
+                self.steps[step], extra, f"{step} {number}", self.steps[step].plan, TOGETHER):
             self.keep("trial", step=step, seconds=round(seconds, 2), extra=extra, evidence=[
                           to_builtins(one) for one in measurement.evidence],
                       audit=[to_builtins(one) for one in measurement.findings],
@@ -179,7 +209,7 @@ class Bench:
         if not any(line["kind"] == "cost" for line in self.lines()):
             self.cost()
         with ThreadPoolExecutor() as pool:
-            extras = dict(zip(STEPS, pool.map(self.extra, STEPS), strict=True))
+            extras = dict(zip(self.steps, pool.map(self.extra, self.steps), strict=True))
         jobs = self._jobs(extras)
         threads = [threading.Thread(target=self._work, args=(jobs,)) for _ in range(workers)]
         for thread in threads:
@@ -192,12 +222,12 @@ class Bench:
         number = 0
         while time.monotonic() < self.deadline:
             done = Counter(line["step"] for line in self.lines() if line["kind"] == "trial"
-                           for row in line["rows"] if counts(line["step"], row["class"]))
+                           for row in line["rows"] if STEPS[line["step"]].counts(row["class"]))
             number += 1
 
             def share(step: str, done: Counter[str] = done) -> float:
-                decided = sum(counts(step, name) for name in CLASSES)
-                return (done[step] + self.under_way[step] * decided) / GOALS[step]
+                decided = sum(map(STEPS[step].counts, STEPS[step].classes))
+                return (done[step] + self.under_way[step] * decided) / STEPS[step].decisions
 
             step = min(extras, key=share)
             self.under_way[step] += TOGETHER
@@ -213,11 +243,6 @@ class Bench:
                 self.trials(*job)
             finally:
                 self.under_way[job[0]] -= TOGETHER
-
-
-def counts(step: str, name: str) -> bool:
-    """Return whether a decision on a kernel counts for a step's goal."""
-    return step == "A/A" or name in LONG
 
 
 def table(lines: list[dict[str, Any]]) -> str:
@@ -242,9 +267,9 @@ def table(lines: list[dict[str, Any]]) -> str:
     return "\n".join(text)
 
 
-def main(seconds: float, workers: int, out: Path | None) -> None:
+def main(seconds: float, workers: int, out: Path | None, steps: Collection[str]) -> None:
     if out is None:
         machine.RESULTS.mkdir(exist_ok=True)
         out = machine.RESULTS / "fidelity-gpu.jsonl"
-    Bench(out, seconds).run(workers)
+    Bench(out, seconds, steps).run(workers)
     print(table([json.loads(line) for line in out.read_text().splitlines()]))

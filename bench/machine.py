@@ -49,9 +49,9 @@ def gpu_versions() -> dict[str, str]:
         "driver": driver.stdout.strip()}
 
 
-def only(task: Target, name: str) -> Target:
-    """Return a task with only one of its classes."""
-    return replace(task, classes=(task.config_class(name),))
+def only(task: Target, *names: str) -> Target:
+    """Return a task with only some of its classes."""
+    return replace(task, classes=tuple(map(task.config_class, names)))
 
 
 def write(name: str, result: dict[str, Any]) -> Path:
