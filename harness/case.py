@@ -30,6 +30,8 @@ class Case:
     tensors: tuple[dict[str, Any], ...]
     controls: tuple[TrivialAnswer, ...] = ()
     skip: str = ""
+    notes: tuple[str, ...] = ()
+    """What of the expected values is not compared, and what is special about the rest."""
 
     @property
     def footprint(self) -> int:

@@ -127,6 +127,8 @@ class CorrectnessCheck:
             if case.skip:
                 self.notes.append(f"class {config_class.name}: no {kind} inputs: {case.skip}")
                 continue
+            self.notes += [f"class {config_class.name}: {kind} inputs: {note}"
+                           for note in case.notes]
             if memory is None:
                 self._on_first(case)
                 own_slots = any(tensor["weight"] for tensor in case.tensors)

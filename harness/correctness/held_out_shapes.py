@@ -95,9 +95,21 @@ def held_out_shapes(target: Target, rng: random.Random) -> Iterator[ConfigClass]
         except InputError:
             continue
         size = nbytes_of(target, changed)
+        if _ends_indices(target, base, changed, point.name):
+            continue
         if size <= left and yielded < min(MOST, EACH * len(target.classes)):
             left, yielded = left - size, yielded + 1
             yield changed
+
+
+def _ends_indices(target: Target, base: ConfigClass, changed: ConfigClass, name: str) -> bool:
+    """Return whether integers of a fixed range may be indices that a smaller size ends.
+
+    On a GPU an index out of range would end the oracle's process.
+    """
+    least, most = changed.shape[name], base.shape[name]
+    return any(least < (tensor.high or 0) <= most for tensor in target.tensors(changed)
+               if "float" not in tensor.dtype and tensor.role in ("input", "inout"))
 
 
 def nbytes_of(target: Target, config_class: ConfigClass) -> int:

@@ -207,6 +207,9 @@ class Measurement:
         evidence.append(Evidence(kind="judged", detail=(
             f"all {pairs.judged_calls} timed calls had contents of their own and were compared "
             f"with the incumbent's; the reference judged {len(self._slots.judged)} of them")))
+        evidence += [Evidence(kind="judged", detail=(
+            f"class {name}: timed calls had {few} of its kinds of input: the card has no room for "
+            "more")) for name, few in self._slots.fewer.items()]
         if not self.session.on_cpu:
             evidence += [Evidence(kind="launch", detail=f"{name}: {launched}")
                      for name, launched in pairs.launches.items()]

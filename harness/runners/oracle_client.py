@@ -101,7 +101,8 @@ class Oracle:
                           may_skip=distribution != "normal")
         self._shapes[case_id] = convert(answer["shapes"], tuple[tuple[int, ...], ...])
         return Case(id=case_id, config_class=config_class.name, distribution=distribution,
-                    tensors=tensors, skip=plain(answer["skip"], 200),
+                    tensors=tensors, skip=plain(answer["skip"], 300),
+                    notes=tuple(plain(note, 200) for note in answer["notes"]),
                     controls=convert(answer["controls"], tuple[TrivialAnswer, ...]))
 
     def returned_shapes(self, case: Case) -> tuple[tuple[int, ...], ...]:

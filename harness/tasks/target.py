@@ -49,9 +49,13 @@ Language = Literal["c", "cuda", "hip", "python", "triton"]
 OF_CARD: dict[str, str] = {"cuda": "nvidia", "hip": "amd"}
 """Languages whose kernels run on one kind of card only, and which."""
 Role = Literal["input", "output", "inout", "scalar"]
-Structure = Literal["ascending", "increasing", "distinct", "offsets"]
-"""What a tensor of integers is besides in its bounds. `increasing` and `distinct`: no value twice.
-`offsets`: from `low` to `high` - 1, increasing, as the cumulative lengths of sequences are."""
+Structure = Literal["ascending", "increasing", "distinct", "offsets", "two_valued",
+                    "probabilities", "log_probabilities"]
+"""What a tensor is besides in its bounds. Of integers: `increasing` and `distinct`: no value twice;
+`offsets`: from `low` to `high` - 1, increasing, as the cumulative lengths of sequences are. Of all:
+`two_valued`: each value is the lowest or the highest. Of floats: `probabilities`: every row is
+positive and adds up to 1; `log_probabilities`: their logarithms."""
+OF_ROWS = ("probabilities", "log_probabilities")
 DTYPE_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4,
                "int16": 2, "int8": 1, "uint8": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1}
 BUILD_FLAGS: dict[str, tuple[str, ...]] = {"c": ("-O3", "-march=native")}

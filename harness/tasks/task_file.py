@@ -18,6 +18,7 @@ from harness.tasks.target import (
     MAX_ELEMENTS,
     MAX_GPUS,
     OF_CARD,
+    OF_ROWS,
     TORCH_ONLY,
     Arg,
     ConfigClass,
@@ -130,9 +131,15 @@ def _check_arg(arg: Arg, key: Key) -> None:
         raise BadField(f"scalar {arg.name!r} has no value", key)
     if arg.kind != "scalar" and arg.shape is None:
         raise BadField(f"tensor {arg.name!r} has no shape", key)
-    if arg.structure and (arg.kind not in ("input", "inout") or "float" in arg.dtype):
-        raise BadField(f"argument {arg.name!r}: only a tensor of integers that is read has a "
-                       "structure", (*key, "structure"))
+    is_float = "float" in arg.dtype
+    if arg.structure and (arg.kind not in ("input", "inout") or (
+            arg.structure != "two_valued" and (arg.structure in OF_ROWS) != is_float)):
+        raise BadField(f"argument {arg.name!r}: only a tensor of "
+                       f"{'floats' if arg.structure in OF_ROWS else 'integers'} that is read has "
+                       f"the structure {arg.structure}", (*key, "structure"))
+    if arg.structure in OF_ROWS and (not arg.shape or (arg.low, arg.high) != (None, None)):
+        raise BadField(f"argument {arg.name!r}: {arg.structure} have rows, and no bounds",
+                       (*key, "structure"))
 
 
 def _check_class(target: Target, config_class: ConfigClass, key: Key) -> None:
@@ -176,7 +183,7 @@ def _check_class(target: Target, config_class: ConfigClass, key: Key) -> None:
 
 def _check_bounds(tensor: Tensor, class_name: str, key: Key) -> None:
     if tensor.low is None or tensor.high is None:
-        if tensor.structure is not None:
+        if tensor.structure is not None and tensor.structure not in OF_ROWS:
             raise BadField(f"argument {tensor.name!r}: {tensor.structure} values need low and high",
                            key)
         return

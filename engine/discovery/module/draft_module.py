@@ -46,7 +46,8 @@ def draft(project: Path, source: str, folder: str, scratch: Path, *,
 
 def _arg(learned: LearnedArg) -> Arg:
     return Arg(name=learned.name, dtype=learned.dtype, shape=learned.shape,
-               low=learned.low, high=learned.high, role="inout" if learned.written else "input")
+               low=learned.low, high=learned.high, structure=learned.structure,
+               role="inout" if learned.written else "input")
 
 
 def _op(source: str) -> str:
@@ -73,9 +74,11 @@ def _shape(shape: tuple[int | str, ...]) -> str:
 
 def _bounds(arg: LearnedArg) -> str:
     if arg.low is None or arg.high is None:
-        return "any values"
+        return arg.structure or "any values"
+    if isinstance(arg.high, str):
+        return f"{arg.low:g} to {arg.high} - 1"
     whole = "float" not in arg.dtype
-    return f"{arg.low:g} to {arg.high - 1 if whole else arg.high:g}"
+    return f"{arg.low:g} {'or' if arg.structure else 'to'} {arg.high - 1 if whole else arg.high:g}"
 
 
 def numbered(name: str) -> tuple[int, str]:

@@ -113,14 +113,16 @@ def {REFERENCE}(**given):
     weights = {{name: given[name].clone() if name in WRITTEN else given[name] for name in WEIGHTS}}
     device = next(iter(given.values())).device
     wide = any(value.dtype == torch.float64 for value in given.values())
-    if wide not in models:
+    if (wide, device) not in models:
         torch.manual_seed(0)
-        models[wide] = problem.Model(*INIT, **INIT_NAMED).train(TRAINING).to(device)
-        if wide:
-            models[wide].double()
+        model = problem.Model(*INIT, **INIT_NAMED).train(TRAINING)
+        for name, own in [*model.named_parameters(), *model.named_buffers()]:
+            if name in WEIGHTS:
+                own.data = own.data.new_empty(0)  # each call brings them: a card may have no room
+        models[wide, device] = (model.double() if wide else model).to(device)
     {_unpack(names)}
     with torch.no_grad():
-        value = torch.func.functional_call(models[wide], weights, {_call(facts)})
+        value = torch.func.functional_call(models[wide, device], weights, {_call(facts)})
     written = [weights[name] for name in WRITTEN]
     return tuple(part.to(device) for part in [*written, *tensors(value)])
 

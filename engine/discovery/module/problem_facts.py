@@ -11,6 +11,7 @@ from harness.errors import InputError
 from harness.isolation.guard import Confine, Limits, clean_env
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.isolation.zygote_client import Zygote
+from harness.tasks.target import Structure
 
 PROGRAM = "module.module_facts"
 LIMITS = Limits(wall_s=300.0, output_bytes=1 << 20, memory_bytes=32 << 30)
@@ -18,7 +19,7 @@ Size = int | tuple[int, ...]
 
 
 class LearnedArg(msgspec.Struct, frozen=True, kw_only=True):
-    """A tensor of `get_inputs` or a weight; `why` says where its bounds come from.
+    """A tensor of `get_inputs` or a weight; `why` says where its bounds and structure come from.
 
     A `written` one is a buffer that a call changes.
     """
@@ -27,8 +28,9 @@ class LearnedArg(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str
     shape: tuple[int | str, ...]
     low: float | None
-    high: float | None
+    high: float | str | None
     why: str
+    structure: Structure | None
     weight: bool
     written: bool
 

@@ -7,7 +7,6 @@ device, which has no memory; values from a real call at small sizes. Standard li
 from __future__ import annotations
 
 import copy
-import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -16,61 +15,15 @@ import torch
 
 from ..channel import Channel
 from ..one_line import one_line
+from .call_layout import LITERALS, Layout, Unsupported, leaves
+from .input_ranges import InputRanges
 from .problem_source import Problem, ProblemSource, Size
-from .value_range import value_range
 
 CAPS = (1024, 512, 256, 128, 64, 32, 16, 8)
 SMALL_BYTES, SMALL_FLOPS = 2 << 20, 50_000_000
 """Of one call: then a verdict on a CPU takes seconds."""
 MOST_COST = 64.0
 """Of the smallest call that works, as a multiple of that."""
-MOST_WEIGHTS = 1 << 28
-"""Elements of a model that is made to see the range of its weights."""
-LITERALS = (int, float, bool, str, type(None))
-
-
-class Unsupported(ValueError):
-    """The module cannot be a task; the message says why."""
-
-
-class Layout:
-    """The tensors of `get_inputs` by name, and the expressions of a call's arguments."""
-
-    def __init__(self, problem: Problem, inputs: list[Any]) -> None:
-        parameters = [name for name, each in inspect.signature(
-            problem.module.Model.forward).parameters.items() if each.kind in (
-                each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)][1:]
-        self.tensors: dict[str, torch.Tensor] = {}
-        names = [*parameters, *(f"input{number}" for number in range(len(inputs)))]
-        self.call = [self._expression(name, value)
-                     for name, value in zip(names, inputs, strict=False)]
-
-    def _expression(self, name: str, value: Any) -> str:
-        if isinstance(value, torch.Tensor):
-            self.tensors[name] = value
-            return f"as_bool({name})" if value.dtype == torch.bool else name
-        if isinstance(value, list | tuple):
-            parts = [self._expression(f"{name}_{index}", part) for index, part in enumerate(value)]
-            return f"[{', '.join(parts)}]" if isinstance(value, list) else \
-                f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
-        if isinstance(value, LITERALS):
-            return repr(value)
-        raise Unsupported(f"get_inputs gives {name} a {type(value).__name__}")
-
-
-def leaves(value: Any) -> list[torch.Tensor]:
-    """Return the tensors of a returned value in order; numbers become tensors."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        return [leaf for part in value for leaf in leaves(part)]
-    if isinstance(value, bool | int | float):
-        return [torch.tensor(value)]
-    if value is None:
-        return []
-    raise Unsupported(f"forward returns a {type(value).__name__}")
 
 
 class ModuleLearner:
@@ -135,15 +88,16 @@ class ModuleLearner:
         weights |= {name: buffer for name, buffer in model.named_buffers() if name in written or (
             name in model.state_dict() and name not in changed and buffer.is_floating_point())}
         positional, named = self.problem.init()
-        ranges = self._ranges(layout, inputs, weights)
         dims = self._named_dims(layout)
+        used = {dim for shape in dims.values() for dim in shape if isinstance(dim, str)}
+        ranges = InputRanges(self.source, self.problem, self.real).learn(
+            layout, weights, used, training=training)
         args = [{"name": name, "dtype": _dtype(value), "shape": dims[name], **ranges[name],
                  "weight": False, "written": False} for name, value in layout.tensors.items()]
         args += [{"name": name, "dtype": _dtype(value), "shape": list(value.shape), **ranges[name],
                   "weight": True, "written": name in written} for name, value in weights.items()]
         if not args:
             raise Unsupported("get_inputs gives no tensors and the model has no weights")
-        used = {dim for arg in args for dim in arg["shape"] if isinstance(dim, str)}
         return {"args": args, "call": layout.call, "init": repr(positional),
                 "init_named": repr(named), "weights": list(weights), "training": training,
                 "sizes": {name: self.problem.sizes[name] for name in sorted(used)},
@@ -181,21 +135,6 @@ class ModuleLearner:
                     self.notes.append("eval mode: in training mode it draws random numbers")
                 return mode, changed, written
         raise Unsupported("two calls with the same inputs give different results")
-
-    def _ranges(self, layout: Layout, inputs: list[Any],
-                weights: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        """Return the bounds of each argument's values, with where they come from."""
-        seen = Layout(self.real, self.real.inputs("cpu")).tensors
-        count = sum(value.numel() for value in weights.values())
-        full = self.problem if count <= MOST_WEIGHTS else self.real
-        model = full.model("cpu")
-        seen |= {**dict(model.named_parameters()), **dict(model.named_buffers())}
-        ranges = {name: value_range(seen[name]) for name in (*layout.tensors, *weights)}
-        for name, value in layout.tensors.items():
-            if id(value) in self.problem.whole:
-                low, high = self.problem.whole[id(value)]
-                ranges[name] = {"low": low, "high": high, "why": "the bounds of torch.randint"}
-        return ranges
 
     def _named_dims(self, layout: Layout) -> dict[str, list[int | str]]:
         """Return each input's shape, its dimensions named by the sizes that they follow.

@@ -55,8 +55,7 @@ class Problem:
 
     def __init__(self, module: ModuleType, sizes: dict[str, Size]) -> None:
         self.module, self.sizes = module, sizes
-        self.whole: dict[int, tuple[int, int]] = {}
-        """The bounds with which `torch.randint` drew a tensor, by the tensor's id."""
+        self._whole: list[tuple[torch.Tensor, tuple[int, int]]] = []
 
     def inputs(self, device: str) -> list[Any]:
         """Return what `get_inputs` returns, made on a device such as "meta"."""
@@ -68,7 +67,8 @@ class Problem:
             drawn = plain(*args, **kwargs)
             bounds = [value for value in args if isinstance(value, int)][:2]
             low = kwargs.get("low", bounds[0] if len(bounds) > 1 else 0)
-            self.whole[id(drawn)] = int(low), int(kwargs.get("high", bounds[-1] if bounds else 2))
+            high = kwargs.get("high", bounds[-1] if bounds else 2)
+            self._whole.append((drawn, (int(low), int(high))))
             return drawn
 
         torch.randint = randint
@@ -78,6 +78,10 @@ class Problem:
         finally:
             torch.randint = plain
         return list(given) if isinstance(given, list | tuple) else [given]
+
+    def bounds(self, tensor: torch.Tensor) -> tuple[int, int] | None:
+        """Return the bounds with which `torch.randint` drew a tensor; None if it did not."""
+        return next((bounds for drawn, bounds in self._whole if drawn is tensor), None)
 
     def init(self) -> tuple[list[Any], dict[str, Any]]:
         """Return the positional and the named arguments of the model."""

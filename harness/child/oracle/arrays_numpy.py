@@ -41,12 +41,14 @@ class NumpyArrays:
     """Works on float64 arrays; numpy has no bfloat16 and no eight-bit floats."""
 
     chunk, direct, large = 1 << 16, 1 << 13, 1 << 62
+    NoRoom: tuple[type[Exception], ...] = ()
 
     def __init__(self) -> None:
         import numpy
 
         self.np = numpy
         self.where, self.floor = numpy.where, numpy.floor
+        self.exp, self.log = numpy.exp, numpy.log
 
     def generator(self, seed: int) -> Any:
         return self.np.random.default_rng(seed)
@@ -79,6 +81,9 @@ class NumpyArrays:
 
         memory = HostMemory.create(nbytes)
         return memory, self.np.frombuffer(memory.map, dtype=self.np.uint8)
+
+    def room(self, nbytes: int) -> int:
+        return nbytes
 
     def typed(self, raw: Any, dtype: str) -> Any:
         """Return bytes, row by row, as values of a dtype."""
@@ -232,8 +237,7 @@ class NumpyArrays:
         values, whichever is larger.
         """
         np, got = self.np, self.as_wide(got)
-        if not self.finite(want):
-            known = np.isfinite(want)
+        if not (known := np.isfinite(want)).all():
             got, want = got[known], want[known]
         finite = np.isfinite(got)
         bad = int(finite.size - np.count_nonzero(finite))
@@ -276,11 +280,14 @@ class NumpyArrays:
     def as_wide(self, value: Any) -> Any:
         return self.np.asarray(value, dtype="float64")
 
-    def finite(self, value: Any) -> bool:
-        return bool(self.np.isfinite(value).all())
+    def not_finite(self, value: Any) -> tuple[int, int]:
+        """Return how many values are not finite, and the number of the first of them."""
+        odd = ~self.np.isfinite(value).reshape(-1)
+        return int(self.np.count_nonzero(odd)), int(odd.argmax()) if odd.size else 0
 
-    def some_finite(self, value: Any) -> bool:
-        return bool(self.np.isfinite(value).any())
+    def other_infinities(self, got: Any, want: Any) -> int:
+        """Return how many values are not the infinite ones that are expected."""
+        return int(self.np.count_nonzero(self.np.isinf(want) & (self.as_wide(got) != want)))
 
     def peak(self, value: Any) -> float:
         return float(self.np.abs(value).max(initial=0.0))

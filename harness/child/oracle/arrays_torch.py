@@ -6,7 +6,8 @@ import ctypes
 import hashlib
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -31,10 +32,11 @@ class TorchArrays(TorchDifferences):
     def __init__(self, device: str, dtypes: Iterable[str] = (), folder: str = "") -> None:
         import torch
 
-        self.torch = torch
+        self.torch, self.NoRoom = torch, torch.OutOfMemoryError
         self.device = device if torch.cuda.is_available() else "cpu"
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0))))
         self.where, self.floor = torch.where, torch.floor
+        self.exp, self.log = torch.exp, torch.log
         self.chunk, self.direct, self.large = ON_CPU if self.device == "cpu" else ON_GPU
         self._scratch: Any = None
         self._key: Any = None
@@ -104,6 +106,20 @@ class TorchArrays(TorchDifferences):
             return nbytes
         self.torch.cuda.empty_cache()
         return min(nbytes, int(self.torch.cuda.mem_get_info()[0]))
+
+    @contextmanager
+    def on_host(self) -> Iterator[None]:
+        """Have new values and the reference on the CPU."""
+        own, self.device = self.device, "cpu"
+        try:
+            yield
+        finally:
+            self.device = own
+
+    def release(self) -> None:
+        """Give back the card's memory that torch keeps for later."""
+        if self.device != "cpu":
+            self.torch.cuda.empty_cache()
 
     def typed(self, raw: Any, dtype: str) -> Any:
         """Return bytes, row by row, as values of a dtype."""
@@ -182,7 +198,7 @@ class TorchArrays(TorchDifferences):
         if not like.is_floating_point():
             first, end = int_bounds(low, high)
             return (noise * (end - first)).long()
-        return (1 - noise / 8).to(noise.dtype if like.dtype.itemsize == 1 else like.dtype)
+        return noise.div_(-8).add_(1).to(noise.dtype if like.dtype.itemsize == 1 else like.dtype)
 
     def scaled(self, out: Any, values: Any, factors: Any, low: float | None,
                high: float | None) -> None:
@@ -249,11 +265,15 @@ class TorchArrays(TorchDifferences):
         side = self.torch.rand(value.shape, generator=generator, device=self.device) - 0.5
         return value * (1 + part * side.sign().double())
 
-    def finite(self, value: Any) -> bool:
-        return bool(self.torch.isfinite(value).all())
+    def not_finite(self, value: Any) -> tuple[int, int]:
+        """Return how many values are not finite, and the number of the first of them."""
+        odd = (~self.torch.isfinite(value)).reshape(-1)
+        count = int(odd.count_nonzero())
+        return count, int(odd.byte().argmax()) if count else 0
 
-    def some_finite(self, value: Any) -> bool:
-        return bool(self.torch.isfinite(value).any())
+    def other_infinities(self, got: Any, want: Any) -> int:
+        """Return how many values are not the infinite ones that are expected."""
+        return int((self.torch.isinf(want) & (self.as_wide(got) != want)).count_nonzero())
 
     def peak(self, value: Any) -> float:
         return float(value.abs().max()) if value.numel() else 0.0

@@ -22,6 +22,9 @@ STORED = {"I8": "int8", "U8": "uint8", "BOOL": "bool", "I16": "int16", "I32": "i
           "I64": "int64"}
 """The dtypes that are read from safetensors files."""
 REPLACED = 2, 3, 4, 5
+OF_ROWS = "probabilities", "log_probabilities"
+FARTHEST_SCORE = 8.0
+"""Of probabilities: the logarithm of each, but for what all of its row share."""
 SPIKED = "extreme", "nan"
 HUGE = 1e6
 
@@ -41,7 +44,13 @@ def draw(arrays: Any, tensor: dict[str, Any], seed: int, kind: str) -> Any:
         return arrays.from_bytes(stored(tensor), tensor["dtype"]).reshape(tensor["shape"])
     generator, shape = arrays.generator(seed), tensor["shape"]
     low, high = tensor["low"], tensor["high"]
-    if structure := tensor.get("structure"):
+    structure = tensor.get("structure")
+    if structure in OF_ROWS:
+        return _probabilities(arrays, shape, generator, kind, is_log=structure != OF_ROWS[0])
+    if structure == "two_valued":
+        highest = high if "float" in tensor["dtype"] else int(high) - 1
+        return arrays.where(_bounded(arrays, shape, generator, kind) > 0.6, highest, low)
+    if structure:
         return _ordered(arrays, tensor, structure, generator, kind)
     if "float" not in tensor["dtype"]:
         first, end = int_bounds(low, high) if kind != "unbounded" or tensor["dtype"] == "bool" \
@@ -88,6 +97,15 @@ def _ordered(arrays: Any, tensor: dict[str, Any], structure: str, generator: Any
     if structure == "offsets":
         values[0], values[-1] = first, end - 1
     return values.reshape(tensor["shape"])
+
+
+def _probabilities(arrays: Any, shape: list[int], generator: Any, kind: str, *,
+                   is_log: bool) -> Any:
+    """Return rows of positive values that add up to 1, or their logarithms."""
+    scores = arrays.clip(_free(arrays, shape, generator, kind), -FARTHEST_SCORE, FARTHEST_SCORE)
+    shares = arrays.exp(scores)
+    total = shares.sum(-1)[..., None]
+    return scores - arrays.log(total) if is_log else shares / total
 
 
 def _free(arrays: Any, shape: list[int], generator: Any, kind: str) -> Any:

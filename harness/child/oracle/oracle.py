@@ -7,22 +7,20 @@ Standard library, plus numpy or torch.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from ..channel import Channel
 from ..one_line import one_line
 from . import versions
-from .contents import Contents
+from .expected import Contents, ExpectedValues, NoAnswer
 from .inputs import SPIKED, draw
 from .reference import BaselineReference, Reference
 from .ring import Ring
 from .slot_memory import SlotMemory
 from .tape import Tape
 
-
-class NoAnswer(ValueError):
-    """The reference has no usable answer for these inputs."""
+TAPES_SHARE = 4
+"""Tapes of a class take one part in so many of what is free on a card."""
 
 
 class OracleProgram:
@@ -30,80 +28,39 @@ class OracleProgram:
 
     def __init__(self, job: dict[str, Any]) -> None:
         self.arrays = open_arrays(job)
-        self.reference: Any = BaselineReference(self.arrays, job["baseline"]) \
-            if job["baseline"] else Reference(self.arrays, job)
+        self.expected = ExpectedValues(
+            self.arrays, BaselineReference(self.arrays, job["baseline"]) if job["baseline"]
+            else Reference(self.arrays, job))
         self.cases: dict[str, Contents] = {}
         self.tapes: dict[tuple[str, str], Tape] = {}
+        self.kinds: dict[str, list[str]] = {}
+        """By class, the kinds of input on its tapes."""
         self.rings: dict[str, Ring] = {}
         self.memories: dict[str, SlotMemory] = {}
 
     def make(self, job: dict[str, Any]) -> dict[str, Any]:
         """Draw one case's inputs; compute and keep the expected outputs.
 
-        `skip` is the reason if the reference has no answer and the case may be skipped.
+        `skip` is the reason if the reference has no answer and the case may be skipped. `notes`
+        say what is not compared, and where the reference ran if not on the card.
         """
-        case = Contents(self.arrays, job["tensors"], partial=job["distribution"] in SPIKED)
+        case = Contents(self.arrays, job["tensors"], job["distribution"])
         for index, tensor in enumerate(job["tensors"]):
             if tensor["role"] not in ("scalar", "output"):
                 drawn = draw(self.arrays, tensor, job["seed"] + index * 7919, job["distribution"])
                 case.values[tensor["name"]] = self.arrays.to_native(drawn, tensor["dtype"])
         try:
-            values = self._expect(case, job["dtypes"])
+            self.expected.compute(case, job["dtypes"])
         except Exception as error:
-            if not job["may_skip"]:
+            if not job["may_skip"] or self.expected.lost:
                 raise
-            return {"skip": one_line(error), "controls": [], "shapes": []}
+            return {"skip": one_line(error), "controls": [], "notes": [], "shapes": []}
         self.cases[job["case"]] = case
-        return {"skip": "", "controls": [] if case.partial else
-                self._controls(case, values, job["first"]),
-                "shapes": [self.arrays.shape(value) for value in case.expected]}
-
-    def _expect(self, case: Contents, dtypes: list[str]) -> dict[str, Any]:
-        """Compute and keep a case's expected outputs; return the arguments by name."""
-        arrays, values = self.arrays, self._values(case)
-        case.expected, case.dtypes = self._call(case, values), dtypes
-        outputs = [t for t in case.tensors if t["role"] in ("output", "inout")]
-        for index, value in enumerate(case.expected):
-            name = outputs[index]["name"] if index < len(outputs) else "the returned value"
-            if not (arrays.some_finite if case.partial else arrays.finite)(value):
-                raise NoAnswer("the reference gave values that are not finite")
-            if index < len(outputs) and arrays.shape(value) != outputs[index]["shape"]:
-                raise ValueError(f"the reference gave shape {arrays.shape(value)} "
-                                 f"for {name}, declared {outputs[index]['shape']}")
-            dtype = dtypes[index] if index < len(dtypes) else ""
-            if "float" in dtype and case.partial:
-                case.expected[index] = arrays.where(abs(value) > arrays.largest(dtype), math.inf,
-                                                    value)
-            elif "float" in dtype and arrays.peak(value) > arrays.largest(dtype):
-                raise NoAnswer(f"the reference gave values that are too large for {dtype} "
-                               f"in {name}")
-        return values
-
-    def _values(self, case: Contents) -> dict[str, Any]:
-        return dict(self.reference.values(case.tensors, case.values))
-
-    def _call(self, case: Contents, values: dict[str, Any]) -> list[Any]:
-        return [self.arrays.as_wide(value)
-                for value in self.reference.results(case.tensors, values)]
-
-    def _controls(self, case: Contents, values: dict[str, Any],
-                  first: str) -> list[dict[str, Any]]:
-        """Return the relative error of each trivial answer: [output, name, relative error]."""
-        arrays, errors = self.arrays, []
-        inputs = [arrays.as_wide(values[name]) for name in case.values]
-        other = self.cases[first].expected if first in self.cases else []
-        for index, want in enumerate(case.expected):
-            fakes = {"zeros": arrays.full(want, 0.0), "half of the answer": want / 2}
-            if math.prod(arrays.shape(want)) > 1:  # of one element, the mean is the answer itself
-                fakes["constant"] = arrays.full(want, float(want.mean()))
-            for value in inputs:
-                if arrays.shape(value) == arrays.shape(want):
-                    fakes["copied input"] = value
-            if index < len(other):
-                fakes["the answer to other inputs"] = other[index]
-            errors += [{"output": index, "name": name, "relative": arrays.errors(fake, want)[1]}
-                       for name, fake in fakes.items()]
-        return errors
+        shapes, first = list(map(self.arrays.shape, case.expected)), self.cases.get(job["first"])
+        if case.kind in SPIKED:
+            return {"skip": "", "controls": [], "notes": [], "shapes": shapes}
+        return {"skip": "", "notes": list(dict.fromkeys(case.notes)), "shapes": shapes,
+                "controls": self.expected.trivial(case, first.expected if first else [])}
 
     def exchange(self, job: dict[str, Any]) -> dict[str, Any]:
         """Move elements within a case's inputs and compute the expected outputs again."""
@@ -111,18 +68,20 @@ class OracleProgram:
         for tensor in case.tensors:
             if tensor["name"] in job["moves"]:
                 case.move(tensor, *job["moves"][tensor["name"]])
-        self._expect(case, case.dtypes)
+        self.expected.compute(case, case.dtypes)
         return {}
 
     def sensitivity(self, job: dict[str, Any]) -> dict[str, Any]:
         """Return for each output its typical relative change when inputs change by `part`."""
         case, arrays = self.cases[job["case"]], self.arrays
-        generator = arrays.generator(job["seed"])
-        values = self._values(case)
-        for name in case.values:
-            values[name] = arrays.nudged(values[name], job["part"], generator)
+
+        def nudge(values: dict[str, Any]) -> None:
+            generator = arrays.generator(job["seed"])
+            for name in case.values:
+                values[name] = arrays.nudged(values[name], job["part"], generator)
+
         return {"typical": [arrays.typical(near, want) for near, want in
-                            zip(self._call(case, values), case.expected, strict=True)]}
+                            zip(self.expected.results(case, nudge), case.expected, strict=True)]}
 
     def open_memory(self, job: dict[str, Any]) -> dict[str, Any]:
         """Make memory for one runner; `share` is its descriptor."""
@@ -159,37 +118,39 @@ class OracleProgram:
         if digests == job["known"]:
             return {"absolute": 0.0, "relative": 0.0, "bad": 0, "lost": 0.0, "each": [],
                     "changed": changed, "digests": digests}
-        return {**self._errors(case, got), "changed": changed, "digests": digests}
+        return {**self.expected.errors(case, got), "changed": changed, "digests": digests}
 
     def close_memory(self, job: dict[str, Any]) -> dict[str, Any]:
         self.memories.pop(job["memory"]).close()
         return {}
 
-    def _errors(self, case: Contents, got: list[Any]) -> dict[str, Any]:
-        """Return the errors of outputs against the expected ones."""
-        answer: dict[str, Any] = {"absolute": 0.0, "bad": 0, "lost": 0.0, "each": []}
-        for value, want in zip(got, case.expected, strict=True):
-            absolute, relative, bad = self.arrays.errors(value, want)
-            answer["absolute"] = max(answer["absolute"], absolute)
-            answer["bad"] += bad
-            answer["lost"] = max(answer["lost"], self.arrays.lost(value, want))
-            answer["each"].append(relative if math.isfinite(relative) else None)
-        answer["relative"] = None if None in answer["each"] else max(answer["each"], default=0.0)
-        return answer
-
     def open_ring(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Make the slots of a class for both sides; `share` are the descriptors of their memory."""
+        """Make the slots of a class for both sides; `share` are the descriptors of their memory.
+
+        `kinds` is the number of kinds of input for which there is room.
+        """
         tapes = {}
+        if job["class"] not in self.kinds:
+            self.kinds[job["class"]] = self._with_room(job)
+        kinds = self.kinds[job["class"]]
         for index, tensor in enumerate(job["tensors"]):
             if tensor["role"] in ("input", "inout"):
                 key = job["class"], tensor["name"]
                 if key not in self.tapes:
-                    self.tapes[key] = Tape(self.arrays, tensor, job["seed"] + 104729 * index,
-                                           job["kinds"])
+                    self.tapes[key] = Tape(self.arrays, tensor, job["seed"] + 104729 * index, kinds)
                 tapes[tensor["name"]] = self.tapes[key]
-        ring = self.rings[job["ring"]] = Ring(self.arrays, job, tapes)
-        return {"memory": [side.description for side in ring.sides.values()],
+        ring = self.rings[job["ring"]] = Ring(self.arrays, {**job, "kinds": kinds}, tapes)
+        return {"kinds": len(kinds), "memory": [side.description for side in ring.sides.values()],
                 "share": [side.memory.fd for side in ring.sides.values()]}
+
+    def _with_room(self, job: dict[str, Any]) -> list[str]:
+        """Return the kinds of input whose tapes, and the noise, take a share of a card's memory."""
+        each = sum(tensor["nbytes"] for tensor in job["tensors"]
+                   if tensor["role"] in ("input", "inout") and not tensor["weight"]) * 5 // 4
+        wanted = TAPES_SHARE * each * (len(job["kinds"]) + 1)
+        if (room := self.arrays.room(wanted)) >= wanted:
+            return list(job["kinds"])
+        return list(job["kinds"][:max(1, room // TAPES_SHARE // each - 1)])
 
     def room(self, job: dict[str, Any]) -> dict[str, Any]:
         """Return how many of some bytes may be taken for slots."""
@@ -219,15 +180,17 @@ class OracleProgram:
         `skip` is the reason if the reference has no answer. `damage` says which of its inputs a
         side overwrote.
         """
-        ring, case = self.rings[job["ring"]], Contents(self.arrays, job["tensors"])
+        ring, case = self.rings[job["ring"]], Contents(self.arrays, job["tensors"], "slot")
         case.values = ring.contents(job["slot"])
         damage = {side: ring.overwritten(side, job["slot"], case.values) for side in ring.sides}
         try:
-            self._expect(case, job["dtypes"])
+            self.expected.compute(case, job["dtypes"])
         except Exception as error:
+            if self.expected.lost:
+                raise
             return {"skip": one_line(error), "damage": damage}
         self.cases[job["case"]] = case
-        return {"skip": "", "damage": damage, **{side: self._errors(case, [
+        return {"skip": "", "damage": damage, **{side: self.expected.errors(case, [
             answer.reshape(self.arrays.shape(want))
             for answer, want in zip(ring.answers(side, job["slot"]), case.expected, strict=True)])
             for side in ring.sides}}
@@ -260,6 +223,8 @@ def main(descriptor: int) -> None:
             if job["op"] == "load":
                 oracle = OracleProgram(job)
                 answer: dict[str, Any] = {"libraries": versions.of_libraries()}
+            elif oracle is not None and oracle.expected.lost:
+                answer = {"error": oracle.expected.lost, "kind": NoAnswer.__name__}
             else:
                 answer = getattr(oracle, job["op"])(job)
         except BaseException as error:

@@ -12,6 +12,8 @@ from typing import Any
 class Reference:
     """The task's reference: a function that takes the inputs by name, in float64 if it can."""
 
+    runs_on_host = True
+
     def __init__(self, arrays: Any, job: dict[str, Any]) -> None:
         self.arrays, self.wide, self.library = arrays, job["float64"], job["library"]
         path = job["reference"]
@@ -52,6 +54,8 @@ class BaselineReference:
 
     Triton's interpreter gets bfloat16 as float32, as in a runner.
     """
+
+    runs_on_host = False
 
     def __init__(self, arrays: Any, kernel: dict[str, Any]) -> None:
         from ..run.load_device_code import DeviceKernel

@@ -13,11 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .inputs import draw
+from .inputs import OF_ROWS, draw
 
 LEAST_EXTRA = 64
 WHOLE = 16
-"""Contents of each kind on the tape of a structured tensor, which is only used as a whole."""
+"""Contents of each kind, or rows beyond them, on the tape of a structured tensor: its contents are
+only replaced as a whole, without noise, and begin where its structure does."""
+FEW = 1 << 14
+"""Elements beyond the contents on such a tape, so that short ones seldom come again."""
 MORE_NOISE = 4096
 """Elements that the noise has beyond the values, so that short inputs have many contents too."""
 
@@ -52,27 +55,33 @@ class Tape:
     def __init__(self, arrays: Any, tensor: dict[str, Any], seed: int, kinds: list[str]) -> None:
         self.count = math.prod(tensor["shape"])
         self.fixed = bool(tensor["weight"] or tensor.get("data"))
-        self.whole = bool(tensor.get("structure"))
+        structure = tensor.get("structure")
+        self.whole = bool(structure)
         self.low, self.high = tensor["low"], tensor["high"]
-        self.length = self.count if self.fixed else self.count * WHOLE if self.whole else \
-            self.count + max(LEAST_EXTRA, self.count // 4)
-        drawn = [self._drawn(arrays, tensor, seed + 7919 * index, kind)
-                 for index, kind in enumerate(kinds[:1] if self.fixed else kinds)]
-        self.values = arrays.join(drawn) if len(drawn) > 1 else drawn[0]
+        self.step = tensor["shape"][-1] if structure in OF_ROWS else \
+            1 if structure in (None, "two_valued") else self.count
+        """Elements from one possible beginning of contents to the next."""
+        places = max(LEAST_EXTRA if structure is None else FEW // self.step,
+                     WHOLE - 1 if self.step > 1 else 0, self.count // self.step // 4)
+        self.length = self.count + (0 if self.fixed else places * self.step)
+        kinds = kinds[:1] if self.fixed else kinds
+        self.values = arrays.empty(self.length * len(kinds), arrays.to_native(
+            arrays.counted(1), tensor["dtype"]))
         self._arrays = arrays
+        for index, kind in enumerate(kinds):
+            self._draw(tensor, seed + 7919 * index, kind, index * self.length)
         self.is_float = "float" in tensor["dtype"]
         self.noise_length = MORE_NOISE + (self.length if self.is_float else 0)
         self.noise = None if self.fixed or self.whole else arrays.noise(
             self.noise_length, seed + 31, self.values, self.low, self.high)
 
-    def _drawn(self, arrays: Any, tensor: dict[str, Any], seed: int, kind: str) -> Any:
-        parts: list[Any] = []
-        missing = self.length
-        while missing > 0:
-            part = arrays.to_native(draw(arrays, tensor, seed + len(parts), kind), tensor["dtype"])
-            parts.append(part[:missing])
-            missing -= self.count
-        return arrays.join(parts) if len(parts) > 1 else parts[0]
+    def _draw(self, tensor: dict[str, Any], seed: int, kind: str, begin: int) -> None:
+        """Draw the values of one kind; a large tape has no room for a copy of them."""
+        arrays, end = self._arrays, begin + self.length
+        for number, first in enumerate(range(begin, end, self.count)):
+            drawn = draw(arrays, tensor, seed + number, kind)
+            part = self.values[first:min(end, first + self.count)]
+            arrays.put(part, arrays.to_native(drawn, tensor["dtype"])[:part.shape[0]])
 
     def patch(self, kinds: Sequence[int], rng: random.Random, *, at: int = 0,
               length: int | None = None, step: int = 1) -> TapePatch:
@@ -80,9 +89,8 @@ class Tape:
         length = self.count if length is None else length
         places = self.length - length + 1
         noises = self.noise_length - (length if self.is_float else 1) + 1
-        step_of_starts = self.count if self.whole else 1
         starts = [0 if self.fixed else
-                  kind * self.length + rng.randrange(0, places, step_of_starts) for kind in kinds]
+                  kind * self.length + rng.randrange(0, places, self.step) for kind in kinds]
         offsets = [0 if self.fixed else rng.randrange(noises) for _ in kinds]
         return TapePatch(at, length, step, starts, offsets, self._arrays.places([starts, offsets]))
 
@@ -93,11 +101,11 @@ class Tape:
             self._arrays.put(view, self.values[:patch.length][None])
             return
         places = patch.places[:, first:first + count]
-        if self.is_float and self._arrays.write_windows(view, self.values, self.noise, places,
-                                                        self.low, self.high):
+        is_scaled = self.is_float and self.noise is not None
+        if is_scaled and self._arrays.write_windows(view, self.values, self.noise, places,
+                                                    self.low, self.high):
             return
-        if self.noise is not None and self.is_float \
-                and patch.length >= self._arrays.direct:  # copies of windows cost more
+        if is_scaled and patch.length >= self._arrays.direct:  # copies of windows cost more
             for row, start, noise in zip(view, patch.starts[first:first + count],
                                          patch.noises[first:first + count], strict=True):
                 self._scale(row, self.values[start:start + patch.length],

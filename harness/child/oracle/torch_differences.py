@@ -132,9 +132,10 @@ class TorchDifferences:
     def typical(self, got: Any, want: Any) -> float:
         """Return the 90th percentile of the relative errors."""
         every = max(1, want.numel() // SAMPLE)
-        scale, (got, want) = self.scale(want), (
-            value.reshape(-1)[::every] for value in (got, want))
-        relative = (got - want).abs() / want.abs().clamp(min=scale)
+        got, want = (value.reshape(-1)[::every] for value in (got, want))
+        known = self.torch.isfinite(want)
+        got, want = got[known], want[known]
+        relative = (got - want).abs() / want.abs().clamp(min=self.scale(want))
         relative = relative[self.torch.isfinite(relative)]
         return float(relative.quantile(0.9)) if len(relative) else 0.0
 

@@ -59,6 +59,8 @@ class SlotRing:
         answer, descriptors = self._oracle.share(
             "open_ring", ring=self._id, seed=secrets.randbits(48), sides=regions,
             kinds=source.kinds(case.config_class), **{"class": case.config_class}, **self._shape)
+        if (few := int(answer["kinds"])) < len(source.kinds(case.config_class)):
+            source.fewer[case.config_class] = few
         self._memory = dict(zip(SIDES, answer["memory"], strict=True))
         self._files = dict(zip(SIDES, descriptors, strict=True))
         staged = source.on_gpu and self._memory["candidate"]["kind"] == "host"
@@ -141,6 +143,9 @@ class SlotRings:
         self.oracle, self.kinds, self.limits = oracle, kinds, limits
         self.on_gpu, self.flush_bytes = on_gpu, flush_bytes
         self.judged: list[JudgedSlot] = []
+        self.fewer: dict[str, int] = {}
+        """By class, the number of kinds of input in timed calls, if the card has no room for all.
+        """
         self.unlike: dict[str, str] = {}
         """By class, what is special about the memory that only the candidate returns."""
 

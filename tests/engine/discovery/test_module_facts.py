@@ -9,13 +9,14 @@ import pytest
 
 from engine.discovery.module import draft_module, problem_facts
 from engine.discovery.module.problem_facts import ModuleFacts
+from harness.case import DISTRIBUTIONS
 from harness.devices import inventory
 from harness.errors import InputError
 from harness.evaluate.evaluate import evaluate
 from harness.settings import Settings, Trees
 from harness.tasks.task_file import load
 from harness.timing.plan import Plan
-from harness.verdict import Verdict
+from harness.verdict import HELD_OUT, Verdict
 from tests.support import shared_zygotes
 
 HEAD = "import torch\nimport torch.nn as nn\n\n"
@@ -65,6 +66,24 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+LOSS = HEAD + """
+class Model(nn.Module):
+    def forward(self, labels, found, logs, shares, signs, scores):
+        picked = logs.gather(1, labels[:, None]) + logs.gather(1, found[:, None])
+        return picked.mean() + nn.functional.kl_div(logs, shares) + (signs * scores.log()).mean()
+
+rows = 2048
+classes = 4096
+
+def get_inputs():
+    some = torch.randn(rows, classes)
+    return [torch.randint(0, classes, (rows,)), torch.randn(rows, classes).argmax(1),
+            some.log_softmax(-1), torch.rand(rows, classes).softmax(-1),
+            torch.randint(0, 2, (rows,)).float() * 2 - 1, torch.rand(rows)]
+
+def get_init_inputs():
+    return []
+"""
 
 
 def learn(folder: Path, text: str, *, small: bool = False,
@@ -106,6 +125,29 @@ def test_nested_inputs_flags_and_several_outputs_are_tensors(tmp_path: Path) -> 
     assert [output.dtype for output in facts.outputs] == ["float32", "int64", "uint8"]
 
 
+def test_bounds_and_structure_of_example_values_are_learned_with_the_size_they_follow(
+        tmp_path: Path) -> None:
+    facts = learn(tmp_path, LOSS, small=True)
+    labels, found, logs, shares, signs, scores = facts.args
+    assert (labels.low, labels.high) == (0, "classes") and "follow classes" in labels.why
+    assert (found.low, found.high) == (0, "classes"), "argmax, of which only values are seen"
+    assert facts.sizes["classes"] == facts.all_sizes["classes"][1] != 4096
+    assert (logs.structure, logs.low, logs.high) == ("log_probabilities", None, None)
+    assert (shares.structure, shares.low) == ("probabilities", None)
+    assert (signs.structure, signs.low, signs.high) == ("two_valued", -1, 1)
+    assert (scores.structure, scores.high) == (None, 1.0) and scores.low is not None
+    assert 0 < scores.low < 0.01 and "not finite at 0" in scores.why
+
+
+def test_loss_over_probabilities_and_labels_is_judged_by_every_kind_of_input(
+        tmp_path: Path) -> None:
+    verdict = judge(tmp_path, LOSS, as_new(LOSS), distributions=DISTRIBUTIONS)
+    assert verdict.correct and not [note for note in verdict.notes if "finite" in note
+                                    or "no " in note], verdict.notes
+    [held_out] = [own.detail for own in verdict.evidence if own.kind == HELD_OUT]
+    assert "classes=" in held_out, held_out
+
+
 def test_module_that_draws_random_numbers_in_training_is_judged_in_eval_mode(
         tmp_path: Path) -> None:
     facts = learn(tmp_path, DROPOUT)
@@ -122,7 +164,8 @@ def test_module_that_cannot_be_a_task_says_why(text: str, message: str, tmp_path
         learn(tmp_path, text)
 
 
-def judge(folder: Path, text: str, candidate: str) -> Verdict:
+def judge(folder: Path, text: str, candidate: str,
+          distributions: tuple[str, ...] = ("normal",)) -> Verdict:
     """Draft the task of a problem and evaluate a candidate's file against the problem itself."""
     trees = {}
     for side, source in (("base", text), ("candidate", candidate)):
@@ -137,7 +180,7 @@ def judge(folder: Path, text: str, candidate: str) -> Verdict:
     return evaluate(drafted.target, Trees(candidate=str(trees["candidate"]), incumbent=base,
                                           reference=base), inventory.find("cpu"),
                     Settings(scratch=str(folder / "scratch"), plan=Plan(looks=(2,)),
-                             distributions=("normal",)),
+                             distributions=distributions),
                     zygote=shared_zygotes.zygote("python"))
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.correctness import held_out_shapes
+from harness.tasks.target import Arg, ConfigClass
+from tests.support import kernel_case
 
 MEASURED = st.lists(st.fixed_dictionaries({"m": st.integers(1, 4096), "n": st.integers(1, 64)}),
                     min_size=1, max_size=8)
@@ -40,3 +43,16 @@ def test_both_sides_of_a_threshold_in_a_gap_have_a_point_that_nothing_measures(
 def test_flags_are_not_sizes() -> None:
     rng = random.Random(1)
     assert held_out_shapes.points([{"causal": 1}, {"causal": 0}], ["causal"], rng) == []
+
+
+@pytest.mark.parametrize(("high", "is_made_smaller"), [(64, False), ("rows", True), (65, True)])
+def test_size_that_may_end_indices_of_a_fixed_range_is_not_made_smaller(
+        high: int | str, is_made_smaller: bool) -> None:
+    args = kernel_case.target().args
+    task = kernel_case.target(args=(
+        *args, Arg(name="at", dtype="int64", shape=("n",), low=0, high=high),
+        Arg(name="table", dtype="float32", shape=("rows", 8))),
+        classes=(ConfigClass(name="one", shape={"n": 1, "rows": 64}),))
+    rows = {entry.shape["rows"] for seed in range(20)
+            for entry in held_out_shapes.held_out_shapes(task, random.Random(seed))}
+    assert max(rows) > 64 and (min(rows) < 64) == is_made_smaller, rows

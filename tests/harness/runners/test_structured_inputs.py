@@ -1,16 +1,19 @@
-"""Guards inputs of integers that are drawn with a structure, or that are recorded."""
+"""Guards inputs that are drawn with a structure."""
 
 from __future__ import annotations
 
+import math
 import random
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from harness.case import DISTRIBUTIONS
 from harness.child.oracle.arrays_numpy import NumpyArrays
 from harness.child.oracle.inputs import draw
 from harness.child.oracle.tape import Tape
+from tests.support.ring_case import made, redraw
 
 KINDS = ["normal", "wide", "constant", "structured"]
 
@@ -56,3 +59,35 @@ def test_drawn_values_and_those_of_timed_calls_have_the_declared_structure(
 def test_permutation_has_every_value_once(arrays: Any) -> None:
     values = draw(arrays, tensor(structure="distinct", high=40), 3, "normal")
     assert sorted(int(value) for value in values) == list(range(40))
+
+
+def is_row_of(values: list[float], structure: str) -> bool:
+    if structure == "two_valued":
+        return set(values) <= {-1.0, 3.0}
+    shares = values if structure == "probabilities" else [math.exp(value) for value in values]
+    return min(shares) > 0 and abs(sum(shares) - 1) < 1e-5
+
+
+@pytest.mark.parametrize("structure", ["two_valued", "probabilities", "log_probabilities"])
+def test_rows_of_drawn_floats_and_of_timed_calls_have_the_declared_structure(
+        arrays: Any, structure: str) -> None:
+    bounds = (-1.0, 3.0) if structure == "two_valued" else (None, None)
+    of = tensor(structure=structure, dtype="float32", shape=[5, 40], low=bounds[0], high=bounds[1])
+    for kind in DISTRIBUTIONS:
+        rows = [draw(arrays, of, seed, kind).reshape(-1, 40).tolist() for seed in range(2)]
+        assert all(is_row_of(row, structure) for drawn in rows for row in drawn), kind
+        assert rows[0] != rows[1] or kind == "constant"
+    ring = made(arrays, [{**of, "stored": "float32", "nbytes": 800}], 8)
+    seen: set[tuple[float, ...]] = set()
+    for _ in range(3):
+        redraw(ring, 8)
+        slots = ring.arrays.typed(ring.sides["candidate"].rows(ring.inputs[0]), "float32")
+        assert all(is_row_of(row, structure) for slot in slots
+                   for row in slot.reshape(5, 40).tolist())
+        seen |= {tuple(slot.tolist()) for slot in slots}
+    assert len(seen) > 20
+
+
+def test_two_valued_integers_are_the_lowest_and_the_highest(arrays: Any) -> None:
+    drawn = draw(arrays, tensor(structure="two_valued", low=-1.0, high=2.0), 1, "normal")
+    assert {int(value) for value in drawn} == {-1, 1}
