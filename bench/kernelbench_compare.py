@@ -16,10 +16,16 @@ import json
 import math
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
 from typing import Any
+
+from harness.child.oracle.arrays_torch import TorchArrays
+from harness.child.oracle.inputs import draw
+from harness.formats.json_codec import convert, to_builtins
+from harness.tasks.target import Target
 
 ROUNDS, BLOCK_MS, MOST_CALLS = 9, 12.0, 200
 T_95 = 2.306
@@ -37,25 +43,12 @@ def load(path: Path, name: str) -> Any:
     return module
 
 
-def inputs(target: dict[str, Any]) -> dict[str, Any]:
-    """Return a tensor for each argument of the task's class, with values in its bounds."""
-    import torch
-
-    torch.manual_seed(1)
-    sizes = target["classes"][0]["shape"]
-    values = {}
-    for arg in target["args"]:
-        shape = [sizes.get(dim, dim) for dim in arg["shape"]]
-        dtype = getattr(torch, arg["dtype"])
-        low, high = arg.get("low"), arg.get("high")
-        if not dtype.is_floating_point:
-            values[arg["name"]] = torch.randint(int(low or 0), int(high or 2), shape, device="cuda",
-                                                dtype=dtype)
-        elif low is None:
-            values[arg["name"]] = torch.randn(shape, device="cuda", dtype=dtype)
-        else:
-            values[arg["name"]] = torch.rand(shape, device="cuda", dtype=dtype) * (high - low) + low
-    return values
+def inputs(target: Target, device: str) -> dict[str, Any]:
+    """Return a tensor for each argument of the task's class, as a verdict draws normal ones."""
+    arrays = TorchArrays(device, folder=tempfile.gettempdir())
+    return {tensor.name: arrays.to_native(
+        draw(arrays, to_builtins(tensor), seed, "normal"), tensor.dtype).reshape(tensor.shape)
+        for seed, tensor in enumerate(target.tensors(target.classes[0]))}
 
 
 def sides(home: Path, facts: dict[str, Any]) -> tuple[dict[str, Any], Any]:
@@ -63,7 +56,7 @@ def sides(home: Path, facts: dict[str, Any]) -> tuple[dict[str, Any], Any]:
     import torch
 
     adapter = load(home / "base" / "kopt_task" / "adapter.py", "adapter")
-    given = inputs(facts["target"])
+    given = inputs(convert(facts["target"], Target), "cuda")
     weights = [given[name] for name in adapter.WEIGHTS]
     positional = [value for name, value in given.items() if name not in adapter.WEIGHTS]
     modules: dict[str, Any] = {}
