@@ -8,6 +8,7 @@ import ipaddress
 import socket
 import threading
 from collections.abc import Callable
+from typing import Self
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -69,6 +70,30 @@ class Tunnels:
                     self._open -= {near, far}
         finally:
             self._free.release()
+
+
+class TunnelServer:
+    """A context manager: a thread serves a program at the other end of a pair of sockets."""
+
+    def __init__(self, most: int) -> None:
+        self._ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._tunnels = Tunnels(most)
+        self._thread = threading.Thread(target=self._serve, name="provider", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        end(self._ours)
+        self._thread.join()
+        self._tunnels.close()
+        self._ours.close()
+        self._theirs.close()
+
+    def _serve(self) -> None:
+        """Serve until the pair of sockets ends."""
+        raise NotImplementedError
 
 
 def connected(address: ProviderAddress, scheme: str = "") -> socket.socket:

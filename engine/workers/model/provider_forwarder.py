@@ -10,14 +10,13 @@ import contextlib
 import functools
 import logging
 import socket
-import threading
 from urllib.parse import urlsplit
 
 import msgspec
 
 from engine.coding_agents import provider_address
 from engine.coding_agents.provider_address import ProviderAddress
-from engine.workers.model.provider_connection import Tunnels, end
+from engine.workers.model.provider_connection import TunnelServer
 from harness.errors import InputError
 from harness.formats.text import plain
 from harness.isolation import guard, passed_streams
@@ -46,7 +45,7 @@ def unrestricted() -> str:
         if problem else ""
 
 
-class ProviderForwarder:
+class ProviderForwarder(TunnelServer):
     """A context manager; its `link` is the descriptor that the program gets.
 
     Without an `api_base` the first address that the program asks for is the provider's: LiteLLM
@@ -56,22 +55,9 @@ class ProviderForwarder:
     def __init__(self, api_base: str) -> None:
         self._allowed = address_of(api_base)
         self._scheme = urlsplit(api_base).scheme
-        self._ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        super().__init__(MOST_TUNNELS)
         self.link = self._theirs.fileno()
-        self._tunnels = Tunnels(MOST_TUNNELS)
         self._has_refused = False
-        self._thread = threading.Thread(target=self._serve, name="provider", daemon=True)
-
-    def __enter__(self) -> ProviderForwarder:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        end(self._ours)
-        self._thread.join()
-        self._tunnels.close()
-        self._ours.close()
-        self._theirs.close()
 
     def _serve(self) -> None:
         with contextlib.suppress(OSError):

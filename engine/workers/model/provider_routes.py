@@ -11,13 +11,12 @@ import ipaddress
 import logging
 import selectors
 import socket
-import threading
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from engine.coding_agents.provider_address import ProviderAddress
-from engine.workers.model.provider_connection import Tunnels, end
+from engine.workers.model.provider_connection import TunnelServer
 from harness.errors import InputError
 from harness.formats.text import plain
 from harness.isolation import reach
@@ -29,7 +28,7 @@ HOSTS = "hosts"
 log = logging.getLogger("kopt.engine")
 
 
-class ProviderRoutes:
+class ProviderRoutes(TunnelServer):
     """A context manager; its `reach` is what a process may reach. `folder` gets a file of names.
 
     Raises InputError for an IPv6 address, or more addresses than a process can have.
@@ -46,23 +45,10 @@ class ProviderRoutes:
                              where="pool.cli[].network")
         (folder / HOSTS).write_text("".join(f"{address} {name}\n" for name, address in (
             ("localhost", "127.0.0.1"), *names.items())))
-        self._ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        super().__init__(MOST_TUNNELS)
         self.reach = Reach(link=self._theirs.fileno(), addresses=tuple(self._routes),
                            hosts=str(folder / HOSTS))
-        self._tunnels = Tunnels(MOST_TUNNELS)
         self._failed: set[ProviderAddress] = set()
-        self._thread = threading.Thread(target=self._serve, name="provider", daemon=True)
-
-    def __enter__(self) -> ProviderRoutes:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        end(self._ours)
-        self._thread.join()
-        self._tunnels.close()
-        self._ours.close()
-        self._theirs.close()
 
     def _serve(self) -> None:
         listeners = reach.receive_listeners(self._ours, len(self._routes))
