@@ -1,13 +1,15 @@
 """KernelBench without a model: kopt's rewrites from templates against eager and torch.compile.
 
-    python bench/kernelbench.py FOLDER --output OUT [--only TEXT ...] [--seconds 530] [--list]
+    python bench/kernelbench.py FOLDER --output OUT [--only TEXT ...] [--seconds 530] [--search N]
 
 FOLDER has level1/ and level2/ of KernelBench. Three steps, each of which goes on where an earlier
-call stopped; without a GPU the first two run, at small sizes in Triton's interpreter:
+call stopped; without a GPU nothing is compared, and small sizes run in Triton's interpreter:
 1. prepare: `kopt new` and the rewrite of each problem to OUT/problems. Needs no GPU. A call of a
    problem moves at most --bytes: its batch is halved until then, which the table says.
 2. compare: eager, torch.compile (default mode) and the rewrite in turns in one process, to
-   OUT/compared.jsonl; see bench/kernelbench_compare.py. The speedups of the table.
+   OUT/compared.jsonl; see bench/kernelbench_compare.py. The speedups of the table. With --search N,
+   rewrites that are not surely faster than eager get the best of N configurations of their knobs,
+   as `kopt loop` finds them, and are compared again.
 3. verdict: kopt's own verdict of the rewrite against eager, to OUT/verdicts.jsonl: whether it is
    correct. With --looks 3 or more pairs of processes it has a speedup with an interval as well.
 The table of both levels, with fast_p as KernelBench prints it, goes to OUT/table.md.
@@ -27,9 +29,12 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import kernelbench_table
 
 from harness.compile import kernel
 from harness.devices import inventory
@@ -39,6 +44,8 @@ from harness.evaluate.evaluate import evaluate
 from harness.formats.json_codec import convert, to_builtins
 from harness.formats.text import plain
 from harness.isolation.zygote_client import Zygote
+from harness.loop.loop import loop
+from harness.search.trials.trials import SearchJob
 from harness.settings import Settings, Trees
 from harness.tasks.target import Target
 from harness.timing.plan import Plan
@@ -49,7 +56,6 @@ LEVELS = {
 """Level 1: all but its convolutions, less those named in LEFT_OUT; level 2: matrix products."""
 LEFT_OUT = {"level1": (10, 11, 13, 19, 32)}
 """Near copies of others (matrix products, elementwise functions): 60 problems remain."""
-THRESHOLDS = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
 BYTES = 1 << 29
 VERDICT_S = {"cpu": 400.0}
 """Seconds of a verdict by kind of device, 90 on a card."""
@@ -134,6 +140,19 @@ def fitting(file: Path, scratch: Path, most_bytes: int, zygote: Zygote) -> dict[
     return {}
 
 
+@contextmanager
+def workplace(target: Target, device: Device,
+              zygotes: dict[str, Zygote]) -> Iterator[tuple[str, Zygote | None]]:
+    """Yield a scratch folder and the warm process for a target, which later ones share."""
+    with tempfile.TemporaryDirectory(prefix="kopt-bench-") as scratch:
+        place = kernel.place_on(device, target.language, scratch=scratch, python=None, env={},
+                                has_triton=True)
+        kind = kernel.kind_of(place, target.language)
+        if kind is not None and kind.name not in zygotes:
+            zygotes[kind.name] = Zygote.start(kind)
+        yield scratch, zygotes[kind.name] if kind else None
+
+
 def verdict(home: Path, facts: dict[str, Any], device: Device, zygotes: dict[str, Zygote],
             looks: int) -> dict[str, Any]:
     """Return kopt's verdict on a problem's rewrite, with its seconds."""
@@ -142,23 +161,18 @@ def verdict(home: Path, facts: dict[str, Any], device: Device, zygotes: dict[str
     limit_s = VERDICT_S.get(device.kind, 90.0)
     timer = threading.Timer(limit_s, stop.set)
     timer.start()
-    with tempfile.TemporaryDirectory(prefix="kopt-bench-") as scratch:
-        place = kernel.place_on(device, target.language, scratch=scratch, python=None, env={},
-                                has_triton=True)
-        kind = kernel.kind_of(place, target.language)
-        if kind is not None and kind.name not in zygotes:
-            zygotes[kind.name] = Zygote.start(kind)
-        plan = replace(Plan(alpha=ALPHA).with_effort("quick"), looks=(looks,))
-        trees = Trees(candidate=str(home / "candidate"), incumbent=str(home / "base"),
-                      reference=str(home / "base"))
-        try:
+    plan = replace(Plan(alpha=ALPHA).with_effort("quick"), looks=(looks,))
+    trees = Trees(candidate=str(home / "candidate"), incumbent=str(home / "base"),
+                  reference=str(home / "base"))
+    try:
+        with workplace(target, device, zygotes) as (scratch, zygote):
             judged = evaluate(target, trees, device, Settings(scratch=scratch, plan=plan),
-                              cancel=stop, zygote=zygotes[kind.name] if kind else None)
-        except KoptError as error:
-            late = f"more than {limit_s:.0f} s" if stop.is_set() else str(error)
-            return {"correct": False, "why": late, "seconds": time.monotonic() - began}
-        finally:
-            timer.cancel()
+                              cancel=stop, zygote=zygote)
+    except KoptError as error:
+        late = f"more than {limit_s:.0f} s" if stop.is_set() else str(error)
+        return {"correct": False, "why": late, "seconds": time.monotonic() - began}
+    finally:
+        timer.cancel()
     row = judged.rows[0] if judged.rows else None
     why = judged.rejected_reason or (row.note if row is not None and not row.correct else "")
     return {"correct": judged.correct, "why": plain(why or "", 300),
@@ -168,7 +182,26 @@ def verdict(home: Path, facts: dict[str, Any], device: Device, zygotes: dict[str
             "error_budget_used": judged.error_budget_used,
             "audit": [f"{each.severity}: {each.rule}: {each.detail}"[:200]
                       for each in judged.audit],
+            "notes": [note[:300] for note in judged.notes],
             "seconds": round(time.monotonic() - began, 1)}
+
+
+def search(home: Path, facts: dict[str, Any], device: Device, zygotes: dict[str, Zygote],
+           trials: int) -> dict[str, Any]:
+    """Put the best of some configurations into a problem's rewrite; return its description."""
+    target, own = convert(facts["target"], Target), home / "candidate" / facts["source"]
+    found: dict[str, Any] = {"searched": trials}
+    try:
+        with workplace(target, device, zygotes) as (scratch, zygote):
+            job = SearchJob(tree=str(home / "candidate"), reference=str(home / "base"),
+                            budget=trials, record=str(home / "loop"))
+            result = loop(target, job, device, Settings(scratch=scratch), zygote=zygote)
+    except KoptError as error:
+        return facts | found | {"no_search": str(error)}
+    if result.source != own.read_text():
+        own.write_text(result.source)
+        found["knobs"] = result.best
+    return facts | found
 
 
 def recorded(path: Path) -> dict[str, dict[str, Any]]:
@@ -183,62 +216,6 @@ def add(path: Path, line: dict[str, Any]) -> None:
     print({key: value for key, value in line.items() if key != "target"}, flush=True)
 
 
-def score(results: list[dict[str, Any]], over: str) -> Iterator[str]:
-    """Yield the lines of fast_p over all problems, as KernelBench prints them."""
-    known = [each[over] for each in results if each.get("correct") and each.get(over)]
-    for p in THRESHOLDS:
-        yield f"| fast_{p:g} | {sum(value > p for value in known) / len(results):.3f} |"
-
-
-def table(problems: dict[str, dict[str, Any]], verdicts: dict[str, dict[str, Any]],
-          compared: dict[str, dict[str, Any]]) -> str:
-    """Return the Markdown of all that was measured so far."""
-    lines: list[str] = []
-    for level in LEVELS:
-        results = [{**facts, **verdicts.get(name, {}), "compiled": compared.get(name, {})}
-                   for name, facts in problems.items() if name.startswith(level)]
-        if not results:
-            continue
-        for each in results:
-            each |= {name: each["compiled"].get(name) for name in ("over_eager", "over_compile")}
-        right = [each for each in results if each.get("correct")]
-        faster = [each for each in right if (each["compiled"].get("over_eager_low") or 0) > 1]
-        above = [each for each in right if (each["compiled"].get("over_compile_low") or 0) > 1]
-        matched = sum(each["matched"] for each in results)
-        lines += [f"## {level}", "", f"{len(results)} problems: {matched} matched, {len(right)} "
-                  f"correct, {len(faster)} surely faster than eager, {len(above)} surely faster "
-                  "than torch.compile (default mode).", "",
-                  "| over eager | |", "|---|---|", *score(results, "over_eager"), "",
-                  "| over torch.compile | |", "|---|---|", *score(results, "over_compile"), "",
-                  "| problem | sizes | correct | over eager | over torch.compile | eager | "
-                  "rewrite | |",
-                  "|---|---|---|---|---|---|---|---|"]
-        lines += [row(each) for each in results]
-        lines.append("")
-    return "\n".join(lines)
-
-
-def row(each: dict[str, Any]) -> str:
-    compiled = each["compiled"]
-    sizes = ", ".join(f"{name}={value}" for name, value in each["sizes"].items())
-    right = {True: "yes", False: "no"}.get(each.get("correct"), "not judged")
-    note = each.get("why", "") if right == "no" or not each["matched"] else ""
-    return (f"| {each['problem']} | {sizes} | {right} | "
-            f"{ratio(compiled, 'over_eager', 'over_eager_low', 'over_eager_high')} | "
-            f"{ratio(compiled, 'over_compile', 'over_compile_low', 'over_compile_high')} | "
-            f"{micro(compiled.get('eager_us'))} | {micro(compiled.get('rewrite_us'))} | "
-            f"{plain(str(note or compiled.get('why', '')), 120)} |")
-
-
-def ratio(values: dict[str, Any], *names: str) -> str:
-    known = [values.get(name) for name in names]
-    return "" if None in known else "{:.2f}x ({:.2f}-{:.2f})".format(*known)
-
-
-def micro(value: float | None) -> str:
-    return "" if value is None else f"{value:.0f} us"
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -250,18 +227,15 @@ def main() -> int:
     parser.add_argument("--looks", type=int, default=1, help="pairs of processes of a verdict")
     parser.add_argument("--bytes", type=int, default=BYTES)
     parser.add_argument("--again", action="store_true", help="also what has a result")
-    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--search", type=int, default=0, help="configurations of a rewrite")
     args = parser.parse_args()
     end = time.monotonic() + args.seconds
     cards = [each for each in inventory.inventory() if each.kind != "cpu" and not each.unusable]
     device = cards[0] if cards else inventory.find("cpu")
     args.output.mkdir(parents=True, exist_ok=True)
     prepared = args.output / "problems.jsonl"
-    if args.list or "prepare" in args.steps:
+    if "prepare" in args.steps:
         files = chosen(args.folder, args.only)
-        if args.list:
-            print("\n".join(map(name_of, files)))
-            return 0
         before = {} if args.again else recorded(prepared)
 
         place = kernel.place_on(inventory.find("cpu"), "python", scratch="", python=None, env={})
@@ -277,25 +251,41 @@ def main() -> int:
 
         with ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)) // 2)) as workers:
             list(workers.map(one, [file for file in files if name_of(file) not in before]))
-    names = [name for name in recorded(prepared)
-             if not args.only or any(text in name for text in args.only)]
-    problems = {name: recorded(prepared)[name] for name in names}
+    problems = {name: facts for name, facts in recorded(prepared).items()
+                if not args.only or any(text in name for text in args.only)}
     verdicts, compared = args.output / "verdicts.jsonl", args.output / "compared.jsonl"
-    if "compare" in args.steps and cards:
-        left = [name for name in problems if problems[name]["matched"]
-                and (args.again or name not in recorded(compared))]
+    zygotes: dict[str, Zygote] = {}
+
+    def due(path: Path, *, again: bool) -> list[str]:
+        """Return the problems without a result for the knobs that their rewrites have now."""
+        known = recorded(path)
+        return [name for name, facts in problems.items() if facts["matched"] and (
+            again or name not in known or known[name].get("knobs") != facts.get("knobs"))]
+
+    def compare(*, again: bool) -> None:
+        left = due(compared, again=again) if "compare" in args.steps and cards else []
         if left and end - time.monotonic() > 10:
             subprocess.run([sys.executable, str(Path(__file__).with_name("kernelbench_compare.py")),
                             str(args.output), str(end - time.monotonic()), *left], check=False)
-    zygotes: dict[str, Zygote] = {}
-    for name, facts in problems.items() if "verdict" in args.steps else ():
-        if facts["matched"] and (args.again or name not in recorded(verdicts)) \
-                and time.monotonic() < end:
-            add(verdicts, {"problem": name, "device": device.name, **verdict(
-                args.output / "problems" / name, facts, device, zygotes, args.looks)})
+
+    compare(again=args.again)
+    for name, facts in problems.items() if args.search else ():
+        speedup = recorded(compared).get(name, {}).get("over_eager_low")
+        if facts["matched"] and facts.get("searched", 0) < args.search \
+                and (speedup is None or speedup <= 1) and time.monotonic() < end:
+            problems[name] = search(args.output / "problems" / name, facts, device, zygotes,
+                                    args.search)
+            add(prepared, problems[name])
+    compare(again=False)
+    for name in due(verdicts, again=args.again) if "verdict" in args.steps else ():
+        if time.monotonic() < end:
+            add(verdicts, {"problem": name, "device": device.name,
+                           "knobs": problems[name].get("knobs"), **verdict(
+                               args.output / "problems" / name, problems[name], device, zygotes,
+                               args.looks)})
     for zygote in zygotes.values():
         zygote.close()
-    text = table(problems, recorded(verdicts), recorded(compared))
+    text = kernelbench_table.table(LEVELS, problems, recorded(verdicts), recorded(compared))
     (args.output / "table.md").write_text(text)
     print(text)
     return 0

@@ -147,7 +147,7 @@ def one(output: Path, problem: str) -> None:
         answer = compare(output / "problems" / problem, facts)
     except Exception as error:
         answer = {"why": f"{type(error).__name__}: {error}".partition("\n")[0][:300]}
-    print(json.dumps({"problem": problem, **answer}), flush=True)
+    print(json.dumps({"problem": problem, "knobs": facts.get("knobs"), **answer}), flush=True)
 
 
 def batch(output: Path, problems: list[str]) -> None:
