@@ -13,6 +13,7 @@ from engine.knowledge.page_files import BUILT_IN, MAX_PAGE, Page
 from engine.knowledge.page_routing import MAX_EXCERPT, Subject
 from engine.routing.op_class import classify
 from engine.routing.source_language import KERNEL_TYPES
+from engine.routing.translation_pairs import LANGUAGES
 from harness.devices import datasheets
 from harness.errors import InputError
 
@@ -25,7 +26,7 @@ EACH = pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
 def test_page_is_short_has_a_title_and_is_for_known_subjects(page: Page) -> None:
     assert page.text.startswith("# ") and page.head.summary
     assert len(page.text) <= MAX_PAGE, f"{len(page.text)} characters"
-    assert set(page.head.languages) <= {*KERNEL_TYPES.values(), "c"}
+    assert set(page.head.languages) <= {*KERNEL_TYPES.values(), *LANGUAGES, "c"}
     assert all(datasheets.find_arch(gpu) for gpu in page.head.gpus)
     rules = (BUILT_IN.parent / "engine/routing/op_rules.toml").read_text()
     assert all(f'name = "{op}"' in rules for op in page.head.ops)
