@@ -98,10 +98,31 @@ void range(const float *x, float *out, long n) {
     }
 }
 """
+COLUMN_SUMS = """\
+void column_sums(const float *x, float *out, long rows, long cols) {
+    for (long c = 0; c < cols; c++) out[c] = 0;
+    for (long c = 0; c < cols; c++)  // strides
+        for (long r = 0; r < rows; r++) {
+            const float value = x[r * cols + c];
+            out[c] += value > 0 ? value : 0.5f * value;
+        }
+}
+"""
+TRANSPOSE = """\
+#include <stddef.h>
+
+void transpose(const float *x, float *out, size_t rows, size_t cols) {
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < cols; ++c)
+            out[c * rows + r] = 2.0f * x[r * cols + c];
+}
+"""
 ROWS, COLS = 5, 37
 FUNCTIONS = {
     "softmax": CFunction(SOFTMAX, "softmax", (ROWS * COLS, ROWS * COLS), _long(ROWS, COLS)),
     "matmul": CFunction(MATMUL, "matmul", (7 * 11, 11 * 37, 7 * 37), _long(7, 37, 11)),
+    "column sums": CFunction(COLUMN_SUMS, "column_sums", (70 * 41, 41), _long(70, 41)),
+    "transpose": CFunction(TRANSPOSE, "transpose", (70 * 41, 70 * 41), _long(70, 41)),
     "range": CFunction(RANGE, "range", (61, 61), _long(61)),
     "rmsnorm example": CFunction(
         (EXAMPLES / "rmsnorm_c" / "rmsnorm.c").read_text(), "rmsnorm",

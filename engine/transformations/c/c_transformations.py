@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from engine.transformations.c.accumulators import Accumulators
 from engine.transformations.c.invariants import Hoist, Reciprocal
+from engine.transformations.c.loop_order import Blocking, LoopOrder
 from engine.transformations.c.relaxed_math import RelaxedMath, VectorMath
 from engine.transformations.c.restrict import Restrict
 from engine.transformations.c.unroll_and_jam import UnrollAndJam
 from engine.transformations.transformation import Transformation
 
 C_TRANSFORMATIONS: tuple[Transformation, ...] = (
-    RelaxedMath(), UnrollAndJam(), VectorMath(), Accumulators(), Reciprocal(), Hoist(), Restrict())
+    LoopOrder(), RelaxedMath(), UnrollAndJam(), VectorMath(), Blocking(), Accumulators(),
+    Reciprocal(), Hoist(), Restrict())

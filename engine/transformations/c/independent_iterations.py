@@ -6,6 +6,14 @@ from typing import TYPE_CHECKING
 
 from engine.split.languages.syntax import walk
 from engine.transformations.c.counted_loop import CountedLoop
+from engine.transformations.c.index_terms import (
+    Term,
+    can_meet,
+    counters_of,
+    in_one_row,
+    single_values,
+    terms,
+)
 from engine.transformations.c.parsed_c import ParsedC
 
 if TYPE_CHECKING:
@@ -16,7 +24,12 @@ def is_independent(c: ParsedC, loop: CountedLoop, own: frozenset[str],
                     types: dict[str, str]) -> bool:
     """Return whether iterations write different elements, and read none that another one writes."""
     varying = own | {loop.variable}
-    written: dict[str, set[str]] = {}
+    written: dict[str, dict[str, list[Term]]] = {}
+    known = single_values(c, loop.body)
+    declared = {c.declared_name(declarator)[0] for part in walk(loop.body)
+                if part.type == "declaration"
+                for declarator in part.children_by_field_name("declarator")}
+    others = counters_of(c, loop.body) - {loop.variable}
     values = _pointer_values(c, loop, types)
     for part in walk(loop.body):
         left = part.child_by_field_name("left") if part.type == "assignment_expression" else \
@@ -32,10 +45,20 @@ def is_independent(c: ParsedC, loop: CountedLoop, own: frozenset[str],
             return False
         if base not in own and not _is_linear(c, index, varying):
             return False
-        written.setdefault(base, set()).add("".join(c.text(left).split()))
+        place = terms(c, index, known)
+        if base in known:
+            place += terms(c, known[base], known)
+        elif base in declared:
+            return False  # a pointer that moves
+        if can_meet(place, loop.variable, others):
+            return False
+        written.setdefault(base, {})["".join(c.text(left).split())] = place
     reads = {(c.base(part), "".join(c.text(part).split())) for part in walk(loop.body)
              if part.type in ("subscript_expression", "pointer_expression")}
     changed = {root for base in written for root in _roots(base, values)}
+    if not all(in_one_row(tuple(own_places.values()), loop.variable, others)
+               for base, own_places in written.items() if base not in own):
+        return False  # the elements of one iteration may be those of the next
     return bool(written) and all(text in written.get(base, ()) for base, text in reads
                                  if _roots(base, values) & changed)
 

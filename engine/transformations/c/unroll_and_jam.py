@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from engine.split.languages.syntax import walk
 from engine.transformations.c.counted_loop import CountedLoop, loops, statements
 from engine.transformations.c.independent_iterations import is_independent
+from engine.transformations.c.index_terms import is_contiguous, terms
 from engine.transformations.c.parsed_c import ParsedC
 from engine.transformations.transformation import (
     DoesNotApply,
@@ -137,7 +138,7 @@ class _Jam:
         return not self.is_contiguous and body is not None \
             and not self._changes_shared(part) and outer != self.loop.node \
             and not any(own.type in _LOOPS for own in walk(body)) \
-            and any(_is_last_term(self.c, index, name) for name in _counters(self.c, part)
+            and any(is_contiguous(terms(self.c, index), name) for name in _counters(self.c, part)
                     for index in _indices(self.c, part))
 
     def _declared(self, part: Node, knob: str, over: str) -> Iterator[str]:
@@ -186,7 +187,8 @@ def _jam(c: ParsedC, loop: CountedLoop, types: dict[str, str]) -> _Jam | None:
     if not jammed:
         return None
     return _Jam(c=c, loop=loop, own=own, shared=frozenset(shared), is_contiguous=any(
-        _is_last_term(c, index, loop.variable) for part in jammed for index in _indices(c, part)))
+        is_contiguous(terms(c, index), loop.variable)
+        for part in jammed for index in _indices(c, part)))
 
 
 def _shared(c: ParsedC, body: Node, private: set[str], variable: str,
@@ -245,15 +247,6 @@ def _indices(c: ParsedC, part: Node) -> Iterator[Node]:
     for own in walk(part):
         if own.type == "subscript_expression" and (index := own.child_by_field_name("index")):
             yield index
-
-
-def _is_last_term(c: ParsedC, index: Node, name: str) -> bool:
-    """Return whether an index is `name`, or a sum with the name as a term."""
-    while index.type == "parenthesized_expression":
-        index = index.named_children[0]
-    if index.type == "binary_expression" and c.text(index.children[1]) == "+":
-        return any(_is_last_term(c, own, name) for own in index.named_children)
-    return index.type == "identifier" and c.text(index) == name
 
 
 def _counters(c: ParsedC, part: Node) -> frozenset[str]:

@@ -17,6 +17,8 @@ WANTED = {
     "softmax": {"c-accumulators", "c-vector-math", "c-relaxed-math", "c-unroll-and-jam",
                 "c-reciprocal"},
     "matmul": {"c-accumulators", "c-unroll-and-jam", "c-restrict"},
+    "column sums": {"c-loop-order"},
+    "transpose": {"c-blocking"},
     "range": {"c-accumulators", "c-reciprocal", "c-hoist"},
     "rmsnorm example": {"c-reciprocal", "c-hoist", "c-unroll-and-jam"},
     "matmul example": {"c-unroll-and-jam", "c-relaxed-math"},
@@ -42,7 +44,7 @@ def test_expected_transformations_apply_and_keep_the_result(name: str, tmp_path:
     assert applied >= WANTED[name]
 
 
-@pytest.mark.parametrize("name", ["range"])
+@pytest.mark.parametrize("name", ["range", "transpose"])
 def test_every_choice_of_a_declared_knob_keeps_the_result(name: str, tmp_path: Path) -> None:
     function = FUNCTIONS[name]
     before = compiled(function, function.source, tmp_path)
@@ -114,6 +116,32 @@ def test_transformed_source_is_plain_again_when_its_knobs_are_inlined(tmp_path: 
                          " for (long j = 0; j < i; j++) out[i] += x[j];"),
     ("c-unroll-and-jam", "for (long i = 0; i < n; i++)"
                          " for (long j = 0; j < n; j++) { sum += x[j]; out[i] = sum; }"),
+    ("c-unroll-and-jam", "for (long i = 0; i < n; i++)"
+                         " for (long j = 0; j < n; j++) out[i + j] = x[i * n + j];"),
+    ("c-unroll-and-jam", "for (long i = 0; i < n; i++) { float *o = out + i;"
+                         " for (long j = 0; j < n; j++) o[j] = x[i * n + j]; }"),
+    ("c-unroll-and-jam", "for (long i = 0; i < n; i++) for (long j = 0; j < n; j++)"
+                         " { out[i * n + j] = x[j]; out[(i + 1) * n + j] = x[i]; }"),
+    ("c-loop-order", "for (long j = 0; j < n; j++)"
+                     " for (long i = 1; i < n; i++) out[i * n + j] = out[(i - 1) * n + j + 1];"),
+    ("c-loop-order", "for (long j = 0; j < n; j++)"
+                     " for (long i = 0; i < n; i++) out[i + j] = x[i * n + j];"),
+    ("c-loop-order", "for (long j = 0; j < n; j++) for (long i = 0; i < n; i++)"
+                     " { long at = i + j; out[at * n + at] = x[i * n + j]; }"),
+    ("c-loop-order", "for (long j = 0; j < n; j++)"
+                     " for (long i = 0; i < n; i++) sum = sum * 0.5f + x[i * n + j];"),
+    ("c-loop-order", "for (long j = 0; j < n; j++)"
+                     " for (long i = j; i < n; i++) out[i * n + j] = x[i * n + j];"),
+    ("c-loop-order", "for (long j = 0; j < n; j++)"
+                     " for (long i = 0; i < n; i++) out[i * n + j] = other(x + i * n + j);"),
+    ("c-loop-order", "\n#pragma omp parallel for\nfor (long j = 0; j < n; j++)"
+                     " for (long i = 0; i < n; i++) out[j] += x[i * n + j];"),
+    ("c-loop-order", "long i, j; for (j = 0; j < n; j++)"
+                     " for (i = 0; i < n; i++) out[i * n + j] = x[i * n + j]; sum = i;"),
+    ("c-blocking", "for (long i = 0; i < n; i++)"
+                   " for (long j = 0; j < n; j++) out[i * n + j] = out[j * n + i];"),
+    ("c-blocking", "for (long i = 0; i < n; i++)"
+                   " for (long j = 0; j < n; j++) out[i * n + j] = x[i * n + j];"),
 ])
 def test_loop_that_would_change_its_meaning_is_left_alone(transformation: str, body: str) -> None:
     source = ("#include <math.h>\nfloat other(const float *x);\nvoid change(float *x);\n"
@@ -162,3 +190,16 @@ def test_counter_that_all_lanes_share_is_counted_once(tmp_path: Path) -> None:
     for name in ("c-unroll-and-jam", "c-accumulators", "c-unroll-and-jam"):
         source = found(name).apply(source).source
     assert is_close(compiled(function, MATMUL, tmp_path), compiled(function, source, tmp_path))
+
+
+def test_exchanged_and_blocked_loops_are_exactly_the_same(tmp_path: Path) -> None:
+    """Also where neither bound is a multiple of the block; and each is made once."""
+    for name, kind in (("column sums", "c-loop-order"), ("transpose", "c-blocking")):
+        function, transformation = FUNCTIONS[name], found(kind)
+        changed = transformation.apply(function.source)
+        assert compiled(function, function.source, tmp_path) == compiled(
+            function, changed.source, tmp_path)
+        with pytest.raises(DoesNotApply):
+            transformation.apply(changed.source)
+    assert found("c-loop-order").apply(FUNCTIONS["column sums"].source).what == \
+        "loops exchanged, line 3"

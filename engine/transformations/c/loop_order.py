@@ -1,0 +1,157 @@
+"""`c-loop-order` and `c-blocking`: two loops, one inside the other, in another order.
+
+A result depends on the order of two iterations only where both reach one element. Here they then
+have one of the two counters in common, and both forms keep the order along the other one. Different
+pointers are taken to point to different arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.split.languages.syntax import walk
+from engine.transformations.c.counted_loop import CountedLoop, is_innermost, loops, statements
+from engine.transformations.c.independent_iterations import is_independent
+from engine.transformations.c.index_terms import is_contiguous, terms
+from engine.transformations.c.parsed_c import ParsedC
+from engine.transformations.transformation import (
+    MOST_PLACES,
+    DoesNotApply,
+    NewKnob,
+    Replacement,
+    Transformation,
+    Transformed,
+    free_name,
+    places,
+    replaced,
+)
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Nest:
+    """A loop whose body is a loop, and how often each counter moves along contiguous memory."""
+
+    outer: CountedLoop
+    inner: CountedLoop
+    along_outer: int
+    along_inner: int
+
+
+class LoopOrder(Transformation):
+    name = "c-loop-order"
+    language = "c"
+    aim = "the loop along contiguous memory inside, so that it loads whole lines and vectors"
+
+    def apply(self, source: str) -> Transformed:
+        c = ParsedC(source)
+        found = [nest for nest in _nests(c) if nest.along_outer and not nest.along_inner]
+        if not found:
+            raise DoesNotApply("no loop that strides through memory has one around it that does "
+                               "not, with iterations whose order is free")
+        edits = [Replacement(_head(one).start, _head(one).stop, c.source[_head(other)])
+                 for nest in found[:MOST_PLACES] for one, other in (
+                     (nest.outer, nest.inner), (nest.inner, nest.outer))]
+        return Transformed(source=replaced(source, edits), what=(
+            f"loops exchanged, {places([nest.outer.line for nest in found[:MOST_PLACES]])}"))
+
+
+class Blocking(Transformation):
+    name = "c-blocking"
+    language = "c"
+    aim = "two loops in square blocks, whose lines of memory stay in the cache"
+
+    def apply(self, source: str) -> Transformed:
+        c = ParsedC(source)
+        found = [nest for nest in _nests(c) if nest.along_outer and nest.along_inner]
+        if not found:
+            raise DoesNotApply("no two loops move along contiguous memory in turn, with "
+                               "iterations whose order is free")
+        knob = NewKnob(name=free_name(source, "BLOCK"), value=32, choices=(8, 16, 32, 64, 128),
+                       note=f"iterations of both loops, line {found[0].outer.line}")
+        return Transformed(
+            source=replaced(source, [c.with_knobs([knob]), _blocked(c, found[0], knob.name)]),
+            what=f"{found[0].outer.variable} and {found[0].inner.variable} in blocks, "
+                 f"line {found[0].outer.line}", knobs=(knob.name,))
+
+
+def _blocked(c: ParsedC, nest: _Nest, knob: str) -> Replacement:
+    indent, text = c.indent(nest.outer.node), c.text(nest.outer.node)
+    lines, depth = list[str](), 0
+    for loop in (nest.outer, nest.inner):
+        first = free_name(text, f"{loop.variable}_first")
+        lines.append(f"{'    ' * depth}for ({loop.declared} {first} = {loop.start}; {first} < "
+                     f"{loop.bound}; {first} += {knob})" + " {" * depth)
+        depth += 1
+    for loop in (nest.outer, nest.inner):
+        first, end = (free_name(text, f"{loop.variable}_{word}") for word in ("first", "end"))
+        bound = loop.bound if loop.bound.isidentifier() else f"({loop.bound})"
+        lines.append(f"{'    ' * depth}{loop.declared} {end} = {bound} - {first} < {knob} ? "
+                     f"{bound} : {first} + {knob};")
+    for loop in (nest.outer, nest.inner):
+        first, end = (free_name(text, f"{loop.variable}_{word}") for word in ("first", "end"))
+        lines.append(f"{'    ' * depth}for ({loop.declared} {loop.variable} = {first}; "
+                     f"{loop.variable} < {end}; {loop.variable}++)")
+        depth += 1
+    lines += [f"{'    ' * depth}{c.text(nest.inner.body)}", "    }"]
+    return Replacement(nest.outer.node.start_byte, nest.outer.node.end_byte,
+                       f"\n{indent}".join(lines))
+
+
+def _nests(c: ParsedC) -> Iterator[_Nest]:
+    """Yield the pairs of loops with nothing between them whose order may change."""
+    for function in c.functions:
+        known, types = list(loops(c, function)), c.types(function)
+        for outer in known:
+            inner = next((own for own in known if [own.node] == statements(outer.body)), None)
+            if inner is None or not is_innermost(inner) or not _is_free(c, outer, inner, types):
+                continue
+            indices = [terms(c, index) for part in walk(inner.body)
+                       if part.type == "subscript_expression"
+                       and (index := part.child_by_field_name("index")) is not None]
+            yield _Nest(outer=outer, inner=inner, along_outer=sum(
+                is_contiguous(index, outer.variable) for index in indices), along_inner=sum(
+                is_contiguous(index, inner.variable) for index in indices))
+
+
+def _is_free(c: ParsedC, outer: CountedLoop, inner: CountedLoop, types: dict[str, str]) -> bool:
+    """Return whether the two loops may change places and go in blocks."""
+    private = {c.declared_name(declarator)[0] for part in walk(inner.body)
+               if part.type == "declaration"
+               for declarator in part.children_by_field_name("declarator")}
+    written = c.written(inner.body)
+    heads = _names_of_head(c, outer) | _names_of_head(c, inner)
+    before = outer.node.prev_sibling  # a pragma is for this loop, as it is
+    return bool(outer.declared and inner.declared) and outer.variable != inner.variable \
+        and outer.variable not in _names_of_head(c, inner) and not heads & written \
+        and not heads & _counters_around(c, outer.node) \
+        and not (before is not None and c.text(before).lstrip().startswith(("#", "_Pragma"))) \
+        and "*" not in written and "static" not in c.text(inner.body) \
+        and all("*" in types.get(name, "") for name in written - private) \
+        and is_independent(c, outer, frozenset((inner.variable,)), types)
+
+
+def _names_of_head(c: ParsedC, loop: CountedLoop) -> frozenset[str]:
+    heads = [loop.node.child_by_field_name(key) for key in ("initializer", "condition")]
+    return frozenset(name for head in heads if head is not None for name in c.names(head))
+
+
+def _counters_around(c: ParsedC, node: Node) -> set[str]:
+    """Return the counters of loops around a loop that go in larger steps: it is in a block."""
+    found, around = set[str](), node.parent
+    while around is not None:
+        update = around.child_by_field_name("update") if around.type == "for_statement" else None
+        if update is not None and update.type == "assignment_expression":
+            found |= c.names(update)
+        around = around.parent
+    return found
+
+
+def _head(loop: CountedLoop) -> slice:
+    """Return where `for (...)` stands."""
+    end = next(part.end_byte for part in loop.node.children[::-1] if part.type == ")")
+    return slice(loop.node.start_byte, end)
