@@ -1,8 +1,9 @@
 """The only way to run an untrusted process: under a supervisor with limits.
 
-The supervisor (harness/child/supervise/supervisor.py) is a new process or forked from a zygote. It
-ends with its job or with its owner: when this process dies, the socket between them closes, and
-the supervisor kills all its descendants before it releases the device lock that it holds.
+The supervisor (harness/child/supervise/supervisor.py) is forked, from a program's zygote or from
+this process's nursery. It ends with its job or with its owner: when this process dies, the socket
+between them closes, and the supervisor kills all its descendants before it releases the device
+lock that it holds.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from harness.isolation.device_lock import DeviceLock, Turnstile, lock_directory
 from harness.isolation.process_outcome import ProcessOutcome
 from harness.isolation.process_tree import CpuTime
 from harness.isolation.reach import Reach
-from harness.isolation.zygote_client import PROGRAM, ForkedSupervisor, Zygote
+from harness.isolation.zygote_client import NURSERY, PROGRAM, ForkedSupervisor, Zygote
 
 LOOK_S = 0.5
 """Seconds between two looks at a job's limit and at what it waits for."""
@@ -117,7 +118,9 @@ class Guarded:
         self._control, theirs = socket.socketpair()
         held = lock.fds if lock else ()
         with theirs:
-            forked = zygote.fork(theirs, pass_fds, held) if zygote else None
+            in_fork = zygote.fork(theirs, pass_fds, held) if zygote else None
+            nursery = NURSERY.zygote() if in_fork is None else None
+            forked = nursery.fork(theirs, pass_fds, held) if nursery else in_fork
             self._process: subprocess.Popen[bytes] | ForkedSupervisor = forked or subprocess.Popen(
                 [sys.executable, "-I", "-S", str(PROGRAM), "supervise.supervisor",
                  str(theirs.fileno())],
@@ -127,7 +130,7 @@ class Guarded:
         rlimits = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": self.limits.file_bytes}
         if self.limits.cpu_s is not None:
             rlimits["RLIMIT_CPU"] = self.limits.cpu_s
-        job = {"argv": list(argv), "program": program, "cwd": str(cwd),
+        job = {"argv": list(argv), "program": program if in_fork else "", "cwd": str(cwd),
                "env": dict(env), "rlimits": rlimits,
                "wall_s": self.limits.wall_s, "output_bytes": self.limits.output_bytes,
                "memory_bytes": self.limits.memory_bytes, "processes": self.limits.processes,

@@ -7,12 +7,14 @@ holds the socket any more.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import hashlib
 import os
 import select
 import socket
 import subprocess
+import sys
 import threading
 import weakref
 from collections.abc import Sequence
@@ -208,3 +210,9 @@ class WarmStart:
             if self._zygote is not None:
                 self._zygote.close()
             self._zygote = None
+
+
+NURSERY = WarmStart(ZygoteKind(python=sys.executable, language="", env=(),
+                               modules=("kopt_child.supervise.confine",)))
+"""Forks the supervisors of this process's other jobs: 10 ms of CPU time instead of 60."""
+atexit.register(NURSERY.close)

@@ -33,7 +33,8 @@ def supervisors(pid: int) -> list[int]:
                                           .rsplit(") ", 1)[1].split()[1])
             except OSError:
                 continue
-    for child in sorted(marked("supervisor")):
+    nurseries = marked("supervise.zygote")
+    for child in sorted(pid for pid in nurseries if parents.get(pid) in nurseries):
         above = child
         while above in parents and above != pid:
             above = parents[above]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from importlib import metadata
 
 
 def of_libraries() -> dict[str, str]:
@@ -13,6 +12,8 @@ def of_libraries() -> dict[str, str]:
     torch = sys.modules.get("torch")
     if torch is None:
         return {}
+    from importlib import metadata  # 70 ms, which torch has spent already
+
     built = {"torch": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip}
     triton = sys.modules.get("triton")
     with contextlib.suppress(metadata.PackageNotFoundError):  # torch does without Triton

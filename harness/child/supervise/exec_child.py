@@ -1,9 +1,13 @@
-"""Runs a child program after fork, without exec. Standard library only."""
+"""Runs a child program after fork, without exec, or gets ready to exec another one.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import runpy
 import signal
@@ -45,6 +49,18 @@ def exec_child(program: str, descriptors: list[int], env: dict[str, str]) -> Non
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()
         os._exit(status)
+
+
+def renumbered(report: int, passed: list[int], numbers: list[int]) -> tuple[int, list[int]]:
+    """Give descriptors the owner's numbers, which the program's arguments name.
+
+    Return `report`, which may have to make room, and the numbers.
+    """
+    above = max(2, *numbers) + 1
+    report, *copies = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above) for fd in (report, *passed))
+    for copy, number in zip(copies, numbers, strict=True):
+        os.dup2(copy, number)
+    return report, numbers
 
 
 def scatter() -> None:

@@ -60,9 +60,9 @@ class Stream:
             self.pending.clear()
 
 
-def start(job: dict[str, Any], out: int, err: int, report: int, keep: list[int]) -> int:
+def start(job: dict[str, Any], out: int, err: int, report: int) -> int:
     """Fork the program; return its pid. Exit status 127 means that it could not start."""
-    parent = os.getpid()
+    parent, keep = os.getpid(), job["passed"]
     pid = os.fork()
     if pid:
         return pid
@@ -78,6 +78,10 @@ def start(job: dict[str, Any], out: int, err: int, report: int, keep: list[int])
             hard = resource.getrlimit(number)[1]
             value = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
             resource.setrlimit(number, (value, value))
+        if not job["program"] and keep != job["pass_fds"]:
+            from .exec_child import renumbered
+
+            report, keep = renumbered(report, keep, job["pass_fds"])
         low = 3
         for fd in sorted([*keep, report]):
             os.closerange(low, fd)
@@ -154,8 +158,8 @@ class Supervisor:
         err_read, err_write = os.pipe()
         self.report, report_write = os.pipe()
         os.set_blocking(self.report, False)
-        child = start(self.job, out_write, err_write, report_write, self.job["pass_fds"])
-        for fd in (out_write, err_write, report_write, *self.job["pass_fds"]):
+        child = start(self.job, out_write, err_write, report_write)
+        for fd in (out_write, err_write, report_write, *self.job["passed"]):
             os.close(fd)
         self.streams = [Stream(out_read, 1), Stream(err_read, 2)]
         pidfd = os.pidfd_open(child)
@@ -280,10 +284,7 @@ def main(descriptor: int, passed: list[int] | None = None) -> None:
         held += locks
     line, _, orders = line.partition(b"\n")
     job = json.loads(line)
-    if passed is None:
-        job["program"] = ""
-    else:
-        job["pass_fds"] = passed
+    job["passed"] = job["pass_fds"] if passed is None else passed
     answer = Supervisor(control, job, held, orders).run()
     with contextlib.suppress(OSError):  # the owner may be gone
         control.sendall(json.dumps(answer).encode() + b"\n")

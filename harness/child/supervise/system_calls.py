@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import platform
 import socket
 import struct
 
@@ -32,7 +31,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def refuse_connections() -> None:
     """Make every connect(2) fail. Raises OSError if the kernel refuses the filter."""
-    if numbers := SYSCALLS.get(platform.machine()):
+    if numbers := SYSCALLS.get(os.uname().machine):
         _install(numbers, [(BPF_EQUAL, "refuse", "allow", numbers[2])], errno.ECONNREFUSED)
 
 
@@ -42,7 +41,7 @@ def refuse_foreign_sockets() -> None:
     Pairs of local sockets are made by another call. A datagram can be sent to any socket in the
     file system also without connect(2), and one that answers to that trusts no sender.
     """
-    if numbers := SYSCALLS.get(platform.machine()):
+    if numbers := SYSCALLS.get(os.uname().machine):
         _install(numbers, [
             (BPF_EQUAL, "", "allow", numbers[3]),
             (BPF_LOAD, "", "", FIRST),

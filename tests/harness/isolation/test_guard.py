@@ -13,6 +13,7 @@ import pytest
 from harness.isolation import device_lock, guard
 from harness.isolation.guard import Confine, Guarded, Limits
 from harness.isolation.process_outcome import ProcessOutcome
+from harness.isolation.zygote_client import NURSERY
 from tests.support.guard_case import DAEMON, SLEEP
 from tests.support.processes import mark, marked, python, until
 
@@ -202,3 +203,34 @@ def test_wall_limit_may_be_lowered_and_raised_while_the_job_runs(
         outcome = guarded.wait()
     assert outcome.ended == "timeout" and later_s <= outcome.wall_s < 60
     assert outcome.describe(guarded.limits) == f"ran past its limit of {later_s:g} s"
+
+
+def test_programs_of_forked_supervisors_have_addresses_of_their_own(tmp_path: Path) -> None:
+    """Times depend on where code and data lie: process pairs average that out."""
+    seen = {next(line for line in guard.run(["cat", "/proc/self/maps"], cwd=tmp_path)
+                 .stdout.splitlines() if b"libc" in line) for _ in range(3)}
+    assert len(seen) > 1
+
+
+def test_passed_descriptors_have_the_numbers_that_arguments_name(tmp_path: Path) -> None:
+    files = [(tmp_path / name).open("w+") for name in ("first", "second", "third")]
+    numbers = [file.fileno() for file in files[::-1]]
+    code = "import os, sys\nfor n in sys.argv[1:]: os.write(int(n), n.encode())\n" \
+           "print(sorted(map(int, os.listdir('/proc/self/fd'))))"
+    for confine in (None, Confine(writable=(str(tmp_path),))):
+        outcome = guard.run(python(code, *map(str, numbers)), cwd=tmp_path, pass_fds=numbers,
+                            confine=confine)
+        assert outcome.ok, outcome
+        inherited = set(map(int, outcome.stdout.strip(b"[]\n").split(b",")))
+        assert len(inherited - {0, 1, 2, *numbers}) == 1, "the folder that is listed, and no more"
+    assert [(tmp_path / file.name).read_text() for file in files] == [
+        str(file.fileno()) * 2 for file in files]
+
+
+def test_job_starts_after_the_process_that_forks_supervisors_was_killed(tmp_path: Path) -> None:
+    assert guard.run(["true"], cwd=tmp_path).ok
+    nursery = NURSERY.zygote()
+    assert nursery is not None and nursery._process is not None
+    nursery._process.kill()
+    nursery._process.wait()
+    assert guard.run(["true"], cwd=tmp_path).ok
