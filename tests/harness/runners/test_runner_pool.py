@@ -18,6 +18,7 @@ from harness.isolation.rpc import Peer
 from harness.runners import context_queue
 from harness.runners.runner_pool import RunnerPool
 from harness.runners.session import PYTHON_LIMITS
+from tests.support import shared_zygotes
 from tests.support.kernel_case import Bench, target
 from tests.support.processes import until
 
@@ -33,6 +34,10 @@ def make_kernel(folder: Path, name: str = "candidate", source: str = SOURCE) -> 
     return kernel.make(python_target, folder, name, place)
 
 
+def pool(ahead: int = 0) -> RunnerPool:
+    return RunnerPool(PYTHON_LIMITS, ahead=ahead, zygote=shared_zygotes.zygote("python"))
+
+
 def running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -43,7 +48,7 @@ def running(pid: int) -> bool:
 
 def test_runners_are_started_ahead_and_used_once(tmp_path: Path) -> None:
     built = make_kernel(tmp_path)
-    with RunnerPool(PYTHON_LIMITS, ahead=2) as runners:
+    with pool(ahead=2) as runners:
         runners.prestart(built, 5)
         waiting = [peer._guarded.pid for peer in runners._waiting["candidate"]]
         assert len(waiting) == 2
@@ -65,7 +70,7 @@ def test_sleeping_runner_does_not_touch_the_card_before_it_is_used(
     send = Peer.send
     monkeypatch.setattr(Peer, "send", lambda self, op, *descriptors, **fields: [
         requests.append(op), send(self, op, *descriptors, **fields)][1])
-    with RunnerPool(PYTHON_LIMITS, ahead=1) as runners:
+    with pool(ahead=1) as runners:
         built = make_kernel(tmp_path)
         runners.prestart(built, 1, asleep=asleep)
         assert requests == expected
@@ -77,17 +82,14 @@ def test_passed_lock_is_held_until_the_runner_is_dead(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
     built = make_kernel(tmp_path)
-    with RunnerPool(PYTHON_LIMITS, ahead=1) as runners:
+    with pool(ahead=1) as runners:
         runners.prestart(built, 1)  # before there is a lock
         held = device_lock.acquire("gpu-test")
         peer = runners.start(built, lock=held)
         held.release()
         assert device_lock.holder("gpu-test") is not None
         peer.close()
-        deadline = time.monotonic() + 60.0
-        while device_lock.holder("gpu-test") is not None and time.monotonic() < deadline:
-            pass
-        assert device_lock.holder("gpu-test") is None
+        assert until(lambda: device_lock.holder("gpu-test") is None)
 
 
 def test_hanging_profiling_run_ends_with_the_pool(tmp_path: Path,
@@ -97,7 +99,7 @@ def test_hanging_profiling_run_ends_with_the_pool(tmp_path: Path,
     with closing(Bench(tmp_path / "bench", target(language="python")).oracle) as oracle, \
             device_lock.acquire("gpu-test") as held:
         case = oracle.make(oracle.target.classes[0], "normal")
-        with RunnerPool(PYTHON_LIMITS) as runners:
+        with pool() as runners:
             runners.profile(hung, held, case, oracle)
             assert until(lambda: any(tmp_path.glob("runners/*/started")))
             start = time.monotonic()
@@ -116,7 +118,7 @@ def test_needed_runner_makes_its_context_before_its_turn(
                         if op == "context" else ask(self, op, **fields))
     built = make_kernel(tmp_path)
     with device_lock.acquire("gpu-test") as held, context_queue.urgent(), \
-            RunnerPool(PYTHON_LIMITS, ahead=3) as runners:
+            pool(ahead=3) as runners:
         monkeypatch.setattr(context_queue, "PATIENCE_S", LONG_S)
         start = time.monotonic()
         runners.prestart(built, 3, asleep=True)
@@ -134,7 +136,7 @@ def test_runner_without_a_context_is_replaced(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
     built = make_kernel(tmp_path)
-    with device_lock.acquire("gpu-test") as held, RunnerPool(PYTHON_LIMITS, ahead=1) as runners:
+    with device_lock.acquire("gpu-test") as held, pool(ahead=1) as runners:
         runners.prestart(built, 1, asleep=True)
         [waiting] = runners._waiting["candidate"]
         runners.create_contexts(held)
@@ -148,7 +150,7 @@ def test_runner_that_waited_too_long_is_not_used(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its wall limit runs while it waits, and would end it during its work."""
     built = make_kernel(tmp_path)
-    with RunnerPool(PYTHON_LIMITS, ahead=2) as runners:
+    with pool(ahead=2) as runners:
         runners.prestart(built, 2)
         old, young = runners._waiting["candidate"]
         runners.starter._started[old] -= PYTHON_LIMITS.wall_s / 2
@@ -165,7 +167,7 @@ def test_waiting_runners_never_use_a_released_card(
     monkeypatch.setattr(Peer, "send", lambda self, op, *descriptors, **fields: [
         requests.append(op), send(self, op, *descriptors, **fields)][1])
     built = make_kernel(tmp_path)
-    runners = RunnerPool(PYTHON_LIMITS, ahead=3)
+    runners = pool(ahead=3)
     with device_lock.acquire("gpu-test") as held, context_queue.urgent():
         monkeypatch.setattr(context_queue, "PATIENCE_S", LONG_S)
         runners.prestart(built, 3, asleep=True)
@@ -187,7 +189,7 @@ def test_all_classes_of_a_side_are_profiled_in_one_process(
     send = Peer.send
     built = make_kernel(tmp_path, source=f"import os\ndef double(*arguments):\n    {call}\n")
     with closing(Bench(tmp_path / "bench", target(language="python")).oracle) as oracle, \
-            device_lock.acquire("gpu-test") as held, RunnerPool(PYTHON_LIMITS) as runners:
+            device_lock.acquire("gpu-test") as held, pool() as runners:
         case = oracle.make(oracle.target.classes[0], "normal")
         monkeypatch.setattr(Peer, "send", lambda self, op, *descriptors, **fields: [
             requests.append(op), send(self, op, *descriptors, **fields)][1])
@@ -206,6 +208,6 @@ def test_single_stream_kernel_has_one_queue_unless_the_user_sets_it(
     source = f"import os\nassert os.environ.get('CUDA_DEVICE_MAX_CONNECTIONS') == {expected!r}\n"
     built = make_kernel(tmp_path, source=source + "def double(x, out):\n    pass\n")
     built = replace(built, place=replace(built.place, env={**built.place.env, **variables}))
-    with RunnerPool(PYTHON_LIMITS) as runners:
+    with pool() as runners:
         runners.starter.one_queue = one_queue
         runners.start(built).close()
