@@ -61,6 +61,8 @@ class Tape:
         self.step = tensor["shape"][-1] if structure in OF_ROWS else \
             1 if structure in (None, "two_valued") else self.count
         """Elements from one possible beginning of contents to the next."""
+        self.turns = structure in OF_ROWS and not self.fixed
+        """Whether rows are turned by a random number of elements, in place of noise."""
         places = max(LEAST_EXTRA if structure is None else FEW // self.step,
                      WHOLE - 1 if self.step > 1 else 0, self.count // self.step // 4)
         self.length = self.count + (0 if self.fixed else places * self.step)
@@ -88,7 +90,8 @@ class Tape:
         """Choose new values at random, of one kind a slot; all elements without a `length`."""
         length = self.count if length is None else length
         places = self.length - length + 1
-        noises = self.noise_length - (length if self.is_float else 1) + 1
+        noises = self.step if self.turns else \
+            self.noise_length - (length if self.is_float else 1) + 1
         starts = [0 if self.fixed else
                   kind * self.length + rng.randrange(0, places, self.step) for kind in kinds]
         offsets = [0 if self.fixed else rng.randrange(noises) for _ in kinds]
@@ -101,6 +104,11 @@ class Tape:
             self._arrays.put(view, self.values[:patch.length][None])
             return
         places = patch.places[:, first:first + count]
+        if self.turns:
+            for row, start, turn in zip(view, patch.starts[first:first + count],
+                                        patch.noises[first:first + count], strict=True):
+                self._turn(row.reshape(-1, self.step), start, turn)
+            return
         is_scaled = self.is_float and self.noise is not None
         if is_scaled and self._arrays.write_windows(view, self.values, self.noise, places,
                                                     self.low, self.high):
@@ -122,6 +130,11 @@ class Tape:
                 self._scale(some, values, self._arrays.windows(self.noise, noises, patch.length))
             else:
                 self._arrays.rotated(some, values, self.noise[noises][:, None], self.low, self.high)
+
+    def _turn(self, out: Any, start: int, turn: int) -> None:
+        values = self.values[start:start + self.count].reshape(-1, self.step)
+        self._arrays.put(out[:, :self.step - turn], values[:, turn:])
+        self._arrays.put(out[:, self.step - turn:], values[:, :turn])
 
     def _scale(self, out: Any, values: Any, factors: Any) -> None:
         self._arrays.scaled(out, values, factors, self.low, self.high)
