@@ -58,7 +58,7 @@ LEFT_OUT = {"level1": (10, 11, 13, 19, 32)}
 """Near copies of others (matrix products, elementwise functions): 60 problems remain."""
 BYTES = 1 << 29
 VERDICT_S = {"cpu": 400.0}
-"""Seconds of a verdict by kind of device, 90 on a card."""
+"""Seconds of a verdict by kind of device, 90 on a card; so often as long as a call moves GiB."""
 ALPHA = 0.001
 
 
@@ -158,7 +158,7 @@ def verdict(home: Path, facts: dict[str, Any], device: Device, zygotes: dict[str
     """Return kopt's verdict on a problem's rewrite, with its seconds."""
     target = convert(facts["target"], Target)
     began, stop = time.monotonic(), threading.Event()
-    limit_s = VERDICT_S.get(device.kind, 90.0)
+    limit_s = VERDICT_S.get(device.kind, 90.0) * max(1.0, facts["target"]["bytes"] / (1 << 30))
     timer = threading.Timer(limit_s, stop.set)
     timer.start()
     plan = replace(Plan(alpha=ALPHA).with_effort("quick"), looks=(looks,))
