@@ -85,6 +85,9 @@ def promote(reader: Reader, tip: str, *, campaign: str = "", in_project: bool = 
     own, past, lesson = chosen[0]
     root = (Path(own.project) / BUILT_IN.name if in_project else
             data_folders.of_user(BUILT_IN.name)).resolve()
+    if in_project and not root.parent.is_dir():
+        raise InputError("the campaign's project is gone", where=str(root.parent),
+                         fix="promote it for yourself, without --project")
     if root == BUILT_IN:
         raise Refused("this project is kopt itself, whose pages are templates", where=str(root),
                       fix="promote it for yourself, without --project")

@@ -10,14 +10,17 @@ from engine.journal.liveness import alive
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Candidate
 from engine.manifest.load import load as load_manifest
-from harness.errors import InputError, Refused
+from harness.errors import InputError, KoptError, Refused
 from harness.formats.text import suggest
 from kopt_tui.cli.parser import MANIFEST, workspace_of
 
 
 def project_here() -> Path:
     """Return the project of the manifest in this folder, else this folder."""
-    return Path(load_manifest(MANIFEST).project) if MANIFEST.is_file() else Path.cwd()
+    try:
+        return Path(load_manifest(MANIFEST).project) if MANIFEST.is_file() else Path.cwd()
+    except KoptError:  # `kopt manifest` says what is wrong with it, or it is no manifest of kopt
+        return Path.cwd()
 
 
 def open_journal(args: argparse.Namespace) -> closing[Reader]:

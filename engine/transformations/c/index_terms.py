@@ -30,7 +30,7 @@ def terms(c: ParsedC, node: Node, values: Mapping[str, Node] | None = None) -> l
         return terms(c, value, known)
     sign = c.text(node.children[1]) if node.type == "binary_expression" else ""
     if sign not in ("+", "-", "*"):
-        return [(c.text(node),)]
+        return [(c.constants.get(c.text(node), c.text(node)),)]
     left, right = (terms(c, own, values) for own in (node.named_children[0],
                                                      node.named_children[-1]))
     if sign == "*" and len(left) * len(right) > MOST_TERMS:
@@ -44,12 +44,15 @@ def is_contiguous(index: Collection[Term], name: str) -> bool:
 
 
 def can_meet(index: Collection[Term], counter: str, others: Collection[str]) -> bool:
-    """Return whether another counter moves an index by the same: `i + j`, `i * n + j * n`.
+    """Return whether another counter moves an index by the same: `i + j`, `i * n + j * n`; so may
+    `i + 2 * j`.
 
-    A stride is taken to be no shorter than what it steps over: in `i * n + j` none does.
+    A stride that is no number is taken to be no shorter than what it steps over: in `i * n + j`
+    none does.
     """
     def strides(names: Collection[str]) -> set[Term]:
-        return {tuple(sorted({*term} - {name})) for term in index for name in names if name in term}
+        return {tuple(sorted(factor for factor in {*term} - {name} if not factor[:1].isdigit()))
+                for term in index for name in names if name in term}
 
     hidden = any(factor != name and re.search(rf"\b{name}\b", factor)
                  for term in index for factor in term for name in (counter, *others))

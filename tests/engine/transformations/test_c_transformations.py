@@ -126,6 +126,10 @@ def test_transformed_source_is_plain_again_when_its_knobs_are_inlined(tmp_path: 
                      " for (long i = 1; i < n; i++) out[i * n + j] = out[(i - 1) * n + j + 1];"),
     ("c-loop-order", "for (long j = 0; j < n; j++)"
                      " for (long i = 0; i < n; i++) out[i + j] = x[i * n + j];"),
+    ("c-loop-order", "for (long i = 0; i < n; i++)"
+                     " for (long j = 0; j < n; j++) out[2 * j + i] = x[j * n + i];"),
+    ("c-unroll-and-jam", "for (long i = 0; i < n; i++)"
+                         " for (long j = 0; j < n; j++) out[j + 2 * i] = x[i * n + j];"),
     ("c-loop-order", "for (long j = 0; j < n; j++) for (long i = 0; i < n; i++)"
                      " { long at = i + j; out[at * n + at] = x[i * n + j]; }"),
     ("c-loop-order", "for (long j = 0; j < n; j++)"
