@@ -144,7 +144,7 @@ SWOLLEN = "".join(f"#define A{n} " + f"A{n + 1} " * 90 + "\n" for n in range(9))
 
 CUT_OFF = ["f(x,", "int x,", "int f(void) __asm__", "__asm__(L", "J(a,", "#define J(a) a##", "##",
            "_Pragma", "__attribute__((alias", SWOLLEN,
-           "#define J(a, b) a##b\n" * 2000 + "J(a, b);" * 20_000]
+           "#define J(a, b) a##b\n" * 500 + "J(a, b);" * 5_000]
 
 
 @pytest.mark.parametrize("source", CUT_OFF, ids=range(len(CUT_OFF)))

@@ -59,14 +59,16 @@ def test_only_languages_with_imports_have_a_zygote() -> None:
     assert kind() == kind() and kind().name != kind("triton").name
 
 
-def test_fork_has_torch_without_importing_it(zygote: Zygote,
-                                                              tmp_path: Path) -> None:
+def test_fork_has_torch_without_importing_it_and_starts_without_its_zygote_too(
+        zygote: Zygote, tmp_path: Path) -> None:
     with runner(zygote, tmp_path / "first") as peer:
         ready(peer)  # the zygote itself may still be importing
     with runner(zygote, tmp_path / "second") as peer:
         assert ready(peer)["torch"]
         forked_s = cpu_time_s(peer)
-    with runner(None, tmp_path / "third") as peer:
+    gone = Zygote.start(kind())
+    gone.close()
+    with runner(gone, tmp_path / "third") as peer:  # starts anew
         assert ready(peer)["torch"]
         assert forked_s < cpu_time_s(peer) / 2
 
@@ -163,13 +165,6 @@ def test_killed_fork_leaves_the_zygote_and_other_forks(zygote: Zygote, tmp_path:
         ready(other)
     with runner(zygote, tmp_path / "third") as third:
         ready(third)
-
-
-def test_program_starts_without_its_zygote(tmp_path: Path) -> None:
-    gone = Zygote.start(kind())
-    gone.close()
-    with runner(gone, tmp_path / "home") as peer:
-        assert ready(peer)["torch"]
 
 
 def test_forks_count_as_own_processes(zygote: Zygote, tmp_path: Path) -> None:

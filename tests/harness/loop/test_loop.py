@@ -61,7 +61,8 @@ def search(tmp_path: Path, source: str, *, seen: list[Trial] | None = None,
                 on_trial=(seen if seen is not None else []).append, cancel=cancel)
 
 
-def test_loop_says_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loop_says_what_it_waits_for_and_tries_the_default_with_a_budget_of_one(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
     folder, waits = tree(tmp_path / "tree", KNOBS, REFERENCE), list[str]()
     held, told = threading.Event(), threading.Event()
@@ -79,10 +80,13 @@ def test_loop_says_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyP
         return lock(self, *args)
 
     monkeypatch.setattr(Session, "lock", lock_held_by_another)
-    loop(ONE_CLASS, SearchJob(tree=folder, reference=folder, budget=1), inventory.find("cpu"),
-         Settings(scratch=str(tmp_path / "scratch"), wall_s=2.0),
-         on_wait=lambda text: (waits.append(text), told.set())[0])
+    result = loop(
+        ONE_CLASS, SearchJob(tree=folder, reference=folder, budget=1), inventory.find("cpu"),
+        Settings(scratch=str(tmp_path / "scratch"), wall_s=2.0),
+        on_wait=lambda text: (waits.append(text), told.set())[0])
     told.set()
+    assert [trial.config for trial in result.trials] == [{"MODE": 0}], "the default comes first"
+    assert (result.best, result.source) == ({"MODE": 0}, KNOBS)
     assert waits[0].startswith(f"waiting for cpu: held by process {os.getpid()} since ")
 
 
@@ -111,12 +115,6 @@ def test_loop_tries_every_configuration_and_returns_the_best_source(tmp_path: Pa
             == trial.correct == (trial.pct_of_roofline is not None)
     assert len({trial.candidate_id for trial in seen}) == 6
     assert len({trial.kernel_id for trial in seen}) == 1 and seen[0].at.endswith("Z")
-
-
-def test_budget_of_one_tries_the_default(tmp_path: Path) -> None:
-    result = search(tmp_path, KNOBS, budget=1)
-    assert [trial.config for trial in result.trials] == [{"MODE": 0}]
-    assert (result.best, result.source) == ({"MODE": 0}, KNOBS)
 
 
 def test_default_is_returned_when_nothing_works(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def walks(seed: int, guided: bool) -> tuple[AskTell, AskTell]:
     return AskTell(strategy(), SPACE), Eager(strategy(), SPACE)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.integers(0, 10**6), st.booleans(), st.integers(0, 17))
 def test_asking_the_strategy_later_changes_no_trial(seed: int, guided: bool,
                                                     killed_after: int) -> None:
@@ -109,7 +109,7 @@ def test_note_states_why_the_default_failed() -> None:
 def test_command_reports_that_nothing_worked(tmp_path: Path) -> None:
     manifest = campaigns.project(tmp_path / "p", kernel=campaigns.KERNEL.replace(
         "2.0f;", "3.0f;"))
-    done = kopt("loop", str(manifest), "--budget", "4", "--json", workspace=tmp_path / "w")
+    done = kopt("loop", str(manifest), "--budget", "1", "--json", workspace=tmp_path / "w")
     reported = json.loads(done.stdout)
     assert done.returncode == 1, done.stderr
     assert reported["trials"][0]["correctness"] == "FAIL" and reported["best"]["PASSES"] == 16
@@ -118,7 +118,7 @@ def test_command_reports_that_nothing_worked(tmp_path: Path) -> None:
     assert f"the default: {reason}" in done.stderr
 
 
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("times", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_terminated_loop_answers_and_leaves_no_process(times: int, tmp_path: Path) -> None:
     """`timeout` sends the signal twice: to the process and to its group."""
     manifest = campaigns.project(tmp_path / "p", kernel=KERNEL)

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.search.bayesian.bayesian_search import BayesianSearch
@@ -77,6 +77,7 @@ def test_dishonest_trial_cannot_be_built(fields: dict[str, Any]) -> None:
         trial(1.0, **fields)
 
 
+@settings(max_examples=25)
 @given(st.integers(0, 10**6), st.integers(0, 16), st.integers(0, 16))
 def test_resumed_search_continues_as_if_never_ended(seed: int, killed_after: int,
                                                     budget: int) -> None:
@@ -87,6 +88,7 @@ def test_resumed_search_continues_as_if_never_ended(seed: int, killed_after: int
     assert first + tried(again, budget - len(first), len(first)) == whole
 
 
+@settings(max_examples=20)
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 16))
 def test_changed_strategy_loses_and_repeats_nothing(seed: int, other: int, done: int) -> None:
     first = tried(AskTell(BayesianSearch(SPACE, seed), SPACE), done)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import InputError
@@ -82,6 +82,7 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
             assert knobs.apply(source, knobs.current(declared), language=language) is not None
 
 
+@settings(max_examples=20)
 @given(st.dictionaries(NAMES, CHOICES, min_size=1, max_size=3), st.integers(0, 99))
 def test_search_asks_every_point_once(choices: dict[str, list[Value]], seed: int) -> None:
     declared = tuple(knobs.Knob(name=name, line=1, value=values[0], choices=tuple(values))
