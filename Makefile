@@ -1,12 +1,9 @@
 .PHONY: demo demo-agent test test-slow test-gpu lint rooms schemas clean
 
 PYTHON ?= python3
-GPU_TESTS ?= tests/harness/evaluate/test_evaluate_gpu.py tests/harness/devices/test_nvml.py \
-	tests/harness/devices/test_telemetry_sources.py tests/harness/correctness/test_runtime_audit.py \
-	tests/harness/roofline/test_measured_peaks.py tests/harness/runners/test_ring_contents.py \
-	tests/harness/runners/test_answer_differences.py tests/harness/runners/test_card_memory.py \
-	tests/harness/runners/test_odd_references.py \
-	tests/harness/benchmark/test_kernel_time_gpu.py tests/exploits tests/honest
+# Tests that need a GPU carry its mark, or take the arrays of tests/harness/runners/conftest.py.
+GPU_TESTS ?= $(shell grep -rlE 'mark\.gpu|\barrays: Any' --include='test_*.py' \
+	tests/harness tests/exploits tests/honest)
 # More workers than cores: fast tests wait for other processes for half of their time.
 WORKERS ?= $(shell echo $$(( $$(nproc) * 3 / 2 )))
 

@@ -177,13 +177,3 @@ def test_hanging_call_is_abandoned_and_not_repeated() -> None:
     assert caller.start(lambda: 2, 5)() == 2
     with pytest.raises(ZeroDivisionError):
         caller.start(lambda: 1 // 0, 5)()
-
-
-@pytest.mark.gpu
-def test_real_card_reports_its_state() -> None:
-    cards = [device for device in inventory.inventory() if device.kind != "cpu"]
-    assert cards and all(card.arch and card.memory_bytes for card in cards)
-    now = inventory.state(cards[0])
-    assert not now.problem
-    assert now.memory_total == cards[0].memory_bytes
-    assert now.power_w and now.temperature_c

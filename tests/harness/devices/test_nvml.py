@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from harness.devices import nvidia, nvml
+from harness.devices import inventory, nvidia, nvml
 from harness.devices.nvidia import NvmlReader
 from tests.support.paths import ROOT
 
@@ -136,3 +136,13 @@ def test_package_and_driver_library_list_the_same_cards() -> None:
                                     capture_output=True, text=True, check=True).stdout
                      for program in (code, hidden))
     assert first == second and "GPU-" in second
+
+
+@pytest.mark.gpu
+def test_real_card_reports_its_state() -> None:
+    cards = [device for device in inventory.inventory() if device.kind != "cpu"]
+    assert cards and all(card.arch and card.memory_bytes for card in cards)
+    now = inventory.state(cards[0])
+    assert not now.problem
+    assert now.memory_total == cards[0].memory_bytes
+    assert now.power_w and now.temperature_c
