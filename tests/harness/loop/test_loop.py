@@ -40,11 +40,11 @@ KNOBS = "#define MODE 0  // kopt: knob MODE in [0, 1, 2, 3, 4, 5]\n" + HEAD + f"
     else if (MODE == 1) {{ {RIGHT} }}
     else if (MODE == 2) abort();
     else if (MODE == 4) for (int64_t i = 0; i < n; i++) out[i] = 3 * x[i];
-    else for (;;) ;
+    else for (;;) pause();
 }}
 """
 REASONS = {2: "crashed (SIGABRT)", 3: "three is not to be", 4: "wrong result on class even",
-           5: "ran past its limit of 2 s"}
+           5: "ran past its limit of 6 s"}
 ONE_CLASS = target(classes=(ConfigClass(name="even", shape={"n": 8192}),))
 
 
@@ -57,7 +57,7 @@ def search(tmp_path: Path, source: str, *, seen: list[Trial] | None = None,
            cancel: threading.Event | None = None, **job: object) -> LoopResult:
     folder = tree(tmp_path / "tree", source, REFERENCE)
     return loop(ONE_CLASS, SearchJob(tree=folder, reference=folder, **job),  # type: ignore[arg-type]
-                inventory.find("cpu"), Settings(scratch=str(tmp_path / "scratch"), wall_s=2.0),
+                inventory.find("cpu"), Settings(scratch=str(tmp_path / "scratch"), wall_s=6.0),
                 on_trial=(seen if seen is not None else []).append, cancel=cancel)
 
 
@@ -82,7 +82,7 @@ def test_loop_says_what_it_waits_for_and_tries_the_default_with_a_budget_of_one(
     monkeypatch.setattr(Session, "lock", lock_held_by_another)
     result = loop(
         ONE_CLASS, SearchJob(tree=folder, reference=folder, budget=1), inventory.find("cpu"),
-        Settings(scratch=str(tmp_path / "scratch"), wall_s=2.0),
+        Settings(scratch=str(tmp_path / "scratch"), wall_s=6.0),
         on_wait=lambda text: (waits.append(text), told.set())[0])
     told.set()
     assert [trial.config for trial in result.trials] == [{"MODE": 0}], "the default comes first"
