@@ -13,9 +13,12 @@ ROUGH = {torch.float16: 0.01, torch.bfloat16: 0.05}
 
 
 def value_range(*tensors: torch.Tensor) -> dict[str, Any]:
-    """Return bounds for values like these: none for values that look normally distributed."""
+    """Return bounds for values like these: none for values that look normally distributed.
+
+    Infinite values, as in masks, count as the largest of their dtype: a task has no others.
+    """
     first = tensors[0]
-    values = torch.cat([tensor.detach().double().reshape(-1) for tensor in tensors])
+    values = torch.cat([tensor.detach().nan_to_num().double().reshape(-1) for tensor in tensors])
     if not values.numel():
         return _range(None, None, "")
     if first.dtype == torch.bool:

@@ -148,6 +148,16 @@ def test_loss_over_probabilities_and_labels_is_judged_by_every_kind_of_input(
     assert "classes=" in held_out, held_out
 
 
+def test_mask_of_infinite_values_has_finite_bounds() -> None:
+    import torch
+
+    from harness.child.module.value_range import value_range
+
+    known = value_range(torch.full((8, 8), -torch.inf).triu(1))
+    assert (known["low"], known["high"]) == (torch.finfo(torch.float32).min, 0)
+    assert known["structure"] == "two_valued"
+
+
 def test_module_that_draws_random_numbers_in_training_is_judged_in_eval_mode(
         tmp_path: Path) -> None:
     facts = learn(tmp_path, DROPOUT)
