@@ -209,7 +209,7 @@ SLOW = "def double(x):\n    for _ in range(20): y = x + x\n    return y\n"
 
 def test_python_kernel_is_measured_on_the_cpu(tmp_path: Path) -> None:
     verdict = judge(tmp_path, "def double(x):\n    return x + x\n", SLOW, of=returning(),
-                    plan=replace(QUICK, looks=(3, 6), alpha=0.05))
+                    plan=replace(QUICK, looks=(3,), alpha=0.05))
     assert verdict.valid and verdict.correct, verdict
     assert verdict.latency_kind == "measured-cpu"
     assert verdict.speedup is not None and verdict.speedup > 3

@@ -14,13 +14,17 @@ from tests.support.c_case import FAST, QUICK, Bench, judge, target
 
 ONE_CLASS = replace(target(), classes=target().classes[:1])
 SHORT = replace(QUICK, looks=(2,))
+BAD = "true" if guard.confinement_problem() else "sh -c 'echo bad > {file} || true'"
 
 
-def test_candidate_that_passes_the_tests_is_timed(tmp_path: Path) -> None:
+def test_candidate_that_passes_the_tests_is_timed_and_they_cannot_change_it(
+        tmp_path: Path) -> None:
+    source = tmp_path / "candidate" / "twice.c"
     verdict = judge(tmp_path, FAST, task=ONE_CLASS, plan=SHORT, test_command=(
-        "grep -q twice twice.c && A=1 sh -c 'test $A = 1' && touch built && test -w $HOME"))
+        "grep -q twice twice.c && A=1 sh -c 'test $A = 1' && touch built && test -w $HOME && "
+        f"{BAD.format(file=source)}"))
     assert verdict.correct and verdict.latency_us, verdict
-    assert not (tmp_path / "candidate" / "built").exists()
+    assert not source.with_name("built").exists() and source.read_text() == FAST
 
 
 @pytest.fixture(scope="module")
@@ -52,12 +56,3 @@ def test_candidate_that_fails_the_tests_is_rejected(name: str, bench: Bench) -> 
 def test_hanging_test_is_a_failure(bench: Bench) -> None:
     verdict = bench.judge(FAST, plan=SHORT, test_command="sleep 100", test_wall_s=1.0)
     assert "ran past its limit of 1 s" in (verdict.rejected_reason or "")
-
-
-@pytest.mark.skipif(bool(guard.confinement_problem()), reason=guard.confinement_problem())
-def test_tests_cannot_change_the_tree(tmp_path: Path) -> None:
-    target_file = tmp_path / "candidate" / "twice.c"
-    verdict = judge(tmp_path, FAST, task=ONE_CLASS, plan=SHORT,
-                    test_command=f"sh -c 'echo bad > {target_file} || true'")
-    assert verdict.valid, verdict
-    assert target_file.read_text() == FAST
