@@ -122,8 +122,10 @@ class CampaignRepo(Clone):
 
     def has_tree(self, commit: str, tree: str) -> bool:
         """Return whether a commit exists and has a tree, records of campaigns aside."""
-        found = self.git.find(f"{commit}^{{tree}}")
-        return bool(found) and self.without_records(found) == tree
+        try:
+            return self.tree_of(commit) == tree
+        except InputError:
+            return False
 
     # candidates
 

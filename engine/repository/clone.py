@@ -25,6 +25,8 @@ DIFF = ("--patch", "--binary", "--full-index", "--no-renames", "--no-color", "--
 
 BASE_REF = "refs/kopt/base"
 MOST_CACHED_TREES = 8
+MOST_CACHED_FILES, MOST_CACHED_BYTES = 32, 1 << 16
+"""Files that are read again from memory, and the size of the largest of them."""
 RECORDS = ".kopt"
 """Folder in kept commits with each campaign's records; a candidate never contains it."""
 
@@ -56,11 +58,17 @@ class Clone:
         self.git_dir, self.git = git_dir, git or Git(git_dir)
         self._entries: dict[str, dict[str, TreeEntry]] = {}
         self._trees: dict[str, str] = {}
+        self._commits = set[str]()
+        self._contents: dict[str, bytes] = {}
         self._without_records: dict[str, str] = {}
 
     def resolve(self, name: str) -> str:
         """Return the full id of a commit; raises InputError if there is no such commit."""
-        return self._found(name, "^{commit}")
+        if name in self._commits:
+            return name
+        commit = self._found(name, "^{commit}")
+        self._commits.add(commit)
+        return commit
 
     def commit_at(self, reference: str) -> str:
         """Return the commit of a reference of kopt's own; raises InputError if there is none."""
@@ -108,10 +116,18 @@ class Clone:
 
     def read(self, commit: str, path: str) -> bytes:
         """Return a file's contents in a commit; raises InputError if there is no such file."""
+        name = f"{self.tree_of(commit)}:{path}"
+        if (cached := self._contents.get(name)) is not None:
+            return cached
         try:
-            return self.git.run("cat-file", "blob", f"{self.tree_of(commit)}:{path}")
+            data = self.git.run("cat-file", "blob", name)
         except GitFailed as error:
             raise InputError(f"no file {path!r} in {commit[:12]}") from error
+        if len(data) <= MOST_CACHED_BYTES:
+            if len(self._contents) >= MOST_CACHED_FILES:
+                self._contents = {}
+            self._contents[name] = data
+        return data
 
     def log(self, newest: str, oldest: str) -> list[str]:
         """Return the commits after `oldest` up to `newest`, oldest first."""

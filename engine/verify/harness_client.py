@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import select
 import sys
@@ -12,13 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import harness
+from harness.benchmark.runs import result_table
 from harness.compile import kernel
 from harness.devices.device import Device
 from harness.errors import KoptError
 from harness.formats.json_codec import ConvertError, from_json, to_json
-from harness.isolation import device_lock, guard
+from harness.isolation import device_lock, guard, shared_zygotes
 from harness.isolation.guard import Limits
-from harness.isolation.zygote_client import VARIABLE, WarmStart
+from harness.isolation.zygote_client import VARIABLE, WarmStart, Zygote, ZygoteKind
 from harness.requests import (
     EndToEndRequest,
     ErrorLine,
@@ -39,6 +41,7 @@ from harness.verdict import Verdict, rejected
 
 HARNESS_LIMITS = Limits(wall_s=3600.0, output_bytes=16 << 20)
 RUNNERS_END_S = 20.0
+THREADS = {"OMP_NUM_THREADS": "1"}
 USUAL_BUDGET = 24
 """Trials of a loop within the usual limits; the limits grow with more trials."""
 COMMAND_RUNS = 100
@@ -119,15 +122,16 @@ def _ask(request: Request, limits: Limits,
         else:
             answers.append(line)
 
-    argv, zygote = [sys.executable, "-m", "harness", str(path)], warm.zygote() if warm else None
-    if zygote is None:
-        outcome = guard.run(argv, cwd=scratch, env=environment(), limits=limits,
-                            on_line=take, cancel=cancel)
-    else:
+    run = functools.partial(
+        guard.run, [sys.executable, "-m", "harness", str(path)], cwd=scratch, limits=limits,
+        on_line=take, cancel=cancel, zygote=shared_zygotes.zygote(_harness_kind()),
+        program=str(Path(harness.__file__).with_name("__main__.py")), words=[str(path)])
+    if zygote := _zygote_for(request, warm):
         with _wait_for_runners() as held:
-            env = environment() | {VARIABLE: zygote.variable(held)}
-            outcome = guard.run(argv, cwd=scratch, env=env, limits=limits, on_line=take,
-                                cancel=cancel, pass_fds=[zygote.descriptor, held])
+            outcome = run(env=environment() | {VARIABLE: zygote.variable(held)},
+                          pass_fds=[zygote.descriptor, held])
+    else:
+        outcome = run(env=environment())
     answer = answers[-1] if answers else None
     if isinstance(answer, ErrorLine):
         raise HarnessFault(answer)
@@ -137,6 +141,19 @@ def _ask(request: Request, limits: Limits,
                                      fix=" ".join(last), exit_code=1,
                                      may_pass=outcome.was_killed))
     return answer
+
+
+def _zygote_for(request: Request, warm: WarmStart | None) -> Zygote | None:
+    """Return what forks the programs of a harness process: runners, or readers of tables."""
+    if isinstance(request, EvaluateRequest | LoopRequest):
+        return warm.zygote() if warm else None
+    return result_table.reading_zygote(request.settings.python)
+
+
+def _harness_kind() -> ZygoteKind:
+    """Return the kind of zygote that has imported the harness, half a second of CPU time."""
+    return ZygoteKind(python=sys.executable, language="", modules=("harness.__main__",),
+                      path=_root(), env=tuple(sorted(guard.clean_env(THREADS).items())))
 
 
 @contextmanager
@@ -156,7 +173,10 @@ def _wait_for_runners() -> Iterator[int]:
 
 def environment() -> dict[str, str]:
     """Return a clean environment for harness processes, which import this very harness."""
-    root = str(Path(harness.__file__).resolve().parent.parent)
     names = ("KOPT_LOCK_DIR", device_lock.OWNER, "XDG_CACHE_HOME", "HOME")
     own = {name: os.environ[name] for name in names if name in os.environ}
-    return guard.clean_env({**own, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"})
+    return guard.clean_env({**own, **THREADS, "PYTHONPATH": _root()})
+
+
+def _root() -> str:
+    return str(Path(harness.__file__).resolve().parent.parent)

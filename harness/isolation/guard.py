@@ -91,8 +91,9 @@ def clean_env(extra: Mapping[str, str] | None = None, *,
 class Guarded:
     """A running guarded process. Use as a context manager, or call `kill` and `wait`.
 
-    With a zygote, `program` (one of harness/child) runs in a fork that has imported all it needs.
-    Without one, or if the zygote has ended, `argv` is started. `name` is that of its output among
+    With a zygote, `program` (one of harness/child, or a file) runs in a fork that has imported all
+    it needs, with the arguments `words`, by default its descriptors. Without one, or if the zygote
+    has ended, `argv` is started. `name` is that of its output among
     the raw outputs, by default its program's. `wall_s` returns the wall-clock limit as it is now,
     in place of that in `limits`.
     """
@@ -102,8 +103,8 @@ class Guarded:
                  lock: DeviceLock | None = None, yields: Turnstile | None = None,
                  pass_fds: Sequence[int] = (), on_line: Callable[[bytes], None] | None = None,
                  on_wait: Callable[[str], None] | None = None, zygote: Zygote | None = None,
-                 program: str = "", name: str = "", wall_s: Callable[[], float] | None = None
-                 ) -> None:
+                 program: str = "", words: Sequence[str] = (), name: str = "",
+                 wall_s: Callable[[], float] | None = None) -> None:
         self.limits, self._wall_s = limits or Limits(), wall_s
         self._name, self._argv = name or program or Path(argv[0]).name, argv
         self._on_line, self._on_wait, self._yields = on_line, on_wait, yields
@@ -130,7 +131,8 @@ class Guarded:
         rlimits = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": self.limits.file_bytes}
         if self.limits.cpu_s is not None:
             rlimits["RLIMIT_CPU"] = self.limits.cpu_s
-        job = {"argv": list(argv), "program": program if in_fork else "", "cwd": str(cwd),
+        job = {"argv": list(argv), "program": program if in_fork else "",
+               "words": list(words), "cwd": os.path.abspath(cwd),
                "env": dict(env), "rlimits": rlimits,
                "wall_s": self.limits.wall_s, "output_bytes": self.limits.output_bytes,
                "memory_bytes": self.limits.memory_bytes, "processes": self.limits.processes,
@@ -297,6 +299,7 @@ def run(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None,
         lock: DeviceLock | None = None, yields: Turnstile | None = None,
         pass_fds: Sequence[int] = (), on_line: Callable[[bytes], None] | None = None,
         on_wait: Callable[[str], None] | None = None, cancel: threading.Event | None = None,
+        zygote: Zygote | None = None, program: str = "", words: Sequence[str] = (),
         name: str = "", wall_s: Callable[[], float] | None = None) -> ProcessOutcome:
     """Run an untrusted command and return how it ended; no way of ending raises.
 
@@ -304,6 +307,6 @@ def run(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None,
     """
     with Guarded(argv, cwd=cwd, env=clean_env() if env is None else env, limits=limits,
                  confine=confine, lock=lock, yields=yields, pass_fds=pass_fds,
-                 on_line=on_line, on_wait=on_wait, name=name,
-                 wall_s=wall_s) as guarded:
+                 on_line=on_line, on_wait=on_wait, zygote=zygote, program=program, words=words,
+                 name=name, wall_s=wall_s) as guarded:
         return guarded.wait(cancel=cancel)

@@ -34,13 +34,14 @@ VARIABLE = "KOPT_ZYGOTE"
 class ZygoteKind:
     """What a zygote serves: an interpreter, a language (its imports) and an environment.
 
-    `modules` are imported instead of what the language needs.
+    `modules` are imported instead of what the language needs, also from the folder `path`.
     """
 
     python: str
     language: str
     env: tuple[tuple[str, str], ...]
     modules: tuple[str, ...] = ()
+    path: str = ""
 
     @property
     def name(self) -> str:
@@ -126,7 +127,7 @@ class Zygote:
                 [kind.python, "-I", str(PROGRAM), "supervise.zygote", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 env=dict(kind.env), pass_fds=[theirs.fileno()], start_new_session=True)
-        ours.sendall(to_json({"language": kind.language, "modules": kind.modules,
+        ours.sendall(to_json({"language": kind.language, "modules": kind.modules, "path": kind.path,
                               "yields": list(yields.paths) if yields else None}))
         return cls(kind, ours, process)
 
@@ -174,10 +175,14 @@ class Zygote:
                 os.close(fd)
         return ForkedSupervisor(out[0], err[0], life[0])
 
-    def close(self) -> None:
-        """Close the socket, and end the zygote if it was started here; its forks go on."""
+    def let_go(self) -> None:
+        """Close the socket; the zygote ends once no other process holds one."""
         with contextlib.suppress(OSError):
             self._channel.close()
+
+    def close(self) -> None:
+        """Close the socket, and end the zygote if it was started here; its forks go on."""
+        self.let_go()
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -203,6 +208,11 @@ class WarmStart:
             if self._zygote is None and self._kind is not None:
                 self._zygote = Zygote.start(self._kind, yields=self._yields)
             return self._zygote
+
+    def let_go(self) -> None:
+        """Let go of the zygote, in a fork of the process that started it; takes no lock."""
+        if self._zygote is not None:
+            self._zygote.let_go()
 
     def close(self) -> None:
         with self._lock:

@@ -56,7 +56,7 @@ def test_file_names_are_unique() -> None:
 def test_class_names_are_unique() -> None:
     places = defaultdict(list)
     for path in sources():
-        for node in ast.walk(draw_rooms.parsed(path)):
+        for node in draw_rooms.statements(draw_rooms.parsed(path)):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(module_of(path))
     assert {name: found for name, found in places.items() if len(found) > 1} == {}

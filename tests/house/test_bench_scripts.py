@@ -11,7 +11,8 @@ from tests.conftest import gpu_missing
 from tests.support.paths import ROOT
 
 
-@pytest.mark.parametrize("script", ["timeline.py", "verdict_seconds.py", "templates.py"])
+@pytest.mark.parametrize("script", ["timeline.py", "verdict_seconds.py", 
+                                    pytest.param("templates.py", marks=pytest.mark.slow)])
 def test_script_without_gpu_ends_with_one_line(script: str) -> None:
     if not gpu_missing():
         pytest.skip("this machine has a GPU")

@@ -8,6 +8,7 @@ import math
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -124,11 +125,9 @@ def harmless(text: str) -> bool:
 
 
 def converse(words: list[str], answers: dict[str, str]) -> tuple[int, str]:
-    """Run kopt on its own terminal and answer each question when it appears, in order."""
+    """Run kopt on its own terminal, in a fork; answer each question when it appears, in order."""
     leader, follower = pty.openpty()
-    process = subprocess.Popen([sys.executable, "-m", "kopt_tui.main", *words], cwd=ROOT,
-                               stdin=follower, stdout=follower, stderr=follower,
-                               start_new_session=True)
+    pid = forked_command.start(words, [follower] * 3, ROOT, os.environ, own_session=True)
     os.close(follower)
     screen, seen, waiting = "", 0, list(answers.items())
     deadline = time.monotonic() + 40
@@ -143,5 +142,6 @@ def converse(words: list[str], answers: dict[str, str]) -> tuple[int, str]:
             except OSError:
                 break
     os.close(leader)
-    process.kill() if process.poll() is None and time.monotonic() >= deadline else None
-    return process.wait(20), screen
+    if time.monotonic() >= deadline:
+        os.kill(pid, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), screen

@@ -1,10 +1,13 @@
 """Runs programs in forks of the test's process: Python need not start anew.
 
-It has descriptors, a folder, variables and an end of its own, as a process that was started.
+A fork has descriptors, a folder, variables and an end of its own, as a process that was started.
+Modules of kopt that one fork has imported are imported here before the next.
 """
 
 from __future__ import annotations
 
+import fcntl
+import importlib
 import io
 import logging
 import os
@@ -17,7 +20,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import NoReturn
 
 
 def run(words: Sequence[str], *, data: bytes, cwd: Path | None, env: Mapping[str, str],
@@ -29,9 +32,7 @@ def run(words: Sequence[str], *, data: bytes, cwd: Path | None, env: Mapping[str
             tempfile.TemporaryFile() as err:
         given.write(data)
         given.seek(0)
-        pid = os.fork()
-        if pid == 0:
-            _child(words, (given, out, err), cwd, env)
+        pid = start(words, [file.fileno() for file in (given, out, err)], cwd, env)
         watched = os.pidfd_open(pid)
         try:
             if not select.select([watched], [], [], limit_s)[0]:
@@ -44,6 +45,37 @@ def run(words: Sequence[str], *, data: bytes, cwd: Path | None, env: Mapping[str
             file.seek(0)
         return subprocess.CompletedProcess(list(words), os.waitstatus_to_exitcode(status),
                                            out.read(), err.read())
+
+
+def start(words: Sequence[str], streams: Sequence[int], cwd: Path | None, env: Mapping[str, str],
+          *, own_session: bool = False) -> int:
+    """Start one command line with these streams; return its pid, which the caller awaits."""
+    variables = dict(env)
+    _import_as_forks_did()
+    pid = os.fork()
+    if pid == 0:
+        if own_session:
+            os.setsid()
+        _child(words, streams, cwd, variables)
+    return pid
+
+
+OURS = ("engine.", "harness.", "kopt_tui.cli.", "kopt_tui.commands.", "kopt_tui.snapshot.")
+"""Modules that change nothing when they are imported."""
+_names = os.memfd_create("imported-by-forks")
+fcntl.fcntl(_names, fcntl.F_SETFL, os.O_APPEND)
+
+
+def _import_as_forks_did() -> None:
+    names = os.pread(_names, os.fstat(_names).st_size, 0).decode().split()
+    for name in set(names) - sys.modules.keys():
+        importlib.import_module(name)
+
+
+def _record_imports() -> None:
+    names = [name for name in sys.modules if name.startswith(OURS)]
+    known = os.pread(_names, os.fstat(_names).st_size, 0).decode().split()
+    os.write(_names, "".join(f"{name}\n" for name in set(names).difference(known)).encode())
 
 
 def exit_code(program: Callable[[], object], **env: str) -> int:
@@ -63,12 +95,12 @@ def exit_code(program: Callable[[], object], **env: str) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
-def _child(words: Sequence[str], streams: Sequence[BinaryIO], cwd: Path | None,
+def _child(words: Sequence[str], streams: Sequence[int], cwd: Path | None,
            env: Mapping[str, str]) -> NoReturn:
     code = 1
     try:
         for number, stream in enumerate(streams):
-            os.dup2(stream.fileno(), number)
+            os.dup2(stream, number)
         sys.stdin, sys.stdout, sys.stderr = (
             io.TextIOWrapper(open(number, mode, buffering=-1, closefd=False),  # noqa: SIM115
                              encoding="utf-8", line_buffering=number == 2)
@@ -91,5 +123,6 @@ def _child(words: Sequence[str], streams: Sequence[BinaryIO], cwd: Path | None,
         try:
             sys.stdout.flush()
             sys.stderr.flush()
+            _record_imports()
         finally:
             os._exit(code)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from tests.support import forked_program
 
 HEAD = """\
 import torch
@@ -173,7 +172,5 @@ def differences(sources: Sequence[tuple[str, str]], folder: Path) -> list[tuple[
         path = folder / f"kernel_{number}.py"
         path.write_text(source)
         words.append(f"{name}={path}")
-    done = subprocess.run([sys.executable, str(program), *words], capture_output=True, text=True,
-                          env=os.environ | {"TRITON_INTERPRET": "1"}, check=False)
-    assert done.returncode == 0, done.stderr
-    return [(row[2], row[3]) for row in map(json.loads, done.stdout.splitlines())]
+    printed = forked_program.output(program, *words, folder=folder, interpret=True)
+    return [(row[2], row[3]) for row in map(json.loads, printed.splitlines())]

@@ -17,9 +17,10 @@ from harness.call_trace import weights
 from harness.errors import EnvironmentFault, KoptError
 from harness.formats.json_codec import ConvertError, convert
 from harness.formats.text import plain
-from harness.isolation import raw_outputs
-from harness.isolation.guard import Confine, Limits
+from harness.isolation import raw_outputs, shared_zygotes
+from harness.isolation.guard import Confine, Limits, clean_env
 from harness.isolation.rpc import Peer, PeerDied, PeerError
+from harness.isolation.zygote_client import Zygote, ZygoteKind
 
 FaultKind = Literal[
     "build", "exit", "crash", "timeout", "output", "memory", "processes", "killed", "missing-file",
@@ -143,10 +144,18 @@ def _value(text: str, name: str, row: int, csv: str) -> float:
     return value
 
 
+def reading_zygote(python: str | None) -> Zygote | None:
+    """Return what has imported pandas: passed to this process, or one of its own."""
+    env = clean_env({"OPENBLAS_NUM_THREADS": "1"})  # a fork would not have numpy's threads
+    kind = ZygoteKind(python=python or sys.executable, language="", modules=("pandas",),
+                      env=tuple(sorted(env.items())))
+    return Zygote.inherited(kind) or shared_zygotes.zygote(kind)
+
+
 class CsvReader:
     """Reads CSV files with pandas in a guarded process of the target's Python, each in a fork.
 
-    A fork has seen no other file. The first read takes half a second; close it after use.
+    A fork has seen no other file. Close it after use.
     """
 
     def __init__(self, folder: Path, python: str | None = None,
@@ -191,6 +200,7 @@ class CsvReader:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 self._peer = Peer("read_csv", cwd=self._folder, limits=READ_LIMITS,
                                   python=self._python, confine=Confine(cards=False),
+                                  zygote=reading_zygote(self._python),
                                   cancel=self._cancel)
             return self._peer.ask("read", path=str(path), limits=TABLE_LIMITS)
         except PeerDied:

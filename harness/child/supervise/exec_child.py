@@ -19,8 +19,11 @@ from importlib import import_module
 PACKAGE = __name__.partition(".")[0]
 
 
-def exec_child(program: str, descriptors: list[int], env: dict[str, str]) -> None:
+def exec_child(program: str, descriptors: list[int], env: dict[str, str],
+               words: list[str]) -> None:
     """Run a program in the current process image, then exit: a module of this package, or a file.
+
+    Its arguments are `words`, or else its descriptors.
     """
     low = 3
     for descriptor in sorted(descriptors):
@@ -29,7 +32,7 @@ def exec_child(program: str, descriptors: list[int], env: dict[str, str]) -> Non
     os.closerange(low, 4096)
     os.environ.clear()
     os.environ.update(env)
-    sys.argv = [program, *map(str, descriptors)]
+    sys.argv = [program, *(words or map(str, descriptors))]
     tempfile.tempdir = None  # the zygote's folder is a different one
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # Python's default at start
     scatter()

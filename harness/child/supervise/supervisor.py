@@ -78,7 +78,7 @@ def start(job: dict[str, Any], out: int, err: int, report: int) -> int:
             hard = resource.getrlimit(number)[1]
             value = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
             resource.setrlimit(number, (value, value))
-        if not job["program"] and keep != job["pass_fds"]:
+        if keep != job["pass_fds"]:
             from .exec_child import renumbered
 
             report, keep = renumbered(report, keep, job["pass_fds"])
@@ -109,7 +109,7 @@ def start(job: dict[str, Any], out: int, err: int, report: int) -> int:
         if job["program"]:
             from .exec_child import exec_child
 
-            exec_child(job["program"], keep, job["env"])
+            exec_child(job["program"], keep, job["env"], job["words"])
         os.execvpe(job["argv"][0], job["argv"], job["env"])
     except BaseException as error:
         os.write(2, f"kopt: cannot start {job['argv'][0]}: {error}\n".encode())

@@ -50,6 +50,7 @@ def main(descriptor: int) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the zygote does not wait for its forks
     with _active(job["yields"]):
         signal.alarm(IMPORT_S)  # a hanging import must not block every measurement
+        sys.path[:0] = filter(None, [job["path"]])
         _import(job["language"], job["modules"])
         signal.alarm(0)
     gc.collect()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,8 +12,8 @@ import yaml
 
 from engine.knowledge import page_files, page_library
 from engine.knowledge.page_files import BUILT_IN, CHECKS
-from harness.isolation import guard
 from tests.engine.knowledge import run_snippets
+from tests.support import forked_program
 
 TRITON = sorted((BUILT_IN / "snippets").glob("*.py"))
 C = sorted((BUILT_IN / "snippets").glob("*.c"))
@@ -22,13 +21,9 @@ TEXT = "\n".join(page.text for page in page_library.built_in())
 
 
 def _run(mode: str, words: Iterable[str], tmp_path: Path) -> str:
-    """Run the checking program, which needs an interpreter of its own, and return its output."""
-    env = guard.clean_env({"TRITON_CACHE_DIR": str(tmp_path / "cache"), "CUDA_VISIBLE_DEVICES": "",
-                           "TRITON_INTERPRET": "1" if mode == "run" else "0"}, home=tmp_path)
-    done = subprocess.run([sys.executable, run_snippets.__file__, mode, *words],
-                          env=env, cwd=tmp_path, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
+    """Run the checking program, and return its output."""
+    return forked_program.output(Path(run_snippets.__file__), mode, *words, folder=tmp_path,
+                                 interpret=mode == "run")
 
 
 @pytest.mark.parametrize("mode", ["compile", "run"])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,9 +11,8 @@ import yaml
 
 from engine.knowledge import page_library
 from engine.knowledge.page_files import BUILT_IN
-from harness.isolation import guard
 from harness.search.space.tunable_source import TunableSource
-from tests.support.paths import ROOT
+from tests.support import forked_program
 
 TRITON = BUILT_IN / "backend" / "triton"
 TABLE = yaml.safe_load((TRITON / "templates.yaml").read_text())
@@ -25,19 +22,13 @@ EVERY_CASE = 100
 
 
 def _run(mode: str, most: int, tmp_path: Path, *names: str) -> str:
-    """Run the checking program, which needs an interpreter of its own, and return its output."""
-    env = guard.clean_env({"TRITON_CACHE_DIR": str(tmp_path / "cache"), "CUDA_VISIBLE_DEVICES": "",
-                           "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1",
-                           "TRITON_INTERPRET": "0" if mode == "compile" else "1"}, home=tmp_path)
-    program = Path(__file__).with_name("run_templates.py")
-    done = subprocess.run([sys.executable, program, mode, str(most), *names], env=env,
-                          cwd=tmp_path, capture_output=True, text=True, timeout=220)
-    assert done.returncode == 0, done.stdout[-200:] + done.stderr[-2000:]
-    return done.stdout
+    """Run the checking program, and return its output."""
+    return forked_program.output(Path(__file__).with_name("run_templates.py"), mode, str(most),
+                                 *names, folder=tmp_path, interpret=mode != "compile")
 
 
 def test_templates_compute_what_pytorch_computes_in_float64(tmp_path: Path) -> None:
-    assert _run("run", 2, tmp_path).split() == [template["name"] for template in TEMPLATES]
+    assert _run("run", 1, tmp_path).split() == [template["name"] for template in TEMPLATES]
 
 
 @pytest.mark.slow

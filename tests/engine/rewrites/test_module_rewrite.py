@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,7 @@ import pytest
 from engine.discovery.module import draft_module
 from engine.rewrites import module_rewrite
 from engine.rewrites.module_rewrite import ModuleRewrites
-from tests.support import shared_zygotes
+from tests.support import forked_program, shared_zygotes
 
 INPUTS = "\n\ndef get_inputs():\n    return [{}]\n\n\ndef get_init_inputs():\n    return []\n"
 HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\n" \
@@ -62,11 +60,9 @@ def test_rewrites_compute_what_their_modules_do(tmp_path: Path) -> None:
         assert all(call in forward for call in calls), forward
         folders.append(tmp_path / str(number) / "problem")
         (folders[-1] / "candidate.py").write_text(source)
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("run_rewrites.py")), *map(str, folders)],
-        capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert max(json.loads(done.stdout)) < 1e-5
+    printed = forked_program.output(Path(__file__).with_name("run_rewrites.py"),
+                                    *map(str, folders), folder=tmp_path, interpret=True)
+    assert max(json.loads(printed)) < 1e-5
 
 
 @pytest.mark.parametrize(("body", "why"), [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,8 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
-pytest.importorskip("triton")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900),
+              pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")]
 
 
 def test_a_module_is_rewritten_without_configuration_and_judged(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from engine.transformations.triton.triton_transformations import TRITON_TRANSFOR
 from harness.search.space import knob_proposals, knobs
 from tests.support.triton_sources import ADD, HEAD, MATMUL, RMS_NORM, SOURCES, differences
 
-pytest.importorskip("triton")
+pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 WANTED = {
     "add": {"triton-launch-knobs", "triton-persistent-grid"},
     "softmax": {"triton-launch-knobs", "triton-persistent-grid", "triton-eviction",

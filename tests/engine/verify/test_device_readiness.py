@@ -31,6 +31,7 @@ def test_only_faults_of_one_card_blame_the_card(why: str, of_the_card: bool) -> 
     assert isinstance(fault, DeviceFault) == of_the_card and why in str(fault)
 
 
+@pytest.mark.slow
 def test_card_unreachable_by_torch_is_one_line(tmp_path: Path) -> None:
     """Inside and outside of namespaces; torch has no CUDA on this machine."""
     at = Path(tree(tmp_path / "tree", "def double(x, out):\n    out.copy_(2 * x)\n"))

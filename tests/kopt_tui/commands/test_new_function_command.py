@@ -31,7 +31,7 @@ def test_function_and_its_test_become_a_task_with_a_first_correct_verdict(projec
     assert task.args[0].shape == ("rows", "cols") and task.adapter == "kopt_task/adapter.py:call"
     assert load.load(project / "manifest.yaml").kernel_source == "kernels.py"
     again = kopt("new", "kernels.py:norm", "--yes", "--manifest", "other.yaml", "--",
-                 sys.executable, "test_it.py", cwd=project)
+                 sys.executable, "-c", "raise SystemExit('it is not run')", cwd=project)
     assert again.returncode == 1 and "the task already exists" in error_text(again)
 
 

@@ -101,7 +101,8 @@ async def test_client_reads_a_campaign_and_gets_no_further(tmp_path: Path) -> No
                 await client.read_resource(f"kopt://report/{name}")
 
 
-async def test_client_gets_the_verdict_on_a_change(tmp_path: Path) -> None:
+async def test_client_gets_verdicts_and_an_error_for_words_that_cannot_be_passed_on(
+        tmp_path: Path) -> None:
     campaigns.project(tmp_path / "p")
     async with Client(stdio_client(parameters(tmp_path / "p", tmp_path / "w"))) as client:
         assert "PASSES" in (await data(client, "propose"))["search_space"]
@@ -112,6 +113,10 @@ async def test_client_gets_the_verdict_on_a_change(tmp_path: Path) -> None:
         assert not broken["correct"] and broken["latency_us"] is None
         both = await client.call_tool("evaluate", {"config": "{}", "patch": "x"})
         assert both.is_error and "more than one change" in text(both)
+        for tool, words in (("propose", {"manifest": "a\0b"}),
+                            ("submit_candidate", {"patch": "x", "hypothesis": "1" * 3**12})):
+            refused = await client.call_tool(tool, words)
+            assert refused.is_error and "cannot be passed on" in text(refused)
 
 
 @pytest.mark.slow
@@ -188,14 +193,6 @@ async def test_modules_of_the_servers_folder_are_not_imported(tmp_path: Path) ->
         (tmp_path / name).write_text("open('imported', 'w').close(); raise SystemExit('hijacked')")
     answer = await VerbCall(tmp_path, tmp_path / "w", timeout_s=60).run("status")
     assert answer["campaigns"] == [] and not (tmp_path / "imported").exists()
-
-
-async def test_words_that_cannot_be_passed_on_are_one_line(tmp_path: Path) -> None:
-    async with Client(stdio_client(parameters(tmp_path, tmp_path / "w"))) as client:
-        for tool, words in (("propose", {"manifest": "a\0b"}),
-                            ("submit_candidate", {"patch": "x", "hypothesis": "1" * 3**12})):
-            refused = await client.call_tool(tool, words)
-            assert refused.is_error and "cannot be passed on" in text(refused)
 
 
 def test_missing_sdk_is_one_line_with_its_remedy(tmp_path: Path) -> None:

@@ -17,7 +17,14 @@ from harness.errors import InputError
 from harness.tasks.task_file import check
 from tests.support import watched_case
 
-torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.slow  # they import torch here
+torch: Any = None
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _torch() -> None:
+    global torch
+    torch = pytest.importorskip("torch")
 
 
 def drafted(function: str, *, backward: bool) -> TaskDraft:
@@ -78,7 +85,6 @@ def test_expected_result_that_names_the_object_s_weights_is_a_reference(tmp_path
                                  init_factor=2.0)[0], torch.tensor([2., 4., 6.]))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("function", ["norm", "Scale.forward"])
 def test_backward_returns_the_gradients_that_autograd_gives(
         function: str, kernels: ModuleType, tmp_path: Path) -> None:
@@ -101,7 +107,6 @@ def test_backward_returns_the_gradients_that_autograd_gives(
     assert not any(value.requires_grad for value in (*got, *want))
 
 
-@pytest.mark.slow
 def test_backward_without_a_tensor_that_requires_a_gradient_says_what_to_call() -> None:
     with pytest.raises(InputError, match=r"no argument required a gradient.*requires_grad_\(\)"):
         drafted("gather", backward=True)

@@ -37,6 +37,7 @@ def test_classes_are_the_shapes_called_weighted_by_their_calls() -> None:
         ({"rows": 4, "cols": 32}, 2), ({"rows": 7, "cols": 33}, 1), ({"rows": 5, "cols": 64}, 1)]
 
 
+@pytest.mark.slow
 def test_filled_argument_is_an_output_and_an_index_keeps_its_range() -> None:
     draft = drafted("gather")
     args = {arg.name: arg for arg in draft.args}
@@ -63,6 +64,7 @@ def test_reference_that_leaves_an_output_unchecked_is_not_taken() -> None:
     assert drafted_target.make(draft, entry, "kernels.py", "python", found=found) is None
 
 
+@pytest.mark.slow
 def test_returned_value_that_is_not_a_tensor_is_left_to_the_adapter() -> None:
     entry, _, _ = watched_case.observe("double")
     result = drafted_target.make(drafted("double"), entry, "kernels.py", "python")

@@ -1,0 +1,48 @@
+"""Zygotes that serve a whole process, one for each purpose, and end with it."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+
+from harness.isolation.zygote_client import WarmStart, Zygote, ZygoteKind
+
+_lock = threading.Lock()
+_kept: dict[tuple[str, ...], tuple[ZygoteKind, WarmStart]] = {}
+"""By what they have imported."""
+_inherited: list[WarmStart] = []
+"""Those of the processes that forked this one: kept, because their zygotes are not its children."""
+
+
+def zygote(kind: ZygoteKind) -> Zygote | None:
+    """Return this process's zygote of a kind, which takes the place of one with other variables."""
+    purpose = (kind.language, *kind.modules)
+    with _lock:
+        kept, warm = _kept.get(purpose, (None, None))
+        if warm is None or kept != kind:
+            if warm is not None:
+                warm.close()
+            warm = WarmStart(kind)
+            _kept[purpose] = kind, warm
+    return warm.zygote()
+
+
+def _close() -> None:
+    with _lock:
+        for _, warm in _kept.values():
+            warm.close()
+
+
+def _forget() -> None:
+    """Have a fork of this process start zygotes of its own, and let those of its parent end."""
+    global _lock
+    _lock = threading.Lock()
+    for _, warm in _kept.values():
+        warm.let_go()
+        _inherited.append(warm)
+    _kept.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+atexit.register(_close)
