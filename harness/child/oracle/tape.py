@@ -109,16 +109,16 @@ class Tape:
                                         patch.noises[first:first + count], strict=True):
                 self._turn(row.reshape(-1, self.step), start, turn)
             return
-        is_scaled = self.is_float and self.noise is not None
-        if is_scaled and self._arrays.write_windows(view, self.values, self.noise, places,
-                                                    self.low, self.high):
-            return
-        if is_scaled and patch.length >= self._arrays.direct:  # copies of windows cost more
-            for row, start, noise in zip(view, patch.starts[first:first + count],
-                                         patch.noises[first:first + count], strict=True):
-                self._scale(row, self.values[start:start + patch.length],
-                            self.noise[noise:noise + patch.length])
-            return
+        if self.is_float and self.noise is not None:
+            if self._arrays.write_windows(view, self.values, self.noise, places, self.low,
+                                          self.high):
+                return
+            if patch.length >= self._arrays.direct:  # copies of windows cost more
+                for row, start, noise in zip(view, patch.starts[first:first + count],
+                                             patch.noises[first:first + count], strict=True):
+                    self._scale(row, self.values[start:start + patch.length],
+                                self.noise[noise:noise + patch.length])
+                return
         step = max(1, self._arrays.chunk // patch.length)
         for begin in range(0, count, step):
             some = view[begin:begin + step]
