@@ -186,7 +186,7 @@ def stop(campaign: RunningCampaign, n: int, slots: int) -> tuple[float, int]:
             n, slots, ("sleep in a command", "never answer")), closing=False)
     except CampaignStopped:
         took_s = time.monotonic() - asked[0]
-        return took_s, len(process_tree.descendants(os.getpid())) - 1  # but the one that forks
+        return took_s, len(process_tree.descendants(os.getpid())) - 2  # but the two that fork
     raise SystemExit("the round ended by itself")
 
 

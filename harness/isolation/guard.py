@@ -1,9 +1,8 @@
 """The only way to run an untrusted process: under a supervisor with limits.
 
-The supervisor (harness/child/supervise/supervisor.py) is forked, from a program's zygote or from
-this process's nursery. It ends with its job or with its owner: when this process dies, the socket
-between them closes, and the supervisor kills all its descendants before it releases the device
-lock that it holds.
+The supervisor (harness/child/supervise/supervisor.py) ends with its job or with its owner: when
+this process dies, the socket between them closes, and the supervisor kills all its descendants
+before it releases the device lock that it holds.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.formats.json_codec import from_json, to_builtins, to_json
-from harness.isolation import device_lock, process_tree, raw_outputs
+from harness.isolation import device_lock, process_tree, raw_outputs, supervisor_start
 from harness.isolation.device_lock import DeviceLock, Turnstile, lock_directory
 from harness.isolation.process_outcome import ProcessOutcome
 from harness.isolation.process_tree import CpuTime
 from harness.isolation.reach import Reach
-from harness.isolation.zygote_client import NURSERY, PROGRAM, ForkedSupervisor, Zygote
+from harness.isolation.zygote_client import PROGRAM, Zygote
 
 LOOK_S = 0.5
 """Seconds between two looks at a job's limit and at what it waits for."""
@@ -93,9 +92,8 @@ class Guarded:
 
     With a zygote, `program` (one of harness/child, or a file) runs in a fork that has imported all
     it needs, with the arguments `words`, by default its descriptors. Without one, or if the zygote
-    has ended, `argv` is started. `name` is that of its output among
-    the raw outputs, by default its program's. `wall_s` returns the wall-clock limit as it is now,
-    in place of that in `limits`.
+    has ended, `argv` is started. `name` is that of its output among the raw outputs, by default its
+    program's. `wall_s` returns the wall-clock limit as it is now, in place of that in `limits`.
     """
 
     def __init__(self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str],
@@ -119,21 +117,13 @@ class Guarded:
         self._control, theirs = socket.socketpair()
         held = lock.fds if lock else ()
         with theirs:
-            in_fork = zygote.fork(theirs, pass_fds, held) if zygote else None
-            nursery = NURSERY.zygote() if in_fork is None else None
-            forked = nursery.fork(theirs, pass_fds, held) if nursery else in_fork
-            self._process: subprocess.Popen[bytes] | ForkedSupervisor = forked or subprocess.Popen(
-                [sys.executable, "-I", "-S", str(PROGRAM), "supervise.supervisor",
-                 str(theirs.fileno())],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                pass_fds=[theirs.fileno(), *pass_fds, *held], env={"PATH": env.get("PATH", "")},
-                start_new_session=True)
+            self._process, in_fork = supervisor_start.start(theirs, pass_fds, held, zygote,
+                                                            env.get("PATH", ""))
         rlimits = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": self.limits.file_bytes}
         if self.limits.cpu_s is not None:
             rlimits["RLIMIT_CPU"] = self.limits.cpu_s
-        job = {"argv": list(argv), "program": program if in_fork else "",
-               "words": list(words), "cwd": os.path.abspath(cwd),
-               "env": dict(env), "rlimits": rlimits,
+        job = {"argv": list(argv), "program": program if in_fork else "", "words": list(words),
+               "cwd": os.path.abspath(cwd), "env": dict(env), "rlimits": rlimits,
                "wall_s": self.limits.wall_s, "output_bytes": self.limits.output_bytes,
                "memory_bytes": self.limits.memory_bytes, "processes": self.limits.processes,
                "pass_fds": list(pass_fds),
@@ -151,7 +141,7 @@ class Guarded:
     @property
     def never_started(self) -> bool:
         """Whether the process never started, because the zygote died before it forked it."""
-        return isinstance(self._process, ForkedSupervisor) and self._process.pid == 0
+        return self._process.pid == 0
 
     def hold(self, lock: DeviceLock) -> None:
         """Pass a device lock to the running supervisor, which holds it until its job is dead."""

@@ -7,14 +7,12 @@ holds the socket any more.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import hashlib
 import os
 import select
 import socket
 import subprocess
-import sys
 import threading
 import weakref
 from collections.abc import Sequence
@@ -26,6 +24,8 @@ from harness.formats.json_codec import to_json
 from harness.isolation.device_lock import Turnstile
 
 PROGRAM = Path(harness.__file__).parent / "child" / "__main__.py"
+MOST_DESCRIPTORS = 28
+"""Of a program and of device locks: a packet has 32, four of them of the supervisor."""
 VARIABLE = "KOPT_ZYGOTE"
 """Environment variable of a harness process: the zygote that was passed to it."""
 
@@ -126,7 +126,7 @@ class Zygote:
             process = subprocess.Popen(
                 [kind.python, "-I", str(PROGRAM), "supervise.zygote", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                env=dict(kind.env), pass_fds=[theirs.fileno()], start_new_session=True)
+                env=dict(kind.env), pass_fds=[theirs.fileno()], start_new_session=True, cwd="/")
         ours.sendall(to_json({"language": kind.language, "modules": kind.modules, "path": kind.path,
                               "yields": list(yields.paths) if yields else None}))
         return cls(kind, ours, process)
@@ -159,13 +159,16 @@ class Zygote:
              ) -> ForkedSupervisor | None:
         """Fork a supervisor that serves `control`; return None if the zygote has ended.
 
-        `passed` are the program's descriptors, `held` those of device locks.
+        `passed` are the program's descriptors, `held` those of device locks. With more of them than
+        a packet takes, nothing is forked either.
         """
+        more = [*passed, *held, *([self._tenancy] if self._tenancy >= 0 else [])]
+        if len(more) > MOST_DESCRIPTORS:
+            return None
         out, err, life = os.pipe(), os.pipe(), os.pipe()
         try:
             socket.send_fds(self._channel, [to_json({"passed": len(passed)})],
-                            [control.fileno(), out[1], err[1], life[1], *passed, *held,
-                             *([self._tenancy] if self._tenancy >= 0 else [])])
+                            [control.fileno(), out[1], err[1], life[1], *more])
         except OSError:
             for fd in (out[0], err[0], life[0]):
                 os.close(fd)
@@ -221,8 +224,3 @@ class WarmStart:
                 self._zygote.close()
             self._zygote = None
 
-
-NURSERY = WarmStart(ZygoteKind(python=sys.executable, language="", env=(),
-                               modules=("kopt_child.supervise.confine",)))
-"""Forks the supervisors of this process's other jobs: 10 ms of CPU time instead of 60."""
-atexit.register(NURSERY.close)

@@ -41,8 +41,8 @@ def test_every_gpu_test_of_the_harness_is_collected_without_the_packages_of_deve
     whole = subprocess.run([*command, "tests/harness", "tests/exploits", "tests/honest"], cwd=ROOT,
                            env=env, capture_output=True, text=True, check=False)
     assert whole.returncode == 0, whole.stdout
-    assert tests_of(bare.stdout) == tests_of(whole.stdout) != set()
+    assert names_of(bare.stdout) == names_of(whole.stdout) != set()
 
 
-def tests_of(collected: str) -> set[str]:
+def names_of(collected: str) -> set[str]:
     return {line for line in collected.splitlines() if "::" in line}

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.isolation import device_lock, guard
+from harness.isolation import device_lock, guard, shared_zygotes
 from harness.isolation.guard import Confine, Guarded, Limits
 from harness.isolation.process_outcome import ProcessOutcome
-from harness.isolation.zygote_client import NURSERY
+from harness.isolation.supervisor_start import SUPERVISORS
 from tests.support.guard_case import DAEMON, SLEEP
 from tests.support.processes import mark, marked, python, until
 
@@ -229,8 +229,16 @@ def test_passed_descriptors_have_the_numbers_that_arguments_name(tmp_path: Path)
 
 def test_job_starts_after_the_process_that_forks_supervisors_was_killed(tmp_path: Path) -> None:
     assert guard.run(["true"], cwd=tmp_path).ok
-    nursery = NURSERY.zygote()
-    assert nursery is not None and nursery._process is not None
-    nursery._process.kill()
-    nursery._process.wait()
+    bare = shared_zygotes.zygote(SUPERVISORS)
+    assert bare is not None and bare._process is not None
+    bare._process.kill()
+    bare._process.wait()
     assert guard.run(["true"], cwd=tmp_path).ok
+
+
+def test_job_starts_with_more_descriptors_than_a_fork_is_sent(tmp_path: Path) -> None:
+    files = [(tmp_path / str(number)).open("w+") for number in range(40)]
+    numbers = [file.fileno() for file in files]
+    code = "import os, sys\nfor n in sys.argv[1:]: os.write(int(n), n.encode())"
+    assert guard.run(python(code, *map(str, numbers)), cwd=tmp_path, pass_fds=numbers).ok
+    assert [(tmp_path / file.name).read_text() for file in files] == [*map(str, numbers)]
