@@ -5,7 +5,7 @@ PYTHON ?= python3
 GPU_TESTS ?= $(shell grep -rlE 'mark\.gpu|\barrays: Any' --include='test_*.py' \
 	tests/harness tests/exploits tests/honest)
 # More workers than cores: fast tests wait for other processes for half of their time.
-WORKERS ?= $(shell echo $$(( $$(nproc) * 3 / 2 )))
+WORKERS ?= $(shell echo $$(( $$(nproc) * 2 )))
 
 demo:
 	@.ci/setup demo

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import compileall
 import functools
+import gc
 import os
 import signal
 import sys
@@ -47,6 +48,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         for package in ("harness", "engine", "kopt_tui"):
             compileall.compile_dir(Path(__file__).parents[1] / package, quiet=2)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what collection made to neither collector nor forks: it lives to the end."""
+    gc.freeze()
 
 
 @functools.cache

@@ -139,6 +139,7 @@ def test_bounds_and_structure_of_example_values_are_learned_with_the_size_they_f
     assert 0 < scores.low < 0.01 and "not finite at 0" in scores.why
 
 
+@pytest.mark.slow
 def test_loss_over_probabilities_and_labels_is_judged_by_every_kind_of_input(
         tmp_path: Path) -> None:
     verdict = judge(tmp_path, LOSS, as_new(LOSS), distributions=DISTRIBUTIONS)
@@ -198,6 +199,7 @@ def as_new(text: str) -> str:
     return text.replace("class Model(", "class ModelNew(")
 
 
+@pytest.mark.slow
 def test_candidate_may_define_model_new(tmp_path: Path) -> None:
     verdict = judge(tmp_path, NORM, as_new(NORM).replace("self.bn(x) ** power",
                                                          "self.bn(x).square()"))
@@ -209,6 +211,7 @@ def test_flags_and_several_outputs_are_judged(tmp_path: Path) -> None:
     assert verdict.valid and not verdict.correct
 
 
+@pytest.mark.slow
 def test_candidate_that_no_longer_writes_a_buffer_is_wrong(tmp_path: Path) -> None:
     forgets = as_new(NORM).replace("self.bn(x)", "nn.functional.batch_norm(x, None, None, "
                                    "self.bn.weight, self.bn.bias, True)")

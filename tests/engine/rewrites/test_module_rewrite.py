@@ -76,6 +76,7 @@ def test_without_a_match_the_reason_is_one_line(tmp_path: Path, body: str, why: 
     assert why in found.nothing and "\n" not in found.nothing
 
 
+@pytest.mark.slow
 def test_a_rewritten_source_is_rewritten_from_the_persons_part(tmp_path: Path) -> None:
     found = rewrites(tmp_path, SOFTMAX)
     again = rewrites(tmp_path / "again", found.rewrites[0].source)

@@ -52,6 +52,7 @@ def events(setup: Setup, kind: str) -> list[dict[str, object]]:
         return [json.loads(event.payload) for event in reader.events_of(setup.id, kind)]
 
 
+@pytest.mark.slow
 def test_campaign_goes_on_after_its_limit_is_raised(finished: Setup) -> None:
     workspace = finished.workspace
     code, out, err = command("resume", workspace=workspace)

@@ -107,6 +107,7 @@ def in_a_terminal(argv: list[str]) -> tuple[int, int]:
     return pid, terminal
 
 
+@pytest.mark.slow
 def test_run_survives_its_terminal_and_can_be_controlled(tmp_path: Path) -> None:
     manifest = campaigns.project(tmp_path / "p", pool={"slots": 1, "backends": ["inbox"]})
     workspace = tmp_path / "w"

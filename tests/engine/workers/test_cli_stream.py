@@ -97,6 +97,7 @@ def test_error_of_the_stream_is_the_reason_of_a_failure(setup: Setup, tmp_path: 
     assert report.summary == "coder exited with 3 provider: 401 invalid x-api-key"
 
 
+@pytest.mark.slow
 def test_endless_agent_and_its_children_die_at_the_limit(setup: Setup, tmp_path: Path) -> None:
     report, _, _ = work(setup, "endless", tmp_path, timeout_s=2.0)
     assert report.ok and (report.cut == "coder ran past its limit of 2 s" or

@@ -102,6 +102,7 @@ def test_daemons_do_not_outlive_the_verdict(bench: Bench) -> None:
     assert marked(word) == {}
 
 
+@pytest.mark.slow
 def test_background_load_does_not_slow_the_incumbent(tmp_path: Path) -> None:
     source = c("if (!started) { started = 1; for (int i = 0; i < 4; i++) { pthread_t t; "
                "pthread_create(&t, 0, burn, 0); } }\n" + SLOW.partition("{\n")[2][:-2],

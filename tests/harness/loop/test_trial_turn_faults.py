@@ -194,6 +194,7 @@ with trial_turn_case.open_screening(Path(sys.argv[1]), 60.0) as screen:
 """
 
 
+@pytest.mark.slow
 def test_files_of_a_killed_loop_do_not_block_the_next(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT, check=False,
                          env={**os.environ, "PYTHONPATH": str(ROOT)})

@@ -60,6 +60,7 @@ def test_whole_program_gives_a_reference_that_stands_alone() -> None:
                                       "return expected"]
 
 
+@pytest.mark.slow
 def test_difference_of_a_script_is_a_comparison() -> None:
     entry, observed, path = watched_case.observe("gather")
     reference, _ = reference_source.find(observed.callers, entry,
