@@ -21,8 +21,7 @@ except ImportError:  # a GPU machine that runs the tests of the harness alone
     hypothesis = None  # type: ignore[assignment]
 else:
     # the same examples on every run; HYPOTHESIS_PROFILE=explore looks for new ones
-    hypothesis.settings.register_profile("steady", derandomize=True, deadline=None,
-                                         max_examples=50)
+    hypothesis.settings.register_profile("steady", derandomize=True, deadline=None)
     hypothesis.settings.register_profile("explore", deadline=None, max_examples=1000)
     hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 

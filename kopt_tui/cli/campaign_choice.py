@@ -19,7 +19,7 @@ def project_here() -> Path:
     """Return the project of the manifest in this folder, else this folder."""
     try:
         return Path(load_manifest(MANIFEST).project) if MANIFEST.is_file() else Path.cwd()
-    except KoptError:  # `kopt manifest` says what is wrong with it, or it is no manifest of kopt
+    except KoptError:  # a file of another program, or a faulty one: `kopt manifest` explains that
         return Path.cwd()
 
 

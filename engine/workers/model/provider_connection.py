@@ -7,6 +7,7 @@ import contextlib
 import ipaddress
 import socket
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Self
 from urllib.parse import unquote, urlsplit
@@ -72,7 +73,7 @@ class Tunnels:
             self._free.release()
 
 
-class TunnelServer:
+class TunnelServer(ABC):
     """A context manager: a thread serves a program at the other end of a pair of sockets."""
 
     def __init__(self, most: int) -> None:
@@ -91,9 +92,9 @@ class TunnelServer:
         self._ours.close()
         self._theirs.close()
 
+    @abstractmethod
     def _serve(self) -> None:
         """Serve until the pair of sockets ends."""
-        raise NotImplementedError
 
 
 def connected(address: ProviderAddress, scheme: str = "") -> socket.socket:

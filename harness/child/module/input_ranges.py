@@ -69,7 +69,7 @@ class InputRanges:
                 else:
                     high = int(max(self._drawn(other, seed)[name].max()
                                    for seed in range(SEEDS))) + 1
-            except Exception:
+            except Exception:  # a person's module may fail in any way at other sizes
                 continue
             if high == known["high"] + value or (not is_known and high > known["high"]):
                 beyond = known["high"] - value

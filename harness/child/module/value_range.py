@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 LEAST_SEEN = 16
-"""Values from which a structure can be told."""
+"""The fewest values from which a structure is recognised."""
 ROUGH = {torch.float16: 0.01, torch.bfloat16: 0.05}
 """How far the sum of a row of probabilities may be from 1; 1e-4 in other dtypes."""
 
