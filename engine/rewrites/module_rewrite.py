@@ -6,7 +6,13 @@ from pathlib import Path
 
 import msgspec
 
-from engine.rewrites import candidate_source, module_graph, regions, template_catalog
+from engine.rewrites import (
+    candidate_source,
+    long_heads,
+    module_graph,
+    regions,
+    template_catalog,
+)
 from engine.rewrites.inplace_calls import without_inplace
 from engine.rewrites.module_graph import ModuleGraph, Node
 from engine.rewrites.regions import Partition
@@ -56,7 +62,7 @@ def find(target: Target, tree: Path, baseline: Path, scratch: Path, *, python: s
 def of_graph(text: str, graph: ModuleGraph) -> ModuleRewrites:
     """Return the rewrites of a source whose module has a graph."""
     known = template_catalog.catalog()
-    graph = without_inplace(graph, known)
+    graph = long_heads.as_products(without_inplace(graph, known))
     if blocker := _writes(graph):
         return ModuleRewrites(nothing=f"forward writes into a tensor: {_name(blocker)}")
     cuts = {"templates": regions.partition(graph, known),

@@ -118,4 +118,5 @@ class _Matcher:
     def _usual(self, node: Node, named: set[Any]) -> bool:
         """Return whether the arguments that the expression does not name are as usual."""
         return all(value is None or value is False or USUAL.get(name, self) == value
-                   for name, value in node.bound.items() if name not in named)
+                   for name, value in node.bound.items()
+                   if name not in named and not name.startswith("_"))

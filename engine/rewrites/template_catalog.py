@@ -127,7 +127,8 @@ def spellings(target: str) -> set[str]:
         last = last.rstrip("_")
     last = SAME_NAMES.get(last, last)
     names = {target, f"{head}.{last}"}
-    if head in ("torch.Tensor", "torch", "torch.special", "torch.functional"):
+    if head in ("torch.Tensor", "torch", "torch.special", "torch.functional") or \
+            last in ("softmax", "log_softmax"):
         names |= {f"torch.{last}", f"torch.Tensor.{last}"}
     return names
 

@@ -1,4 +1,4 @@
-"""Attention forward: online softmax, causal or not, with query heads that share key heads."""
+"""Attention forward: online softmax, causal or masked, with query heads that share key heads."""
 
 import torch
 import triton
@@ -11,10 +11,11 @@ ATTENTION_STAGES = 3  # kopt: knob ATTENTION_STAGES in [1, 2, 3, 4] steps in fli
 
 
 @triton.jit
-def attention_steps(value, total, top, query, k, v, first, end, row, n, kn, vn, scale, WIDTH,
-                    DIAGONAL: tl.constexpr, EDGE: tl.constexpr, EVEN: tl.constexpr,
-                    PRECISION: tl.constexpr, BLOCK_N: tl.constexpr, D: tl.constexpr):
-    """Keys `first` to `end`, some of which DIAGONAL or EDGE exclude."""
+def attention_steps(value, total, top, query, k, v, mask, first, end, row, m, n, kn, vn, mask_m,
+                    mask_n, scale, WIDTH, DIAGONAL: tl.constexpr, EDGE: tl.constexpr,
+                    EVEN: tl.constexpr, MASK: tl.constexpr, PRECISION: tl.constexpr,
+                    BLOCK_N: tl.constexpr, D: tl.constexpr):
+    """Keys `first` to `end`, some of which DIAGONAL, EDGE or MASK exclude."""
     d = tl.arange(0, D)
     for start in range(first, end, BLOCK_N):
         column = start + tl.arange(0, BLOCK_N)
@@ -27,10 +28,16 @@ def attention_steps(value, total, top, query, k, v, first, end, row, n, kn, vn, 
             keys = tl.load(k + column[None, :] * kn + d[:, None], mask=(d < WIDTH)[:, None],
                            other=0.0)
         score = tl.dot(query, keys, input_precision=PRECISION) * scale
+        if MASK:
+            known = (row < m)[:, None] & (column < n)[None, :]
+            chosen = tl.load(mask + row.to(tl.int64)[:, None] * mask_m + column[None, :] * mask_n,
+                             mask=known, other=0)
+            score = tl.where(chosen != 0, score, -float("inf")) if MASK == 1 else \
+                score + chosen.to(tl.float32) * 1.4426950408889634
         if DIAGONAL:
-            score = tl.where(column[None, :] <= row[:, None], score, -1e30)
+            score = tl.where(column[None, :] <= row[:, None], score, -float("inf"))
         if EDGE:
-            score = tl.where((column < n)[None, :], score, -1e30)
+            score = tl.where((column < n)[None, :], score, -float("inf"))
         higher = tl.maximum(top, tl.max(score, 1))
         power = tl.exp2(score - higher[:, None])
         shrink = tl.exp2(top - higher)
@@ -52,10 +59,13 @@ def attention_steps(value, total, top, query, k, v, first, end, row, n, kn, vn, 
 @triton.jit
 def attention_kernel(
         # kopt: operands
-        q, k, v, y, heads, group, m, n, qb, qh, qm, kb, kh, kn, vb, vh, vn, scale,
-        WIDTH: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
-        BLOCK_N: tl.constexpr, D: tl.constexpr):
-    """BLOCK_M queries of one head; the longest rows of a causal mask start first."""
+        q, k, v, y, mask, heads, group, m, n, qb, qh, qm, kb, kh, kn, vb, vh, vn, mask_b, mask_h,
+        mask_m, mask_n, scale, WIDTH: tl.constexpr, CAUSAL: tl.constexpr, MASK: tl.constexpr,
+        PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, D: tl.constexpr):
+    """BLOCK_M queries of one head; the longest rows of a causal mask start first.
+
+    MASK: 1 of flags, 2 of summands.
+    """
     blocks = tl.cdiv(m, BLOCK_M)
     block = blocks - 1 - tl.program_id(0) % blocks
     place = tl.program_id(0) // blocks
@@ -67,22 +77,24 @@ def attention_kernel(
     q += batch * qb + head.to(tl.int64) * qh
     k += batch * kb + (head // group).to(tl.int64) * kh
     v += batch * vb + (head // group).to(tl.int64) * vh
+    mask += batch * mask_b + head.to(tl.int64) * mask_h
     query = tl.load(q + row[:, None] * qm + d[None, :],
                     mask=(row < m)[:, None] & (d < WIDTH)[None, :], other=0.0)
     value = tl.zeros([BLOCK_M, D], tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
-    top = tl.full([BLOCK_M], -1e30, tl.float32)
+    top = tl.full([BLOCK_M], -1e30, tl.float32)  # finite: -inf - -inf is NaN
     whole = n // BLOCK_N * BLOCK_N
     if CAUSAL:  # keys that all rows see, then those that the diagonal crosses
         whole = min(whole, block * BLOCK_M // BLOCK_N * BLOCK_N)
-    value, total, top = attention_steps(value, total, top, query, k, v, 0, whole, row, n, kn, vn,
-                                        scale, WIDTH, False, False, EVEN, PRECISION, BLOCK_N, D)
+    value, total, top = attention_steps(
+        value, total, top, query, k, v, mask, 0, whole, row, m, n, kn, vn, mask_m, mask_n, scale,
+        WIDTH, False, False, EVEN, MASK, PRECISION, BLOCK_N, D)
     end = min(n, (block + 1) * BLOCK_M) if CAUSAL else n
     if whole < end:
-        value, total, top = attention_steps(value, total, top, query, k, v, whole, end, row, n,
-                                            kn, vn, scale, WIDTH, CAUSAL, True, EVEN, PRECISION,
-                                            BLOCK_N, D)
-    value = value / total[:, None]
+        value, total, top = attention_steps(
+            value, total, top, query, k, v, mask, whole, end, row, m, n, kn, vn, mask_m, mask_n,
+            scale, WIDTH, CAUSAL, True, EVEN, MASK, PRECISION, BLOCK_N, D)
+    value = value / tl.where(total > 0, total, 1.0)[:, None]
     at = place.to(tl.int64) * m * WIDTH + row[:, None] * WIDTH + d[None, :]
     inside = (row < m)[:, None] & (d < WIDTH)[None, :]
     # kopt: epilogue value
@@ -101,8 +113,11 @@ def attention_limits(x):
 
 def attention(
         # kopt: operands
-        q, k, v, is_causal=False, scale=None):
-    """q [..., heads, m, d]; k and v [..., key heads, n, d], each for heads / key heads heads."""
+        q, k, v, is_causal=False, scale=None, mask=None):
+    """q [..., heads, m, d]; k and v [..., key heads, n, d], each for heads / key heads heads.
+
+    mask: as PyTorch's attn_mask, flags of what counts or summands. Rows without a key are 0.
+    """
     lead, (m, width), n = q.shape[:-2], q.shape[-2:], k.shape[-2]
     heads, key_heads = (lead[-1], k.shape[-3]) if lead else (1, 1)
     q, k, v = (t.reshape(-1, count, *t.shape[-2:]) for t, count in
@@ -118,13 +133,19 @@ def attention(
     stages = ATTENTION_STAGES
     while stages > 1 and (rows + 2 * columns * stages) * size * q.element_size() > shared:
         stages -= 1
+    kind, steps = 0, (0, 0, 0, 0)
+    if mask is not None:
+        kind = 1 if mask.dtype == torch.bool else 2
+        mask = mask.expand(*lead, m, n).reshape(-1, heads, m, n)
+        mask, steps = mask.view(torch.uint8) if kind == 1 else mask, mask.stride()
     single = q.dtype == torch.float32 and not amd
     programs = q.shape[0] * heads * triton.cdiv(m, rows)
     attention_kernel[(programs,)](
         # kopt: operands
-        q, k, v, y, heads, heads // key_heads, m, n, *q.stride()[:3], *k.stride()[:3],
-        *v.stride()[:3], (width ** -0.5 if scale is None else scale) * 1.4426950408889634,
-        WIDTH=width, CAUSAL=is_causal, PRECISION="tf32x3" if single else "ieee", BLOCK_M=rows,
+        q, k, v, y, q if mask is None else mask, heads, heads // key_heads, m, n, *q.stride()[:3],
+        *k.stride()[:3], *v.stride()[:3], *steps,
+        (width ** -0.5 if scale is None else scale) * 1.4426950408889634, WIDTH=width,
+        CAUSAL=is_causal, MASK=kind, PRECISION="tf32x3" if single else "ieee", BLOCK_M=rows,
         BLOCK_N=columns, D=size, num_warps=ATTENTION_WARPS if rows * size > 4096 else 4,
         num_stages=stages)
     return y

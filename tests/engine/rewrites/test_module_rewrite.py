@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.discovery.module import draft_module
-from engine.rewrites import module_rewrite
+from engine.rewrites import long_heads, module_rewrite
 from engine.rewrites.module_rewrite import ModuleRewrites
 from tests.support import forked_program, shared_zygotes
 
@@ -32,6 +32,25 @@ PATTERN = HEAD + """    def forward(self, x):
         softmax = x / torch.sqrt(torch.mean(x ** 2, dim=1, keepdim=True) + 1e-5)
         return torch.where(softmax > 0, softmax, 3.0)
 """ + INPUTS.format("torch.randn(4, 6, 5)")
+ATTENTION = HEAD + """    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.tril(torch.ones(1, 1, 20, 20)))
+
+    def forward(self, x, keys):
+        q, k, v = x.transpose(1, 2).chunk(3, dim=-1)
+        scores = (q @ k.transpose(-2, -1)) * (1.0 / q.size(-1) ** 0.5)
+        scores = scores.masked_fill(self.seen[:, :, :9, :9] == 0, float("-inf"))
+        masked = F.softmax(scores, dim=-1) @ v
+        scores = torch.matmul(q, k.transpose(2, 3)) / 4.0
+        plain = torch.matmul(nn.Softmax(dim=3)(scores), v)
+        many = keys[:, :, None, :, :].expand(2, 2, 2, 520, 16).reshape(2, 4, 520, 16)
+        few = F.scaled_dot_product_attention(q[:, :, :3], many, many)
+        return torch.cat((masked, plain, few), dim=2)
+""" + INPUTS.format("torch.randn(2, 9, 4, 48), torch.randn(2, 2, 520, 16)")
+LONG_HEADS = HEAD + """    def forward(self, x):
+        y = F.scaled_dot_product_attention(x + 1, x, torch.cat((x, x.tanh()), -1), scale=0.5)
+        return y.cos() + x[:, :1, :1]
+""" + INPUTS.format("torch.randn(3, 9, 12)")
 
 
 def rewrites(folder: Path, text: str) -> ModuleRewrites:
@@ -48,9 +67,14 @@ def rewrites(folder: Path, text: str) -> ModuleRewrites:
     return module_rewrite.find(draft.target, project, project, folder, zygote=zygote)
 
 
-def test_rewrites_compute_what_their_modules_do(tmp_path: Path) -> None:
+def test_rewrites_compute_what_their_modules_do(tmp_path: Path,
+                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(long_heads, "LONGEST", 8)
+    monkeypatch.setattr(long_heads, "LEAST", 8)
     expected = {SOFTMAX: ("softmax(x, 1)",), LAYERS: ("self.net[0](x)", "batch_norm("),
-                PATTERN: ("norm(", "kind='rms'")}
+                PATTERN: ("norm(", "kind='rms'"),
+                ATTENTION: ("attention(v1[0]", ", ~", " 1 / 4.0)", "attention_decode(", ", keys, "),
+                LONG_HEADS: ("torch.transpose(x, -2, -1)", "softmax(", "matmul(v")}
     folders = []
     for number, (text, calls) in enumerate(expected.items()):
         found = rewrites(tmp_path / str(number), text)

@@ -1,0 +1,87 @@
+"""Reads attention whose heads are too long for one kernel as its products and a softmax.
+
+Such a head's row of the result does not fit into the registers of a block. Where both lengths are
+large, the products take most of the time, and their templates are faster than what PyTorch has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from engine.rewrites.module_graph import ModuleGraph, Node, Ref, TensorForm
+
+TARGET = "torch.nn.functional.scaled_dot_product_attention"
+LONGEST = 256
+"""Values of a head that the template `attention` takes."""
+LEAST = 512
+"""Queries and keys from which products of float32 pay."""
+
+
+def as_products(graph: ModuleGraph) -> ModuleGraph:
+    """Return the graph with such calls written out; without any it is the graph itself."""
+    if not any(_is_long(graph, node) for node in graph.nodes):
+        return graph
+    names: dict[str, str] = {}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        moved = replace(node, args=_renamed(node.args, names), kwargs=_renamed(node.kwargs, names),
+                        bound=_renamed(node.bound, names), written=_renamed(node.written, names))
+        first = len(nodes)
+        nodes += _products(graph, node, moved, first) if _is_long(graph, node) else \
+            [replace(moved, name=f"n{first}")]
+        names[node.name] = nodes[-1].name
+    return replace(graph, nodes=tuple(nodes), result=_renamed(graph.result, names), layers=tuple(
+        replace(layer, args=_renamed(layer.args, names), result=_renamed(layer.result, names))
+        for layer in graph.layers))
+
+
+def _is_long(graph: ModuleGraph, node: Node) -> bool:
+    named = node.bound
+    if node.target != TARGET or named.get("attn_mask") is not None or named["is_causal"] or \
+            named["dropout_p"]:
+        return False
+    q, k, v = (graph.form(named[name]) for name in ("query", "key", "value"))
+    return q.dtype == "float32" and q.dim() > 2 and q.shape[-1] > LONGEST \
+        and q.shape[:-2] == k.shape[:-2] == v.shape[:-2] \
+        and min(q.shape[-2], k.shape[-2], v.shape[-1]) >= LEAST
+
+
+def _products(graph: ModuleGraph, node: Node, moved: Node, first: int) -> list[Node]:
+    """Return what a call computes as nodes whose names begin at a number."""
+    query, key, value, scale = (moved.bound[name] for name in ("query", "key", "value", "scale"))
+    q, k = (graph.form(node.bound[name]) for name in ("query", "key"))
+    turned, scores = (*k.shape[:-2], *k.shape[:-3:-1]), (*q.shape[:-1], k.shape[-2])
+    previous = [Ref("node", f"n{first + number}") for number in range(4)]
+
+    def call(number: int, target: str, named: dict[str, Any], shape: tuple[int, ...]) -> Node:
+        given = tuple(part for part in named.values() if part is not None)
+        return Node(name=f"n{first + number}", target=target, args=given, kwargs={}, bound=named,
+                    outputs=(TensorForm(dtype=q.dtype, shape=shape, stride=_strides(shape)),),
+                    several=False, written=None, layer=node.layer)
+
+    return [
+        call(0, "torch.transpose", {"input": key, "dim0": -2, "dim1": -1}, turned),
+        call(1, "torch.matmul", {"input": query, "other": previous[0]}, scores),
+        call(2, "torch.mul", {"input": previous[1],
+                              "other": q.shape[-1] ** -0.5 if scale is None else scale}, scores),
+        call(3, "torch.softmax", {"input": previous[2], "dim": -1, "dtype": None}, scores),
+        call(4, "torch.matmul", {"input": previous[3], "other": value}, node.form.shape)]
+
+
+def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides = [1]
+    for size in reversed(shape[1:]):
+        strides.append(strides[-1] * size)
+    return tuple(reversed(strides))
+
+
+def _renamed(value: Any, names: dict[str, str]) -> Any:
+    """Return an argument in which nodes have their new names."""
+    if isinstance(value, Ref):
+        return replace(value, name=names[value.name]) if value.kind == "node" else value
+    if isinstance(value, dict):
+        return {name: _renamed(part, names) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_renamed(part, names) for part in value)
+    return value
