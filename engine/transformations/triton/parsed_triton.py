@@ -87,8 +87,12 @@ class ParsedTriton:
 
     def calls(self, node: ast.AST, name: str) -> list[ast.Call]:
         """Return the calls of a function of triton.language in a part of the source."""
-        return [own for own in ast.walk(node) if isinstance(own, ast.Call)
-                and ast.unparse(own.func) == f"{self.language}.{name}"]
+        return [own for own in ast.walk(node) if self.is_call(own, name)
+                and isinstance(own, ast.Call)]
+
+    def is_call(self, node: ast.AST, name: str) -> bool:
+        """Return whether a node calls a function of triton.language."""
+        return isinstance(node, ast.Call) and ast.unparse(node.func) == f"{self.language}.{name}"
 
     def before_functions(self, lines: Sequence[str]) -> Replacement:
         """Return lines in front of the first function or class of the file."""

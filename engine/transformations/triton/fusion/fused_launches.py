@@ -1,0 +1,210 @@
+"""`triton-fused-launches`: two launches in a row on the same blocks become one kernel.
+
+The second one's program reads just what the first one's program of the same number has written.
+The value stays in registers, rounded to the tensor's type, and is stored only if it is used later.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from engine.transformations.transformation import (
+    MOST_PLACES,
+    DoesNotApply,
+    Transformation,
+    Transformed,
+)
+from engine.transformations.triton.fusion.fused_source import (
+    fused_source,
+    names_in,
+    stored_in,
+)
+from engine.transformations.triton.fusion.host_values import (
+    HostValues,
+    is_quiet,
+    is_quiet_value,
+)
+from engine.transformations.triton.fusion.launched_kernel import (
+    LaunchedKernel,
+    MemoryAccess,
+    other_of,
+)
+from engine.transformations.triton.grid_of_launch import total
+from engine.transformations.triton.parsed_triton import KernelLaunch, ParsedTriton
+
+
+class FusedLaunches(Transformation):
+    name = "triton-fused-launches"
+    language = "triton"
+    aim = "launches that follow each other on the same blocks as one, with what lies between " \
+          "them in registers"
+
+    def apply(self, source: str) -> Transformed:
+        fused = list[str]()
+        while len(fused) < MOST_PLACES:
+            try:
+                source, names = _fused(source)
+            except DoesNotApply:
+                if not fused:
+                    raise
+                break
+            fused.append(names)
+        return Transformed(source=source, what=f"one launch of {'; of '.join(fused)}")
+
+
+def _fused(source: str) -> tuple[str, str]:
+    """Return the source with the first pair of launches that can be one. Raises DoesNotApply."""
+    parsed = ParsedTriton(source)
+    why = "no function launches two kernels, one directly after the other"
+    for first, second, between in _pairs(parsed):
+        assert first.function is not None
+        values = HostValues(first.function)
+        pair = _Pair(parsed=parsed, values=values, between=between,
+                     first=LaunchedKernel(parsed, first, values),
+                     second=LaunchedKernel(parsed, second, values))
+        if not (why := pair.fault()):
+            names = f"{first.kernel} and {second.kernel}, line {first.call.lineno}"
+            return fused_source(pair.first, pair.second, values, pair.passed), names
+    raise DoesNotApply(why)
+
+
+def _pairs(parsed: ParsedTriton) -> Iterator[tuple[KernelLaunch, KernelLaunch, list[ast.stmt]]]:
+    """Yield launches of one block of statements, and what stands between them, outside loops."""
+    of_call = {id(launch.call): launch for launch in parsed.launches}
+    in_loops = {id(own) for loop in ast.walk(parsed.tree)
+                if isinstance(loop, ast.For | ast.While | ast.AsyncFor) for own in ast.walk(loop)}
+    for node in ast.walk(parsed.tree):
+        for body in (getattr(node, "body", None), getattr(node, "orelse", None)):
+            last: tuple[int, KernelLaunch] | None = None
+            for at, statement in enumerate(body if isinstance(body, list) else ()):
+                launch = of_call.get(id(statement.value)) if isinstance(statement, ast.Expr) \
+                    and id(statement) not in in_loops else None
+                if launch is not None and launch.function is not None:
+                    if last is not None:
+                        yield last[1], launch, body[last[0] + 1:at]  # type: ignore[index]
+                    last = at, launch
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pair:
+    """Two launches of one function, and the statements between them."""
+
+    parsed: ParsedTriton
+    values: HostValues
+    first: LaunchedKernel
+    second: LaunchedKernel
+    between: list[ast.stmt]
+
+    def fault(self) -> str:
+        """Return why the launches cannot be one, "" if they can."""
+        one, other = self.first, self.second
+        if one.fault or other.fault:
+            return one.fault or other.fault
+        grids = [self._grid(own.launch) for own in (one, other)]
+        if not grids[0] or grids[0] != grids[1] or one.options != other.options:
+            return f"{one.launch.kernel} and {other.launch.kernel} have different grids or options"
+        if not all(map(is_quiet_value, one.bound.values())) or not all(
+                map(is_quiet_value, other.bound.values())):
+            return f"an argument of {one.launch.kernel} or {other.launch.kernel} is a call"
+        own_names = _names(one.launch.call) | _names(
+            self.values.value(ast.unparse(one.launch.grid)) or one.launch.grid)
+        decorators = {ast.unparse(own.function.decorator_list[0]) for own in (one, other)}
+        if one.statements[0].col_offset != other.statements[0].col_offset \
+                or len(decorators) > 1 or not self._is_alone(one.launch.call):
+            return "the two kernels or their launches are written in different ways"
+        if not all(map(is_quiet, self.between)) or any(
+                own.id in own_names for statement in self.between for own in ast.walk(statement)
+                if isinstance(own, ast.Name) and isinstance(own.ctx, ast.Store)):
+            return f"something is done between the launches, line {self.between[0].lineno}"
+        return self._memory_fault() or self._name_fault()
+
+    def _grid(self, launch: KernelLaunch) -> str:
+        if text := total(self.parsed, launch):
+            return self.values.text(ast.parse(text, mode="eval").body)
+        grid: ast.expr = launch.grid
+        if isinstance(grid, ast.Name):
+            grid = self.values.value(grid.id) or grid
+        return self.values.text(grid) if isinstance(grid, ast.Tuple) else ""
+
+    def _is_alone(self, call: ast.Call) -> bool:
+        """Return whether a call has its lines for itself."""
+        begin, end = self.parsed.span(call)
+        after = self.parsed.source[end:].split("\n", 1)[0].strip()
+        return not self.parsed.source[self.parsed.at(call.lineno, 0):begin].strip() \
+            and (not after or after.startswith("#"))
+
+    def _memory_fault(self) -> str:
+        """Return why the programs' order of reading and writing matters."""
+        one, other = self.first, self.second
+        written = {own.tensor for own in one.accesses if own.is_store}
+        also = {own.tensor for own in other.accesses if own.is_store}
+        if "" in written | also:
+            return "a kernel writes what the function has not allocated, so that it may overlap " \
+                   "what the other one reads"
+        if written & also or any(access.mentions(name) for access in one.accesses
+                                 for name in also):
+            return "both kernels use what the second one writes"
+        for name in written | also:
+            before = [use for use in self.values.uses(name)
+                      if use.lineno <= (other.launch.call.end_lineno or 0)
+                      and use not in one.launch.call.args and use not in other.launch.call.args
+                      and use not in [own.value for launched in (one, other)
+                                      for own in launched.launch.call.keywords]]
+            if before:
+                return f"{name} is used before the second launch, line {before[0].lineno}"
+        passed = self.passed
+        if not passed:
+            return "the second kernel reads nothing that the first one writes"
+        for name in written:
+            for access in other.accesses:
+                if access.mentions(name) and (why := self._access_fault(name, access)):
+                    return why
+        return ""
+
+    def _access_fault(self, name: str, access: MemoryAccess) -> str:
+        """Return why a value that the first kernel stores is not the one that the second loads."""
+        where = f"line {access.call.lineno} of {self.second.launch.kernel}"
+        stores = [own for own in self.first.accesses if own.is_store and own.tensor == name]
+        store = stores[0]
+        if len(stores) != 1 or access.tensor != name or any(
+                own.mentions(name) for own in self.first.accesses if own is not store):
+            return f"{where}: {name} is written more than once, or decides what is read"
+        if "program_id(" not in store.address:
+            return f"{where}: all programs write the same place of {name}"
+        if access.address != store.address or access.mask != store.mask:
+            return f"{where}: another place of {name}, or another mask, than the first kernel's"
+        if store.stored != store.blocks:
+            return f"{where}: the shape of the value that is stored in {name} is not known"
+        other = other_of(access.call)
+        if access.mask and not self.second.is_lanewise and other is None:
+            return f"{where}: lanes outside of {name} are undefined, and others look at them"
+        if other is not None and not _is_number(other):
+            return f"{where}: `other` is no number"
+        if any(own.arg == "volatile" for own in access.call.keywords):
+            return f"{where}: a volatile load"
+        return ""
+
+    def _name_fault(self) -> str:
+        one, other = self.first.function, self.second.function
+        own = {argument.arg for argument in other.args.args} | stored_in(other)
+        hidden = (names_in(other) - own) & ({argument.arg for argument in one.args.args}
+                                             | stored_in(one))
+        return f"{', '.join(sorted(hidden))} has two meanings" if hidden else ""
+
+    @property
+    def passed(self) -> dict[str, MemoryAccess]:
+        """The stores of the first kernel that the second one loads, by tensor."""
+        return {own.tensor: own for own in self.first.accesses if own.is_store and any(
+            access.tensor == own.tensor for access in self.second.accesses)}
+
+
+def _is_number(node: ast.expr) -> bool:
+    text = ast.unparse(node).removeprefix("-")
+    return isinstance(node, ast.Constant) or text.replace(".", "").isdigit() or text in (
+        "float('inf')", "float('-inf')")
+
+
+def _names(call: ast.expr) -> set[str]:
+    return {own.id for own in ast.walk(call) if isinstance(own, ast.Name)}

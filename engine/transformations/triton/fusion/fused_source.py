@@ -1,0 +1,153 @@
+"""The source with two kernels and their launches as one."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from engine.transformations.transformation import Replacement, free_name, replaced
+from engine.transformations.triton.fusion.host_values import HostValues
+from engine.transformations.triton.fusion.launched_kernel import (
+    LaunchedKernel,
+    MemoryAccess,
+    mask_of,
+    other_of,
+)
+from engine.transformations.triton.parsed_triton import ParsedTriton
+
+
+def fused_source(first: LaunchedKernel, second: LaunchedKernel, values: HostValues,
+                 passed: Mapping[str, MemoryAccess]) -> str:
+    """Return the source with one launch; `passed` are the first kernel's stores by tensor that the
+    second one loads.
+    """
+    return _Fusion(parsed=first.parsed, values=values, first=first, second=second,
+                   passed=passed).written()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Fusion:
+    parsed: ParsedTriton
+    values: HostValues
+    first: LaunchedKernel
+    second: LaunchedKernel
+    passed: Mapping[str, MemoryAccess]
+
+    def written(self) -> str:
+        """Return the source with the two kernels and their launches as one."""
+        parsed, one, other = self.parsed, self.first, self.second
+        name = free_name(parsed.source,
+                         f"{one.launch.kernel}_then_{other.launch.kernel.strip('_')}")
+        renamed = self._renamed()
+        own = [(one, argument, argument.arg) for argument in one.function.args.args]
+        own += [(other, argument, renamed[argument.arg]) for argument in other.function.args.args
+                if renamed[argument.arg] not in one.bound]
+        own.sort(key=lambda each: each[1].annotation is not None)  # constants by name, at the end
+        heads = ", ".join(called + (f": {parsed.text(argument.annotation)}"
+                                    if argument.annotation else "") for _, argument, called in own)
+        values = {tensor: free_name(parsed.source, f"{tensor}_value") for tensor in self.passed}
+        decorator = parsed.text(one.function.decorator_list[0])
+        kernel = "\n".join([f"@{decorator}", f"def {name}({heads}):",
+                            self._first_body(values), self._second_body(values, renamed)])
+        arguments = [(f"{called}=" if argument.annotation else "")
+                     + parsed.text(launched.bound[argument.arg])
+                     for launched, argument, called in own]
+        options = [f"{key}={value}" for key, value in one.options.items()]
+        launch = f"{name}[{parsed.text(one.launch.grid)}]({', '.join([*arguments, *options])})"
+        return replaced(parsed.source, [
+            *self._kernels(kernel), _without(parsed, one.launch.call),
+            Replacement(*parsed.span(other.launch.call), launch)])
+
+    def _renamed(self) -> dict[str, str]:
+        """Return the names of the second kernel's parameters and values in the fused one."""
+        one, other = self.first, self.second
+        taken, names = names_in(one.function) | set(one.bound), dict[str, str]()
+        changed = stored_in(one.function) | stored_in(other.function)
+        for argument in other.function.args.args:
+            same = [own.arg for own in one.function.args.args
+                    if ast.unparse(one.bound[own.arg]) == ast.unparse(other.bound[argument.arg])
+                    and (own.annotation is None) == (argument.annotation is None)
+                    and own.arg not in changed and argument.arg not in changed]
+            names[argument.arg] = same[0] if same else ""
+        for name in (*names, *sorted(stored_in(other.function) - names.keys())):
+            if not names.get(name):
+                names[name] = name if name not in taken else free_name(
+                    self.parsed.source, name, {*taken, *names.values()})
+        return names
+
+    def _first_body(self, values: dict[str, str]) -> str:
+        edits = []
+        for tensor, access in self.passed.items():
+            pointer = next(name for name, value in self.first.bound.items()
+                           if ast.unparse(value) == tensor)
+            call = access.call
+            indent = " " * call.col_offset
+            value = f"({self.parsed.text(call.args[1])}).to({pointer}.dtype.element_ty)"
+            line = f"{values[tensor]} = {value}"
+            edits.append(Replacement(*self.parsed.span(call), line))
+            if self._is_kept(tensor):
+                stored = replaced(self.parsed.source, [Replacement(
+                    *self.parsed.span(call.args[1]), values[tensor])], *self.parsed.span(call))
+                edits[-1] = Replacement(*self.parsed.span(call), f"{line}\n{indent}{stored}")
+        return self._body(self.first, edits)
+
+    def _second_body(self, values: dict[str, str], renamed: dict[str, str]) -> str:
+        names = [Replacement(*self.parsed.span(own), renamed[own.id])
+                 for own in ast.walk(self.second.function) if isinstance(own, ast.Name)
+                 and renamed.get(own.id, own.id) != own.id]
+        edits = []
+        for access in self.second.accesses:
+            if access.is_store or access.tensor not in values:
+                continue
+            value, mask = values[access.tensor], mask_of(access.call, 1)
+            other = other_of(access.call)
+            if mask is not None and other is not None:
+                tl = self.parsed.language
+                own = replaced(self.parsed.source, names, *self.parsed.span(mask))
+                value = f"{tl}.where({own}, {value}, {tl}.cast({ast.unparse(other)}, " \
+                        f"{value}.dtype))"
+            edits.append(Replacement(*self.parsed.span(access.call), value))
+        return self._body(self.second, [*edits, *names])
+
+    def _body(self, launched: LaunchedKernel, edits: Sequence[Replacement]) -> str:
+        statements = launched.statements
+        begin, end = self.parsed.at(statements[0].lineno, 0), self.parsed.span(statements[-1])[1]
+        return replaced(self.parsed.source, edits, begin, end)
+
+    def _is_kept(self, tensor: str) -> bool:
+        """Return whether a tensor is used for anything but the two launches."""
+        calls = {id(own) for launched in (self.first, self.second)
+                 for own in ast.walk(launched.launch.call)}
+        return any(id(use) not in calls for use in self.values.uses(tensor))
+
+    def _kernels(self, kernel: str) -> Iterator[Replacement]:
+        """Yield the edits that add the kernel, and take out those that nothing launches now."""
+        both = {own.function.name: own.function for own in (self.first, self.second)}
+        last = max(both.values(), key=lambda own: own.lineno)
+        for name, function in both.items():
+            launches = sum(own.launch.kernel == name for own in (self.first, self.second))
+            named = sum(isinstance(own, ast.Name) and own.id == name
+                        for own in ast.walk(self.parsed.tree))
+            begin = self.parsed.at(function.decorator_list[0].lineno, 0)
+            end = self.parsed.span(function)[1]
+            if function is last:
+                text = "" if named == launches else self.parsed.source[begin:end] + "\n\n\n"
+                yield Replacement(begin, end, text + kernel)
+            elif named == launches:
+                rest = self.parsed.source[end:]
+                yield Replacement(begin, end + len(rest) - len(rest.lstrip("\n")), "")
+
+
+def _without(parsed: ParsedTriton, call: ast.Call) -> Replacement:
+    return Replacement(parsed.at(call.lineno, 0), parsed.at((call.end_lineno or 0) + 1, 0), "")
+
+
+def names_in(function: ast.FunctionDef) -> set[str]:
+    return {own.id for statement in function.body for own in ast.walk(statement)
+            if isinstance(own, ast.Name)}
+
+
+def stored_in(function: ast.FunctionDef) -> set[str]:
+    return {own.id for own in ast.walk(function)
+            if isinstance(own, ast.Name) and isinstance(own.ctx, ast.Store)}

@@ -1,0 +1,96 @@
+"""What a function that launches kernels tells of its values: sizes, and new tensors."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import re
+from collections import Counter
+
+_METADATA = ("shape", "dtype", "device", "stride", "numel", "size", "dim", "ndim", "element_size",
+             "is_cuda")
+_NEW = re.compile(r"torch\.(?:empty|zeros|ones|full|rand|randn)(?:_like)?|\w+\.new_(?:empty|zeros)")
+_QUIET = re.compile(
+    r"(?:triton|math)\.\w+|min|max|int|len|float|bool|.*\.(?:stride|numel|size|dim)")
+
+
+class HostValues:
+    """The names of a function: what they are, and where the contents of a tensor are used."""
+
+    def __init__(self, function: ast.FunctionDef) -> None:
+        self._function = function
+        stored = Counter(own.id for own in ast.walk(function)
+                         if isinstance(own, ast.Name) and isinstance(own.ctx, ast.Store))
+        self._single = {own.targets[0].id: own.value for own in ast.walk(function)
+                        if isinstance(own, ast.Assign) and isinstance(own.targets[0], ast.Name)
+                        and len(own.targets) == 1 and stored[own.targets[0].id] == 1}
+        parameters = {own.arg for own in function.args.args}
+        shared = {name for own in ast.walk(function) if isinstance(own, ast.Global | ast.Nonlocal)
+                  for name in own.names}
+        self.allocated = tuple(name for name, value in self._single.items() if is_new(value)
+                               and name not in parameters | shared)
+        """The tensors that the function allocates, each under one name."""
+
+    def value(self, name: str) -> ast.expr | None:
+        """Return the only value that a name gets, None if there is none or are several."""
+        return self._single.get(name)
+
+    def text(self, node: ast.expr) -> str:
+        """Return an argument as text, the same for values that are surely the same."""
+        whole = _Resolved(self._single, set(self.allocated)).visit(copy.deepcopy(node))
+        return ast.unparse(whole)
+
+    def uses(self, tensor: str) -> list[ast.Name]:
+        """Return the places where the contents of a tensor may be used."""
+        quiet = {id(own.value) for own in ast.walk(self._function)
+                 if isinstance(own, ast.Attribute) and own.attr in _METADATA} | {
+            id(own.args[0]) for own in ast.walk(self._function) if isinstance(own, ast.Call)
+            and own.args and ast.unparse(own.func).endswith("_like")}
+        return [own for own in ast.walk(self._function) if isinstance(own, ast.Name)
+                and own.id == tensor and isinstance(own.ctx, ast.Load) and id(own) not in quiet]
+
+
+def is_new(value: ast.expr) -> bool:
+    """Return whether a value is a tensor that nothing else has a part of."""
+    return isinstance(value, ast.Call) and bool(_NEW.fullmatch(ast.unparse(value.func))) \
+        and not any(own.arg in (None, "out") for own in value.keywords)
+
+
+def is_quiet(statement: ast.stmt) -> bool:
+    """Return whether a statement only computes sizes or allocates a tensor."""
+    return isinstance(statement, ast.Assign) and is_quiet_value(statement.value) and all(
+        isinstance(own, ast.Name) for own in statement.targets)
+
+
+def is_quiet_value(value: ast.expr) -> bool:
+    """Return whether a value is the same whenever it is computed."""
+    return all(is_new(own) or _QUIET.fullmatch(ast.unparse(own.func)) for own in ast.walk(value)
+               if isinstance(own, ast.Call)) and not any(
+        isinstance(own, ast.Await | ast.NamedExpr | ast.Yield) for own in ast.walk(value))
+
+
+class _Resolved(ast.NodeTransformer):
+    """Puts values in the place of names for sizes, and one tensor for those that are like it."""
+
+    def __init__(self, single: dict[str, ast.expr], allocated: set[str]) -> None:
+        self._single, self._allocated = single, allocated
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        value = node.value
+        if node.attr in ("shape", "numel", "size") and isinstance(value, ast.Name) \
+                and value.id in self._allocated:
+            made = self._single[value.id]
+            if isinstance(made, ast.Call) and ast.unparse(made.func).endswith("_like"):
+                return self.visit_Attribute(ast.Attribute(made.args[0], node.attr, node.ctx))
+        return ast.Attribute(self.visit(value), node.attr, node.ctx)
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        value = self._single.get(node.id)
+        calls = [] if value is None else [
+            ast.unparse(own.func) for own in ast.walk(value) if isinstance(own, ast.Call)]
+        if value is None or not all(_QUIET.fullmatch(own) for own in calls) \
+                or isinstance(value, ast.Name | ast.Lambda | ast.Tuple | ast.List):
+            return node
+        found = self.visit(copy.deepcopy(value))
+        assert isinstance(found, ast.expr)
+        return found

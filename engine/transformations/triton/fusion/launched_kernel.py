@@ -1,0 +1,190 @@
+"""What a straight-line kernel reads and writes in a launch, in terms of the launch's arguments."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from engine.transformations.triton.fusion.host_values import HostValues
+from engine.transformations.triton.index_sums import IndexSums, lanes, text
+from engine.transformations.triton.parsed_triton import KernelLaunch, ParsedTriton
+
+_REDUCTIONS = ("sum", "max", "min")
+"""With one value; those of two values go lane by lane."""
+_LANEWISE = ("arange", "load", "cast", "where", "exp", "exp2", "log", "log2", "sqrt", "rsqrt",
+             "sigmoid", "abs", "maximum", "minimum", "fma", "erf", "sin", "cos", "floor", "ceil",
+             "program_id", "store", "zeros_like", "multiple_of", "max_contiguous", "math.rsqrt",
+             "math.exp", "math.log", "math.sqrt", "math.erf", "math.tanh")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryAccess:
+    """A load or a store of an element of a tensor that the launching function has allocated.
+
+    `tensor` is that tensor, "" for any other; `address` is the place in it, `mask` what it asks
+    for, "" for nothing, and `blocks` are the lanes that the address has.
+    """
+
+    call: ast.Call
+    is_store: bool
+    tensor: str
+    address: str
+    mask: str
+    blocks: frozenset[str]
+    stored: frozenset[str]
+    """The lanes that a stored value surely has."""
+
+    def mentions(self, tensor: str) -> bool:
+        """Return whether it is an element of a tensor, or its place depends on its contents."""
+        pattern = rf"\${re.escape(tensor)}(?![\w.])"
+        return self.tensor == tensor or bool(re.search(pattern, self.address + self.mask))
+
+
+class LaunchedKernel:
+    """A kernel with the arguments of one launch; `fault` says why it is not understood."""
+
+    def __init__(self, parsed: ParsedTriton, launch: KernelLaunch, values: HostValues) -> None:
+        self.parsed, self.launch = parsed, launch
+        self._values, self._tensors = values, values.allocated
+        self.function = parsed.kernels[launch.kernel]
+        self.bound: dict[str, ast.expr] = {}
+        self.options: dict[str, str] = {}
+        self.accesses: list[MemoryAccess] = []
+        self.is_lanewise = True
+        self._blocks: dict[str, frozenset[str]] = {}
+        self.fault = self._bind() or self._read()
+
+    @property
+    def statements(self) -> list[ast.stmt]:
+        """The body without its docstring."""
+        return [own for own in self.function.body if not (
+            isinstance(own, ast.Expr) and isinstance(own.value, ast.Constant))]
+
+    def _bind(self) -> str:
+        name, arguments = self.launch.kernel, self.function.args
+        first = self.function.body[0]
+        if self.parsed.source[self.parsed.at(first.lineno, 0):self.parsed.span(first)[0]].strip():
+            return f"{name} stands in one line"
+        call = self.launch.call
+        if not self.parsed.is_plain(name) or arguments.vararg or arguments.kwarg \
+                or arguments.kwonlyargs or arguments.posonlyargs:
+            return f"{name} has an autotuner, heuristics or unusual parameters"
+        if any(isinstance(own, ast.Starred) for own in call.args) or any(
+                own.arg is None for own in call.keywords) or len(call.args) > len(arguments.args):
+            return f"a launch of {name} does not list its arguments"
+        names = [own.arg for own in arguments.args]
+        defaults = arguments.defaults
+        self.bound = dict(zip(names[len(names) - len(defaults):], defaults, strict=True))
+        self.bound.update(zip(names, call.args, strict=False))
+        for keyword in call.keywords:
+            assert keyword.arg is not None
+            if keyword.arg in names:
+                self.bound[keyword.arg] = keyword.value
+            else:
+                self.options[keyword.arg] = ast.unparse(keyword.value)
+        return "" if set(names) == set(self.bound) else f"a launch of {name} lacks an argument"
+
+    def _read(self) -> str:
+        """Follow the statements in their order; return why one of them is not understood."""
+        names = {name: f"${self._values.text(value)}" for name, value in self.bound.items()}
+        sums = IndexSums(self.parsed, {
+            name: Counter({(): int(text[1:])} if text[1:].isdigit() else {(text,): 1})
+            for name, text in names.items()}, scalars=names.values())
+        for statement in self.statements:
+            what = f"line {statement.lineno} of {self.launch.kernel}"
+            target, value = _assigned(statement)
+            if value is None or (not target and not self.parsed.is_call(value, "store")):
+                return f"{what} is no plain assignment or store"
+            called = {ast.unparse(own.func) for own in ast.walk(value) if isinstance(own, ast.Call)}
+            if not all(self._is_known(name) for name in called):
+                return f"{what} calls what may look at other lanes, other programs or memory"
+            self.is_lanewise &= not any(
+                self._is_reduction(own) for own in ast.walk(value) if isinstance(own, ast.Call))
+            self.accesses += self._accesses(sums, value)
+            if target:
+                self._blocks[target] = self._lanes(sums, value)
+                sums.set(target, value)
+        return ""
+
+    def _is_known(self, name: str) -> bool:
+        """Return whether a function's result depends on its arguments, lane by lane, or reduces."""
+        own = name.removeprefix(f"{self.parsed.language}.")
+        if name.endswith((".to", ".cast")):
+            return True
+        if own != name:
+            return own in (*_LANEWISE, *_REDUCTIONS)
+        helper = self.parsed.kernels.get(name)
+        if helper is not None:
+            called = {ast.unparse(node.func) for node in ast.walk(helper)
+                      if isinstance(node, ast.Call) and node not in helper.decorator_list}
+            return all(self._is_known(other) and other.rpartition(".")[2] not in (
+                "load", "store", "program_id", "arange", *_REDUCTIONS) for other in called - {name})
+        return name in ("float", "rsqrt", "tanh", "erf")
+
+    def _is_reduction(self, node: ast.Call) -> bool:
+        return any(self.parsed.is_call(node, name) for name in _REDUCTIONS)
+
+    def _accesses(self, sums: IndexSums, value: ast.expr) -> Iterator[MemoryAccess]:
+        for call in ast.walk(value):
+            is_store = self.parsed.is_call(call, "store")
+            is_load = self.parsed.is_call(call, "load")
+            if not isinstance(call, ast.Call) or not (is_store or is_load):
+                continue
+            place = sums.of(call.args[0])
+            tensor = next((name for name in self._tensors if place[(f"${name}",)] == 1), "")
+            address = Counter({term: count for term, count in place.items()
+                               if term != (f"${tensor}",)})
+            mask = mask_of(call, 2 if is_store else 1)
+            yield MemoryAccess(call=call, is_store=is_store, tensor=tensor, address=text(address),
+                               mask="" if mask is None else text(sums.of(mask)),
+                               blocks=lanes(place), stored=self._lanes(
+                                   sums, call.args[1]) if is_store else frozenset())
+
+    def _lanes(self, sums: IndexSums, node: ast.expr) -> frozenset[str]:
+        """Return the blocks of lanes that a value surely has."""
+        if isinstance(node, ast.Name):
+            return self._blocks.get(node.id, frozenset())
+        if isinstance(node, ast.Call):
+            if self._is_reduction(node):
+                return frozenset()
+            if self.parsed.is_call(node, "load"):
+                return lanes(sums.of(node.args[0]))
+            if self.parsed.is_call(node, "arange") or self.parsed.is_call(node, "program_id"):
+                return lanes(sums.of(node))
+            inner = [node.func.value] if isinstance(node.func, ast.Attribute) \
+                and ast.unparse(node.func.value) != self.parsed.language else node.args
+            return frozenset().union(*(self._lanes(sums, own) for own in inner))
+        if isinstance(node, ast.Subscript):
+            return lanes(sums.of(node))
+        return frozenset().union(*(self._lanes(sums, own) for own in ast.iter_child_nodes(node)
+                                   if isinstance(own, ast.expr)))
+
+
+def mask_of(call: ast.Call, place: int) -> ast.expr | None:
+    """Return a load's or store's mask, which is given by name or at a place."""
+    masks = [own.value for own in call.keywords if own.arg == "mask"]
+    return masks[0] if masks else call.args[place] if len(call.args) > place else None
+
+
+def other_of(call: ast.Call) -> ast.expr | None:
+    """Return what a load gives the lanes outside of its mask, None if nothing is said."""
+    given = [own.value for own in call.keywords if own.arg == "other"]
+    return given[0] if given else call.args[2] if len(call.args) > 2 else None
+
+
+def _assigned(statement: ast.stmt) -> tuple[str, ast.expr | None]:
+    """Return the name that a statement sets and its value; "" and a call for a call."""
+    match statement:
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            return name, value
+        case ast.AnnAssign(target=ast.Name(id=name), value=value):
+            return name, value
+        case ast.AugAssign(target=ast.Name(id=name) as target, op=op, value=value):
+            whole = ast.BinOp(ast.Name(name, ast.Load()), op, value)
+            return name, ast.fix_missing_locations(ast.copy_location(whole, target))
+        case ast.Expr(value=ast.Call() as value):
+            return "", value
+    return "", None

@@ -1,0 +1,142 @@
+"""An index of a Triton kernel as a sum of terms, with names traced to the values they stand for."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections import Counter
+from collections.abc import Collection
+
+from engine.transformations.triton.parsed_triton import ParsedTriton
+
+Sum = Counter[tuple[str, ...]]
+"""How often each term occurs; a term is the sorted tuple of its factors, () for the number 1."""
+LANES = "arange(0, "
+"""How a factor begins that differs between the lanes of a block."""
+MOST_TERMS = 32
+_HINTS = ("multiple_of", "max_contiguous", "max_constancy")
+
+
+class IndexSums:
+    """Sums of indices in straight-line code: values of names are added in the order of its lines.
+
+    A cast to 64 bits, a hint to the compiler and a further dimension do not change a sum's terms,
+    but each block of lanes keeps the dimension that it lies in.
+    """
+
+    def __init__(self, parsed: ParsedTriton, values: dict[str, Sum] | None = None,
+                 scalars: Collection[str] = ()) -> None:
+        self._parsed = parsed
+        self._values = dict(values or {})
+        self._scalars = scalars
+
+    def set(self, name: str, node: ast.expr) -> None:
+        self._values[name] = self.of(node)
+
+    def forget(self, name: str, line: int) -> None:
+        """Give a name a value that is equal to nothing else."""
+        self._values[name] = Counter({(f"{name} of line {line}",): 1})
+
+    def of(self, node: ast.expr) -> Sum:
+        match node:
+            case ast.Constant(value=int(value)):
+                return Counter({(): int(value)}) if value else Counter()
+            case ast.Name(id=name):
+                return self._values.get(name, Counter({(name,): 1}))
+            case ast.BinOp(left=left, op=ast.Add(), right=right):
+                return plus(self.of(left), self.of(right))
+            case ast.BinOp(left=left, op=ast.Sub(), right=right):
+                return minus(self.of(left), self.of(right))
+            case ast.BinOp(left=left, op=ast.Mult(), right=right):
+                one, other = self.of(left), self.of(right)
+                if len(one) * len(other) <= MOST_TERMS:
+                    return _product(one, other)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return minus(Counter(), self.of(operand))
+            case ast.Subscript(value=value, slice=part) if _is_new_dimension(part):
+                return self._with_dimension(self.of(value), ast.unparse(part).strip("()"))
+            case ast.Call() if (inner := self._unchanged(node)) is not None:
+                return self.of(inner)
+            case ast.Call() if self._parsed.is_call(node, "arange") and len(node.args) == 2 \
+                    and not self.of(node.args[0]):
+                return Counter({(f"{LANES}{text(self.of(node.args[1]))})",): 1})
+            case ast.Call() if self._parsed.is_call(node, "program_id"):
+                axis = [*node.args, *(own.value for own in node.keywords)]
+                return Counter({(f"program_id({ast.unparse(axis[0]) if axis else 0})",): 1})
+            case ast.Compare(left=left, ops=[ast.Lt() | ast.LtE() as sign], comparators=[right]):
+                return self._compared(left, right, sign)
+            case ast.Compare(left=left, ops=[ast.Gt() | ast.GtE() as sign], comparators=[right]):
+                return self._compared(right, left, sign)
+            case ast.BinOp(left=left, op=ast.BitAnd(), right=right):
+                parts = sorted({text(self.of(left)), text(self.of(right))})
+                return Counter({(f"({' & '.join(parts)})",): 1})
+        return Counter({(ast.unparse(_Traced(self).visit(copy.deepcopy(node))),): 1})
+
+    def _compared(self, smaller: ast.expr, larger: ast.expr, sign: ast.cmpop) -> Sum:
+        word = "<=" if isinstance(sign, ast.LtE | ast.GtE) else "<"
+        return Counter({(f"({text(minus(self.of(smaller), self.of(larger)))} {word} 0)",): 1})
+
+    def _unchanged(self, node: ast.Call) -> ast.expr | None:
+        """Return what a cast to 64 bits or a hint to the compiler is made of."""
+        tl = self._parsed.language
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "to" \
+                and [ast.unparse(own) for own in node.args] == [f"{tl}.int64"]:
+            return node.func.value
+        if self._parsed.is_call(node, "cast") and len(node.args) == 2 \
+                and ast.unparse(node.args[1]) == f"{tl}.int64":
+            return node.args[0]
+        is_hint = any(self._parsed.is_call(node, name) for name in _HINTS)
+        return node.args[0] if is_hint and node.args else None
+
+    def _with_dimension(self, own: Sum, part: str) -> Sum:
+        return Counter({tuple(sorted(
+            factor if factor in self._scalars or factor.startswith("program_id(")
+            else f"{factor}[{part}]" for factor in term)): count for term, count in own.items()})
+
+
+class _Traced(ast.NodeTransformer):
+    """Puts the sums that names stand for in their place."""
+
+    def __init__(self, sums: IndexSums) -> None:
+        self._sums = sums
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        own = self._sums.of(node)
+        return node if own == Counter({(node.id,): 1}) else ast.Name(id=f"{{{text(own)}}}")
+
+
+def plus(one: Sum, other: Sum) -> Sum:
+    return _without_zeros({term: one[term] + other[term] for term in {*one, *other}})
+
+
+def minus(one: Sum, other: Sum) -> Sum:
+    return _without_zeros({term: one[term] - other[term] for term in {*one, *other}})
+
+
+def text(own: Sum) -> str:
+    """Return a sum as text, the same for equal ones."""
+    return " + ".join("*".join([*([str(count)] if count != 1 or not term else []), *term])
+                      for term, count in sorted(own.items())) or "0"
+
+
+def lanes(own: Sum) -> frozenset[str]:
+    """Return the blocks of lanes that a sum has, each with the dimension that it lies in."""
+    return frozenset(factor for term in own for factor in term if factor.startswith(LANES))
+
+
+def _product(one: Sum, other: Sum) -> Sum:
+    found: Sum = Counter()
+    for term, count in one.items():
+        for factor, times in other.items():
+            found[tuple(sorted((*term, *factor)))] += count * times
+    return _without_zeros(found)
+
+
+def _without_zeros(own: dict[tuple[str, ...], int]) -> Sum:
+    return Counter({term: count for term, count in own.items() if count})
+
+
+def _is_new_dimension(part: ast.expr) -> bool:
+    elements = part.elts if isinstance(part, ast.Tuple) else [part]
+    return all((isinstance(own, ast.Slice) and own.lower is own.upper is own.step is None)
+               or (isinstance(own, ast.Constant) and own.value is None) for own in elements)

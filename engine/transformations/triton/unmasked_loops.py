@@ -1,0 +1,292 @@
+"""`triton-unmasked-loops`: only a loop's last, partial step is masked; all before are whole.
+
+`for k in range(0, K, BLOCK)` masks its loads by `k + arange(0, BLOCK) < K`, or `for k in range(0,
+cdiv(K, BLOCK))` by `arange(0, BLOCK) < K - k * BLOCK`. Such a comparison is true in each step that
+ends before K, so a first loop goes on without it and a second one, of at most one step, keeps it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from engine.transformations.transformation import (
+    MOST_PLACES,
+    DoesNotApply,
+    Replacement,
+    Transformation,
+    Transformed,
+    free_name,
+    places,
+    replaced,
+)
+from engine.transformations.triton.index_sums import LANES, IndexSums, minus, plus, text
+from engine.transformations.triton.parsed_triton import ParsedTriton
+
+_JUMPS = (ast.Break, ast.Continue, ast.Return)
+
+
+class UnmaskedLoops(Transformation):
+    name = "triton-unmasked-loops"
+    language = "triton"
+    aim = "loops without masks but for a last, partial step, so that loads are whole vectors"
+
+    def apply(self, source: str) -> Transformed:
+        parsed, why = ParsedTriton(source), "no loop of a kernel goes over blocks of a size"
+        found = list[_StepLoop]()
+        for function in parsed.kernels.values():
+            for node in ast.walk(function):
+                loop = _step_loop(parsed, function, node)
+                if loop is not None:
+                    fault = loop.fault()
+                    why = fault or why
+                    found += [] if fault else [loop]
+        inner = [loop for loop in found if not any(
+            own.node is not loop.node and own.node in ast.walk(loop.node) for own in found)]
+        if not inner:
+            raise DoesNotApply(why)
+        names, edits = list[str](), list[Replacement]()
+        for loop in inner[:MOST_PLACES]:
+            names.append(free_name(source, "whole", names))
+            edits.append(loop.split(names[-1]))
+        lines = places([loop.node.lineno for loop in inner[:MOST_PLACES]])
+        return Transformed(source=replaced(source, edits),
+                           what=f"masks only in the last step of the loops, {lines}")
+
+
+@dataclass(kw_only=True)
+class _StepLoop:
+    """A loop over blocks of a size: `begin`, `size` and `block` are expressions of the source.
+
+    With `counts` its variable is the block's number, else the block's first index.
+    """
+
+    parsed: ParsedTriton
+    function: ast.FunctionDef
+    node: ast.For
+    begin: ast.expr
+    bound: ast.expr
+    size: ast.expr
+    block: ast.expr
+    counts: bool
+
+    def __post_init__(self) -> None:
+        parameters = {argument.arg for argument in self.function.args.args}
+        stored = _stored(self.function)
+        self.variable = ast.unparse(self.node.target)
+        self._in_body = _stored_in(self.node.body)
+        sums = IndexSums(self.parsed, scalars=parameters | {self.variable})
+        for own in self.function.body:
+            if isinstance(own, ast.Assign) and isinstance(own.targets[0], ast.Name) \
+                    and all(stored[name] <= (name not in parameters) for name in _names(own)):
+                sums.set(own.targets[0].id, own.value)
+        for name in self._in_body:
+            sums.forget(name, self.node.lineno)
+        self._bound = sums.of(self.size)
+        self._length = text(sums.of(self.block))
+        step = ast.BinOp(self.node.target, ast.Mult(), self.block) if self.counts \
+            else self.node.target
+        self._first = sums.of(step)
+        self._masks: dict[str, ast.expr] = {}
+        self._is_true: dict[ast.Compare, str] = {}
+        for statement in self.node.body:
+            self._find_true(sums, statement)
+            if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name) \
+                    and self._in_body[statement.targets[0].id] == 1:
+                sums.set(statement.targets[0].id, statement.value)
+                if all(own.lineno > statement.lineno for own in ast.walk(self.node)
+                       if isinstance(own, ast.Name) and isinstance(own.ctx, ast.Load)
+                       and own.id == statement.targets[0].id):  # not the step's before
+                    self._masks[statement.targets[0].id] = statement.value
+
+    def _find_true(self, sums: IndexSums, statement: ast.stmt) -> None:
+        """Note the comparisons of a statement that are true in all steps before the last one."""
+        if isinstance(statement, ast.For | ast.If | ast.While | ast.With):
+            return  # its names may have other values
+        for node in ast.walk(statement):
+            if not isinstance(node, ast.Compare) or len(node.ops) != 1:
+                continue
+            sides = [node.left, node.comparators[0]]
+            if isinstance(node.ops[0], ast.Gt):
+                sides.reverse()
+            elif not isinstance(node.ops[0], ast.Lt):
+                continue
+            lane = plus(minus(minus(sums.of(sides[0]), sums.of(sides[1])), self._first),
+                        self._bound)
+            (factors, count), *others = lane.items() or [((), 0)]
+            head = f"{LANES}{self._length})"
+            if not others and count == 1 and len(factors) == 1 and factors[0].startswith(head):
+                block, tl = self.parsed.text(self.block), self.parsed.language
+                self._is_true[node] = f"({tl}.arange(0, {block}){factors[0][len(head):]} < {block})"
+
+    def fault(self) -> str:
+        """Return why the loop cannot be split, "" if it can."""
+        line = f"the loop in line {self.node.lineno}"
+        if not self._is_true:
+            return f"{line} has no mask that is false only in its last step"
+        if self.node.orelse or any(isinstance(own, _JUMPS) for own in ast.walk(self.node)):
+            return f"{line} may end early"
+        if any(self._goes_on(own) for own in ast.walk(self.function) if isinstance(own, ast.For)):
+            return f"{line} is the rest of a loop that is split"
+        heads = (self.begin, self.bound, self.size, self.block)
+        if self.variable in self._in_body or any(
+                name in self._in_body for own in heads for name in _names(own)):
+            return f"{line} changes its own bounds"
+        outside = {id(own) for node in ast.walk(self.function) if isinstance(node, ast.For)
+                   and ast.unparse(node.target) == self.variable for own in ast.walk(node)}
+        if any(isinstance(own, ast.Name) and own.id == self.variable and id(own) not in outside
+               for own in ast.walk(self.function)):
+            return f"{line} leaves its counter to what follows"
+        return ""
+
+    def _goes_on(self, other: ast.For) -> bool:
+        """Return whether this loop begins where another one ends."""
+        return isinstance(other.iter, ast.Call) and len(other.iter.args) > 1 and isinstance(
+            self.begin, ast.Name) and ast.unparse(other.iter.args[1]) == self.begin.id
+
+    def split(self, whole: str) -> Replacement:
+        """Return the loop as two: whole blocks without masks, then the rest as it was."""
+        parsed, node = self.parsed, self.node
+        begin, end = parsed.at(node.lineno, 0), parsed.span(node)[1]
+        indent = parsed.source[begin:parsed.span(node)[0]]
+        parameters = {argument.arg for argument in self.function.args.args}
+        size, block, first = (parsed.text(own) for own in (self.size, self.block, self.begin))
+        size = size if size.isidentifier() else f"({size})"
+        block = block if block.isidentifier() or block.isdigit() else f"({block})"
+        if first != "0":
+            size = f"({size} - ({first}))"
+        if size not in parameters or _stored(self.function)[size]:  # a size is never negative
+            size = f"{parsed.language}.maximum({size}, 0)"
+        value = f"{size} // {block}" + ("" if self.counts else f" * {block}")
+        value = value if first == "0" else f"{first} + {value}"
+        assert isinstance(node.iter, ast.Call)
+        head = slice(parsed.span(node.iter)[0], parsed.at(node.body[0].lineno, 0))
+        main = replaced(parsed.source, [Replacement(*parsed.span(self.bound), whole),
+                                        *self._unmasked()], begin, end)
+        colon = parsed.source[parsed.span(node.iter)[1]:head.stop]
+        rest = ", ".join([whole, parsed.text(self.bound),
+                          *([] if self.counts else [parsed.text(self.block)]), "num_stages=1"])
+        tail = (f"{parsed.source[begin:head.start]}{parsed.language}.range({rest}){colon}"
+                f"{parsed.source[head.stop:end]}")
+        return Replacement(begin, end, f"{indent}{whole} = {value}\n{main}\n{tail}")
+
+    def _unmasked(self) -> Iterator[Replacement]:
+        """Yield the edits that make masks true, and drop those that say nothing else."""
+        used: Counter[str] = Counter()
+        for name, place in (("load", 1), ("store", 2)):
+            for call in self.parsed.calls(self.node, name):
+                mask, others = _mask_of(call, place)
+                if mask is None or not self._has_block(call.args[0]):
+                    continue
+                if self._is_whole(mask):
+                    used.update(_names(mask))
+                    kept = list[ast.expr | ast.keyword]([*call.args[:place], *others])
+                    written = ", ".join(map(self._argument, kept))
+                    yield Replacement(*self.parsed.span(call),
+                                      f"{self.parsed.text(call.func)}({written})")
+                elif isinstance(mask, ast.BinOp):
+                    yield Replacement(*self.parsed.span(mask), self._shorter(mask))
+        for statement in self.node.body:
+            if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name) \
+                    and self._is_whole(statement.value) and self._is_alone(statement) \
+                    and used[statement.targets[0].id] == sum(
+                        isinstance(own, ast.Name) and isinstance(own.ctx, ast.Load)
+                        and own.id == statement.targets[0].id for own in ast.walk(self.node)):
+                yield Replacement(self.parsed.at(statement.lineno, 0),
+                                  self.parsed.at((statement.end_lineno or 0) + 1, 0), "")
+        for node, always in self._is_true.items():
+            yield Replacement(*self.parsed.span(node), always)
+
+    def _argument(self, own: ast.expr | ast.keyword) -> str:
+        value = own.value if isinstance(own, ast.keyword) else own
+        return (f"{own.arg}=" if isinstance(own, ast.keyword) else "") + self.parsed.text(value)
+
+    def _is_whole(self, mask: ast.expr) -> bool:
+        """Return whether a mask is true in all steps before the last one."""
+        if isinstance(mask, ast.Name):
+            return mask.id in self._masks and self._is_whole(self._masks[mask.id])
+        if isinstance(mask, ast.BinOp) and isinstance(mask.op, ast.BitAnd):
+            return self._is_whole(mask.left) and self._is_whole(mask.right)
+        return mask in self._is_true
+
+    def _shorter(self, mask: ast.expr) -> str:
+        """Return a mask without the parts that are true."""
+        if isinstance(mask, ast.BinOp) and isinstance(mask.op, ast.BitAnd):
+            return " & ".join(f"({self._shorter(own)})" if isinstance(own, ast.Compare)
+                              else self._shorter(own) for own in (mask.left, mask.right)
+                              if not self._is_whole(own))
+        return self.parsed.text(mask) if isinstance(mask, ast.Name | ast.Compare) \
+            else f"({self.parsed.text(mask)})"
+
+    def _has_block(self, pointer: ast.expr) -> bool:
+        """Return whether a pointer has the loop's lanes, so that its shape needs no mask."""
+        left, seen = [pointer], set[str]()
+        while left:
+            node = left.pop()
+            if any(len(own.args) == 2 and ast.unparse(own.args[1]) == ast.unparse(self.block)
+                   for own in self.parsed.calls(node, "arange")):
+                return True
+            for name in set(_names(node)) - seen:
+                seen.add(name)
+                left += [own.value for own in ast.walk(self.function)
+                         if isinstance(own, ast.Assign | ast.AugAssign)
+                         and name in _stored_in([own])]
+        return False
+
+    def _is_alone(self, statement: ast.stmt) -> bool:
+        """Return whether a statement has its lines for itself."""
+        begin, end = self.parsed.span(statement)
+        after = self.parsed.source[end:].split("\n", 1)[0].strip()
+        before = self.parsed.source[self.parsed.at(statement.lineno, 0):begin].strip()
+        return not before and (not after or after.startswith("#"))
+
+
+def _step_loop(parsed: ParsedTriton, function: ast.FunctionDef, node: ast.AST) -> _StepLoop | None:
+    """Return a loop over blocks of a size, None for any other node."""
+    if not isinstance(node, ast.For) or not isinstance(node.iter, ast.Call) \
+            or not isinstance(node.target, ast.Name) \
+            or ast.unparse(node.iter.func) not in ("range", f"{parsed.language}.range") \
+            or node.body[0].lineno == node.lineno:
+        return None
+    arguments = node.iter.args
+    zero: ast.expr = ast.copy_location(ast.Constant(0), node.iter)
+    begin, bound = (zero, arguments[0]) if len(arguments) == 1 else arguments[:2]
+    is_zero = isinstance(begin, ast.Constant) and begin.value == 0
+    if len(arguments) == 3:
+        return _StepLoop(parsed=parsed, function=function, node=node, begin=begin, bound=bound,
+                         size=bound, block=arguments[2], counts=False)
+    count: ast.expr | None = bound
+    if isinstance(count, ast.Name):
+        values = [own.value for own in function.body if isinstance(own, ast.Assign)
+                  and ast.unparse(own.targets[0]) == count.id]
+        stored = _stored(function)
+        count = values[0] if len(values) == 1 and stored[count.id] == 1 and all(
+            not stored[name] for name in _names(values[0])) else None
+    if is_zero and count is not None and parsed.is_call(count, "cdiv") \
+            and isinstance(count, ast.Call) and len(count.args) == 2:
+        return _StepLoop(parsed=parsed, function=function, node=node, begin=begin, bound=bound,
+                         size=count.args[0], block=count.args[1], counts=True)
+    return None
+
+
+def _mask_of(call: ast.Call, place: int) -> tuple[ast.expr | None, list[ast.keyword]]:
+    """Return a load's or store's mask, and the keywords that it has without one."""
+    masks = [own.value for own in call.keywords if own.arg == "mask"]
+    others = [own for own in call.keywords if own.arg not in ("mask", "other")]
+    return (masks[0] if masks else call.args[place] if len(call.args) > place else None), others
+
+
+def _names(node: ast.AST) -> list[str]:
+    return [own.id for own in ast.walk(node) if isinstance(own, ast.Name)]
+
+
+def _stored(node: ast.AST) -> Counter[str]:
+    """Return how often each name gets a value."""
+    return Counter(own.id for own in ast.walk(node)
+                   if isinstance(own, ast.Name) and isinstance(own.ctx, ast.Store))
+
+
+def _stored_in(statements: Sequence[ast.stmt]) -> Counter[str]:
+    return sum((_stored(own) for own in statements), Counter())

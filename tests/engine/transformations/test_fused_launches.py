@@ -1,0 +1,110 @@
+"""Launches become one where each program of the second reads what its own of the first wrote."""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from engine.transformations.transformation import DoesNotApply
+from engine.transformations.triton.fusion.fused_launches import FusedLaunches
+from tests.support import triton_pairs
+from tests.support.triton_pairs import ADD_GELU, CHAIN, RESIDUAL_NORM
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
+def test_fused_launches_compute_the_same_bits(tmp_path: Path) -> None:
+    cases = [(entry, arguments, source, FusedLaunches().apply(source).source)
+             for entry, (source, arguments) in triton_pairs.PAIRS.items()]
+    assert [why for _, why in triton_pairs.changes(cases, tmp_path)] == ["", "", ""]
+
+
+@pytest.mark.parametrize(("source", "launches", "stores"), [
+    (ADD_GELU, 1, 1),
+    (RESIDUAL_NORM, 1, 2),  # the sum is returned
+    (CHAIN, 1, 1),  # three launches, two of them of one kernel
+])
+def test_one_launch_is_left_and_only_what_is_used_later_is_stored(
+        source: str, launches: int, stores: int) -> None:
+    fused = FusedLaunches().apply(source).source
+    assert len(re.findall(r"\w\[.*\]\(", fused.partition("\ndef ")[2].rpartition("def ")[2])) \
+        == launches
+    assert fused.count("tl.store(") == stores
+    assert fused.count("@triton.jit") == 1 + ("def square" in source)
+    with pytest.raises(DoesNotApply, match="no function launches two kernels"):
+        FusedLaunches().apply(fused)
+
+
+def test_value_is_rounded_to_the_type_of_the_tensor_between() -> None:
+    fused = FusedLaunches().apply(RESIDUAL_NORM).source
+    assert "summed_value = (x + r).to(S.dtype.element_ty)" in fused
+    assert "s = tl.where(mask, summed_value, tl.cast(0.0, summed_value.dtype)).to(tl.float32)" \
+        in fused
+
+
+def test_kernel_that_is_launched_elsewhere_stays() -> None:
+    source = ADD_GELU + "\n\ndef add(x, y, out):\n    add_kernel[(1,)](x, y, out, 8, BLOCK=8)\n"
+    fused = FusedLaunches().apply(source).source
+    assert "def add_kernel(" in fused and "def gelu_kernel(" not in fused
+
+
+@pytest.mark.parametrize(("old", "new", "why"), [
+    ("total, out, total.numel(), BLOCK", "total, out, total.numel(), factor=f(x), BLOCK",
+     "different grids or options"),
+    ("add_kernel[grid](x, y,", "add_kernel[grid](load(x), y,", "is a call"),
+    ("@triton.jit\ndef gelu", "@triton.jit(noinline=True)\ndef gelu", "in different ways"),
+    ("total, out, total.numel()", "total, total, total.numel()", "second one writes"),
+    ("    total = torch.empty_like(x)", "    total = x", "has not allocated"),
+    ("    total = torch.empty_like(x)", "    total = torch.add(x, x, out=y)", "not allocated"),
+    ("    out = torch.empty_like(total)\n", "    out = y[1:]\n", "not allocated|between"),
+    ("    out = torch.empty_like(total)\n", "    out = total\n", "not allocated"),
+    ("    out = torch.empty_like(total)", "    out = total.clone()", "between the launches"),
+    ("    out = torch.empty_like(total)", "    n = n // 2\n    out = torch.empty_like(total)",
+     "between the launches"),
+    ("    n = x.numel()\n", "    n = x.numel()\n    keep(total)\n", "before the second launch"),
+    ("        total, out, total.numel()", "        total.view(-1), out, total.numel()",
+     "is a call"),
+    ("        total, out, total.numel()", "        total[1:], out, total.numel()",
+     "before the second launch"),
+    ("        total, out, total.numel()", "        total, out, n - 1", "another mask"),
+    ("        total, out, total.numel(), BLOCK=64", "        total, out, n, BLOCK=32",
+     "different grids"),
+    ("total.numel(), BLOCK=64", "total.numel(), BLOCK=64, num_warps=8", "different grids or"),
+    ("tl.load(in_ptr + at, mask=mask, other=0.0)", "tl.load(in_ptr + at + 1, mask=mask, other=0.0)",
+     "another place"),
+    ("tl.load(in_ptr + at, mask=mask, other=0.0)", "tl.load(in_ptr + at, other=0.0)",
+     "another mask"),
+    ("tl.load(in_ptr + at, mask=mask, other=0.0)", "tl.load(in_ptr + at, mask=mask, other=pid)",
+     "`other` is no number"),
+    ("    x = tl.load(in_ptr + at, mask=mask, other=0.0).to(tl.float32)\n",
+     "    x = tl.load(in_ptr + at, mask=mask).to(tl.float32)\n    x -= tl.max(x, 0)\n",
+     "lanes outside of total are undefined"),
+    ("    x = tl.load(in_ptr + at, mask=mask, other=0.0).to(tl.float32)\n",
+     "    i = tl.load(in_ptr + at, mask=mask, other=0.0).to(tl.int32)\n"
+     "    x = tl.load(out_ptr + i, mask=mask)\n", "decides what is read"),
+    ("    x = tl.load(in_ptr", "    if pid > 3:\n        return\n    x = tl.load(in_ptr",
+     "no plain assignment"),
+    ("    x = tl.load(x_ptr", "    tl.atomic_add(sum_ptr + at, 1.0)\n    x = tl.load(x_ptr",
+     "no plain assignment or store"),
+    ("    tl.store(sum_ptr + at, x + tl.load(y_ptr + at, mask=mask), mask=mask)\n",
+     "    tl.store(sum_ptr + at, tl.max(x, 0), mask=mask)\n", "shape of the value"),
+    ("    tl.store(sum_ptr + at, x +", "    tl.store(sum_ptr + at, x, mask=mask)\n"
+     "    tl.store(sum_ptr + at, x +", "written more than once"),
+    ("    x = tl.load(x_ptr + at, mask=mask)", "    x = tl.cumsum(tl.load(x_ptr + at), 0)",
+     "look at other lanes"),
+    ("@triton.jit\ndef gelu", "@triton.autotune([], key=[])\n@triton.jit\ndef gelu", "autotuner"),
+    ("def add_gelu(x, y):\n", "def add_gelu(x, y, total):\n", "has not allocated"),
+])
+def test_launches_whose_order_matters_are_refused(old: str, new: str, why: str) -> None:
+    assert old in ADD_GELU
+    with pytest.raises(DoesNotApply, match=why):
+        FusedLaunches().apply(ADD_GELU.replace(old, new))
+
+
+def test_launches_in_a_loop_are_refused() -> None:
+    head, launch, rest = ADD_GELU.partition("    add_kernel[grid]")
+    inside = "".join(f"    {line}\n" for line in (launch + rest).splitlines()[:-1])
+    with pytest.raises(DoesNotApply, match="no function launches two"):
+        FusedLaunches().apply(f"{head}    for _ in range(2):\n{inside}    return out\n")

@@ -1,0 +1,92 @@
+"""Loops are split where only their last step is masked, and nowhere else."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from engine.transformations.transformation import DoesNotApply
+from engine.transformations.triton.unmasked_loops import UnmaskedLoops
+from tests.support import triton_pairs
+from tests.support.triton_sources import HEAD
+
+ROW = HEAD + """\
+@triton.jit
+def row_kernel(X, Y, rows, cols, BLOCK: tl.constexpr):
+    lanes = tl.arange(0, BLOCK)
+    total = tl.zeros([BLOCK], tl.float32)
+    for k in range(0, cols, BLOCK):
+        at = k + lanes
+        mask = at < cols
+        total += tl.load(X + at, mask=mask, other=0.0)
+    tl.store(Y, tl.sum(total, 0))
+"""
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
+def test_split_loops_compute_the_same_bits(tmp_path: Path) -> None:
+    cases = [(entry, arguments, source, UnmaskedLoops().apply(source).source)
+             for entry, (source, arguments) in triton_pairs.MASKED.items()]
+    assert len(cases) == 4 and all(before != after for *_, before, after in cases)
+    assert [why for _, why in triton_pairs.changes(cases, tmp_path)] == [""] * 4
+
+
+def test_first_loop_has_no_mask_and_second_one_is_as_it_was() -> None:
+    source = UnmaskedLoops().apply(ROW).source
+    main, _, rest = source.partition("for k in tl.range(whole, cols, BLOCK, num_stages=1):\n")
+    assert "whole = cols // BLOCK * BLOCK\n    for k in range(0, whole, BLOCK):\n" in main
+    assert "mask" not in main and "total += tl.load(X + at)\n" in main
+    assert rest == ROW.partition("for k in range(0, cols, BLOCK):\n")[2]
+    with pytest.raises(DoesNotApply, match="rest of a loop that is split"):
+        UnmaskedLoops().apply(source)
+
+
+def test_other_half_of_a_mask_stays() -> None:
+    main = UnmaskedLoops().apply(triton_pairs.MATMUL).source.partition("num_stages=1")[0]
+    assert "mask=(rows[:, None] < M), other=0.0)" in main
+    assert "mask=(cols[None, :] < N), other=0.0)" in main and "depth[None, :] < K" not in main
+
+
+def test_mask_that_is_looked_at_stays_and_is_true() -> None:
+    main = UnmaskedLoops().apply(triton_pairs.SEGMENTS).source.partition("num_stages=1")[0]
+    assert "inside = (tl.arange(0, BLOCK) < BLOCK)\n" in main
+    assert "values = tl.load(x + at + lanes)\n" in main
+    assert "whole = first + tl.maximum((last - (first)), 0) // BLOCK * BLOCK\n" in main
+
+
+@pytest.mark.parametrize(("old", "new", "why"), [
+    ("at < cols", "at < rows", "false only in its last step"),
+    ("at < cols", "at <= cols", "false only in its last step"),
+    ("at < cols", "at + 1 < cols", "false only in its last step"),
+    ("at < cols", "at != cols", "false only in its last step"),
+    ("lanes = tl.arange(0, BLOCK)", "lanes = tl.arange(0, 2 * BLOCK)", "false only in"),
+    ("lanes = tl.arange(0, BLOCK)", "lanes = tl.arange(0, BLOCK) * 2", "false only in"),
+    ("at = k + lanes", "at = k + lanes\n        at += 1", "false only in its last step"),
+    ("    lanes =", "    lanes = rows\n    lanes =", "false only in its last step"),
+    ("        mask = ", "        cols -= rows\n        mask = ", "changes its own bounds"),
+    ("        mask = ", "        if rows > 1:\n            break\n        mask = ", "end early"),
+    ("    tl.store(Y, ", "    tl.store(Y + k, ", "leaves its counter"),
+    ("for k in range(0, cols, BLOCK)", "for k in tl.static_range(0, 64, BLOCK)", "no loop"),
+    ("for k in range(0, cols, BLOCK)", "for k in range(0, tl.cdiv(cols, BLOCK))", "false only"),
+])
+def test_loop_whose_mask_may_be_false_earlier_is_refused(old: str, new: str, why: str) -> None:
+    assert old in ROW
+    with pytest.raises(DoesNotApply, match=why):
+        UnmaskedLoops().apply(ROW.replace(old, new))
+
+
+def test_mask_of_the_step_before_is_not_dropped() -> None:
+    late = ROW.replace("        mask = at < cols\n", "").replace(
+        "other=0.0)\n", "other=0.0)\n        mask = at < cols\n").replace(
+        "    for k", "    mask = lanes < 1\n    for k")
+    main = UnmaskedLoops().apply(late).source.partition("num_stages=1")[0]
+    assert "tl.load(X + at, mask=mask, other=0.0)" in main
+
+
+def test_mask_that_gives_a_load_its_shape_stays() -> None:
+    scalar = ROW.replace("tl.load(X + at,", "tl.load(X + rows + tl.zeros([1], tl.int32),")
+    main = UnmaskedLoops().apply(scalar).source.partition("num_stages=1")[0]
+    assert "tl.zeros([1], tl.int32), mask=mask, other=0.0)" in main
+    assert "mask = (tl.arange(0, BLOCK) < BLOCK)" in main
