@@ -142,7 +142,8 @@ class _ForwardWriter:
                 continue
             if node.name in self.calls:
                 what = next(region for region in self.cut.regions if region.result is node)
-                yield f"    {self.values[node.name]} = {self.calls[node.name]}{described(what)}"
+                names = ", ".join(self.values[each.name] for each in (node, *what.more))
+                yield f"    {names} = {self.calls[node.name]}{described(what)}"
             elif node.name not in inside and node.layer not in done:
                 whole = self._layer(node, inside)
                 if whole:

@@ -11,7 +11,8 @@ from dataclasses import replace
 from engine.rewrites.module_graph import ModuleGraph, Node, Ref
 from engine.rewrites.template_catalog import Catalog
 
-FRESH = re.compile(r"(conv(_transpose)?\dd|linear|\w+_norm|matmul|b?mm|addmm|\w+_pool\dd)$")
+FRESH = re.compile(
+    r"(conv(_transpose)?\dd|linear|\w+_norm|matmul|b?mm|addmm|a?max|a?min|\w+_pool\dd)$")
 """Functions whose result shares no memory with anything."""
 
 

@@ -6,14 +6,16 @@ import ast
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from engine.rewrites.module_graph import ModuleGraph, Node, Ref
+from engine.rewrites.module_graph import ModuleGraph, Node, Ref, SourceCode
 from engine.rewrites.template_catalog import holds, spellings, values
 
 OPERATORS: dict[type[ast.operator], str] = {
     ast.Add: "torch.add", ast.Sub: "torch.sub", ast.Mult: "torch.mul", ast.Div: "torch.div",
     ast.Pow: "torch.pow", ast.MatMult: "torch.matmul"}
+CASTS = ("to", "type", "float", "half", "bfloat16", "char")
 USUAL: Mapping[str, Any] = {"alpha": 1, "approximate": "none", "beta": 1, "diagonal": 0}
 """Arguments that an expression need not name; all others are then None or False."""
 
@@ -29,11 +31,16 @@ class PatternMatch:
 def match(graph: ModuleGraph, root: Node, expression: str) -> PatternMatch | None:
     """Return how the value of `root` is an expression's, None if it is not."""
     matcher = _Matcher(graph)
-    if not matcher.value(ast.parse(expression, mode="eval").body, Ref("node", root.name)):
+    if not matcher.value(parsed(expression), Ref("node", root.name)):
         return None
     inner = matcher.nodes - {root.name}
     return PatternMatch(bound=matcher.bound, inner=tuple(
         node for node in graph.nodes if node.name in inner))
+
+
+@cache
+def parsed(expression: str) -> ast.expr:
+    return ast.parse(expression, mode="eval").body
 
 
 class _Matcher:
@@ -52,6 +59,10 @@ class _Matcher:
                 pattern.value is value
         if isinstance(pattern, ast.Subscript):
             return self._item(pattern, value)
+        if isinstance(pattern, ast.NamedExpr):
+            return self.value(pattern.value, value) and self.value(pattern.target, value)
+        if isinstance(value, SourceCode):
+            return ast.unparse(pattern) == value.text
         if isinstance(pattern, ast.Tuple):
             return isinstance(value, list | tuple) and len(value) == len(pattern.elts) and all(
                 map(self.value, pattern.elts, value))
@@ -104,6 +115,8 @@ class _Matcher:
         if isinstance(pattern.func, ast.Attribute) and not re.fullmatch(
                 r"(torch|F)(\.\w+)+", target):  # a method
             target, given = f"torch.Tensor.{pattern.func.attr}", [pattern.func.value, *given]
+        if target == "torch.Tensor.to":
+            return self._cast(given, node)
         if re.sub(r"^F\.", "torch.nn.functional.", target) not in spellings(node.target):
             return False
         words = {word.arg: word.value for word in pattern.keywords}
@@ -114,6 +127,16 @@ class _Matcher:
         named |= words
         return named.keys() <= node.bound.keys() and self._usual(node, set(named)) and all(
             self.value(part, node.bound[str(name)]) for name, part in named.items())
+
+    def _cast(self, given: list[ast.expr], node: Node) -> bool:
+        """Compare `x.to(dtype)` with any of the functions that convert a tensor to a dtype."""
+        source, dtype = given
+        others = [value for value in (*node.args[1:], *node.kwargs.values())
+                  if not isinstance(value, SourceCode) or not value.text.startswith("torch.")
+                  or value.text.startswith("torch.device")]
+        return node.target.rpartition(".")[2] in CASTS and not others and \
+            self.value(source, node.args[0]) and \
+            self.value(dtype, SourceCode(f"torch.{node.form.dtype}"))
 
     def _usual(self, node: Node, named: set[Any]) -> bool:
         """Return whether the arguments that the expression does not name are as usual."""

@@ -39,6 +39,8 @@ class Region:
     """The values of the names in the replacement's call."""
     prologue: tuple[Node, ...] = ()
     epilogue: tuple[Node, ...] = ()
+    more: tuple[Node, ...] = ()
+    """The inner nodes whose values the call returns after its result."""
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -102,7 +104,7 @@ class _Cutter:
     def _take_pattern(self, root: Node) -> None:
         """Take the nodes of a template's expression whose values are used nowhere else."""
         for template in reversed(self.known.templates):
-            for pattern in template.patterns:
+            for pattern in template.forms:
                 found = None if root.name in self.taken else match(
                     self.graph, root, pattern.expression)
                 source = None if found is None else main_input(pattern.call, found.bound)
@@ -112,13 +114,25 @@ class _Cutter:
                                                        root.form.dtype)):
                     continue
                 inside = {root.name, *(node.name for node in found.inner)}
-                if inside & self.taken or not all(
-                        self.users[node.name] <= inside for node in found.inner):
+                results = self._results(root, pattern, found.inner, found.bound)
+                if results is None or inside & self.taken or not all(
+                        self.users[node.name] <= inside
+                        for node in found.inner if node not in results):
                     continue
                 self.taken |= inside
                 after = self._after(root, pattern.fuses and "epilogue" in template.fuses, source)
                 self._add(Region(template=template, replacement=pattern, core=root, input=source,
-                                 inner=found.inner, bound=found.bound, epilogue=after))
+                                 inner=found.inner, bound=found.bound, epilogue=after,
+                                 more=results))
+
+    def _results(self, root: Node, pattern: Pattern, inner: tuple[Node, ...],
+                 bound: Mapping[str, Any]) -> tuple[Node, ...] | None:
+        """Return the nodes of a call's further results; None if one is used before the call."""
+        results = tuple(self.graph.node(bound[name].name) for name in pattern.results)
+        inside = {root.name, *(node.name for node in inner)}
+        outside = {user for node in results for user in self.users[node.name]} - inside
+        late = all(user == "returned" or int(user[1:]) > int(root.name[1:]) for user in outside)
+        return results if late else None
 
     def _take_core(self, node: Node) -> None:
         for template, replacement in self.known.find(self.graph, node):

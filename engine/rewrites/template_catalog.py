@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +43,19 @@ class Pattern(msgspec.Struct, frozen=True, kw_only=True):
     result: str = ""
     fuses: bool = True
     """Whether its call reaches the template's epilogue."""
+    results: tuple[str, ...] = ()
+    """Names in the expression, `(name := …)`, whose values the call returns after its own."""
 
 
-class TritonTemplate(msgspec.Struct, frozen=True, kw_only=True):
+class Alternative(msgspec.Struct, frozen=True, array_like=True):
+    """What a part of patterns stands for, and what this adds to their call and condition."""
+
+    expression: str
+    words: str = ""
+    when: str = ""
+
+
+class TritonTemplate(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     name: str
     file: str
     entry: str
@@ -52,8 +63,14 @@ class TritonTemplate(msgspec.Struct, frozen=True, kw_only=True):
     replaces: tuple[TargetReplacement, ...]
     dtypes: tuple[str, ...]
     patterns: tuple[Pattern, ...] = ()
+    parts: dict[str, tuple[Alternative, ...]] = {}
     fuses: dict[str, str] = {}
     conditions: str = ""
+
+    @cached_property
+    def forms(self) -> tuple[Pattern, ...]:
+        """Return the patterns with each choice of alternatives for the parts that they name."""
+        return tuple(form for pattern in self.patterns for form in _expanded(pattern, self.parts))
 
     @property
     def text(self) -> str:
@@ -113,12 +130,27 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
 
+def _expanded(pattern: Pattern,
+              parts: Mapping[str, tuple[Alternative, ...]]) -> Iterator[Pattern]:
+    name = next((name for name in parts if re.search(rf"\b{name}\b", pattern.expression)), None)
+    if name is None:
+        yield pattern
+        return
+    for choice in parts[name]:
+        yield from _expanded(msgspec.structs.replace(
+            pattern, expression=re.sub(rf"\b{name}\b", choice.expression, pattern.expression),
+            call=pattern.call.removesuffix(")") + f", {choice.words})" if choice.words
+            else pattern.call,
+            when=" and ".join(filter(None, (pattern.when, choice.when)))), parts)
+
+
 @cache
 def catalog() -> Catalog:
     return msgspec.convert(yaml_document.read(FOLDER / "templates.yaml").value, Catalog)
 
 
-def spellings(target: str) -> set[str]:
+@cache
+def spellings(target: str) -> frozenset[str]:
     """Return the names of a torch function that compute the same: a method's, an operator's."""
     head, _, last = target.removesuffix(".__get__").rpartition(".")
     if last.startswith("__"):
@@ -130,7 +162,7 @@ def spellings(target: str) -> set[str]:
     if head in ("torch.Tensor", "torch", "torch.special", "torch.functional") or \
             last in ("softmax", "log_softmax"):
         names |= {f"torch.{last}", f"torch.Tensor.{last}"}
-    return names
+    return frozenset(names)
 
 
 def tensors_of(node: Node) -> set[str]:

@@ -60,7 +60,10 @@ class CallRecorder(TorchFunctionMode):
         given = [self.encoded(value) for value in args]
         named = {name: self.encoded(value) for name, value in kwargs.items()}
         bound = {name: self.encoded(value) for name, value in bind(function, args, kwargs).items()}
+        versions = {id(value): value._version for value in args if isinstance(value, torch.Tensor)}
         result = function(*args, **kwargs)
+        if id(result) in versions and result._version == versions[id(result)]:
+            return result  # such as x.contiguous() of a contiguous tensor
         results = list(result) if isinstance(result, list | tuple) else [result]
         if not any(isinstance(value, torch.Tensor) for value in results):
             return result

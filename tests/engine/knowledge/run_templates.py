@@ -20,9 +20,11 @@ from bench.template_cases import FOLDER, arguments, error, load, reference, tabl
 TABLE = table()
 
 
-def teach_interpreter_bfloat16_products() -> None:
+def teach_interpreter_bfloat16() -> None:
     """Triton's interpreter keeps bfloat16 as integers, which its products take for numbers."""
+    import numpy as np
     import triton.language as tl
+    from triton.runtime import interpreter
     from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, _convert_float
 
     plain = InterpreterBuilder.create_dot
@@ -33,6 +35,16 @@ def teach_interpreter_bfloat16_products() -> None:
         return TensorHandle(_convert_float(handle.data, tl.bfloat16, tl.float32, None).view("f4"),
                             tl.float32)
 
+    convert = interpreter._convert_float
+
+    def rounded(values, given, wanted, mode):
+        """The interpreter cuts off the digits that a card rounds to the nearest even."""
+        if given != tl.float32 or wanted != tl.bfloat16:
+            return convert(values, given, wanted, mode)
+        return torch.from_numpy(np.ascontiguousarray(values).view("f4")).bfloat16().view(
+            torch.uint16).numpy()
+
+    interpreter._convert_float = rounded
     InterpreterBuilder.create_dot = lambda builder, a, b, *rest: plain(
         builder, widened(a), widened(b), *rest)
 
@@ -154,7 +166,7 @@ if __name__ == "__main__":
             expressions(Path(folder))
         sys.exit()
     if mode == "run":
-        teach_interpreter_bfloat16_products()
+        teach_interpreter_bfloat16()
     for template in chosen:
         if mode == "marks":
             with tempfile.TemporaryDirectory() as folder:

@@ -51,6 +51,14 @@ LONG_HEADS = HEAD + """    def forward(self, x):
         y = F.scaled_dot_product_attention(x + 1, x, torch.cat((x, x.tanh()), -1), scale=0.5)
         return y.cos() + x[:, :1, :1]
 """ + INPUTS.format("torch.randn(3, 9, 12)")
+QUANTISED = HEAD + """    def forward(self, x):
+        groups = x.view(x.shape[0], -1, 8)
+        scale = groups.abs().max(dim=-1, keepdim=True)[0].clamp_(min=1e-5) / 127
+        narrow = (groups / scale).round().clamp(-128, 127).to(torch.int8)
+        step = x.abs().max() / 448.0
+        wide = (x / step).clamp(-448.0, 448.0).to(torch.float8_e4m3fn).float() * step
+        return narrow, scale.squeeze(-1), wide
+""" + INPUTS.format("torch.randn(5, 24)")
 
 
 def rewrites(folder: Path, text: str) -> ModuleRewrites:
@@ -74,7 +82,8 @@ def test_rewrites_compute_what_their_modules_do(tmp_path: Path,
     expected = {SOFTMAX: ("softmax(x, 1)",), LAYERS: ("self.net[0](x)", "batch_norm("),
                 PATTERN: ("norm(", "kind='rms'"),
                 ATTENTION: ("attention(v1[0]", ", ~", " 1 / 4.0)", "attention_decode(", ", keys, "),
-                LONG_HEADS: ("torch.transpose(x, -2, -1)", "softmax(", "matmul(v")}
+                LONG_HEADS: ("torch.transpose(x, -2, -1)", "softmax(", "matmul(v"),
+                QUANTISED: ("v8, v4 = quantise(v0, ", "dim=None")}
     folders = []
     for number, (text, calls) in enumerate(expected.items()):
         found = rewrites(tmp_path / str(number), text)
