@@ -1,0 +1,178 @@
+"""`triton-invariant-loads`: what each step of a loop loads from one place is loaded before it.
+
+A compiler may not do so in a loop that stores, as the stores could change what is loaded. Here they
+cannot: each goes to a tensor that the launching function has just allocated.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from engine.transformations.transformation import (
+    MOST_PLACES,
+    DoesNotApply,
+    Replacement,
+    Transformation,
+    Transformed,
+    free_name,
+    places,
+    replaced,
+)
+from engine.transformations.triton.fusion.host_values import HostValues
+from engine.transformations.triton.parsed_triton import ParsedTriton
+
+_PURE = ("arange", "full", "zeros", "cast", "cdiv", "minimum", "maximum", "where", "multiple_of",
+         "max_contiguous", "program_id", "num_programs", "expand_dims", "broadcast_to")
+
+
+class InvariantLoads(Transformation):
+    name = "triton-invariant-loads"
+    language = "triton"
+    aim = "loads that a loop repeats from one place, once before it"
+
+    def apply(self, source: str) -> Transformed:
+        parsed, why = ParsedTriton(source), "no loop of a kernel loads the same place in each step"
+        found = list[tuple[_Loop, ast.Call, str]]()
+        for function in parsed.kernels.values():
+            for node in ast.walk(function):
+                loop = _Loop.of(parsed, function, node)
+                for call, text in loop.invariant_loads() if loop is not None else ():
+                    fault = loop.fault(call) if loop is not None else ""
+                    why = fault or why
+                    found += [] if fault or loop is None else [(loop, call, text)]
+        if not found:
+            raise DoesNotApply(why)
+        edits, names = list[Replacement](), list[str]()
+        for loop, call, text in found[:MOST_PLACES]:
+            names.append(free_name(source, "fixed", names))
+            at = parsed.at(loop.node.lineno, 0)
+            indent = source[at:parsed.span(loop.node)[0]]
+            edits += [Replacement(at, at, f"{indent}{names[-1]} = {text}\n"),
+                      Replacement(*parsed.span(call), names[-1])]
+        lines = places([call.lineno for _, call, _ in found[:MOST_PLACES]])
+        return Transformed(source=replaced(source, edits),
+                           what=f"loaded once before the loop, {lines}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Loop:
+    """A loop over a range, whose first and last values are expressions of the source."""
+
+    parsed: ParsedTriton
+    function: ast.FunctionDef
+    node: ast.For
+    begin: str
+    bound: str
+
+    @classmethod
+    def of(cls, parsed: ParsedTriton, function: ast.FunctionDef, node: ast.AST) -> _Loop | None:
+        if not isinstance(node, ast.For) or not isinstance(node.iter, ast.Call) or ast.unparse(
+                node.iter.func) not in ("range", f"{parsed.language}.range") or node.orelse:
+            return None
+        values = [parsed.text(own) for own in node.iter.args]
+        if len(values) == 3 and ast.unparse(node.iter.args[2]).startswith("-"):
+            return None
+        begin, bound = ("0", values[0]) if len(values) == 1 else values[:2]
+        return cls(parsed=parsed, function=function, node=node, begin=begin, bound=bound)
+
+    def invariant_loads(self) -> Iterator[tuple[ast.Call, str]]:
+        """Yield the loads of the loop's own statements that are from one place, as they are to
+        stand before it: without an access where the loop has no step.
+        """
+        stored = [own.id for own in ast.walk(self.node)
+                  if isinstance(own, ast.Name) and isinstance(own.ctx, ast.Store)]
+        values: dict[str, ast.expr] = {}
+        for statement in self.node.body:
+            if not isinstance(statement, ast.Assign | ast.AugAssign | ast.Expr):
+                continue
+            for call in self.parsed.calls(statement, "load"):
+                whole = _Inlined(values).visit(copy.deepcopy(call))
+                if not any(isinstance(own, ast.Name) and own.id in stored
+                           for own in ast.walk(whole)) \
+                        and not any(own.arg == "volatile" for own in call.keywords) \
+                        and len(self.parsed.calls(whole, "load")) == 1 and self._is_pure(whole):
+                    yield call, self._guarded(whole)
+            if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name) \
+                    and stored.count(statement.targets[0].id) == 1:
+                value = _Inlined(values).visit(copy.deepcopy(statement.value))
+                if self._is_pure(value) and not any(
+                        isinstance(own, ast.Name) and own.id in stored for own in ast.walk(value)):
+                    values[statement.targets[0].id] = value
+
+    def _is_pure(self, node: ast.expr) -> bool:
+        """Return whether a value calls nothing but what computes an index, and `load` itself."""
+        tl = self.parsed.language
+        return all(ast.unparse(own.func).removeprefix(f"{tl}.") in (*_PURE, "load", "float")
+                   or (isinstance(own.func, ast.Attribute) and own.func.attr == "to")
+                   for own in ast.walk(node) if isinstance(own, ast.Call))
+
+    def _guarded(self, call: ast.Call) -> str:
+        taken = f"{self.begin} < {self.bound}"
+        masks = [own for own in call.keywords if own.arg == "mask"]
+        if self.begin.isdigit() and self.bound.isdigit():
+            return ast.unparse(call)
+        if masks:
+            masks[0].value = ast.parse(f"({ast.unparse(masks[0].value)}) & ({taken})",
+                                       mode="eval").body
+        elif len(call.args) > 1:
+            call.args[1] = ast.parse(f"({ast.unparse(call.args[1])}) & ({taken})",
+                                     mode="eval").body
+        else:
+            call.keywords.append(ast.keyword("mask", ast.parse(taken, mode="eval").body))
+        return ast.unparse(call)
+
+    def fault(self, call: ast.Call) -> str:
+        """Return why what is loaded may change while the loop runs, "" if it cannot."""
+        line, tl = f"line {call.lineno} of {self.function.name}", self.parsed.language
+        called = [own for own in ast.walk(self.node) if isinstance(own, ast.Call)]
+        for own in called:
+            name = ast.unparse(own.func)
+            if name in self.parsed.kernels or name.startswith((f"{tl}.atomic", f"{tl}.debug_b",
+                                                               f"{tl}.inline", f"{tl}.dot_")):
+                return f"{line} is in a loop that calls {name}, which may write"
+        stores = self.parsed.calls(self.node, "store")
+        if not stores:
+            return ""
+        launches = [own for own in self.parsed.launches if own.kernel == self.function.name]
+        source = self._pointer(call.args[0])
+        if not launches or not source:
+            return f"{line} is in a loop that stores, perhaps to what is loaded"
+        for launch in launches:
+            bound = dict(zip((own.arg for own in self.function.args.args), launch.call.args,
+                             strict=False))
+            bound.update({own.arg: own.value for own in launch.call.keywords if own.arg})
+            values = HostValues(launch.function) if launch.function is not None else None
+            read = bound.get(source)
+            for store in stores:
+                target = bound.get(self._pointer(store.args[0]))
+                if values is None or not isinstance(read, ast.Name) or not isinstance(
+                        target, ast.Name) or target.id not in values.allocated \
+                        or target.id == read.id or any(
+                            use.lineno < launch.call.lineno for use in values.uses(target.id)):
+                    return f"{line} is in a loop that stores, perhaps to what is loaded"
+        return ""
+
+    def _pointer(self, address: ast.expr) -> str:
+        """Return the parameter that an address begins with, "" if that is not clear."""
+        while isinstance(address, ast.BinOp) and isinstance(address.op, ast.Add | ast.Sub):
+            address = address.left
+        if not isinstance(address, ast.Name):
+            return ""
+        values = [own.value for own in ast.walk(self.function) if isinstance(own, ast.Assign)
+                  and ast.unparse(own.targets[0]) == address.id]
+        if address.id in {own.arg for own in self.function.args.args}:
+            return address.id if not values else ""
+        return self._pointer(values[0]) if len(values) == 1 else ""
+
+
+class _Inlined(ast.NodeTransformer):
+    """Puts values in the place of names that have one value in all steps."""
+
+    def __init__(self, values: dict[str, ast.expr]) -> None:
+        self._values = values
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return copy.deepcopy(self._values.get(node.id, node))
