@@ -21,7 +21,7 @@ from engine.transformations.transformation import (
     places,
     replaced,
 )
-from engine.transformations.triton.fusion.host_values import HostValues
+from engine.transformations.triton.host_values import HostValues
 from engine.transformations.triton.parsed_triton import ParsedTriton
 
 _PURE = ("arange", "full", "zeros", "cast", "cdiv", "minimum", "maximum", "where", "multiple_of",

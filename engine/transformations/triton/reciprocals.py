@@ -18,7 +18,7 @@ from engine.transformations.triton.parsed_triton import ParsedTriton
 _REDUCTIONS = ("sum", "max", "min", "reduce", "program_id", "num_programs", "cdiv")
 
 
-class Reciprocal(Transformation):
+class BlockReciprocal(Transformation):
     name = "triton-reciprocal"
     language = "triton"
     aim = "divisions of blocks by one number as products with its reciprocal, computed once"

@@ -9,7 +9,7 @@ import pytest
 
 from engine.transformations.transformation import DoesNotApply
 from engine.transformations.triton.invariant_loads import InvariantLoads
-from engine.transformations.triton.reciprocals import Reciprocal
+from engine.transformations.triton.reciprocals import BlockReciprocal
 from tests.support import triton_pairs, triton_sources
 from tests.support.triton_sources import HEAD, RMS_NORM, SOFTMAX
 
@@ -114,9 +114,9 @@ def test_load_of_another_place_in_each_step_stays(old: str, new: str) -> None:
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 def test_products_with_a_reciprocal_compute_the_same_up_to_rounding(tmp_path: Path) -> None:
-    changed = Reciprocal().apply(SOFTMAX).source
+    changed = BlockReciprocal().apply(SOFTMAX).source
     assert "power * (1.0 / (tl.sum(power, axis=0)))" in changed
-    assert "x * (1.0 / (scale))" in Reciprocal().apply(GROUPS).source
+    assert "x * (1.0 / (scale))" in BlockReciprocal().apply(GROUPS).source
     (difference, error), = triton_sources.differences([("softmax", changed)], tmp_path)
     assert difference < 2e-6, error
 
@@ -129,4 +129,4 @@ def test_products_with_a_reciprocal_compute_the_same_up_to_rounding(tmp_path: Pa
 ])
 def test_other_divisions_stay(source: str) -> None:
     with pytest.raises(DoesNotApply, match="divides a block by one number"):
-        Reciprocal().apply(source)
+        BlockReciprocal().apply(source)

@@ -21,17 +21,17 @@ from engine.transformations.triton.fusion.fused_source import (
     names_in,
     stored_in,
 )
-from engine.transformations.triton.fusion.host_values import (
-    HostValues,
-    is_quiet,
-    is_quiet_value,
-)
 from engine.transformations.triton.fusion.launched_kernel import (
     LaunchedKernel,
     MemoryAccess,
     other_of,
 )
 from engine.transformations.triton.grid_of_launch import total
+from engine.transformations.triton.host_values import (
+    HostValues,
+    is_quiet,
+    is_quiet_value,
+)
 from engine.transformations.triton.parsed_triton import KernelLaunch, ParsedTriton
 
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.transformations.transformation import Replacement, free_name, replaced
-from engine.transformations.triton.fusion.host_values import HostValues
 from engine.transformations.triton.fusion.launched_kernel import (
     LaunchedKernel,
     MemoryAccess,
     mask_of,
     other_of,
 )
+from engine.transformations.triton.host_values import HostValues
 from engine.transformations.triton.parsed_triton import ParsedTriton
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from engine.transformations.triton.fusion.host_values import HostValues
+from engine.transformations.triton.host_values import HostValues
 from engine.transformations.triton.index_sums import IndexSums, lanes, text
 from engine.transformations.triton.parsed_triton import KernelLaunch, ParsedTriton
 
