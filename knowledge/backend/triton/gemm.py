@@ -18,6 +18,7 @@ GEMM_STAGES = 4  # kopt: knob GEMM_STAGES in [2, 3, 4, 5] steps in flight; fewer
 GEMM_PERSISTENT = 1  # kopt: knob GEMM_PERSISTENT in [0, 1] 1: a program takes several tiles
 GEMM_DESCRIBED = 1  # kopt: knob GEMM_DESCRIBED in [0, 1] 1: loads by TMA where memory allows
 GEMM_SPLIT = 0  # kopt: knob GEMM_SPLIT in [0, 1, 2, 4, 8, 16] parts of K; 0: as tiles are few
+GEMM_DEEP = 16  # kopt: knob GEMM_DEEP in [4, 16, 64] K over M, N from which fp32 tiles are low
 GEMM_FP32 = 1  # kopt: knob GEMM_FP32 in [0, 1, 2] float32 by 0 FMA, 1 three TF32, 2 six BF16
 
 # A thread keeps its part of the sums in its 255 registers.
@@ -188,7 +189,8 @@ def gemm(
     single = a.dtype == torch.float32
     depth = min(GEMM_BLOCK_K // (2 if single else 1), max(16, triton.next_power_of_2(k)))
     rows, columns = GEMM_BLOCK_M, max(16, GEMM_BLOCK_N // (2 if single else 1))
-    rows = min(rows, max(16, triton.next_power_of_2(m)))
+    deep = single and k >= GEMM_DEEP * max(m, n)  # operands of three TF32 products: in registers
+    rows = min(rows, 32 if deep else rows, max(16, triton.next_power_of_2(m)))
     columns = min(columns, max(16, triton.next_power_of_2(n)))
     while (rows * columns > 64 * 64
            and 2 * batches * triton.cdiv(m, rows) * triton.cdiv(n, columns) <= units
@@ -211,7 +213,7 @@ def gemm(
     bias = c if bias is None else bias.contiguous()
     (one, a_turned), (other, b_turned) = gemm_describe(a, rows, depth), gemm_describe(
         b, depth, columns)
-    described = (GEMM_DESCRIBED and backend != "hip" and arch >= 90
+    described = (GEMM_DESCRIBED and not deep and backend != "hip" and arch >= 90
                  and one is not None and other is not None)
     gemm_kernel[(units if persistent else tiles * parts,)](
         # kopt: operands

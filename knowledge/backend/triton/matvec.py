@@ -8,7 +8,8 @@ MATVEC_BLOCK = 4096  # kopt: knob MATVEC_BLOCK in [1024, 2048, 4096, 8192] value
 MATVEC_ROWS = 4  # kopt: knob MATVEC_ROWS in [1, 2, 4, 8] rows that share the vector's values
 MATVEC_WARPS = 8  # kopt: knob MATVEC_WARPS in [4, 8, 16] warps of a program
 MATVEC_STAGES = 2  # kopt: knob MATVEC_STAGES in [1, 2, 3, 4] loads in flight
-MATVEC_PROGRAMS = 1024  # kopt: knob MATVEC_PROGRAMS in [512, 1024, 2048, 4096] fill a device
+MATVEC_PROGRAMS = 1024  # kopt: knob MATVEC_PROGRAMS in [512, 1024, 2048, 4096] where split
+MATVEC_UNSPLIT = 400  # kopt: knob MATVEC_UNSPLIT in [250, 400, 1000] programs that need no split
 
 
 @triton.jit
@@ -73,6 +74,7 @@ def matvec(
     depth = min(max(MATVEC_BLOCK // MATVEC_ROWS, 16), triton.next_power_of_2(k))
     rows = triton.cdiv(m, MATVEC_ROWS) * batches
     splits = max(1, min(MATVEC_PROGRAMS // rows, k // (4 * depth)))
+    splits = 1 if rows >= MATVEC_UNSPLIT else splits
     part = triton.cdiv(k, splits * depth) * depth
     parts = triton.cdiv(k, part)
     partial = y if parts == 1 else torch.empty(y.numel() * parts, dtype=torch.float32,

@@ -1,4 +1,8 @@
-"""Maximum and average pooling in 1, 2 or 3 dimensions, with padding, dilation and ceil_mode."""
+"""Maximum and average pooling in 1, 2 or 3 dimensions, with padding, dilation and ceil_mode.
+
+Where windows are wide and far apart, neighbouring lanes read a window's row: one value a lane and
+window would touch a line of the cache for each lane.
+"""
 
 import math
 
@@ -11,13 +15,19 @@ POOL_WARPS = 4  # kopt: knob POOL_WARPS in [2, 4, 8] warps of a program
 
 
 @triton.jit
+def pool_larger(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
 def pool_kernel(
         # kopt: operands
         x, y, blocks, scale, AVERAGE: tl.constexpr, DIVIDE: tl.constexpr, D: tl.constexpr,
         H: tl.constexpr, W: tl.constexpr, OD: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
         KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, SD: tl.constexpr, SH: tl.constexpr,
         SW: tl.constexpr, PD: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr, DD: tl.constexpr,
-        DH: tl.constexpr, DW: tl.constexpr, BLOCK: tl.constexpr):
+        DH: tl.constexpr, DW: tl.constexpr, LANES: tl.constexpr,
+        BLOCK: tl.constexpr):
     """BLOCK results of one plane. DIVIDE: 1 by what lies in the tensor, 2 or in its padding."""
     plane = (tl.program_id(0) // blocks).to(tl.int64)
     result = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
@@ -26,16 +36,18 @@ def pool_kernel(
     front = result // (OW * OH) * SD - PD
     known = result < OD * OH * OW
     x += plane * (D * H * W)
-    value = tl.full([BLOCK], 0.0 if AVERAGE else -float("inf"), tl.float32)
+    value = tl.full([BLOCK, LANES], 0.0 if AVERAGE else -float("inf"), tl.float32)
     for d in tl.static_range(KD):
         for h in tl.static_range(KH):
-            for w in tl.static_range(KW):
-                i, j, k = front + d * DD, top + h * DH, left + w * DW
-                there = known & (i >= 0) & (i < D) & (j >= 0) & (j < H) & (k >= 0) & (k < W)
+            for first in tl.static_range(0, KW, LANES):
+                w = first + tl.arange(0, LANES)[None, :]
+                i, j, k = (front + d * DD)[:, None], (top + h * DH)[:, None], left[:, None] + w * DW
+                there = (known[:, None] & (i >= 0) & (i < D) & (j >= 0) & (j < H) & (k >= 0)
+                         & (k < W) & (w < KW))
                 one = tl.load(x + (i * H + j) * W + k, mask=there,
                               other=0.0 if AVERAGE else -float("inf")).to(tl.float32)
-                value = value + one if AVERAGE else tl.maximum(
-                    value, one, propagate_nan=tl.PropagateNan.ALL)
+                value = value + one if AVERAGE else pool_larger(value, one)
+    value = tl.sum(value, 1) if AVERAGE else tl.reduce(value, 1, pool_larger)
     if DIVIDE:
         PAD: tl.constexpr = DIVIDE - 1
         wide = (tl.minimum(left + KW, W + PAD * PW) - (left if PAD else tl.maximum(left, 0)))
@@ -80,9 +92,12 @@ def pool(
         scale = 1.0 / (divisor_override or math.prod(kernel))
         if not divisor_override and (ceil_mode or (any(pad) and not count_include_pad)):
             divide = 2 if count_include_pad else 1
-    blocks = triton.cdiv(math.prod(results), POOL_BLOCK)
+    wide = step[2] * spread[2] >= 4 and kernel[2] >= 4
+    lanes = min(32, triton.next_power_of_2(kernel[2])) if wide else 1
+    block = max(16, 4 * POOL_BLOCK // lanes) if wide else POOL_BLOCK
+    blocks = triton.cdiv(math.prod(results), block)
     pool_kernel[(planes * blocks,)](
         # kopt: operands
         x, y, blocks, scale, op == "avg", divide, *sizes, *results, *kernel, *step, *pad, *spread,
-        BLOCK=POOL_BLOCK, num_warps=POOL_WARPS)
+        LANES=lanes, BLOCK=block, num_warps=POOL_WARPS)
     return y
