@@ -70,7 +70,7 @@ class CallRecorder(TorchFunctionMode):
         written = next((self.encoded(value) for value in args if value is results[0]), None)
         name = f"n{len(self.nodes)}"
         self.nodes.append({
-            "name": name, "target": resolve_name(function) or function.__name__, "args": given,
+            "name": name, "target": target_name(function), "args": given,
             "kwargs": named, "bound": bound, "outputs": [described(value) for value in results],
             "several": isinstance(result, list | tuple), "written": written, "layer": self._layer})
         self._name_leaves(result, {"node": name})
@@ -130,6 +130,13 @@ class CallRecorder(TorchFunctionMode):
             layer.pop("id")
         return {"nodes": self.nodes, "layers": self.layers, "attributes": used,
                 "result": self.encoded(result)}
+
+
+def target_name(function: Any) -> str:
+    """Return the name by which a source calls a function; torch names not all of its own."""
+    own = function.__name__
+    return resolve_name(function) or (
+        f"torch.{own}" if getattr(torch, own, None) is function else own)
 
 
 def bind(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

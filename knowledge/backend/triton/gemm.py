@@ -1,6 +1,7 @@
 """Matrix products of any strides, plain or batched, with a bias, split over K where tiles are few.
 
-Float32 operands are multiplied in three TF32 products, whose errors are those of float32.
+Float32 operands are multiplied in three TF32 products, whose errors are those of float32. Those of
+one byte (e4m3) have scales, of the tensor or of each row and column, which the sums are times.
 """
 
 import torch
@@ -8,7 +9,7 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-# With float32 operands, BLOCK_N and BLOCK_K count values of two bytes: half as many are taken.
+# BLOCK_K counts values of two bytes, and with float32 operands BLOCK_N: half as many are taken.
 GEMM_BLOCK_M = 128  # kopt: knob GEMM_BLOCK_M in [32, 64, 128, 256] rows of a tile
 GEMM_BLOCK_N = 256  # kopt: knob GEMM_BLOCK_N in [32, 64, 128, 256] columns of a tile
 GEMM_BLOCK_K = 64  # kopt: knob GEMM_BLOCK_K in [32, 64, 128] depth of a step
@@ -26,10 +27,17 @@ GEMM_FP32 = 1  # kopt: knob GEMM_FP32 in [0, 1, 2] float32 by 0 FMA, 1 three TF3
 
 
 @triton.jit
+def gemm_scaled(value, row_scale, column_scale, row, column, m, n, SCALED: tl.constexpr):
+    """SCALED: 1, and 2 more for a scale of each row, 4 more for one of each column."""
+    value *= tl.load(row_scale + row * (SCALED // 2 % 2), mask=row < m, other=0.0)
+    return value * tl.load(column_scale + column * (SCALED // 4), mask=column < n, other=0.0)
+
+
+@triton.jit
 def gemm_tile(
         # kopt: operands
-        a, b, c, bias, tile, m, n, k, part_k, parts, am, ak, a_batch, bk, bn, b_batch,
-        BIAS: tl.constexpr, TRIANGLE: tl.constexpr, EVEN_MN: tl.constexpr, EVEN_K: tl.constexpr,
+        a, b, c, bias, row_scale, column_scale, tile, m, n, k, part_k, parts, am, ak, a_batch,
+        bk, bn, b_batch, BIAS: tl.constexpr, SCALED: tl.constexpr, TRIANGLE: tl.constexpr, EVEN_MN: tl.constexpr, EVEN_K: tl.constexpr,
         SPLIT: tl.constexpr, DESCRIBED: tl.constexpr, A_TURNED: tl.constexpr,
         B_TURNED: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
         BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr):
@@ -87,6 +95,8 @@ def gemm_tile(
         batches = tl.num_programs(0) // (tiles_m * tiles_n * parts)
         c += (place % parts).to(tl.int64) * batches * m * n
     else:
+        if SCALED:
+            value = gemm_scaled(value, row_scale, column_scale, row, column, m, n, SCALED)
         if BIAS:
             value += tl.load(bias + column, mask=column < n, other=0.0).to(tl.float32)
         # kopt: epilogue value
@@ -103,8 +113,8 @@ def gemm_tile(
 @triton.jit
 def gemm_kernel(
         # kopt: operands
-        a, b, c, bias, tiles, m, n, k, part_k, parts, am, ak, a_batch, bk, bn, b_batch,
-        BIAS: tl.constexpr, TRIANGLE: tl.constexpr, EVEN_MN: tl.constexpr, EVEN_K: tl.constexpr,
+        a, b, c, bias, row_scale, column_scale, tiles, m, n, k, part_k, parts, am, ak, a_batch,
+        bk, bn, b_batch, BIAS: tl.constexpr, SCALED: tl.constexpr, TRIANGLE: tl.constexpr, EVEN_MN: tl.constexpr, EVEN_K: tl.constexpr,
         SPLIT: tl.constexpr, DESCRIBED: tl.constexpr, A_TURNED: tl.constexpr,
         B_TURNED: tl.constexpr, PRECISION: tl.constexpr, PERSISTENT: tl.constexpr,
         BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr):
@@ -112,22 +122,22 @@ def gemm_kernel(
         for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
             gemm_tile(
                 # kopt: operands
-                a, b, c, bias, tile, m, n, k, part_k, parts, am, ak, a_batch, bk, bn, b_batch,
-                BIAS, TRIANGLE, EVEN_MN, EVEN_K, SPLIT, DESCRIBED, A_TURNED, B_TURNED, PRECISION,
-                BLOCK_M, BLOCK_N, BLOCK_K, GROUP)
+                a, b, c, bias, row_scale, column_scale, tile, m, n, k, part_k, parts, am, ak,
+                a_batch, bk, bn, b_batch, BIAS, SCALED, TRIANGLE, EVEN_MN, EVEN_K, SPLIT,
+                DESCRIBED, A_TURNED, B_TURNED, PRECISION, BLOCK_M, BLOCK_N, BLOCK_K, GROUP)
     else:
         gemm_tile(
             # kopt: operands
-            a, b, c, bias, tl.program_id(0), m, n, k, part_k, parts, am, ak, a_batch, bk, bn,
-            b_batch, BIAS, TRIANGLE, EVEN_MN, EVEN_K, SPLIT, DESCRIBED, A_TURNED, B_TURNED,
-            PRECISION, BLOCK_M, BLOCK_N, BLOCK_K, GROUP)
+            a, b, c, bias, row_scale, column_scale, tl.program_id(0), m, n, k, part_k, parts, am,
+            ak, a_batch, bk, bn, b_batch, BIAS, SCALED, TRIANGLE, EVEN_MN, EVEN_K, SPLIT,
+            DESCRIBED, A_TURNED, B_TURNED, PRECISION, BLOCK_M, BLOCK_N, BLOCK_K, GROUP)
 
 
 @triton.jit
 def gemm_join(
         # kopt: operands
-        partial, c, bias, size, m, n, parts, BIAS: tl.constexpr, TRIANGLE: tl.constexpr,
-        BLOCK: tl.constexpr):
+        partial, c, bias, row_scale, column_scale, size, m, n, parts, BIAS: tl.constexpr,
+        SCALED: tl.constexpr, TRIANGLE: tl.constexpr, BLOCK: tl.constexpr):
     """Sum the parts of K."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < size
@@ -138,6 +148,8 @@ def gemm_join(
     for _ in range(0, parts):
         value += tl.load(partial, mask=inside, other=0.0)
         partial += size
+    if SCALED:
+        value = gemm_scaled(value, row_scale, column_scale, row, column, m, n, SCALED)
     if BIAS:
         value += tl.load(bias + column, mask=inside, other=0.0).to(tl.float32)
     # kopt: epilogue value
@@ -172,8 +184,11 @@ def gemm_describe(x, rows, columns):
 
 def gemm(
         # kopt: operands
-        a, b, bias=None, triangle="", dtype=None):
-    """a @ b + bias for tensors of 2 or more dimensions; triangle: upper or lower part of it."""
+        a, b, bias=None, triangle="", dtype=None, row_scale=None, column_scale=None):
+    """a @ b + bias for tensors of 2 or more dimensions; triangle: upper or lower part of it.
+
+    With scales it is row_scale * column_scale * (a @ b) + bias.
+    """
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     (m, k), n = a.shape[-2:], b.shape[-1]
     c = torch.empty(*batch, m, n, dtype=dtype or a.dtype, device=a.device)
@@ -187,7 +202,8 @@ def gemm(
     b = (b.expand(*batch, k, n) if batches > 1 else b).reshape(batches, k, n)
     backend, arch, units, shared = gemm_device(a)
     single = a.dtype == torch.float32
-    depth = min(GEMM_BLOCK_K // (2 if single else 1), max(16, triton.next_power_of_2(k)))
+    least = 32 if a.element_size() == 1 else 16  # depth of a matrix instruction
+    depth = min(GEMM_BLOCK_K * 2 // a.element_size(), max(least, triton.next_power_of_2(k)))
     rows, columns = GEMM_BLOCK_M, max(16, GEMM_BLOCK_N // (2 if single else 1))
     deep = single and k >= GEMM_DEEP * max(m, n)  # operands of three TF32 products: in registers
     rows = min(rows, 32 if deep else rows, max(16, triton.next_power_of_2(m)))
@@ -196,7 +212,7 @@ def gemm(
            and 2 * batches * triton.cdiv(m, rows) * triton.cdiv(n, columns) <= units
            and k < 4096):
         rows, columns = (rows, columns // 2) if columns >= rows else (rows // 2, columns)
-    while depth > 16 and 2 * (rows + columns) * depth * a.element_size() > shared:
+    while depth > least and 2 * (rows + columns) * depth * a.element_size() > shared:
         depth //= 2
     tiles = batches * triton.cdiv(m, rows) * triton.cdiv(n, columns)
     parts = GEMM_SPLIT or max(1, min(2 * units // tiles, k // (8 * depth)))
@@ -209,7 +225,11 @@ def gemm(
                                                device=c.device)
     precision = ("ieee", "tf32x3", "bf16x6")[GEMM_FP32 if single and backend != "hip" else 0]
     persistent = GEMM_PERSISTENT and parts == 1 and tiles > units
-    flags = dict(BIAS=bias is not None, TRIANGLE=("", "upper", "lower").index(triangle))
+    scaled = 0 if row_scale is None else (
+        1 + 2 * (row_scale.numel() > 1) + 4 * (column_scale.numel() > 1))
+    flags = dict(BIAS=bias is not None, SCALED=scaled,
+                 TRIANGLE=("", "upper", "lower").index(triangle))
+    scales = (row_scale.contiguous(), column_scale.contiguous()) if scaled else (c, c)
     bias = c if bias is None else bias.contiguous()
     (one, a_turned), (other, b_turned) = gemm_describe(a, rows, depth), gemm_describe(
         b, depth, columns)
@@ -217,8 +237,8 @@ def gemm(
                  and one is not None and other is not None)
     gemm_kernel[(units if persistent else tiles * parts,)](
         # kopt: operands
-        one if described else a, other if described else b, partial, bias, tiles, m, n, k, part_k,
-        parts, a.stride(1), a.stride(2), a.stride(0), b.stride(1), b.stride(2), b.stride(0),
+        one if described else a, other if described else b, partial, bias, *scales, tiles, m, n, k,
+        part_k, parts, a.stride(1), a.stride(2), a.stride(0), b.stride(1), b.stride(2), b.stride(0),
         EVEN_MN=m % rows == 0 and n % columns == 0, EVEN_K=k % (parts * depth) == 0,
         SPLIT=parts > 1, DESCRIBED=described, A_TURNED=a_turned, B_TURNED=b_turned,
         PRECISION=precision, PERSISTENT=persistent, BLOCK_M=rows, BLOCK_N=columns, BLOCK_K=depth,
@@ -227,5 +247,5 @@ def gemm(
     if parts > 1:
         gemm_join[(triton.cdiv(c.numel(), 1024),)](
             # kopt: operands
-            partial, c, bias, c.numel(), m, n, parts, BLOCK=1024, **flags)
+            partial, c, bias, *scales, c.numel(), m, n, parts, BLOCK=1024, **flags)
     return c
