@@ -37,7 +37,8 @@ def gemm_scaled(value, row_scale, column_scale, row, column, m, n, SCALED: tl.co
 def gemm_tile(
         # kopt: operands
         a, b, c, bias, row_scale, column_scale, tile, m, n, k, part_k, parts, am, ak, a_batch,
-        bk, bn, b_batch, BIAS: tl.constexpr, SCALED: tl.constexpr, TRIANGLE: tl.constexpr, EVEN_MN: tl.constexpr, EVEN_K: tl.constexpr,
+        bk, bn, b_batch, BIAS: tl.constexpr, SCALED: tl.constexpr, TRIANGLE: tl.constexpr,
+        EVEN_MN: tl.constexpr, EVEN_K: tl.constexpr,
         SPLIT: tl.constexpr, DESCRIBED: tl.constexpr, A_TURNED: tl.constexpr,
         B_TURNED: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
         BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr):
@@ -114,7 +115,8 @@ def gemm_tile(
 def gemm_kernel(
         # kopt: operands
         a, b, c, bias, row_scale, column_scale, tiles, m, n, k, part_k, parts, am, ak, a_batch,
-        bk, bn, b_batch, BIAS: tl.constexpr, SCALED: tl.constexpr, TRIANGLE: tl.constexpr, EVEN_MN: tl.constexpr, EVEN_K: tl.constexpr,
+        bk, bn, b_batch, BIAS: tl.constexpr, SCALED: tl.constexpr, TRIANGLE: tl.constexpr,
+        EVEN_MN: tl.constexpr, EVEN_K: tl.constexpr,
         SPLIT: tl.constexpr, DESCRIBED: tl.constexpr, A_TURNED: tl.constexpr,
         B_TURNED: tl.constexpr, PRECISION: tl.constexpr, PERSISTENT: tl.constexpr,
         BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr):
