@@ -50,9 +50,9 @@ def moe_activated(value, ACTIVATION: tl.constexpr):
 
 @triton.jit
 def moe_product(
-        x, up, gate, order, begins, shares, y, rows_of_tiles, n, k, experts, chosen, xm, ue, uk, un,
-        ge, gk, gn, FIRST: tl.constexpr, GATED: tl.constexpr, ACTIVATION: tl.constexpr,
-        PRECISION: tl.constexpr, EXPERTS: tl.constexpr, BLOCK_M: tl.constexpr,
+        x, up, gate, up_bias, gate_bias, order, begins, shares, y, rows_of_tiles, n, k, experts,
+        chosen, xm, ue, uk, un, ge, gk, gn, FIRST: tl.constexpr, GATED: tl.constexpr,
+        BIAS: tl.constexpr, ACTIVATION: tl.constexpr, PRECISION: tl.constexpr, EXPERTS: tl.constexpr, BLOCK_M: tl.constexpr,
         BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr):
     """FIRST: tokens' rows times `up`, activated, in the order of experts; else times shares."""
     tiles_n = tl.cdiv(n, BLOCK_N)
@@ -90,6 +90,11 @@ def moe_product(
                 gates += BLOCK_K * gk
             rows += BLOCK_K
             ups += BLOCK_K * uk
+        if BIAS:
+            value += tl.load(up_bias + expert * n + column, mask=across, other=0.0).to(tl.float32)
+            if GATED:
+                gating += tl.load(gate_bias + expert * n + column, mask=across,
+                                  other=0.0).to(tl.float32)
         if GATED:
             value *= moe_activated(gating, ACTIVATION)
         elif FIRST:
@@ -122,11 +127,13 @@ def moe_device(x):
         return "", 65536  # interpreted
 
 
-def moe(x, shares, indices, up, down, gate=None, activation="silu"):
+def moe(x, shares, indices, up, down, gate=None, activation="silu", up_bias=None, down_bias=None,
+        gate_bias=None):
     """Return the sum of shares[t, j] * expert indices[t, j] of x[t], for x [tokens, d].
 
     up and gate are [experts, d, inner], down is [experts, inner, d]; an expert is
-    (activation(x @ gate) * (x @ up)) @ down, or activation(x @ up) @ down.
+    (activation(x @ gate) * (x @ up)) @ down, or activation(x @ up) @ down, each product with a
+    bias [experts, inner] or [experts, d].
     """
     x, shares, indices = x.contiguous(), shares.contiguous(), indices.contiguous()
     (tokens, d), (experts, _, inner), chosen = x.shape, up.shape, indices.shape[1]
@@ -143,21 +150,22 @@ def moe(x, shares, indices, up, down, gate=None, activation="silu"):
     hidden = torch.empty(pairs, inner, dtype=x.dtype, device=x.device)
     partial = torch.empty(pairs, down.shape[2], dtype=torch.float32, device=x.device)
 
-    def multiply(a, one, other, result, first):
+    def multiply(a, one, other, biases, result, first):
         n, k = one.shape[2], one.shape[1]
         columns = min(MOE_BLOCK_N, max(16, triton.next_power_of_2(n)))
         step = min(depth, max(16, triton.next_power_of_2(k)))
         size = (rows + columns * (2 if other is not None else 1)) * step * x.element_size()
         moe_product[(rows_of_tiles * triton.cdiv(n, columns),)](
-            a, one, one if other is None else other, order, begins, shares, result, rows_of_tiles,
+            a, one, one if other is None else other,
+            *(each if each is None else each.contiguous() for each in biases), order, begins, shares, result, rows_of_tiles,
             n, k, experts, chosen, a.stride(0), *one.stride(),
             *(one if other is None else other).stride(), FIRST=first, GATED=other is not None,
-            ACTIVATION=activation, EXPERTS=triton.next_power_of_2(experts), BLOCK_M=rows,
+            BIAS=biases[0] is not None, ACTIVATION=activation, EXPERTS=triton.next_power_of_2(experts), BLOCK_M=rows,
             PRECISION="tf32x3" if backend == "cuda" and x.dtype == torch.float32 else "ieee",
             BLOCK_N=columns, BLOCK_K=step, GROUP=MOE_GROUP, num_warps=MOE_WARPS,
             num_stages=min(MOE_STAGES, max(1, shared // size)))
 
-    multiply(x, up, gate, hidden, True)
-    multiply(hidden, down, None, partial, False)
+    multiply(x, up, gate, (up_bias, gate_bias), hidden, True)
+    multiply(hidden, down, None, (down_bias, None), partial, False)
     moe_join[(tokens, triton.cdiv(d, 1024))](partial, y, d, CHOSEN=chosen, BLOCK=1024)
     return y
