@@ -52,8 +52,9 @@ def moe_activated(value, ACTIVATION: tl.constexpr):
 def moe_product(
         x, up, gate, up_bias, gate_bias, order, begins, shares, y, rows_of_tiles, n, k, experts,
         chosen, xm, ue, uk, un, ge, gk, gn, FIRST: tl.constexpr, GATED: tl.constexpr,
-        BIAS: tl.constexpr, ACTIVATION: tl.constexpr, PRECISION: tl.constexpr, EXPERTS: tl.constexpr, BLOCK_M: tl.constexpr,
-        BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr):
+        BIAS: tl.constexpr, ACTIVATION: tl.constexpr, PRECISION: tl.constexpr,
+        EXPERTS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+        BLOCK_K: tl.constexpr, GROUP: tl.constexpr):
     """FIRST: tokens' rows times `up`, activated, in the order of experts; else times shares."""
     tiles_n = tl.cdiv(n, BLOCK_N)
     tile = tl.program_id(0)
@@ -155,14 +156,15 @@ def moe(x, shares, indices, up, down, gate=None, activation="silu", up_bias=None
         columns = min(MOE_BLOCK_N, max(16, triton.next_power_of_2(n)))
         step = min(depth, max(16, triton.next_power_of_2(k)))
         size = (rows + columns * (2 if other is not None else 1)) * step * x.element_size()
+        second = one if other is None else other
         moe_product[(rows_of_tiles * triton.cdiv(n, columns),)](
-            a, one, one if other is None else other,
-            *(each if each is None else each.contiguous() for each in biases), order, begins, shares, result, rows_of_tiles,
-            n, k, experts, chosen, a.stride(0), *one.stride(),
-            *(one if other is None else other).stride(), FIRST=first, GATED=other is not None,
-            BIAS=biases[0] is not None, ACTIVATION=activation, EXPERTS=triton.next_power_of_2(experts), BLOCK_M=rows,
+            a, one, second, *(each if each is None else each.contiguous() for each in biases),
+            order, begins, shares, result, rows_of_tiles, n, k, experts, chosen, a.stride(0),
+            *one.stride(), *second.stride(), FIRST=first, GATED=other is not None,
+            BIAS=biases[0] is not None, ACTIVATION=activation,
             PRECISION="tf32x3" if backend == "cuda" and x.dtype == torch.float32 else "ieee",
-            BLOCK_N=columns, BLOCK_K=step, GROUP=MOE_GROUP, num_warps=MOE_WARPS,
+            EXPERTS=triton.next_power_of_2(experts), BLOCK_M=rows, BLOCK_N=columns, BLOCK_K=step,
+            GROUP=MOE_GROUP, num_warps=MOE_WARPS,
             num_stages=min(MOE_STAGES, max(1, shared // size)))
 
     multiply(x, up, gate, (up_bias, gate_bias), hidden, True)
