@@ -2,12 +2,16 @@
 
     python bench/transformations.py FOLDER --out RESULTS.jsonl [--seconds 470] [--each 90]
         [--only NAME,NAME] [--backends transform,search] [--trials 8] [--pairs 5]
+        [--alone NAME,NAME]
 
 Each case is a folder with a manifest, its task and a kernel as a person has it. It is copied, and
 `kopt run` works on it for at most `--each` seconds, without a model and without templates. A case
 whose result is in the file is left out, so that the script is called again until all are done; it
 begins no case that would not end before `--seconds`. A line states the headline with its interval,
 what was kept, and what became of each candidate.
+
+With `--alone` there is no campaign: each of those transformations that applies to a case's kernel
+is judged by one verdict, with the knobs' first values.
 """
 
 from __future__ import annotations
@@ -27,6 +31,8 @@ from typing import Any
 
 from engine.campaign.setup import open_campaign
 from engine.journal.read import Reader
+from engine.transformations import transformation_registry
+from engine.transformations.transformation import DoesNotApply
 from harness.formats import yaml_document
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,20 +48,69 @@ def main() -> int:
     left = [case for case in cases(args.folder) if case.name not in done
             and (not args.only or case.name in args.only.split(","))]
     for case in left:
-        if time.monotonic() + args.each + STOP_S > ends_at:
+        if time.monotonic() + args.each + (0 if args.alone else STOP_S) > ends_at:
             print(f"{case.name}: left for the next call")
             continue
-        result = run(case, args.each, args.backends.split(","), args.trials, args.pairs)
+        result = alone(case, args.alone.split(",")) if args.alone else \
+            run(case, args.each, args.backends.split(","), args.trials, args.pairs)
         with args.out.open("a") as file:
             file.write(json.dumps(result) + "\n")
-        print(f"{case.name}: {result['state']}, {result['headline'] or 'nothing kept'}; "
-              + "; ".join(result["kept"]), flush=True)
+        print(f"{case.name}: " + ("; ".join(
+            f"{own['transformation']} {own['headline'] or own['why']}"
+            for own in result["verdicts"]) if args.alone else "; ".join(
+            [f"{result['state']}, {result['headline'] or 'nothing kept'}", *result["kept"]])),
+            flush=True)
     return 0
 
 
 def cases(folder: Path) -> Iterator[Path]:
     """Yield the folders with a manifest."""
     yield from sorted(path.parent for path in folder.glob("*/manifest.yaml"))
+
+
+def alone(case: Path, names: list[str]) -> dict[str, Any]:
+    """Judge transformations of a case's kernel, each alone by one verdict."""
+    task = yaml_document.parse((case / "task.yaml").read_text(), "task.yaml").value
+    source, verdicts, device = (case / task["source"]).read_text(), [], ""
+    with tempfile.TemporaryDirectory(prefix="kopt-transformations-") as folder:
+        project = Path(folder) / case.name
+        shutil.copytree(case, project)
+        _commit(project)
+        for name in names:
+            transformation = transformation_registry.find(name)
+            assert transformation is not None, name
+            try:
+                changed = transformation.apply(source)
+            except DoesNotApply as reason:
+                verdicts.append({"transformation": name, "headline": "", "why": str(reason)})
+                continue
+            ended = subprocess.run(
+                [sys.executable, "-m", "kopt_tui", "evaluate", str(project / "manifest.yaml"),
+                 "--candidate", "-", "--json"], input=changed.source, cwd=ROOT, check=False,
+                capture_output=True, text=True, env=_env())
+            verdict = json.loads(ended.stdout) if ended.stdout.startswith("{") else {}
+            device = verdict.get("device", device)
+            speedup = verdict.get("speedup")
+            verdicts.append({
+                "transformation": name, "what": changed.what, "headline": "" if speedup is None else
+                f"{speedup:.3f}x [{verdict['speedup_low']:.3f}, {verdict['speedup_high']:.3f}]",
+                "why": "" if speedup else verdict.get("rejected_reason") or verdict.get("not_judged") or next(
+                    (row["note"] for row in verdict.get("rows", []) if not row["correct"]),
+                    "correct, not timed" if verdict.get("correct") else ended.stderr[-300:]),
+                "rows": {row["config_class"]: [row["incumbent_us"], row["latency_us"]]
+                         for row in verdict.get("rows", [])}})
+    return {"case": case.name, "device": device, "verdicts": verdicts}
+
+
+def _commit(project: Path) -> None:
+    git = ["git", "-C", str(project), "-c", "user.name=bench", "-c", "user.email=b@ench"]
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "as it was"]):
+        subprocess.run([*git, *command], check=True)
+
+
+def _env() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": os.pathsep.join(
+        filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
 
 
 def run(case: Path, seconds: float, backends: list[str], trials: int, pairs: int) -> dict[str, Any]:
@@ -70,15 +125,11 @@ def run(case: Path, seconds: float, backends: list[str], trials: int, pairs: int
                      "stop": {"no_gain_rounds": 2},
                      "pool": {"backends": backends, "slots": 4, "trials": trials}}
         (project / "manifest.yaml").write_text(yaml_document.dump(manifest))
-        git = ["git", "-C", str(project), "-c", "user.name=bench", "-c", "user.email=b@ench"]
-        for command in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "as it was"]):
-            subprocess.run([*git, *command], check=True)
+        _commit(project)
         ended = subprocess.run(
             [sys.executable, "-m", "kopt_tui", "--workspace", str(workspace), "run", "--here",
              str(project / "manifest.yaml")], cwd=ROOT, capture_output=True, text=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(
-                filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}, check=False,
-            timeout=seconds + 4 * STOP_S)
+            env=_env(), check=False, timeout=seconds + 4 * STOP_S)
         found = [path.name for path in workspace.iterdir() if (path / "manifest.yaml").exists()] \
             if workspace.exists() else []
         if not found:
@@ -118,6 +169,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="")
     parser.add_argument("--backends", default="transform,search")
     parser.add_argument("--trials", type=int, default=8)
+    parser.add_argument("--alone", default="", help="transformations to judge, each by one verdict")
     parser.add_argument("--pairs", type=int, default=0, help="at most, per verdict")
     return parser.parse_args()
 
