@@ -94,7 +94,8 @@ def alone(case: Path, names: list[str]) -> dict[str, Any]:
             verdicts.append({
                 "transformation": name, "what": changed.what, "headline": "" if speedup is None else
                 f"{speedup:.3f}x [{verdict['speedup_low']:.3f}, {verdict['speedup_high']:.3f}]",
-                "why": "" if speedup else verdict.get("rejected_reason") or verdict.get("not_judged") or next(
+                "why": "" if speedup else verdict.get("rejected_reason") or verdict.get(
+                    "not_judged") or next(
                     (row["note"] for row in verdict.get("rows", []) if not row["correct"]),
                     "correct, not timed" if verdict.get("correct") else ended.stderr[-300:]),
                 "rows": {row["config_class"]: [row["incumbent_us"], row["latency_us"]]
