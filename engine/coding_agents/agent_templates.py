@@ -5,13 +5,11 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
-from engine.coding_agents import provider_address
-from engine.coding_agents.provider_address import ProviderAddress
 from harness.formats import shell_command
 
 GENERIC = "generic"
@@ -58,14 +56,6 @@ class AgentTemplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def program(self) -> str:
         """The program that it starts, "" if the manifest names it."""
         return self.command and _program(self.command)
-
-    def providers(self, passed: Mapping[str, str]) -> tuple[ProviderAddress, ...]:
-        """Return where its providers listen, by the variables that it gets: keys and URLs."""
-        keys = [name for name in self.keys if name in passed] or self.keys
-        found = [address for name in keys for address in provider_address.of_key(name)]
-        found += [address for name in self.env
-                  for address in provider_address.in_text(passed.get(name, ""))]
-        return tuple(dict.fromkeys(found))
 
     def problems(self) -> Iterator[str]:
         """Yield what this machine lacks for it, one line each."""

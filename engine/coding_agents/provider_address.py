@@ -44,11 +44,11 @@ def parse(text: str) -> ProviderAddress | None:
     return ProviderAddress(host, port) if _HOST.fullmatch(host) and text.isprintable() else None
 
 
-def of_key(variable: str) -> list[ProviderAddress]:
-    """Return the addresses for which a variable's key is."""
-    return [ProviderAddress(host, HTTPS) for host in _OF_KEYS.get(variable, ())]
+def of_variable(name: str, value: str) -> list[ProviderAddress]:
+    """Return the addresses for which a variable's key is, and those of all URLs in its value.
 
-
-def in_text(text: str) -> list[ProviderAddress]:
-    """Return the addresses of all URLs in a text, such as the value of a variable."""
-    return [address for url in _URL.findall(text) if (address := parse(url)) is not None]
+    A proxy is no provider: the engine itself asks it.
+    """
+    urls = [] if name.lower().endswith("_proxy") else _URL.findall(value)
+    return [*(ProviderAddress(host, HTTPS) for host in _OF_KEYS.get(name, ())),
+            *(address for url in urls if (address := parse(url)) is not None)]

@@ -13,7 +13,7 @@ from engine.campaign import artifacts
 from engine.campaign.artifacts import Artifacts
 from engine.history import change_summary, lessons
 from engine.history.history import CampaignHistory
-from engine.journal.records import Candidate, DecisionRow
+from engine.journal.records import Candidate, DecisionRow, Slot
 from engine.judge import judge
 from engine.judge.attribution import before
 from engine.judge.judge import verdict_of
@@ -46,8 +46,11 @@ classes that gain, through a dispatch on the real columns that distinguish them:
 """
 
 
-def brief(past: CampaignHistory, stored: Sequence[Artifacts] = ()) -> str:
-    """Return the history as Markdown, "" before the first decision; `stored` are raw outputs."""
+def brief(past: CampaignHistory, stored: Sequence[Artifacts] = (),
+          given_up: Sequence[Slot] = ()) -> str:
+    """Return the history as Markdown, "" before anything was tried; `stored` are raw outputs,
+    `given_up` the slots whose workers ended without a change, the newest last.
+    """
     newest = {d.candidate: d for d in past.decisions if d.candidate in past.candidates}
     other_forms = {own.form_of for own in past.candidates.values()}
     lost = [d for d in reversed(past.decisions) if d.candidate in newest and (
@@ -55,17 +58,20 @@ def brief(past: CampaignHistory, stored: Sequence[Artifacts] = ()) -> str:
                             and d.candidate not in other_forms))]
     waiting = [newest[own.id] for own in reversed(past.line) if own.id in newest]
     kept = list(reversed(past.keeps))
-    if not lost and not waiting and not kept:
+    if not lost and not waiting and not kept and not given_up:
         return ""
     lines = [_kept(past, keep) for keep in kept]
     sections = [
-        ("Config classes: your source, and how it compares", [_classes(past)]),
+        ("Config classes: the best against the baseline", [_classes(past)]),
         (f"Waiting for a person, and in your source ({len(waiting)}), the newest first",
          _within((_attempt(past, decision) for decision in waiting), LIST)),
         (f"Kept ({len(kept)}), the newest first", _within(lines, LIST)),
         (f"Tried and not kept ({len(lost)}), the newest first; "
          f"{past.slower_in_a_row} slower in a row",
          _within((_attempt(past, decision) for decision in lost), LIST)),
+        (f"Ended without a change ({len(given_up)}), the newest first",
+         _within((_item(f"round {slot.round}, {slot.slot}: {slot.hypothesis}; {slot.detail}")
+                  for slot in reversed(given_up)), LIST)),
         ("Diffs", list(_diffs(past, [*waiting, *kept], lost))),
         ("Output of what failed", list(_outputs(past, stored)))]
     return "\n".join([HEAD, *(f"### {heading}\n\n" + "\n".join(parts) + "\n"
@@ -94,7 +100,7 @@ def _classes(past: CampaignHistory) -> str:
     if row is None:
         return ""
     verdict: Verdict = verdict_of(row)
-    text = table(("class", "baseline", "your source", "change", "% of roofline"), ((
+    text = table(("class", "baseline", "the best", "change", "% of roofline"), ((
         own.config_class, quantities.latency(before(own) or own.latency_us),
         quantities.latency(own.latency_us),
         "" if row.purpose == "baseline" or own.log_ratio is None else describe_row(own),

@@ -92,7 +92,7 @@ def brief(limiters: Sequence[str], place: StrategyPlace,
     for limiter in dict.fromkeys(limiters):
         for row in against(limiter, place):
             if row.against and "{column}" not in row.text:
-                rows.setdefault(row.key, (limiter, row))
+                rows.setdefault(row.text, (limiter, row))
     best = sorted(rows.values(), key=lambda own: -records.get(own[1].key, NO_RECORD).chance)
     lines = [f"- against {limiter}: {row.text} (expected {row.gain}; risk: {row.risk}; here "
              f"{records.get(row.key, NO_RECORD)})" for limiter, row in best[:LISTED]]

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from engine.manifest.pool_schema import NETWORK_FIX
 from engine.manifest.schema import Manifest
 from harness.formats import shell_command
 from harness.formats.text import words
@@ -50,6 +51,16 @@ def agent_problems(manifest: Manifest) -> Iterator[str]:
     for index, cli in enumerate(manifest.pool.cli):
         if cli.agent is not None:
             yield from (f"pool.cli[{index}]: {problem}" for problem in cli.agent.problems())
+
+
+def networks(manifest: Manifest) -> Iterator[str]:
+    """Yield one line for each command of `pool.cli`: what it reaches where namespaces allow it."""
+    for cli in manifest.pool.cli:
+        reached = cli.providers(os.environ)
+        yield f"{cli.name}: " + (
+            "the whole network" if reached is None else
+            f"only {', '.join(map(str, reached))}" if reached else
+            "no network" if cli.network is False else f"no network; {NETWORK_FIX}")
 
 
 def _commands(manifest: Manifest) -> Iterator[tuple[str, str]]:

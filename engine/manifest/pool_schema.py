@@ -17,6 +17,8 @@ Count = Annotated[int, Meta(ge=1, le=10_000)]
 Seconds = Annotated[float, Meta(gt=0, le=604_800)]
 SCRIPTED = "scripted/"
 """What a model's name begins with if a script of the project answers."""
+NETWORK_FIX = "name its provider's key in `env`, or write `network: [HOST]` or `network: true`"
+"""What gives a command of one's own a network."""
 
 
 class ManifestPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -37,7 +39,7 @@ class CliSpec(ManifestPart, frozen=True, kw_only=True):
     """Names of environment variables it may see, beyond the few that every worker gets."""
     network: bool | tuple[Text, ...] | None = None
     """Whether it has a network, or the only HOSTs or HOST:PORTs (443) that it reaches. By default
-    those of its template's provider; a command without a template reaches all."""
+    those of the keys and URLs in the variables that it gets, without any none."""
     gpu: bool = False
     """Whether it may use one of the campaign's cards. It stops while something is measured there.
     """
@@ -66,12 +68,18 @@ class CliSpec(ManifestPart, frozen=True, kw_only=True):
         return (*self.env, *keys, *agent.env)
 
     def providers(self, passed: Mapping[str, str]) -> tuple[ProviderAddress, ...] | None:
-        """Return the only addresses that it reaches with these variables, None if it is not so."""
-        if isinstance(self.network, tuple):
-            return tuple(filter(None, map(provider_address.parse, self.network)))
-        if self.network is not None or self.agent is None:
+        """Return the only addresses that it reaches with these variables, () for no network, None
+        for a whole one.
+        """
+        if self.network is True:
             return None
-        return self.agent.providers(passed) or None
+        if self.network is not None:
+            return tuple(filter(None, map(provider_address.parse, self.network or ())))
+        given = {name: passed[name] for name in self.variables if name in passed}
+        keys = () if self.agent is None or given.keys() & set(self.agent.keys) else self.agent.keys
+        return tuple(dict.fromkeys(
+            address for name in (*keys, *given)
+            for address in provider_address.of_variable(name, given.get(name, ""))))
 
 
 class ModelSpec(ManifestPart, frozen=True, kw_only=True):

@@ -24,6 +24,8 @@ REACH = 12
 """Lines after the head of a loop in which a knob counts as the loop's own."""
 SHORT_US = 10.0
 """A kernel with shorter launches spends much of its time on launching."""
+FAR = 25.0
+"""Percent of the roofline below which what bounds the roofline does not bound the kernel."""
 KERNELS, SHARE = 3, 0.05
 """Most kernels of a benchmark that are listed, and their least share of its GPU time."""
 
@@ -118,7 +120,9 @@ def _of_row(target: Target, row: Row, reach: Roofline | None,
             share = roofline.percent(point.us, row.latency_us)
             detail = (f"{row.latency_us:.3g} us against a roofline of {point.us:.3g} us "
                       f"at {point.rate_text}")
-    return _tunable(target.entry, limiter, row.config_class, "% of roofline", share, detail, knobs)
+    return _tunable(target.entry, limiter, row.config_class, "% of roofline", share, detail, knobs,
+                    advice=strategy_table.advice("far from the roofline")
+                    if share is not None and share < FAR else "")
 
 
 def _of_remark(target: Target, remark: Remark, source: str, knobs: Sequence[Knob],

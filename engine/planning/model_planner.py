@@ -45,7 +45,7 @@ SUBAGENT = "planner"
 _TASK = """\
 # Your task
 
-Propose {count} hypotheses for round {round}. A worker who tries one may change {edit}.
+Propose {count} for round {round}. A worker who tries one may change {edit}.
 
 ## Config classes
 
@@ -123,7 +123,8 @@ def _prompt(context: EngineContext, inputs: PlanInputs, view: Survey) -> str:
         f"{own.bottleneck.detail}; {own.bottleneck.advice}" for own in view.bottlenecks)
     source = read_text(setup.tree(setup.repo.tip) / target.source) if target.source else ""
     return _TASK.format(
-        count=planned_share(inputs), round=inputs.round, edit=", ".join(setup.edit),
+        count="1 hypothesis" if planned_share(inputs) == 1 else
+        f"{planned_share(inputs)} hypotheses", round=inputs.round, edit=", ".join(setup.edit),
         classes=slot_facts.config_classes(target) or "as the bottlenecks name them",
         bottlenecks=plain(listed, MAX_BRIEF) or "- none is known", path=target.source,
         source=fenced(source, MAX_SOURCE), brief=plain("\n\n".join(filter(None, (

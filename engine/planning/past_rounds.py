@@ -11,6 +11,7 @@ from engine.journal.read import Reader
 from engine.journal.records import Slot
 from engine.planning import stagnation
 from engine.planning.plan_inputs import SlotKindStats
+from engine.planning.pool_size import AGENT_BACKENDS
 from engine.planning.stagnation import TriedDirections
 from engine.repository.campaign_repo import CampaignRepo
 
@@ -51,6 +52,12 @@ def scores(past: CampaignHistory, slots: Sequence[Slot], last: int) -> tuple[Slo
     kinds = list(planned.values())
     return (SlotKindStats(speedups=tuple(speedups[True]), slots=kinds.count(True)),
             SlotKindStats(speedups=tuple(speedups[False]), slots=kinds.count(False)))
+
+
+def given_up(past: CampaignHistory, reader: Reader, campaign: str) -> tuple[Slot, ...]:
+    """Return the slots of agents that ended without a change, in their order."""
+    return tuple(slot for round in past.attempts for slot in reader.slots(campaign, round.n)
+                 if slot.stage == "no change" and slot.backend in AGENT_BACKENDS)
 
 
 def failures(past: CampaignHistory) -> tuple[str, ...]:

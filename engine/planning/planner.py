@@ -203,7 +203,8 @@ class Planner:
                 attempt_digest.needing_split(
                     past, setup.repo.tree_of(setup.repo.tip)),
                 tips.brief(known_tips),
-                attempt_digest.brief(past, artifacts.of_campaign(reader, setup.id)),
+                attempt_digest.brief(past, artifacts.of_campaign(reader, setup.id),
+                                     past_rounds.given_up(past, reader, setup.id)),
                 project_skill.brief(setup)))))
 
     def _may_split(self, view: Survey) -> bool:

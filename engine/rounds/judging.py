@@ -44,8 +44,10 @@ def _capture(round: ActiveRound, finished: WorkerFinished) -> None:
             round.slots.end(task.slot, "ended" if round.cut_reason else "failed", report.summary)
         return
     if not finished.change:
-        summary = report.summary + _left_out(finished)
-        if not _start_retry(round, task, f"no change; {summary}"):
+        lost, said = _left_out(finished), report.hypothesis
+        summary = report.summary + lost + (f"; it says: {said}" if said else "")
+        gave_up = task.repair is not None and not report.cut and not lost
+        if gave_up or not _start_retry(round, task, f"no change; {summary}"):
             round.slots.end(task.slot, "failed" if report.cut else "no change", summary)
         return
     entry = candidates.make(round.setup, finished.change, finished.base, round=round.n,

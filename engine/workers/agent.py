@@ -44,8 +44,10 @@ INSTRUCTIONS = """
 # How you work here
 
 Answer every time with a call of the tool `bash`; each command starts a new shell in the folder of
-the task, without a network. What you leave in the folder's files is your candidate. When it is
-done, run `echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT` alone.
+the task, without a network. What you leave in the folder's files is your candidate; files of your
+own belong into `$HOME`, which is not part of it. You have {steps} answers and {minutes} minutes; a
+command may take {command_s} s. The line `Hypothesis: ` may stand in the text of any answer; the last
+one counts. When you are done, run `echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT` alone.
 """
 
 
@@ -75,7 +77,7 @@ class AgentWorker:
         slot = AgentSlot(self._spec, task, subagent, bench, tick, cancel, key, self._script)
         system = cli.system_prompt(subagent, bench)
         prompt = cli.prompt_text(task, bench, slot_facts.knowledge(bench, subagent, self._project))
-        return slot.run(system, prompt + INSTRUCTIONS)
+        return slot.run(system, prompt)
 
 
 class AgentSlot:
@@ -104,7 +106,10 @@ class AgentSlot:
         self._end: ChildMessage | None = None
 
     def run(self, system: str, prompt: str) -> Report:
-        """Run the attempt to its end and report it."""
+        """Run the attempt to its end and report it; `prompt` is its task."""
+        prompt += INSTRUCTIONS.format(
+            steps=self._limits.steps, minutes=max(1, round(self._limits.wall_s / 60)),
+            command_s=f"{self._spec.command_s:g}")
         self._home.mkdir(parents=True, exist_ok=True)
         self._show(*self._shown)
         outcome, limits = self._child.run(

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from engine.manifest.pool_schema import CliSpec
+from engine.manifest.pool_schema import NETWORK_FIX, CliSpec
 from engine.split import class_sizes
 from engine.split.languages import conditions
 from engine.subagents import rendering, subagent_registry
@@ -102,7 +102,7 @@ class CliWorker:
                 env=screening_desk.environment(bench.kopt, guard.clean_env(compiler_cache.private(
                     env | card.visible_env if card else env, home), home=home)),
                 confine=Confine(writable=(bench.worktree, str(home)), hidden=bench.hidden,
-                                network=reach is None and command.network is not False,
+                                network=command.providers(passed) is None,
                                 reach=reach, required=reach is not None,
                                 cards=_uses_cards(command), nodes=card.nodes if card else ()),
                 pass_fds=(reach.link,) if reach else (),
@@ -128,6 +128,8 @@ class CliWorker:
         if not outcome.ok:
             last = _printed(outcome.stderr, passed).strip().splitlines()[-1:]
             why = printed.error or plain(" ".join(last), 200)
+            if command.network is None and command.providers(passed) == ():
+                why += f" (it has no network; {NETWORK_FIX})"
             return msgspec.structs.replace(
                 report, ok=False,
                 summary=f"{command.name} {outcome.describe(limits)} {why}".strip())
@@ -159,9 +161,9 @@ def _uses_cards(command: CliSpec) -> bool:
 
 @contextmanager
 def _network(command: CliSpec, passed: Mapping[str, str], folder: Path) -> Iterator[Reach | None]:
-    """Yield what alone a command may reach, None if its `network` decides."""
+    """Yield what alone a command may reach, None if that is all or nothing."""
     providers = command.providers(passed)
-    if providers is None or guard.confinement_problem():
+    if not providers or guard.confinement_problem():
         yield None
         return
     with ProviderRoutes(providers, folder) as routes:
@@ -210,6 +212,7 @@ def prompt_text(task: Task, bench: WorkerBench, knowledge: str = "") -> str:
         edit=", ".join(f"`{glob}`" for glob in bench.edit),
         classes=slot_facts.config_classes(target),
         split_classes=split_classes, screenings=bench.kopt.most if bench.kopt else 0,
+        python=bench.python or sys.executable,
         split_columns="" if split is None else _columns(split, target))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,7 +20,7 @@ def of_target(target: Target | CommandTarget, *, edit: Sequence[str], device: st
     return SlotFacts(
         op=target.op, source=target.source, language=language or target.language, device=device,
         entry="" if isinstance(target, CommandTarget) else target.entry,
-        edit=tuple(edit), python=python or "python3")
+        edit=tuple(edit), python=python or sys.executable)
 
 
 def knowledge(bench: WorkerBench, subagent: Subagent | None, project: Path | None) -> str:

@@ -117,6 +117,8 @@ _REMARK = re.compile(
     r"^(?P<file>[^:\s]+):(?P<line>\d+):\d+: (?P<kind>optimized|missed): +(?P<text>.*)$")
 _VECTORS = re.compile(r"loop vectorized using (?P<bytes>\d+) byte vectors")
 _REASON = re.compile(r"not vectorized: *(?P<why>.*)$")
+_NO_WIDER = re.compile(r"^ scalar_type: .*?(?P<type>\w+|vector\(.*)$")
+"""The type that a loop's remark "no vectype" is about, on a line of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,16 +143,22 @@ def remarks_of(target: Target, tree: Path, scratch: Path, *,
             str(scratch / "remarks.o"), target.source]
     outcome = guard.run(argv, cwd=tree, env=guard.clean_env(home=scratch), limits=BUILD_LIMITS,
                         confine=Confine(writable=(str(scratch),), cards=False), yields=yields)
-    return parse_remarks(outcome.stderr.decode(errors="replace"), Path(target.source).name)
+    source = (tree / target.source).read_text(errors="replace")
+    return parse_remarks(outcome.stderr.decode(errors="replace"), Path(target.source).name, source)
 
 
-def parse_remarks(text: str, source: str) -> tuple[Remark, ...]:
-    """Parse `-fopt-info-vec` output; the widest of a loop's versions counts."""
+def parse_remarks(text: str, source: str, code: str = "") -> tuple[Remark, ...]:
+    """Parse `-fopt-info-vec` output; the widest of a loop's versions counts.
+
+    A loop that the source `code` writes in vectors is left out: gcc finds none that is wider.
+    """
     loops: dict[int, int] = {}
     reasons: dict[int, str] = {}
     loop = 0
     for raw in text.splitlines():
         match = _REMARK.match(raw)
+        if loop and (stated := _NO_WIDER.match(raw)) and _is_vector(stated["type"], code):
+            loops.pop(loop, None)
         if match is None or Path(match["file"]).name != source:
             continue
         line, message = int(match["line"]), match["text"]
@@ -163,3 +171,10 @@ def parse_remarks(text: str, source: str) -> tuple[Remark, ...]:
             reasons.setdefault(loop, plain(why["why"], 120))
     return tuple(Remark(line=line, vector_bytes=width, why="" if width else reasons.get(line, ""))
                  for line, width in sorted(loops.items()))
+
+
+def _is_vector(name: str, code: str) -> bool:
+    """Return whether a type is one of the compiler's vectors, or a name that `code` gives to one.
+    """
+    return name.startswith(("vector(", "__m")) or any(
+        re.search(rf"\b{name}\b", line) for line in code.splitlines() if "vector_size" in line)

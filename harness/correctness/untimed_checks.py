@@ -154,7 +154,7 @@ def unusual_cases(target: Target, config_class: ConfigClass, *,
         yield UnusualCase(
             distribution="fenced", what="arrays beside " + (
                 "memory that cannot be read" if is_c else "other contents than before"),
-            remedy="it reads outside of them", may_crash=True, changed={
+            remedy="it reads or writes outside of them", may_crash=True, changed={
                 tensor.name: {"layout": layout} for tensor in tensors if tensor.role != "scalar"})
     if not on_gpu and any(tensor.dtype.startswith(("int", "uint")) for tensor in read):
         yield UnusualCase(distribution="unbounded", may_crash=True,

@@ -49,6 +49,8 @@ def run(args: argparse.Namespace) -> int:
     if not (problems or args.full):
         print(f"{args.manifest}: a valid manifest for {manifest.target_op} in {manifest.project}\n"
               f"time limits: {_time_limits(manifest)}")
+        for line in command_checks.networks(manifest):
+            print(f"network of {clean(line)}")
     return 1 if problems else 0
 
 

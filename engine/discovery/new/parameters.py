@@ -54,9 +54,11 @@ def with_given(known: Parameters, given: Mapping[str, str]) -> Parameters:
             if name in given else parameter for name, parameter in known.items()}
 
 
-def pool_of(backends: str = "", agent: str = "", agent_env: str = "") -> dict[str, Any]:
+def pool_of(backends: str = "", agent: str = "", agent_env: str = "",
+            agent_network: str = "") -> dict[str, Any]:
     """Return the manifest's `pool`; `agent` is the name of a known coding agent, or the command of
-    another one, which sees `agent_env`. Raises InputError for what is neither.
+    another one, which sees `agent_env` and reaches `agent_network`. Raises InputError for what is
+    neither.
     """
     if not agent:
         return {"backends": split_list(backends)} if backends else {}
@@ -64,7 +66,9 @@ def pool_of(backends: str = "", agent: str = "", agent_env: str = "") -> dict[st
         raise InputError(f"--agent: {agent!r} is no known coding agent, and no command with "
                          "{prompt}", fix=suggest(agent, agent_templates.names()))
     names = split_list(backends) or PoolSpec().backends
-    env = {"env": split_list(agent_env)} if agent_env else {}
+    env: dict[str, Any] = {"env": split_list(agent_env)} if agent_env else {}
+    if agent_network:
+        env["network"] = True if agent_network == "all" else split_list(agent_network)
     return {"backends": list(dict.fromkeys((*names, "cli"))),
             "cli": [{"name": agent, "template": agent, **env} if agent in agent_templates.names()
                     else {"name": "agent", "command": agent, **env}]}

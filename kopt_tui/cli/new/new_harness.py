@@ -7,6 +7,7 @@ import hashlib
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -66,6 +67,9 @@ def add(parser: argparse.ArgumentParser) -> None:
                         f"{NAME} that is there is checked again")
     parser.add_argument("--agent-env", metavar="A,B", default="",
                         help="environment variables that it may see, such as its key")
+    parser.add_argument("--agent-network", metavar="HOST,..", default="",
+                        help="the hosts that it reaches, `all` for a whole network (default: the "
+                        "providers of its keys and URLs)")
     parser.add_argument("--agent-timeout", metavar="SECONDS", type=float, default=1800.0,
                         help="its time limit for one attempt (default 1800)")
     parser.add_argument("--no-review", action="store_true",
@@ -98,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
         record = harness_author.write(kernel, _author(kernel, folder, device, args), folder,
                                       on_event=_quiet if args.json else print_note)
     manifest = generated_harness.manifest(
-        kernel, pool_of(agent=args.agent, agent_env=args.agent_env), manifest_path.parent)
+        kernel, _pool(args), manifest_path.parent)
     file_copy.replace_file(manifest_path, dump(manifest, brief=True).encode())
     if args.json:
         print_json(WrittenHarness(harness=str(kernel.project / NAME),
@@ -108,6 +112,10 @@ def run(args: argparse.Namespace) -> int:
         print(clean(f"wrote {NAME} and {manifest_path}; next: commit both, then kopt run "
                     f"{manifest_path}", 600))
     return 0
+
+
+def _pool(args: argparse.Namespace) -> dict[str, Any]:
+    return pool_of(agent=args.agent, agent_env=args.agent_env, agent_network=args.agent_network)
 
 
 def _kernel(args: argparse.Namespace) -> KernelToBenchmark:
@@ -137,7 +145,7 @@ def _kernel(args: argparse.Namespace) -> KernelToBenchmark:
 def _author(kernel: KernelToBenchmark, folder: Path, device: Device,
             args: argparse.Namespace) -> HarnessAuthor:
     """Return the coding agent as the author, in a pool of its own."""
-    [given] = pool_of(agent=args.agent, agent_env=args.agent_env)["cli"]
+    [given] = _pool(args)["cli"]
     command = msgspec.convert({**given, "timeout_s": args.agent_timeout}, CliSpec)
     manifest = Manifest(target_op=kernel.op, project=str(kernel.project),
                         pool=PoolSpec(cli=(command,)))

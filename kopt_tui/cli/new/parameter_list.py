@@ -36,7 +36,8 @@ class NewManifest:
 
 def pool(args: argparse.Namespace) -> dict[str, Any]:
     """Return the manifest's `pool` that flags ask for."""
-    return pool_of(args.backends or "", args.agent or "", args.agent_env or "")
+    return pool_of(args.backends or "", args.agent or "", args.agent_env or "",
+                   args.agent_network or "")
 
 
 def from_flags(args: argparse.Namespace) -> dict[str, str]:

@@ -10,6 +10,7 @@ from engine.campaign import artifacts
 from engine.campaign.folder import Folder
 from engine.history import attempt_digest
 from engine.history.history import CampaignHistory
+from engine.journal.records import Slot
 from tests.support.history_case import HistoryBuilder
 
 PATCH = "diff --git a/s.c b/s.c\n--- a/s.c\n+++ b/s.c\n@@ -1 +1 @@\n-int n = {0};\n+int n = {1};\n"
@@ -82,3 +83,12 @@ def test_failing_output_and_hostile_text_are_quoted_as_data(tmp_path: Path) -> N
 
 def test_digest_is_empty_before_the_first_decision(tmp_path: Path) -> None:
     assert attempt_digest.brief(HistoryBuilder(tmp_path).history) == ""
+
+
+def test_digest_says_what_an_agent_learned_that_left_no_change() -> None:
+    slot = Slot(campaign="c", round=2, slot="planned-1", kind="planned", backend="agent",
+                hypothesis="four rows at once", stage="no change",
+                detail="gpt, 5 steps; it says: 23 % slower")
+    text = attempt_digest.brief(HistoryBuilder().round("no change").history, given_up=[slot])
+    assert "### Ended without a change (1), the newest first\n\n- round 2, planned-1: four rows " \
+        "at once; gpt, 5 steps; it says: 23 % slower\n" in text

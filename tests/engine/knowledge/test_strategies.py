@@ -115,4 +115,6 @@ def test_brief_lists_rows_for_these_limits_with_their_records(workspace: Path) -
     reader.close()
     first, *others = [line for line in text.splitlines() if line.startswith("- ")]
     assert "here tried 3, kept 2, median 1.60x" in first and len(others) < strategy_record.LISTED
+    texts = [line.partition(" (expected")[0] for line in (first, *others)]
+    assert len(set(texts)) == len(texts)
     assert strategy_record.brief([], StrategyPlace(), {}) == ""

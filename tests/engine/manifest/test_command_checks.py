@@ -52,3 +52,18 @@ def test_manifest_verb_prints_problems_or_time_limits(tmp_path: Path) -> None:
 
 def test_default_limits_are_the_former_constants() -> None:
     assert LimitSpec() == LimitSpec(test_s=900.0, format_s=120.0)
+
+
+def test_manifest_states_what_each_command_reaches(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789")
+    lines = list(command_checks.networks(Manifest(target_op="x", pool=PoolSpec(cli=(
+        CliSpec(name="own", command="own {prompt}"),
+        CliSpec(name="off", command="own {prompt}", network=False),
+        CliSpec(name="on", command="own {prompt}", network=True),
+        CliSpec(name="keyed", command="own {prompt}", env=("OPENAI_API_KEY",)),
+        CliSpec(name="named", command="own {prompt}", network=("gate:81",)))))))
+    assert lines == [
+        "own: no network; name its provider's key in `env`, or write `network: [HOST]` or "
+        "`network: true`", "off: no network", "on: the whole network",
+        "keyed: only api.openai.com:443", "named: only gate:81"]

@@ -52,3 +52,12 @@ def test_planner_measures_headroom_against_the_roofline() -> None:
     assert lead.bottleneck.detail == "34 us against a roofline of 31.6 us at 4240 GB/s"
     [unknown] = bottlenecks.of_rows(of, (), [old], None)
     assert unknown.bottleneck.limiter == "latency" and unknown.bottleneck.value == 42.0
+
+
+@pytest.mark.parametrize(("us", "advice"), [(34.0, "move less data"), (600.0, "find what takes")])
+def test_advice_far_from_the_roofline_is_not_to_move_fewer_bytes(us: float, advice: str) -> None:
+    of = target(classes=(ConfigClass(name="c", shape={"n": 1 << 20}),), bytes=134_000_000)
+    reach = Roofline(gflops=740e3, levels=(Level(math.inf, 4240.0),))
+    row = Row(config_class="c", correct=True, latency_us=us)
+    [lead] = bottlenecks.of_rows(of, (), [row], reach)
+    assert (lead.bottleneck.limiter, advice in lead.bottleneck.advice) == ("memory", True)

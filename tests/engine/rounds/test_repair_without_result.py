@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from engine.campaign.setup import Setup
+from engine.history import history
+from engine.planning import past_rounds
 from engine.rounds import retries
 from tests.support import campaigns
 from tests.support.divergent_candidate import TASK, entry
@@ -28,6 +30,7 @@ source = Path("scale.c")
 if way == "undoes":
     source.write_text(source.read_text().replace("x[i]*3.0f", "x[i] * 2.0f").replace(
         "PASSES 1 ", "PASSES 16 "))
+    print("Hypothesis: three times two is not this op")
 elif way != "idles":
     source.write_text(re.sub(r"x\\[i\\] ?\\S ?[^;]+;", f"{way};", source.read_text()).replace(
         "PASSES 16 ", "PASSES 1 "))
@@ -64,12 +67,25 @@ def test_attempt_without_result_counts_and_the_next_begins(tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_third_attempt_is_the_last(tmp_path: Path) -> None:
-    setup = create(tmp_path, WRONG, "undoes", "exits", "exits")
+    setup = create(tmp_path, WRONG, "idles", "exits", "exits")
     campaigns.run(setup)
     assert [kind for kind, _ in decisions(setup)] == ["repair"] * 3
     assert campaigns.slots(setup)["fixed"][0] == "failed"
     with campaigns.reading(setup) as reader:
         assert [r.outcome for r in reader.rounds(setup.id)] == ["baseline", "failed"]
+
+
+@pytest.mark.slow
+def test_agent_that_restores_the_best_is_asked_no_more_and_its_lesson_is_told(tmp_path: Path,
+                                                                              ) -> None:
+    setup = create(tmp_path, WRONG, "undoes", RIGHT, RIGHT)
+    campaigns.run(setup)
+    assert [kind for kind, _ in decisions(setup)] == ["repair"]
+    stage, detail = campaigns.slots(setup)["fixed"]
+    assert stage == "no change" and detail.endswith("it says: three times two is not this op")
+    with campaigns.reading(setup) as reader:
+        past = history.read(reader, setup.id, "kernel", 0.01)
+        assert [slot.slot for slot in past_rounds.given_up(past, reader, setup.id)] == ["fixed"]
 
 
 @pytest.mark.slow

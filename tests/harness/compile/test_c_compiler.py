@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import platform
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -104,3 +105,31 @@ def test_the_build_of_equal_sources_gives_equal_bytes(tmp_path: Path) -> None:
         (tree / target.source).write_text(c_case.FAST)
         made.append(c_compiler.build(target, tree, tree / "out" / "kernel.so").sha256)
     assert made[0] == made[1]
+
+
+IN_VECTORS = """\
+#include <immintrin.h>
+typedef float v8 __attribute__((vector_size(32), aligned(4)));
+void named(float *x, long n) {
+    for (long i = 0; i < n; i += 8)
+        *(v8 *)(x + i) *= *(const v8 *)(x + n + i);
+}
+void intrinsics(float *x, long n) {
+    for (long i = 0; i < n; i += 8)
+        _mm256_storeu_ps(x + i, _mm256_sqrt_ps(_mm256_loadu_ps(x + i)));
+}
+long double none(const long double *x, long n) {
+    long double sum = 0;
+    for (long i = 0; i < n; i++)
+        sum += x[i];
+    return sum;
+}
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the intrinsics are those of x86")
+def test_loop_written_in_vectors_is_no_loop_that_is_not_vectorised(tmp_path: Path) -> None:
+    (tmp_path / "k.c").write_text(IN_VECTORS)
+    remarks = c_compiler.remarks_of(c_case.target(source="k.c", build=("-O3", "-mavx2")), tmp_path,
+                                    tmp_path / "out")
+    assert [(remark.line, remark.vector_bytes) for remark in remarks] == [(13, 0)]

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from engine.coding_agents.provider_address import ProviderAddress
@@ -147,7 +148,7 @@ def test_address_that_no_program_can_be_restricted_to_is_refused(tmp_path: Path)
 
 
 def worked(root: Path, spec: CliSpec) -> Report:
-    (root / "worktree").mkdir()
+    (root / "worktree").mkdir(parents=True)
     setup = campaigns.create(root)
     return CliWorker([spec]).work(
         Task(slot="s", kind="planned", backend="cli", option=spec.name, hypothesis="h",
@@ -161,7 +162,8 @@ def worked(root: Path, spec: CliSpec) -> Report:
 @needs_namespaces
 @pytest.mark.parametrize(("fields", "reaches"), [
     ({"template": "qwen"}, "provider"), ({"template": "qwen", "network": True}, "both"),
-    ({"network": ("127.0.0.1:{other}",)}, "other"), ({"network": False}, "none"), ({}, "both")])
+    ({"network": ("127.0.0.1:{other}",)}, "other"), ({"network": False}, "none"), ({}, "none"),
+    ({"network": True}, "both"), ({"env": ("OPENAI_API_KEY", "OPENAI_BASE_URL")}, "provider")])
 def test_agent_reaches_its_templates_provider_or_what_the_manifest_allows(
         tmp_path: Path, listen: Callable[..., Listener], monkeypatch: pytest.MonkeyPatch,
         fields: dict[str, object], reaches: str) -> None:
@@ -179,11 +181,19 @@ print({{(True, True): "both", (True, False): "provider", (False, True): "other",
     if isinstance(network, tuple):
         fields = {**fields, "network": tuple(each.format(other=other.port) for each in network)}
     report = worked(tmp_path, CliSpec(
-        name="coder", env=("HTTPS_PROXY",), command=f"{{python}} {program} {{prompt}} "
-        f"{provider.port} {other.port}", **fields))  # type: ignore[arg-type]
+        name="coder", command=f"{{python}} {program} {{prompt}} {provider.port} {other.port}",
+        **{"env": ("HTTPS_PROXY",), **fields}))  # type: ignore[arg-type]
     assert report.ok, report
-    kept = [] if reaches in ("provider", "other") else ["HTTPS_PROXY"]
+    kept = [] if reaches in ("provider", "other") or "env" in fields else ["HTTPS_PROXY"]
     assert (tmp_path / "scratch" / "worker.log").read_text().strip() == f"{reaches} {kept}"
+
+
+def test_failing_command_without_a_network_says_how_to_give_it_one(tmp_path: Path) -> None:
+    failing = CliSpec(name="coder", command="sh -c 'echo no route >&2; exit 1' {prompt}")
+    assert "no route (it has no network; name its provider's key in `env`, or write `network: " \
+        in worked(tmp_path / "a", failing).summary
+    allowed = msgspec.structs.replace(failing, network=True)
+    assert "network;" not in worked(tmp_path / "b", allowed).summary
 
 
 @needs_namespaces
