@@ -21,7 +21,7 @@ from engine.globs import matches
 from engine.journal.read import Reader
 from engine.journal.records import Campaign
 from engine.journal.write import Writer
-from engine.manifest import benchmark_target, load
+from engine.manifest import benchmark_target, command_checks, load
 from engine.manifest import schema as manifests
 from engine.manifest.rules import ignored_fields
 from engine.manifest.schema import Manifest
@@ -90,7 +90,8 @@ def _create(workspace: Path, manifest: Manifest, temporary: Path) -> Setup:
             notes = (*notes, f"backend split is not available: kopt writes kernels for single "
                      f"config classes in C and Python only, not in {task.source}")
     if BY_MODELS & set(manifest.pool.backends):
-        notes = (*notes, *subagent_registry.load(Path(manifest.project)).problems)
+        notes = (*notes, *subagent_registry.load(Path(manifest.project)).problems,
+                 *command_checks.without_network(manifest))
     if manifest.pool.agent is not None and manifest.pool.agent.script:
         notes = (*notes, "no model works in the agent's slots: a script answers, "
                  f"{manifest.pool.agent.script}")

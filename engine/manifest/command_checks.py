@@ -63,6 +63,13 @@ def networks(manifest: Manifest) -> Iterator[str]:
             "no network" if cli.network is False else f"no network; {NETWORK_FIX}")
 
 
+def without_network(manifest: Manifest) -> Iterator[str]:
+    """Yield one line for each command that has no network although the manifest does not say so."""
+    for cli in manifest.pool.cli:
+        if cli.network is None and cli.providers(os.environ) == ():
+            yield f"the worker {cli.name!r} has no network; {NETWORK_FIX}"
+
+
 def _commands(manifest: Manifest) -> Iterator[tuple[str, str]]:
     for field in manifest.__struct_fields__:
         if field.endswith("_command") and (command := getattr(manifest, field)):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from engine.manifest.pool_schema import NETWORK_FIX, CliSpec
+from engine.manifest.pool_schema import CliSpec
 from engine.split import class_sizes
 from engine.split.languages import conditions
 from engine.subagents import rendering, subagent_registry
@@ -128,8 +128,6 @@ class CliWorker:
         if not outcome.ok:
             last = _printed(outcome.stderr, passed).strip().splitlines()[-1:]
             why = printed.error or plain(" ".join(last), 200)
-            if command.network is None and command.providers(passed) == ():
-                why += f" (it has no network; {NETWORK_FIX})"
             return msgspec.structs.replace(
                 report, ok=False,
                 summary=f"{command.name} {outcome.describe(limits)} {why}".strip())

@@ -57,13 +57,15 @@ def test_default_limits_are_the_former_constants() -> None:
 def test_manifest_states_what_each_command_reaches(
         monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789")
-    lines = list(command_checks.networks(Manifest(target_op="x", pool=PoolSpec(cli=(
+    manifest = Manifest(target_op="x", pool=PoolSpec(cli=(
         CliSpec(name="own", command="own {prompt}"),
         CliSpec(name="off", command="own {prompt}", network=False),
         CliSpec(name="on", command="own {prompt}", network=True),
         CliSpec(name="keyed", command="own {prompt}", env=("OPENAI_API_KEY",)),
-        CliSpec(name="named", command="own {prompt}", network=("gate:81",)))))))
-    assert lines == [
-        "own: no network; name its provider's key in `env`, or write `network: [HOST]` or "
-        "`network: true`", "off: no network", "on: the whole network",
+        CliSpec(name="named", command="own {prompt}", network=("gate:81",)))))
+    fix = "name its provider's key in `env`, or write `network: [HOST]` or `network: true`"
+    assert list(command_checks.without_network(manifest)) == [
+        f"the worker 'own' has no network; {fix}"]
+    assert list(command_checks.networks(manifest)) == [
+        f"own: no network; {fix}", "off: no network", "on: the whole network",
         "keyed: only api.openai.com:443", "named: only gate:81"]
