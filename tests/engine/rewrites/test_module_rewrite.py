@@ -59,6 +59,12 @@ QUANTISED = HEAD + """    def forward(self, x):
         wide = (x / step).clamp(-448.0, 448.0).to(torch.float8_e4m3fn).float() * step
         return narrow, scale.squeeze(-1), wide
 """ + INPUTS.format("torch.randn(5, 24)")
+STEP = HEAD + """    def forward(self, q, k, v, g, beta, state):
+        state = state * g.exp().unsqueeze(-1).unsqueeze(-1)
+        change = (v - (state * k.unsqueeze(-1)).sum(dim=-2)) * beta.unsqueeze(-1)
+        state = state + k.unsqueeze(-1) * change.unsqueeze(-2)
+        return torch.cat((state, (state * q.unsqueeze(-1)).sum(dim=-2).unsqueeze(-2)), -2)
+""" + INPUTS.format("*torch.rand(3, 4, 6), *torch.rand(2, 4), torch.rand(4, 6, 6)")
 
 
 def rewrites(folder: Path, text: str) -> ModuleRewrites:
@@ -83,6 +89,7 @@ def test_rewrites_compute_what_their_modules_do(tmp_path: Path,
                 PATTERN: ("norm(", "kind='rms'"),
                 ATTENTION: ("attention(v1[0]", ", ~", " 1 / 4.0)", "attention_decode(", ", keys, "),
                 LONG_HEADS: ("torch.transpose(x, -2, -1)", "softmax(", "matmul(v"),
+                STEP: ("v16, v13 = delta_step(q, k, v, g, beta, state)",),
                 QUANTISED: ("v8, v4 = quantise(v0, ", "dim=None")}
     folders = []
     for number, (text, calls) in enumerate(expected.items()):
