@@ -25,6 +25,7 @@ else:
     hypothesis.settings.register_profile("explore", deadline=None, max_examples=1000)
     hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
+ROOT = Path(__file__).parents[1]
 cards = os.environ.get("KOPT_TEST_CARDS", "").split(",")
 """Cards for the workers of a test run, e.g. "0,1": workers take them round-robin."""
 if any(cards):
@@ -44,9 +45,15 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    if not hasattr(config, "workerinput"):
-        for package in ("harness", "engine", "kopt_tui"):
-            compileall.compile_dir(Path(__file__).parents[1] / package, quiet=2)
+    if hasattr(config, "workerinput"):
+        return
+    for package in ("harness", "engine", "kopt_tui", "tests/support"):
+        compileall.compile_dir(ROOT / package, quiet=2)
+    if config.getoption("numprocesses", None):
+        from tests.support import compiled_tests, zygote_broker
+
+        compiled_tests.write(config, ROOT / "tests")
+        zygote_broker.serve()
 
 
 def pytest_collection_finish() -> None:

@@ -1,4 +1,4 @@
-"""One zygote per kind for all tests of a worker, because importing torch takes seconds."""
+"""One zygote per kind for all tests, because importing torch takes seconds."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from harness.compile.triton_aot import Inspection
 from harness.devices import inventory
 from harness.isolation.zygote_client import Zygote, ZygoteKind
 from harness.tasks.target import Target
+from tests.support import zygote_broker
 
 _inspect = triton_aot.inspect  # tests replace it
 
@@ -60,6 +61,6 @@ def _kept(kind: ZygoteKind) -> Zygote:
 
 @functools.cache
 def _started(kind: ZygoteKind) -> Zygote:
-    kept = Zygote.start(kind)
+    kept = zygote_broker.start(kind)
     atexit.register(kept.close)
     return kept

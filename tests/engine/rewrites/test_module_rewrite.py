@@ -81,27 +81,33 @@ def rewrites(folder: Path, text: str) -> ModuleRewrites:
     return module_rewrite.find(draft.target, project, project, folder, zygote=zygote)
 
 
-def test_rewrites_compute_what_their_modules_do(tmp_path: Path,
-                                                monkeypatch: pytest.MonkeyPatch) -> None:
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(("text", "calls"), [
+    pytest.param(SOFTMAX, ("softmax(x, 1)",), id="softmax", marks=SLOW),
+    pytest.param(LAYERS, ("self.net[0](x)", "batch_norm("), id="layers"),
+    pytest.param(PATTERN, ("norm(", "kind='rms'"), id="pattern", marks=SLOW),
+    pytest.param(ATTENTION, ("attention(v1[0]", ", ~", " 1 / 4.0)", "attention_decode(",
+                             ", keys, "), id="attention", marks=SLOW),
+    pytest.param(LONG_HEADS, ("torch.transpose(x, -2, -1)", "softmax(", "matmul(v"),
+                 id="long heads", marks=SLOW),
+    pytest.param(STEP, ("v16, v13 = delta_step(q, k, v, g, beta, state)",), id="delta step",
+                 marks=SLOW),
+    pytest.param(QUANTISED, ("v8, v4 = quantise(v0, ", "dim=None"), id="quantised")])
+def test_rewrite_computes_what_its_module_does(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, calls: tuple[str, ...],
+        ) -> None:
     monkeypatch.setattr(long_heads, "LONGEST", 8)
     monkeypatch.setattr(long_heads, "LEAST", 8)
-    expected = {SOFTMAX: ("softmax(x, 1)",), LAYERS: ("self.net[0](x)", "batch_norm("),
-                PATTERN: ("norm(", "kind='rms'"),
-                ATTENTION: ("attention(v1[0]", ", ~", " 1 / 4.0)", "attention_decode(", ", keys, "),
-                LONG_HEADS: ("torch.transpose(x, -2, -1)", "softmax(", "matmul(v"),
-                STEP: ("v16, v13 = delta_step(q, k, v, g, beta, state)",),
-                QUANTISED: ("v8, v4 = quantise(v0, ", "dim=None")}
-    folders = []
-    for number, (text, calls) in enumerate(expected.items()):
-        found = rewrites(tmp_path / str(number), text)
-        source = found.rewrites[0].source
-        assert source.startswith(text.rstrip()), "the person's file stays as it is"
-        forward = source.partition("class ModelNew")[2]
-        assert all(call in forward for call in calls), forward
-        folders.append(tmp_path / str(number) / "problem")
-        (folders[-1] / "candidate.py").write_text(source)
+    found = rewrites(tmp_path, text)
+    source = found.rewrites[0].source
+    assert source.startswith(text.rstrip()), "the person's file stays as it is"
+    forward = source.partition("class ModelNew")[2]
+    assert all(call in forward for call in calls), forward
+    (tmp_path / "problem" / "candidate.py").write_text(source)
     printed = forked_program.output(Path(__file__).with_name("run_rewrites.py"),
-                                    *map(str, folders), folder=tmp_path, interpret=True)
+                                    str(tmp_path / "problem"), folder=tmp_path, interpret=True)
     assert max(json.loads(printed)) < 1e-5
 
 

@@ -143,6 +143,7 @@ def test_patch_that_arrives_during_the_last_round_is_judged(
     assert campaigns.campaign(setup).state == "finished"
 
 
+@pytest.mark.slow
 def test_second_run_of_a_manifest_names_the_running_campaign(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup, manifest = campaigns.create(tmp_path, pool=INBOX), str(tmp_path / "p" / "manifest.yaml")

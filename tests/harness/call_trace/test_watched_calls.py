@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 from harness.call_trace import watched_calls
 from harness.call_trace.watched_calls import WatchedFunction
 from tests.support import watched_case
@@ -43,6 +45,7 @@ def test_caller_shows_which_variable_is_which_argument_and_which_is_expected() -
     assert (seen["y"], seen["expected"]) == (("", 0, -1), ("", -1, 0))
 
 
+@pytest.mark.slow
 def test_forward_of_an_autograd_function_is_watched_through_its_apply() -> None:
     entry, observed, _ = watched_case.observe("double")
     [call] = observed.calls
@@ -50,6 +53,7 @@ def test_forward_of_an_autograd_function_is_watched_through_its_apply() -> None:
     assert [value.kind for value in call.returned] == ["tensor", "literal"] and not call.single
 
 
+@pytest.mark.slow
 def test_method_shows_its_object_s_constructor_weights_and_mode() -> None:
     _, observed, _ = watched_case.observe("Scale.forward")
     first = observed.calls[0]

@@ -162,6 +162,7 @@ def test_latency_kind_of_a_prediction_cannot_be_changed() -> None:
         Verdict(valid=True, correct=True, latency_us=1.0, latency_kind="predicted", speedup=2.0)
 
 
+@pytest.mark.slow
 def test_example_is_predicted_for_absent_cards(tmp_path: Path) -> None:
     example = EXAMPLES / "softmax_triton"
     target = load(example / "task.yaml")

@@ -29,6 +29,7 @@ def level(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_each_module_gets_a_task_and_a_manifest_of_its_own(level: Path) -> None:
     manifest = load.load(level / "kopt_task/2_Linear/manifest.yaml")
     assert Path(manifest.project) == level and manifest.approval == "review"

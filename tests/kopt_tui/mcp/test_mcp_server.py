@@ -101,6 +101,7 @@ async def test_client_reads_a_campaign_and_gets_no_further(tmp_path: Path) -> No
                 await client.read_resource(f"kopt://report/{name}")
 
 
+@pytest.mark.slow
 async def test_client_gets_verdicts_and_an_error_for_words_that_cannot_be_passed_on(
         tmp_path: Path) -> None:
     campaigns.project(tmp_path / "p")

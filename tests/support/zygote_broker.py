@@ -1,0 +1,59 @@
+"""One zygote of a kind for all workers of a test run: importing torch or LiteLLM takes seconds.
+
+The process that starts the workers starts the zygotes too, and hands them out over a socket.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from dataclasses import dataclass
+
+from harness.formats.json_codec import from_json, to_json
+from harness.isolation.device_lock import Turnstile
+from harness.isolation.zygote_client import Zygote, ZygoteKind
+
+VARIABLE = "KOPT_TEST_ZYGOTES"
+"""The abstract socket of the run's broker, without its first byte."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a worker asks for."""
+
+    kind: ZygoteKind
+    yields: Turnstile | None
+
+
+def serve() -> None:
+    """Hand out zygotes until this process ends."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    os.environ[VARIABLE] = name = f"kopt-tests-{os.getpid()}"
+    listener.bind(f"\0{name}")
+    listener.listen(64)
+    threading.Thread(target=_answer, args=(listener,), daemon=True).start()
+
+
+def start(kind: ZygoteKind, yields: Turnstile | None = None) -> Zygote:
+    """Return the run's zygote of a kind, one of this process if no broker serves it."""
+    if VARIABLE not in os.environ:
+        return Zygote.start(kind, yields=yields)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as channel:
+        channel.connect(f"\0{os.environ[VARIABLE]}")
+        channel.sendall(to_json(Wanted(kind, yields)))
+        _, descriptors, _, _ = socket.recv_fds(channel, 16, 1)
+    return Zygote(kind, socket.socket(fileno=descriptors[0]))
+
+
+def _answer(listener: socket.socket) -> None:
+    zygotes: dict[str, Zygote] = {}
+    while True:
+        channel, _ = listener.accept()
+        with channel:
+            wanted = from_json(channel.recv(1 << 16), Wanted)
+            zygote = zygotes.get(wanted.kind.name)
+            if zygote is None or not zygote.alive:
+                zygote = Zygote.start(wanted.kind, yields=wanted.yields)
+                zygotes[wanted.kind.name] = zygote
+            socket.send_fds(channel, [b"zygote"], [zygote.descriptor])
