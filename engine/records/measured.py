@@ -22,7 +22,7 @@ from harness.verdict import Row, Verdict
 
 CLASSES = ("class", "result", "best", "candidate", "change", "% of roofline", "note")
 BASELINE = ("class", "correct", "latency", "% of roofline", "note")
-REFERENCES = ("class", "best", "against eager PyTorch", "against torch.compile")
+REFERENCES = ("class", "best", "against eager PyTorch", "against compilers and libraries")
 GAINS = ("class", "best", "gain", "% of roofline")
 REGRESSIONS = ("attempt", "date", "BEST_COMMIT", "candidate", "hypothesis", "changed files",
                "call time best -> candidate", "GPU time best -> candidate", "delta", "notes")
@@ -118,18 +118,27 @@ def _gains(verdict: Verdict, head: Sequence[str]) -> str:
 
 
 def reference_rows(past: CampaignHistory) -> list[tuple[str, ...]]:
-    """Return how the best compares with eager PyTorch and torch.compile, by class."""
+    """Return how the best compares with eager PyTorch, torch.compile and libraries, by class."""
     known, best = reference_lines.of_campaign(past.verdicts.values()), best_verdict(past)
     return [] if known is None or best is None else [
         (name, quantities.latency_us(latency_us), *words)
         for name, latency_us, *words in known.compare(best.verdict.rows)]
 
 
+def standing(past: CampaignHistory) -> str:
+    """Return whether the best reaches the compilers and libraries, "" if none was measured."""
+    known, best = reference_lines.of_campaign(past.verdicts.values()), best_verdict(past)
+    return "" if known is None or best is None else known.standing(best.verdict.rows)
+
+
 def reference_notes(view: JournalView) -> list[str]:
-    """Return where the references were measured, and why torch.compile was not."""
+    """Return what the bar is, how the best stands to it, and what was not measured."""
     known = reference_lines.of_campaign(view.history.verdicts.values())
     return [] if known is None else [
-        f"torch.compile is the bar; they decide nothing; {known.measured(view.utc_offset_s)}.",
+        f"{', '.join(known.bars) or 'No compiler or library'} "
+        f"{'are' if len(known.bars) > 1 else 'is'} the bar; they decide nothing; "
+        f"{known.measured(view.utc_offset_s)}.",
+        *([f"The best is {words}."] if (words := standing(view.history)) else []),
         *([f"{known.failure}."] if known.failure else [])]
 
 

@@ -12,6 +12,7 @@ from engine.planning import survey, tips
 from engine.run.running_campaign import RunningCampaign
 from engine.task import GLOBAL, SlotProgress
 from engine.verify import canary, reference_lines
+from engine.verify.reference_lines import ReferenceForm
 from engine.verify.verifier import VerdictRequest
 from harness.errors import EnvironmentFault, InputError, KoptError
 from harness.verdict import Verdict, rejected
@@ -34,9 +35,9 @@ def prepare(campaign: RunningCampaign) -> None:
     if context.recorded(CANARY, canary.PURPOSE) is None:
         campaign.set_state("running", in_phase("BASELINE", "a broken copy must not pass"))
         run_canary(context)
-    if reference_lines.applies(campaign.setup.target) and context.references is None:
-        campaign.set_state("running", in_phase("BASELINE", "eager PyTorch and torch.compile"))
-        measure_references(context)
+    for form in missing_references(context):
+        campaign.set_state("running", in_phase("BASELINE", f"eager PyTorch and {form.name}"))
+        measure_reference(context, form)
 
 
 def recorded(context: EngineContext) -> Verdict | None:
@@ -111,23 +112,32 @@ def untimed(context: EngineContext) -> str:
            f"{context.setup.target.language} needs a GPU to be measured"
 
 
-def measure_references(context: EngineContext) -> None:
-    """Measure the baseline's module under torch.compile once; a failure is recorded as that."""
+def missing_references(context: EngineContext) -> list[ReferenceForm]:
+    """Return the forms of the baseline's module that are to be measured and are not yet."""
+    setup = context.setup
+    if not reference_lines.applies(setup.target):
+        return []
+    text = setup.repo.read(setup.repo.tree_of(setup.repo.base), setup.target.source)
+    return [form for form in reference_lines.forms(
+        text, setup.device.kind, setup.manifest.budget.wall_s)
+        if context.recorded(form.key, reference_lines.PURPOSE) is None]
+
+
+def measure_reference(context: EngineContext, form: ReferenceForm) -> None:
+    """Measure a form of the baseline's module once; a failure is recorded as that."""
     setup = context.setup
     base = setup.repo.tree_of(setup.repo.base)
     source = setup.target.source
-    compiled = setup.repo.with_files(base, {
-        source: reference_lines.compiled_source(setup.repo.read(base, source))})
+    changed = setup.repo.with_files(base, {source: form.source(setup.repo.read(base, source))})
     try:
         verdict = context.verdict(VerdictRequest(
-            purpose=reference_lines.PURPOSE, candidate=reference_lines.NAME,
-            slot=reference_lines.NAME, candidate_tree=compiled, incumbent_tree=base,
+            purpose=reference_lines.PURPOSE, candidate=form.key,
+            slot=form.key, candidate_tree=changed, incumbent_tree=base,
             alpha=setup.manifest.decision.alpha))
     except KoptError as error:
-        verdict = replace(rejected(error.what, candidate_id=reference_lines.NAME,
+        verdict = replace(rejected(error.what, candidate_id=form.key,
                                    device=setup.device.name), incumbent_tree=base)
-    context.writer.add_verdict(setup.id, reference_lines.NAME, verdict,
-                               purpose=reference_lines.PURPOSE)
+    context.writer.add_verdict(setup.id, form.key, verdict, purpose=reference_lines.PURPOSE)
     context.references = reference_lines.read(context.reader, setup.id)
 
 

@@ -1,13 +1,14 @@
-"""Latencies of eager PyTorch and of torch.compile, shown beside verdicts on a module.
+"""Latencies of eager PyTorch, of torch.compile and of libraries, beside verdicts on a module.
 
-They decide nothing. torch.compile is the bar that a rewrite must reach to be worth having; it is no
-candidate, since its kernels are a compiler's. The compiled module is judged once, like a candidate,
-against the unchanged one; so one verdict has both latencies, and says so if torch.compile fails or
-is wrong.
+They decide nothing. The compilers and libraries are the bar that a rewrite must reach to be worth
+having; they are no incumbent, as a baseline that needs them would be hard to hold. Each is measured
+as a candidate, against the unchanged module; so one verdict has both latencies, and says so if it
+fails or is wrong.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -21,33 +22,75 @@ from harness.formats.quantities import latency
 from harness.tasks.target import Target
 from harness.verdict import REFERENCE_LINE, Evidence, Row, Verdict
 
-NAME, PURPOSE = "compiled", "reference"
-"""Candidate and purpose of the verdict on the compiled module."""
+PURPOSE = "reference"
+"""The purpose of the verdicts on the compiled module and on libraries."""
 LIMIT_S = 600.0
-"""Seconds after which torch.compile is given up: it may take long, and decides nothing."""
+"""Seconds after which one of them is given up: it may take long, and decides nothing."""
+SHORT_S = 1800.0
+"""A campaign with a smaller budget does not wait for max-autotune, which takes minutes."""
 EAGER, COMPILED = "eager", "torch.compile"
 BELOW = ", below the bar"
-APPENDED = """
+_APPENDED = """
 
 import torch
 
 
 class ModelNew(Model):
+"""
+_COMPILED = """\
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self.forward = torch.compile(super().forward)
+        self.forward = torch.compile(super().forward{mode})
 """
+_ATTENTION = """\
+    def forward(self, *args, **kwargs):
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+        with sdpa_kernel(SDPBackend.{backend}):
+            return super().forward(*args, **kwargs)
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferenceForm:
+    """A form of a module that is measured: `key` is its candidate in the journal.
+
+    It is for modules whose source has `pattern`, on devices of some kinds, () for all.
+    """
+
+    key: str
+    name: str
+    body: str
+    devices: tuple[str, ...] = ()
+    pattern: str = ""
+    is_slow: bool = False
+
+    def source(self, text: bytes) -> bytes:
+        """Return a module's source with a ModelNew that is its Model in this form."""
+        return text.rstrip() + (_APPENDED + self.body).encode()
+
+
+FORMS = (
+    ReferenceForm(key="compiled", name=COMPILED, body=_COMPILED.format(mode="")),
+    # not "max-autotune": its CUDA graphs write each result to the same memory, where the next call
+    # overwrites it before it is checked, and cannot be captured into the graphs that time a call
+    ReferenceForm(key="autotuned", name="torch.compile max-autotune", devices=("nvidia", "amd"),
+                  body=_COMPILED.format(mode=', mode="max-autotune-no-cudagraphs"'), is_slow=True),
+    ReferenceForm(key="cudnn", name="cuDNN attention", devices=("nvidia",),
+                  body=_ATTENTION.format(backend="CUDNN_ATTENTION"),
+                  pattern=r"\bscaled_dot_product_attention\b"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReferenceLatencies:
     """Latencies by config class, us, with the device and the time of their measurement.
 
-    `failure` says why torch.compile was not measured, "" if it was.
+    `bars` are those of compilers and libraries by their names; `failure` says why one of them was
+    not measured, "" if all were.
     """
 
     eager: Mapping[str, float]
-    compiled: Mapping[str, float]
+    bars: Mapping[str, Mapping[str, float]]
     device: str = ""
     at: float = 0.0
     failure: str = ""
@@ -58,15 +101,30 @@ class ReferenceLatencies:
             f" at {stamp(self.at, utc_offset_s)}" if self.at else "")
 
     def compare(self, rows: tuple[Row, ...]) -> Iterator[tuple[str, float, str, str]]:
-        """Yield each timed class with its latency, us, and its speedups over both in words."""
+        """Yield each timed class with its latency, us, and its speedups over eager PyTorch and over
+        all others in words.
+        """
         for row in rows:
             if row.latency_us is not None:
                 words = [f"{other / row.latency_us:.2f}x of {name} ({latency(other)})"
-                         + (BELOW if name == COMPILED and other < row.latency_us else "")
+                         + (BELOW if name != EAGER and other < row.latency_us else "")
                          if (other := known.get(row.config_class)) is not None else ""
-                         for name, known in ((EAGER, self.eager), (COMPILED, self.compiled))]
+                         for name, known in ((EAGER, self.eager), *self.bars.items())]
                 if any(words):
-                    yield row.config_class, row.latency_us, words[0], words[1]
+                    yield (row.config_class, row.latency_us, words[0],
+                           ", ".join(filter(None, words[1:])))
+
+    def standing(self, rows: tuple[Row, ...]) -> str:
+        """Return in a few words in how many classes a verdict reaches the fastest of the bars."""
+        best = {name: min((known[name], bar) for bar, known in self.bars.items() if name in known)
+                for name in {name for known in self.bars.values() for name in known}}
+        timed = [(row.latency_us, *best[row.config_class]) for row in rows
+                 if row.latency_us is not None and row.config_class in best]
+        below = [bar for latency_us, bar_us, bar in timed if bar_us < latency_us]
+        if not timed or not below:
+            return f"at or above the bar ({', '.join(self.bars)})" if timed else ""
+        return f"below the bar in {len(below)} of {len(timed)} classes " \
+               f"({', '.join(name for name in self.bars if name in below)})"
 
 
 def applies(target: Target | CommandTarget) -> bool:
@@ -75,46 +133,65 @@ def applies(target: Target | CommandTarget) -> bool:
         and target.entry == "Model" and target.language == "python"
 
 
+def forms(text: bytes, device_kind: str, budget_s: float | None = None) -> list[ReferenceForm]:
+    """Return the forms in which a module is measured, those that take minutes only with time."""
+    source = text.decode(errors="replace")
+    return [form for form in FORMS if (not form.devices or device_kind in form.devices)
+            and re.search(form.pattern, source)
+            and not (form.is_slow and budget_s is not None and budget_s < SHORT_S)]
+
+
 def compiled_source(text: bytes) -> bytes:
     """Return a module's source with a ModelNew that is its Model, compiled."""
-    return text.rstrip() + APPENDED.encode()
+    return FORMS[0].source(text)
 
 
 def read(reader: Reader, campaign: str) -> ReferenceLatencies | None:
     """Return a campaign's references, None if its target has none."""
-    return of_campaign([row for name in (NAME, "baseline")
+    return of_campaign([row for name in (*(form.key for form in FORMS), "baseline")
                         for row in reader.verdicts(campaign, candidate=name, limit=1)])
 
 
 def of_campaign(rows: Iterable[VerdictRow]) -> ReferenceLatencies | None:
     """Return the references among a campaign's verdicts."""
-    found = {row.purpose: row for row in rows if row.purpose in (PURPOSE, "baseline")}
-    if PURPOSE not in found:
+    found = {row.candidate: row for row in rows if row.purpose in (PURPOSE, "baseline")}
+    measured = [form.key for form in FORMS if form.key in found]
+    if not measured:
         return None
     try:
-        verdicts = {purpose: msgspec.json.decode(row.body, type=Verdict)
-                    for purpose, row in found.items()}
+        verdicts = {key: msgspec.json.decode(row.body, type=Verdict) for key, row in found.items()}
     except (msgspec.DecodeError, ValueError):  # of another version of kopt
         return None
-    return of_verdict(verdicts[PURPOSE], verdicts.get("baseline"), found[PURPOSE].at)
+    return of_verdicts({key: verdicts[key] for key in measured}, verdicts.get("baseline"),
+                       max(found[key].at for key in measured))
 
 
-def of_verdict(compiled: Verdict, baseline: Verdict | None = None, at: float = 0.0,
-               ) -> ReferenceLatencies:
-    """Return both latencies; those of eager PyTorch are the baseline's if torch.compile failed."""
-    failure = _failure(compiled)
-    rows = compiled.rows
-    eager = {row.config_class: row.incumbent_us for row in rows if row.incumbent_us is not None}
-    of_baseline = {row.config_class: row.latency_us for row in (baseline.rows if baseline else ())
-                   if row.latency_us is not None}
-    return ReferenceLatencies(
-        eager=of_baseline | eager, device=compiled.device, at=at, failure=failure,
-        compiled={} if failure else {row.config_class: row.latency_us for row in rows
-                                     if row.latency_us is not None})
+def of_verdicts(measured: Mapping[str, Verdict], baseline: Verdict | None = None, at: float = 0.0,
+                ) -> ReferenceLatencies:
+    """Return all latencies of the forms by their keys; the baseline's are eager PyTorch's where no
+    form was measured.
+    """
+    eager = _latencies(baseline) if baseline else {}
+    bars, failures = dict[str, Mapping[str, float]](), list[str]()
+    for form in FORMS:
+        if (verdict := measured.get(form.key)) is None:
+            continue
+        eager |= {row.config_class: row.incumbent_us for row in verdict.rows
+                  if row.incumbent_us is not None}
+        if why := _failure(verdict):
+            failures.append(f"{form.name} is not a reference here: {why}")
+        else:
+            bars[form.name] = _latencies(verdict)
+    return ReferenceLatencies(eager=eager, bars=bars, at=at, failure="; ".join(failures),
+                              device=next(iter(measured.values())).device)
+
+
+def _latencies(verdict: Verdict) -> dict[str, float]:
+    return {row.config_class: row.latency_us for row in verdict.rows if row.latency_us is not None}
 
 
 def with_lines(verdict: Verdict, references: ReferenceLatencies | None) -> Verdict:
-    """Return a verdict with a line for each class that compares it with both references."""
+    """Return a verdict with a line for each class that compares it with the references."""
     if references is None or verdict.latency_us is None:
         return verdict
     lines = [f"{name}: {', '.join(filter(None, words))}; {references.measured()}"
@@ -124,8 +201,8 @@ def with_lines(verdict: Verdict, references: ReferenceLatencies | None) -> Verdi
         Evidence(kind=REFERENCE_LINE, detail=line) for line in lines)))
 
 
-def _failure(compiled: Verdict) -> str:
-    if compiled.valid and compiled.correct and compiled.latency_us is not None:
+def _failure(verdict: Verdict) -> str:
+    if verdict.valid and verdict.correct and verdict.latency_us is not None:
         return ""
-    wrong = next((row.note for row in compiled.rows if not row.correct), "it is not measured")
-    return f"{COMPILED} is not a reference here: {compiled.rejected_reason or wrong}"
+    return verdict.rejected_reason or next(
+        (row.note for row in verdict.rows if not row.correct), "it is not measured")

@@ -43,9 +43,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     effort.add_argument("--thorough", action="store_const", const="thorough", dest="effort",
                         help="measure more pairs, and count gains from 0.5 %% on")
     parser.add_argument("--references", action="store_true",
-                        help="of a PyTorch module: measure torch.compile too, and say how the "
-                        "candidate compares with it and with eager PyTorch (takes a second "
-                        "verdict, decides nothing)")
+                        help="of a PyTorch module: measure torch.compile and libraries too, and "
+                        "say how the candidate compares with them and with eager PyTorch (takes a "
+                        "verdict for each, decides nothing)")
     add_predict(parser)
     add_json(parser, Verdict)
 
@@ -72,21 +72,23 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _with_references(verdict: Verdict, one_shot: OneShot, args: argparse.Namespace) -> Verdict:
-    """Return a verdict on a module, compared with eager PyTorch and with torch.compile."""
+    """Return a verdict on a module, compared with eager PyTorch, torch.compile and libraries."""
     target = one_shot.judged.target
     if not reference_lines.applies(target):
         raise InputError("--references: the target is not a PyTorch module that kopt new wrote")
     if verdict.latency_us is None:
         return verdict
     own = one_shot.repo.read(one_shot.judged.base_tree, target.source)
-    request = one_shot.request(
-        OneShotCandidate(source=reference_lines.compiled_source(own)), alpha=args.alpha,
-        effort="quick")
-    try:
-        compiled = measure(request, Gate(one_shot, quiet=args.json), predict="", quiet=args.json)
-    except HarnessFault as fault:
-        compiled = rejected(fault.what)
-    return reference_lines.with_lines(verdict, reference_lines.of_verdict(compiled))
+    measured = dict[str, Verdict]()
+    for form in reference_lines.forms(own, one_shot.judged.device.kind):
+        request = one_shot.request(OneShotCandidate(source=form.source(own)), alpha=args.alpha,
+                                   effort="quick")
+        try:
+            measured[form.key] = measure(request, Gate(one_shot, quiet=args.json), predict="",
+                                         quiet=args.json)
+        except HarnessFault as fault:
+            measured[form.key] = rejected(fault.what)
+    return reference_lines.with_lines(verdict, reference_lines.of_verdicts(measured))
 
 
 def read_config(text: str | None) -> dict[str, object] | None:

@@ -96,6 +96,7 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
     print_facts([
         ("campaign", name), ("target", f"{campaign.op} in {campaign.lang or campaign.backend}"),
         ("state", state.strip()), ("best", phrases.best(campaign)),
+        ("the bar", measured.standing(past)),
         ("waits", waiting_line.provisional(reader, name)),
         ("device", campaign.device or campaign.gpu), ("project", campaign.project),
         ("folder", campaign.path), ("base", campaign.base_commit[:12]),

@@ -6,9 +6,11 @@ import argparse
 
 import msgspec
 
-from engine.history import waiting_line
+from engine.history import history, waiting_line
 from engine.journal.model_costs import ModelBill
 from engine.journal.records import Campaign
+from engine.records import measured
+from engine.verify import reference_lines
 from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
 from kopt_tui.cli.output import print_json, print_table
 from kopt_tui.cli.parser import add_campaign, add_json, workspace_of
@@ -23,6 +25,8 @@ class CampaignStatus(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int
     provisional: str
     """The provisional best in words, "" if nothing waits."""
+    standing: str
+    """Whether its best reaches compilers and libraries, "" where they are not measured."""
     models: ModelBill | None
     """What language models cost, null if none was asked."""
     live: bool
@@ -53,20 +57,24 @@ def run(args: argparse.Namespace) -> int:
         provisional = [waiting_line.provisional(reader, campaign.id) if counts.get(campaign.id)
                        else "" for campaign in chosen]
         bills = reader.model_bills()
+        standings = [measured.standing(history.read(reader, campaign.id))
+                     if reference_lines.read(reader, campaign.id) else "" for campaign in chosen]
         engines = [engine_state(reader, campaign.id) for campaign in chosen]
     if args.json:
         print_json(WorkspaceStatus(workspace=str(workspace_of(args).absolute()), campaigns=tuple(
             CampaignStatus(
                 campaign=campaign, waiting=counts.get(campaign.id, 0), provisional=words,
-                models=bills.get(campaign.id),
+                models=bills.get(campaign.id), standing=standing,
                 live=engine.word == "alive",
                 engine=f"{engine.host} {engine.pid}" if engine.word == "alive" else "")
-            for campaign, engine, words in zip(chosen, engines, provisional, strict=True))))
+            for campaign, engine, words, standing in zip(
+                chosen, engines, provisional, standings, strict=True))))
     elif chosen:
         print_table(HEADERS, (
-            _row(campaign, counts.get(campaign.id, 0), engine.word == "alive", words,
-                 bills.get(campaign.id, ModelBill()))
-            for campaign, engine, words in zip(chosen, engines, provisional, strict=True)),
+            _row(campaign, counts.get(campaign.id, 0), engine.word == "alive",
+                 "; ".join(filter(None, (standing, words))), bills.get(campaign.id, ModelBill()))
+            for campaign, engine, words, standing in zip(
+                chosen, engines, provisional, standings, strict=True)),
             right="round waiting")
     else:
         print(f"no campaign in {workspace_of(args)} yet: kopt demo runs one")

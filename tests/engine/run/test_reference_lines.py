@@ -61,6 +61,8 @@ def test_references_are_measured_once_and_shown_everywhere(
                  kopt("show", setup.id, workspace=setup.workspace).stdout):
         assert "0.93x of torch.compile (18.6 us), below the bar" in text
         assert "measured on cpu" in text
+        assert "below the bar in 1 of 1 classes (torch.compile)" in text
+    assert "below the bar in 1 of 1" in kopt("status", workspace=setup.workspace).stdout
     assert screen is not None and screen.classes is not None
     line, measured = screen.classes.references
     assert line in LINE and "measured on cpu" in measured

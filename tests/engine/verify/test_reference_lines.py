@@ -1,6 +1,8 @@
-"""A verdict on a module also shows eager PyTorch and torch.compile, which decide nothing."""
+"""A verdict on a module also shows eager PyTorch, compilers and libraries; they decide nothing."""
 
 from __future__ import annotations
+
+import pytest
 
 from engine.verify import reference_lines
 from harness.verdict import REFERENCE_LINE, Row, Verdict, rejected
@@ -18,7 +20,7 @@ def lines(shown: Verdict) -> list[str]:
 
 
 def test_verdict_says_how_it_compares_with_both() -> None:
-    references = reference_lines.of_verdict(verdict(18.6, 40.0))
+    references = reference_lines.of_verdicts({"compiled": verdict(18.6, 40.0)})
     shown = reference_lines.with_lines(verdict(20.0, 25.0), references)
     assert lines(shown) == ["full: 2.00x of eager (40.0 us), 0.93x of torch.compile (18.6 us), "
                             "below the bar; measured on this device"]
@@ -26,7 +28,8 @@ def test_verdict_says_how_it_compares_with_both() -> None:
 
 
 def test_failing_torch_compile_leaves_eager_of_the_baseline() -> None:
-    references = reference_lines.of_verdict(rejected("no C++ compiler"), verdict(40.0, 40.0))
+    references = reference_lines.of_verdicts({"compiled": rejected("no C++ compiler")},
+                                             verdict(40.0, 40.0))
     assert lines(reference_lines.with_lines(verdict(20.0, 25.0), references)) == [
         "full: 2.00x of eager (40.0 us); measured on this device",
         "torch.compile is not a reference here: no C++ compiler"]
@@ -34,5 +37,38 @@ def test_failing_torch_compile_leaves_eager_of_the_baseline() -> None:
 
 def test_incorrect_candidate_gets_no_line() -> None:
     wrong = Verdict(valid=True, correct=False, rows=())
-    references = reference_lines.of_verdict(verdict(1.0, 2.0))
+    references = reference_lines.of_verdicts({"compiled": verdict(1.0, 2.0)})
     assert reference_lines.with_lines(wrong, references) == wrong
+
+
+def test_fastest_of_compilers_and_libraries_is_the_bar() -> None:
+    references = reference_lines.of_verdicts({
+        "compiled": verdict(18.6, 40.0), "autotuned": verdict(22.0, 40.0),
+        "cudnn": rejected("No available kernel")})
+    shown = reference_lines.with_lines(verdict(20.0, 25.0), references)
+    assert lines(shown) == [
+        "full: 2.00x of eager (40.0 us), 0.93x of torch.compile (18.6 us), below the bar, "
+        "1.10x of torch.compile max-autotune (22.0 us); measured on this device",
+        "cuDNN attention is not a reference here: No available kernel"]
+    assert references.standing(shown.rows) == "below the bar in 1 of 1 classes (torch.compile)"
+    assert references.standing(verdict(18.0, 25.0).rows) == \
+        "at or above the bar (torch.compile, torch.compile max-autotune)"
+    assert references.standing(rejected("wrong").rows) == ""
+
+
+@pytest.mark.parametrize(("device", "budget_s", "call", "keys"), [
+    ("cpu", None, "softmax", ["compiled"]),
+    ("nvidia", None, "softmax", ["compiled", "autotuned"]),
+    ("nvidia", None, "scaled_dot_product_attention", ["compiled", "autotuned", "cudnn"]),
+    ("amd", 7200.0, "scaled_dot_product_attention", ["compiled", "autotuned"]),
+    ("nvidia", 600.0, "softmax", ["compiled"]),  # max-autotune would take most of it
+])
+def test_forms_fit_the_device_the_budget_and_the_module(
+        device: str, budget_s: float | None, call: str, keys: list[str]) -> None:
+    source = f"import torch\n\nx = torch.nn.functional.{call}\n".encode()
+    forms = reference_lines.forms(source, device, budget_s)
+    assert [form.key for form in forms] == keys
+    for form in forms:
+        text = form.source(source).decode()
+        assert text.startswith("import torch\n") and "class ModelNew(Model):" in text
+        compile(text, form.key, "exec")
