@@ -60,6 +60,7 @@ class _ForwardWriter:
         self.graph, self.cut = graph, cut
         self.used = {*used, "self", "torch", "triton", "tl"}
         self.calls: dict[str, str] = {}
+        self.firsts: set[str] = set()
         self.copies: dict[tuple[str, str], str] = {}
         self.values = {name: f"v{name[1:]}" for name in (node.name for node in graph.nodes)}
         self.used |= set(self.values.values())
@@ -75,6 +76,8 @@ class _ForwardWriter:
         entry = self.copies[key]
         arguments = [self._operand(region, value) for value in code.operands.values()]
         self.calls[region.result.name] = self._call(region, entry, arguments)
+        if region.replacement.result:
+            self.firsts.add(region.result.name)
         return made.text if made is not None else ""
 
     def _operand(self, region: Region, value: Ref | SizeOf) -> str:
@@ -115,7 +118,7 @@ class _ForwardWriter:
         if isinstance(value, Ref):
             name = "self." + indexed(value.name) if value.kind == "attribute" else \
                 self.values[value.name] if value.kind == "node" else value.name
-            is_part = value.item is not None and value.name not in self.calls
+            is_part = value.item is not None and value.name not in self.firsts
             return f"{name}[{value.item}]" if is_part else name
         if isinstance(value, SourceCode):
             return value.text

@@ -22,6 +22,8 @@ from harness.isolation.zygote_client import Zygote
 from harness.tasks.target import Target
 
 MOST_NAMED = 6
+GRADIENTS = ("grad", "torch.Tensor.grad.__get__")
+"""Targets that need a graph of autograd, which a rewrite does not build."""
 
 
 class ModuleRewrite(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +70,11 @@ def of_graph(text: str, graph: ModuleGraph) -> ModuleRewrites:
     cuts = {"templates": regions.partition(graph, known),
             "general": regions.partition(graph, known.general()),
             "elementwise": regions.partition(graph, known, cores=False, least_elementwise=2)}
+    if gradient := next((node for node in graph.nodes if node.target in GRADIENTS), None):
+        cuts = {name: cut for name, cut in cuts.items() if gradient.name not in cut.unmatched}
+        if not cuts:
+            return ModuleRewrites(nothing=f"{_name(gradient)}: no template differentiates what "
+                                          "forward takes a gradient of")
     rewrites: dict[str, ModuleRewrite] = {}
     for name, cut in cuts.items():
         hypothesis = _hypothesis(graph, cut)

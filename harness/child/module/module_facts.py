@@ -183,8 +183,12 @@ def _outline(problem: Problem) -> tuple[Any, list[torch.Tensor], int, int | None
 
     inputs, model = problem.inputs("meta"), problem.model("meta")
     counter = FlopCounterMode(display=False)
-    with counter, torch.no_grad(), torch.device("meta"):
-        outputs = leaves(model(*inputs))
+    with torch.no_grad(), torch.device("meta"):
+        try:
+            with counter:
+                outputs = leaves(model(*inputs))
+        except RuntimeError:  # its hooks on layers are in the way of torch.autograd.grad
+            counter, outputs = FlopCounterMode(display=False), leaves(model(*inputs))
     tensors = [*Layout(problem, inputs).tensors.values(), *model.parameters(), *outputs]
     moved = sum(value.numel() * value.element_size() for value in tensors)
     return model, outputs, moved, counter.get_total_flops() or None

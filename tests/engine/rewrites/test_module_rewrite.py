@@ -65,6 +65,15 @@ STEP = HEAD + """    def forward(self, q, k, v, g, beta, state):
         state = state + k.unsqueeze(-1) * change.unsqueeze(-2)
         return torch.cat((state, (state * q.unsqueeze(-1)).sum(dim=-2).unsqueeze(-2)), -2)
 """ + INPUTS.format("*torch.rand(3, 4, 6), *torch.rand(2, 4), torch.rand(4, 6, 6)")
+GRADIENTS = HEAD + """    def forward(self, x, dy, w):
+        with torch.enable_grad():
+            x, w = x.detach().requires_grad_(), w.detach().requires_grad_()
+            y = F.layer_norm(x, (12,), w)
+            dx, dw = torch.autograd.grad(y, (x, w), dy)
+            dz, = torch.autograd.grad(nn.Softmax(dim=1)(x), x, grad_outputs=dy)
+        p = torch.softmax(dx, -1)
+        return p * (dy - torch.sum(dy * p, dim=-1, keepdim=True)) + dz * dw
+""" + INPUTS.format("torch.randn(5, 12), torch.randn(5, 12), torch.randn(12)")
 
 
 def rewrites(folder: Path, text: str) -> ModuleRewrites:
@@ -92,6 +101,8 @@ SLOW = pytest.mark.slow
                              ", keys, "), id="attention", marks=SLOW),
     pytest.param(LONG_HEADS, ("torch.transpose(x, -2, -1)", "softmax(", "matmul(v"),
                  id="long heads", marks=SLOW),
+    pytest.param(GRADIENTS, ("norm_backward(v0, dy, v1, ", "softmax_backward(v0, dy, 1, "),
+                 id="gradients", marks=SLOW),
     pytest.param(STEP, ("v16, v13 = delta_step(q, k, v, g, beta, state)",), id="delta step",
                  marks=SLOW),
     pytest.param(QUANTISED, ("v8, v4 = quantise(v0, ", "dim=None"), id="quantised")])
@@ -114,6 +125,9 @@ def test_rewrite_computes_what_its_module_does(
 @pytest.mark.parametrize(("body", "why"), [
     ("x.fft = torch.fft.fft(x).real\n        return x.fft", "no template has it"),
     ("x += 1\n        return x", "writes into a tensor"),
+    ("with torch.enable_grad():\n            x = x.detach().requires_grad_()\n"
+     "            x.relu().sum().backward()\n        return torch.softmax(x.grad, 1)",
+     "no template differentiates"),
 ])
 def test_without_a_match_the_reason_is_one_line(tmp_path: Path, body: str, why: str) -> None:
     text = HEAD + f"    def forward(self, x):\n        {body}\n" + INPUTS.format("torch.rand(4, 8)")
