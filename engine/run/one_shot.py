@@ -165,7 +165,8 @@ class OneShot:
     def _with_source(self, path: str, text: bytes) -> Change:
         if not path:
             raise InputError("no source is named that a file could replace", where="kernel_source")
-        tree, base = self.folder / "configured", self.judged.base_tree
+        tree = Path(tempfile.mkdtemp(prefix="configured-", dir=self.folder))
+        base = self.judged.base_tree
         self.repo.checkout_tree(base, tree)
         (tree / path).write_bytes(text)
         return self.repo.capture(tree, base, (path,))

@@ -101,3 +101,9 @@ def test_references_compare_with_eager_and_torch_compile(
     assert "small: 1.50x of eager (30.0 us), 0.50x of torch.compile (10.0 us), below the bar" in \
         capsys.readouterr().out
     assert asked[0] == PROBLEM and "compile(super().forward)" in asked[1]
+    faster = made / "faster.py"
+    faster.write_text(f"{PROBLEM}\n\nclass ModelNew(Model):\n    pass\n")
+    assert main(["evaluate", str(made / "manifest.yaml"), "--candidate", str(faster),
+                 "--references"]) == 0
+    assert "0.75x of torch.compile (5.00 us), below the bar" in capsys.readouterr().out
+    assert asked[2] == faster.read_text() and "compile(super().forward)" in asked[3]
