@@ -38,8 +38,8 @@ def as_products(graph: ModuleGraph) -> ModuleGraph:
 
 def _is_long(graph: ModuleGraph, node: Node) -> bool:
     named = node.bound
-    if node.target != TARGET or named.get("attn_mask") is not None or named["is_causal"] or \
-            named["dropout_p"]:
+    if node.target != TARGET or not named or named["attn_mask"] is not None or \
+            named["is_causal"] or named["dropout_p"]:
         return False
     q, k, v = (graph.form(named[name]) for name in ("query", "key", "value"))
     return q.dtype == "float32" and q.dim() > 2 and q.shape[-1] > LONGEST \

@@ -200,6 +200,6 @@ def holds(when: str, arguments: Mapping[str, Any]) -> bool:
         return bool(eval(when, {"__builtins__": {"len": len, "set": set, "isinstance": isinstance,
                                                  "int": int, "all": all, "any": any}},
                          dict(arguments)))
-    except (NameError, TypeError, AttributeError, KeyError):
+    except (NameError, TypeError, AttributeError, LookupError, ArithmeticError):
         return False
 

@@ -89,7 +89,7 @@ def norm_backward(x, dy, weight=None, eps=1e-5, dims=1, kind="layer", of="x"):
     results = [dx]
     for name, parts in zip("wb", sums, strict=True):
         if name in of:
-            results.append(torch.empty_like(weight))
+            results.append(torch.empty(weight.shape, dtype=weight.dtype, device=weight.device))
             norm_backward_join[(triton.cdiv(n, 32),)](parts, results[-1], n, programs, DEPTH=32,
                                                       LANES=32)
     return tuple(results)

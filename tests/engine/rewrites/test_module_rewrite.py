@@ -45,6 +45,9 @@ ATTENTION = HEAD + """    def __init__(self):
         plain = torch.matmul(nn.Softmax(dim=3)(scores), v)
         many = keys[:, :, None, :, :].expand(2, 2, 2, 520, 16).reshape(2, 4, 520, 16)
         few = F.scaled_dot_product_attention(q[:, :, :3], many, many)
+        one = k[:, None].expand(2, 1, 4, 9, 16).reshape(2, 4, 9, 16)
+        few = few + F.scaled_dot_product_attention(q[:, :, :3], one, one)
+        plain = plain + torch.softmax(self.seen[:, :, :9, :9] + q @ k.transpose(-1, -2), -1) @ v
         return torch.cat((masked, plain, few), dim=2)
 """ + INPUTS.format("torch.randn(2, 9, 4, 48), torch.randn(2, 2, 520, 16)")
 LONG_HEADS = HEAD + """    def forward(self, x):
@@ -97,8 +100,9 @@ SLOW = pytest.mark.slow
     pytest.param(SOFTMAX, ("softmax(x, 1)",), id="softmax", marks=SLOW),
     pytest.param(LAYERS, ("self.net[0](x)", "batch_norm("), id="layers"),
     pytest.param(PATTERN, ("norm(", "kind='rms'"), id="pattern", marks=SLOW),
-    pytest.param(ATTENTION, ("attention(v1[0]", ", ~", " 1 / 4.0)", "attention_decode(",
-                             ", keys, "), id="attention", marks=SLOW),
+    pytest.param(ATTENTION, ("attention(v1[0]", "scale=0.25, mask=~", "scale=1 / 4.0)",
+                             "mask=v26, scale=1.0", "attention_decode(", ", keys, "),
+                 id="attention", marks=SLOW),
     pytest.param(LONG_HEADS, ("torch.transpose(x, -2, -1)", "softmax(", "matmul(v"),
                  id="long heads", marks=SLOW),
     pytest.param(GRADIENTS, ("norm_backward(v0, dy, v1, ", "softmax_backward(v0, dy, 1, "),
