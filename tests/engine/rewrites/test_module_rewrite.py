@@ -100,7 +100,7 @@ SLOW = pytest.mark.slow
     pytest.param(SOFTMAX, ("softmax(x, 1)",), id="softmax", marks=SLOW),
     pytest.param(LAYERS, ("self.net[0](x)", "batch_norm("), id="layers"),
     pytest.param(PATTERN, ("norm(", "kind='rms'"), id="pattern", marks=SLOW),
-    pytest.param(ATTENTION, ("attention(v1[0]", "scale=0.25, mask=~", "scale=1 / 4.0)",
+    pytest.param(ATTENTION, ("attention(v1[0]", "mask=~v6, scale=0.25", "scale=1 / 4.0)",
                              "mask=v26, scale=1.0", "attention_decode(", ", keys, "),
                  id="attention", marks=SLOW),
     pytest.param(LONG_HEADS, ("torch.transpose(x, -2, -1)", "softmax(", "matmul(v"),
