@@ -90,8 +90,8 @@ def static_faults(text: str) -> list[str]:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return [f"is not Python: {error}"]
-    faults = [f"does not know --{mode}" for mode in LIMIT_S if f"--{mode}" not in text]
-    faults += ["does not know --iterations"] if "--iterations" not in text else []
+    faults = [f"does not know --{name}" for name in (*LIMIT_S, "iterations")
+              if not re.search(rf"--{name}|(['\"]){name}\1", text)]
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) \
                 and _OUTSIDE.match(node.value):

@@ -123,7 +123,8 @@ def _reviewed(kernel: KernelToBenchmark, author: HarnessAuthor, folder: Path, ha
     if not found:
         raise Refused("the verifier gave no verdict" + ("" if ok else f": {plain(said, 300)}"),
                       where=VERIFIER, fix="run it again, or --no-review")
-    verdict, why = found[-1][1], plain(said[found[-1].end():].strip(), 2000)
+    verdict, why = found[-1][1], plain(
+        said[found[-1].end():].partition("\n\n```")[0].strip(), 2000)  # then what the agent ran
     if verdict == "ESCALATE":
         raise Refused(f"the verifier asks: {why}", where=VERIFIER,
                       fix="answer it in the project's own notes, or --no-review")
@@ -144,7 +145,7 @@ def instructions(kernel: KernelToBenchmark, complaint: str = "") -> str:
 def _traced_text(kernel: KernelToBenchmark) -> str:
     traced = kernel.traced
     if traced is None:
-        return "No trace: take the configurations from the project's callers and tests."
+        return "No trace: the configurations are those of the project's callers and tests."
     lines = "\n".join(weights.label(traced.columns, shape.cells)
                       for shape in traced.shapes[:MOST_SHAPES])
     more = len(traced.shapes) - MOST_SHAPES

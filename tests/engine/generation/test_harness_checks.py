@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.generation import changed_kernels, harness_checks
+from engine.generation import changed_kernels, generated_harness, harness_checks
 from engine.generation.generated_harness import LIMIT_S, KernelToBenchmark
 from engine.generation.harness_checks import HarnessFindings
 from harness.call_trace import weights
@@ -33,6 +33,14 @@ def test_a_right_harness_passes_its_four_modes_and_notices_wrong_kernels(tmp_pat
     assert [*findings.passed] == [*MODES, "traced arguments", "broken source", "changed kernels"]
     assert findings.passed["changed kernels"].startswith("noticed")
     assert {"rows": "7", "cols": "33"} in findings.configurations
+
+
+def test_options_whose_dashes_are_added_in_a_loop_are_known() -> None:
+    text = "for name in ('correctness', 'profile', 'benchmark', \"full-benchmark\", 'iterations'):\n" \
+        "    parser.add_argument(f'--{name}')\n"
+    assert generated_harness.static_faults(text) == []
+    assert generated_harness.static_faults(text.replace("'profile', ", "")) == [
+        "does not know --profile"]
 
 
 def test_the_limits_are_those_of_the_verifier() -> None:
