@@ -44,9 +44,9 @@ INSTRUCTIONS = """
 # How you work here
 
 Answer every time with a call of the tool `bash`; each command starts a new shell in the folder of
-the task, without a network. What you leave in the folder's files is your candidate. You have {steps}
-answers and {minutes} minutes; a command may take {command_s} s. The line `Hypothesis: ` may stand in
-the text of any answer; the last one counts. When you are done, run
+the task, without a network. What you leave in the folder's files is your candidate. You have
+{steps} answers and {minutes} minutes; a command may take {command_s} s. The line `Hypothesis: ` may
+stand in the text of any answer; the last one counts. When you are done, run
 `echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT` alone.
 """
 

@@ -36,7 +36,7 @@ def test_a_right_harness_passes_its_four_modes_and_notices_wrong_kernels(tmp_pat
 
 
 def test_options_whose_dashes_are_added_in_a_loop_are_known() -> None:
-    text = "for name in ('correctness', 'profile', 'benchmark', \"full-benchmark\", 'iterations'):\n" \
+    text = "for name in 'correctness', 'profile', 'benchmark', 'full-benchmark', 'iterations':\n" \
         "    parser.add_argument(f'--{name}')\n"
     assert generated_harness.static_faults(text) == []
     assert generated_harness.static_faults(text.replace("'profile', ", "")) == [

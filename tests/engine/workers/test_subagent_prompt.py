@@ -44,6 +44,12 @@ def test_a_command_gets_its_subagents_prompt_before_the_task(tmp_path: Path) -> 
     assert first < task
 
 
+def test_a_task_states_arguments_flags_and_python(tmp_path: Path) -> None:
+    prompt = prompt_of(tmp_path, TASK)
+    assert "in this order: `x` float32 [n], `out` float32 [n] (written)" in prompt
+    assert "- It is built with: -O" in prompt and f"`{sys.executable}` is the Python" in prompt
+
+
 def test_a_projects_subagent_is_used(tmp_path: Path) -> None:
     own = tmp_path / "project" / "subagents" / "general-kernel-optimization"
     own.mkdir(parents=True)
