@@ -1,6 +1,7 @@
 """Measure the Triton templates on a GPU: right, and how fast beside PyTorch and a plain copy.
 
-    python bench/templates.py [--out FOLDER] [--only NAME ...] [--seconds 440] [--search 12]
+    python bench/templates.py [--out FOLDER] [--only NAME ...] [--case TEXT] [--seconds 440]
+                              [--search 12]
     python bench/templates.py [--out FOLDER] --table
     python bench/templates.py [--out FOLDER] --cpu
 
@@ -167,6 +168,7 @@ def main() -> int:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=machine.RESULTS / "templates")
     parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--case", default="", help="only cases with this text")
     parser.add_argument("--seconds", type=float, default=440, help="start no case after these")
     parser.add_argument("--search", type=float, default=12, help="seconds of search a case")
     parser.add_argument("--table", action="store_true", help="print what was measured")
@@ -191,7 +193,8 @@ def main() -> int:
         source = hashlib.sha256(content).hexdigest()[:12]
         for case in template["bench"]:
             key = (template["name"], case, source)
-            if key in done or (options.only and template["name"] not in options.only):
+            if key in done or options.case not in case or (
+                    options.only and template["name"] not in options.only):
                 continue
             if time.monotonic() - began > options.seconds:
                 print("out of time: call again", flush=True)

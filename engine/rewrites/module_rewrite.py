@@ -8,6 +8,7 @@ import msgspec
 
 from engine.rewrites import (
     candidate_source,
+    expert_loops,
     long_heads,
     module_graph,
     regions,
@@ -64,12 +65,16 @@ def find(target: Target, tree: Path, baseline: Path, scratch: Path, *, python: s
 def of_graph(text: str, graph: ModuleGraph) -> ModuleRewrites:
     """Return the rewrites of a source whose module has a graph."""
     known = template_catalog.catalog()
-    graph = long_heads.as_products(without_inplace(graph, known))
+    plain = long_heads.as_products(without_inplace(graph, known))
+    graph = expert_loops.as_experts(plain)
+    if how := expert_loops.by_value(graph):
+        return ModuleRewrites(nothing=f"sizes depend on values: {how}")
     if blocker := _writes(graph):
         return ModuleRewrites(nothing=f"forward writes into a tensor: {_name(blocker)}")
     cuts = {"templates": regions.partition(graph, known),
-            "general": regions.partition(graph, known.general()),
-            "elementwise": regions.partition(graph, known, cores=False, least_elementwise=2)}
+            "general": regions.partition(graph, known.general())}
+    if graph is plain:  # torch has no function for what the other graphs have
+        cuts["elementwise"] = regions.partition(graph, known, cores=False, least_elementwise=2)
     if gradient := next((node for node in graph.nodes if node.target in GRADIENTS), None):
         cuts = {name: cut for name, cut in cuts.items() if gradient.name not in cut.unmatched}
         if not cuts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -41,6 +41,16 @@ def match(graph: ModuleGraph, root: Node, expression: str) -> PatternMatch | Non
 @cache
 def parsed(expression: str) -> ast.expr:
     return ast.parse(expression, mode="eval").body
+
+
+@cache
+def called(pattern: ast.Call) -> tuple[str, tuple[ast.expr, ...]]:
+    """Return the torch function that an expression calls, and its positional arguments."""
+    target = ast.unparse(pattern.func)
+    if isinstance(pattern.func, ast.Attribute) and not re.fullmatch(
+            r"(torch|F)(\.\w+)+", target):  # a method
+        return f"torch.Tensor.{pattern.func.attr}", (pattern.func.value, *pattern.args)
+    return re.sub(r"^F\.", "torch.nn.functional.", target), tuple(pattern.args)
 
 
 class _Matcher:
@@ -111,13 +121,10 @@ class _Matcher:
             and self.value(pattern.right, left)
 
     def _call(self, pattern: ast.Call, node: Node) -> bool:
-        target, given = ast.unparse(pattern.func), list(pattern.args)
-        if isinstance(pattern.func, ast.Attribute) and not re.fullmatch(
-                r"(torch|F)(\.\w+)+", target):  # a method
-            target, given = f"torch.Tensor.{pattern.func.attr}", [pattern.func.value, *given]
+        target, given = called(pattern)
         if target == "torch.Tensor.to":
             return self._cast(given, node)
-        if re.sub(r"^F\.", "torch.nn.functional.", target) not in spellings(node.target):
+        if target not in spellings(node.target):
             return False
         words = {word.arg: word.value for word in pattern.keywords}
         if not node.bound:  # a function of any number of tensors
@@ -128,7 +135,7 @@ class _Matcher:
         return named.keys() <= node.bound.keys() and self._usual(node, set(named)) and all(
             self.value(part, node.bound[str(name)]) for name, part in named.items())
 
-    def _cast(self, given: list[ast.expr], node: Node) -> bool:
+    def _cast(self, given: Sequence[ast.expr], node: Node) -> bool:
         """Compare `x.to(dtype)` with any of the functions that convert a tensor to a dtype."""
         source, dtype = given
         others = [value for value in (*node.args[1:], *node.kwargs.values())

@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from ..channel import Channel
 from ..one_line import one_line
 from ..run.load_python import import_file, module_of
+from .value_sizes import sizes_of_values
 
 
 class Untraceable(ValueError):
@@ -65,6 +66,8 @@ class CallRecorder(TorchFunctionMode):
         if id(result) in versions and result._version == versions[id(result)]:
             return result  # such as x.contiguous() of a contiguous tensor
         results = list(result) if isinstance(result, list | tuple) else [result]
+        if function is torch.Tensor.__setitem__:
+            results = [args[0]]
         if not any(isinstance(value, torch.Tensor) for value in results):
             return result
         written = next((self.encoded(value) for value in args if value is results[0]), None)
@@ -73,7 +76,7 @@ class CallRecorder(TorchFunctionMode):
             "name": name, "target": target_name(function), "args": given,
             "kwargs": named, "bound": bound, "outputs": [described(value) for value in results],
             "several": isinstance(result, list | tuple), "written": written, "layer": self._layer})
-        self._name_leaves(result, {"node": name})
+        self._name_leaves(results[0] if result is None else result, {"node": name})
         return result
 
     @contextlib.contextmanager
@@ -225,7 +228,7 @@ def capture(job: dict[str, Any]) -> dict[str, Any]:
     tensors = [torch.empty(each["shape"], dtype=getattr(torch, each["dtype"]), device="meta")
                for each in job["tensors"]]
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), sizes_of_values():
             adapter(module, *tensors)
     except Untraceable:
         raise

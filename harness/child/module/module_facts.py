@@ -18,6 +18,7 @@ from ..one_line import one_line
 from .call_layout import LITERALS, Layout, Unsupported, leaves
 from .input_ranges import InputRanges
 from .problem_source import Problem, ProblemSource, Size
+from .value_sizes import ChoiceWatch, sizes_of_values
 
 CAPS = (1024, 512, 256, 128, 64, 32, 16, 8)
 SMALL_BYTES, SMALL_FLOPS = 2 << 20, 50_000_000
@@ -74,7 +75,7 @@ class ModuleLearner:
     def _cost(self, sizes: dict[str, Size]) -> float:
         """Return the bytes or operations of a call, as multiples of what is small."""
         try:
-            _, _, moved, flops = _outline(self.source.open(sizes))
+            _, _, moved, flops, _ = _outline(self.source.open(sizes))
         except Exception:
             return math.inf
         return max(moved / SMALL_BYTES, (flops or 0) / SMALL_FLOPS)
@@ -82,7 +83,12 @@ class ModuleLearner:
     def learn(self, training: bool | None) -> dict[str, Any]:
         inputs = self.problem.inputs("meta")
         layout = Layout(self.problem, inputs)
-        model, outputs, moved, flops = _outline(self.problem)
+        model, outputs, moved, flops, chooses = _outline(self.problem)
+        if chooses:  # a floor under all experts' work would refuse a kernel that skips some
+            moved -= sum(value.numel() * value.element_size() for value in model.parameters())
+            flops = None
+            self.notes.append("it chooses by values (top k): operations and weights do not count "
+                              "in its roofline")
         training, changed, written = self._behaviour(training)
         weights = dict(model.named_parameters())
         weights |= {name: buffer for name, buffer in model.named_buffers() if name in written or (
@@ -113,10 +119,13 @@ class ModuleLearner:
         floats that it writes in place.
         """
         inputs = self.real.inputs("cpu")
+        shapes = [value.shape for value in _outline(self.real)[1]]
         for mode in ((True, False) if training is None else (training,)):
             model = self.real.model("cpu").train(mode)
             before = copy.deepcopy(dict(model.named_buffers()))
             results = [leaves(copy.deepcopy(model)(*copy.deepcopy(inputs))) for _ in range(2)]
+            if [value.shape for value in results[0]] != shapes:
+                raise Unsupported("the shapes of its results depend on its inputs' values")
             if all(torch.equal(one, other) for one, other in zip(*results, strict=True)):
                 model(*copy.deepcopy(inputs))
                 changed = {name for name, value in model.named_buffers()
@@ -177,13 +186,15 @@ class ModuleLearner:
         return same
 
 
-def _outline(problem: Problem) -> tuple[Any, list[torch.Tensor], int, int | None]:
-    """Return the model, its outputs, bytes and operations of a call, without memory for them."""
+def _outline(problem: Problem) -> tuple[Any, list[torch.Tensor], int, int | None, bool]:
+    """Return the model, its outputs, bytes and operations of a call, without memory for them,
+    and whether it chooses by values.
+    """
     from torch.utils.flop_counter import FlopCounterMode
 
     inputs, model = problem.inputs("meta"), problem.model("meta")
-    counter = FlopCounterMode(display=False)
-    with torch.no_grad(), torch.device("meta"):
+    counter, watch = FlopCounterMode(display=False), ChoiceWatch()
+    with torch.no_grad(), torch.device("meta"), sizes_of_values(), watch:
         try:
             with counter:
                 outputs = leaves(model(*inputs))
@@ -191,7 +202,7 @@ def _outline(problem: Problem) -> tuple[Any, list[torch.Tensor], int, int | None
             counter, outputs = FlopCounterMode(display=False), leaves(model(*inputs))
     tensors = [*Layout(problem, inputs).tensors.values(), *model.parameters(), *outputs]
     moved = sum(value.numel() * value.element_size() for value in tensors)
-    return model, outputs, moved, counter.get_total_flops() or None
+    return model, outputs, moved, counter.get_total_flops() or None, watch.chooses
 
 
 def one_line_of(call: Callable[[], object]) -> str:

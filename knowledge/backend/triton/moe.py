@@ -143,7 +143,8 @@ def moe(x, shares, indices, up, down, gate=None, activation="silu", up_bias=None
         return y
     order = torch.empty(pairs, dtype=torch.int32, device=x.device)
     begins = torch.empty(experts + 1, dtype=torch.int32, device=x.device)
-    moe_sort[(experts + 1,)](indices, order, begins, pairs, experts, BLOCK=1024, num_warps=4)
+    moe_sort[(experts + 1,)](indices, order, begins, pairs, experts, num_warps=8,
+                             BLOCK=max(128, min(4096, triton.next_power_of_2(pairs))))
     backend, shared = moe_device(x)
     rows = max(16, min(MOE_BLOCK_M, triton.next_power_of_2(triton.cdiv(pairs, experts))))
     depth = MOE_BLOCK_K * 2 // x.element_size()

@@ -15,9 +15,13 @@ QUANTISE_PARTS = 1024  # kopt: knob QUANTISE_PARTS in [512, 1024, 2048] parts of
 
 
 @triton.jit
-def quantise_magnitude(x, at, inside):
-    """Load magnitudes as integers: these have the order of the floats, and NaN is the largest."""
-    value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+def quantise_load(x, at, inside):
+    return tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def quantise_magnitude(value):
+    """Return magnitudes as integers: these have the order of the floats, and NaN is the largest."""
     return value.to(tl.int32, bitcast=True) & 0x7FFFFFFF
 
 
@@ -55,10 +59,9 @@ def quantise_divide(value, scale):
 
 
 @triton.jit
-def quantise_value(x, y, at, inside, scale, low, high, INVERSE: tl.constexpr, ROUND: tl.constexpr,
-                   CLAMP: tl.constexpr, BACK: tl.constexpr, NARROW: tl.constexpr,
-                   STEP: tl.constexpr):
-    value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+def quantise_store(value, y, at, inside, scale, low, high, INVERSE: tl.constexpr,
+                   ROUND: tl.constexpr, CLAMP: tl.constexpr, BACK: tl.constexpr,
+                   NARROW: tl.constexpr, STEP: tl.constexpr):
     value = value * scale if INVERSE else quantise_divide(value, scale)
     value = value.to(STEP).to(tl.float32)
     if CLAMP:  # to whole numbers, so that it may come before the rounding
@@ -86,18 +89,27 @@ def quantise_rows(x, y, scales, rows, n, limit, eps, low, high, FLOOR: tl.conste
     first = row[:, None].to(tl.int64) * n
     there = row[:, None] < rows
     if WHOLE:
-        bits = tl.max(quantise_magnitude(x, first + column, there & (column < n)), 1)
+        inside = there & (column < n)
+        value = quantise_load(x, first + column, inside)
+        bits = tl.max(quantise_magnitude(value), 1)
     else:
         most = tl.zeros([ROWS, BLOCK], tl.int32)
         for start in range(0, n, BLOCK):
             inside = there & (start + column < n)
-            most = tl.maximum(most, quantise_magnitude(x, first + start + column, inside))
+            value = quantise_load(x, first + start + column, inside)
+            most = tl.maximum(most, quantise_magnitude(value))
         bits = tl.max(most, 1)
     scale = quantise_scale(bits, limit, eps, FLOOR, INVERSE, STEP)
     tl.store(scales + row, scale.to(scales.dtype.element_ty), mask=row < rows)
-    for start in range(0, n, BLOCK):
-        quantise_value(x, y, first + start + column, there & (start + column < n), scale[:, None],
-                       low, high, INVERSE, ROUND, CLAMP, BACK, NARROW, STEP)
+    if WHOLE:
+        quantise_store(value, y, first + column, inside, scale[:, None], low, high, INVERSE, ROUND,
+                       CLAMP, BACK, NARROW, STEP)
+    else:
+        for start in range(0, n, BLOCK):
+            inside = there & (start + column < n)
+            value = quantise_load(x, first + start + column, inside)
+            quantise_store(value, y, first + start + column, inside, scale[:, None], low, high,
+                           INVERSE, ROUND, CLAMP, BACK, NARROW, STEP)
 
 
 @triton.jit
@@ -107,7 +119,7 @@ def quantise_largest(x, parts, size, BLOCK: tl.constexpr):
     first = tl.program_id(0).to(tl.int64) * BLOCK
     for start in range(first, size, tl.num_programs(0) * BLOCK):
         at = start + tl.arange(0, BLOCK).to(tl.int64)
-        most = tl.maximum(most, quantise_magnitude(x, at, at < size))
+        most = tl.maximum(most, quantise_magnitude(quantise_load(x, at, at < size)))
     tl.store(parts + tl.program_id(0), tl.max(most, 0))
 
 
@@ -121,7 +133,8 @@ def quantise_tensor(x, y, scales, parts, size, limit, eps, low, high, FLOOR: tl.
     tl.store(scales + tl.arange(0, 1), scale.to(scales.dtype.element_ty),
              mask=tl.arange(0, 1) == tl.program_id(0))
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    quantise_value(x, y, at, at < size, scale, low, high, INVERSE, ROUND, CLAMP, BACK, NARROW, STEP)
+    quantise_store(quantise_load(x, at, at < size), y, at, at < size, scale, low, high, INVERSE,
+                   ROUND, CLAMP, BACK, NARROW, STEP)
 
 
 def quantise_step(dtype):

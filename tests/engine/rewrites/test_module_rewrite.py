@@ -77,6 +77,31 @@ GRADIENTS = HEAD + """    def forward(self, x, dy, w):
         p = torch.softmax(dx, -1)
         return p * (dy - torch.sum(dy * p, dim=-1, keepdim=True)) + dz * dw
 """ + INPUTS.format("torch.randn(5, 12), torch.randn(5, 12), torch.randn(12)")
+EXPERTS = HEAD + """    def __init__(self):
+        super().__init__()
+        self.gate = nn.Linear(16, 3)
+        self.experts = nn.ModuleList(nn.Sequential(
+            nn.Linear(16, 24), nn.ReLU(), nn.Linear(24, 16)) for _ in range(3))
+        self.up = nn.Parameter(torch.randn(2, 3, 16, 24))
+        self.down = nn.Parameter(torch.randn(3, 24, 16))
+
+    def forward(self, x):
+        weights, chosen = torch.topk(self.gate(x).softmax(-1), 2, dim=-1)
+        y = torch.zeros_like(x)
+        hot = F.one_hot(chosen, num_classes=3).permute(2, 1, 0)
+        for e in range(3):
+            slot, token = torch.where(hot[e])
+            rows = self.experts[e](x[None, token].reshape(-1, 16))
+            y.index_add_(0, token, rows * weights[token, slot, None])
+        z = torch.zeros_like(y)
+        for e in range(3):
+            token, slot = torch.where(chosen == e)
+            rows = y[token]
+            rows = (F.silu(rows @ self.up[0][e]) * (rows @ self.up[1][e])) @ self.down[e]
+            z[token] += rows * weights[token, slot].unsqueeze(-1)
+        share = lambda e: (weights * (chosen == e)).sum(-1, keepdim=True)
+        return z, sum(share(e) * expert(y) for e, expert in enumerate(self.experts))
+""" + INPUTS.format("torch.randn(9, 16)")
 
 
 def rewrites(folder: Path, text: str) -> ModuleRewrites:
@@ -109,7 +134,9 @@ SLOW = pytest.mark.slow
                  id="gradients", marks=SLOW),
     pytest.param(STEP, ("v16, v13 = delta_step(q, k, v, g, beta, state)",), id="delta step",
                  marks=SLOW),
-    pytest.param(QUANTISED, ("v8, v4 = quantise(v0, ", "dim=None"), id="quantised")])
+    pytest.param(QUANTISED, ("v8, v4 = quantise(v0, ", "dim=None"), id="quantised",
+                 marks=SLOW),
+    pytest.param(EXPERTS, ("'relu', ", "'silu', None"), id="experts")])
 def test_rewrite_computes_what_its_module_does(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, calls: tuple[str, ...],
         ) -> None:
@@ -132,6 +159,8 @@ def test_rewrite_computes_what_its_module_does(
     ("with torch.enable_grad():\n            x = x.detach().requires_grad_()\n"
      "            x.relu().sum().backward()\n        return torch.softmax(x.grad, 1)",
      "no template differentiates"),
+    ("y = x.clone()\n        y[0] = 1\n        return y", "writes into a tensor: setitem"),
+    ("return x * x[x > 0].sum()", "sizes depend on values"),
 ])
 def test_without_a_match_the_reason_is_one_line(tmp_path: Path, body: str, why: str) -> None:
     text = HEAD + f"    def forward(self, x):\n        {body}\n" + INPUTS.format("torch.rand(4, 8)")
