@@ -8,21 +8,25 @@ from typing import Any
 
 from torch.overrides import TorchFunctionMode
 
+SWITCH = "meta_nonzero_assume_all_nonzero"
+
 
 @contextlib.contextmanager
 def sizes_of_values() -> Iterator[None]:
     """Let `torch.where` and `nonzero` find as many values as there can be, where torch can so."""
-    with contextlib.suppress(ImportError, AttributeError):
+    try:
         from torch.fx.experimental import _config
-
-        before = _config.meta_nonzero_assume_all_nonzero
-        _config.meta_nonzero_assume_all_nonzero = True
-        try:
-            yield
-        finally:
-            _config.meta_nonzero_assume_all_nonzero = before
+    except ImportError:
+        yield
         return
-    yield
+    before = getattr(_config, SWITCH, None)
+    if before is not None:
+        setattr(_config, SWITCH, True)
+    try:
+        yield
+    finally:
+        if before is not None:
+            setattr(_config, SWITCH, before)
 
 
 class ChoiceWatch(TorchFunctionMode):

@@ -66,6 +66,26 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+CHOOSING = HEAD + """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.experts = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x):
+        shares, chosen = torch.topk(x[:, :3], 1)
+        y = torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            token, slot = torch.where(chosen == number)
+            y[token] += shares[token, slot, None] * expert(x[token])
+        return y
+
+def get_inputs():
+    return [torch.rand(6, 8)]
+
+def get_init_inputs():
+    return []
+"""
 LOSS = HEAD + """
 class Model(nn.Module):
     def forward(self, labels, found, logs, shares, signs, scores):
@@ -165,11 +185,18 @@ def test_module_that_draws_random_numbers_in_training_is_judged_in_eval_mode(
     assert not facts.training and "eval mode" in facts.notes[0]
 
 
+def test_experts_that_few_tokens_choose_do_not_count_in_the_roofline(tmp_path: Path) -> None:
+    facts = learn(tmp_path, CHOOSING)
+    assert facts.flops is None and facts.bytes == 2 * 6 * 8 * 4
+    assert any("chooses by values" in note for note in facts.notes)
+
+
 @pytest.mark.parametrize(("text", "message"), [
     (NORM.replace("[features, 0.5]", "[features, torch.ones(1)]"), "gives a Tensor"),
     (DROPOUT.replace("self.training", "True"), "two calls with the same inputs"),
-    (NORM.replace("* self.bn", "* self.norm"), "no attribute 'norm'")],
-    ids=["init inputs", "random", "broken"])
+    (NORM.replace("* self.bn", "* self.norm"), "no attribute 'norm'"),
+    (CHOOSING.replace("return y", "return x[x > 0]"), "depend on its inputs' values")],
+    ids=["init inputs", "random", "broken", "shapes"])
 def test_module_that_cannot_be_a_task_says_why(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=message):
         learn(tmp_path, text)
