@@ -141,6 +141,20 @@ def install() -> None:
         plain(self)
 
     interpreter.TensorHandle.__post_init__ = checked
+    _index_by_one_element(interpreter)
+
+
+def _index_by_one_element(interpreter: Any) -> None:
+    """Let a tensor of one element be a loop's bound: Triton 3.6 asks NumPy for it in a way that
+    NumPy 2.4 refuses.
+    """
+    plain = interpreter._patch_lang_tensor
+
+    def patch(tensor: Any, *scope: Any) -> None:
+        plain(tensor, *scope)  # it restores `__index__` by itself
+        tensor.__index__ = lambda self: int(self.handle.data.item())
+
+    interpreter._patch_lang_tensor = patch
 
 
 def refusal(error: BaseException) -> str:
