@@ -53,7 +53,7 @@ class IndexSums:
                     return _product(one, other)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return minus(Counter(), self.of(operand))
-            case ast.Subscript(value=value, slice=part) if _is_new_dimension(part):
+            case ast.Subscript(value=value, slice=part) if is_new_dimension(part):
                 return self._with_dimension(self.of(value), ast.unparse(part).strip("()"))
             case ast.Call() if (inner := self._unchanged(node)) is not None:
                 return self.of(inner)
@@ -136,7 +136,8 @@ def _without_zeros(own: dict[tuple[str, ...], int]) -> Sum:
     return Counter({term: count for term, count in own.items() if count})
 
 
-def _is_new_dimension(part: ast.expr) -> bool:
+def is_new_dimension(part: ast.expr) -> bool:
+    """Return whether an index only adds dimensions: `[None, :]`."""
     elements = part.elts if isinstance(part, ast.Tuple) else [part]
     return all((isinstance(own, ast.Slice) and own.lower is own.upper is own.step is None)
                or (isinstance(own, ast.Constant) and own.value is None) for own in elements)

@@ -117,5 +117,11 @@ def constexpr(knob: NewKnob) -> str:
     return f"{knob.name}_CONSTEXPR"
 
 
+def mask_of(call: ast.Call, place: int) -> ast.expr | None:
+    """Return a load's or store's mask, which is given by name or at a place."""
+    masks = [own.value for own in call.keywords if own.arg == "mask"]
+    return masks[0] if masks else call.args[place] if len(call.args) > place else None
+
+
 def _contains(outer: ast.FunctionDef, node: ast.expr) -> bool:
     return outer.lineno <= node.lineno and (outer.end_lineno or 0) >= (node.end_lineno or 0)

@@ -8,7 +8,7 @@ ends before K, so a first loop goes on without it and a second one, of at most o
 from __future__ import annotations
 
 import ast
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -22,8 +22,15 @@ from engine.transformations.transformation import (
     places,
     replaced,
 )
-from engine.transformations.triton.index_sums import LANES, IndexSums, minus, plus, text
-from engine.transformations.triton.parsed_triton import ParsedTriton
+from engine.transformations.triton.index_sums import (
+    LANES,
+    IndexSums,
+    is_new_dimension,
+    minus,
+    plus,
+    text,
+)
+from engine.transformations.triton.parsed_triton import ParsedTriton, mask_of
 
 _JUMPS = (ast.Break, ast.Continue, ast.Return)
 
@@ -89,6 +96,11 @@ class _StepLoop:
         step = ast.BinOp(self.node.target, ast.Mult(), self.block) if self.counts \
             else self.node.target
         self._first = sums.of(step)
+        self._values: dict[str, list[ast.expr]] = defaultdict(list)
+        for node in ast.walk(self.function):
+            if isinstance(node, ast.Assign | ast.AugAssign):
+                for name in _stored(node):
+                    self._values[name].append(node.value)
         self._masks: dict[str, ast.expr] = {}
         self._is_true: dict[ast.Compare, str] = {}
         for statement in self.node.body:
@@ -152,7 +164,8 @@ class _StepLoop:
         begin, end = parsed.at(node.lineno, 0), parsed.span(node)[1]
         indent = parsed.source[begin:parsed.span(node)[0]]
         parameters = {argument.arg for argument in self.function.args.args}
-        size, block, first = (parsed.text(own) for own in (self.size, self.block, self.begin))
+        size, block = (parsed.text(own) for own in (self.size, self.block))
+        first = ast.unparse(self.begin)  # it may not stand in the source
         size = size if size.isidentifier() else f"({size})"
         block = block if block.isidentifier() or block.isdigit() else f"({block})"
         if first != "0":
@@ -177,7 +190,8 @@ class _StepLoop:
         used: Counter[str] = Counter()
         for name, place in (("load", 1), ("store", 2)):
             for call in self.parsed.calls(self.node, name):
-                mask, others = _mask_of(call, place)
+                mask = mask_of(call, place)
+                others = [own for own in call.keywords if own.arg not in ("mask", "other")]
                 if mask is None or not self._has_block(call.args[0]):
                     continue
                 if self._is_whole(mask):
@@ -209,6 +223,8 @@ class _StepLoop:
             return mask.id in self._masks and self._is_whole(self._masks[mask.id])
         if isinstance(mask, ast.BinOp) and isinstance(mask.op, ast.BitAnd):
             return self._is_whole(mask.left) and self._is_whole(mask.right)
+        if isinstance(mask, ast.Subscript) and is_new_dimension(mask.slice):
+            return self._is_whole(mask.value)
         return mask in self._is_true
 
     def _shorter(self, mask: ast.expr) -> str:
@@ -230,9 +246,7 @@ class _StepLoop:
                 return True
             for name in set(_names(node)) - seen:
                 seen.add(name)
-                left += [own.value for own in ast.walk(self.function)
-                         if isinstance(own, ast.Assign | ast.AugAssign)
-                         and name in _stored_in([own])]
+                left += self._values[name]
         return False
 
     def _is_alone(self, statement: ast.stmt) -> bool:
@@ -269,13 +283,6 @@ def _step_loop(parsed: ParsedTriton, function: ast.FunctionDef, node: ast.AST) -
         return _StepLoop(parsed=parsed, function=function, node=node, begin=begin, bound=bound,
                          size=count.args[0], block=count.args[1], counts=True)
     return None
-
-
-def _mask_of(call: ast.Call, place: int) -> tuple[ast.expr | None, list[ast.keyword]]:
-    """Return a load's or store's mask, and the keywords that it has without one."""
-    masks = [own.value for own in call.keywords if own.arg == "mask"]
-    others = [own for own in call.keywords if own.arg not in ("mask", "other")]
-    return (masks[0] if masks else call.args[place] if len(call.args) > place else None), others
 
 
 def _names(node: ast.AST) -> list[str]:

@@ -90,3 +90,12 @@ def test_mask_that_gives_a_load_its_shape_stays() -> None:
     main = UnmaskedLoops().apply(scalar).source.partition("num_stages=1")[0]
     assert "tl.zeros([1], tl.int32), mask=mask, other=0.0)" in main
     assert "mask = (tl.arange(0, BLOCK) < BLOCK)" in main
+
+
+def test_count_alone_and_masks_with_a_new_dimension_are_understood() -> None:
+    source = triton_pairs.STEPPED.replace("range(0, tl.cdiv", "range(tl.cdiv").replace(
+        "        a = tl.load(a_ptrs, mask=offs_k[None, :] < K - k * BK,",
+        "        left = offs_k + k * BK < K\n        a = tl.load(a_ptrs, mask=left[None, :],")
+    main = UnmaskedLoops().apply(source).source.partition("num_stages=1")[0]
+    assert "    whole = K // BK\n    for k in range(whole):\n" in main
+    assert "a = tl.load(a_ptrs)\n" in main and "left" not in main

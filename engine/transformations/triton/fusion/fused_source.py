@@ -10,11 +10,10 @@ from engine.transformations.transformation import Replacement, free_name, replac
 from engine.transformations.triton.fusion.launched_kernel import (
     LaunchedKernel,
     MemoryAccess,
-    mask_of,
     other_of,
 )
 from engine.transformations.triton.host_values import HostValues
-from engine.transformations.triton.parsed_triton import ParsedTriton
+from engine.transformations.triton.parsed_triton import ParsedTriton, mask_of
 
 
 def fused_source(first: LaunchedKernel, second: LaunchedKernel, values: HostValues,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from engine.transformations.triton.host_values import HostValues
 from engine.transformations.triton.index_sums import IndexSums, lanes, text
-from engine.transformations.triton.parsed_triton import KernelLaunch, ParsedTriton
+from engine.transformations.triton.parsed_triton import KernelLaunch, ParsedTriton, mask_of
 
 _REDUCTIONS = ("sum", "max", "min")
 """With one value; those of two values go lane by lane."""
@@ -161,12 +161,6 @@ class LaunchedKernel:
             return lanes(sums.of(node))
         return frozenset().union(*(self._lanes(sums, own) for own in ast.iter_child_nodes(node)
                                    if isinstance(own, ast.expr)))
-
-
-def mask_of(call: ast.Call, place: int) -> ast.expr | None:
-    """Return a load's or store's mask, which is given by name or at a place."""
-    masks = [own.value for own in call.keywords if own.arg == "mask"]
-    return masks[0] if masks else call.args[place] if len(call.args) > place else None
 
 
 def other_of(call: ast.Call) -> ast.expr | None:
