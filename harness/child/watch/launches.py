@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from types import CodeType, ModuleType
 from typing import Any
 
+from .threads_and_code import of_python
+
 HELD_BLOCKS = 4
 
 
@@ -221,5 +223,4 @@ def _holds(kernel: ModuleType, reference: str) -> bool:
 def is_file(file: str, reference: str) -> bool:
     """Return whether a file is a tree's reference, and not a library file of the same name."""
     real = os.path.realpath(file)
-    return bool(reference) and real.endswith(f"/{reference}") \
-        and not real.startswith((f"{sys.prefix}/", f"{sys.base_prefix}/lib"))
+    return bool(reference) and real.endswith(f"/{reference}") and not of_python(real)

@@ -39,11 +39,20 @@ def children() -> dict[int, int]:
     return cpu_time
 
 
+def of_python(file: str) -> bool:
+    """Return whether a file belongs to the interpreter or to what is installed beside it.
+
+    Both may be reached by links, as a virtual environment in a linked home.
+    """
+    return path.realpath(file).startswith(
+        (path.realpath(sys.prefix) + "/", path.realpath(f"{sys.base_prefix}/lib")))
+
+
 def _compiles(child: str) -> bool:
     """Return whether a process belongs to torch.compile's pool, which imports torch for seconds."""
     words = _read(f"/proc/{child}/cmdline").split("\0")
     return len(words) > 1 and words[1].endswith("/torch/_inductor/compile_worker/__main__.py") \
-        and path.realpath(words[1]).startswith((f"{sys.prefix}/", f"{sys.base_prefix}/lib"))
+        and of_python(words[1])
 
 
 def running(tasks_before: set[int]) -> list[str]:

@@ -9,10 +9,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from harness.child.watch import threads_and_code
+from harness.child.watch import launches, threads_and_code
 
 CORE = max(os.sched_getaffinity(0))
 BUSY = f"import os\nos.sched_setaffinity(0, [{CORE}])\nprint(flush=True)\nwhile True: pass"
@@ -63,3 +64,17 @@ def test_thread_that_works_on_is_found_on_a_busy_core(busy_core: None) -> None:
     finally:
         is_done.set()
         thread.join()
+
+
+def test_files_of_a_linked_virtual_environment_are_the_interpreters(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = tmp_path / "venv/lib/torch/_inductor/reference.py"
+    library.parent.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "venv")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "link"))
+    for folder in ("venv", "link"):
+        file = str(tmp_path / folder / "lib/torch/_inductor/reference.py")
+        assert threads_and_code.of_python(file)
+        assert not launches.is_file(file, "reference.py")
+    assert not threads_and_code.of_python(str(tmp_path / "tree/reference.py"))
+    assert launches.is_file(str(tmp_path / "tree/reference.py"), "reference.py")
