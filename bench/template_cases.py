@@ -38,7 +38,8 @@ def arguments(entry: Any, case: str, dtype: torch.dtype = torch.float32, device:
         return torch.randint(0, most, shape, device=device)
 
     names = {"randn": make(torch.randn), "rand": make(torch.rand), "indices": indices,
-             "ints": lambda most, *shape: indices(most, *shape).to(dtype), "torch": torch}
+             "ints": lambda most, *shape: indices(most, *shape).to(dtype), "torch": torch,
+             "dtype": dtype}
     bound = inspect.signature(entry).bind(**eval(f"dict({case})", names))
     bound.apply_defaults()
     return dict(bound.arguments)

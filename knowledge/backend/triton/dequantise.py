@@ -1,0 +1,42 @@
+"""Narrow values times a scale: of the tensor, of each row or column; a group is a view's row."""
+
+import torch
+import triton
+import triton.language as tl
+
+DEQUANTISE_BLOCK = 4096  # kopt: knob DEQUANTISE_BLOCK in [1024, 2048, 4096, 8192] values a program
+DEQUANTISE_WARPS = 8  # kopt: knob DEQUANTISE_WARPS in [4, 8, 16] warps of a program
+
+
+@triton.jit
+def dequantise_kernel(
+        # kopt: operands
+        q, scale, y, size, n, BY: tl.constexpr, BLOCK: tl.constexpr):
+    first = tl.program_id(0).to(tl.int64) * BLOCK
+    at = first + tl.arange(0, BLOCK)
+    place = (first % n).to(tl.int32) + tl.arange(0, BLOCK)  # divisions of 32 bits
+    inside = at < size
+    value = tl.load(q + at, mask=inside, other=0.0).to(tl.float32)
+    if BY == "row":
+        value *= tl.load(scale + first // n + place // n, mask=inside, other=0.0).to(tl.float32)
+    elif BY == "column":
+        value *= tl.load(scale + place % n, mask=inside, other=0.0).to(tl.float32)
+    else:
+        value *= tl.load(scale).to(tl.float32)
+    value = value.to(y.dtype.element_ty).to(tl.float32)
+    # kopt: epilogue value
+    tl.store(y + at, value.to(y.dtype.element_ty), mask=inside)
+
+
+def dequantise(
+        # kopt: operands
+        q, scale, dtype):
+    """q.to(dtype) * scale, with one scale, one of each row [..., 1] or one of each column."""
+    q, scale, n = q.contiguous(), scale.contiguous(), q.shape[-1] if q.dim() else 1
+    y = torch.empty(q.shape, dtype=dtype, device=q.device)
+    by = "tensor" if scale.numel() == 1 else "row" if scale.shape[-1] == 1 else "column"
+    if y.numel():
+        dequantise_kernel[(triton.cdiv(y.numel(), DEQUANTISE_BLOCK),)](
+            # kopt: operands
+            q, scale, y, y.numel(), n, BY=by, BLOCK=DEQUANTISE_BLOCK, num_warps=DEQUANTISE_WARPS)
+    return y
