@@ -52,7 +52,7 @@ def change(prompt, source):
                        "ones. I scale them to the row's maximum first.\nHypothesis: a maximum and a "
                        "sum for each lane make one pass of two; the row is read twice, not thrice.",
                        source.replace(ONE_PASS, ONE_PASS.replace(SUM, SCALED_SUM)))
-    if "canonical" in found(r"One hypothesis for this attempt: (.+)", prompt):
+    if "No hypothesis is given" in prompt:
         if BLOCK not in source or THREAD not in source:
             return "The blocks are wide already. I change nothing.", SUBMIT
         return written("Hypothesis: blocks of 1024 elements, four for each thread, have more loads in "
