@@ -19,7 +19,8 @@ GEMM_STAGES = 4  # kopt: knob GEMM_STAGES in [2, 3, 4, 5] steps in flight; fewer
 GEMM_PERSISTENT = 1  # kopt: knob GEMM_PERSISTENT in [0, 1] 1: a program takes several tiles
 GEMM_DESCRIBED = 1  # kopt: knob GEMM_DESCRIBED in [0, 1] 1: loads by TMA where memory allows
 GEMM_SPLIT = 0  # kopt: knob GEMM_SPLIT in [0, 1, 2, 4, 8, 16] parts of K; 0: as tiles are few
-GEMM_DEEP = 16  # kopt: knob GEMM_DEEP in [4, 16, 64] K over M, N from which fp32 tiles are low
+GEMM_DEEP = 16  # kopt: knob GEMM_DEEP in [4, 16, 64] K over M, N: fp32 in six BF16, low tiles
+GEMM_FLAT = 256  # kopt: knob GEMM_FLAT in [0, 64, 256] K of fp32 below it: low tiles, in no loop
 GEMM_FP32 = 1  # kopt: knob GEMM_FP32 in [0, 1, 2] float32 by 0 FMA, 1 three TF32, 2 six BF16
 
 # A thread keeps its part of the sums in its 255 registers.
@@ -207,8 +208,8 @@ def gemm(
     least = 32 if a.element_size() == 1 else 16  # depth of a matrix instruction
     depth = min(GEMM_BLOCK_K * 2 // a.element_size(), max(least, triton.next_power_of_2(k)))
     rows, columns = GEMM_BLOCK_M, max(16, GEMM_BLOCK_N // (2 if single else 1))
-    deep = single and k >= GEMM_DEEP * max(m, n)  # operands of three TF32 products: in registers
-    rows = min(rows, 32 if deep else rows, max(16, triton.next_power_of_2(m)))
+    deep, flat = single and k >= GEMM_DEEP * max(m, n), single and k < GEMM_FLAT
+    rows = min(rows, 64 if deep else 32 if flat else rows, max(16, triton.next_power_of_2(m)))
     columns = min(columns, max(16, triton.next_power_of_2(n)))
     while (rows * columns > 64 * 64
            and 2 * batches * triton.cdiv(m, rows) * triton.cdiv(n, columns) <= units
@@ -222,11 +223,14 @@ def gemm(
         parts = 1
     part_k = triton.cdiv(triton.cdiv(k, parts), depth) * depth
     parts = triton.cdiv(k, part_k)
-    stages = min(GEMM_STAGES, max(1, shared // ((rows + columns) * depth * a.element_size())))
+    stages = min(3 if deep else GEMM_STAGES,
+                 max(1, shared // ((rows + columns) * depth * a.element_size())))
     partial = c if parts == 1 else torch.empty(parts, *c.shape, dtype=torch.float32,
                                                device=c.device)
-    precision = ("ieee", "tf32x3", "bf16x6")[GEMM_FP32 if single and backend != "hip" else 0]
-    persistent = GEMM_PERSISTENT and parts == 1 and tiles > units
+    precision = ("ieee", "tf32x3", "bf16x6")[
+        0 if not single or backend == "hip" else
+        2 if deep and GEMM_FP32 and backend else GEMM_FP32]
+    persistent = GEMM_PERSISTENT and not flat and parts == 1 and tiles > units
     scaled = 0 if row_scale is None else (
         1 + 2 * (row_scale.numel() > 1) + 4 * (column_scale.numel() > 1))
     flags = dict(BIAS=bias is not None, SCALED=scaled,
@@ -245,7 +249,7 @@ def gemm(
         SPLIT=parts > 1, DESCRIBED=described, A_TURNED=a_turned, B_TURNED=b_turned,
         PRECISION=precision, PERSISTENT=persistent, BLOCK_M=rows, BLOCK_N=columns, BLOCK_K=depth,
         GROUP=GEMM_GROUP, num_stages=stages,
-        num_warps=GEMM_WARPS if rows * columns > 64 * 64 else 4, **flags)
+        num_warps=GEMM_WARPS if rows * columns > 64 * 64 and not deep else 4, **flags)
     if parts > 1:
         gemm_join[(triton.cdiv(c.numel(), 1024),)](
             # kopt: operands

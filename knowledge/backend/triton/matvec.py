@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 
 MATVEC_BLOCK = 4096  # kopt: knob MATVEC_BLOCK in [1024, 2048, 4096, 8192] values of a step
-MATVEC_ROWS = 4  # kopt: knob MATVEC_ROWS in [1, 2, 4, 8] rows that share the vector's values
+MATVEC_ROWS = 2  # kopt: knob MATVEC_ROWS in [1, 2, 4, 8] rows that share the vector's values
 MATVEC_WARPS = 8  # kopt: knob MATVEC_WARPS in [4, 8, 16] warps of a program
 MATVEC_STAGES = 2  # kopt: knob MATVEC_STAGES in [1, 2, 3, 4] loads in flight
 MATVEC_PROGRAMS = 1024  # kopt: knob MATVEC_PROGRAMS in [512, 1024, 2048, 4096] where split

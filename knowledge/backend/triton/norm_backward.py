@@ -7,9 +7,9 @@ import torch
 import triton
 import triton.language as tl
 
-NORM_BACKWARD_TILE = 2048  # kopt: knob NORM_BACKWARD_TILE in [512, 1024, 2048, 4096] of short rows
+NORM_BACKWARD_TILE = 4096  # kopt: knob NORM_BACKWARD_TILE in [512, 1024, 2048, 4096] of short rows
 NORM_BACKWARD_PER_THREAD = 16  # kopt: knob NORM_BACKWARD_PER_THREAD in [8, 16, 32] elements
-NORM_BACKWARD_PROGRAMS = 4  # kopt: knob NORM_BACKWARD_PROGRAMS in [1, 2, 4, 8] a multiprocessor
+NORM_BACKWARD_PROGRAMS = 2  # kopt: knob NORM_BACKWARD_PROGRAMS in [1, 2, 4, 8] a multiprocessor
 
 
 @triton.jit

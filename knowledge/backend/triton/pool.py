@@ -94,10 +94,11 @@ def pool(
             divide = 2 if count_include_pad else 1
     wide = step[2] * spread[2] >= 4 and kernel[2] >= 4
     lanes = min(32, triton.next_power_of_2(kernel[2])) if wide else 1
-    block = max(16, 4 * POOL_BLOCK // lanes) if wide else POOL_BLOCK
+    block = max(16, 2 * POOL_BLOCK // lanes) if wide else POOL_BLOCK
     blocks = triton.cdiv(math.prod(results), block)
     pool_kernel[(planes * blocks,)](
         # kopt: operands
         x, y, blocks, scale, op == "avg", divide, *sizes, *results, *kernel, *step, *pad, *spread,
-        LANES=lanes, BLOCK=block, num_warps=POOL_WARPS)
+        LANES=lanes, BLOCK=block,
+        num_warps=2 * POOL_WARPS if wide else POOL_WARPS)
     return y

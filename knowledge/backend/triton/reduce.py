@@ -13,8 +13,7 @@ REDUCE_STEP = 1024  # kopt: knob REDUCE_STEP in [512, 1024, 2048, 4096] where di
 REDUCE_LANES = 256  # kopt: knob REDUCE_LANES in [32, 64, 128, 256, 512] neighbours of these
 REDUCE_WARPS = 8  # kopt: knob REDUCE_WARPS in [4, 8, 16] warps a program
 REDUCE_STAGES = 2  # kopt: knob REDUCE_STAGES in [1, 2, 3, 4] loads in flight
-REDUCE_PROGRAMS = 1024  # kopt: knob REDUCE_PROGRAMS in [512, 1024, 2048, 4096] where split
-REDUCE_UNSPLIT = 400  # kopt: knob REDUCE_UNSPLIT in [250, 400, 1000] programs that need no split
+REDUCE_PROGRAMS = 1024  # kopt: knob REDUCE_PROGRAMS in [512, 1024, 2048, 4096] that fill a device
 
 
 @triton.jit
@@ -111,11 +110,6 @@ def reduce_tile(outer, n, inner):
     """Return values in a step, lanes, and the values of a program."""
     if inner > 1:
         lanes = min(REDUCE_LANES, triton.next_power_of_2(inner))
-        narrow = lanes
-        while narrow > 64 and outer * triton.cdiv(inner, narrow) < REDUCE_UNSPLIT:
-            narrow //= 2
-        if outer * triton.cdiv(inner, narrow) >= REDUCE_UNSPLIT:
-            lanes = narrow  # shorter rows cost less than a second launch
         programs = outer * triton.cdiv(inner, lanes)
         depth = min(max(1, REDUCE_STEP // lanes), triton.next_power_of_2(n))
     else:
@@ -123,7 +117,6 @@ def reduce_tile(outer, n, inner):
         lanes = min(REDUCE_BLOCK // depth, triton.next_power_of_2(outer))
         programs = triton.cdiv(outer, lanes)
     splits = max(1, min(REDUCE_PROGRAMS // programs, n // (4 * depth)))
-    splits = 1 if programs >= REDUCE_UNSPLIT else splits
     return depth, lanes, triton.cdiv(n, splits * depth) * depth
 
 
