@@ -21,14 +21,14 @@ class HostValues:
         self._function = function
         stored = Counter(own.id for own in ast.walk(function)
                          if isinstance(own, ast.Name) and isinstance(own.ctx, ast.Store))
+        stored.update(own.arg for own in function.args.args)
         self._single = {own.targets[0].id: own.value for own in ast.walk(function)
                         if isinstance(own, ast.Assign) and isinstance(own.targets[0], ast.Name)
                         and len(own.targets) == 1 and stored[own.targets[0].id] == 1}
-        parameters = {own.arg for own in function.args.args}
         shared = {name for own in ast.walk(function) if isinstance(own, ast.Global | ast.Nonlocal)
                   for name in own.names}
         self.allocated = tuple(name for name, value in self._single.items() if is_new(value)
-                               and name not in parameters | shared)
+                               and name not in shared)
         """The tensors that the function allocates, each under one name."""
 
     def value(self, name: str) -> ast.expr | None:
@@ -91,6 +91,7 @@ class _Resolved(ast.NodeTransformer):
         if value is None or not all(_QUIET.fullmatch(own) for own in calls) \
                 or isinstance(value, ast.Name | ast.Lambda | ast.Tuple | ast.List):
             return node
-        found = self.visit(copy.deepcopy(value))
+        others = {name: own for name, own in self._single.items() if name != node.id}
+        found = _Resolved(others, self._allocated).visit(copy.deepcopy(value))
         assert isinstance(found, ast.expr)
         return found

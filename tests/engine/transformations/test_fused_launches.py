@@ -95,6 +95,8 @@ def test_kernel_that_is_launched_elsewhere_stays() -> None:
     ("    x = tl.load(x_ptr + at, mask=mask)", "    x = tl.cumsum(tl.load(x_ptr + at), 0)",
      "look at other lanes"),
     ("@triton.jit\ndef gelu", "@triton.autotune([], key=[])\n@triton.jit\ndef gelu", "autotuner"),
+    ("    n = x.numel()\n", "    n = n.numel()\n    grid = m.size(n)\n    m = n.size(m)\n",
+     "different grids"),
     ("def add_gelu(x, y):\n", "def add_gelu(x, y, total):\n", "has not allocated"),
 ])
 def test_launches_whose_order_matters_are_refused(old: str, new: str, why: str) -> None:
