@@ -141,7 +141,7 @@ def _expanded(pattern: Pattern,
             pattern, expression=re.sub(rf"\b{name}\b", choice.expression, pattern.expression),
             call=pattern.call.removesuffix(")") + f", {choice.words})" if choice.words
             else pattern.call,
-            when=" and ".join(filter(None, (pattern.when, choice.when)))), parts)
+            when=" and ".join(f"({each})" for each in (pattern.when, choice.when) if each)), parts)
 
 
 @cache

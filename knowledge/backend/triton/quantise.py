@@ -47,7 +47,7 @@ def quantise_scale(bits, limit, eps, FLOOR: tl.constexpr, INVERSE: tl.constexpr,
 
 @triton.jit
 def quantise_divide(value, scale):
-    """Divide by a reciprocal and correct the quotient: a third of what `div_rn` executes."""
+    """Divide by a row's reciprocal and correct the quotient: fewer instructions than `div_rn`."""
     wider = tl.where(tl.abs(scale) < 7.9e-31, 1.2676506002282294e30, 1.0)  # 2 ** 100
     scale *= wider
     inverse = tl.div_rn(tl.full(scale.shape, 1.0, tl.float32), scale)
