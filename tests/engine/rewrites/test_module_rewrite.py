@@ -40,7 +40,7 @@ ATTENTION = HEAD + """    def __init__(self):
         q, k, v = x.transpose(1, 2).chunk(3, dim=-1)
         scores = (q @ k.transpose(-2, -1)) * (1.0 / q.size(-1) ** 0.5)
         scores = scores.masked_fill(self.seen[:, :, :9, :9] == 0, float("-inf"))
-        masked = F.softmax(scores, dim=-1) @ v
+        masked = F.softmax(scores, dim=-1, dtype=torch.float32).to(q.dtype) @ v
         scores = torch.matmul(q, k.transpose(2, 3)) / 4.0
         plain = torch.matmul(nn.Softmax(dim=3)(scores), v)
         many = keys[:, :, None, :, :].expand(2, 2, 2, 520, 16).reshape(2, 4, 520, 16)
