@@ -148,7 +148,7 @@ def attention_decode(
         columns //= 2
     while stages > 1 and (rows + 2 * columns * stages) * size * q.element_size() > shared // 2:
         stages -= 1  # two programs a multiprocessor
-    parts = min(ATTENTION_DECODE_SPLIT or 4 * units // places, 128)
+    parts = min(ATTENTION_DECODE_SPLIT or triton.cdiv(4 * units, places), 128)
     part = triton.cdiv(n, max(1, min(parts, n // (4 * columns))))
     part = triton.cdiv(part, columns) * columns
     parts = triton.cdiv(n, part)

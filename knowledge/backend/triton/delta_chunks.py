@@ -10,7 +10,7 @@ import triton.language as tl
 
 DELTA_CHUNKS_TOKENS = 32  # kopt: knob DELTA_CHUNKS_TOKENS in [16, 32, 64] tokens of a chunk
 DELTA_CHUNKS_COLUMNS = 32  # kopt: knob DELTA_CHUNKS_COLUMNS in [16, 32, 64] of the state, a program
-DELTA_CHUNKS_WARPS = 4  # kopt: knob DELTA_CHUNKS_WARPS in [2, 4, 8] warps of a program
+DELTA_CHUNKS_WARPS = 2  # kopt: knob DELTA_CHUNKS_WARPS in [2, 4, 8] warps of a program
 DELTA_CHUNKS_STAGES = 2  # kopt: knob DELTA_CHUNKS_STAGES in [1, 2, 3] chunks in flight
 
 

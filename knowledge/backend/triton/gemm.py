@@ -21,7 +21,7 @@ GEMM_PERSISTENT = 1  # kopt: knob GEMM_PERSISTENT in [0, 1] 1: a program takes s
 GEMM_DESCRIBED = 1  # kopt: knob GEMM_DESCRIBED in [0, 1] 1: loads by TMA where memory allows
 GEMM_SPLIT = 0  # kopt: knob GEMM_SPLIT in [0, 1, 2, 4, 8, 16] parts of K; 0: as tiles are few
 GEMM_DEEP = 16  # kopt: knob GEMM_DEEP in [4, 16, 64] K over M, N: fp32 in six BF16, low tiles
-GEMM_FLAT = 256  # kopt: knob GEMM_FLAT in [0, 64, 256] K of fp32 below it: low tiles, in no loop
+GEMM_FLAT = 128  # kopt: knob GEMM_FLAT in [0, 64, 128] K of fp32 below it: six BF16, small tiles
 GEMM_FP32 = 1  # kopt: knob GEMM_FP32 in [0, 1, 2] float32 by 0 FMA, 1 three TF32, 2 six BF16
 
 # A thread keeps its part of the sums in its 255 registers.
@@ -212,8 +212,8 @@ def gemm(
     depth = min(GEMM_BLOCK_K * 2 // a.element_size(), max(least, triton.next_power_of_2(k)))
     rows, columns = GEMM_BLOCK_M, max(16, GEMM_BLOCK_N // (2 if single else 1))
     deep, flat = single and k >= GEMM_DEEP * max(m, n), single and k < GEMM_FLAT
-    rows = min(rows, 64 if deep else 32 if flat else rows, max(16, triton.next_power_of_2(m)))
-    columns = min(columns, max(16, triton.next_power_of_2(n)))
+    rows = min(rows, 64 if deep else rows, max(16, triton.next_power_of_2(m)))
+    columns = min(columns, 64 if flat else columns, max(16, triton.next_power_of_2(n)))
     while (rows * columns > 64 * 64
            and 2 * batches * triton.cdiv(m, rows) * triton.cdiv(n, columns) <= units
            and k < 4096):
@@ -232,7 +232,7 @@ def gemm(
                                                device=c.device)
     precision = ("ieee", "tf32x3", "bf16x6")[
         0 if not single or backend == "hip" else
-        2 if deep and GEMM_FP32 and backend else GEMM_FP32]
+        2 if (deep or flat) and GEMM_FP32 and backend else GEMM_FP32]
     persistent = GEMM_PERSISTENT and not flat and parts == 1 and tiles > units
     scaled = 0 if row_scale is None else (
         1 + 2 * (row_scale.numel() > 1) + 4 * (column_scale.numel() > 1))
@@ -252,7 +252,7 @@ def gemm(
         SPLIT=parts > 1, DESCRIBED=described, A_TURNED=a_turned, B_TURNED=b_turned,
         PRECISION=precision, PERSISTENT=persistent, BLOCK_M=rows, BLOCK_N=columns, BLOCK_K=depth,
         GROUP=GEMM_GROUP, num_stages=stages,
-        num_warps=GEMM_WARPS if rows * columns > 64 * 64 and not deep else 4, **flags)
+        num_warps=GEMM_WARPS if rows * columns > 64 * 64 and not (deep or flat) else 4, **flags)
     if parts > 1:
         gemm_join[(triton.cdiv(c.numel(), 1024),)](
             # kopt: operands
