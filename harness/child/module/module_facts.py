@@ -38,9 +38,13 @@ class ModuleLearner:
         for value in self.source.open(given).init():
             _check_literal(value)
         own = self.source.open({}).sizes
+        small = self._small(own, given)
+        too_large = small is None and self._cost(given) > MOST_COST
+        if (too_large or set(given) - set(own)) and self.source.name_numbers():
+            own = self.source.open({}).sizes
+            small = self._small(own, given)
         if unknown := sorted(set(given) - set(own)):
             raise Unsupported(f"no size {unknown[0]!r}: there is {', '.join(own) or 'none'}")
-        small = self._small(own, given)
         self.sizes = {**given, **(small or {})} if job["small"] else given
         if job["small"] and small is None:
             self.notes.append("no smaller sizes work")
@@ -48,8 +52,8 @@ class ModuleLearner:
         self.real = self.source.open({**given, **(small or {})})
         self.problem = self.source.open(self.sizes)
         if small is None and (cost := self._cost(given)) > MOST_COST:
-            raise Unsupported("a call is too large to try here" if cost < math.inf else
-                              one_line_of(lambda: _outline(self.problem)))
+            raise Unsupported(f"a call is too large to try here; its sizes: {', '.join(own)}"
+                              if cost < math.inf else one_line_of(lambda: _outline(self.problem)))
 
     def _small(self, own: dict[str, Size], given: dict[str, Size]) -> dict[str, Size] | None:
         """Return sizes with which a call is small, the smallest that work; None if none do."""
@@ -148,12 +152,13 @@ class ModuleLearner:
     def _named_dims(self, layout: Layout) -> dict[str, list[int | str]]:
         """Return each input's shape, its dimensions named by the sizes that they follow.
 
-        A size that the model's own arguments follow has no name there: they are fixed.
+        A size that the model's own arguments follow has no name there: they are fixed. So are the
+        numbers that the file writes out.
         """
         shapes: dict[str, list[int | str]] = {
             name: list(value.shape) for name, value in layout.tensors.items()}
         for size, value in self.problem.sizes.items():
-            if not isinstance(value, int) or value < 2:
+            if not isinstance(value, int) or value < 2 or size in self.source.numbered:
                 continue
             try:
                 other = self.source.open({**self.problem.sizes, size: value + 1})

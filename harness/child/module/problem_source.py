@@ -1,7 +1,7 @@
 """A file with `Model`, `get_inputs` and `get_init_inputs`, imported with chosen sizes.
 
-Sizes are whole numbers, or tuples of them, that the file assigns to names at its top level.
-Standard library and torch.
+Sizes are whole numbers, or tuples of them, that the file assigns to names at its top level, or
+the numbers that its functions for inputs write out. Standard library and torch.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Any
 import torch
 
 Size = int | tuple[int, ...]
+LEAST = 8
+"""The smallest number that `name_numbers` takes for a size."""
 
 
 class ProblemSource:
@@ -24,7 +26,22 @@ class ProblemSource:
         self.path = path
         with open(path, encoding="utf-8") as file:
             self.tree = ast.parse(file.read(), path)
+        self.numbered: frozenset[str] = frozenset()
         sys.path.insert(0, os.path.dirname(path))
+
+    def name_numbers(self) -> bool:
+        """Name the numbers that the functions for inputs write out: 2048 is the size `size_2048`.
+
+        Returns whether there are any.
+        """
+        numbers = _Numbers()
+        for node in self.tree.body:
+            if isinstance(node, ast.FunctionDef) and node.name in ("get_inputs", "get_init_inputs"):
+                numbers.visit(node)
+        self.numbered = frozenset(map(_size, numbers.found))
+        self.tree.body += ast.parse("\n".join(f"{_size(value)} = {value}"
+                                              for value in sorted(numbers.found))).body
+        return bool(numbers.found)
 
     def open(self, sizes: dict[str, Size]) -> Problem:
         """Run the file with other values of its sizes. Raises what the file raises."""
@@ -48,6 +65,23 @@ class ProblemSource:
             elif isinstance(value, tuple | list) and value and all(type(v) is int for v in value):
                 found[name] = tuple(value)
         return found
+
+
+class _Numbers(ast.NodeTransformer):
+    """Puts names in the place of large whole numbers; `found` are those that it met."""
+
+    def __init__(self) -> None:
+        self.found: set[int] = set()
+
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        if type(node.value) is not int or node.value < LEAST:
+            return node
+        self.found.add(node.value)
+        return ast.Name(_size(node.value), ast.Load())
+
+
+def _size(value: int) -> str:
+    return f"size_{value}"
 
 
 class Problem:

@@ -106,6 +106,23 @@ def get_init_inputs():
 """
 
 
+NUMBERS = "from __future__ import annotations\n\n" + HEAD + """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.out = nn.Linear(width, width)
+
+    def forward(self, q, k, v):
+        return self.out(nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True))
+
+def get_inputs():
+    return [torch.randn(4, 16, 2048, 128) for _ in range(3)]
+
+def get_init_inputs():
+    return [128]
+"""
+
+
 def learn(folder: Path, text: str, *, small: bool = False,
           sizes: Mapping[str, int] | None = None) -> ModuleFacts:
     (folder / "problem.py").write_text(text)
@@ -134,6 +151,16 @@ def test_small_sizes_suit_a_cpu_and_a_given_size_stays(tmp_path: Path) -> None:
     facts = learn(tmp_path, NORM, small=True, sizes={"features": 240})
     assert facts.changed["features"] == (16384, 240)
     assert facts.sizes["batch_size"] < 8192 and facts.bytes <= 2 << 20
+
+
+def test_numbers_that_a_file_writes_out_are_sizes_where_a_call_is_too_large(tmp_path: Path) -> None:
+    facts = learn(tmp_path, NUMBERS)
+    assert facts.args[0].shape == (4, 16, 2048, 128) and not facts.changed
+    small = learn(tmp_path, NUMBERS, small=True, sizes={"size_16": 8})
+    assert set(small.changed) == {"size_16", "size_2048", "size_128"}
+    heads, tokens, width = (small.changed[f"size_{n}"][1] for n in (16, 2048, 128))
+    assert small.args[0].shape == (4, heads, tokens, width) and heads == 8
+    assert small.init == f"[{width}]" and small.args[3].shape == (width, width)
 
 
 def test_nested_inputs_flags_and_several_outputs_are_tensors(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from engine.records import performance
 from engine.records.writer import Records
 from engine.task import Task
 from engine.workers.cli import prompt_text
+from tests.support import c_case, samples
 from tests.support import records_case as case
-from tests.support import samples
 from tests.support.records_case import KEPT, contents, lose
 
 Recorded = tuple[Records, Reader, Writer]
@@ -193,15 +193,14 @@ def test_pruned_patch_removes_only_its_copy(campaign: Recorded) -> None:
 
 
 def test_prompt_has_brief_and_round() -> None:
-    target = SimpleNamespace(description="", op="scale", source="s.c", entry="scale", language="c",
-                             reference="r.py:r", classes=())
     task = Task(slot="fixed", kind="fixed", backend="cli", hypothesis="unroll", bottleneck="",
                 seed=0, trials=0, brief="## Stagnation: \x1b[31mreview")
-    bench = cast(Any, SimpleNamespace(target=target, scratch="", edit=(), kopt=None))
+    bench = cast(Any, SimpleNamespace(target=c_case.target(), scratch="", edit=(), kopt=None,
+                                      python=None))
     text = prompt_text(task, bench)
     assert "## Stagnation: review\n\nWhen you finish" in text
-    assert "Shapes (config classes): \n\nWhen you finish" in prompt_text(
+    assert "odd (n=1021)\n\nWhen you finish" in prompt_text(
         msgspec.structs.replace(task, brief=""), bench)
     assert "This is round" not in text
     numbered = prompt_text(msgspec.structs.replace(task, round=4), bench)
-    assert "\n\n- This is round 4 of the campaign.\n- Edit only `s.c`" in numbered
+    assert "\n\n- This is round 4 of the campaign.\n- Edit only `twice.c`" in numbered
