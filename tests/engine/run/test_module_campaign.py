@@ -32,7 +32,7 @@ for Made in (problem["Model"], solution["ModelNew"]):
 inputs = problem["get_inputs"]()
 torch.testing.assert_close(*(module(*inputs) for module in made))
 """
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900),
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(900),
               pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")]
 
 
