@@ -21,7 +21,7 @@ class IndexSums:
     """Sums of indices in straight-line code: values of names are added in the order of its lines.
 
     A cast to 64 bits, a hint to the compiler and a further dimension do not change a sum's terms,
-    but each block of lanes keeps the dimension that it lies in.
+    but each block of lanes keeps its dimension.
     """
 
     def __init__(self, parsed: ParsedTriton, values: dict[str, Sum] | None = None,
@@ -120,7 +120,7 @@ def text(own: Sum) -> str:
 
 
 def lanes(own: Sum) -> frozenset[str]:
-    """Return the blocks of lanes that a sum has, each with the dimension that it lies in."""
+    """Return the blocks of lanes in a sum, each with its dimension."""
     return frozenset(factor for term in own for factor in term if factor.startswith(LANES))
 
 

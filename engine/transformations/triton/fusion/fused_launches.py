@@ -38,8 +38,8 @@ from engine.transformations.triton.parsed_triton import KernelLaunch, ParsedTrit
 class FusedLaunches(Transformation):
     name = "triton-fused-launches"
     language = "triton"
-    aim = "launches that follow each other on the same blocks as one, with what lies between " \
-          "them in registers"
+    aim = "consecutive launches over the same blocks as one kernel, which keeps intermediate " \
+          "values in registers"
 
     def apply(self, source: str) -> Transformed:
         fused = list[str]()
