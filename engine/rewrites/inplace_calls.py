@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from engine.rewrites.module_graph import ModuleGraph, Node, Ref
+from engine.rewrites.module_graph import ModuleGraph, Node, Ref, refs_of
 from engine.rewrites.template_catalog import Catalog
 
 FRESH = re.compile(
-    r"(conv(_transpose)?\dd|linear|\w+_norm|matmul|b?mm|addmm|a?max|a?min|\w+_pool\dd)$")
+    r"(conv(_transpose)?\dd|linear|\w+_norm|matmul|b?mm|addmm|a?max|a?min|\w+_pool\dd|sum|topk)$")
 """Functions whose result shares no memory with anything."""
 
 
@@ -29,6 +29,14 @@ def _is_private(graph: ModuleGraph, known: Catalog, node: Node) -> bool:
     if not isinstance(written, Ref) or written.kind != "node" or known.form(node) is None:
         return False
     producer = graph.node(written.name)
-    alone = graph.users(written.name) == [node] and written.name not in graph.returned()
-    return alone and (FRESH.search(producer.target) is not None
-                      or known.form(producer) is not None)
+    return not _is_seen(graph, node, written) and (
+        FRESH.search(producer.target) is not None or known.form(producer) is not None)
+
+
+def _is_seen(graph: ModuleGraph, node: Node, written: Ref) -> bool:
+    """Return whether anything but a function that is done before the call has the tensor."""
+    users = [user for user in graph.users(written.name) if user is not node
+             and any(own in (written, Ref("node", written.name)) for own in user.reads)]
+    return any(int(user.name[1:]) > int(node.name[1:]) or not FRESH.search(user.target)
+               for user in users) or any(
+        own in (written, Ref("node", written.name)) for own in refs_of(graph.result))

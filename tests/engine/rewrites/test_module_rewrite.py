@@ -103,6 +103,16 @@ EXPERTS = HEAD + """    def __init__(self):
         share = lambda e: (weights * (chosen == e)).sum(-1, keepdim=True)
         return z, sum(share(e) * expert(y) for e, expert in enumerate(self.experts))
 """ + INPUTS.format("torch.randn(9, 16)")
+ROUTED = HEAD + """    def forward(self, x):
+        weights = F.softmax(x, dim=1, dtype=torch.float)
+        weights, first = torch.topk(weights, 2, dim=-1)
+        weights /= weights.sum(dim=-1, keepdim=True)
+        scores, second = torch.topk(x, 3, dim=-1)
+        some, third = x.float().sigmoid().topk(2, sorted=False)
+        some = (some / (some.sum(-1, keepdim=True) + 1e-20)) * 2.5
+        last = x[:, 3:].softmax(-1).topk(4)
+        return weights.half(), first, scores.softmax(-1), second, some, third, *last
+""" + INPUTS.format("torch.randn(5, 12)")
 
 
 def rewrites(folder: Path, text: str) -> ModuleRewrites:
@@ -137,6 +147,9 @@ SLOW = pytest.mark.slow
                  marks=SLOW),
     pytest.param(QUANTISED, ("v8, v4 = quantise(v0, ", "dim=None", "reduce(x, 0, True"),
                  id="quantised"),
+    pytest.param(ROUTED, ("(x, 2, dtype=torch.float16, share='sum', wide=True)",
+                          "score='', share='softmax')", "share='sum', eps=1e-20, score='sigmoid')",
+                          " = route(v"), id="routed", marks=SLOW),
     pytest.param(EXPERTS, ("'relu', ", "'silu', None"), id="experts")])
 def test_rewrite_computes_what_its_module_does(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, calls: tuple[str, ...],
