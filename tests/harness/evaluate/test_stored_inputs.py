@@ -35,7 +35,8 @@ def judge(folder: Path, source: str, kind: str = "cpu") -> Verdict:
         (folder / name / "ref.py").write_text(RIGHT)
         (folder / name / "in" / "few.st").write_bytes(safetensors({"rows": ROWS}))
         trees[name] = str(folder / name)
-    device = next(each for each in inventory.inventory() if (each.kind == "cpu") == (kind == "cpu"))
+    device = next(each for each in inventory.inventory()
+                  if (each.kind == "cpu") == (kind == "cpu") and not each.unusable)
     return evaluate(TARGET, Trees(candidate=trees["candidate"], incumbent=trees["base"],
                                   reference=trees["base"]), device,
                     Settings(scratch=str(folder / "scratch"), plan=Plan(looks=(2,)),
