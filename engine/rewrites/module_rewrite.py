@@ -109,10 +109,12 @@ def _hypothesis(graph: ModuleGraph, cut: Partition) -> str:
 
 def _closest(graph: ModuleGraph, cut: Partition) -> str:
     """Return what came closest: the first reason of a template that has the function, if any."""
-    reasons = {name: why for name, why in cut.unmatched.items()
-               if not why.startswith("no template has")}
-    name, why = next(iter((reasons or cut.unmatched).items()), ("", "it calls no torch function"))
-    return f"{_name(graph.node(name))}: {why}" if name else why
+    reasons = {name: why for name, why in cut.unmatched.items() if why != regions.UNKNOWN}
+    if name := next(iter(reasons), ""):
+        return f"{_name(graph.node(name))}: {reasons[name]}"
+    unknown = dict.fromkeys(_name(graph.node(name)) for name in cut.unmatched)
+    return f"no template has {', '.join(list(unknown)[:MOST_NAMED])}" if unknown \
+        else "it calls no torch function"
 
 
 def _name(node: Node) -> str:

@@ -24,6 +24,8 @@ from engine.rewrites.template_catalog import (
     values,
 )
 
+UNKNOWN = "no template has it"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Region:
@@ -95,7 +97,7 @@ class _Cutter:
                 self._take_elementwise(node, least)
         self.regions.sort(key=lambda region: int(region.result.name[1:]))
         return Partition(regions=tuple(self.regions), unmatched={
-            node.name: self.reasons.get(node.name, "no template has it")
+            node.name: self.reasons.get(node.name, UNKNOWN)
             for node in ordered if node.name not in self.taken})
 
     def _is_elementwise(self, node: Node) -> bool:
@@ -159,7 +161,7 @@ class _Cutter:
                             epilogue=after, bound=node.bound)
             self._add(region)
             return
-        if why := self.known.refused(node):
+        if why := self.known.refused(self.graph, node):
             self.reasons.setdefault(node.name, why)
 
     def _take_elementwise(self, node: Node, least: int) -> None:

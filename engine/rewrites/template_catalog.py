@@ -11,11 +11,13 @@ from typing import Any
 
 import msgspec
 
-from engine.rewrites.module_graph import ModuleGraph, Node, Ref, refs_of
+from engine.rewrites.module_graph import ModuleGraph, Node, Ref, TensorForm, refs_of
 from harness.formats import yaml_document
 
 FOLDER = Path(__file__).resolve().parents[2] / "knowledge" / "backend" / "triton"
 POINTWISE = "pointwise"
+FUNCTIONS = {each.__name__: each for each in (len, set, isinstance, int, str, all, any)}
+"""What conditions may call."""
 OPERATORS = {
     "add": "add", "radd": "add", "sub": "sub", "mul": "mul", "rmul": "mul", "truediv": "div",
     "div": "div", "neg": "neg", "matmul": "matmul", "abs": "abs", "pow": "pow", "rsub": "rsub"}
@@ -105,12 +107,30 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
                 if holds(replacement.when, values(graph, node.bound, node.form.dtype)):
                     yield template, replacement
 
-    def refused(self, node: Node) -> str:
-        """Return the condition under which a template would compute a node, "" if none would."""
-        names = spellings(node.target)
-        return next((f"template {template.name} needs {each.when}"
-                     for template in reversed(self.templates) for each in template.replaces
-                     if each.when and not names.isdisjoint(each.targets)), "")
+    def refused(self, graph: ModuleGraph, node: Node) -> str:
+        """Return what keeps the closest template of a node's function from it, "" without one.
+
+        The closest one lacks the fewest comparisons; an equality counts twice, as something that
+        is not the same is further away than something that is too small.
+        """
+        names, given = spellings(node.target), values(graph, node.bound, node.form.dtype)
+        lacking = list[tuple[str, list[str]]]()
+        for template in reversed(self.templates):
+            for each in template.replaces:
+                if not names.isdisjoint(each.targets):
+                    lacks = [part for part in parts_of(each.when) if not holds(part, given)]
+                    if other := sorted(tensors_of(node) - names_in(each.call)):
+                        lacks.append(f"no tensor as {' or '.join(other)}")
+                    lacking.append((template.name, lacks))
+        name, lacks = min(lacking, key=lambda each: sum(map(_comparisons, each[1])),
+                          default=("", []))
+        if not lacks:
+            return ""
+        words = set(re.findall(r"\w+", " ".join(lacks)))
+        here = [f"{each} is {value.dtype} {list(value.shape)}" if isinstance(value, TensorForm)
+                else f"{each} is {value!r}" for each, value in given.items() if each in words]
+        return f"the closest template, {name}, needs {' and '.join(lacks)}" \
+            + (f"; here {', '.join(here)}" if here else "")
 
     def general(self) -> Catalog:
         """Return the table in which general templates are preferred to special ones."""
@@ -174,6 +194,25 @@ def tensors_of(node: Node) -> set[str]:
 
 
 @cache
+def parts_of(when: str) -> tuple[str, ...]:
+    """Return the parts of a condition that must all hold."""
+    if not when:
+        return ()
+    whole = ast.parse(when, mode="eval").body
+    if isinstance(whole, ast.BoolOp) and isinstance(whole.op, ast.And):
+        return tuple(map(ast.unparse, whole.values))
+    return (when,)
+
+
+def _comparisons(part: str) -> int:
+    """Return how many comparisons a part of a condition has; an equality counts twice."""
+    if part.startswith("no "):
+        return 1
+    return sum(len(node.ops) + sum(isinstance(op, ast.Eq) for op in node.ops)
+               for node in ast.walk(ast.parse(part)) if isinstance(node, ast.Compare)) or 1
+
+
+@cache
 def names_in(call: str) -> frozenset[str]:
     return frozenset(node.id for node in ast.walk(ast.parse(call, mode="eval"))
                      if isinstance(node, ast.Name))
@@ -197,9 +236,7 @@ def holds(when: str, arguments: Mapping[str, Any]) -> bool:
     if not when:
         return True
     try:
-        return bool(eval(when, {"__builtins__": {"len": len, "set": set, "isinstance": isinstance,
-                                                 "int": int, "all": all, "any": any}},
-                         dict(arguments)))
+        return bool(eval(when, {"__builtins__": FUNCTIONS}, dict(arguments)))
     except (NameError, TypeError, AttributeError, LookupError, ArithmeticError):
         return False
 

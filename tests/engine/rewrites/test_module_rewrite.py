@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 
 import pytest
 
 from engine.discovery.module import draft_module
-from engine.rewrites import long_heads, module_rewrite
+from engine.rewrites import long_heads, module_rewrite, template_catalog
+from engine.rewrites.module_graph import TensorForm
 from engine.rewrites.module_rewrite import ModuleRewrites
 from tests.support import forked_program, shared_zygotes
 
@@ -168,19 +170,34 @@ def test_rewrite_computes_what_its_module_does(
 
 
 @pytest.mark.parametrize(("body", "why"), [
-    ("x.fft = torch.fft.fft(x).real\n        return x.fft", "no template has it"),
+    ("x.fft = torch.fft.fft(x).real\n        return x.fft", "no template has fft"),
     ("x += 1\n        return x", "writes into a tensor"),
     ("with torch.enable_grad():\n            x = x.detach().requires_grad_()\n"
      "            x.relu().sum().backward()\n        return torch.softmax(x.grad, 1)",
      "no template differentiates"),
     ("y = x.clone()\n        y[0] = 1\n        return y", "writes into a tensor: setitem"),
     ("return x * x[x > 0].sum()", "sizes depend on values"),
+    ("return x @ x.t()", "the closest template, gemm_fp32, needs other.shape[-1] >= 512"),
 ])
 def test_without_a_match_the_reason_is_one_line(tmp_path: Path, body: str, why: str) -> None:
     text = HEAD + f"    def forward(self, x):\n        {body}\n" + INPUTS.format("torch.rand(4, 8)")
     found = rewrites(tmp_path, text)
     assert not found.rewrites
     assert why in found.nothing and "\n" not in found.nothing
+
+
+def test_conditions_of_templates_call_known_functions_only() -> None:
+    table = template_catalog.catalog()
+    conditions = [each.when for template in table.templates for each in (
+        *template.replaces, *template.forms)] + [form.when for form in table.expressions]
+    called = {node.func.id for when in conditions if when for node in ast.walk(ast.parse(when))
+              if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    assert called <= template_catalog.FUNCTIONS.keys()
+    form = TensorForm(dtype="float32", shape=(2, 3, 9, 9), stride=(243, 81, 9, 1))
+    depthwise = table.named("depthwise").replaces[0].when
+    assert template_catalog.holds(depthwise, {
+        "groups": 3, "input": form, "padding": (0, 0), "weight": TensorForm(
+            dtype="float32", shape=(3, 1, 3, 3), stride=(9, 9, 3, 1))})
 
 
 @pytest.mark.slow
