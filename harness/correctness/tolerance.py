@@ -18,7 +18,9 @@ Beyond the floor the baseline runs on the same inputs, and FACTOR times its erro
 (without that last rounding), for another order of summation or other fused operations. Since a
 baseline may by luck have no error (a blocked sum of equal values is exact), the typical effect on
 the output of as many roundings of the inputs is allowed too. A tolerance that the task declares is
-never exceeded.
+never exceeded. Without one, the usual tolerance of the dtype is the limit, or OF_BASELINE times
+the baseline's own error on normal inputs where that is more, up to LARGEST_OF_BASELINE: attention
+in bfloat16 rounds its weights, and is off by 3 % of the output's scale.
 
 A row or column whose values are small beside all others could be left out within these errors. So
 its error relative to its own size counts too, where it is gross and the baseline's is small: sums
@@ -46,6 +48,7 @@ FACTOR = 4.0
 INTEGER_FACTOR = 2.0
 LARGEST_UNDECLARED = 0.01
 """Largest allowed error without a declared tolerance, or the usual one of the dtype if larger."""
+OF_BASELINE, LARGEST_OF_BASELINE = 2.0, 0.1
 
 LOST, LOST_BY_BASELINE = 0.5, 0.05
 """A row or column with this error relative to its own size is lost; one below the second is not."""
@@ -101,8 +104,12 @@ class Tolerance:
             return None
         if errors.bad:
             return judged
-        judged = errors.against(self._capped(case, self._relative(case, own)),
-                                f"the baseline's own error is {own.relative or 0.0:.2g}")
+        limits = self._capped(case, self._relative(case, own), own)
+        judged = errors.against(limits, f"the baseline's own error is {own.relative or 0.0:.2g}")
+        if limits != self._capped(case, limits):
+            self._note(f"class {case.config_class}: the baseline's own error, "
+                       f"{own.relative or 0.0:.2g} of the output's scale, is large for its dtype: "
+                       f"up to {max(limits):.2g} is allowed, unless the task states a tolerance")
         if judged.right:
             judged = self._with_small_values(case, judged, candidate, held)
         if judged.right:
@@ -170,12 +177,19 @@ class Tolerance:
         return not own.bad and not own.changed and own.against(
             self._capped(case, [1.0] * len(own.each)), "").right
 
-    def _capped(self, case: Case, errors: Sequence[float]) -> list[float]:
+    def _capped(self, case: Case, errors: Sequence[float],
+                own: Errors | None = None) -> list[float]:
+        """Return errors within the limits; `own` are the baseline's on the same inputs."""
         declared = self.target.declared_tolerance(self.target.config_class(case.config_class))
-        caps = [max(LARGEST_UNDECLARED, DTYPE_TOLERANCE.get(dtype, 0.0))
-                for dtype in dtypes_of(self.target, len(errors))] \
-            if declared is None else [declared] * len(errors)
-        return [min(error, cap) for error, cap in zip(errors, caps, strict=True)]
+        if declared is not None:
+            return [min(error, declared) for error in errors]
+        each = own.each if own is not None and case.distribution == "normal" else ()
+        return [min(error, max(
+            LARGEST_UNDECLARED, DTYPE_TOLERANCE.get(dtype, 0.0),
+            min(LARGEST_OF_BASELINE, OF_BASELINE * (by_baseline or 0.0))))
+            for dtype, error, by_baseline in zip(
+                dtypes_of(self.target, len(errors)), errors, each or [None] * len(errors),
+                strict=True)]
 
     def _note(self, text: str) -> None:
         if text not in self.notes:

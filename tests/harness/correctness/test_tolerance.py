@@ -145,6 +145,21 @@ def test_declared_tolerance_is_never_exceeded(tmp_path: Path) -> None:
     assert not verdict.correct and "allowed 1e-06" in verdict.rows[0].note
 
 
+@pytest.mark.parametrize(("kept_bits", "candidate_bits", "right"), [
+    (8, 8, True), (8, 5, False), (3, 3, False)])
+def test_baseline_of_low_precision_passes_its_own_check(
+        kept_bits: int, candidate_bits: int, right: bool, tmp_path: Path) -> None:
+    """Twice its own error on normal inputs is allowed, but never a tenth of the output's scale."""
+    def rounded(bits: int) -> str:
+        mask = f"0x{(0xffffffff << 24 - bits) & 0xffffffff:x}u"
+        return BF16_SUM.replace("0x8000u", f"0x{1 << 23 - bits:x}u").replace("0xffff0000u", mask)
+
+    verdict = judge(tmp_path, rounded(candidate_bits) + "// candidate\n", target(),
+                    baseline=rounded(kept_bits))
+    assert (verdict.correct is True) == right, verdict.rows
+    assert any("large for its dtype" in note for note in verdict.notes)
+
+
 @pytest.mark.slow
 def test_usual_tolerance_applies_if_the_baseline_does_not_run(tmp_path: Path) -> None:
     off = WIDER.replace("out[r] = s", "out[r] = s * 1.0000085")  # otherwise exact
