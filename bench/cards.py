@@ -3,7 +3,8 @@
     python bench/cards.py [--rounds 4] [--verdicts 5] [--taken 75] [--out FILE]
 
 Each verdict is a whole one in separate processes: the tuned bf16 matmul of examples/ against itself
-with another comment, which must be a tie; after any other outcome no ratio is reported. One card
+with another comment, which must not be faster; otherwise no ratio is reported. (By chance a class
+is called slower in one of 20 such verdicts: that costs a gain, but keeps nothing wrong.) One card
 and several cards alternate several times, since the speed of a host varies; each card takes its
 turn as the single one, if there are enough rounds. The first verdict on each card fills caches and
 is not counted. In the last step another process computes on the last card for a while: verdicts
@@ -55,8 +56,8 @@ while time.monotonic() < end:
 """
 
 
-class NoTie(Exception):
-    """A verdict on identical code that is not a tie."""
+class FalseGain(Exception):
+    """Identical code that is called faster, or not judged."""
 
 
 class Bench:
@@ -97,7 +98,7 @@ class Bench:
             settings=Settings(scratch=str(place / "scratch"), plan=Plan()))
 
     def verdict(self, step: str, fleet: Fleet, ended: threading.Event) -> str:
-        """Make one verdict on any idle card; return the card's id. Raises NoTie."""
+        """Make one verdict on any idle card; return the card's id. Raises FalseGain."""
         tried: list[str] = []
         stages: list[tuple[float, str]] = []
 
@@ -119,9 +120,10 @@ class Bench:
                       reason=verdict.rejected_reason,
                       evidence=[one.detail for one in verdict.evidence
                                 if one.kind in ("card", "stranger")],
-                      outcomes=[row.outcome for row in verdict.rows], stages=stages)
-            if {row.outcome for row in verdict.rows} != {"tie"}:
-                raise NoTie(verdict.rejected_reason or "no tie")
+                      rows=[(row.config_class, row.outcome, row.log_ratio, row.stderr, row.pairs)
+                            for row in verdict.rows], stages=stages)
+            if not {row.outcome for row in verdict.rows} <= {"tie", "slower"}:
+                raise FalseGain(verdict.rejected_reason or "identical code is called faster")
         return tried[-1]
 
     def step(self, name: str, cards: Sequence[Device], *, verdicts: int = 0, seconds: float = 0.0,
