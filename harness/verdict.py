@@ -250,8 +250,8 @@ class Verdict:
              "a latency below the physical floor must be withheld"))
 
 
-def rejected(reason: str, *, candidate_id: str = "", device: str = "", notes: tuple[str, ...] = (),
-             audit: tuple[Finding, ...] = (), wall_s: float = 0.0) -> Verdict:
+def rejected(reason: str, *, candidate_id: str = "", device: str = "",
+             notes: tuple[str, ...] = ()) -> Verdict:
     """Return the verdict on a candidate that cannot be judged further."""
     return Verdict(valid=False, rejected_reason=reason, candidate_id=candidate_id, device=device,
-                   notes=notes, audit=audit, wall_s=wall_s)
+                   notes=notes)

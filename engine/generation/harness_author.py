@@ -58,13 +58,12 @@ class HarnessAuthor:
 
 def write(kernel: KernelToBenchmark, author: HarnessAuthor, folder: Path, *,
           limit_s: Mapping[str, float] = LIMIT_S,
-          on_event: Callable[[str], None] = lambda text: None,
-          cancel: threading.Event | None = None) -> HarnessRecord:
+          on_event: Callable[[str], None] = lambda text: None) -> HarnessRecord:
     """Have a harness written, and freeze it in the project once it passes.
 
     Raises Refused after the last repair, or with a question that only a person can answer.
     """
-    cancel = cancel or threading.Event()
+    cancel = threading.Event()
     harness, complaint = b"", ""
     for attempt in range(1, 2 + REPAIRS):
         on_event(f"attempt {attempt} of {1 + REPAIRS}"

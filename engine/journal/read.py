@@ -104,10 +104,9 @@ class Reader:
         row = self._one(CandidateTask, "WHERE campaign = ? AND candidate = ?", campaign, candidate)
         return None if row is None else row.task
 
-    def model_costs(self, campaign: str, *, round: int | None = None) -> list[ModelCost]:
-        """Return what models cost by attempt, of a round or of the whole campaign."""
-        return self._all(ModelCost, "WHERE campaign = ? AND round = COALESCE(?, round)"
-                         " ORDER BY round, rowid", campaign, round)
+    def model_costs(self, campaign: str) -> list[ModelCost]:
+        """Return what models cost a campaign, by attempt."""
+        return self._all(ModelCost, "WHERE campaign = ? ORDER BY round, rowid", campaign)
 
     def trials(self, campaign: str) -> list[TrialRow]:
         """Return the trials of all searches, oldest first."""

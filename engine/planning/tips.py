@@ -7,10 +7,8 @@ the baseline, and a lesson is appended after the round that it comes from. Peopl
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -23,6 +21,7 @@ from engine.history.lessons import Lesson
 from engine.journal.read import Reader
 from engine.manifest.schema import Manifest
 from engine.markdown import line, stamp, unescaped
+from harness.formats import jsonl
 from harness.formats.text import plain
 
 FOLDER, FILE = "historical_experience", "tips.md"
@@ -70,7 +69,8 @@ def append(file: Path, candidates: Sequence[Lesson], manifest: Manifest) -> list
         return []
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a+b") as stream:
-        _lock(stream.fileno(), file)
+        if not jsonl.lock(stream.fileno(), LOCK_S):
+            raise OSError(errno.EAGAIN, "locked by another process", str(file))
         stream.seek(0)
         text_before = stream.read()
         known = set(_MARK.findall(text_before.decode(errors="replace")))
@@ -164,18 +164,6 @@ def _lessons(text: str) -> Iterator[str]:
 def _folder(word: str) -> str:
     """Return a word of the manifest as a safe folder name."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", word).strip(".-") or "any"
-
-
-def _lock(fd: int, file: Path) -> None:
-    until = time.monotonic() + LOCK_S
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() > until:
-                raise OSError(errno.EAGAIN, "locked by another process", str(file)) from None
-            time.sleep(0.01)
 
 
 def _warn(context: EngineContext, message: str) -> None:

@@ -11,10 +11,11 @@ from typing import Any, Literal
 import msgspec
 
 from harness.errors import InputError
-from harness.isolation.guard import Confine, Limits, clean_env
+from harness.isolation.guard import Confine, clean_env
+from harness.isolation.process_outcome import Limits
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.isolation.zygote_client import Zygote
-from harness.tasks.target import ConfigClass, Target
+from harness.tasks.target import Target
 
 PROGRAM = "module.graph_capture"
 SAME = {"mat2": "other"}
@@ -143,11 +144,10 @@ def refs_of(value: Any) -> Iterator[Ref]:
 
 
 def capture(target: Target, tree: Path, baseline: Path, scratch: Path, *,
-            config_class: ConfigClass | None = None, python: str | None = None,
-            zygote: Zygote | None = None) -> ModuleGraph:
+            python: str | None = None, zygote: Zygote | None = None) -> ModuleGraph:
     """Run the module of a tree on tensors without memory. Raises InputError where that fails."""
     tensors = [{"shape": tensor.shape, "dtype": tensor.dtype}
-               for tensor in target.tensors(config_class or target.classes[0])]
+               for tensor in target.tensors(target.classes[0])]
     try:
         with Peer(PROGRAM, cwd=tree, limits=LIMITS, python=python, env=clean_env(home=scratch),
                   zygote=zygote, confine=Confine(writable=(str(scratch),))) as child:

@@ -19,7 +19,7 @@ from harness.devices.device import Device
 from harness.errors import KoptError
 from harness.formats.json_codec import ConvertError, from_json, to_json
 from harness.isolation import device_lock, guard, shared_zygotes
-from harness.isolation.guard import Limits
+from harness.isolation.process_outcome import Limits
 from harness.isolation.zygote_client import VARIABLE, WarmStart, Zygote, ZygoteKind
 from harness.requests import (
     EndToEndRequest,

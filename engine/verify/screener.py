@@ -28,7 +28,8 @@ from engine.verify.verifier import (
 from harness.errors import InputError
 from harness.formats.text import plain
 from harness.isolation import device_lock, guard
-from harness.isolation.guard import Confine, Limits
+from harness.isolation.guard import Confine
+from harness.isolation.process_outcome import Limits
 from harness.verdict import COMPILED, Verdict, rejected
 
 ALPHA = 0.05

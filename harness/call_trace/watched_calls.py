@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -19,8 +18,7 @@ from harness.call_trace import counts
 from harness.formats.json_codec import convert
 from harness.isolation import guard
 from harness.isolation.device_lock import DeviceLock
-from harness.isolation.guard import Limits
-from harness.isolation.process_outcome import ProcessOutcome
+from harness.isolation.process_outcome import Limits, ProcessOutcome
 
 Scalar = int | float | str | bool | None
 ValueKind = Literal["tensor", "number", "literal", "tuple", "dtype", "device", "other"]
@@ -132,8 +130,8 @@ class WatchedFunction:
 
 
 def watch(command: Sequence[str], function: WatchedFunction, cwd: Path, *, interpret: bool,
-          limits: Limits = PROGRAM_LIMITS, env: Mapping[str, str] | None = None,
-          lock: DeviceLock | None = None, cancel: threading.Event | None = None) -> WatchedProgram:
+          env: Mapping[str, str] | None = None,
+          lock: DeviceLock | None = None) -> WatchedProgram:
     """Run a program to its end and return what it showed; no way of ending raises."""
     with tempfile.TemporaryDirectory(prefix="kopt-", ignore_cleanup_errors=True) as name:
         folder = Path(name).resolve()
@@ -150,8 +148,8 @@ def watch(command: Sequence[str], function: WatchedFunction, cwd: Path, *, inter
             environment["TRITON_INTERPRET"] = "1"
         path = environment.get("PYTHONPATH")
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder), path)))
-        outcome = guard.run(command, cwd=cwd, env=environment, limits=limits, lock=lock,
-                            cancel=cancel, name="program")
+        outcome = guard.run(command, cwd=cwd, env=environment, limits=PROGRAM_LIMITS,
+                            lock=lock, name="program")
         return _gather(folder, outcome)
 
 

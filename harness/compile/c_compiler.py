@@ -17,7 +17,8 @@ from harness.errors import Cancelled, EnvironmentFault, KoptError
 from harness.formats.text import plain
 from harness.isolation import guard
 from harness.isolation.device_lock import Turnstile
-from harness.isolation.guard import Confine, Limits
+from harness.isolation.guard import Confine
+from harness.isolation.process_outcome import Limits
 
 if TYPE_CHECKING:  # it imports yaml, which kopt doctor may find missing
     from harness.tasks.target import Target

@@ -23,7 +23,7 @@ from pathlib import Path
 from harness.formats.json_codec import from_json, to_builtins, to_json
 from harness.isolation import device_lock, process_tree, raw_outputs, supervisor_start
 from harness.isolation.device_lock import DeviceLock, Turnstile, lock_directory
-from harness.isolation.process_outcome import ProcessOutcome
+from harness.isolation.process_outcome import Limits, ProcessOutcome
 from harness.isolation.process_tree import CpuTime
 from harness.isolation.reach import Reach
 from harness.isolation.zygote_client import PROGRAM, Zygote
@@ -33,18 +33,6 @@ LOOK_S = 0.5
 INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES",
              "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_HOME", "ROCM_PATH",
              "NCCL_NVLS_ENABLE", "TORCH_SYMM_MEM_DISABLE_MULTICAST", "NVSHMEM_DISABLE_NVLS")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Limits of a guarded process; time in which it is stopped for a measurement does not count."""
-
-    wall_s: float = 60.0
-    output_bytes: int = 1 << 20
-    memory_bytes: int | None = None
-    file_bytes: int = 4 << 30
-    processes: int = 1024
-    cpu_s: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,17 +1,26 @@
-"""How a guarded process ended, in numbers and in words."""
+"""The limits of a guarded process, and how it ended, in numbers and in words."""
 
 from __future__ import annotations
 
 import signal
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from harness.formats.text import plain
 
-if TYPE_CHECKING:
-    from harness.isolation.guard import Limits
-
 EndReason = Literal["exit", "timeout", "output", "memory", "processes", "killed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Limits of a guarded process; time in which it is stopped for a measurement does not count."""
+
+    wall_s: float = 60.0
+    output_bytes: int = 1 << 20
+    memory_bytes: int | None = None
+    file_bytes: int = 4 << 30
+    processes: int = 1024
+    cpu_s: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,14 +11,10 @@ import shlex
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness.formats import file_copy
 from harness.formats.text import plain
-
-if TYPE_CHECKING:  # the guard imports this module
-    from harness.isolation.guard import Limits
-    from harness.isolation.process_outcome import ProcessOutcome
+from harness.isolation.process_outcome import Limits, ProcessOutcome
 
 MOST_BYTES = 8 << 20
 """Most bytes of all files of a verdict; the oldest are deleted to make room."""

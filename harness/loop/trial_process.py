@@ -17,7 +17,7 @@ from harness.compile.kernel import Kernel
 from harness.compile.precompile import Precompiler
 from harness.errors import DeviceFault, IncumbentFault, KoptError
 from harness.isolation.device_lock import DeviceLock
-from harness.isolation.guard import Limits
+from harness.isolation.process_outcome import Limits
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.loop.quick_timing import QuickTimer
 from harness.runners.oracle_client import Oracle

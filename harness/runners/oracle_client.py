@@ -21,7 +21,8 @@ from harness.errors import KoptError
 from harness.formats.json_codec import convert, to_builtins
 from harness.formats.text import plain
 from harness.isolation.device_lock import DeviceLock, Turnstile
-from harness.isolation.guard import Confine, Limits, clean_env
+from harness.isolation.guard import Confine, clean_env
+from harness.isolation.process_outcome import Limits
 from harness.isolation.rpc import NotJudgedHere, Peer, PeerDied, PeerError
 from harness.isolation.zygote_client import Zygote
 from harness.runners.context_queue import ONE_QUEUE

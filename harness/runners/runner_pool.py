@@ -17,8 +17,7 @@ from functools import partial
 from harness.case import Case
 from harness.compile.kernel import Kernel, Place
 from harness.isolation.device_lock import DeviceLock, Turnstile
-from harness.isolation.guard import Limits
-from harness.isolation.process_outcome import ProcessOutcome
+from harness.isolation.process_outcome import Limits, ProcessOutcome
 from harness.isolation.rpc import Peer
 from harness.isolation.zygote_client import Zygote
 from harness.runners.context_warmup import ContextWarmup

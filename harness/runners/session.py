@@ -19,7 +19,7 @@ from harness.devices.monitoring import interference
 from harness.errors import InputError
 from harness.isolation import device_lock as lock
 from harness.isolation.device_lock import DeviceLock
-from harness.isolation.guard import Limits
+from harness.isolation.process_outcome import Limits
 from harness.isolation.zygote_client import Zygote
 from harness.runners.oracle_client import Oracle
 from harness.runners.runner_pool import BYTES_PER_CONTEXT, RunnerPool, starts_ahead

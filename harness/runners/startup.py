@@ -15,7 +15,7 @@ from harness.compile.kernel import Kernel, Place
 from harness.errors import DeviceFault, EnvironmentFault
 from harness.isolation import guard
 from harness.isolation.device_lock import DeviceLock, Turnstile
-from harness.isolation.guard import Limits
+from harness.isolation.process_outcome import Limits
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.isolation.send_times import SendTimes
 from harness.isolation.zygote_client import Zygote

@@ -50,13 +50,12 @@ class EventPage(msgspec.Struct, frozen=True, kw_only=True):
     last: int | None
 
 
-def build(root: Path, workspace: Path, answers: Mapping[str, type],
-          timeout_s: float = CALL_S) -> MCPServer:
+def build(root: Path, workspace: Path, answers: Mapping[str, type]) -> MCPServer:
     """Return a server for the files in `root` and the campaigns in `workspace`.
 
     `answers` are the types of what its verbs print, by verb.
     """
-    call = VerbCall(root, workspace, timeout_s)
+    call = VerbCall(root, workspace, CALL_S)
     server = MCPServer("kopt", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING",
                        tools=[*_kernel_tools(call, answers), *_campaign_tools(call, answers)])
 

@@ -24,11 +24,9 @@ class Sampler(threading.Thread):
     its last values. Nothing is queried while no screen shows devices.
     """
 
-    def __init__(self, post: Callable[[DeviceSnapshot], None], *,
-                 period_s: float = SAMPLE_S) -> None:
+    def __init__(self, post: Callable[[DeviceSnapshot], None]) -> None:
         super().__init__(name="device-sampler", daemon=True)
         self._post = post
-        self._period_s = period_s
         self._watched = threading.Event()
         self._ended = threading.Event()
 
@@ -61,7 +59,7 @@ class Sampler(threading.Thread):
             if fresh != last:
                 last = fresh
                 self._post(fresh)
-            self._ended.wait(self._period_s)
+            self._ended.wait(SAMPLE_S)
             self._watched.wait()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness.isolation import guard
-from harness.isolation.guard import Limits
+from harness.isolation.process_outcome import Limits
 from harness.isolation.zygote_client import Zygote
 from tests.support import shared_zygotes
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.compile.kernel import Place, kind_of
-from harness.isolation.guard import Limits, clean_env
+from harness.isolation.guard import clean_env
+from harness.isolation.process_outcome import Limits
 from harness.isolation.rpc import Peer
 from harness.isolation.zygote_client import (
     Zygote,

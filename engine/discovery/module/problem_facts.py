@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 
 from harness.errors import InputError
-from harness.isolation.guard import Confine, Limits, clean_env
+from harness.isolation.guard import Confine, clean_env
+from harness.isolation.process_outcome import Limits
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.isolation.zygote_client import Zygote
 from harness.tasks.target import Structure
@@ -68,16 +69,14 @@ class ModuleFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def learn(file: Path, scratch: Path, *, sizes: Mapping[str, Size], small: bool,
-          training: bool | None, python: str | None = None,
-          zygote: Zygote | None = None) -> ModuleFacts:
+          training: bool | None, zygote: Zygote | None = None) -> ModuleFacts:
     """Run a file's functions under the guard. Raises InputError if it cannot be a task.
 
     `small` chooses sizes that suit a CPU; `training` None prefers training mode, as the bench does.
     """
     try:
-        with Peer(PROGRAM, cwd=file.parent, limits=LIMITS, python=python,
-                  env=clean_env(home=scratch), zygote=zygote,
-                  confine=Confine(writable=(str(scratch),))) as child:
+        with Peer(PROGRAM, cwd=file.parent, limits=LIMITS, env=clean_env(home=scratch),
+                  zygote=zygote, confine=Confine(writable=(str(scratch),))) as child:
             answer = child.ask("learn", path=str(file), sizes=dict(sizes), small=small,
                                training=training)
         return msgspec.convert(answer, ModuleFacts)

@@ -18,8 +18,8 @@ from engine.workers.model.provider_forwarder import ProviderForwarder
 from harness.errors import InputError, Refused
 from harness.isolation import device_lock, guard
 from harness.isolation.device_lock import Turnstile
-from harness.isolation.guard import Confine, Guarded, Limits
-from harness.isolation.process_outcome import ProcessOutcome
+from harness.isolation.guard import Confine, Guarded
+from harness.isolation.process_outcome import Limits, ProcessOutcome
 from harness.isolation.zygote_client import WarmStart, ZygoteKind
 
 CHILD = Path(__file__).with_name("agent_child.py")

@@ -22,8 +22,8 @@ from harness.errors import Cancelled
 from harness.formats import file_copy, shell_command
 from harness.isolation import guard, raw_outputs
 from harness.isolation.device_lock import DeviceLock, Turnstile
-from harness.isolation.guard import Confine, Limits
-from harness.isolation.process_outcome import ProcessOutcome
+from harness.isolation.guard import Confine
+from harness.isolation.process_outcome import Limits, ProcessOutcome
 
 T = TypeVar("T")
 COMMAND_LIMITS = Limits(wall_s=1800.0, output_bytes=64 << 20, file_bytes=8 << 30, processes=4096)

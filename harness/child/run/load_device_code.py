@@ -46,7 +46,7 @@ class GlobalFunction:
     """A `__global__` function of a loaded module, launched through the driver."""
 
     def __init__(self, code: bytes, symbol: str, most_shared: int = 0) -> None:
-        self._prefix, driver = ("hip", _loaded("libamdhip64.so")) if torch.version.hip else \
+        self._prefix, driver = ("hip", _loaded_hip()) if torch.version.hip else \
             ("cu", ctypes.CDLL("libcuda.so.1"))
         module, self._function = ctypes.c_void_p(), ctypes.c_void_p()
         self._driver = driver
@@ -129,12 +129,13 @@ def _stream() -> int:
 def driver_wait() -> Any:
     """Return the driver's function that waits until the GPU has done what this process asked for.
     """
-    return _loaded("libamdhip64.so").hipDeviceSynchronize if torch.version.hip else \
+    return _loaded_hip().hipDeviceSynchronize if torch.version.hip else \
         ctypes.CDLL("libcuda.so.1").cuCtxSynchronize
 
 
-def _loaded(name: str) -> ctypes.CDLL:
-    """Return a library that torch has loaded, from any folder."""
+def _loaded_hip() -> ctypes.CDLL:
+    """Return HIP's library, which torch has loaded from any folder."""
+    name = "libamdhip64.so"
     with open("/proc/self/maps", encoding="utf-8") as maps:
         paths = {line.split()[-1] for line in maps if name in line}
     return ctypes.CDLL(min(paths, default=name))

@@ -19,16 +19,14 @@ def attach() -> None:
     seen(lambda: torch.zeros(1, device="cuda"))
 
 
-def seen(work: Callable[[], object], device: str = "cuda") -> list[Any]:
-    """Return the kineto events of some work on a device.
+def seen(work: Callable[[], object]) -> list[Any]:
+    """Return the kineto events of some work on the GPU.
 
     Uses the class below `torch.profiler.profile`. That one reads a setting of torch._inductor and
     so imports 900 modules, which costs every process three seconds.
     """
-    on_cpu = device == "cpu"
     try:
-        watching: Any = profile(
-            use_device=None if on_cpu else device, use_cpu=on_cpu, use_kineto=True)
+        watching: Any = profile(use_device="cuda", use_cpu=False, use_kineto=True)
     except (TypeError, AssertionError):  # older versions of torch take no device names
         return _seen_slowly(work)
     with watching:

@@ -38,7 +38,6 @@ def test_answers_add_up_by_attempt_round_and_campaign(tmp_path: Path) -> None:
              own.tokens_written) for own in costs] == [
         (2, "fixed", 1, 2, 0.75, 20, 6), (2, "fixed", 2, 1, 0.125, 10, 3),
         (3, "planner", 1, 1, 1.0, 10, 3)]
-    assert reader.model_costs("rms", round=3) == costs[2:]
     assert reader.model_bills() == {"rms": model_costs.bill(costs)}
     assert model_prices.total(costs, 2) == "$1.88; $0.94 for each of 2 kept gains"
     assert model_prices.total(costs, 0) == "$1.88; no gain is kept"

@@ -15,7 +15,7 @@ from harness.compile.compiler_cache import adopt
 from harness.compile.kernel import Kernel, Place, place_on
 from harness.compile.precompile import Precompiler
 from harness.devices.device import Device
-from harness.isolation.guard import Limits
+from harness.isolation.process_outcome import Limits
 from harness.isolation.zygote_client import Zygote
 from harness.loop.quick_timing import BestQuickTimes
 from harness.loop.screen_methods import Infeasible, require_launchable

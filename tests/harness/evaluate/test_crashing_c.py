@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.isolation import guard
+from harness.isolation.process_outcome import Limits
 from tests.support.c_case import FAST, RIGHT, Bench, judge, target
 from tests.support.c_case import kernel as c
 from tests.support.evaluate_c_case import ONE_CLASS, SHORT
@@ -90,7 +90,7 @@ def test_every_hang_is_a_clean_verdict(tmp_path: Path) -> None:
 
 
 def test_endless_allocation_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.runners.session.CALL_LIMITS", guard.Limits(
+    monkeypatch.setattr("harness.runners.session.CALL_LIMITS", Limits(
         wall_s=20, memory_bytes=300 << 20))
     verdict = judge(tmp_path, c("for (;;) { memset(malloc(8 << 20), 1, 8 << 20); usleep(2000); }"))
     assert verdict.rejected_reason == "class even: took more than 300 MiB of memory"

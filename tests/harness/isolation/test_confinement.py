@@ -14,8 +14,8 @@ import pytest
 
 from harness.child.supervise import confine as namespaces
 from harness.isolation import device_lock, guard
-from harness.isolation.guard import Confine, Limits
-from harness.isolation.process_outcome import ProcessOutcome
+from harness.isolation.guard import Confine
+from harness.isolation.process_outcome import Limits, ProcessOutcome
 from tests.support.processes import mark, python
 
 SLEEP = "import time; time.sleep(600)"

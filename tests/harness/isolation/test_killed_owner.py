@@ -24,7 +24,8 @@ import sys
 from pathlib import Path
 from harness.isolation import guard
 from harness.isolation import device_lock as lock
-from harness.isolation.guard import Confine, Limits
+from harness.isolation.guard import Confine
+from harness.isolation.process_outcome import Limits
 folder, marker, confine = sys.argv[1], sys.argv[2], sys.argv[3] == "confine"
 with lock.acquire("cpu") as held:
     print("locked", flush=True)

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from harness.isolation import device_lock, guard
-from harness.isolation.guard import Guarded, Limits
+from harness.isolation.guard import Guarded
+from harness.isolation.process_outcome import Limits
 from tests.support.device_lock_case import MEASURE
 from tests.support.processes import mark, marked, owner, python, until
 

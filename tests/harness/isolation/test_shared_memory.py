@@ -15,7 +15,8 @@ import pytest
 from harness.child.channel import Channel
 from harness.child.memory.host_memory import HostMemory
 from harness.isolation import device_lock, guard
-from harness.isolation.guard import Guarded, Limits
+from harness.isolation.guard import Guarded
+from harness.isolation.process_outcome import Limits
 from harness.isolation.rpc import Peer
 from harness.isolation.zygote_client import PROGRAM
 from tests.support.processes import python, until

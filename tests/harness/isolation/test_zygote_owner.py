@@ -37,7 +37,8 @@ def test_dead_zygote_is_started_again() -> None:
 OWNER = """
 import os, sys, time
 from pathlib import Path
-from harness.isolation.guard import clean_env, Limits
+from harness.isolation.guard import clean_env
+from harness.isolation.process_outcome import Limits
 from harness.child.memory.host_memory import HostMemory
 from harness.compile.kernel import Place, kind_of
 from harness.isolation.rpc import Peer
@@ -82,7 +83,8 @@ LEAVING = """
 import os, sys
 from pathlib import Path
 from harness.isolation.process_tree import descendants
-from harness.isolation.guard import clean_env, Limits
+from harness.isolation.guard import clean_env
+from harness.isolation.process_outcome import Limits
 from harness.child.memory.host_memory import HostMemory
 from harness.compile.kernel import Place, kind_of
 from harness.isolation.rpc import Peer

@@ -10,7 +10,7 @@ from harness.devices import inventory
 from harness.devices.monitoring import interference
 from harness.devices.monitoring.telemetry_sources import ONE_PROCESS, SharingMode
 from harness.evaluate.evaluate import evaluate
-from harness.isolation.guard import Limits
+from harness.isolation.process_outcome import Limits
 from harness.isolation.rpc import Peer, PeerDied
 from harness.runners.shared_process import SharedProcess
 from harness.settings import Settings, Trees

@@ -12,6 +12,7 @@ import builtins
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from engine.discovery.project.sources import read_source
@@ -29,7 +30,7 @@ from harness.call_trace.watched_calls import ObservedCall, ObservedCaller
 
 RANDOM = ("rand", "normal_", "uniform_", "seed", "multinomial", "bernoulli")
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
-UNKNOWN = frozenset(dir(builtins)) | {"__file__", "__name__"}
+BUILT_IN = frozenset(dir(builtins)) | {"__file__", "__name__"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +77,7 @@ class CallerSource:
     def __init__(self, caller: ObservedCaller, entry: EntrySource, names: Sequence[str],
                  project: Path, same: Sequence[ObservedCaller]) -> None:
         self.caller, self.entry, self.project, self.same = caller, entry, project, same
+        self.file = os.path.relpath(caller.file, project)
         tree = ast.parse(read_source(Path(caller.file)))
         self.owner = next((local.name for local in caller.locals
                            if local.argument and local.value.kind == "other"), "")
@@ -112,17 +114,14 @@ class CallerSource:
         lines = [*head, *(line for node in body for line in ast.unparse(node).splitlines()),
                  f"return {returned}"]
         source = "\n".join([
-            f'"""What {self._relative(self.caller.file)} expects of {self.entry.entry}, '
+            f'"""What {self.file} expects of {self.entry.entry}, '
             f'written by kopt new."""', "", *self._imports(preamble), "", "",
             f"def {self.entry.name}({', '.join(used)}):", *(f"    {line}" for line in lines), ""])
         return FoundReference(source=source, outputs=tuple(expected), call=self.caller.call,
                               used=tuple(used), where=f"{self._place()}: {returned[:80]}")
 
     def _place(self) -> str:
-        return f"{self._relative(self.caller.file)}:{self.caller.line}"
-
-    def _relative(self, file: str) -> str:
-        return os.path.relpath(file, self.project)
+        return f"{self.file}:{self.caller.line}"
 
     def _function(self) -> list[ast.stmt]:
         if self.caller.function == "<module>":
@@ -139,15 +138,15 @@ class CallerSource:
         for node in body:
             inner = [child for name in ("body", "orelse", "finalbody")
                      for child in getattr(node, name, [])]
-            around = isinstance(node, ast.For | ast.While | ast.With | ast.If | ast.Try) and \
-                node.lineno <= self.caller.line <= (node.end_lineno or node.lineno)
-            if around:
+            if isinstance(node, ast.For | ast.While | ast.With | ast.If | ast.Try) and \
+                    node.lineno <= self.caller.line <= (node.end_lineno or node.lineno):
                 yield from self._flat(inner)
             else:
                 yield node
 
+    @cached_property
     def _call(self) -> ast.Call | None:
-        """Return the watched call in the caller's source."""
+        """The watched call in the caller's source."""
         found = [node for statement in self.body for node in ast.walk(statement)
                  if isinstance(node, ast.Call)
                  and node.lineno <= self.caller.line <= (node.end_lineno or node.lineno)]
@@ -157,14 +156,12 @@ class CallerSource:
         return named[0] if named else None
 
     def _arguments(self) -> dict[str, str]:
-        """Return the argument that each variable is: by its value, else by its place in the call.
-        """
+        """Return each variable's argument: by its value, else by its place in the call."""
         known = {local.name: local.argument for local in self.caller.locals
                  if local.argument in self.args}
-        call = self._call()
-        if call is not None:
-            places = [*zip(self.args, call.args, strict=False),
-                      *((each.arg, each.value) for each in call.keywords)]
+        if self._call is not None:
+            places = [*zip(self.args, self._call.args, strict=False),
+                      *((each.arg, each.value) for each in self._call.keywords)]
             for name, value in places:
                 local = self.locals.get(value.id) if isinstance(value, ast.Name) else None
                 if name in self.args and isinstance(value, ast.Name) and value.id not in known \
@@ -204,12 +201,11 @@ class CallerSource:
 
     def _output(self, side: ast.expr) -> int | None:
         """Return the output that an expression shows, None for others."""
-        call = self._call()
         for node in ast.walk(side):
             if isinstance(node, ast.Name) and node.id in self.locals \
                     and self.locals[node.id].output >= 0:
                 return self.locals[node.id].output
-            if call is not None and node is call:
+            if node is self._call:
                 return 0
         return None
 
@@ -224,9 +220,8 @@ class CallerSource:
 
     def _sliced(self, needed: set[str], end: int, into: list[ast.stmt]) -> set[str]:
         """Collect the statements that compute names before a statement; return what is left."""
-        call = self._call()
         for statement in reversed(self.body[:end]):
-            if call is not None and any(node is call for node in ast.walk(statement)):
+            if any(node is self._call for node in ast.walk(statement)):
                 if needed & stores(statement) - set(self.argument_of):
                     raise NoReference(f"{self._place()}: the expected result is computed from the "
                                       "function's own")
@@ -241,7 +236,7 @@ class CallerSource:
                 needed -= defined - updated(statement)
             needed |= loads(statement)
             into.insert(0, statement)
-        if drawn := [word for node in into for word in RANDOM if f"{word}" in ast.unparse(node)]:
+        if drawn := [word for node in into for word in RANDOM if word in ast.unparse(node)]:
             raise NoReference(f"{self._place()}: the expected result depends on values drawn with "
                               f"{drawn[0]} that are not arguments")
         return needed
@@ -250,7 +245,7 @@ class CallerSource:
         """Return lines that define names by the arguments, and the file's definitions of others."""
         head: list[str] = []
         preamble: dict[ast.stmt, None] = {}
-        for name in sorted(needed - UNKNOWN):
+        for name in sorted(needed - BUILT_IN):
             argument = self.argument_of.get(name)
             if argument is not None:
                 self.values.used.add(argument)
@@ -262,9 +257,9 @@ class CallerSource:
             else:
                 raise NoReference(f"{self._place()}: the expected result uses {name!r}, which is "
                                   "not an argument")
-        own = self.caller.function == "<module>"
+        is_own = self.caller.function == "<module>"
         return head, [node for node in self.top if node in preamble and not (
-            own and node in self.body and not isinstance(node, DEFINITIONS))]
+            is_own and node in self.body and not isinstance(node, DEFINITIONS))]
 
     def _define(self, name: str, into: dict[ast.stmt, None]) -> bool:
         """Collect the definition of a name of the file, and of what it uses."""
@@ -280,7 +275,7 @@ class CallerSource:
                 if isinstance(node, Function) and any("fixture" in ast.unparse(mark)
                                                       for mark in node.decorator_list):
                     raise NoReference(f"{self._place()}: {name} is a fixture")
-                for other in loads(node) - UNKNOWN:
+                for other in loads(node) - BUILT_IN:
                     self._define(other, into)
             return True
         return False
@@ -289,8 +284,8 @@ class CallerSource:
         """Return the definitions, after what makes the project's own modules importable."""
         lines = [line for node in preamble for line in ("", *ast.unparse(node).splitlines())
                  if not (isinstance(node, ast.ImportFrom) and node.module == "__future__")]
-        folder = os.path.dirname(os.path.relpath(self.caller.file, self.project))
-        paths = [path for path in dict.fromkeys(("", folder)) if not path.startswith("..")]
+        folders = dict.fromkeys(("", os.path.dirname(self.file)))
+        paths = [path for path in folders if not path.startswith("..")]
         roots = {name.partition(".")[0] for node in preamble for name in modules(node)}
         if any(isinstance(node, ast.ImportFrom) and node.level for node in preamble):
             raise NoReference(f"{self._place()}: the expected result needs a relative import")
