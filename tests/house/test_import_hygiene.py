@@ -8,7 +8,7 @@ import sys
 from tests.support.paths import ROOT
 
 HEAVY = ("torch", "triton", "pandas", "numpy", "scipy", "textual", "rich",
-         "tree_sitter", "jinja2", "git", "yaml")
+         "jinja2", "git", "yaml")
 OWN_ROOMS = ("harness.child", "harness.search.bayesian", "harness.formats.yaml_events",
              "engine.repository.guarded_git")
 """Modules that run in processes of their own, and modules that are imported when first used."""

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+
+from tree_sitter import Node
 
 from engine.split.languages.conditions import Condition
 from engine.split.languages.language import DispatchBlock, Language, table, wrapped_call
 from engine.split.languages.syntax import EntryFunction, Item, parse, walk
-
-if TYPE_CHECKING:
-    from tree_sitter import Node
 
 _COMMENT = r"//(?:\\\r?\n|[^\n])*|/\*.*?\*/"
 _WORD = re.compile(

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import msgspec
+from tree_sitter import Node
 
 from engine.split.languages.conditions import Condition
 from engine.split.languages.language import DispatchBlock, Language, table
 from engine.split.languages.syntax import EntryFunction, Item, parse, walk
-
-if TYPE_CHECKING:
-    from tree_sitter import Node
 
 WORD = re.compile(r"[A-Za-z_]\w*")
 _CHOICES = re.compile(r"#\s*kopt:\s*knob\s+\w+\s+in\s+\[([^\]]*)\]")

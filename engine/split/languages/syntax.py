@@ -6,15 +6,11 @@ import functools
 import importlib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
+from tree_sitter import Language, Node, Parser
 
 from harness.errors import InputError
-
-if TYPE_CHECKING:  # only a split loads it
-    from tree_sitter import Language as Grammar
-    from tree_sitter import Node
 
 
 class EntryFunction(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,8 +43,6 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse(name: str, source: str, is_accepted: Callable[[Node], bool] | None = None) -> Node:
     """Return the root of the syntax tree, its offsets in characters. Raises InputError."""
-    from tree_sitter import Parser
-
     ascii_only = re.sub(r"[^\x00-\x7f]", "x", source)  # so that byte and character offsets agree
     root = Parser(_grammar(name)).parse(ascii_only.encode()).root_node
     stack = [root]
@@ -75,9 +69,7 @@ def walk(node: Node, *, leaves: Collection[str] = ()) -> Iterator[Node]:
 
 
 @functools.cache
-def _grammar(name: str) -> Grammar:
-    from tree_sitter import Language
-
+def _grammar(name: str) -> Language:
     return Language(importlib.import_module(f"tree_sitter_{name}").language())
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from tree_sitter import Node
 
 from engine.split.languages.syntax import walk
 from engine.transformations.c.counted_loop import CountedLoop, is_innermost, loops, statements
@@ -23,9 +24,6 @@ from engine.transformations.transformation import (
     places,
     replaced,
 )
-
-if TYPE_CHECKING:
-    from tree_sitter import Node
 
 _UPDATES = {"+=": "+", "-=": "+", "*=": "*"}
 _EXTREMES = {"fmaxf": "max", "fmax": "max", "fminf": "min", "fmin": "min"}

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from tree_sitter import Node
 
 from engine.split.languages.syntax import walk
 from engine.transformations.c.parsed_c import ParsedC
-
-if TYPE_CHECKING:
-    from tree_sitter import Node
 
 SHORT = 64
 _JUMPS = ("break_statement", "continue_statement", "return_statement", "goto_statement",

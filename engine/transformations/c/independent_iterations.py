@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from tree_sitter import Node
 
 from engine.split.languages.syntax import walk
 from engine.transformations.c.counted_loop import CountedLoop
@@ -15,9 +15,6 @@ from engine.transformations.c.index_terms import (
     terms,
 )
 from engine.transformations.c.parsed_c import ParsedC
-
-if TYPE_CHECKING:
-    from tree_sitter import Node
 
 
 def is_independent(c: ParsedC, loop: CountedLoop, own: frozenset[str],

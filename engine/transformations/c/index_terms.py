@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
+
+from tree_sitter import Node
 
 from engine.split.languages.syntax import walk
 from engine.transformations.c.parsed_c import ParsedC
-
-if TYPE_CHECKING:
-    from tree_sitter import Node
 
 Term = tuple[str, ...]
 """The factors of a term."""

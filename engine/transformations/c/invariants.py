@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from tree_sitter import Node
 
 from engine.split.languages.syntax import walk
 from engine.transformations.c.parsed_c import ParsedC
@@ -18,9 +19,6 @@ from engine.transformations.transformation import (
     places,
     replaced,
 )
-
-if TYPE_CHECKING:
-    from tree_sitter import Node
 
 _LOOPS = ("for_statement", "while_statement", "do_statement")
 _MEMORY = ("subscript_expression", "pointer_expression", "field_expression")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from tree_sitter import Node
 
 from engine.split.languages.syntax import walk
 from engine.transformations.c.counted_loop import CountedLoop, is_innermost, loops, statements
@@ -27,9 +28,6 @@ from engine.transformations.transformation import (
     places,
     replaced,
 )
-
-if TYPE_CHECKING:
-    from tree_sitter import Node
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+
+from tree_sitter import Node
 
 from engine.split.languages.c_language import parse_c
 from engine.split.languages.syntax import walk
 from engine.transformations.transformation import NewKnob, Replacement
 from harness.search.space import c_knobs
-
-if TYPE_CHECKING:
-    from tree_sitter import Node
 
 _MATH = ("sqrt", "exp", "exp2", "log", "log2", "log10", "log1p", "expm1", "sin", "cos", "tan",
          "tanh", "sinh", "cosh", "atan", "asin", "acos", "erf", "erfc", "fabs", "floor", "ceil",

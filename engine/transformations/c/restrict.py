@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+
+from tree_sitter import Node
 
 from engine.split.languages.syntax import walk
 from engine.transformations.c.parsed_c import ParsedC
@@ -14,9 +15,6 @@ from engine.transformations.transformation import (
     Transformed,
     replaced,
 )
-
-if TYPE_CHECKING:
-    from tree_sitter import Node
 
 
 class Restrict(Transformation):

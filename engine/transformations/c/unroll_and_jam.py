@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+from tree_sitter import Node
 
 from engine.split.languages.syntax import walk
 from engine.transformations.c.counted_loop import CountedLoop, loops, statements
@@ -24,9 +25,6 @@ from engine.transformations.transformation import (
     free_name,
     replaced,
 )
-
-if TYPE_CHECKING:
-    from tree_sitter import Node
 
 _LOOPS = ("for_statement", "while_statement", "do_statement")
 
