@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from engine.campaign.setup import Setup
-from engine.workers.model.scripted_provider import ScriptedProvider
 from tests.support import campaigns
+from tests.support.scripted_provider import ScriptedProvider
 
 
 def create(root: Path, provider: ScriptedProvider, *, agent: dict[str, Any] | None = None,

@@ -15,8 +15,8 @@ from engine.journal.plan_event import RoundPlan
 from engine.journal.records import ControlVerb
 from engine.journal.write import request
 from engine.workers import agent
-from engine.workers.model.scripted_provider import ScriptedProvider, ScriptedTurn
 from tests.support import campaigns
+from tests.support.scripted_provider import ScriptedProvider, ScriptedTurn
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(
     bool(agent.missing_extra()), reason="needs the extra agent")]

@@ -17,13 +17,13 @@ from engine.verify.fleet import Fleet
 from engine.workers import agent
 from engine.workers.agent import AgentWorker
 from engine.workers.model import model_process
-from engine.workers.model.scripted_provider import SUBMIT, Fault, ScriptedProvider, ScriptedTurn
 from engine.workers.protocol import Report, WorkerBench
 from engine.workers.transcript import TRANSCRIPT, TranscriptReader
 from harness.errors import InputError
 from harness.isolation import guard
 from harness.isolation.zygote_client import WarmStart
 from tests.support import campaigns
+from tests.support.scripted_provider import SUBMIT, Fault, ScriptedProvider, ScriptedTurn
 
 KEY = "sk-planted-0123456789"
 LOOK = "cat /proc/*/environ | tr '\\0' '\\n' > seen; env >> seen; cat /proc/*/cmdline >> seen; " \

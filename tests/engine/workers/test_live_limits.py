@@ -14,10 +14,10 @@ from engine.verify.fleet import Fleet
 from engine.workers import agent
 from engine.workers.agent import AgentWorker
 from engine.workers.model.attempt_limits import Allowance
-from engine.workers.model.scripted_provider import ScriptedProvider, ScriptedTurn
 from engine.workers.protocol import WorkerBench
 from harness.isolation.zygote_client import WarmStart
 from tests.support import campaigns
+from tests.support.scripted_provider import ScriptedProvider, ScriptedTurn
 
 TASK = Task(slot="fixed", kind="planned", backend="agent", hypothesis="h", bottleneck="", seed=1,
             trials=1, round=2, attempt=3)

@@ -12,9 +12,9 @@ import pytest
 from engine.manifest.pool_schema import AgentSpec, PlannerSpec, PoolSpec
 from engine.workers import agent
 from engine.workers.model import model_process, single_request
-from engine.workers.model.scripted_provider import TOKENS, ScriptedProvider, ScriptedTurn
 from engine.workers.model.single_request import RequestAnswer
 from engine.workers.transcript import TRANSCRIPT, TranscriptReader
+from tests.support.scripted_provider import TOKENS, ScriptedProvider, ScriptedTurn
 
 KEY = "sk-planted-0123456789"
 AGENT = AgentSpec(model="openai/gpt-5", api_base="http://x", key_env="KEY", timeout_s=5)

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from engine.workers import agent
-from engine.workers.model.scripted_provider import (
+from engine.workers.transcript import TranscriptReader
+from tests.support import agent_case, campaigns
+from tests.support.scripted_provider import (
     SUBMIT,
     Message,
     ScriptedProvider,
     ScriptedTurn,
 )
-from engine.workers.transcript import TranscriptReader
-from tests.support import agent_case, campaigns
 
 pytestmark = [pytest.mark.slow,
               pytest.mark.skipif(bool(agent.missing_extra()), reason="needs the extra agent")]

@@ -1,13 +1,7 @@
-"""A provider of scripted answers: OpenAI's chat completions, Anthropic's messages.
-
-It needs no key and is no model. Tests ask a server on the loopback. In an agent's slot with a
-script, as in `kopt demo --agent`, the program that would ask a model asks it without any network.
-A script that fails ends its slot, as a provider's error does.
-"""
+"""A provider of scripted answers: OpenAI's chat completions and Anthropic's messages."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import socket
@@ -15,8 +9,6 @@ import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from socketserver import BaseServer, ThreadingMixIn
 from typing import Any, Literal
 
 import msgspec
@@ -25,7 +17,6 @@ Fault = Literal["", "500", "429", "nonsense", "silent", "cut"]
 SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 TOKENS = (1000, 100)
 """Tokens that each answer claims to have read and written."""
-LINK_BYTES = 1024
 Message = dict[str, Any]
 
 
@@ -40,37 +31,30 @@ class ScriptedTurn(msgspec.Struct, frozen=True, kw_only=True):
     """Silence before each piece of a streamed answer."""
 
 
-def script_in(path: Path) -> Callable[[list[Message]], ScriptedTurn]:
-    """Load a script: its function `answer` returns, for the messages of a request, a text and a
-    command of the tool `bash`, None for none.
-    """
-    spec = importlib.util.spec_from_file_location("kopt_agent_script", path)
-    if spec is None or spec.loader is None:
-        raise ValueError(f"{path.name} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    answer = module.answer
+class ScriptedProvider:
+    """A server on the loopback, a context manager.
 
-    def turn(messages: list[Message]) -> ScriptedTurn:
-        text, command = answer(messages)
-        return ScriptedTurn(text=text, command=command)
-
-    return turn
-
-
-class ScriptedAnswers:
-    """What answers requests. A request gets the turn of its number of earlier answers.
-
-    With `script` as a function, it makes the turn from the request's messages.
+    A request gets the turn of its number of earlier answers. A script that is a function makes the
+    turn from the request's messages.
     """
 
     def __init__(self, script: Sequence[ScriptedTurn] | Callable[[list[Message]], ScriptedTurn],
-                 ) -> None:
+                 port: int = 0) -> None:
         self.requests: list[dict[str, Any]] = []
         self.keys: list[str] = []
         """The keys that requests brought."""
         self.closing = threading.Event()
         self._script, self._lock = script, threading.Lock()
+        self._server = ThreadingHTTPServer(
+            ("127.0.0.1", port), type("ScriptedHandler", (_Handler,), {"provider": self}))
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,),
+                                        name="scripted-provider", daemon=True)
+
+    @property
+    def url(self) -> str:
+        """The server's address; OpenAI's clients want `/v1` after it."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def turn(self, body: dict[str, Any], key: str) -> ScriptedTurn:
         """Return the turn that answers a request; after the last one the script submits."""
@@ -82,27 +66,6 @@ class ScriptedAnswers:
             return self._script(body["messages"])
         return self._script[count] if count < len(self._script) else ScriptedTurn(command=SUBMIT)
 
-    def handler(self) -> type[BaseHTTPRequestHandler]:
-        """Return the class of HTTP connections that it answers."""
-        return type("ScriptedHandler", (_Handler,), {"provider": self})
-
-
-class ScriptedProvider(ScriptedAnswers):
-    """A server on the loopback, a context manager."""
-
-    def __init__(self, script: Sequence[ScriptedTurn] | Callable[[list[Message]], ScriptedTurn],
-                 port: int = 0) -> None:
-        super().__init__(script)
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), self.handler())
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,),
-                                        name="scripted-provider", daemon=True)
-
-    @property
-    def url(self) -> str:
-        """The server's address; OpenAI's clients want `/v1` after it."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
-
     def __enter__(self) -> ScriptedProvider:
         self._thread.start()
         return self
@@ -113,30 +76,8 @@ class ScriptedProvider(ScriptedAnswers):
         self._server.server_close()
 
 
-class _LinkServer(ThreadingMixIn, BaseServer):
-    """Handles connections that come over a link and not from a listening socket."""
-
-    daemon_threads = True
-
-
-def start(script: Path) -> int:
-    """Answer by a script, in this process; return the descriptor that leads a tunnel to it."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    server = _LinkServer(("", 0), ScriptedAnswers(script_in(script)).handler())
-    threading.Thread(target=_accept, args=(ours, server), name="script", daemon=True).start()
-    return theirs.detach()
-
-
-def _accept(link: socket.socket, server: _LinkServer) -> None:
-    """Take the connections that a `provider_tunnel` asks for at the other end of a link."""
-    while descriptors := socket.recv_fds(link, LINK_BYTES, 1)[1]:
-        connection = socket.socket(fileno=descriptors[0])
-        connection.sendall(b"\n")  # it is made
-        server.process_request(connection, ("", 0))
-
-
 class _Handler(BaseHTTPRequestHandler):
-    provider: ScriptedAnswers
+    provider: ScriptedProvider
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: object) -> None:
@@ -145,11 +86,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         key = self.headers.get("x-api-key") or self.headers.get("Authorization") or ""
-        try:
-            turn = self.provider.turn(body, key.removeprefix("Bearer "))
-        except Exception as error:  # whatever the script raises
-            return self._whole(400, {"error": {"type": "scripted", "message": (
-                f"the script failed: {type(error).__name__}: {error}")}})
+        turn = self.provider.turn(body, key.removeprefix("Bearer "))
         is_anthropic = self.path.endswith("/messages")
         if turn.fault == "silent":
             self.provider.closing.wait()
