@@ -11,7 +11,6 @@ import subprocess
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness.errors import Cancelled, EnvironmentFault, KoptError
 from harness.formats.text import plain
@@ -19,9 +18,6 @@ from harness.isolation import guard
 from harness.isolation.device_lock import Turnstile
 from harness.isolation.guard import Confine
 from harness.isolation.process_outcome import Limits
-
-if TYPE_CHECKING:  # it imports yaml, which kopt doctor may find missing
-    from harness.tasks.target import Target
 from harness.tasks.target import Target
 
 BUILD_LIMITS = Limits(wall_s=60.0, output_bytes=1 << 20, memory_bytes=4 << 30,

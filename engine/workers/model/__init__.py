@@ -1,6 +1,5 @@
-"""The program that asks a language model for a slot, ways to providers, scripted answers.
+"""The program that asks a language model, or a script in its place, and ways to providers.
 
-`agent_child` is started as a program; tests and demonstrations start `scripted_provider`.
-Face: attempt_limits, model_process, provider_forwarder, provider_routes,
-single_request.
+`agent_child` is started as a program.
+Face: attempt_limits, model_process, provider_forwarder, provider_routes, single_request.
 """

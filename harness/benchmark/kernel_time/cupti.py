@@ -16,7 +16,6 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness.benchmark.kernel_time import profile
 from harness.benchmark.kernel_time.profile import (
@@ -26,15 +25,13 @@ from harness.benchmark.kernel_time.profile import (
     T,
     ToolFiles,
 )
+from harness.benchmark.runs.workdir import WorkingCopy
 from harness.compile.c_compiler import BUILD_LIMITS, compiler
 from harness.errors import Cancelled, EnvironmentFault
 from harness.formats import file_copy
 from harness.formats.text import plain
 from harness.isolation import guard
 from harness.isolation.guard import Confine
-
-if TYPE_CHECKING:  # it imports yaml, which kopt doctor may find missing
-    from harness.benchmark.runs.workdir import WorkingCopy
 
 SOURCE = Path(__file__).parent / "cupti.c"
 FOLDER = "kernel-time"

@@ -11,15 +11,13 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
+from harness.benchmark.runs.workdir import WorkingCopy
 from harness.errors import Cancelled, KoptError
 from harness.formats import file_copy
 from harness.formats.text import plain
 from harness.verdict import Evidence, KernelShare
-
-if TYPE_CHECKING:  # it imports yaml, which kopt doctor may find missing
-    from harness.benchmark.runs.workdir import WorkingCopy
 
 T = TypeVar("T")
 MOST_FILES, MOST_NAMES, NAME_LENGTH = 512, 4096, 300

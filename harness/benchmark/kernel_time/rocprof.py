@@ -15,7 +15,6 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness.benchmark.kernel_time import profile
 from harness.benchmark.kernel_time.profile import (
@@ -25,10 +24,8 @@ from harness.benchmark.kernel_time.profile import (
     T,
     ToolFiles,
 )
+from harness.benchmark.runs.workdir import WorkingCopy
 from harness.formats import file_copy
-
-if TYPE_CHECKING:  # it imports yaml, which kopt doctor may find missing
-    from harness.benchmark.runs.workdir import WorkingCopy
 
 PROGRAM = "rocprofv3"
 INSTALLED = ("/opt/rocm/bin", "/opt/rocm-*/bin")
