@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+from .one_line import one_line
 
 MOST_DESCRIPTORS = 4
 
@@ -37,3 +39,14 @@ class Channel:
             sent = socket.send_fds(self._socket, [line], list(descriptors))
             line = line[sent:]
         self._socket.sendall(line)
+
+
+def serve(descriptor: int, work: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Answer requests by `work` until the owner closes the socket; what it raises is an answer."""
+    channel = Channel(descriptor)
+    for job, _ in channel.requests():
+        try:
+            answer = work(job)
+        except BaseException as error:
+            answer = {"error": one_line(error), "kind": type(error).__name__}
+        channel.answer(answer)

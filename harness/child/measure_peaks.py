@@ -7,14 +7,13 @@ keeps the earlier ones. Loads no project code. Needs torch; on the CPU it uses t
 
 from __future__ import annotations
 
-import json
-import socket
 from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
 
 import torch
 
+from .channel import serve
 from .one_line import one_line
 
 REPEATS = 6
@@ -112,15 +111,5 @@ def _scaled(first: Any, second: Any, unit: Any) -> Callable[[], Any]:
 
 
 def main(descriptor: int) -> None:
-    channel = socket.socket(fileno=descriptor)
-    channel.set_inheritable(False)
     bench = DevicePeaks()
-    with channel, channel.makefile("rwb") as stream:
-        for line in stream:
-            job = json.loads(line)
-            try:
-                answer = getattr(bench, job["op"])(job)
-            except BaseException as error:
-                answer = {"error": one_line(error), "kind": type(error).__name__}
-            stream.write(json.dumps(answer).encode() + b"\n")
-            stream.flush()
+    serve(descriptor, lambda job: getattr(bench, job["op"])(job))

@@ -15,15 +15,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-import json
 import math
 import os
 import re
-import socket
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from ..channel import serve
 from ..one_line import one_line
 from .assembly import resources
 
@@ -184,24 +183,17 @@ def stubs(signatures: list[Signature]) -> dict[str, Any]:
 
 
 def main(descriptor: int) -> None:
-    channel = socket.socket(fileno=descriptor)
-    channel.set_inheritable(False)
     inspector: Inspector | None = None
-    with channel, channel.makefile("rwb") as stream:
-        for line in stream:
-            job = json.loads(line)
-            try:
-                if job["op"] == "stubs":
-                    answer: dict[str, Any] = stubs(job["signatures"])
-                elif job["op"] == "load":
-                    os.nice(job.get("nice", 0))
-                    inspector = Inspector(job)
-                    answer = {}
-                else:
-                    assert inspector is not None
-                    answer = inspector.inspect(job)
-            except BaseException as error:
-                answer = {"error": one_line(error), "kind": type(error).__name__}
-            stream.write(json.dumps(answer).encode() + b"\n")
-            stream.flush()
 
+    def work(job: dict[str, Any]) -> dict[str, Any]:
+        nonlocal inspector
+        if job["op"] == "stubs":
+            return stubs(job["signatures"])
+        if job["op"] == "load":
+            os.nice(job.get("nice", 0))
+            inspector = Inspector(job)
+            return {}
+        assert inspector is not None
+        return inspector.inspect(job)
+
+    serve(descriptor, work)

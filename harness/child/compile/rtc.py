@@ -12,8 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..channel import Channel
-from ..one_line import one_line
+from ..channel import serve
 
 CUDA = {"stem": "nvrtc", "code": "CUBIN", "root": "CUDA_HOME", "usual": "/usr/local/cuda",
         "arch": "--gpu-architecture=", "report": "--ptxas-options=-v"}
@@ -148,13 +147,12 @@ def _strings(texts: list[str]) -> Any:
     return (ctypes.c_char_p * len(texts))(*(text.encode() for text in texts))
 
 
+def answer(job: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return RuntimeCompiler(job["language"]).compile(job)
+    except SourceRefused as refused:
+        return {"refused": str(refused) or "no reason is given"}
+
+
 def main(descriptor: int) -> None:
-    channel = Channel(descriptor)
-    for job, _ in channel.requests():
-        try:
-            answer = RuntimeCompiler(job["language"]).compile(job)
-        except SourceRefused as refused:
-            answer = {"refused": str(refused) or "no reason is given"}
-        except Exception as error:
-            answer = {"error": one_line(error), "kind": type(error).__name__}
-        channel.answer(answer)
+    serve(descriptor, answer)

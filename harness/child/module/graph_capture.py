@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode, resolve_name
 
-from ..channel import Channel
-from ..one_line import one_line
+from ..channel import serve
 from ..run.load_python import import_file, module_of
 from .value_sizes import sizes_of_values
 
@@ -240,10 +239,4 @@ def capture(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(descriptor: int) -> None:
-    channel = Channel(descriptor)
-    for job, _ in channel.requests():
-        try:
-            answer = capture(job)
-        except BaseException as error:
-            answer = {"error": one_line(error), "kind": type(error).__name__}
-        channel.answer(answer)
+    serve(descriptor, capture)

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..channel import Channel
+from ..channel import serve
 from ..one_line import one_line
 from .call_layout import LITERALS, Layout, Unsupported, leaves
 from .input_ranges import InputRanges
@@ -254,10 +254,4 @@ def _dtype(value: torch.Tensor) -> str:
 
 
 def main(descriptor: int) -> None:
-    channel = Channel(descriptor)
-    for job, _ in channel.requests():
-        try:
-            answer = ModuleLearner(job).learn(job["training"])
-        except BaseException as error:
-            answer = {"error": one_line(error), "kind": type(error).__name__}
-        channel.answer(answer)
+    serve(descriptor, lambda job: ModuleLearner(job).learn(job["training"]))
