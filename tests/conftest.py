@@ -43,6 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Confined programs could not write theirs, and the workers would all compile the same.
     """
+    gc.disable()  # until all tests are collected: hardly anything of that is garbage
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if hasattr(config, "workerinput"):
@@ -59,6 +60,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish() -> None:
     """Leave what collection made to neither collector nor forks: it lives to the end."""
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)  # a twentieth of a test's time went into collections
+    gc.enable()
 
 
 @functools.cache

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from harness.child.oracle.arrays_numpy import NumpyArrays
-from harness.child.oracle.arrays_torch import TorchArrays
 from harness.child.oracle.inputs import draw
 from harness.tasks.target import Arg, ConfigClass, Target
 from tests.support.c_case import HEAD, QUICK, SLOW, judge, kernel, target
@@ -123,10 +122,15 @@ def test_lost_column_counts_and_sums_in_another_order_do_not(
     honest = np.add.reduce(np.flip(a.astype("float32")[:, :, None] * narrow, axis=1), axis=1)
     without_last = np.where(np.arange(100) < 90, honest, 0).astype("float32")
     without_rows = np.where(np.arange(300)[:, None] % 50 < 49, honest, 0).astype("float32")
-    arrays: Any = NumpyArrays() if library == "numpy" else \
-        TorchArrays(library, ["float32"], str(tmp_path))
-    made = (lambda value: value) if library == "numpy" else \
-        (lambda value: torch.from_numpy(value).to(library))
+    arrays: Any = NumpyArrays()
+    made: Any = np.asarray
+    if library != "numpy":
+        import torch  # here: every test worker imports this file
+
+        from harness.child.oracle.arrays_torch import TorchArrays
+
+        arrays = TorchArrays(library, ["float32"], str(tmp_path))
+        made = partial(torch.as_tensor, device=library)
     share = [arrays.lost(made(got), made(want)) for got in (honest, without_last, without_rows)]
     assert share[0] < 1e-3 and share[1:] == pytest.approx([1.0, 1.0])
     assert arrays.lost(made(without_last.reshape(-1)), made(want.reshape(-1))) < 0.5

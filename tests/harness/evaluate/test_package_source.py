@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harness.child.run import load_python
+
+@pytest.fixture
+def load_python() -> Any:
+    from harness.child.run import load_python  # imports torch
+
+    return load_python
 
 
 @pytest.mark.parametrize(("package", "name"), [(True, "ops.norms.rms"), (False, "norms.rms")])
 def test_relative_imports_resolve_in_the_package(
-        package: bool, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        package: bool, name: str, load_python: Any, tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "ops" / "norms"
     folder.mkdir(parents=True)
     (folder / "rms.py").write_text("from .sizes import BLOCK\n")
@@ -29,6 +36,6 @@ def test_relative_imports_resolve_in_the_package(
     assert load_python.import_file(str(folder / "rms.py"), str(tmp_path)).BLOCK == 64
 
 
-def test_file_with_absolute_imports_stands_alone(tmp_path: Path) -> None:
+def test_file_with_absolute_imports_stands_alone(load_python: Any, tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("import os\n")
     assert load_python.package_of(str(tmp_path / "a.py"), str(tmp_path)) is None

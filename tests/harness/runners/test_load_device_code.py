@@ -8,12 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from harness.child.oracle.arrays_torch import TorchArrays
 from harness.child.oracle.reference import BaselineReference
-from harness.child.run import load_device_code
-from harness.child.run.load_device_code import DeviceKernel
 
 SOURCE = """
 #include <stdint.h>
@@ -39,6 +35,8 @@ TENSORS: list[dict[str, Any]] = [
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Return what loads a library of the host, which stands for one that launches kernels."""
+    from harness.child.run import load_device_code
+
     library = tmp_path / "kernel.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", library], input=SOURCE,
                    text=True, check=True)
@@ -50,6 +48,10 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def test_arguments_reach_the_entry_by_value_and_by_address(job: dict[str, Any]) -> None:
+    import torch
+
+    from harness.child.run.load_device_code import DeviceKernel
+
     kernel = DeviceKernel(job, None)
     slot = torch.zeros(8 * SIZE, dtype=torch.uint8)
     call = kernel.arguments(TENSORS, slot)
@@ -59,6 +61,10 @@ def test_arguments_reach_the_entry_by_value_and_by_address(job: dict[str, Any]) 
 
 
 def test_baseline_computes_the_expected_values(job: dict[str, Any]) -> None:
+    import torch
+
+    from harness.child.oracle.arrays_torch import TorchArrays
+
     arrays = TorchArrays("cpu")
     reference = BaselineReference(arrays, job)
     drawn = {"x": torch.arange(SIZE, dtype=torch.float32)}
@@ -67,6 +73,10 @@ def test_baseline_computes_the_expected_values(job: dict[str, Any]) -> None:
 
 
 def test_failed_launch_is_the_error_of_the_call(job: dict[str, Any]) -> None:
+    import torch
+
+    from harness.child.run.load_device_code import DeviceKernel
+
     kernel = DeviceKernel(job, None)
     wrong = [*TENSORS[:-1], {**TENSORS[-1], "value": 3}]
     with pytest.raises(RuntimeError, match="a launch failed: arguments"):

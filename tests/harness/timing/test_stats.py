@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import stdtr
 
 from harness.timing import outcome as compare
 from harness.timing import stats
@@ -78,6 +77,8 @@ def test_looks_share_the_alpha_of_a_verdict() -> None:
 
 def around(mean: float, half: float, pairs: int = 9) -> Estimate:
     """Return an estimate whose interval at SURE is mean ± half, and twice that at its alpha."""
+    from scipy.special import stdtr
+
     degrees = pairs - 1
     stderr = half / stats.t_quantile(1 - compare.SURE / 2, degrees)
     alpha = 2 * float(stdtr(degrees, -2 * half / stderr))

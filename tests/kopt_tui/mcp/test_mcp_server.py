@@ -13,16 +13,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-
-pytest.importorskip("mcp", reason="the extra mcp is not installed")
-
-from mcp import Client, StdioServerParameters
-from mcp.client.stdio import stdio_client
-from mcp.shared.exceptions import MCPError
 
 from engine.journal.write import Writer
 from harness.errors import InputError
@@ -33,14 +28,22 @@ from tests.support import campaigns
 from tests.support.command_line import kopt, write_campaign
 from tests.support.paths import ROOT
 
+if TYPE_CHECKING:
+    from mcp import Client
+
+pytestmark = pytest.mark.skipif(find_spec("mcp") is None,
+                                reason="the extra mcp is not installed")
 TOOLS = {"propose", "evaluate", "loop", "new", "campaign_status", "submit_candidate", "verdict",
          "events_since", "read_knowledge"}
 
 
-def parameters(root: Path, workspace: Path) -> StdioServerParameters:
-    return StdioServerParameters(
+def started(root: Path, workspace: Path) -> Client:
+    from mcp import Client, StdioServerParameters  # here: every test worker imports this file
+    from mcp.client.stdio import stdio_client
+
+    return Client(stdio_client(StdioServerParameters(
         command=sys.executable, cwd=str(root), env={"PYTHONPATH": str(ROOT)},
-        args=["-m", "kopt_tui", "mcp", "--workspace", str(workspace)])
+        args=["-m", "kopt_tui", "mcp", "--workspace", str(workspace)])))
 
 
 def text(result: Any) -> str:
@@ -56,13 +59,15 @@ async def data(client: Client, tool: str, **words: Any) -> Any:
 
 @pytest.mark.slow
 async def test_client_reads_a_campaign_and_gets_no_further(tmp_path: Path) -> None:
+    from mcp.shared.exceptions import MCPError
+
     setup = campaigns.create(tmp_path)
     project = Path(setup.manifest.project)
     writer = Writer(setup.workspace)
     for number in range(3):
         writer.event(setup.id, "log", message=f"line \u2028 {number}")
     writer.close()
-    async with Client(stdio_client(parameters(project, setup.workspace))) as client:
+    async with started(project, setup.workspace) as client:
         assert {tool.name for tool in (await client.list_tools()).tools} == TOOLS
         status = await client.call_tool("campaign_status", {})
         assert json.loads(text(status)) == status.structured_content
@@ -105,7 +110,7 @@ async def test_client_reads_a_campaign_and_gets_no_further(tmp_path: Path) -> No
 async def test_client_gets_verdicts_and_an_error_for_words_that_cannot_be_passed_on(
         tmp_path: Path) -> None:
     campaigns.project(tmp_path / "p")
-    async with Client(stdio_client(parameters(tmp_path / "p", tmp_path / "w"))) as client:
+    async with started(tmp_path / "p", tmp_path / "w") as client:
         assert "PASSES" in (await data(client, "propose"))["search_space"]
         verdict = await data(client, "evaluate", config={"PASSES": 1}, quick=True)
         assert verdict["correct"] and verdict["speedup"] > 2
@@ -127,7 +132,7 @@ async def test_projects_outside_the_folder_are_refused_and_nothing_is_overwritte
     root = campaigns.project(tmp_path / "p").parent
     (root / "away.yaml").write_text("target_op: scale\nproject: ../other\n")
     mine = (root / "manifest.yaml").read_text()
-    async with Client(stdio_client(parameters(root, tmp_path / "w"))) as client:
+    async with started(root, tmp_path / "w") as client:
         for tool, words, why in (
                 ("propose", {"manifest": "away.yaml"}, "other' is outside the folder"),
                 ("evaluate", {"manifest": "away.yaml"}, "is outside the folder"),
