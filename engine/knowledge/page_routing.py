@@ -21,7 +21,7 @@ _ORDER = {kind: at for at, kind in enumerate(KINDS)}
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """What a slot works on; "" is unknown, and no page that is for certain ones fits it."""
+    """What a slot works on; "" is unknown, and matches only pages for all subjects."""
 
     op: str = ""
     """A class of ops."""

@@ -53,7 +53,7 @@ class StrategyRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class StrategyPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """What a row may ask of a campaign: its class of ops, its language, its kind of device."""
+    """The facts of a campaign that rows select on: op class, language, kind of device."""
 
     op: str = ""
     language: str = ""
@@ -72,7 +72,7 @@ def strategies() -> tuple[StrategyRow, ...]:
     keys = [row.key for row in rows]
     for row in rows:
         if keys.count(row.key) > 1:
-            raise InputError(f"the strategy {row.key!r} is there twice", where=FILE)
+            raise InputError(f"the strategy {row.key!r} is listed twice", where=FILE)
     return rows
 
 
@@ -89,7 +89,7 @@ def shown(limiter: str) -> StrategyRow | None:
 
 
 def advice(limiter: str, column: str = "") -> str:
-    """Return what kopt says of a bottleneck."""
+    """Return kopt's advice on a bottleneck."""
     row = shown(limiter)
     return UNKNOWN_LIMIT if row is None else row.text.replace("{column}", column)
 

@@ -29,7 +29,7 @@ WEIGHTS = ("up", "down", "gate", "up_bias", "down_bias", "gate_bias")
 
 @dataclass(frozen=True, kw_only=True)
 class ExpertTerm:
-    """What one expert adds: its number, who chose it, and its weights, with transposed ones."""
+    """One expert's term: its number, which tokens chose it, and its weights."""
 
     number: int
     indices: Ref
@@ -78,7 +78,7 @@ class _LoopReader:
         return node if node.target.rpartition(".")[2].strip("_") in words else None
 
     def terms(self, last: Node) -> list[ExpertTerm]:
-        """Return what the experts add up to the value of a node, [] if it is no such sum."""
+        """Return the experts' terms of which a node is the sum, [] if it is no such sum."""
         terms: list[ExpertTerm] = []
         value: Any = Ref("node", last.name)
         while value is not None and value != 0 and not self.call(
@@ -91,7 +91,7 @@ class _LoopReader:
         return terms
 
     def _added(self, value: Any) -> tuple[Any, ExpertTerm] | None:
-        """Return the sum before a value, None before the first, and the expert that it adds."""
+        """Return the partial sum that a node adds to (None for the first) and the expert added."""
         node = self.call(value, "index_add", "setitem", "add", "iadd", "radd")
         if node is None:
             own = self._for_all(value)
@@ -114,7 +114,7 @@ class _LoopReader:
         return None
 
     def _factors(self, value: Any) -> Iterator[tuple[Any, Any]]:
-        """Yield the factors of a product, either one first."""
+        """Yield the two factors of a product in both orders."""
         product = self.call(self._uncast(value), "mul", "multiply", "imul", "rmul")
         if product is not None:
             yield product.args[0], product.args[1]
@@ -164,7 +164,7 @@ class _LoopReader:
         return None
 
     def _gathered(self, value: Ref, tokens: Ref) -> Ref | None:
-        """Return the tensor whose rows of the tokens a value is."""
+        """Return the tensor whose rows were gathered for the chosen tokens."""
         columns = self.graph.form(value).shape[-1:]
         while shaped := self.call(value, "reshape", "view", "squeeze"):
             value = shaped.args[0]
@@ -207,7 +207,7 @@ class _LoopReader:
         return None
 
     def experts(self, indices: Ref) -> int:
-        """Return among how many experts the indices choose, 0 if that is not known."""
+        """Return the number of experts that indices choose from, 0 if unknown."""
         top = self.call(indices, "topk")
         return self.graph.form(top.args[0]).shape[-1] if top and indices.item == 1 and \
             top.bound.get("dim") in (-1, 1) else 0
@@ -223,7 +223,7 @@ class _LoopReader:
         return read.args[0] if self.graph.form(read.args[0]).shape[0] == len(terms) else None
 
     def _origin(self, value: Any) -> tuple[Any, list[Any]]:
-        """Return the tensor of which a value is an item, and the keys to it."""
+        """Return the tensor that a value was indexed from, and the indices."""
         read = self.call(value, "getitem")
         if read is None:
             return value, []
@@ -231,7 +231,7 @@ class _LoopReader:
         return source, [*keys, read.args[1]]
 
     def replaced(self, last: Node, terms: Sequence[ExpertTerm]) -> ModuleGraph | None:
-        """Return the graph with one call for the terms, None if they do not go together."""
+        """Return the graph with one call for all terms, None if they cannot be combined."""
         graph, terms = self.graph, sorted(terms, key=lambda term: term.number)
         x, dtype = terms[0].x, last.form.dtype
         own = {(term.indices, term.shares, term.x, term.activation, term.linear,

@@ -1,6 +1,6 @@
 """Reads calls that write into their input, such as ReLU(inplace=True), as if they made a tensor.
 
-That is the same where the input was made for this call alone: nobody else sees that it changed.
+This is equivalent where only this call uses its input: nothing else reads the changed tensor.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _is_private(graph: ModuleGraph, known: Catalog, node: Node) -> bool:
 
 
 def _is_seen(graph: ModuleGraph, node: Node, written: Ref) -> bool:
-    """Return whether anything but a function that is done before the call has the tensor."""
+    """Return whether the tensor is used by anything that may read it after the call."""
     users = [user for user in graph.users(written.name) if user is not node
              and any(own in (written, Ref("node", written.name)) for own in user.reads)]
     return any(int(user.name[1:]) > int(node.name[1:]) or not FRESH.search(user.target)

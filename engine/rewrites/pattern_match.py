@@ -22,14 +22,14 @@ USUAL: Mapping[str, Any] = {"alpha": 1, "approximate": "none", "beta": 1, "diago
 
 @dataclass(frozen=True, kw_only=True)
 class PatternMatch:
-    """What the names of an expression stand for, and the nodes below its root."""
+    """The graph values that an expression's names match, and the nodes below its root."""
 
     bound: dict[str, Any]
     inner: tuple[Node, ...]
 
 
 def match(graph: ModuleGraph, root: Node, expression: str) -> PatternMatch | None:
-    """Return how the value of `root` is an expression's, None if it is not."""
+    """Match `root` against an expression; None if it does not match."""
     matcher = _Matcher(graph)
     if not matcher.value(parsed(expression), Ref("node", root.name)):
         return None
@@ -146,7 +146,7 @@ class _Matcher:
             self.value(dtype, SourceCode(f"torch.{node.form.dtype}"))
 
     def _usual(self, node: Node, named: set[Any]) -> bool:
-        """Return whether the arguments that the expression does not name are as usual."""
+        """Return whether arguments that the expression does not name have their defaults."""
         return all(value is None or value is False or USUAL.get(name, self) == value
                    for name, value in node.bound.items()
                    if name not in named and not name.startswith("_"))

@@ -1,4 +1,4 @@
-"""Cuts a module's graph into regions, each of them one call of a template, and what stays torch's.
+"""Partitions a module's graph into regions, each one call of a template; the rest stays PyTorch.
 
 A region is a core that a template computes, with elementwise nodes before it (prologue) and after
 it (epilogue), or elementwise nodes alone. No value inside of a region is used outside of it.

@@ -27,7 +27,7 @@ SAME_NAMES = {"multiply": "mul", "subtract": "sub", "divide": "div", "true_divid
 
 
 class TargetReplacement(msgspec.Struct, frozen=True, kw_only=True):
-    """PyTorch targets and the call of the template's entry that gives the same."""
+    """PyTorch functions and the equivalent call of the template's entry."""
 
     targets: tuple[str, ...]
     call: str
@@ -37,7 +37,7 @@ class TargetReplacement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pattern(msgspec.Struct, frozen=True, kw_only=True):
-    """An expression of several torch functions, and the call of the entry that gives the same."""
+    """An expression of several torch functions, and the equivalent call of the entry."""
 
     expression: str
     call: str
@@ -171,7 +171,7 @@ def catalog() -> Catalog:
 
 @cache
 def spellings(target: str) -> frozenset[str]:
-    """Return the names of a torch function that compute the same: a method's, an operator's."""
+    """Return the equivalent names of a torch function: as a method, as an operator."""
     head, _, last = target.removesuffix(".__get__").rpartition(".")
     if last.startswith("__"):
         last = OPERATORS.get(last.strip("_"), last)
@@ -239,4 +239,3 @@ def holds(when: str, arguments: Mapping[str, Any]) -> bool:
         return bool(eval(when, {"__builtins__": FUNCTIONS}, dict(arguments)))
     except (NameError, TypeError, AttributeError, LookupError, ArithmeticError):
         return False
-

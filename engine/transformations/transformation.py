@@ -1,4 +1,4 @@
-"""What a transformation of a source is: a name, a language, a function from text to text."""
+"""The interface of a transformation: a name, a language, and a function from source to source."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ class Transformation(ABC):
 
     @abstractmethod
     def apply(self, source: str) -> Transformed:
-        """Return the changed source. Raises DoesNotApply, or InputError for one without a tree."""
+        """Return the changed source. Raises DoesNotApply, or InputError if it cannot be parsed."""
 
 
 def replaced(source: str, edits: Iterable[Replacement], begin: int = 0,
              end: int | None = None) -> str:
-    """Return a part of a source with replacements made; those inside another one are left out."""
+    """Return a part of a source with replacements made; nested replacements are ignored."""
     parts, at = list[str](), begin
     stop = len(source) if end is None else end
     for edit in sorted(edits, key=lambda edit: (edit.begin, -edit.end)):

@@ -45,7 +45,7 @@ def applicable(source: str, language: str) -> tuple[ApplicableChange, ...]:
                 changed = each.apply(source)
             except (DoesNotApply, InputError):
                 continue
-            except Exception:  # a source of a form that was not thought of must not end a campaign
+            except Exception:  # an unforeseen form of source must not end a campaign
                 log.exception("%s failed on a source", each.name)
                 continue
             found.append(ApplicableChange(name=each.name, what=changed.what, knobs=changed.knobs))

@@ -52,7 +52,7 @@ stand in the text of any answer; the last one counts. When you are done, run
 
 
 def missing_extra() -> str:
-    """Return what the backend lacks on this machine, "" for nothing."""
+    """Return a message that names the packages the backend lacks here, "" for none."""
     lacking = [name for name in ("minisweagent", "litellm") if not importlib.util.find_spec(name)]
     return f"the backend 'agent' needs {' and '.join(lacking)}: {EXTRA}" if lacking else ""
 
@@ -154,7 +154,7 @@ class AgentSlot:
         self._wait("")
 
     def _wait(self, reason: str) -> None:
-        """Show what the slot waits for; with "", what it does again."""
+        """Show what the slot waits for, or with "" that it works again."""
         stage, detail = ("waiting", reason) if reason else self._shown
         self._tick(stage, detail, None, AgentProgress(
             began_at=self._began_at, step=self._steps, step_limit=self._limits.steps,

@@ -136,7 +136,7 @@ class CliWorker:
 
 
 def system_prompt(subagent: Subagent | None, bench: WorkerBench) -> str:
-    """Return the prompt of a task's subagent, which a command gets before its task."""
+    """Return the prompt of a task's subagent, which precedes the task in a command's prompt."""
     return "" if subagent is None else rendering.system_prompt(subagent, slot_facts.of_target(
         bench.target, edit=bench.edit, device=bench.device.label, python=bench.python)) + "\n"
 
@@ -160,7 +160,7 @@ def _uses_cards(command: CliSpec) -> bool:
 
 @contextmanager
 def _network(command: CliSpec, passed: Mapping[str, str], folder: Path) -> Iterator[Reach | None]:
-    """Yield what alone a command may reach, None if that is all or nothing."""
+    """Yield the addresses that a command may reach, None if it may reach all or none."""
     providers = command.providers(passed)
     if not providers or guard.confinement_problem():
         yield None
@@ -235,7 +235,7 @@ def _classes(names: Iterable[str], target: Target | CommandTarget) -> str:
 
 
 def _columns(request: SplitRequest, target: Target | CommandTarget) -> str:
-    """Return what tells the classes apart: the columns, or sizes, that all of them have."""
+    """Return the columns or sizes that distinguish the classes; all classes have them."""
     names = (*request.faster, *request.slower, *request.others)
     columns = conditions.shared([point for name in names
                                  for point in class_sizes.points(name, target)])

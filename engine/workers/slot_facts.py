@@ -1,4 +1,4 @@
-"""What a slot's prompt may state of its target and device, and kopt's knowledge of them."""
+"""Facts for a slot's prompt: its target, its device, and the knowledge pages about them."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 def offers(target: Target, tree: Path, baseline: Path, scratch: Path, *,
            python: str | None = None) -> tuple[tuple[Offer, ...], str]:
-    """Return what fits a target, and for a module that nothing fits, why not."""
+    """Return the rewrites that fit a target; for a module without any, the reason."""
     if not module_rewrite.applies(target):
         return tuple(Offer(name=each.name, hypothesis="a known good form of the op: template "
                            + each.name) for each in find(target)), ""
@@ -91,7 +91,7 @@ def _read(path: Path) -> Template:
 class TemplateWorker:
     """Replaces the source by a filled template, then searches over the template's knobs.
 
-    Without a card there is nothing to search by: Triton is interpreted there, and not timed.
+    Without a GPU the search is skipped: Triton runs in its interpreter and is not timed.
     """
 
     def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:

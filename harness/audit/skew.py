@@ -89,4 +89,3 @@ def _in_grid(module: Module, node: ast.AST) -> bool:
     return function is not None and any(
         isinstance(n, ast.Attribute) and n.attr == "program_id" for n in ast.walk(node)) \
         and bool(parameters(function))
-

@@ -223,4 +223,3 @@ class WarmStart:
             if self._zygote is not None:
                 self._zygote.close()
             self._zygote = None
-

@@ -210,4 +210,3 @@ class Forecast:
             least_us, _, config = min(predicted, key=lambda entry: entry[:2])
             yield (f"predicted to be the fastest on {self.card.name}: {json.dumps(config)}, "
                    f"{least_us:.4g} us; nothing is kept on a prediction, measure it there")
-

@@ -114,5 +114,3 @@ def patch(manifest: Path, path: Path, **files: str) -> Path:
     path.write_text(repos.git(manifest.parent, "diff") + "\n")
     repos.git(manifest.parent, "checkout", "-q", ".")
     return path
-
-

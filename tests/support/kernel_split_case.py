@@ -27,4 +27,3 @@ void scale(const float *x, float *out, int64_t n) {
 """
 TARGET = convert({**campaigns.TASK, "classes": [{"name": "small", "shape": {"n": 60}},
                                                 {"name": "large", "shape": {"n": 40000}}]}, Target)
-

@@ -101,7 +101,7 @@ def _with_chains(c: ParsedC, loop: CountedLoop, reductions: list[Reduction],
 
 
 def _shifted(text: str, by: str, own: str) -> str:
-    """Return a body whose further lines are indented as its new place is."""
+    """Return a body with its lines after the first indented for its new place."""
     first, *others = text.split("\n")
     inner = min((len(re.match(r"[ \t]*", line)[0])  # type: ignore[index]
                  for line in others if line.strip()), default=0)
@@ -109,7 +109,7 @@ def _shifted(text: str, by: str, own: str) -> str:
 
 
 def _reductions(c: ParsedC, loop: CountedLoop, types: dict[str, str]) -> list[Reduction]:
-    """Return what a loop reduces, [] if an iteration depends on another one in any other way."""
+    """Return a loop's reductions, [] if its iterations have any other dependence."""
     written = c.written(loop.body) - {"*"}
     if "*" in c.written(loop.body) or any(part.type == "declaration" and "static" in c.text(part)
                                           for part in walk(loop.body)):
@@ -130,7 +130,7 @@ def _reductions(c: ParsedC, loop: CountedLoop, types: dict[str, str]) -> list[Re
 
 
 def _reduction_of(c: ParsedC, loop: CountedLoop, name: str, kind: str) -> Reduction | None:
-    """Return how a variable is reduced, None if it is used in any other way as well."""
+    """Return how a variable is reduced, None if the loop uses it in another way too."""
     operations, uses = set[str](), 0
     for part in walk(loop.body):
         uses += part.type == "identifier" and c.text(part) == name

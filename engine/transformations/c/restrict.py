@@ -1,4 +1,4 @@
-"""`c-restrict`: pointers of a function that are promised not to overlap."""
+"""`c-restrict`: declares that a function's pointers do not overlap."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _name(c: ParsedC, function: Node) -> str:
 
 
 def _pointers(c: ParsedC, function: Node) -> Iterator[Replacement]:
-    """Yield the edits for the pointer parameters, none where there is one or nothing is written."""
+    """Yield the edits for the pointer parameters; none for a single one or a read-only function."""
     declarator, body = (function.child_by_field_name(key) for key in ("declarator", "body"))
     if declarator is None or body is None:
         return

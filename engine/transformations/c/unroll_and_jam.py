@@ -85,7 +85,7 @@ class _Jam:
         return Replacement(loop.node.start_byte, loop.node.end_byte, f"\n{indent}".join(lines))
 
     def _lines(self, parts: Sequence[Node], knob: str) -> Iterator[str]:
-        """Yield the lines of statements that all lanes take together."""
+        """Yield the lines of statements that all lanes execute together."""
         over = f"for (int {self.lane} = 0; {self.lane} < {knob}; {self.lane}++) {{"
         for part in parts:
             if part.type == "declaration":
@@ -123,7 +123,7 @@ class _Jam:
         return bool((self.c.written(part) - declared) & self.shared)
 
     def _has_own_head(self, part: Node) -> bool:
-        """Return whether the lanes differ in how often they take a loop."""
+        """Return whether the trip count of a loop differs between lanes."""
         heads = [part.child_by_field_name(key) for key in ("initializer", "condition", "update")]
         return any(self.c.names(head) & self.name_of.keys() for head in heads if head is not None)
 
@@ -162,7 +162,7 @@ class _Jam:
 
 
 def _jam(c: ParsedC, loop: CountedLoop, types: dict[str, str]) -> _Jam | None:
-    """Return how a loop is jammed, None if its iterations depend on each other, or need not be."""
+    """Return how a loop is jammed, None if its iterations are dependent or nothing is gained."""
     body, written = loop.body, c.written(loop.body)
     inner = [part for part in walk(body) if part.type == "for_statement"]
     if not inner or "*" in written or len(list(walk(body))) > 2000:
@@ -191,7 +191,7 @@ def _jam(c: ParsedC, loop: CountedLoop, types: dict[str, str]) -> _Jam | None:
 
 def _shared(c: ParsedC, body: Node, private: set[str], variable: str,
             types: dict[str, str]) -> set[str]:
-    """Return the whole numbers of a body that are the same in all iterations: counters, bounds."""
+    """Return the integers of a body that all iterations share: counters and bounds."""
     values: dict[str, list[Node | None]] = {}
     for part in walk(body):
         if part.type == "init_declarator":
@@ -224,12 +224,9 @@ def _is_conditional(part: Node, body: Node) -> bool:
 
 
 def _is_shared(c: ParsedC, part: Node, own: frozenset[str]) -> bool:
-    """Return whether a statement only counts what all lanes have in common."""
+    """Return whether a statement only changes shared counters."""
     return part.type == "expression_statement" and not c.names(part) & own and not any(
         each.type in ("subscript_expression", "pointer_expression") for each in walk(part))
-
-
-
 
 
 def _declared_names(c: ParsedC, part: Node) -> Iterator[str]:
@@ -237,8 +234,6 @@ def _declared_names(c: ParsedC, part: Node) -> Iterator[str]:
         if own.type == "declaration":
             for declarator in own.children_by_field_name("declarator"):
                 yield c.declared_name(declarator)[0]
-
-
 
 
 def _indices(c: ParsedC, part: Node) -> Iterator[Node]:

@@ -1,4 +1,4 @@
-"""What a function that launches kernels tells of its values: sizes, and new tensors."""
+"""Values in a function that launches kernels: sizes, and newly allocated tensors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class HostValues:
         """The tensors that the function allocates, each under one name."""
 
     def value(self, name: str) -> ast.expr | None:
-        """Return the only value that a name gets, None if there is none or are several."""
+        """Return the value of a name that is assigned exactly once, else None."""
         return self._single.get(name)
 
     def text(self, node: ast.expr) -> str:
@@ -51,7 +51,7 @@ class HostValues:
 
 
 def is_new(value: ast.expr) -> bool:
-    """Return whether a value is a tensor that nothing else has a part of."""
+    """Return whether a value is a new tensor that shares memory with no other."""
     return isinstance(value, ast.Call) and bool(_NEW.fullmatch(ast.unparse(value.func))) \
         and not any(own.arg in (None, "out") for own in value.keywords)
 
@@ -70,7 +70,7 @@ def is_quiet_value(value: ast.expr) -> bool:
 
 
 class _Resolved(ast.NodeTransformer):
-    """Puts values in the place of names for sizes, and one tensor for those that are like it."""
+    """Replaces names of sizes by their values, and sizes of `empty_like(x)` by those of x."""
 
     def __init__(self, single: dict[str, ast.expr], allocated: set[str]) -> None:
         self._single, self._allocated = single, allocated

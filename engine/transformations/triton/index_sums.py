@@ -34,7 +34,7 @@ class IndexSums:
         self._values[name] = self.of(node)
 
     def forget(self, name: str, line: int) -> None:
-        """Give a name a value that is equal to nothing else."""
+        """Make a name's value unknown: it equals no other value."""
         self._values[name] = Counter({(f"{name} of line {line}",): 1})
 
     def of(self, node: ast.expr) -> Sum:
@@ -77,7 +77,7 @@ class IndexSums:
         return Counter({(f"({text(minus(self.of(smaller), self.of(larger)))} {word} 0)",): 1})
 
     def _unchanged(self, node: ast.Call) -> ast.expr | None:
-        """Return what a cast to 64 bits or a hint to the compiler is made of."""
+        """Return the operand of a cast to 64 bits or of a compiler hint."""
         tl = self._parsed.language
         if isinstance(node.func, ast.Attribute) and node.func.attr == "to" \
                 and [ast.unparse(own) for own in node.args] == [f"{tl}.int64"]:
@@ -95,7 +95,7 @@ class IndexSums:
 
 
 class _Traced(ast.NodeTransformer):
-    """Puts the sums that names stand for in their place."""
+    """Replaces names by the sums that they stand for."""
 
     def __init__(self, sums: IndexSums) -> None:
         self._sums = sums

@@ -156,7 +156,7 @@ class _Loop:
         return ""
 
     def _pointer(self, address: ast.expr) -> str:
-        """Return the parameter that an address begins with, "" if that is not clear."""
+        """Return the pointer parameter of an address, "" if it is ambiguous."""
         while isinstance(address, ast.BinOp) and isinstance(address.op, ast.Add | ast.Sub):
             address = address.left
         if not isinstance(address, ast.Name):
@@ -169,7 +169,7 @@ class _Loop:
 
 
 class _Inlined(ast.NodeTransformer):
-    """Puts values in the place of names that have one value in all steps."""
+    """Replaces names that have the same value in all steps by that value."""
 
     def __init__(self, values: dict[str, ast.expr]) -> None:
         self._values = values

@@ -30,7 +30,7 @@ class PipelinedLoops(Transformation):
                  and ast.unparse(node.iter.func) in ("range", f"{parsed.language}.range")
                  and not node.iter.keywords and parsed.calls(node, "load")]
         if not found:
-            raise DoesNotApply("no loop of a kernel loads, or all say how many stages they have")
+            raise DoesNotApply("no kernel loop has loads, or all declare their number of stages")
         edits, lines, names = list[Replacement](), list[str](), list[str]()
         for node in found[:MOST_PLACES]:
             assert isinstance(node.iter, ast.Call)
@@ -61,7 +61,7 @@ class EvictionHints(Transformation):
                   for node in parsed.calls(function, "store")
                   if not _has(node, "cache_modifier", "eviction_policy")]
         if not loads and not stores:
-            raise DoesNotApply("no load is a kernel's last of its pointer, or all have hints")
+            raise DoesNotApply("no load is the last through its pointer, or all have hints already")
         edits = []
         for node, option in [*((node, 'eviction_policy="evict_first"') for node in loads),
                              *((node, 'cache_modifier=".cs"') for node in stores)]:
@@ -111,7 +111,7 @@ def _grouped(parsed: ParsedTriton, function: ast.FunctionDef, fast: ast.Assign,
 
 
 def _last_loads(parsed: ParsedTriton, function: ast.FunctionDef) -> list[ast.Call]:
-    """Return the loads that are the last of their pointer; none of a pointer that many share."""
+    """Return the last load through each pointer; none for pointers that many programs share."""
     last: dict[str, ast.Call] = {}
     if parsed.calls(function, "dot"):
         return []

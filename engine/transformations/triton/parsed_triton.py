@@ -1,4 +1,4 @@
-"""A Triton source as transformations see it: kernels, their launches, and where names come from."""
+"""A parsed Triton source: its kernels, their launches, and the names of its imports."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def constexpr(knob: NewKnob) -> str:
 
 
 def mask_of(call: ast.Call, place: int) -> ast.expr | None:
-    """Return a load's or store's mask, which is given by name or at a place."""
+    """Return a load's or store's mask, a keyword or positional argument."""
     masks = [own.value for own in call.keywords if own.arg == "mask"]
     return masks[0] if masks else call.args[place] if len(call.args) > place else None
 

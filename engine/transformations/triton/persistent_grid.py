@@ -74,7 +74,7 @@ def _persistent(parsed: ParsedTriton, kernel: str,
 
 
 def _parameter(parsed: ParsedTriton, function: ast.FunctionDef, name: str) -> Replacement:
-    """Return the edit that adds a parameter behind those without defaults."""
+    """Return the edit that adds a parameter after those without defaults."""
     arguments = function.args.args
     last = arguments[len(arguments) - len(function.args.defaults) - 1]
     at = parsed.span(last)[1]

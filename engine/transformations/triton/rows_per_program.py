@@ -102,13 +102,13 @@ def _widened(parsed: ParsedTriton, kernel: str,
 
 
 def _is_two(node: ast.Call) -> bool:
-    """Return whether `max` or `min` compares two values, rather than reduces one."""
+    """Return whether `max` or `min` compares two values and is no reduction."""
     return len(node.args) == 2 and not (
         isinstance(node.args[1], ast.Constant) and node.args[1].value == 0)
 
 
 def _along_row(parsed: ParsedTriton, node: ast.Call) -> Replacement:
-    """Return the edit by which a reduction goes along rows and keeps their dimension."""
+    """Return the edit that makes a reduction run along rows and keep the row dimension."""
     begin, end = parsed.span(node.args[0])[1], parsed.span(node)[1]
     others = [parsed.source[slice(*_keyword_span(parsed, keyword))] for keyword in node.keywords
               if keyword.arg not in ("axis", "keep_dims")]
@@ -123,7 +123,7 @@ def _keyword_span(parsed: ParsedTriton, keyword: ast.keyword) -> tuple[int, int]
 
 def _masked(parsed: ParsedTriton, function: ast.FunctionDef, program: ast.Call,
             inside: str) -> list[Replacement]:
-    """Return the edits by which loads and stores leave out rows behind the last one."""
+    """Return the edits that mask loads and stores of rows after the last one."""
     varying: set[str] = set()
     for statement in ast.walk(function):
         if isinstance(statement, ast.Assign | ast.AugAssign) and any(

@@ -154,7 +154,7 @@ class _StepLoop:
         return ""
 
     def _goes_on(self, other: ast.For) -> bool:
-        """Return whether this loop begins where another one ends."""
+        """Return whether this loop continues where another one ends."""
         return isinstance(other.iter, ast.Call) and len(other.iter.args) > 1 and isinstance(
             self.begin, ast.Name) and ast.unparse(other.iter.args[1]) == self.begin.id
 
@@ -186,7 +186,7 @@ class _StepLoop:
         return Replacement(begin, end, f"{indent}{whole} = {value}\n{main}\n{tail}")
 
     def _unmasked(self) -> Iterator[Replacement]:
-        """Yield the edits that make masks true, and drop those that say nothing else."""
+        """Yield the edits that remove always-true parts from masks, and masks that are all true."""
         used: Counter[str] = Counter()
         for name, place in (("load", 1), ("store", 2)):
             for call in self.parsed.calls(self.node, name):
@@ -250,7 +250,7 @@ class _StepLoop:
         return False
 
     def _is_alone(self, statement: ast.stmt) -> bool:
-        """Return whether a statement has its lines for itself."""
+        """Return whether no other statement is on a statement's lines."""
         begin, end = self.parsed.span(statement)
         after = self.parsed.source[end:].split("\n", 1)[0].strip()
         before = self.parsed.source[self.parsed.at(statement.lineno, 0):begin].strip()
@@ -290,7 +290,7 @@ def _names(node: ast.AST) -> list[str]:
 
 
 def _stored(node: ast.AST) -> Counter[str]:
-    """Return how often each name gets a value."""
+    """Return the number of assignments to each name."""
     return Counter(own.id for own in ast.walk(node)
                    if isinstance(own, ast.Name) and isinstance(own.ctx, ast.Store))
 

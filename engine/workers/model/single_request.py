@@ -70,4 +70,3 @@ def ask(spec: PlannerSpec, system: str, prompt: str, scratch: Path, transcript: 
         return RequestAnswer(fault=plain(" ".join(text.split()), 300))
     return RequestAnswer(text=text, cost_usd=end[-1].cost_usd, tokens_read=end[-1].tokens_read,
                          tokens_written=end[-1].tokens_written)
-

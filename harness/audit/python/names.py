@@ -234,4 +234,3 @@ def _pairs(target: ast.expr, value: ast.AST) -> list[tuple[str, ast.expr]]:
             and len(target.elts) == len(value.elts):
         return [pair for t, v in zip(target.elts, value.elts, strict=True) for pair in _pairs(t, v)]
     return []
-

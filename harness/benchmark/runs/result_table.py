@@ -215,4 +215,3 @@ class CsvReader:
         if self._peer is not None:
             self._peer.close()
             self._peer = None
-

@@ -114,4 +114,3 @@ class SlotMemory:
     def close(self) -> None:
         self.raw = None
         self.memory.close()
-

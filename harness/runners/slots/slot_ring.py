@@ -172,4 +172,3 @@ class SlotRings:
 
     def open(self, case: Case, slots: int, like: TimedSlots | None = None) -> SlotRing:
         return SlotRing(self, case, slots, like.returned if isinstance(like, SlotRing) else {})
-

@@ -131,4 +131,3 @@ def _of_numbers(values: list[float]) -> list[tuple[Array, float]]:
 
 def _numbers(values: Sequence[Value]) -> bool:
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-

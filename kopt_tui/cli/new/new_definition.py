@@ -124,4 +124,3 @@ def is_definition(path: Path) -> bool:
     except InputError:
         return False
     return True
-

@@ -122,7 +122,6 @@ def test_interrupted_round_takes_no_more_patches_than_another() -> None:
         ("inbox-3", "c"), ("inbox-4", "new")]
 
 
-
 def writers(*names: str, **fields: Any) -> PoolSpec:
     return PoolSpec(backends=("cli",), cli=tuple(
         CliSpec(name=name, command="agent {prompt}") for name in names), **fields)

@@ -264,8 +264,6 @@ def test_breakage_shows_in_verdict(verdict: Verdict, unseen: bool) -> None:
     assert canary.unseen(verdict) is unseen
 
 
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("used", [True, False])
 def test_unused_header_is_warned_about(tmp_path: Path, used: bool) -> None:

@@ -237,8 +237,6 @@ def test_loop_of_links_is_refused(tmp_path: Path) -> None:
                        CsvReader(tmp_path / "reader"), held)
 
 
-
-
 def test_line_of_many_commas_is_refused(tmp_path: Path) -> None:
     spoil = ("\ndef spoil(rows):\n    open('bench.csv', 'w').write(',' * 3_000_000)\n")
     verdict = judge(tmp_path, kernel(more=spoil))

@@ -298,4 +298,3 @@ async def test_only_changed_cells_are_repainted(workspace: Path) -> None:
         assert {title: spans for title, spans in changes.items() if spans} == \
             {"slots": [(10, 12)]}
         writer.close()
-

@@ -55,7 +55,7 @@ class FusedLaunches(Transformation):
 
 
 def _fused(source: str) -> tuple[str, str]:
-    """Return the source with the first pair of launches that can be one. Raises DoesNotApply."""
+    """Return the source with the first fusible pair of launches fused. Raises DoesNotApply."""
     parsed = ParsedTriton(source)
     why = "no function launches two kernels, one directly after the other"
     for first, second, between in _pairs(parsed):
@@ -129,7 +129,7 @@ class _Pair:
         return self.values.text(grid) if isinstance(grid, ast.Tuple) else ""
 
     def _is_alone(self, call: ast.Call) -> bool:
-        """Return whether a call has its lines for itself."""
+        """Return whether no other statement is on a call's lines."""
         begin, end = self.parsed.span(call)
         after = self.parsed.source[end:].split("\n", 1)[0].strip()
         return not self.parsed.source[self.parsed.at(call.lineno, 0):begin].strip() \

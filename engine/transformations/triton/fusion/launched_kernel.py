@@ -164,7 +164,7 @@ class LaunchedKernel:
 
 
 def other_of(call: ast.Call) -> ast.expr | None:
-    """Return what a load gives the lanes outside of its mask, None if nothing is said."""
+    """Return a load's `other`: the value of masked-out lanes, None if it is not given."""
     given = [own.value for own in call.keywords if own.arg == "other"]
     return given[0] if given else call.args[2] if len(call.args) > 2 else None
 

@@ -1,4 +1,4 @@
-"""Work on one number taken apart from work on the lanes of a block.
+"""Separates scalar work from work on the lanes of a block.
 
 Face: narrow_offsets, reciprocals.
 """

@@ -1,4 +1,4 @@
-"""Which names of a kernel are blocks of values, and which are one number."""
+"""Which names of a kernel are blocks of values, and which are scalars."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def block_names(parsed: ParsedTriton, function: ast.FunctionDef) -> set[str]:
 
 
 def is_block(parsed: ParsedTriton, node: ast.AST, blocks: set[str]) -> bool:
-    """Return whether a value surely has lanes; a reduction is taken to leave none."""
+    """Return whether a value surely has lanes; the result of a reduction counts as a number."""
     if isinstance(node, ast.Call):
         if parsed.is_call(node, "arange") or parsed.is_call(node, "zeros") \
                 or parsed.is_call(node, "full"):

@@ -63,7 +63,7 @@ def _narrowed(parsed: ParsedTriton, function: ast.FunctionDef) -> Iterator[tuple
 
 
 def _single_values(function: ast.FunctionDef) -> dict[str, ast.expr]:
-    """Return the values of names that get one, made of names that get no other value later."""
+    """Return the values of names that are assigned once, from names that never change."""
     stored = Counter(own.id for own in ast.walk(function)
                      if isinstance(own, ast.Name) and isinstance(own.ctx, ast.Store))
     parameters = {own.arg for own in function.args.args}
@@ -76,7 +76,7 @@ def _single_values(function: ast.FunctionDef) -> dict[str, ast.expr]:
 
 def _addends(parsed: ParsedTriton, node: ast.expr, values: Mapping[str, ast.expr],
              ) -> list[ast.expr]:
-    """Return what a 64-bit sum is made of; a sum of 32 bits is one part, as it may wrap."""
+    """Return the terms of a 64-bit sum; a 32-bit sum is a single term, because it may wrap."""
     if not _is_wide(parsed, node, values):
         return [node]
     if isinstance(node, ast.Name) and isinstance(values.get(node.id), ast.BinOp):
@@ -106,7 +106,7 @@ def _narrow(parsed: ParsedTriton, node: ast.expr) -> ast.expr:
 
 
 def _of_cast(parsed: ParsedTriton, node: ast.expr) -> ast.expr | None:
-    """Return what is cast to 64 bits, None if nothing is."""
+    """Return the operand of a cast to 64 bits, None for any other node."""
     wide = f"{parsed.language}.int64"
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) \
             and node.func.attr == "to" and [ast.unparse(own) for own in node.args] == [wide]:

@@ -39,7 +39,7 @@ class BlockReciprocal(Transformation):
 
 
 def _edits(parsed: ParsedTriton, node: ast.BinOp) -> list[Replacement]:
-    """Return the edits of the sign and the divisor; what stands around them stays."""
+    """Return the edits of the operator and the divisor only."""
     begin = parsed.span(node.left)[1]
     right = parsed.span(node.right)
     sign = parsed.source.index("/", begin)
