@@ -30,7 +30,7 @@ class PipelinedLoops(Transformation):
                  and ast.unparse(node.iter.func) in ("range", f"{parsed.language}.range")
                  and not node.iter.keywords and parsed.calls(node, "load")]
         if not found:
-            raise DoesNotApply("no kernel loop has loads, or all declare their number of stages")
+            raise DoesNotApply("no loop of a kernel has loads, or all declare their stages")
         edits, lines, names = list[Replacement](), list[str](), list[str]()
         for node in found[:MOST_PLACES]:
             assert isinstance(node.iter, ast.Call)
