@@ -42,7 +42,6 @@ from harness.tasks.target import OF_CARD, Target
 
 BY_MODELS = {"cli", "agent"}
 """Backends whose slots have a subagent."""
-BACKENDS = {"c": "C", "triton": "TRITON", "python": "PYTHON"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,7 +253,7 @@ def device_word(device: Device) -> str:
 
 
 def _backend(task: Target | CommandTarget) -> str:
-    return BACKENDS.get(task.language, task.language.upper() or "COMMAND")
+    return task.language.upper() or "COMMAND"
 
 
 def _new_folder(workspace: Path, manifest: Manifest, task: Target | CommandTarget,

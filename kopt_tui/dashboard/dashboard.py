@@ -21,6 +21,7 @@ from kopt_tui.screens.campaigns import CAMPAIGNS_CSS, CampaignsScreen
 from kopt_tui.snapshot.device_sampler import Sampler
 from kopt_tui.snapshot.feed import Feed
 from kopt_tui.snapshot.snapshot import AttemptRef, DeviceSnapshot, Focus, Snapshot
+from kopt_tui.widgets import keys
 from kopt_tui.widgets.keys import Key
 from kopt_tui.widgets.tones import KOPT_THEME
 
@@ -43,9 +44,7 @@ class Dashboard(App[None]):
     CSS = CAMPAIGNS_CSS
     theme = Reactive(KOPT_THEME.name)
     MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {
-        "campaigns": CampaignsScreen,
-        **{mode: _screen(mode) for mode in ("campaign", "review", "trace", "gpus", "report")},
-    }
+        **{mode: _screen(mode) for mode in keys.MODE_NAMES}, "campaigns": CampaignsScreen}
     DEFAULT_MODE = "campaigns"
 
     def __init__(self, workspace: Path, *, readonly: bool = False, campaign: str = "",

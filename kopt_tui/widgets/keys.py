@@ -36,7 +36,8 @@ MODES = (
     ("4", "Trace", "What limits the best kernel"), ("5", "GPUs", "The devices of this machine"),
     ("6", "Report", "The campaign's report"),
 )
-"""Key, title and help of each mode; its name is the title in small letters."""
+"""Key, title and help of each mode. `trace` has the class TraceScreen in `screens/trace.py`."""
+MODE_NAMES = tuple(title.lower() for _, title, _ in MODES)
 
 KEYS: tuple[Key, ...] = (
     Key(keys="enter", action="open", label="open", hint=True,
