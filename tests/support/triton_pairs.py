@@ -104,6 +104,46 @@ def chain(x):
         scale_kernel[grid](two, out, 0.3, n, BLOCK=128)
     return out
 '''
+WRAPPED = CHAIN.partition("def chain")[0] + '''\
+@triton.jit
+def mul_kernel(x, y, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i, mask=i < n) * tl.load(y + i, mask=i < n), mask=i < n)
+
+
+def triton_mul(x: torch.Tensor, y: torch.Tensor):
+    """Multiplies."""
+    assert x.shape == y.shape, "not the same shape"
+    x = x.contiguous()
+    y = y.contiguous()
+    out = torch.empty_like(x)
+    n = x.numel()
+    SIZE = 64  # lanes
+    grid = lambda meta: ((n + meta["BLOCK"] - 1) // meta["BLOCK"],)
+    mul_kernel[grid](x, y, out, n, BLOCK=SIZE)
+    return out
+
+
+def triton_relu(x, BLOCK=64):
+    x = x.contiguous()
+    rows, cols = x.shape
+    out = torch.empty_like(x)
+    relu_kernel[(triton.cdiv(x.numel(), BLOCK),)](x, out, x.numel(), BLOCK=BLOCK)
+    return out
+
+
+class Gate(torch.nn.Module):
+    def forward(self, a, b):
+        a = a + 1
+        x = triton_mul(a.t(), b)
+        x = triton_relu(x)  # squared
+        y = triton_mul(triton_relu(x=x), b)
+        return y, x
+
+
+def wrapped(a, b):
+    return Gate()(a, b)
+'''
 STEPPED = HEAD + '''\
 @triton.jit
 def product_kernel(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr,
@@ -167,6 +207,7 @@ PAIRS = {
     "residual_norm": (RESIDUAL_NORM, "torch.randn(5, 45).bfloat16(), "
                                      "torch.randn(5, 45).bfloat16(), torch.randn(45)"),
     "chain": (CHAIN, "torch.randn(300)"),
+    "wrapped": (WRAPPED, "torch.randn(7, 50), torch.randn(7, 50).t()"),
 }
 MASKED = {
     "layer_norm": (LAYER_NORM, "torch.randn(5, 50), torch.randn(50), torch.randn(50)"),

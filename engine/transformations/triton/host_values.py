@@ -8,10 +8,10 @@ import re
 from collections import Counter
 
 _METADATA = ("shape", "dtype", "device", "stride", "numel", "size", "dim", "ndim", "element_size",
-             "is_cuda")
+             "is_cuda", "is_contiguous")
 _NEW = re.compile(r"torch\.(?:empty|zeros|ones|full|rand|randn)(?:_like)?|\w+\.new_(?:empty|zeros)")
 _QUIET = re.compile(
-    r"(?:triton|math)\.\w+|min|max|int|len|float|bool|.*\.(?:stride|numel|size|dim)")
+    r"(?:triton|math)\.\w+|min|max|int|len|float|bool|.*\.(?:stride|numel|size|dim|is_contiguous)")
 
 
 class HostValues:
@@ -57,7 +57,13 @@ def is_new(value: ast.expr) -> bool:
 
 
 def is_quiet(statement: ast.stmt) -> bool:
-    """Return whether a statement only computes sizes or allocates a tensor."""
+    """Return whether a statement only computes sizes, asserts them or allocates a tensor."""
+    match statement:
+        case ast.Assert(test=test, msg=message):
+            return is_quiet_value(test) and (message is None or is_quiet_value(message))
+        case ast.Assign(targets=[ast.Name()], value=ast.Call(
+                func=ast.Attribute(value=ast.Name(), attr="contiguous"), args=[], keywords=[])):
+            return True  # reads what no launch writes: all uses of what one writes are looked at
     return isinstance(statement, ast.Assign) and is_quiet_value(statement.value) and all(
         isinstance(own, ast.Name) for own in statement.targets)
 

@@ -11,14 +11,14 @@ import pytest
 from engine.transformations.transformation import DoesNotApply
 from engine.transformations.triton.fusion.fused_launches import FusedLaunches
 from tests.support import triton_pairs
-from tests.support.triton_pairs import ADD_GELU, CHAIN, RESIDUAL_NORM
+from tests.support.triton_pairs import ADD_GELU, CHAIN, RESIDUAL_NORM, WRAPPED
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 def test_fused_launches_compute_the_same_bits(tmp_path: Path) -> None:
     cases = [(entry, arguments, source, FusedLaunches().apply(source).source)
              for entry, (source, arguments) in triton_pairs.PAIRS.items()]
-    assert [why for _, why in triton_pairs.changes(cases, tmp_path)] == ["", "", ""]
+    assert [why for _, why in triton_pairs.changes(cases, tmp_path)] == [""] * 4
 
 
 @pytest.mark.parametrize(("source", "launches", "stores"), [
@@ -110,3 +110,30 @@ def test_launches_in_a_loop_are_refused() -> None:
     inside = "".join(f"    {line}\n" for line in (launch + rest).splitlines()[:-1])
     with pytest.raises(DoesNotApply, match="no function launches two"):
         FusedLaunches().apply(f"{head}    for _ in range(2):\n{inside}    return out\n")
+
+
+def test_calls_of_functions_that_launch_a_kernel_become_one_launch() -> None:
+    fused = FusedLaunches().apply(WRAPPED).source
+    forward = fused.partition("def forward")[2].partition("def wrapped")[0]
+    assert len(re.findall(r"kernel\w*\[", forward)) == 1, forward
+    assert forward.index("x = out") < forward.index("return y, x")
+
+
+@pytest.mark.parametrize(("old", "new", "why"), [
+    ("        x = triton_relu(x)  # squared\n", "        x = triton_relu(x) + 1\n",
+     "no function launches"),
+    ("        x = triton_relu(x)  # squared\n", "        x.add_(1)\n", "no function launches"),
+    ("        a = a + 1\n", "        triton = a\n", "no function launches"),
+    ("        a = a + 1\n", "        meta = a\n", "no function launches"),
+    ("    rows, cols = x.shape\n", "    print(rows)\n", "between the launches"),
+    ("    rows, cols = x.shape\n", "    x = x.flip(0)\n", "different grids"),
+    ("    x = x.contiguous()\n    y =", "    y =", "different grids"),
+    ("    rows, cols = x.shape\n", "    if x is None:\n        x = 9\n", "no function launches"),
+    ("    SIZE = 64  # lanes", "    SIZE = 32", "different grids"),
+    ("def triton_relu(", "@torch.compile\ndef triton_relu(", "no function launches"),
+])
+def test_calls_that_do_more_than_launch_are_left_alone(old: str, new: str, why: str) -> None:
+    source = WRAPPED.replace("        y = triton_mul(triton_relu(x=x), b)\n", "        y = x\n")
+    assert old in source
+    with pytest.raises(DoesNotApply, match=why):
+        FusedLaunches().apply(source.replace(old, new))

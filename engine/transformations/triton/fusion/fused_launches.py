@@ -21,6 +21,7 @@ from engine.transformations.triton.fusion.fused_source import (
     names_in,
     stored_in,
 )
+from engine.transformations.triton.fusion.inlined_wrappers import inlined
 from engine.transformations.triton.fusion.launched_kernel import (
     LaunchedKernel,
     MemoryAccess,
@@ -45,13 +46,27 @@ class FusedLaunches(Transformation):
         fused = list[str]()
         while len(fused) < MOST_PLACES:
             try:
-                source, names = _fused(source)
+                source, names = _next(source)
             except DoesNotApply:
                 if not fused:
                     raise
                 break
             fused.append(names)
         return Transformed(source=source, what=f"one launch of {'; of '.join(fused)}")
+
+
+def _next(source: str) -> tuple[str, str]:
+    """Return what `_fused` does, where there is no pair also of calls that launch a kernel each."""
+    try:
+        return _fused(source)
+    except DoesNotApply as reason:
+        why = reason
+    for other in inlined(source):
+        try:
+            return _fused(other)
+        except DoesNotApply as reason:
+            why = reason
+    raise why
 
 
 def _fused(source: str) -> tuple[str, str]:
@@ -121,12 +136,14 @@ class _Pair:
         return self._memory_fault() or self._name_fault()
 
     def _grid(self, launch: KernelLaunch) -> str:
-        if text := total(self.parsed, launch):
-            return self.values.text(ast.parse(text, mode="eval").body)
         grid: ast.expr = launch.grid
-        if isinstance(grid, ast.Name):
+        if text := total(self.parsed, launch):
+            grid = ast.parse(text, mode="eval").body
+        elif isinstance(grid, ast.Name):
             grid = self.values.value(grid.id) or grid
-        return self.values.text(grid) if isinstance(grid, ast.Tuple) else ""
+        is_known = bool(text) or isinstance(grid, ast.Tuple)
+        return ast.unparse(_Divisions().visit(ast.parse(self.values.text(grid)))) \
+            if is_known else ""
 
     def _is_alone(self, call: ast.Call) -> bool:
         """Return whether no other statement is on a call's lines."""
@@ -198,6 +215,17 @@ class _Pair:
         """The stores of the first kernel that the second one loads, by tensor."""
         return {own.tensor: own for own in self.first.accesses if own.is_store and any(
             access.tensor == own.tensor for access in self.second.accesses)}
+
+
+class _Divisions(ast.NodeTransformer):
+    """Writes `triton.cdiv(n, size)` as what it computes."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        if ast.unparse(node.func) != "triton.cdiv" or len(node.args) != 2:
+            return node
+        n, size = map(ast.unparse, node.args)
+        return ast.parse(f"(({n}) + ({size}) - 1) // ({size})", mode="eval").body
 
 
 def _is_number(node: ast.expr) -> bool:

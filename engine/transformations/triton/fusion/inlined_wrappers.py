@@ -1,0 +1,264 @@
+"""Calls in a row of functions that launch a kernel each, as their statements.
+
+`x = scale(x, 2.0)`, `x = relu(x)`: each function allocates a result, launches and returns it. In
+one function their launches stand one after the other, where it is seen whether they can be one.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+from engine.transformations.transformation import Replacement, free_name, replaced
+from engine.transformations.triton.host_values import is_new
+from engine.transformations.triton.parsed_triton import ParsedTriton
+
+
+def inlined(source: str) -> Iterator[str]:
+    """Yield the source with one row of such calls as statements, for each row."""
+    parsed = ParsedTriton(source)
+    wrappers = dict(_wrappers(parsed))
+    for function in ast.walk(parsed.tree):
+        if isinstance(function, ast.FunctionDef) and function.name not in wrappers:
+            for row in _rows(parsed, function, wrappers):
+                yield replaced(source, [_Row(parsed, function, wrappers).replacement(row)])
+
+
+def _wrappers(parsed: ParsedTriton) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """Yield the functions of straight-line statements that launch kernels and return a name."""
+    launched = {own.function for own in parsed.launches}
+    named = [own.name for own in ast.walk(parsed.tree) if isinstance(own, ast.FunctionDef)] + [
+        own.id for own in ast.walk(parsed.tree)
+        if isinstance(own, ast.Name) and isinstance(own.ctx, ast.Store)]
+    for function in parsed.tree.body:
+        if function in launched and isinstance(function, ast.FunctionDef) \
+                and not function.decorator_list and named.count(function.name) == 1 \
+                and _is_straight(function):
+            yield function.name, function
+
+
+def _is_straight(function: ast.FunctionDef) -> bool:
+    given, last = function.args, function.body[-1]
+    if given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs or not (
+            isinstance(last, ast.Return) and isinstance(last.value, ast.Name)) or not all(
+            isinstance(own, ast.Constant) for own in given.defaults):
+        return False
+    for number, statement in enumerate(function.body[:-1]):
+        match statement:
+            case ast.Assign(targets=[ast.Name()]) | ast.Assert() | ast.Expr(value=ast.Call()):
+                pass
+            case ast.Expr(value=ast.Constant()):  # a docstring
+                pass
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Attribute(attr="shape")):
+                if not all(isinstance(own, ast.Name) for own in names):
+                    return False
+            case _:
+                return False
+        later = {own.id for other in function.body[number + 1:] for own in ast.walk(other)
+                 if isinstance(own, ast.Name) and isinstance(own.ctx, ast.Store)}
+        for own in ast.walk(statement):  # a lambda sees what its names become
+            if isinstance(own, ast.Lambda) and (
+                    _loaded(own) & later or own.args.defaults or _arguments(own)
+                    & (_stored(function) | {each.arg for each in given.args})):
+                return False
+            if isinstance(own, ast.NamedExpr | ast.Await | ast.Yield | ast.ListComp | ast.DictComp
+                          | ast.SetComp | ast.GeneratorExp):
+                return False
+    return True
+
+
+def _rows(parsed: ParsedTriton, function: ast.FunctionDef,
+          wrappers: dict[str, ast.FunctionDef]) -> Iterator[list[ast.stmt]]:
+    """Yield the statements in a row that call wrappers, outside of loops."""
+    if any(isinstance(own, ast.Global | ast.Nonlocal) for own in ast.walk(function)):
+        return
+    for node in _outside_loops(function):
+        for body in (getattr(node, "body", None), getattr(node, "orelse", None)):
+            row = list[ast.stmt]()
+            for statement in [*body, None] if isinstance(body, list) else ():
+                if statement is not None and _called(statement, wrappers):
+                    row.append(statement)
+                    continue
+                names = [name for own in row for name in _calls(own, wrappers)]
+                if len(names) > 1 and _has_own_lines(parsed, row) and not any(
+                        _collides(wrappers[name], function) for name in names):
+                    yield row
+                row = []
+
+
+def _collides(wrapper: ast.FunctionDef, function: ast.FunctionDef) -> bool:
+    """Return whether a name means one thing in a wrapper and another in the function."""
+    own, taken = _stored(wrapper) | _arguments(wrapper), _stored(function) | _arguments(function)
+    inner = _arguments(wrapper) - {each.arg for each in wrapper.args.args}  # of lambdas
+    return bool((_loaded(wrapper) - own | {wrapper.name}) & taken
+                or inner & (taken | _loaded(function)))
+
+
+def _has_own_lines(parsed: ParsedTriton, row: list[ast.stmt]) -> bool:
+    before = parsed.source[parsed.at(row[0].lineno, 0):parsed.span(row[0])[0]].strip()
+    after = parsed.source[parsed.span(row[-1])[1]:].split("\n", 1)[0].strip()
+    return not before and (not after or after.startswith("#"))
+
+
+class _Row:
+    """Writes the statements of some calls; each name that they set gets a name of its own."""
+
+    def __init__(self, parsed: ParsedTriton, function: ast.FunctionDef,
+                 wrappers: dict[str, ast.FunctionDef]) -> None:
+        self.parsed, self.function, self.wrappers = parsed, function, wrappers
+        self.lines = list[str]()
+        self.taken = set[str]()
+        self.contiguous = set[str]()
+        self.current = dict[str, ast.expr]()
+        """What a name of the caller is once calls have set it."""
+
+    def replacement(self, row: list[ast.stmt]) -> Replacement:
+        returned = ""
+        for statement in row:
+            value = statement.value  # type: ignore[attr-defined]
+            result = self._call(value)
+            if isinstance(statement, ast.Return):
+                returned = f"return {ast.unparse(result)}"
+            else:
+                self.current[statement.targets[0].id] = result  # type: ignore[attr-defined]
+        end = row[-1].end_lineno or 0
+        used = {own.id for own in ast.walk(self.function) if isinstance(own, ast.Name)
+                and isinstance(own.ctx, ast.Load) and own.lineno > end}
+        used |= {name for own in ast.walk(self.function) if own is not self.function
+                 and isinstance(own, ast.Lambda | ast.FunctionDef) for name in _loaded(own)}
+        self.lines += [f"{name} = {ast.unparse(value)}" for name, value in self.current.items()
+                       if name in used]
+        self.lines += [returned] if returned else []
+        indent = "\n" + " " * row[0].col_offset
+        return Replacement(self.parsed.span(row[0])[0], self.parsed.span(row[-1])[1],
+                           indent.join(self.lines))
+
+    def _call(self, call: ast.Call) -> ast.expr:
+        """Write the statements of a call, and return what it returns."""
+        wrapper = self.wrappers[ast.unparse(call.func)]
+        names = [own.arg for own in wrapper.args.args]
+        defaults = wrapper.args.defaults
+        given: dict[str, ast.expr] = dict(zip(names[len(names) - len(defaults):], defaults,
+                                              strict=True))
+        for name, value in [*zip(names, call.args, strict=False),
+                            *((own.arg or "", own.value) for own in call.keywords)]:
+            given[name] = self._argument(name, value)
+        for statement in wrapper.body[:-1]:
+            if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
+                self._statement(statement, given)
+        last = wrapper.body[-1]
+        assert isinstance(last, ast.Return) and isinstance(last.value, ast.Name)
+        return given[last.value.id]
+
+    def _argument(self, name: str, value: ast.expr) -> ast.expr:
+        if isinstance(value, ast.Call) and _is_wrapped(value, self.wrappers):
+            return self._call(value)
+        value = _put(value, self.current)
+        return value if isinstance(value, ast.Name | ast.Constant) else self._set(name, value)
+
+    def _set(self, name: str, value: ast.expr) -> ast.expr:
+        """Write an assignment to a name that is free, and return it."""
+        own = free_name(self.parsed.source, name, self.taken)
+        self.taken.add(own)
+        self.lines.append(f"{own} = {ast.unparse(value)}")
+        if _is_contiguous(value, self.contiguous):
+            self.contiguous.add(own)
+        return ast.Name(own, ast.Load())
+
+    def _statement(self, statement: ast.stmt, given: dict[str, ast.expr]) -> None:
+        if not isinstance(statement, ast.Assign):
+            self.lines.append(ast.unparse(_put(statement, given)))
+            return
+        target, value = statement.targets[0], _put(statement.value, given)
+        if isinstance(target, ast.Tuple):
+            given |= {own.id: self._set(own.id, ast.Subscript(value, ast.Constant(axis)))
+                      for axis, own in enumerate(target.elts) if isinstance(own, ast.Name)}
+        elif isinstance(target, ast.Name):
+            same = isinstance(value, ast.Constant) or (isinstance(value, ast.Name)
+                                                       and value.id in self.taken)
+            match value:
+                case ast.Call(func=ast.Attribute(value=ast.Name(id=tensor), attr="contiguous"),
+                              args=[], keywords=[]) if tensor in self.contiguous:
+                    given[target.id] = ast.Name(tensor, ast.Load())
+                case _:
+                    given[target.id] = value if same else self._set(target.id, value)
+
+
+class _Put(ast.NodeTransformer):
+    def __init__(self, values: dict[str, ast.expr]) -> None:
+        self.values = values
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return copy.deepcopy(self.values.get(node.id, node))
+
+
+def _put(tree: Any, values: dict[str, ast.expr]) -> Any:
+    """Return a copy of a tree with values in the place of names."""
+    return ast.fix_missing_locations(_Put(values).visit(copy.deepcopy(tree)))
+
+
+def _is_contiguous(value: ast.expr, known: set[str]) -> bool:
+    if not isinstance(value, ast.Call) or any(
+            own.arg in (None, "memory_format") for own in value.keywords):
+        return False
+    name = ast.unparse(value.func)
+    if name.endswith("_like"):
+        return is_new(value) and ast.unparse(value.args[0]) in known
+    return is_new(value) or (name.endswith(".contiguous") and not value.args)
+
+
+def _called(statement: ast.stmt, wrappers: dict[str, ast.FunctionDef]) -> bool:
+    """Return whether a statement sets a name to a wrapper's result, or returns it."""
+    match statement:
+        case ast.Assign(targets=[ast.Name()], value=value) | ast.Return(value=value):
+            return value is not None and _fits(value, wrappers)
+    return False
+
+
+def _fits(call: ast.expr, wrappers: dict[str, ast.FunctionDef]) -> bool:
+    """Return whether an expression calls a wrapper, and each argument that does so fits too."""
+    if not isinstance(call, ast.Call) or ast.unparse(call.func) not in wrappers:
+        return False
+    given = wrappers[ast.unparse(call.func)].args
+    names, words = [own.arg for own in given.args], [own.arg for own in call.keywords]
+    bound = [*names[:len(call.args)], *words]
+    values = [*call.args, *(own.value for own in call.keywords)]
+    return len(call.args) <= len(names) and set(words) <= set(names) \
+        and len(bound) == len(set(bound)) \
+        and set(names[:len(names) - len(given.defaults)]) <= set(bound) \
+        and all(_fits(own, wrappers) if _is_wrapped(own, wrappers) else not isinstance(
+            own, ast.Starred) and not any(_is_wrapped(inner, wrappers) for inner in ast.walk(own))
+            for own in values)
+
+
+def _is_wrapped(node: ast.AST, wrappers: dict[str, ast.FunctionDef]) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func) in wrappers
+
+
+def _calls(statement: ast.stmt, wrappers: dict[str, ast.FunctionDef]) -> list[str]:
+    return [ast.unparse(own.func) for own in ast.walk(statement)  # type: ignore[attr-defined]
+            if _is_wrapped(own, wrappers)]
+
+
+def _outside_loops(node: ast.AST) -> Iterator[ast.AST]:
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.For | ast.While | ast.AsyncFor | ast.FunctionDef | ast.ClassDef
+                          | ast.Lambda | ast.AsyncFunctionDef):
+            yield from _outside_loops(child)
+
+
+def _stored(node: ast.AST) -> set[str]:
+    return {own.id for own in ast.walk(node)
+            if isinstance(own, ast.Name) and isinstance(own.ctx, ast.Store)}
+
+
+def _loaded(node: ast.AST) -> set[str]:
+    return {own.id for own in ast.walk(node)
+            if isinstance(own, ast.Name) and isinstance(own.ctx, ast.Load)}
+
+
+def _arguments(function: ast.FunctionDef | ast.Lambda) -> set[str]:
+    return {own.arg for own in ast.walk(function) if isinstance(own, ast.arg)}
