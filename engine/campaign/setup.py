@@ -23,6 +23,7 @@ from engine.journal.records import Campaign
 from engine.journal.write import Writer
 from engine.manifest import benchmark_target, command_checks, load
 from engine.manifest import schema as manifests
+from engine.manifest.pool_schema import AGENT_BACKENDS
 from engine.manifest.rules import ignored_fields
 from engine.manifest.schema import Manifest
 from engine.repository import current_files
@@ -39,9 +40,6 @@ from harness.devices.device import Device
 from harness.errors import DeviceFault, InputError
 from harness.tasks import task_file
 from harness.tasks.target import OF_CARD, Target
-
-BY_MODELS = {"cli", "agent"}
-"""Backends whose slots have a subagent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +86,7 @@ def _create(workspace: Path, manifest: Manifest, temporary: Path) -> Setup:
         if "split" in manifest.pool.backends:
             notes = (*notes, f"backend split is not available: kopt writes kernels for single "
                      f"config classes in C and Python only, not in {task.source}")
-    if BY_MODELS & set(manifest.pool.backends):
+    if set(AGENT_BACKENDS) & set(manifest.pool.backends):
         notes = (*notes, *subagent_registry.load(Path(manifest.project)).problems,
                  *command_checks.without_network(manifest))
     if manifest.pool.agent is not None and manifest.pool.agent.script:

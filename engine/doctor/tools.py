@@ -18,6 +18,8 @@ import msgspec
 from engine.coding_agents import agent_templates
 from engine.doctor import declared_packages
 from engine.doctor.declared_packages import DeclaredPackage
+from harness.compile import c_compiler
+from harness.errors import EnvironmentFault
 
 Status = Literal["ok", "note", "warn", "missing"]
 TOOL_S = 5.0
@@ -43,7 +45,6 @@ def output(*argv: str, timeout_s: float = TOOL_S) -> str | None:
 
 
 GIT_NEEDED = (2, 32)
-COMPILERS = ("cc", "gcc", "clang")
 LOAD = "import ctypes, sys; sys.exit(ctypes.CDLL(sys.argv[1]).answer() != 42)"
 
 
@@ -87,16 +88,16 @@ def git() -> MachineCheck:
 
 def compiler() -> MachineCheck:
     """Compile, load and call a function; this also detects a TMPDIR that is mounted noexec."""
-    versions = ((name, output(name, "--version")) for name in COMPILERS)
-    name, printed = next(((name, printed) for name, printed in versions if printed is not None),
-                         ("", ""))
-    if not name:
-        return MachineCheck("compiler", "missing", "no C compiler (cc, gcc or clang)",
-                            "install one, for example apt install gcc")
-    version = (printed.splitlines() or [name])[0]
+    try:
+        path = c_compiler.compiler()
+    except EnvironmentFault as fault:
+        return MachineCheck("compiler", "missing", fault.what, fault.fix)
+    if (printed := output(path, "--version")) is None:
+        return MachineCheck("compiler", "missing", f"{path} does not run", "install gcc or clang")
+    version = (printed.splitlines() or [path])[0]
     with tempfile.TemporaryDirectory(prefix="kopt-doctor-") as folder:
         library = Path(folder) / "answer.so"
-        argv = [name, "-O3", "-march=native", "-shared", "-fPIC", "-x", "c", "-", "-o",
+        argv = [path, "-O3", "-march=native", "-shared", "-fPIC", "-x", "c", "-", "-o",
                 str(library)]
         done = subprocess.run(argv, input="int answer(void) { return 42; }", text=True,
                               capture_output=True, check=False, timeout=60)

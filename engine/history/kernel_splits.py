@@ -11,12 +11,11 @@ import msgspec
 from engine.history.history import CampaignHistory
 from engine.judge.judge import verdict_of
 from engine.split.languages.detect import language_by_name
-from engine.split.languages.language import DispatchBlock
+from engine.split.languages.language import OTHERWISE, DispatchBlock
 from harness.errors import Refused
 from harness.formats.quantities import listed
 
 MARK = b"kopt split:"
-OTHERWISE = "otherwise"
 MOST = 8
 """Most classes that are listed for one kernel."""
 NONE = "no class that is measured"

@@ -9,7 +9,6 @@ import msgspec
 from engine.campaign.setup import Setup
 from engine.manifest.pool_schema import PoolSpec
 
-AGENT_BACKENDS = ("cli", "agent")
 SEARCHES_PER_CARD, AGENTS_PER_CORE = 4, 4
 AGENT_BYTES = 1 << 30
 """Memory that a coding agent with its compilers takes, at least."""

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import msgspec
 
+from engine.manifest.pool_schema import AGENT_BACKENDS
 from engine.planning import idea_source, stagnation
 from engine.planning.bottlenecks import TunableBottleneck
 from engine.planning.idea_source import PlannedIdea
 from engine.planning.plan_inputs import PlanInputs, planned_share
-from engine.planning.pool_size import AGENT_BACKENDS, Author, authors
+from engine.planning.pool_size import Author, authors
 from engine.planning.stagnation import DEEPEST, SearchDirection, StagnationReview, TriedDirections
 from engine.routing.rewrite_routes import Route
 from engine.routing.translation_pairs import LANGUAGES

@@ -19,9 +19,10 @@ from pathlib import Path
 import msgspec
 
 from engine.campaign import baseline_cache
-from engine.campaign.setup import BY_MODELS, Setup
+from engine.campaign.setup import Setup
 from engine.judge import stop_rules
 from engine.judge.stop_rules import BudgetUsed
+from engine.manifest.pool_schema import AGENT_BACKENDS
 from engine.manifest.schema import Manifest
 from engine.repository.clone import Change
 from engine.rounds import disk_space
@@ -186,7 +187,7 @@ class Pool:
                      base=bench.base_commit, scratch=scratch, hidden=bench.hidden),
             most=pool.screenings, spacing_s=pool.screening_spacing_s, tick=tick,
             allow=self._allow_screening)
-        if not pool.screenings or task.backend not in BY_MODELS:
+        if not pool.screenings or task.backend not in AGENT_BACKENDS:
             yield bench, desk
             return
         with desk.opened(scratch / "kopt", scratch / "home") as kopt:

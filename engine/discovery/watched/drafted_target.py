@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from engine.discovery.module.draft_module import FOLDER
 from engine.discovery.module.module_files import OBJECTS
 from engine.discovery.new.draft_kernel import DraftedTarget
 from engine.discovery.watched.draft_task import TaskDraft
@@ -14,7 +15,6 @@ from harness.call_trace.watched_calls import ObservedCall
 from harness.formats import safetensors
 from harness.tasks.target import BASELINE, Language, Target
 
-FOLDER = "kopt_task"
 REFERENCE = f"{FOLDER}/reference.py"
 ADAPTER = f"{FOLDER}/adapter.py"
 VALUES = f"{FOLDER}/values.safetensors"

@@ -18,7 +18,7 @@ from engine.split.languages.syntax import EntryFunction, Item
 from harness.errors import Refused
 
 _ROW = re.compile(r"^   (?P<condition>[^:]+): (?P<kernel>\w+)(?P<rest>.*)$", re.MULTILINE)
-_OTHERWISE = "otherwise"
+OTHERWISE = "otherwise"
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,8 +92,8 @@ class Language(Protocol):
         code = re.sub(r"\s+", " ", match["code"])
         rows = list(_ROW.finditer(re.sub(r"^#", "", match["table"], flags=re.MULTILINE)))
         try:
-            if not rows or rows[-1]["condition"] != _OTHERWISE or len(rows) < 2:
-                raise ValueError(f"the table does not end with an {_OTHERWISE!r} line")
+            if not rows or rows[-1]["condition"] != OTHERWISE or len(rows) < 2:
+                raise ValueError(f"the table does not end with an {OTHERWISE!r} line")
             block = DispatchBlock(
                 entry=match["entry"], default=rows[-1]["kernel"], at=at, branches=tuple(
                     Branch(condition=conditions.parse(row["condition"]), kernel=row["kernel"],
@@ -115,7 +115,7 @@ def table(block: DispatchBlock) -> list[str]:
     return [f"kopt split: {block.entry} takes the first of these kernels whose condition holds",
             *(f"   {branch.condition}: {branch.kernel} {branch.note}".rstrip()
               for branch in block.branches),
-            f"   {_OTHERWISE}: {block.default}, the kernel that is not specialised"]
+            f"   {OTHERWISE}: {block.default}, the kernel that is not specialised"]
 
 
 def wrapped_call(start: str, arguments: tuple[str, ...]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from engine.split.languages.syntax import walk
-from engine.transformations.c.parsed_c import ParsedC
+from engine.transformations.c.parsed_c import LOOPS, ParsedC
 from engine.transformations.transformation import (
     MOST_PLACES,
     DoesNotApply,
@@ -20,7 +20,6 @@ from engine.transformations.transformation import (
     replaced,
 )
 
-_LOOPS = ("for_statement", "while_statement", "do_statement")
 _MEMORY = ("subscript_expression", "pointer_expression", "field_expression")
 
 
@@ -166,7 +165,7 @@ def _enclosing(node: Node) -> Node | None:
     """Return the loop whose body, condition or update contains a node, None if there is none."""
     child, parent = node, node.parent
     while parent is not None and parent.type != "function_definition":
-        if parent.type in _LOOPS and parent.child_by_field_name("initializer") != child:
+        if parent.type in LOOPS and parent.child_by_field_name("initializer") != child:
             return parent
         child, parent = parent, parent.parent
     return None

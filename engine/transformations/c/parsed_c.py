@@ -13,6 +13,7 @@ from engine.split.languages.syntax import walk
 from engine.transformations.transformation import NewKnob, Replacement
 from harness.search.space import c_knobs
 
+LOOPS = ("for_statement", "while_statement", "do_statement")
 _MATH = ("sqrt", "exp", "exp2", "log", "log2", "log10", "log1p", "expm1", "sin", "cos", "tan",
          "tanh", "sinh", "cosh", "atan", "asin", "acos", "erf", "erfc", "fabs", "floor", "ceil",
          "pow", "fmax", "fmin", "fma", "hypot", "cbrt", "round", "trunc", "rint")

@@ -15,7 +15,7 @@ from engine.split.languages.syntax import walk
 from engine.transformations.c.counted_loop import CountedLoop, loops, statements
 from engine.transformations.c.independent_iterations import is_independent
 from engine.transformations.c.index_terms import is_contiguous, terms
-from engine.transformations.c.parsed_c import ParsedC
+from engine.transformations.c.parsed_c import LOOPS, ParsedC
 from engine.transformations.transformation import (
     DoesNotApply,
     NewKnob,
@@ -25,8 +25,6 @@ from engine.transformations.transformation import (
     free_name,
     replaced,
 )
-
-_LOOPS = ("for_statement", "while_statement", "do_statement")
 
 
 class UnrollAndJam(Transformation):
@@ -135,7 +133,7 @@ class _Jam:
         body = part.child_by_field_name("body")
         return not self.is_contiguous and body is not None \
             and not self._changes_shared(part) and outer != self.loop.node \
-            and not any(own.type in _LOOPS for own in walk(body)) \
+            and not any(own.type in LOOPS for own in walk(body)) \
             and any(is_contiguous(terms(self.c, index), name) for name in _counters(self.c, part)
                     for index in _indices(self.c, part))
 

@@ -10,8 +10,8 @@ from typing import Any
 from harness.errors import InputError
 from harness.formats import expression
 from harness.formats.expression import evaluate, names_in
+from harness.verdict import Value
 
-Value = int | float | str
 MOST_CHARACTERS = 400
 
 
