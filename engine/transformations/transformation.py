@@ -54,9 +54,7 @@ class Transformation(ABC):
     """A small change of a kernel's source that keeps its meaning, up to rounding."""
 
     name: ClassVar[str]
-    """Unique among all languages: `c-accumulators`."""
-    language: ClassVar[str]
-    """The language of targets that it is for: `c`, `triton`."""
+    """Unique among all languages, and begins with its own: `c-accumulators`."""
     aim: ClassVar[str]
     """What it does, as part of a hypothesis."""
 

@@ -12,6 +12,7 @@ from engine.transformations.transformation import DoesNotApply, Transformation
 from engine.transformations.triton.triton_transformations import TRITON_TRANSFORMATIONS
 from harness.errors import InputError
 
+BY_LANGUAGE = {"c": C_TRANSFORMATIONS, "triton": TRITON_TRANSFORMATIONS}
 TRANSFORMATIONS: tuple[Transformation, ...] = (*C_TRANSFORMATIONS, *TRITON_TRANSFORMATIONS)
 log = logging.getLogger("kopt.engine")
 LONGEST_SOURCE = 100_000
@@ -37,16 +38,16 @@ def language_of(source: str, language: str) -> str:
 
 def applicable(source: str, language: str) -> tuple[ApplicableChange, ...]:
     """Return the transformations that apply to a source, in their order."""
+    if len(source) > LONGEST_SOURCE:
+        return ()
     found = []
-    own = language_of(source, language)
-    for each in TRANSFORMATIONS if len(source) <= LONGEST_SOURCE else ():
-        if each.language == own:
-            try:
-                changed = each.apply(source)
-            except (DoesNotApply, InputError):
-                continue
-            except Exception:  # an unforeseen form of source must not end a campaign
-                log.exception("%s failed on a source", each.name)
-                continue
-            found.append(ApplicableChange(name=each.name, what=changed.what, knobs=changed.knobs))
+    for each in BY_LANGUAGE.get(language_of(source, language), ()):
+        try:
+            changed = each.apply(source)
+        except (DoesNotApply, InputError):
+            continue
+        except Exception:  # an unforeseen form of source must not end a campaign
+            log.exception("%s failed on a source", each.name)
+            continue
+        found.append(ApplicableChange(name=each.name, what=changed.what, knobs=changed.knobs))
     return tuple(found)

@@ -21,7 +21,7 @@ from harness.formats.text import plain
 from harness.isolation.zygote_client import WarmStart
 from harness.requests import EvaluateRequest
 from harness.settings import Settings, Trees
-from harness.tasks.target import BASELINE, Target
+from harness.tasks.target import BASELINE
 from harness.verdict import Verdict
 
 
@@ -58,7 +58,7 @@ def settle(drafted: DraftedTarget, fallback: DraftedTarget, project: Path, devic
     """
     versions: list[tuple[DraftedTarget, str]] = [(drafted, "")]
     if drafted.target.reference != BASELINE:
-        versions.append((_changed(drafted, replace(drafted.target, float64=False)),
+        versions.append((replace(drafted, target=replace(drafted.target, float64=False)),
                          "the reference gets the declared dtypes: it fails in float64"))
         versions += list(_recorded(versions))
         by_baseline = [(fallback, "reference: baseline, because the one that was found {problem}")]
@@ -66,7 +66,7 @@ def settle(drafted: DraftedTarget, fallback: DraftedTarget, project: Path, devic
     else:
         versions += list(_recorded(versions))
     if (inout := drafted_target.with_roles(fallback.target)) is not None:
-        versions.append((_changed(fallback, inout), "what is written is read as well"))
+        versions.append((replace(fallback, target=inout), "what is written is read as well"))
     began, result, first = time.monotonic(), FirstCheck(drafted=drafted), ""
     with tempfile.TemporaryDirectory(prefix="kopt-") as scratch, contextlib.closing(
             harness_client.warm_start(drafted.target, device, python, {})) as warm:
@@ -89,10 +89,6 @@ def _recorded(versions: Sequence[tuple[DraftedTarget, str]]) -> Iterator[tuple[
             yield recorded, "; ".join(filter(None, (change, (
                 f"{names}: always the program's own values, kept in {drafted_target.VALUES}, "
                 "because with drawn ones the kernel {problem}"))))
-
-
-def _changed(drafted: DraftedTarget, target: Target) -> DraftedTarget:
-    return replace(drafted, target=target)
 
 
 def check(drafted: DraftedTarget, project: Path, device: Device, python: str | None,

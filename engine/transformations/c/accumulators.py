@@ -53,7 +53,6 @@ class Reduction:
 
 class Accumulators(Transformation):
     name = "c-accumulators"
-    language = "c"
     aim = "several independent accumulators in reductions"
 
     def apply(self, source: str) -> Transformed:

@@ -35,7 +35,6 @@ class Invariant:
 
 class Hoist(Transformation):
     name = "c-hoist"
-    language = "c"
     aim = "square roots, exponentials and divisions that a loop repeats, once before it"
 
     def apply(self, source: str) -> Transformed:
@@ -48,7 +47,6 @@ class Hoist(Transformation):
 
 class Reciprocal(Transformation):
     name = "c-reciprocal"
-    language = "c"
     aim = "divisions by a value that a loop does not change, as products with its reciprocal"
 
     def apply(self, source: str) -> Transformed:

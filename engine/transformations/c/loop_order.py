@@ -42,7 +42,6 @@ class _Nest:
 
 class LoopOrder(Transformation):
     name = "c-loop-order"
-    language = "c"
     aim = "the loop along contiguous memory inside, so that it loads whole lines and vectors"
 
     def apply(self, source: str) -> Transformed:
@@ -60,7 +59,6 @@ class LoopOrder(Transformation):
 
 class Blocking(Transformation):
     name = "c-blocking"
-    language = "c"
     aim = "two loops in square blocks, whose lines of memory stay in the cache"
 
     def apply(self, source: str) -> Transformed:

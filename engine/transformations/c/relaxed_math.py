@@ -36,7 +36,6 @@ _IN_LIBMVEC = re.compile(r"(?:exp|log|sin|cos|pow)f?")
 
 class RelaxedMath(Transformation):
     name = "c-relaxed-math"
-    language = "c"
     aim = "sums in any order, reciprocals and no errno, so that the compiler can use vectors; " \
           "infinities and NaNs stay what they are"
 
@@ -53,7 +52,6 @@ class RelaxedMath(Transformation):
 
 class VectorMath(Transformation):
     name = "c-vector-math"
-    language = "c"
     aim = "vector versions of exp, log, sin, cos and pow from the system's library"
 
     def apply(self, source: str) -> Transformed:

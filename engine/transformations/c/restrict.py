@@ -19,7 +19,6 @@ from engine.transformations.transformation import (
 
 class Restrict(Transformation):
     name = "c-restrict"
-    language = "c"
     aim = "pointers that are promised not to overlap (restrict), so that stores block no loads"
 
     def apply(self, source: str) -> Transformed:

@@ -29,7 +29,6 @@ from engine.transformations.transformation import (
 
 class UnrollAndJam(Transformation):
     name = "c-unroll-and-jam"
-    language = "c"
     aim = "several iterations of an outer loop together, so that they share loads and fill vectors"
 
     def apply(self, source: str) -> Transformed:

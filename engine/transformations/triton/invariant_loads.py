@@ -30,7 +30,6 @@ _PURE = ("arange", "full", "zeros", "cast", "cdiv", "minimum", "maximum", "where
 
 class InvariantLoads(Transformation):
     name = "triton-invariant-loads"
-    language = "triton"
     aim = "loads that a loop repeats from one place, once before it"
 
     def apply(self, source: str) -> Transformed:

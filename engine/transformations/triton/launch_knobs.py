@@ -23,7 +23,6 @@ _DEFAULTS = {"num_warps": 4, "num_stages": 3}
 
 class LaunchKnobs(Transformation):
     name = "triton-launch-knobs"
-    language = "triton"
     aim = "sizes of blocks, warps and stages of the launch, as knobs"
 
     def apply(self, source: str) -> Transformed:

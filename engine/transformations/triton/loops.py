@@ -20,7 +20,6 @@ from engine.transformations.triton.parsed_triton import ParsedTriton, constexpr
 
 class PipelinedLoops(Transformation):
     name = "triton-pipelined-loops"
-    language = "triton"
     aim = "the loads of the next iterations in flight, in loops that load"
 
     def apply(self, source: str) -> Transformed:
@@ -50,7 +49,6 @@ class PipelinedLoops(Transformation):
 
 class EvictionHints(Transformation):
     name = "triton-eviction"
-    language = "triton"
     aim = "what is touched for the last time leaves the cache first"
 
     def apply(self, source: str) -> Transformed:
@@ -75,7 +73,6 @@ class EvictionHints(Transformation):
 
 class GroupedOrder(Transformation):
     name = "triton-grouped-order"
-    language = "triton"
     aim = "tiles of a matrix product in groups, so that neighbours share rows and columns in cache"
 
     def apply(self, source: str) -> Transformed:

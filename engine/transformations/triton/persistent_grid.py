@@ -27,7 +27,6 @@ def {name}():
 
 class PersistentGrid(Transformation):
     name = "triton-persistent-grid"
-    language = "triton"
     aim = "as many programs as fit the card, each of which takes several parts, the next part's " \
           "loads in flight"
 

@@ -25,7 +25,6 @@ _ELEMENTWISE = ("program_id", "arange", "load", "store", "cast", "where", "exp",
 
 class RowsPerProgram(Transformation):
     name = "triton-rows-per-program"
-    language = "triton"
     aim = "several short rows for each program, so that more loads are in flight"
 
     def apply(self, source: str) -> Transformed:

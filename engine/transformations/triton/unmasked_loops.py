@@ -37,7 +37,6 @@ _JUMPS = (ast.Break, ast.Continue, ast.Return)
 
 class UnmaskedLoops(Transformation):
     name = "triton-unmasked-loops"
-    language = "triton"
     aim = "loops without masks but for a last, partial step, so that loads are whole vectors"
 
     def apply(self, source: str) -> Transformed:

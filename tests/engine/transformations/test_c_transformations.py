@@ -159,7 +159,8 @@ def test_loop_that_would_change_its_meaning_is_left_alone(transformation: str, b
 def test_names_of_transformations_are_unique_and_each_says_what_it_does() -> None:
     every = transformation_registry.TRANSFORMATIONS
     assert len({each.name for each in every}) == len(every)
-    assert all(each.aim and each.name.startswith(f"{each.language}-") for each in every)
+    assert all(each.aim and each.name.startswith(f"{language}-")
+               for language, own in transformation_registry.BY_LANGUAGE.items() for each in own)
 
 
 def test_source_that_cannot_be_parsed_has_no_transformations() -> None:

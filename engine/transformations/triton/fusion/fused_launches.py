@@ -38,7 +38,6 @@ from engine.transformations.triton.parsed_triton import KernelLaunch, ParsedTrit
 
 class FusedLaunches(Transformation):
     name = "triton-fused-launches"
-    language = "triton"
     aim = "consecutive launches over the same blocks as one kernel, which keeps intermediate " \
           "values in registers"
 

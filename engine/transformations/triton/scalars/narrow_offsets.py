@@ -25,7 +25,6 @@ from engine.transformations.triton.scalars.block_names import block_names, is_bl
 
 class NarrowOffsets(Transformation):
     name = "triton-narrow-offsets"
-    language = "triton"
     aim = "offsets of lanes in 32 bits, and 64 bits only for where a block begins"
 
     def apply(self, source: str) -> Transformed:

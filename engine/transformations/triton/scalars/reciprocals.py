@@ -19,7 +19,6 @@ from engine.transformations.triton.scalars.block_names import block_names, is_bl
 
 class BlockReciprocal(Transformation):
     name = "triton-reciprocal"
-    language = "triton"
     aim = "divisions of blocks by one number as products with its reciprocal, computed once"
 
     def apply(self, source: str) -> Transformed:
