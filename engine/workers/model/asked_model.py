@@ -11,9 +11,9 @@ import os
 import socket
 import sys
 import time
-import types
 from collections.abc import Iterator
 from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from typing import Any
 
 LONGEST_WAIT_S = 30.0
@@ -188,7 +188,9 @@ class ScriptedModel(StreamedModel):
         super().__init__(engine, job)
         with _script_faults():
             loader = SourceFileLoader("kopt_agent_script", job["script"])
-            script = types.ModuleType(loader.name)
+            spec = spec_from_loader(loader.name, loader)
+            assert spec is not None
+            script = module_from_spec(spec)
             loader.exec_module(script)
             self._script = script.answer
 
@@ -197,10 +199,11 @@ class ScriptedModel(StreamedModel):
 
         with _script_faults():
             text, command = self._script(_without_extra(messages))
-        calls = [] if command is None else [{"id": "call_1", "type": "function", "function": {
-            "name": "bash", "arguments": json.dumps({"command": command})}}]
-        return litellm.ModelResponse(choices=[{"index": 0, "finish_reason": "stop", "message": {
-            "role": "assistant", "content": text, "tool_calls": calls}}])
+            calls = [] if command is None else [{"id": "call_1", "type": "function", "function": {
+                "name": "bash", "arguments": json.dumps({"command": command})}}]
+            return litellm.ModelResponse(choices=[{
+                "index": 0, "finish_reason": "stop",
+                "message": {"role": "assistant", "content": text, "tool_calls": calls}}])
 
     def cost(self, response: Any) -> float | None:
         return 0.0

@@ -123,6 +123,9 @@ def test_program_that_asks_a_model_has_no_network(
 
 
 SCRIPT = """
+assert __file__.endswith("script.py")
+
+
 def answer(messages):
     if messages[-1]["role"] == "user":
         return "Hypothesis: one pass is enough.", "echo 1 > k.c; cat /etc/hostname"
@@ -143,6 +146,9 @@ def test_script_of_the_project_answers_in_place_of_a_model(tmp_path: Path) -> No
     script.write_text(SCRIPT.replace("cat /etc/hostname", "false"))
     report, _ = work(tmp_path / "failing", [], "scripted/script.py", project=script.parent)
     assert not report.ok and "the script failed: LookupError: no such turn" in report.summary
+    script.write_text("def answer(messages):\n    return 'a text alone, and no command'\n")
+    report, _ = work(tmp_path / "wrong", [], "scripted/script.py", project=script.parent)
+    assert not report.ok and "the script failed: ValueError: " in report.summary
     for name in ("missing.py", "../outside.py"):
         (tmp_path / "outside.py").write_text(SCRIPT)
         with pytest.raises(InputError, match="there is no file"):
