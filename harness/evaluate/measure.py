@@ -60,7 +60,7 @@ class Measurement:
             self.check.oracle, limits=self.check.limits, on_gpu=not session.on_cpu,
             kinds=lambda name: self.check.kinds.get(name) or ["normal"],
             flush_bytes=session.fitted(session.settings.plan).cache_bytes)
-        self._progress("waiting", "for the device", None)
+        self._progress("starting", "the processes that are timed", None)
         session.runners.wait_profiles()
         session.runners.wait_contexts()
         with session.measuring(held, lambda text: self._progress("waiting", text, None)) as owned, \
