@@ -21,17 +21,41 @@ CONNECT_S = 30.0
 HEADER_BYTES = 8192
 
 
-class Tunnels:
-    """Copies bytes between programs and providers, in threads, until it is closed."""
+class TunnelServer(ABC):
+    """Connects a program at the other end of a pair of sockets to providers; a context manager.
+
+    A thread serves the program's requests, and two more copy the bytes of each connection.
+    """
 
     def __init__(self, most: int) -> None:
+        self._ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._thread = threading.Thread(target=self._serve, name="provider", daemon=True)
         self._most, self._free = most, threading.Semaphore(most)
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._is_closed = False
 
-    def begin(self, near: socket.socket, address: ProviderAddress, scheme: str,
-              report: Callable[[str], None]) -> None:
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the thread and all connections, also those that are being made."""
+        end(self._ours)
+        self._thread.join()
+        with self._lock:
+            self._is_closed = True
+            for sock in self._open:
+                end(sock)
+        self._ours.close()
+        self._theirs.close()
+
+    @abstractmethod
+    def _serve(self) -> None:
+        """Serve until the pair of sockets ends."""
+
+    def _connect(self, near: socket.socket, address: ProviderAddress, scheme: str,
+                 report: Callable[[str], None]) -> None:
         """Connect a program's socket to an address; `report` gets "", or why it cannot be."""
         if self._free.acquire(blocking=False):
             threading.Thread(target=self._run, args=(near, address, scheme, report),
@@ -39,13 +63,6 @@ class Tunnels:
             return
         with near:
             report(f"more than {self._most} connections at a time")
-
-    def close(self) -> None:
-        """End all connections, and those that are being made."""
-        with self._lock:
-            self._is_closed = True
-            for sock in self._open:
-                end(sock)
 
     def _run(self, near: socket.socket, address: ProviderAddress, scheme: str,
              report: Callable[[str], None]) -> None:
@@ -71,30 +88,6 @@ class Tunnels:
                     self._open -= {near, far}
         finally:
             self._free.release()
-
-
-class TunnelServer(ABC):
-    """A context manager: a thread serves a program at the other end of a pair of sockets."""
-
-    def __init__(self, most: int) -> None:
-        self._ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._tunnels = Tunnels(most)
-        self._thread = threading.Thread(target=self._serve, name="provider", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        end(self._ours)
-        self._thread.join()
-        self._tunnels.close()
-        self._ours.close()
-        self._theirs.close()
-
-    @abstractmethod
-    def _serve(self) -> None:
-        """Serve until the pair of sockets ends."""
 
 
 def connected(address: ProviderAddress, scheme: str = "") -> socket.socket:

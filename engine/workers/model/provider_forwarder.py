@@ -82,7 +82,7 @@ class ProviderForwarder(TunnelServer):
                 log.warning("the model's program was refused a connection: %s", plain(problem))
             self._has_refused = True
             return _refuse(near, problem)
-        self._tunnels.begin(near, asked, self._scheme, functools.partial(_answer, near))
+        self._connect(near, asked, self._scheme, functools.partial(_answer, near))
 
 
 def _answer(near: socket.socket, problem: str) -> None:

@@ -68,7 +68,7 @@ class ProviderRoutes(TunnelServer):
         with suppress(OSError):  # it is gone already
             near, _ = listener.accept()
             near.setblocking(True)
-            self._tunnels.begin(near, provider, "", functools.partial(self._report, provider))
+            self._connect(near, provider, "", functools.partial(self._report, provider))
 
     def _report(self, provider: ProviderAddress, problem: str) -> None:
         if problem and provider not in self._failed:
