@@ -128,13 +128,9 @@ class NumpyArrays:
             return array.copy()
         return array.astype("float64") if array.dtype.kind == "f" else array.astype("int64")
 
-    def noise(self, count: int, seed: int, like: Any, low: float | None,
-              high: float | None) -> Any:
-        """Return random factors or steps for values like these; see torch's."""
+    def noise(self, count: int, seed: int, like: Any) -> Any:
+        """Return random factors for values like these; see torch's."""
         noise = self.np.random.default_rng(seed).random(count, dtype=self.np.float32)
-        if like.dtype.kind != "f":
-            first, end = int_bounds(low, high)
-            return (noise * (end - first)).astype("int64")
         return (1 - noise / 8).astype(like.dtype)
 
     def scaled(self, out: Any, values: Any, factors: Any, low: float | None,
@@ -149,11 +145,16 @@ class NumpyArrays:
         """Return False: windows are copied and then scaled."""
         return False
 
-    def rotated(self, out: Any, values: Any, steps: Any, low: float | None,
-                high: float | None) -> None:
-        """Write integers rotated within their bounds by steps."""
-        first, end = int_bounds(low, high)
-        out[:] = (values.astype("int64") - first + steps) % max(1, end - first) + first
+    def rotated(self, out: Any, values: Any, noise: Any, steps: Any, first: int, end: int) -> None:
+        """Write integers rotated within their bounds by noise, if any, and by steps of rows."""
+        np, word = self.np, self.np.uint32 if end - first < 1 << 30 else self.np.uint64
+        many, low = word(end - first), word(first % (1 << 8 * word().itemsize))
+        by = (steps % np.int64(many)).astype(word)
+        if noise is not None:
+            by = noise.astype(word) + by
+            by = np.minimum(by, by - many)  # unsigned: what is below zero is the larger one
+        values = values.astype(word) - low + by
+        out[:] = np.minimum(values, values - many) + low
 
     def empty(self, count: int, like: Any) -> Any:
         return self.np.empty(count, like.dtype)

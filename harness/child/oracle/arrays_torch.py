@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from .arrays_numpy import int_bounds, middle
+from .arrays_numpy import middle
 from .torch_differences import TorchDifferences
 
 KEY = 1 << 16
@@ -188,16 +188,12 @@ class TorchArrays(TorchDifferences):
         return tensor.clone() if not wide or native.dtype is self.torch.bool else tensor.to(
             self.torch.float64 if tensor.is_floating_point() else self.torch.int64)
 
-    def noise(self, count: int, seed: int, like: Any, low: float | None,
-              high: float | None) -> Any:
-        """Return random factors for values like these, or steps within their bounds for integers.
+    def noise(self, count: int, seed: int, like: Any) -> Any:
+        """Return random factors for values like these.
 
         A factor is at most 1 and at least 7/8. Eight-bit values have factors in float32.
         """
         noise = self.torch.rand(count, generator=self.generator(seed), device=self.device)
-        if not like.is_floating_point():
-            first, end = int_bounds(low, high)
-            return (noise * (end - first)).long()
         return noise.div_(-8).add_(1).to(noise.dtype if like.dtype.itemsize == 1 else like.dtype)
 
     def scaled(self, out: Any, values: Any, factors: Any, low: float | None,
@@ -224,11 +220,11 @@ class TorchArrays(TorchDifferences):
         self.kernels.write_windows(view, values, factors, places, middle(low, high))
         return True
 
-    def rotated(self, out: Any, values: Any, steps: Any, low: float | None,
-                high: float | None) -> None:
-        """Write integers rotated within their bounds by steps: equal ones of a row stay equal."""
-        first, end = int_bounds(low, high)
-        out.copy_((values.long() - first + steps) % max(1, end - first) + first)
+    def rotated(self, out: Any, values: Any, noise: Any, steps: Any, first: int, end: int) -> None:
+        """Write integers rotated within their bounds by noise, if any, and by steps of rows."""
+        values = values.long().add_(steps - first)
+        values = values if noise is None else values.add_(noise)
+        out.copy_((values % (end - first)).add_(first))
 
     def empty(self, count: int, like: Any) -> Any:
         return self.torch.empty(count, dtype=like.dtype, device=like.device)

@@ -48,8 +48,7 @@ def draw(arrays: Any, tensor: dict[str, Any], seed: int, kind: str) -> Any:
     if structure in OF_ROWS:
         return _probabilities(arrays, shape, generator, kind, is_log=structure != OF_ROWS[0])
     if structure == "two_valued":
-        highest = high if "float" in tensor["dtype"] else int(high) - 1
-        return arrays.where(_bounded(arrays, shape, generator, kind) > 0.6, highest, low)
+        return two_values(arrays, tensor, _bounded(arrays, shape, generator, kind) > 0.6)
     if structure:
         return _ordered(arrays, tensor, structure, generator, kind)
     if "float" not in tensor["dtype"]:
@@ -80,6 +79,12 @@ def stored(tensor: dict[str, Any]) -> bytes:
         raise ValueError(f"{tensor['name']} is {entry['dtype']} {entry['shape']} in {path}, "
                          f"the task says {tensor['dtype']} {tensor['shape']}")
     return raw
+
+
+def two_values(arrays: Any, tensor: dict[str, Any], is_high: Any) -> Any:
+    """Return the highest value of a tensor where that is so, elsewhere its lowest one."""
+    high = tensor["high"] if "float" in tensor["dtype"] else int(tensor["high"]) - 1
+    return arrays.where(is_high, high, tensor["low"])
 
 
 def _ordered(arrays: Any, tensor: dict[str, Any], structure: str, generator: Any,

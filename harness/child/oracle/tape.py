@@ -1,28 +1,37 @@
 """The values of one input tensor, from which the contents of its slots are taken.
 
 A tape is a long row of values that is drawn once, all usable kinds of input after one another.
-Contents are windows of it at random places, changed by windows of a second row, the noise, so that
-no value that a kernel has seen comes again.
+Contents are windows of it at random places, changed by windows of a second row, the noise. Equal
+values of a kind have noise of their own besides. So what a few elements hold depends on two places
+that are drawn apart, and neither a value nor a row of few columns comes again.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .inputs import OF_ROWS, draw
+from .arrays_numpy import int_bounds
+from .inputs import OF_ROWS, draw, two_values
 
 LEAST_EXTRA = 64
 WHOLE = 16
 """Contents of each kind, or rows beyond them, on the tape of a structured tensor: its contents are
-only replaced as a whole, without noise, and begin where its structure does."""
+only replaced as a whole, and begin where its structure does."""
 FEW = 1 << 14
 """Elements beyond the contents on such a tape, so that short ones seldom come again."""
 MORE_NOISE = 4096
 """Elements that the noise has beyond the values, so that short inputs have many contents too."""
+ALIKE = "constant", "tied"
+"""Kinds of floats whose values are few, so that the noise alone would tell rows apart."""
+STEPS, OWN_STEPS, MOST_STEP = 8, 2, 1 << 15
+"""Of the integers of a window, and of those of the tape, one in so many is rotated within its
+bounds by a step of its own, which is below the last number."""
+PRIME = 1_000_003
+"""The step by which all integers of a slot are rotated is a multiple of it."""
 
 
 @dataclass(frozen=True)
@@ -57,25 +66,30 @@ class Tape:
         self.fixed = bool(tensor["weight"] or tensor.get("data"))
         structure = tensor.get("structure")
         self.whole = bool(structure)
+        self.is_float, self.is_log = "float" in tensor["dtype"], structure == OF_ROWS[1]
         self.low, self.high = tensor["low"], tensor["high"]
+        first, end = int_bounds(self.low, self.high)
+        self.bounds = (first, max(first + 1, end)) if structure != "two_valued" else (0, 2)
         self.step = tensor["shape"][-1] if structure in OF_ROWS else \
             1 if structure in (None, "two_valued") else self.count
         """Elements from one possible beginning of contents to the next."""
-        self.turns = structure in OF_ROWS and not self.fixed
-        """Whether rows are turned by a random number of elements, in place of noise."""
+        self.of_rows, self.scales = structure in OF_ROWS, structure is None and self.is_float
+        self.rotates = structure in (None, "distinct") and not self.is_float
         places = max(LEAST_EXTRA if structure is None else FEW // self.step,
                      WHOLE - 1 if self.step > 1 else 0, self.count // self.step // 4)
         self.length = self.count + (0 if self.fixed else places * self.step)
+        self.noise_length = MORE_NOISE + self.length
+        self._arrays = arrays
         kinds = kinds[:1] if self.fixed else kinds
         self.values = arrays.empty(self.length * len(kinds), arrays.to_native(
             arrays.counted(1), tensor["dtype"]))
-        self._arrays = arrays
+        self.ends = arrays.as_wide(arrays.to_native(
+            two_values(arrays, tensor, arrays.counted(2) > 0), tensor["dtype"])) \
+            if structure == "two_valued" else None
+        self.noise = self._noise(self.noise_length, seed + 31) if not self.fixed and structure in (
+            None, "two_valued", *OF_ROWS) else None
         for index, kind in enumerate(kinds):
             self._draw(tensor, seed + 7919 * index, kind, index * self.length)
-        self.is_float = "float" in tensor["dtype"]
-        self.noise_length = MORE_NOISE + (self.length if self.is_float else 0)
-        self.noise = None if self.fixed or self.whole else arrays.noise(
-            self.noise_length, seed + 31, self.values, self.low, self.high)
 
     def _draw(self, tensor: dict[str, Any], seed: int, kind: str, begin: int) -> None:
         """Draw the values of one kind; a large tape has no room for a copy of them."""
@@ -84,14 +98,27 @@ class Tape:
             drawn = draw(arrays, tensor, seed + number, kind)
             part = self.values[first:min(end, first + self.count)]
             arrays.put(part, arrays.to_native(drawn, tensor["dtype"])[:part.shape[0]])
+            if self.noise is not None and (kind in ALIKE or not self.scales):
+                self._change(part[None], part[None], self._noise(
+                    part.shape[0], seed + number + 37, OWN_STEPS)[None], arrays.places([[0]]))
+
+    def _noise(self, count: int, seed: int, each: int = STEPS) -> Any:
+        """Return factors of floats, or steps of others: one in `each` is drawn, the rest are zero.
+        """
+        arrays = self._arrays
+        if self.is_float and self.ends is None:
+            return arrays.noise(count, seed, self.values)
+        first, end = self.bounds
+        share = arrays.uniform([count], arrays.generator(seed))
+        steps = arrays.floor(share * each * min(MOST_STEP, end - first))
+        return arrays.to_native(arrays.where(share * each < 1, steps, 0.0),
+                                "uint8" if end - first <= 256 else "int16")
 
     def patch(self, kinds: Sequence[int], rng: random.Random, *, at: int = 0,
               length: int | None = None, step: int = 1) -> TapePatch:
         """Choose new values at random, of one kind a slot; all elements without a `length`."""
         length = self.count if length is None else length
-        places = self.length - length + 1
-        noises = self.step if self.turns else \
-            self.noise_length - (length if self.is_float else 1) + 1
+        places, noises = self.length - length + 1, self.noise_length - length + 1
         starts = [0 if self.fixed else
                   kind * self.length + rng.randrange(0, places, self.step) for kind in kinds]
         offsets = [0 if self.fixed else rng.randrange(noises) for _ in kinds]
@@ -104,37 +131,49 @@ class Tape:
             self._arrays.put(view, self.values[:patch.length][None])
             return
         places = patch.places[:, first:first + count]
-        if self.turns:
-            for row, start, turn in zip(view, patch.starts[first:first + count],
-                                        patch.noises[first:first + count], strict=True):
-                self._turn(row.reshape(-1, self.step), start, turn)
-            return
-        if self.is_float and self.noise is not None:
+        if self.scales:
             if self._arrays.write_windows(view, self.values, self.noise, places, self.low,
                                           self.high):
                 return
             if patch.length >= self._arrays.direct:  # copies of windows cost more
                 for row, start, noise in zip(view, patch.starts[first:first + count],
                                              patch.noises[first:first + count], strict=True):
-                    self._scale(row, self.values[start:start + patch.length],
-                                self.noise[noise:noise + patch.length])
+                    self._change(row, self.values[start:start + patch.length],
+                                 self.noise[noise:noise + patch.length])
                 return
-        step = max(1, self._arrays.chunk // patch.length)
+        for some, (starts, noises), part in self._chunks(view, places):
+            values, noise = (None if row is None else self._arrays.windows(row, at, part)
+                             for row, at in ((self.values, starts), (self.noise, noises)))
+            self._change(some, values, noise, noises[:, None])
+
+    def _chunks(self, view: Any, places: Any) -> Iterator[tuple[Any, Any, int]]:
+        """Return parts of rows with where their values and noise begin, and their length.
+
+        They are whole rows, or where one is too large, whole rows of its last dimension.
+        """
+        (count, length), most = view.shape, self._arrays.chunk
+        step = max(1, most // length)
+        part = length if not self.of_rows else min(length, max(1, most // self.step) * self.step)
         for begin in range(0, count, step):
-            some = view[begin:begin + step]
-            starts, noises = places[:, begin:begin + some.shape[0]]
-            values = self._arrays.windows(self.values, starts, patch.length)
-            if self.noise is None:
-                self._arrays.put(some, values)
-            elif self.is_float:
-                self._scale(some, values, self._arrays.windows(self.noise, noises, patch.length))
-            else:
-                self._arrays.rotated(some, values, self.noise[noises][:, None], self.low, self.high)
+            for at in range(0, length, part):
+                some = view[begin:begin + step, at:at + part]
+                yield some, places[:, begin:begin + some.shape[0]] + at, some.shape[1]
 
-    def _turn(self, out: Any, start: int, turn: int) -> None:
-        values = self.values[start:start + self.count].reshape(-1, self.step)
-        self._arrays.put(out[:, :self.step - turn], values[:, turn:])
-        self._arrays.put(out[:, self.step - turn:], values[:, :turn])
-
-    def _scale(self, out: Any, values: Any, factors: Any) -> None:
-        self._arrays.scaled(out, values, factors, self.low, self.high)
+    def _change(self, out: Any, values: Any, noise: Any, step: Any = 0) -> None:
+        """Write values changed by noise, integers also by the step that their slot's is made of."""
+        arrays = self._arrays
+        if self.rotates:
+            arrays.rotated(out, values, noise, step * PRIME, *self.bounds)
+        elif self.scales:
+            arrays.scaled(out, values, noise, self.low, self.high)
+        elif self.ends is not None:
+            low, high = self.ends
+            arrays.put(out, arrays.where((arrays.as_wide(values) == low) == (noise > 0), high, low))
+        elif self.of_rows:
+            shares, factors = ((of if of.dtype.itemsize >= 4 else arrays.as_wide(of)
+                                ).reshape(-1, self.step) for of in (values, noise))
+            shares = (arrays.exp(shares) if self.is_log else shares) * factors
+            shares /= shares.sum(-1)[:, None]
+            arrays.put(out, (arrays.log(shares) if self.is_log else shares).reshape(out.shape))
+        else:
+            arrays.put(out, values)

@@ -10,6 +10,7 @@ import pytest
 from harness.child.oracle import ring as rings
 from harness.child.oracle.arrays_numpy import NumpyArrays
 from harness.child.oracle.ring import PARTS, SCATTER
+from harness.child.oracle.tape import Tape
 from tests.support.ring_case import BYTES, LARGE, OF_NUMPY, SIDES, made, redraw, tensor, words
 
 
@@ -95,6 +96,39 @@ def test_what_contents_were_put_together_from_stays_bounded(
         for slot in range(4):
             for name, values in ring.contents(slot).items():
                 assert words(ring, name)[slot] == arrays.typed(values, "int32").tolist()
+
+
+@pytest.mark.parametrize("fields", [
+    {"dtype": "float32"}, {"dtype": "float16"}, {"dtype": "float32", "low": 0.0, "high": 1.0},
+    {"dtype": "int8", "low": -127, "high": 128}, {"dtype": "int32", "low": 0, "high": 32000},
+    {"dtype": "int8", "low": 0, "high": 2, "columns": 64},
+    {"structure": "probabilities"}, {"structure": "log_probabilities"},
+    {"structure": "two_valued", "low": 0.0, "high": 1.0, "columns": 64},
+], ids=lambda fields: " ".join(map(str, fields.values())))
+def test_rows_of_few_columns_seldom_come_again(arrays: Any, fields: dict[str, Any]) -> None:
+    kinds = ["normal", "shifted", "tied", "constant"]
+    columns = fields.get("columns", 16)
+    of = {**tensor("x", 0), **fields, "shape": [64, columns]}
+    rows = written(arrays, of, kinds, 120).reshape(-1, columns)
+    assert len(set(map(bytes, rows))) > 0.98 * len(rows)
+
+
+def test_permutations_do_not_come_again(arrays: Any) -> None:
+    of = {**tensor("x", 20000, "int32", structure="distinct"), "low": 0, "high": 20000}
+    assert len(set(map(bytes, written(arrays, of, ["normal"], 10)))) == 40
+
+
+def written(arrays: Any, of: dict[str, Any], kinds: list[str], slots: int) -> Any:
+    """Return what a tape writes to the slots of four blocks, one row a slot."""
+    import numpy
+
+    tape, rng, blocks = Tape(arrays, of, 5, kinds), random.Random(2), []
+    for _ in range(4):
+        raw = arrays.share(slots * tape.count * BYTES[of["dtype"]])[1].reshape(slots, -1)
+        rows = arrays.typed(raw, of["dtype"])
+        tape.write(rows, tape.patch([slot % len(kinds) for slot in range(slots)], rng))
+        blocks.append(rows.copy() if isinstance(arrays, NumpyArrays) else rows.cpu().numpy())
+    return numpy.concatenate(blocks)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 6])

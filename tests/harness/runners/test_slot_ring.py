@@ -56,10 +56,10 @@ def test_contents_stay_within_their_bounds(pair: Pair) -> None:
 
 
 def magnitudes(values: tuple[float, ...]) -> int:
-    """Return how many sizes the values other than zero have; noise makes them an eighth smaller."""
+    """Return how many sizes the values other than zero have; noise makes each smaller twice."""
     found: list[float] = []
     for value in sorted(abs(value) for value in values if value):
-        if not found or value > found[-1] * 1.16:
+        if not found or value > found[-1] * 1.32:
             found.append(value)
     return len(found)
 
