@@ -174,8 +174,7 @@ class CallerSource:
         found: dict[int, tuple[int, ast.expr]] = {}
         for at, statement in enumerate(self.body):
             for node in ast.walk(statement):
-                pair = self._compared(node)
-                if pair is not None and pair[0] not in found:
+                if (pair := self._compared(node)) is not None and pair[0] not in found:
                     found[pair[0]] = at, pair[1]
         for local in self.caller.locals:
             if local.near >= 0 and local.near not in found:
@@ -246,8 +245,7 @@ class CallerSource:
         head: list[str] = []
         preamble: dict[ast.stmt, None] = {}
         for name in sorted(needed - BUILT_IN):
-            argument = self.argument_of.get(name)
-            if argument is not None:
+            if (argument := self.argument_of.get(name)) is not None:
                 self.values.used.add(argument)
                 head += [f"{name} = {argument}"] if name != argument else []
             elif self._define(name, preamble):
