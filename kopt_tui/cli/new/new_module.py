@@ -17,10 +17,12 @@ import msgspec
 from engine.discovery.module import draft_module
 from engine.discovery.module.draft_module import FOLDER, Size
 from engine.discovery.new.draft_kernel import DraftedTarget
+from engine.rewrites import module_rewrite
 from harness.devices import inventory
 from harness.errors import InputError, Refused
 from harness.formats import yaml_document
 from harness.isolation.zygote_client import Zygote
+from harness.tasks.target import Target
 from kopt_tui.cli.new import new_kernel
 from kopt_tui.cli.new.parameter_list import NewManifest
 from kopt_tui.cli.prompt import Prompt
@@ -54,12 +56,26 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path,
         draft = draft_module.draft(
             project, args.source, folder, Path(scratch), sizes=dict(map(_size, args.size)),
             small=small, training=MODES.get(args.mode or ""), zygote=zygote)
-    draft.write(project)
+        draft.write(project)
+        outlook = _outlook(args, draft.target, project, Path(scratch), zygote) \
+            if args.first_check else new_kernel.OF_MODULE
     _show(draft, args, to, small=small)
     args.task = f"{folder}/task.yaml"
     new = new_kernel.make(args, prompt, project, path)
-    return replace(new, facts=msgspec.structs.replace(
+    lines = tuple(outlook if line == new_kernel.OF_MODULE else line for line in new.lines)
+    return replace(new, lines=lines, facts=msgspec.structs.replace(
         new.facts, task=args.task, files=tuple(sorted(draft.files)), inferred=draft.reasons))
+
+
+def _outlook(args: argparse.Namespace, target: Target, project: Path, scratch: Path,
+             zygote: Zygote | None) -> str:
+    """Return what kopt's templates do for a module, or what came closest and why it does not fit.
+    """
+    found = module_rewrite.find(target, project, project, scratch, zygote=zygote)
+    if found.rewrites:
+        return f"no knobs: kopt run rewrites the module: {found.rewrites[0].hypothesis}"
+    return f"no knobs, no rewrite: {found.nothing}" \
+        + ("" if args.agent else f"; {new_kernel.BY_AGENT.removeprefix('or ')}")
 
 
 def _show(draft: DraftedTarget, args: argparse.Namespace, to: TextIO, *, small: bool) -> None:

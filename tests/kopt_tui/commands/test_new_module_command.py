@@ -79,6 +79,19 @@ def test_file_with_model_new_is_a_candidate(made: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("call", "expected"), [
+    ("torch.relu(x)", "kopt run rewrites the module: 1 of 1 torch calls become 1 kernel"),
+    ("torch.fft.fft(x).real", "no rewrite: no template has fft, real; name a coding agent: "),
+])
+def test_new_says_what_templates_do_or_what_came_closest(tmp_path: Path, call: str,
+                                                         expected: str) -> None:
+    (tmp_path / "problem.py").write_text(PROBLEM.replace("torch.relu(self.linear(x))", call))
+    repos.git(tmp_path, "init", "-q")
+    done = kopt("new", "problem.py", "--yes", cwd=tmp_path)
+    assert expected in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.slow
 def test_size_that_the_file_does_not_have_is_refused(made: Path) -> None:
     done = kopt("new", "problem.py", "--yes", "--force", "--size", "rows=3", cwd=made)
     assert done.returncode == 2
