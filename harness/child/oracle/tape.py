@@ -32,6 +32,9 @@ STEPS, OWN_STEPS, MOST_STEP = 8, 2, 1 << 15
 bounds by a step of its own, which is below the last number."""
 PRIME = 1_000_003
 """The step by which all integers of a slot are rotated is a multiple of it."""
+POWERS, MOST_VALUES = 64, 1 << 26
+"""Of a permutation each value is first multiplied, within its bounds, by one of the first powers of
+PRIME, where that is exact in float64: it has no noise, and rotated alone it would keep its gaps."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +166,12 @@ class Tape:
         """Write values changed by noise, integers also by the step that their slot's is made of."""
         arrays = self._arrays
         if self.rotates:
+            first, many = self.bounds[0], self.bounds[1] - self.bounds[0]
+            if noise is None and many < MOST_VALUES and many % PRIME:  # else not one to one
+                powers = arrays.places([[pow(PRIME, power, many) for power in range(POWERS)]])
+                arrays.put(out, (arrays.as_wide(values) - first) * powers[0][step % POWERS] % many
+                           + first)
+                values = out
             arrays.rotated(out, values, noise, step * PRIME, *self.bounds)
         elif self.scales:
             arrays.scaled(out, values, noise, self.low, self.high)
