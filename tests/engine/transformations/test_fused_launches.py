@@ -123,6 +123,8 @@ def test_calls_of_functions_that_launch_a_kernel_become_one_launch() -> None:
     ("        x = triton_relu(x)  # squared\n", "        x = triton_relu(x) + 1\n",
      "no function launches"),
     ("        x = triton_relu(x)  # squared\n", "        x.add_(1)\n", "no function launches"),
+    ("        x = triton_relu(x)  # squared\n", "        x = triton_relu((x := b))\n",
+     "no function launches"),
     ("        a = a + 1\n", "        triton = a\n", "no function launches"),
     ("        a = a + 1\n", "        meta = a\n", "no function launches"),
     ("    rows, cols = x.shape\n", "    print(rows)\n", "between the launches"),

@@ -219,7 +219,8 @@ def _called(statement: ast.stmt, wrappers: dict[str, ast.FunctionDef]) -> bool:
 
 def _fits(call: ast.expr, wrappers: dict[str, ast.FunctionDef]) -> bool:
     """Return whether an expression calls a wrapper, and each argument that does so fits too."""
-    if not isinstance(call, ast.Call) or ast.unparse(call.func) not in wrappers:
+    if not isinstance(call, ast.Call) or not _is_wrapped(call, wrappers) or any(
+            isinstance(own, ast.NamedExpr | ast.Await | ast.Yield) for own in ast.walk(call)):
         return False
     given = wrappers[ast.unparse(call.func)].args
     names, words = [own.arg for own in given.args], [own.arg for own in call.keywords]
