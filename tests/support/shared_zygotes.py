@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,13 @@ def compiler() -> Zygote:
     found = for_place(Place(device="cpu", scratch=""), "triton")
     assert found is not None
     return found
+
+
+def module_reader() -> Zygote:
+    """Return what forks programs that learn of a PyTorch module: torch imports much for that."""
+    kind = kernel.kind_of(Place(device="cpu", scratch=""), "python")
+    assert kind is not None
+    return _kept(replace(kind, modules=("torch", "torch._dynamo", "torch.utils.flop_counter")))
 
 
 def for_place(place: Place, language: str) -> Zygote | None:

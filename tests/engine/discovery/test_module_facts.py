@@ -127,7 +127,7 @@ def learn(folder: Path, text: str, *, small: bool = False,
           sizes: Mapping[str, int] | None = None) -> ModuleFacts:
     (folder / "problem.py").write_text(text)
     return problem_facts.learn(folder / "problem.py", folder, sizes=sizes or {}, small=small,
-                               training=None, zygote=shared_zygotes.zygote("python"))
+                               training=None, zygote=shared_zygotes.module_reader())
 
 
 def test_shapes_are_named_by_the_sizes_that_they_follow(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def judge(folder: Path, text: str, candidate: str,
         (folder / side / "problem.py").write_text(source)
         trees[side] = folder / side
     drafted = draft_module.draft(trees["base"], "problem.py", "kopt_task", folder, sizes={},
-                                 small=True, zygote=shared_zygotes.zygote("python"))
+                                 small=True, zygote=shared_zygotes.module_reader())
     drafted.write(trees["base"])
     assert load(trees["base"] / "kopt_task/task.yaml") == drafted.target
     base = str(trees["base"])

@@ -122,7 +122,7 @@ def rewrites(folder: Path, text: str) -> ModuleRewrites:
     (folder / "problem").mkdir(parents=True)
     project = folder / "problem"
     (project / "base.py").write_text(text)
-    zygote = shared_zygotes.zygote("python")
+    zygote = shared_zygotes.module_reader()
     draft = draft_module.draft(project, "base.py", "kopt_task", folder, sizes={}, small=False,
                                zygote=zygote)
     for name, content in draft.files.items():

@@ -161,6 +161,7 @@ def test_second_run_of_a_manifest_names_the_running_campaign(
     campaigns.until(lambda: host.owner(setup.workspace, f"{setup.id}-2") is None)
 
 
+@pytest.mark.slow
 def test_demo_goes_on_after_its_terminal_is_gone(tmp_path: Path) -> None:
     from tests.engine.run.test_controls import in_a_terminal
 

@@ -150,6 +150,7 @@ def test_run_survives_its_terminal_and_can_be_controlled(tmp_path: Path) -> None
     assert len(campaigns.consistent(setup)) == 1
 
 
+@pytest.mark.slow  # a whole campaign with hosts of its own
 def test_stop_ends_in_order_and_resume_continues(tmp_path: Path) -> None:
     setup = campaigns.create(tmp_path, pool={"slots": 1, "backends": ["inbox"]})
     campaigns.hand_in(setup, campaigns.KERNEL + "// no gain\n")

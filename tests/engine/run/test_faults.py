@@ -123,10 +123,10 @@ def test_unwritable_workspace_is_refused(tmp_path: Path) -> None:
     pytest.param({"reference": "import nowhere_to_be_found\n"}, 2, "nowhere_to_be_found",
                  marks=pytest.mark.slow),
     ({"task": {"classes": [{"name": "small", "shape": {"m": 3}}]}}, 2, ""),
-    ({"task": {"args": [{"name": "x", "dtype": "float32", "shape": ["n"]},
-                        {"name": "out", "dtype": "float32", "shape": ["n", 2],
-                         "role": "output"},
-                        {"name": "n", "dtype": "int64", "value": "n"}]}}, 2, "shape"),
+    pytest.param({"task": {"args": [
+        {"name": "x", "dtype": "float32", "shape": ["n"]},
+        {"name": "out", "dtype": "float32", "shape": ["n", 2], "role": "output"},
+        {"name": "n", "dtype": "int64", "value": "n"}]}}, 2, "shape", marks=pytest.mark.slow),
 ])
 def test_bad_baseline_fails_campaign(tmp_path: Path, given: dict[str, Any], code: int,
                                     words: str) -> None:

@@ -55,7 +55,8 @@ def work(root: Path, turns: Sequence[ScriptedTurn], model: str = "openai/gpt-4o"
     return report, provider
 
 
-@pytest.mark.parametrize("model", ["openai/gpt-4o", "anthropic/claude-sonnet-4-5"])
+@pytest.mark.parametrize("model", [
+    "openai/gpt-4o", pytest.param("anthropic/claude-sonnet-4-5", marks=pytest.mark.slow)])
 def test_an_agent_works_by_its_commands_which_never_see_the_key(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str) -> None:
     monkeypatch.setenv("AGENT_KEY", KEY)

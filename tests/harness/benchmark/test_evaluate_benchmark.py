@@ -37,7 +37,8 @@ def test_evaluate_command_judges_a_patch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "text", "why"), [
-    ("bench_py", BENCH + "# easier\n", "bench.py is frozen"),
+    pytest.param("bench_py", BENCH + "# easier\n", "bench.py is frozen",
+                 marks=pytest.mark.slow),
     ("kernel_py", "raise SystemExit('no')\n", "exited with 1: no")])
 def test_evaluate_command_rejects_a_patch(name: str, text: str, why: str, tmp_path: Path) -> None:
     manifest = benchmark_case.project(tmp_path / "p", edit=["*.py"])

@@ -29,6 +29,7 @@ def test_call_that_raises_is_not_a_call() -> None:
     assert [args["x"].shape for args in observed.failed] == [(3, 1)]
 
 
+@pytest.mark.slow  # another program that imports torch
 def test_written_argument_and_index_range_are_seen() -> None:
     _, observed, _ = watched_case.observe("gather")
     [call] = observed.calls

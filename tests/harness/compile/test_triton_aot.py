@@ -99,6 +99,7 @@ def test_every_class_and_config_is_compiled(tmp_path: Path) -> None:
     assert all(kernel.shared_bytes > 60_000 and (kernel.occupancy or 1) < 0.5 for kernel in big)
 
 
+@pytest.mark.slow  # test_launch_limits compiles the same kernel
 def test_too_much_shared_memory_is_reported(tmp_path: Path) -> None:
     task = load(EXAMPLES / "matmul_triton" / "task.yaml")
     source = knobs.read(EXAMPLES / "matmul_triton" / "kernel.py")

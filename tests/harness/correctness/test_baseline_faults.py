@@ -28,16 +28,18 @@ def judge(folder: Path, candidate: str, baseline: str) -> Verdict:
 
 
 @pytest.mark.parametrize("error", [
-    "raise OSError(28, 'No space left on device')", "open('/no/such/file')",
-    "raise MemoryError", "raise PermissionError('no')",
+    "raise OSError(28, 'No space left on device')", "raise MemoryError",
+    *(pytest.param(error, marks=pytest.mark.slow)
+      for error in ("open('/no/such/file')", "raise PermissionError('no')")),
     "raise type('OutOfMemoryError', (RuntimeError,), {})('CUDA out of memory')"])
 def test_a_file_or_memory_error_of_the_baseline_is_the_machines(error: str, tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFault, match="the baseline fails on constant inputs, twice"):
         judge(tmp_path, WRONG_THERE, RIGHT.format(before=ON_OTHERS + error))
 
 
-@pytest.mark.parametrize("error", ["raise ValueError('unlike me')", "os._exit(3)",
-                                   "os.kill(os.getpid(), 11)"])
+@pytest.mark.parametrize("error", [
+    "raise ValueError('unlike me')", "os.kill(os.getpid(), 11)",
+    pytest.param("os._exit(3)", marks=pytest.mark.slow)])
 def test_another_error_of_the_baseline_excuses_nothing(error: str, tmp_path: Path) -> None:
     verdict = judge(tmp_path, WRONG_THERE, RIGHT.format(before=ON_OTHERS + error))
     assert verdict.valid and not verdict.correct, verdict

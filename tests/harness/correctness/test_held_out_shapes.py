@@ -37,8 +37,9 @@ def test_failure_counts_only_where_the_baseline_is_right(source: str, incumbent:
     assert [text.startswith(detail) for text in details] == ([True] if detail else [])
 
 
-@pytest.mark.parametrize(("source", "least", "most"), [(BETWEEN, 1001, 7999), (BEYOND, 1, 16000)],
-                         ids=["between", "beyond"])
+@pytest.mark.parametrize(("source", "least", "most"), [
+    pytest.param(BETWEEN, 1001, 7999, id="between"),
+    pytest.param(BEYOND, 1, 16000, id="beyond", marks=pytest.mark.slow)])
 def test_kernel_that_is_wrong_between_or_beyond_the_classes_is_flagged(
         source: str, least: int, most: int, tmp_path: Path) -> None:
     verdict = judge(tmp_path, kernel(source), incumbent=SLOW, task=TWO_CLASSES,

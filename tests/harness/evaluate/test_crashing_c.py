@@ -72,18 +72,18 @@ def test_every_failure_is_a_clean_verdict(name: str, bench: Bench) -> None:
 
 HANGS = {
     "stops itself": (c("for (;;) raise(SIGSTOP);", "#include <signal.h>"),
-                     "class even: ran past its limit of 3 s"),
-    "hang": (c("for (;;) ;"), "class even: ran past its limit of 3 s"),
-    "sleeps": (c("sleep(1000);"), "class even: ran past its limit of 3 s"),
+                     "class even: ran past its limit of 2 s"),
+    "hang": (c("for (;;) ;"), "class even: ran past its limit of 2 s"),
+    "sleeps": (c("sleep(1000);"), "class even: ran past its limit of 2 s"),
     "hang at load": (c(RIGHT, "__attribute__((constructor)) static void f(void) { pause(); }"),
-                     "load: ran past its limit of 3 s"),
+                     "load: ran past its limit of 2 s"),
 }
 
 
 def test_every_hang_is_a_clean_verdict(tmp_path: Path) -> None:
     with ThreadPoolExecutor(len(HANGS)) as side_by_side:
         verdicts = side_by_side.map(lambda name: judge(
-            tmp_path / name, HANGS[name][0], task=ONE_CLASS, wall_s=3.0), HANGS)
+            tmp_path / name, HANGS[name][0], task=ONE_CLASS, wall_s=2.0), HANGS)
     for verdict, (_, reason) in zip(verdicts, HANGS.values(), strict=True):
         assert not verdict.valid and verdict.latency_us is None
         assert verdict.rejected_reason == reason

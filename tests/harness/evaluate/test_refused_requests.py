@@ -59,9 +59,10 @@ def test_real_command_refuses_a_bad_candidate(plain: Path, tmp_path: Path,
 
 
 @pytest.mark.parametrize(("kernel", "words"), [
-    ("void scale( {\n", "does not compile"),
-    (campaigns.KERNEL.replace("x[i] * 2.0f", "*(volatile float *)0"), "SIGSEGV"),
-    (campaigns.KERNEL.replace("2.0f", "3.0f"), "")], ids=["torn", "crash", "wrong"])
+    pytest.param("void scale( {\n", "does not compile", id="torn", marks=pytest.mark.slow),
+    pytest.param(campaigns.KERNEL.replace("x[i] * 2.0f", "*(volatile float *)0"), "SIGSEGV",
+                 id="crash", marks=pytest.mark.slow),
+    pytest.param(campaigns.KERNEL.replace("2.0f", "3.0f"), "", id="wrong")])
 def test_real_command_judges_a_bad_candidate(plain: Path, tmp_path: Path, kernel: str,
                                              words: str) -> None:
     """To the end: what it is given is in order but for the candidate."""
@@ -87,9 +88,9 @@ def test_a_header_that_edit_leaves_out_is_named_with_what_to_add(plain: Path, tm
     assert "`edit` does not include it" in note and "edit: [..., tile.h]" in note
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("words", "effort", "most"), [
-    pytest.param((), "normal", 18, marks=pytest.mark.slow), (("--quick",), "quick", 5),
-    pytest.param(("--thorough",), "thorough", 36, marks=pytest.mark.slow)])
+    ((), "normal", 18), (("--quick",), "quick", 5), (("--thorough",), "thorough", 36)])
 def test_effort_of_a_verdict_is_chosen_and_stated(words: tuple[str, ...], effort: str, most: int,
                                                   plain: Path) -> None:
     code, verdict = real(plain, "--alpha", "0.05", *words)

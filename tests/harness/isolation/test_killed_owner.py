@@ -79,7 +79,8 @@ else:
 """ % (DAEMON + "held = bytearray(b'1') * 300_000_000\n" + SLEEP)
 
 
-@pytest.mark.parametrize("victim", ["owner", "inner supervisor", "outer supervisor"])
+@pytest.mark.parametrize("victim", [
+    "owner", pytest.param("inner supervisor", marks=pytest.mark.slow), "outer supervisor"])
 def test_nested_guards_die_together(victim: str, tmp_path: Path) -> None:
     marker = mark()
     root = str(ROOT)

@@ -106,6 +106,7 @@ def test_note_states_why_the_default_failed() -> None:
         "no configuration worked; the default: FAIL"
 
 
+@pytest.mark.slow  # the loop itself: test_default_is_returned_when_nothing_works
 def test_command_reports_that_nothing_worked(tmp_path: Path) -> None:
     manifest = campaigns.project(tmp_path / "p", kernel=campaigns.KERNEL.replace(
         "2.0f;", "3.0f;"))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -13,6 +12,7 @@ from harness.isolation.rpc import Peer, PeerError
 from harness.runners import kernel_spans
 from harness.runners.kernel_spans import CallProfile, KernelSpan
 from harness.timing.paired_timing import ClassTiming
+from tests.support import forked_program
 from tests.support.paths import ROOT
 
 
@@ -70,14 +70,15 @@ def test_invalid_profile_is_an_error(answer: dict[str, Any]) -> None:
         kernel_spans.profile(cast(Peer, Liar()), "case")
 
 
-def test_profiling_imports_no_compiler() -> None:
+def test_profiling_imports_no_compiler(tmp_path: Path) -> None:
     """The class of torch.profiler would import torch._inductor, which takes seconds."""
-    program = (
-        "import sys\n"
+    program = tmp_path / "profiled.py"
+    program.write_text(
+        f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n"
         "from harness.child.run import spans\n"
-        "events = spans.seen(lambda: spans.torch.ones(8, 8) @ spans.torch.ones(8, 8), 'cpu')\n"
-        "names = {event.name() for event in events}\n"
+        "with spans.profile(use_device=None, use_cpu=True, use_kineto=True) as watching:\n"
+        "    spans.torch.ones(8, 8) @ spans.torch.ones(8, 8)\n"
+        "names = {event.name() for event in watching.kineto_results.events()}\n"
         "print('aten::mm' in names, 'torch._inductor' in sys.modules)\n")
-    process = subprocess.run([sys.executable, "-c", program], cwd=ROOT,
-                             capture_output=True, text=True, timeout=120, check=False)
-    assert process.stdout.splitlines()[-1:] == ["True False"], process
+    printed = forked_program.output(program, folder=tmp_path, interpret=False)
+    assert printed.splitlines()[-1:] == ["True False"]

@@ -145,7 +145,7 @@ class Slowdown:
             yield Evidence(kind="voided", detail=f"{count} for {reason}")
 
 
-@pytest.mark.parametrize("times", [0, 5])
+@pytest.mark.parametrize("times", [pytest.param(0, marks=pytest.mark.slow), 5])
 def test_blocks_under_a_slowdown_are_repeated_and_counted(
         times: int, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     card = Slowdown(times)
@@ -266,7 +266,7 @@ def test_steps_of_a_gpus_measurement_end_on_a_machine_without_one(
         body, incumbent = "out.copy_(x + x)", f"def double(x, out):\n{slow}    out.copy_(y)\n"
     head = "def double(x):\n    " if returns else "def double(x, out):\n    "
     verdict = kernel_case.judge(tmp_path, head + body + "\n", incumbent, of=of,
-                                plan=Plan(looks=(2,), alpha=0.05))
+                                plan=replace(QUICK, looks=(2,)))
     assert verdict.correct and [row.pairs for row in verdict.rows] == [2, 2], verdict
     judged = next(line.detail for line in verdict.evidence if line.kind == "judged")
     assert judged.startswith("all "), judged

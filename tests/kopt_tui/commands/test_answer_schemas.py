@@ -90,15 +90,15 @@ BAD = {
 
 
 SHORTENED = ("approve", "show", "evaluate", "subagents list")
-"""Verbs, one of each kind, that are also asked with a shortened --json."""
+"""Verbs, one of each kind, that are also asked with a shortened --json, and for nothing known."""
 
 
 def test_bad_input_has_the_same_error_from_every_verb(tmp_path: Path) -> None:
     write_campaign(tmp_path)
     assert set(BAD) == set(write_schemas.answers())
     for name, words in BAD.items():
-        short = [f"{name} --jso {words}"] * (name in SHORTENED)
-        for line in (f"{name} --json {words}", f"{name} --json --nosuch", *short):
+        more = [f"{name} --jso {words}", f"{name} --json --nosuch"] * (name in SHORTENED)
+        for line in (f"{name} --json {words}", *more):
             done = kopt(*line.split(), workspace=tmp_path)
             [text] = done.stdout.splitlines()
             report = json.loads(text)

@@ -73,7 +73,8 @@ def test_file_that_is_not_a_journal_is_reported_in_one_line(tmp_path: Path) -> N
     assert done.returncode == 0 or "below" in error_text(done)
 
 
-@pytest.mark.parametrize("words", [("status",), ("gpus",), ("doctor",), ("report",)])
+@pytest.mark.parametrize("words", [
+    ("status",), ("gpus",), pytest.param(("doctor",), marks=pytest.mark.slow), ("report",)])
 def test_verbs_work_without_textual(words: tuple[str, ...], tmp_path: Path) -> None:
     write_campaign(tmp_path)
     code = ("import sys; sys.modules.update(textual=None, rich=None, plotext=None); "

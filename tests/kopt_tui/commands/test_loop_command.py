@@ -198,6 +198,7 @@ def test_second_loop_is_refused_and_an_interrupted_one_continues(
     assert "Traceback" not in err
 
 
+@pytest.mark.slow  # loops and verdicts are guarded in tests/harness
 def test_loop_ends_with_a_verdict_on_the_best(manifest: Path, tmp_path: Path) -> None:
     process = Started(manifest, tmp_path, "--budget", "2").process
     out, err = process.communicate(timeout=200)

@@ -44,8 +44,12 @@ def test_manifests_that_are_there_are_kept(level: Path) -> None:
 
 
 def test_batch_runs_what_has_not_ended_and_prints_one_table(
-        level: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    level = tmp_path / "level"
     path = level / "kopt_task/2_Linear/manifest.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text("target_op: linear\nproject: ../..\n"
+                    "target: {kind: kernel, task: kopt_task/2_Linear/task.yaml}\n")
     ran: list[str] = []
 
     def finish(name: str) -> None:

@@ -22,6 +22,7 @@ def project(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow  # its parts are guarded in tests/engine/discovery/watched
 def test_function_and_its_test_become_a_task_with_a_first_correct_verdict(project: Path) -> None:
     value = answer(kopt("new", "kernels.py:norm", "--yes", "--json", "--", sys.executable,
                         "test_it.py", cwd=project))

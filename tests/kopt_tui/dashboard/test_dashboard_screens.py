@@ -206,7 +206,9 @@ async def test_log_stays_in_place_after_scrolling_up(workspace: Path) -> None:
         await until(pilot, "line 4")
 
 
-@pytest.mark.parametrize("size", [NARROW, WIDE, (60, 18), (20, 6)])
+@pytest.mark.parametrize("size", [
+    pytest.param(NARROW, marks=pytest.mark.slow), WIDE,
+    pytest.param((60, 18), marks=pytest.mark.slow), (20, 6)])
 async def test_hostile_texts_are_not_markup_and_nothing_overflows(
         workspace: Path, size: tuple[int, int]) -> None:
     app = open_app(workspace, campaign=CAMPAIGN)
