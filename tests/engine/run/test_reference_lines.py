@@ -68,6 +68,7 @@ def test_references_are_measured_once_and_shown_everywhere(
     assert line in LINE and "measured on cpu" in measured
 
 
+@pytest.mark.slow  # the line itself: tests/engine/verify/test_reference_lines
 def test_failing_torch_compile_costs_its_line_only(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     instant_verdicts.install(monkeypatch, failing)

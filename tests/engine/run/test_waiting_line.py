@@ -63,7 +63,8 @@ def test_round_goes_on_from_a_waiting_gain(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("verb", "answer"), [
-    ("approve", "kept already"), ("reject", "rejected already")])
+    ("approve", "kept already"),
+    pytest.param("reject", "rejected already", marks=pytest.mark.slow)])
 def test_engine_killed_between_decision_and_answer_is_followed_by_one_that_answers(
         verb: str, answer: str, tmp_path: Path) -> None:
     """Such a request is still open, and its candidate is decided."""
@@ -159,6 +160,7 @@ def test_larger_gain_takes_the_place_of_a_line_that_it_conflicts_with(tmp_path: 
     assert now(setup, large).state == "waiting"  # asked again, on the best
 
 
+@pytest.mark.slow
 def test_line_that_is_made_again_takes_the_gains_that_rested_on_it(tmp_path: Path) -> None:
     """Its commits have other records then, but the same trees: no verdict is repeated."""
     setup = create(tmp_path)
@@ -177,6 +179,7 @@ def test_line_that_is_made_again_takes_the_gains_that_rested_on_it(tmp_path: Pat
     assert not {"verify", "format"} & set(purposes)
 
 
+@pytest.mark.slow
 def test_upper_of_two_waiting_gains_is_approved_after_the_lower(tmp_path: Path) -> None:
     setup = create(tmp_path)
     large = try_change(setup, LARGE, "large")

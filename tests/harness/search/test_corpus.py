@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.devices import inventory
@@ -35,6 +35,7 @@ VALUES = st.integers(-10**9, 10**9) | st.floats(allow_nan=False, allow_infinity=
 CONFIGS = st.dictionaries(TEXTS, VALUES, max_size=4)
 
 
+@settings(max_examples=40)  # each writes and reads a file
 @given(st.lists(st.tuples(CONFIGS, TEXTS, st.none() | st.floats(1e-3, 1e6)), max_size=5))
 def test_written_records_are_read_back(tmp_path_factory: pytest.TempPathFactory,
                                        drawn: list[tuple[Any, str, float | None]]) -> None:
@@ -67,6 +68,7 @@ def test_record_names_device_kernel_and_classes(tmp_path: Path) -> None:
     assert recorded["at"].endswith("Z") and recorded["harness_version"] and recorded["schema"] == 1
 
 
+@settings(max_examples=40)
 @given(st.lists(st.binary(max_size=60) | st.sampled_from(
     [b"{}", b"[]", b"null", b'{"op":"twice"', b'{"op": 1}', b"\xff", b"[" * 5000, b"9" * 5000]),
     max_size=8), st.integers(0, 300))

@@ -56,6 +56,7 @@ def made(command: Finished) -> Path:
     return command[0]
 
 
+@pytest.mark.slow  # what is learned of a module: tests/engine/discovery/test_module_facts
 def test_module_needs_no_answer_and_shows_its_reasons(command: Finished) -> None:
     project, done = command
     value = answer(done)
@@ -98,6 +99,7 @@ def test_size_that_the_file_does_not_have_is_refused(made: Path) -> None:
     assert "no size 'rows': there is batch_size, features" in error_text(done)
 
 
+@pytest.mark.slow  # the lines themselves: tests/engine/verify/test_reference_lines
 def test_references_compare_with_eager_and_torch_compile(
         made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     asked: list[str] = []
