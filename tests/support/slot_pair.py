@@ -36,11 +36,11 @@ class Pair:
 
     def __init__(self, oracle: Oracle, kernel: Callable[[StubRunner, int], None] = right, *,
                  slots: int = SLOTS, returned: list[dict[str, Any]] | None = None,
-                 like: SlotRing | None = None) -> None:
+                 like: SlotRing | None = None, source: SlotRings | None = None) -> None:
         self.oracle = oracle
         self.case = oracle.make(oracle.target.classes[0], "normal")
-        self.source = SlotRings(oracle, kinds=lambda name: KINDS, limits=lambda case: [1e-5],
-                                on_gpu=False)
+        self.source = source or SlotRings(
+            oracle, kinds=lambda name: KINDS, limits=lambda case: [1e-5], on_gpu=False)
         self.ring = self.source.open(self.case, slots, like)
         self.sides = {side: StubRunner(kernel, returned=returned) for side in SIDES}
         self.candidate, self.incumbent = (self.sides[side] for side in SIDES)

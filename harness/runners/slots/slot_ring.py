@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -37,17 +38,17 @@ class JudgedSlot:
 
 
 class SlotRing:
-    """The slots of one class, in one memory for each side."""
+    """The slots of one class, in one memory for each side, which is allocated in their `order`."""
 
     def __init__(self, source: SlotRings, case: Case, slots: int,
-                 returned: Mapping[str, Sequence[ReturnedTensor]]) -> None:
+                 returned: Mapping[str, Sequence[ReturnedTensor]], order: Sequence[str]) -> None:
         self._source, self._case, self._oracle = source, case, source.oracle
         self._id = secrets.token_hex(8)
         self._drawn = 0
         self.returned = dict(returned)
         tensors, end = placed(case.tensors)
         regions, size = {}, end
-        for side in SIDES:
+        for side in order:
             regions[side], last = placed([
                 {"name": "return", "role": "return", "dtype": tensor.dtype,
                  "shape": list(tensor.shape), "nbytes": tensor.nbytes, "memory": tensor.memory}
@@ -61,8 +62,8 @@ class SlotRing:
             kinds=source.kinds(case.config_class), **{"class": case.config_class}, **self._shape)
         if (few := int(answer["kinds"])) < len(source.kinds(case.config_class)):
             source.fewer[case.config_class] = few
-        self._memory = dict(zip(SIDES, answer["memory"], strict=True))
-        self._files = dict(zip(SIDES, descriptors, strict=True))
+        self._memory = dict(zip(order, answer["memory"], strict=True))
+        self._files = dict(zip(order, descriptors, strict=True))
         staged = source.on_gpu and self._memory["candidate"]["kind"] == "host"
         self.needs_fetch, self.needs_store = staged, staged or bool(self.returned)
 
@@ -148,6 +149,7 @@ class SlotRings:
         """
         self.unlike: dict[str, str] = {}
         """By class, what is special about the memory that only the candidate returns."""
+        self._opened: Counter[tuple[str, bool]] = Counter()
 
     def slot_bytes(self, case: Case, like: TimedSlots) -> int:
         """Return the bytes of a card's memory that a slot needs: its tensors and returned values.
@@ -171,4 +173,13 @@ class SlotRings:
         return nbytes if answer >= wanted else int(answer * ROOM_SHARE) // len(SIDES)
 
     def open(self, case: Case, slots: int, like: TimedSlots | None = None) -> SlotRing:
-        return SlotRing(self, case, slots, like.returned if isinstance(like, SlotRing) else {})
+        """Return new slots; the sides take turns at the memory that is allocated first.
+
+        A card gives freed memory again. Were it always the same side's, a kernel that is slower
+        where that lies would seem slower in every pair of a verdict.
+        """
+        turns = case.config_class, like is None
+        order = SIDES[::-1] if self._opened[turns] % 2 else SIDES
+        self._opened[turns] += 1
+        return SlotRing(self, case, slots, like.returned if isinstance(like, SlotRing) else {},
+                        order)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -44,6 +45,38 @@ def test_two_verdicts_have_different_contents(oracle: Oracle) -> None:
         rounds.append({pair.contents(slot, "x", "k", "u") for slot in range(SLOTS)})
         pair.ring.close()
     assert not rounds[0] & rounds[1]
+
+
+def test_sides_take_turns_at_the_memory_that_is_allocated_first(
+        oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On an H100, memory that was always one side's made identical code 1.5 % faster."""
+    orders, share = [], oracle.share
+
+    def shared(op: str, **fields: Any) -> Any:
+        orders.append([*fields["sides"]])
+        return share(op, **fields)
+
+    monkeypatch.setattr(oracle, "share", shared)
+    pair = Pair(oracle)
+    for _ in range(3):
+        first = pair.source.open(pair.case, 2)
+        second = pair.source.open(pair.case, SLOTS, first)
+        first.close()
+        second.close()
+    assert orders == [[*SIDES], [*SIDES[::-1]], [*SIDES], [*SIDES], [*SIDES[::-1]],
+                      [*SIDES[::-1]], [*SIDES]]
+
+
+def test_answers_are_each_sides_own_in_memory_of_either_order(oracle: Oracle) -> None:
+    first = Pair(oracle)
+    second = Pair(oracle, source=first.source)
+    for pair in (first, second):
+        assert not pair.run().differs
+        pair.candidate.view("out", 3)[:] += 1
+        assert pair.ring.compare(SLOTS, 0).differs == (3,)
+        pair.ring.judge(3)
+        errors = pair.source.judged[-1].errors
+        assert (errors["candidate"].relative or 0) > 1e-3 > (errors["incumbent"].relative or 0)
 
 
 def test_contents_stay_within_their_bounds(pair: Pair) -> None:
