@@ -20,7 +20,7 @@ test:
 	@.ci/setup test
 	@.venv/bin/python -m pytest -m "not slow" $(or $(PYTEST_ARGS),-n $(WORKERS) --dist worksteal)
 
-# What takes long: exploits, honest candidates, whole campaigns and benchmarks. Some ten minutes.
+# What takes long: exploits, honest candidates, whole campaigns and benchmarks. About an hour on two cores.
 test-slow:
 	@.ci/setup test
 	@.venv/bin/python -m pytest -m "slow and not alone" $(or $(PYTEST_ARGS),-n auto --dist worksteal)
