@@ -89,7 +89,7 @@ class Tape:
         self.ends = arrays.as_wide(arrays.to_native(
             two_values(arrays, tensor, arrays.counted(2) > 0), tensor["dtype"])) \
             if structure == "two_valued" else None
-        self.noise = self._noise(self.noise_length, seed + 31) if not self.fixed and structure in (
+        self.noise: Any = self._noise(self.noise_length, seed + 31) if not self.fixed and structure in (
             None, "two_valued", *OF_ROWS) else None
         for index, kind in enumerate(kinds):
             self._draw(tensor, seed + 7919 * index, kind, index * self.length)
