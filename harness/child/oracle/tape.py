@@ -89,8 +89,8 @@ class Tape:
         self.ends = arrays.as_wide(arrays.to_native(
             two_values(arrays, tensor, arrays.counted(2) > 0), tensor["dtype"])) \
             if structure == "two_valued" else None
-        self.noise: Any = self._noise(self.noise_length, seed + 31) if not self.fixed and structure in (
-            None, "two_valued", *OF_ROWS) else None
+        changes = not self.fixed and structure in (None, "two_valued", *OF_ROWS)
+        self.noise: Any = self._noise(self.noise_length, seed + 31) if changes else None
         for index, kind in enumerate(kinds):
             self._draw(tensor, seed + 7919 * index, kind, index * self.length)
 
@@ -139,10 +139,10 @@ class Tape:
                                           self.high):
                 return
             if patch.length >= self._arrays.direct:  # copies of windows cost more
-                for row, start, noise in zip(view, patch.starts[first:first + count],
+                for row, start, begin in zip(view, patch.starts[first:first + count],
                                              patch.noises[first:first + count], strict=True):
                     self._change(row, self.values[start:start + patch.length],
-                                 self.noise[noise:noise + patch.length])
+                                 self.noise[begin:begin + patch.length])
                 return
         for some, (starts, noises), part in self._chunks(view, places):
             values, noise = (None if row is None else self._arrays.windows(row, at, part)
