@@ -80,23 +80,29 @@ class KernelRuns(AlternatingRuns):
         self.pairs.append(RunPair(incumbent=incumbent, candidate=candidate))
 
     def _row(self, key: RowKey, number: int) -> tuple[float, float]:
-        """Return the kernel time of a call of both sides, from one more run of each."""
+        """Return the kernel time of a call of both sides, from one more run of each.
+
+        A run whose calls cannot be counted is repeated once: on an idle card, whose clock is low at
+        first, what prepares the run may take too long.
+        """
         try:
             try:
                 return self._call_times_us(key, number)
-            except KernelTimeUnavailable:  # a card whose clock rises slows what prepares the run
+            except KernelTimeUnavailable:
                 return self._call_times_us(key, number)
         except (BenchmarkFault, KernelTimeUnavailable) as error:
             raise KernelTimeUnavailable(
                 f"{plain(self._names[key], MOST_CHARACTERS)}: {error.what}") from None
 
     def _call_times_us(self, key: RowKey, number: int) -> tuple[float, float]:
+        """Run both sides once. Raises KernelTimeUnavailable where calls cannot be counted."""
         with self.session.lock() as held:
             profiles = self.session.clean_runs(lambda: {
                 name: self._observed(name, key, held)
                 for name in (ORDER if number % 2 else ORDER[::-1])})
+        times = gain.call_times_us(profiles["incumbent"], profiles["candidate"])
         self.profiles.append(profiles["candidate"])
-        return gain.call_times_us(profiles["incumbent"], profiles["candidate"])
+        return times
 
     def _observed(self, name: str, key: RowKey, held: DeviceLock) -> KernelProfile:
         command = shell_command.fill(self.target.row_command,

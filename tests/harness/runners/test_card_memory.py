@@ -10,6 +10,8 @@ import pytest
 
 pytestmark = pytest.mark.gpu
 GIB = 1 << 30
+ROUNDING = 64 << 20
+"""How much more than was left a card may say is free: it rounds each allocation."""
 
 
 @pytest.fixture
@@ -41,9 +43,9 @@ def test_memory_that_torch_keeps_is_freed_for_slots(on_card: Any, kept: list[Any
     cuda = on_card.torch.cuda
     kept.append(on_card.torch.empty(free_bytes(cuda) - 2 * GIB, dtype=on_card.torch.uint8,
                                     device="cuda"))
-    assert on_card.room(4 * GIB) < 3 * GIB  # it is used: nothing to free
+    assert on_card.room(4 * GIB) <= 2 * GIB + ROUNDING  # it is used: nothing to free
     kept.clear()
-    assert cuda.mem_get_info()[0] < 3 * GIB  # torch keeps it
+    assert cuda.mem_get_info()[0] <= 2 * GIB + ROUNDING  # torch keeps it
     assert on_card.room(4 * GIB) == 4 * GIB
     memory, raw = on_card.share(4 * GIB)
     assert memory.kind == "device" and raw.is_cuda
