@@ -17,6 +17,7 @@ from engine.routing.translation_pairs import IS_SAME, LANGUAGES, pair
 from engine.subagents.subagent import Subagent
 from harness.devices.device import DeviceKind
 
+NO_ROUTE = "no agent rewrites it in another language"
 PROBE_S = 30.0
 _FIND = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
 
@@ -39,9 +40,11 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         titles = dict.fromkeys(LANGUAGES[route.language].title for route in self.routes)
-        head = f"routed to {', '.join(titles)}" if titles else "not rewritten"
         evidence = f" ({self.op.evidence})" if self.op.evidence else ""
-        return "; ".join([f"{head}: {self.op.name}{evidence}", *self.left_out])
+        kind = f"{self.op.name}{evidence}"
+        if titles:
+            return "; ".join([f"routed to {', '.join(titles)}: {kind}", *self.left_out])
+        return "; ".join([NO_ROUTE, *self.left_out, f"the op is {kind}"])
 
 
 def route(op: OpClass, source: SourceLanguage, device: DeviceKind,
@@ -55,7 +58,7 @@ def route(op: OpClass, source: SourceLanguage, device: DeviceKind,
     general subagent comes before the one that translates from this very source.
     """
     if device == "cpu":
-        return Routing(op=op, source=source, left_out=("kernels run on the CPU here",))
+        return Routing(op=op, source=source, left_out=("the kernel runs on the CPU",))
     general: list[Route] = []
     special: list[Route] = []
     missing: list[str] = []

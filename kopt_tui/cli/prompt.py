@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from harness.errors import InputError
 from kopt_tui.snapshot.phrases import clean
@@ -17,13 +17,26 @@ class Prompt:
     def __init__(self, *, quiet: bool) -> None:
         self.interactive = not quiet and sys.stdin.isatty() and sys.stderr.isatty()
 
-    def text(self, question: str, flag: str, default: str = "") -> str:
-        """Return an answer, without a terminal the default; raises InputError naming the flag."""
+    def text(self, question: str, flag: str, default: str = "", *, optional: bool = False,
+             check: Callable[[str], object] = str) -> str:
+        """Return an answer, without a terminal the default; raises InputError naming the flag.
+
+        Asks again after an answer for which `check` raises InputError, and after an empty one if
+        it is not optional.
+        """
         if not self.interactive and default:
             return default
         for _ in range(TRIES if self.interactive else 0):
             answer = self.line(f"{question}{f' [{default}]' if default else ''}: ") or default
-            if answer:
+            if not answer:
+                if optional:
+                    return ""
+                continue
+            try:
+                check(answer)
+            except InputError as error:
+                print(clean(str(error)), file=sys.stderr)
+            else:
                 return answer
         raise InputError(f"{question} is not given", fix=f"use {flag}")
 

@@ -107,7 +107,8 @@ def run(args: argparse.Namespace) -> int:
     if kind == "batch":
         return new_batch.run(args, project, _write)
     if path.exists() and not args.force:
-        raise Refused("the manifest already exists", where=str(path), fix="--force overwrites it")
+        raise Refused("the manifest already exists", where=str(path), fix="--force overwrites it, "
+                      "--manifest FILE writes another")
     new = MAKERS[kind](args, prompt, project, path)
     _write(new, path)
     routing = _routing(new.manifest, project)

@@ -1,14 +1,21 @@
-"""Textual's terminal driver, except that no byte on the input ends the app."""
+"""Textual's terminal driver, except that no byte on the input ends the app, and no key is lost."""
 
 from __future__ import annotations
 
 import os
+import re
 import select
 import sys
 from codecs import getincrementaldecoder
 
+from textual import events
 from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
+
+ESCAPE = "\x1b"
+ESCAPE_AND_KEY = re.compile(r"\x1b[^\x00-\x20\x7f\[\]OPX^_]")
+"""tmux and screen send escape and a key pressed soon after it together, as alt and the key. Left
+out are the bytes that begin sequences of terminals."""
 
 
 class TolerantDriver(LinuxDriver):
@@ -33,6 +40,9 @@ class TolerantDriver(LinuxDriver):
                     return
                 typed = decoder.decode(data)
             try:
+                if ESCAPE_AND_KEY.fullmatch(typed):
+                    self.process_message(events.Key("escape", ESCAPE))
+                    typed = typed.removeprefix(ESCAPE)
                 for message in (*(parser.feed(typed) if typed else ()), *parser.tick()):
                     self.process_message(message)
             except Exception:  # drop a sequence that the parser cannot read, and go on

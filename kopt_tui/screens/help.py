@@ -41,7 +41,7 @@ class HelpPane(ListPane[keys.Key]):
 
     def row(self, item: keys.Key, width: int) -> Line:
         here = keys.works(item, self.scope)
-        place = "" if here else f"  ({', '.join(item.scopes)})"
+        place = "" if here else f"  ({item.scopes[0] if len(item.scopes) == 1 else 'elsewhere'})"
         return ((f"{fit(keys.named(item.keys), 18)} ", "bold info" if here else "dim"),
                 (f"{item.help}{place}", "plain" if here else "dim"))
 

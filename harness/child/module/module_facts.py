@@ -47,7 +47,7 @@ class ModuleLearner:
             raise Unsupported(f"no size {unknown[0]!r}: there is {', '.join(own) or 'none'}")
         self.sizes = {**given, **(small or {})} if job["small"] else given
         if job["small"] and small is None:
-            self.notes.append("no smaller sizes work")
+            self.notes.append("no smaller sizes work: they stay as they are")
         self.own = own
         self.real = self.source.open({**given, **(small or {})})
         self.problem = self.source.open(self.sizes)

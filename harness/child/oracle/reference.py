@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import keyword
 import os
 import sys
 from typing import Any
@@ -44,9 +45,22 @@ class Reference:
 
     def results(self, tensors: list[dict[str, Any]], values: dict[str, Any]) -> list[Any]:
         """Return the expected outputs."""
-        result = self.function(**{name: value for name, value in values.items()
-                                  if self.accepted is None or name in self.accepted})
+        result = self.function(**self._arguments(values))
         return list(result) if isinstance(result, tuple) else [result]
+
+    def _arguments(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments by parameter; one called as a keyword of Python is that name and _.
+        """
+        if self.accepted is None:
+            return values
+        named = {f"{name}_" if keyword.iskeyword(name) else name: value
+                 for name, value in values.items()}
+        missing = [name for name, each in self.accepted.items() if name not in named
+                   and each.default is each.empty and each.kind is not each.VAR_POSITIONAL]
+        if missing:
+            raise TypeError(f"its parameter {', '.join(missing)} is no input of the task, whose "
+                            f"inputs are {', '.join(named)}")
+        return {name: value for name, value in named.items() if name in self.accepted}
 
 
 class BaselineReference:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -27,7 +28,7 @@ from harness.search.space import knobs, tuning_table
 from harness.search.space.knob_proposals import KnobProposal
 from harness.tasks import target, task_file
 from harness.tasks.target import Launch
-from kopt_tui.cli.new import new_facts, parameter_list
+from kopt_tui.cli.new import new_facts, new_reference, parameter_list
 from kopt_tui.cli.new.new_facts import DraftedClass, NewFacts
 from kopt_tui.cli.new.new_target import GPU_SOURCES
 from kopt_tui.cli.new.parameter_list import NewManifest
@@ -164,21 +165,24 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
     """Write a task file; without a terminal raises InputError naming the missing flag."""
     source = _source(project, args, prompt)
     function = _function(project / source, args, prompt)
-    reference = args.reference or _reference(project, function, prompt)
+    reference = new_reference.choose(args.reference, project, function, prompt)
     function = msgspec.structs.replace(function, launch=_launch(function, args, prompt))
     shapes, scalars = pairs(args.shape, "--shape"), pairs(args.scalar, "--scalar")
     sizes = draft_kernel.size_names(function)
     for name in draft_kernel.unknown_shapes(function):
         if name not in shapes:
             shapes[name] = prompt.text(
-                f"shape of {name} (in {', '.join(sizes) or 'numbers'})", f"--shape {name}=DIMS",
+                f"shape of {name} (sizes: {', '.join(sizes) or 'numbers'})", f"--shape {name}=DIMS",
                 sizes[0] if len(sizes) == 1 else "")
     for name in draft_kernel.unknown_scalars(function):
         if name not in scalars:
             scalars[name] = prompt.text(f"value of {name}", f"--scalar {name}=VALUE")
-    classes = args.classes or _classes(prompt)
-    task = draft_kernel.draft(function, source, reference, shapes, scalars, classes,
-                              pairs(args.role, "--role"))
+
+    def drafted(classes: list[str]) -> target.Target:
+        return draft_kernel.draft(function, source, reference, shapes, scalars, classes,
+                                  pairs(args.role, "--role"))
+
+    task = drafted(args.classes or _classes(prompt, drafted, _example([*sizes, *shapes.values()])))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(draft_kernel.dump_task(task), encoding="utf-8")
     for line in draft_kernel.explain(task):
@@ -240,29 +244,25 @@ def _launch(function: sources.CFunction, args: argparse.Namespace, prompt: Promp
     return Launch(grid=grid, block=block, shared_bytes=(shared or (0,))[0])
 
 
-def _reference(project: Path, function: sources.CFunction, prompt: Prompt) -> str:
-    """Return the reference: without asking, the function of that name in reference.py.
-
-    Without one, the baseline itself can be that of a kernel on a card.
-    """
-    entry = function.name.partition("<")[0]
-    if f"def {entry}(" in sources.read_source(project / "reference.py"):
-        return f"reference.py:{entry}"
-    return prompt.text("reference (FILE:FUNCTION)", "--reference",
-                       target.BASELINE if function.language in target.OF_CARD else "")
-
-
-def _classes(prompt: Prompt) -> list[str]:
+def _classes(prompt: Prompt, draft: Callable[[list[str]], target.Target],
+             example: str) -> list[str]:
+    """Return the config classes that a person names; one that does not fit is asked for again."""
     classes: list[str] = []
     while True:
         if classes and not prompt.interactive:
             return classes
-        text = prompt.line("another config class, or nothing: ") if classes else \
-            prompt.text(f"a config class, such as {EXAMPLE}", "--class")
+        text = prompt.text("another config class, or nothing" if classes else
+                           f"a config class, such as {example}", "--class", optional=bool(classes),
+                           check=lambda text: draft([*classes, text]))
         if not text:
             return classes
-        draft_kernel.parse_config_class(text)  # raises for a wrong class
         classes.append(text)
+
+
+def _example(sizes: Sequence[str]) -> str:
+    """Return a config class that names the sizes of this kernel."""
+    names = dict.fromkeys(re.findall(r"[A-Za-z_]\w*", " ".join(sizes)))
+    return f"small: {' '.join(f'{name}=64' for name in names)}" if names else EXAMPLE
 
 
 def pairs(texts: Sequence[str], flag: str) -> dict[str, str]:

@@ -102,6 +102,13 @@ def test_index_out_of_range_names_the_input_and_what_to_write(tmp_path: Path) ->
     assert not caught.value.may_pass
 
 
+def test_parameter_that_is_no_input_is_named_beside_the_inputs(tmp_path: Path) -> None:
+    with oracle(tmp_path, target(), "def double(y):\n    return 2 * y\n") as started, \
+            pytest.raises(OracleError, match="its parameter y is no input of the task, whose "
+                          "inputs are x"):
+        started.make(ROWS, "normal")
+
+
 def test_reference_that_finds_no_room_twice_runs_on_the_cpu_and_the_case_says_so(
         tmp_path: Path) -> None:
     with oracle(tmp_path, target(), NO_ROOM) as started:

@@ -110,11 +110,11 @@ def test_task_is_drafted_from_a_signature(project: Path) -> None:
 
 @pytest.mark.parametrize(
     ("words", "part"),
-    [((), "shape of x (in rows, cols) is not given (use --shape x=DIMS)"),
+    [((), "shape of x (sizes: rows, cols) is not given (use --shape x=DIMS)"),
      (SHAPES, "value of eps is not given (use --scalar eps=VALUE)"),
      ((*SHAPES, "--scalar", "eps=tiny", "--class", "a: rows=1 cols=1"),
       "the value of eps is missing or not a number (--scalar eps=1e-6)"),
-     ((*SHAPES, "--scalar", "eps=1"), "a config class, such as tall: rows=1024 cols=64 is not "
+     ((*SHAPES, "--scalar", "eps=1"), "a config class, such as small: rows=64 cols=64 is not "
                                       "given (use --class)"),
      ((*SHAPES, "--scalar", "eps=1", "--class", "a: rows=0"), "cannot read 'rows=0'"),
      ((*SHAPES, "--scalar", "eps=1", "--class", "a: rows=1"), "unknown name 'cols'"),
@@ -147,7 +147,9 @@ def test_empty_project_is_refused(tmp_path: Path) -> None:
 def test_person_at_a_terminal_is_asked(project: Path) -> None:
     (project / "task.yaml").unlink()
     answers = {"shape of x": "rows, cols", "shape of weight": "cols", "shape of out": "rows,cols",
-               "value of eps": "1e-6", "such as tall": "square: rows=32 cols=32",
+               "value of eps": "1e-6", "such as small: rows=64 cols=64": "rows=32 cols=32",
+               "cannot read the config class": "square: rows=32",
+               "unknown name 'cols'": "square: rows=32 cols=32",
                "another config class": "", "NAME=VALUE changes": "max_iterations=4",
                "max_iterations     4": "approval=sometimes",
                "'sometimes' is not one of": "approval=review", "approval           review": ""}
@@ -156,6 +158,46 @@ def test_person_at_a_terminal_is_asked(project: Path) -> None:
     written = load.load(project / "manifest.yaml")
     assert (written.max_iterations, written.approval) == (4, "review")
     assert task_file.load(project / "task.yaml").classes[0].shape == {"rows": 32, "cols": 32}
+
+
+CONVOLUTION = """void blur(const float *in, float *out, int n) {
+    for (int i = 0; i < n; i++) out[i] = 0.5f * in[i];
+}
+"""
+OF_BLUR = ("--shape", "in=n", "--shape", "out=n", "--class", "a: n=64", "--yes")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder inside a project, with a kernel and its reference."""
+    repos.git(tmp_path, "init", "-q")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "blur.c").write_text(CONVOLUTION)
+    (tmp_path / "sub" / "right.py").write_text("def blur(in_):\n    return 0.5 * in_\n")
+    return tmp_path / "sub"
+
+
+def test_reference_is_a_file_of_the_current_folder_and_takes_a_keyword_with_an_underscore(
+        folder: Path) -> None:
+    done = kopt("new", "blur.c", "--reference", "right.py:blur", *OF_BLUR, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert task_file.load(folder.parent / "task.yaml").reference == "sub/right.py:blur"
+    verdict = answer(kopt("evaluate", str(folder.parent / "manifest.yaml"), "--quick", "--json",
+                          cwd=folder))
+    assert verdict["correct"] is True, verdict
+
+
+@pytest.mark.parametrize(("reference", "why"), [
+    ("gone.py:blur", "the reference's file 'gone.py' does not exist (write FILE:FUNCTION)"),
+    ("right.py:sharpen", "there is no function 'sharpen' (write FILE:FUNCTION)"),
+    ("wrong.py:blur", "parameter image is no argument of blur (it may take in_, n, out)"),
+    ("/etc/hosts:blur", "the reference's file lies outside the project")])
+def test_reference_that_cannot_be_called_is_refused_before_anything_is_written(
+        folder: Path, reference: str, why: str) -> None:
+    (folder / "wrong.py").write_text("def blur(image, n):\n    return 0.5 * image\n")
+    done = kopt("new", "blur.c", "--reference", reference, *OF_BLUR, cwd=folder)
+    assert done.returncode == 2 and why in error_text(done)
+    assert not (folder.parent / "task.yaml").exists()
 
 
 def test_end_of_input_at_a_question_is_one_line(project: Path) -> None:

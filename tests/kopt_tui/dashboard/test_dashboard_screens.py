@@ -154,6 +154,17 @@ async def test_help_lists_every_key_and_can_be_searched(workspace: Path) -> None
         await until(pilot, lambda: "Show only this pane" not in shown(app))
 
 
+async def test_no_line_of_the_help_is_cut_at_80_columns(workspace: Path) -> None:
+    app = open_app(workspace)
+    async with app.run_test(size=(NARROW[0], 60)) as pilot:
+        await until(pilot, "finished")
+        await pilot.press("question_mark")
+        text = await until(pilot, "type to search")
+        box = [line for line in text.splitlines() if line.startswith("│")]
+        assert all(any(key.help in line for line in box) for key in keys.KEYS)
+        assert "…" not in "".join(box)
+
+
 async def test_every_mode_opens_by_its_key(workspace: Path) -> None:
     app = open_app(workspace)
     async with app.run_test(size=NARROW) as pilot:

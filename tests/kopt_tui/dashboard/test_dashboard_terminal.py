@@ -134,7 +134,7 @@ def test_entry_loads_neither_textual_nor_the_journal() -> None:
     assert not {"textual", "rich", "sqlite3", "torch", "numpy"} & set(done.stdout.split())
 
 
-def test_bytes_that_are_not_text_end_nothing(workspace: Path) -> None:
+def test_bytes_that_are_not_text_end_nothing_and_a_key_after_escape_counts(workspace: Path) -> None:
     terminal = Terminal(dashboard(workspace))
     terminal.until(b"rmsnorm c")
     high = random.Random(1)
@@ -143,7 +143,9 @@ def test_bytes_that_are_not_text_end_nothing(workspace: Path) -> None:
                     b"\x1b[200~\xff q \x1b[201~"):
         terminal.press(garbage)
         terminal.read(0.1)
-    terminal.press(b"2")
+    terminal.press(b"?")
+    terminal.until(b"type to search")
+    terminal.press(b"\x1b2")  # as tmux sends escape and a key soon after it
     terminal.until(b"waits for you")
     terminal.press(b"??\x03\x03\x03")
     assert terminal.exit_code() == 0
