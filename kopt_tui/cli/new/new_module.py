@@ -80,7 +80,8 @@ def _outlook(args: argparse.Namespace, target: Target, project: Path, scratch: P
 
 def _show(draft: DraftedTarget, args: argparse.Namespace, to: TextIO, *, small: bool) -> None:
     if small and args.sizes is None:
-        print("no GPU here: sizes are reduced for the CPU where smaller ones work (--sizes full keeps all)", file=to)
+        print("no GPU here: sizes are reduced for the CPU where smaller ones work "
+              "(--sizes full keeps all)", file=to)
     print(f"{args.source}: Model, a PyTorch module", file=to)
     for line in draft.reasons:
         print(f"  {clean(line)}", file=to)

@@ -37,7 +37,8 @@ def test_missing_language_is_named_in_one_line() -> None:
                          "Triton and CuTe DSL and CUDA C++ are not installed"
     assert str(routed("rmsnorm", absent=("flydsl",))) == \
         "routed to TileLang: norm ('rmsnorm' in rmsnorm); FlyDSL is not installed"
-    assert str(routed("gdn", absent=("flydsl",))).startswith("no agent rewrites it in another language; ")
+    assert str(routed("gdn", absent=("flydsl",))).startswith(
+        "no agent rewrites it in another language; ")
 
 
 @pytest.mark.parametrize(("op", "languages"), [
