@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from .one_line import one_line
 
-MOST_DESCRIPTORS = 4
+MOST_DESCRIPTORS = 32
 
 
 class Channel:
@@ -34,10 +35,13 @@ class Channel:
             descriptors = []
 
     def answer(self, answer: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+        """Send an answer with descriptors, which are then closed."""
         line = json.dumps(answer).encode() + b"\n"
         if descriptors:
             sent = socket.send_fds(self._socket, [line], list(descriptors))
             line = line[sent:]
+            for descriptor in descriptors:
+                os.close(descriptor)
         self._socket.sendall(line)
 
 

@@ -24,7 +24,7 @@ from harness.isolation.send_times import SendTimes
 from harness.isolation.zygote_client import PROGRAM, Zygote
 
 MAX_ANSWER = 16 << 20
-MOST_DESCRIPTORS = 4
+MOST_DESCRIPTORS = 32
 INVALID_ANSWER = "sent an invalid answer"
 T = TypeVar("T")
 

@@ -53,7 +53,7 @@ class StubRunner:
         import numpy as np
 
         self.job = job
-        self._memory = HostMemory.received(os.dup(descriptor), job["memory"]["nbytes"])
+        self._memory = HostMemory.received([os.dup(descriptor)], job["memory"]["nbytes"])
         size = job["slots"] * job["slot_bytes"]
         self.raw = np.frombuffer(self._memory.map, dtype="uint8")[:size].reshape(
             job["slots"], job["slot_bytes"])

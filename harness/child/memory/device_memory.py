@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Sequence
 from typing import Any
 
 PINNED, ON_DEVICE, BY_DESCRIPTOR, READ_WRITE = 1, 1, 1, 3
 """CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE,
 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR and CU_MEM_ACCESS_FLAGS_PROT_READWRITE."""
 
+PART_BYTES, MOST_PARTS = 32 << 20, 16
+"""Memory of several processes is allocated in parts of at least this size."""
 
 OUT_OF_MEMORY = 2
 """CUDA_ERROR_OUT_OF_MEMORY."""
@@ -34,51 +37,89 @@ class _Access(ctypes.Structure):
 
 
 class DeviceMemory:
-    """At least `nbytes` bytes of the first visible GPU at `address`; `fd` is -1 if received."""
+    """At least `nbytes` bytes of the first visible GPU at `address`, in one or more equal parts.
+
+    `files` are the descriptors of the parts; none if they were received, or given away.
+    """
 
     kind = "device"
 
-    def __init__(self, cuda: ctypes.CDLL, handle: ctypes.c_uint64, nbytes: int) -> None:
-        self._cuda, self._handle, self.fd = cuda, handle, -1
-        self.nbytes = nbytes
+    def __init__(self, handles: Sequence[ctypes.c_uint64], part_bytes: int) -> None:
+        self._cuda, self._handles = ctypes.CDLL("libcuda.so.1"), handles
+        self._part_bytes, self.nbytes = part_bytes, part_bytes * len(handles)
+        self.files: list[int] = []
         address = ctypes.c_uint64()
-        _check(cuda.cuMemAddressReserve(
-            ctypes.byref(address), ctypes.c_size_t(nbytes), ctypes.c_size_t(0),
+        _check(self._cuda.cuMemAddressReserve(
+            ctypes.byref(address), ctypes.c_size_t(self.nbytes), ctypes.c_size_t(0),
             ctypes.c_uint64(0), ctypes.c_ulonglong(0)), "cuMemAddressReserve")
         self.address = address.value
-        _check(cuda.cuMemMap(address, ctypes.c_size_t(nbytes), ctypes.c_size_t(0), handle,
-                             ctypes.c_ulonglong(0)), "cuMemMap")
+        for place, handle in zip(self._places(), handles, strict=True):
+            _check(self._cuda.cuMemMap(place, ctypes.c_size_t(part_bytes), ctypes.c_size_t(0),
+                                       handle, ctypes.c_ulonglong(0)), "cuMemMap")
         access = _Access(_Location(ON_DEVICE, 0), READ_WRITE)
-        _check(cuda.cuMemSetAccess(address, ctypes.c_size_t(nbytes), ctypes.byref(access),
-                                   ctypes.c_size_t(1)), "cuMemSetAccess")
+        _check(self._cuda.cuMemSetAccess(address, ctypes.c_size_t(self.nbytes),
+                                         ctypes.byref(access), ctypes.c_size_t(1)),
+               "cuMemSetAccess")
 
     @classmethod
-    def create(cls, nbytes: int) -> DeviceMemory:
-        """Allocate memory and export it.
+    def create(cls, nbytes: int, count: int) -> list[DeviceMemory]:
+        """Allocate and export memory for `count` processes, which take turns at its parts.
 
-        Raises MemoryError if the card has no room for it, OSError where the driver refuses.
+        On an H100 a matmul is 1 to 2 % slower in the one of two large allocations than in the
+        other. Raises MemoryError if the card has no room for it, OSError where the driver refuses.
         """
         cuda = ctypes.CDLL("libcuda.so.1")
-        properties = _Properties(PINNED, BY_DESCRIPTOR, _Location(ON_DEVICE, 0))
-        unit, handle, fd = ctypes.c_size_t(), ctypes.c_uint64(), ctypes.c_int()
+        properties, unit = _Properties(PINNED, BY_DESCRIPTOR, _Location(ON_DEVICE, 0)), \
+            ctypes.c_size_t()
         _check(cuda.cuMemGetAllocationGranularity(ctypes.byref(unit), ctypes.byref(properties), 0),
                "cuMemGetAllocationGranularity")
-        rounded = -(-nbytes // unit.value) * unit.value
-        _check(cuda.cuMemCreate(ctypes.byref(handle), ctypes.c_size_t(rounded),
-                                ctypes.byref(properties), ctypes.c_ulonglong(0)), "cuMemCreate")
-        memory = cls(cuda, handle, rounded)
-        _check(cuda.cuMemExportToShareableHandle(ctypes.byref(fd), handle, BY_DESCRIPTOR,
-                                                 ctypes.c_ulonglong(0)), "export")
-        memory.fd = fd.value
-        return memory
+        parts = max(1, min(MOST_PARTS, nbytes // PART_BYTES)) if count > 1 else 1
+        part_bytes = -(-nbytes // (parts * unit.value)) * unit.value
+        handles: list[list[ctypes.c_uint64]] = [[] for _ in range(count)]
+        try:
+            for part in range(parts):
+                for own in handles if part % 2 == 0 else handles[::-1]:
+                    handle = ctypes.c_uint64()
+                    _check(cuda.cuMemCreate(ctypes.byref(handle), ctypes.c_size_t(part_bytes),
+                                            ctypes.byref(properties), ctypes.c_ulonglong(0)),
+                           "cuMemCreate")
+                    own.append(handle)
+        except (MemoryError, OSError):
+            for handle in (each for own in handles for each in own):
+                cuda.cuMemRelease(handle)
+            raise
+        memories = [cls(own, part_bytes) for own in handles]
+        for memory in memories:
+            memory._export()
+        return memories
+
+    def _export(self) -> None:
+        fd = ctypes.c_int()
+        for handle in self._handles:
+            _check(self._cuda.cuMemExportToShareableHandle(
+                ctypes.byref(fd), handle, BY_DESCRIPTOR, ctypes.c_ulonglong(0)), "export")
+            self.files.append(fd.value)
 
     @classmethod
-    def received(cls, fd: int, nbytes: int) -> DeviceMemory:
-        cuda, handle = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint64()
-        _check(cuda.cuMemImportFromShareableHandle(ctypes.byref(handle), ctypes.c_void_p(fd),
-                                                   BY_DESCRIPTOR), "import")
-        os.close(fd)
-        return cls(cuda, handle, nbytes)
+    def received(cls, files: Sequence[int], nbytes: int) -> DeviceMemory:
+        """Map memory that another process exported."""
+        cuda, handles = ctypes.CDLL("libcuda.so.1"), []
+        for fd in files:
+            handles.append(handle := ctypes.c_uint64())
+            _check(cuda.cuMemImportFromShareableHandle(ctypes.byref(handle), ctypes.c_void_p(fd),
+                                                       BY_DESCRIPTOR), "import")
+            os.close(fd)
+        return cls(handles, nbytes // len(files))
+
+    def take_files(self) -> list[int]:
+        """Return the descriptors, which the caller closes."""
+        files, self.files = self.files, []
+        return files
+
+    def _places(self) -> list[ctypes.c_uint64]:
+        """Return the address of each part."""
+        return [ctypes.c_uint64(self.address + part * self._part_bytes)
+                for part in range(len(self._handles))]
 
     def tensor(self) -> Any:
         """Return the bytes as a tensor of torch."""
@@ -89,10 +130,9 @@ class DeviceMemory:
         return torch.empty(0, dtype=torch.uint8, device=device).set_(storage)
 
     def close(self) -> None:
-        """Close the descriptor, and unmap and free the memory."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        """Close the descriptors, and unmap and free the memory."""
+        for fd in self.take_files():
+            os.close(fd)
         self.unmap()
 
     def __del__(self) -> None:
@@ -101,10 +141,10 @@ class DeviceMemory:
     def unmap(self) -> None:
         """Unmap and free the memory; no tensor on it may be used any more."""
         if self.address:
-            address, size = ctypes.c_uint64(self.address), ctypes.c_size_t(self.nbytes)
-            self._cuda.cuMemUnmap(address, size)
-            self._cuda.cuMemAddressFree(address, size)
-            self._cuda.cuMemRelease(self._handle)
+            for place, handle in zip(self._places(), self._handles, strict=True):
+                self._cuda.cuMemUnmap(place, ctypes.c_size_t(self._part_bytes))
+                self._cuda.cuMemRelease(handle)
+            self._cuda.cuMemAddressFree(ctypes.c_uint64(self.address), ctypes.c_size_t(self.nbytes))
             self.address = 0
 
 

@@ -7,6 +7,7 @@ import fcntl
 import mmap
 import os
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 F_ADD_SEALS = 1033
@@ -36,10 +37,16 @@ class HostMemory:
         return cls(fd, nbytes)
 
     @classmethod
-    def received(cls, fd: int, nbytes: int) -> HostMemory:
+    def received(cls, files: Sequence[int], nbytes: int) -> HostMemory:
+        [fd] = files
         memory = cls(fd, nbytes)
         memory.close()
         return memory
+
+    def take_files(self) -> list[int]:
+        """Return the file's descriptor, which the caller closes."""
+        fd, self.fd = self.fd, -1
+        return [fd]
 
     def fence(self, pages: list[int]) -> None:
         """Make pages unreadable in this process, as far as it has pages of that size."""

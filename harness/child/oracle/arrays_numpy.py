@@ -75,12 +75,13 @@ class NumpyArrays:
     def largest(self, dtype: str) -> float:
         return float(self.np.finfo(dtype).max)
 
-    def share(self, nbytes: int) -> tuple[Any, Any]:
-        """Return new memory that another process can map, and its bytes as an array."""
+    def share(self, nbytes: int, count: int) -> list[tuple[Any, Any]]:
+        """Return new memory for each of `count` other processes, and its bytes as an array."""
         from ..memory.host_memory import HostMemory
 
-        memory = HostMemory.create(nbytes)
-        return memory, self.np.frombuffer(memory.map, dtype=self.np.uint8)
+        memories = [HostMemory.create(nbytes) for _ in range(count)]
+        return [(memory, self.np.frombuffer(memory.map, dtype=self.np.uint8))
+                for memory in memories]
 
     def room(self, nbytes: int) -> int:
         return nbytes

@@ -6,7 +6,7 @@ import ctypes
 import hashlib
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -76,26 +76,25 @@ class TorchArrays(TorchDifferences):
     def largest(self, dtype: str) -> float:
         return float(self.torch.finfo(getattr(self.torch, dtype)).max)
 
-    def share(self, nbytes: int) -> tuple[Any, Any]:
-        """Return new memory that another process can map, and its bytes as a tensor.
+    def share(self, nbytes: int, count: int) -> list[tuple[Any, Any]]:
+        """Return new memory for each of `count` other processes, and its bytes as a tensor.
 
         It is the GPU's own if the GPU allows that, else the machine's. Raises MemoryError if the
         GPU is full.
         """
         from ..memory.host_memory import HostMemory
 
-        memory: Any
+        memories: Sequence[Any] = ()
         if self.device != "cpu" and self.torch.version.hip is None:
             from ..memory.device_memory import DeviceMemory
 
             try:
-                self.room(nbytes)
-                memory = DeviceMemory.create(nbytes)
-                return memory, memory.tensor()
+                self.room(nbytes * count)
+                memories = DeviceMemory.create(nbytes, count)
             except (OSError, AttributeError):  # the driver or this torch is too old
                 pass
-        memory = HostMemory.create(nbytes)
-        return memory, memory.tensor()
+        memories = memories or [HostMemory.create(nbytes) for _ in range(count)]
+        return [(memory, memory.tensor()) for memory in memories]
 
     def room(self, nbytes: int) -> int:
         """Return how much of `nbytes` is free on the GPU.

@@ -85,8 +85,9 @@ class OracleProgram:
 
     def open_memory(self, job: dict[str, Any]) -> dict[str, Any]:
         """Make memory for one runner; `share` is its descriptor."""
-        memory = self.memories[job["memory"]] = SlotMemory(self.arrays, job)
-        return {"memory": memory.description, "share": [memory.memory.fd]}
+        memory = self.memories[job["memory"]] = SlotMemory(
+            self.arrays, job, *self.arrays.share(job["slots"] * job["slot_bytes"], 1))
+        return {"memory": memory.description, "share": memory.memory.take_files()}
 
     def place(self, job: dict[str, Any]) -> dict[str, Any]:
         """Write a case's inputs to a slot; `reverse` reverses the order of their elements."""
@@ -140,8 +141,10 @@ class OracleProgram:
                     self.tapes[key] = Tape(self.arrays, tensor, job["seed"] + 104729 * index, kinds)
                 tapes[tensor["name"]] = self.tapes[key]
         ring = self.rings[job["ring"]] = Ring(self.arrays, {**job, "kinds": kinds}, tapes)
+        shared = [side.memory.take_files() for side in ring.sides.values()]
         return {"kinds": len(kinds), "memory": [side.description for side in ring.sides.values()],
-                "share": [side.memory.fd for side in ring.sides.values()]}
+                "share": [fd for files in shared for fd in files],
+                "files": [len(files) for files in shared]}
 
     def _with_room(self, job: dict[str, Any]) -> list[str]:
         """Return the kinds of input whose tapes, and the noise, take a share of a card's memory."""

@@ -30,8 +30,11 @@ class Ring:
     def __init__(self, arrays: Any, job: dict[str, Any], tapes: Mapping[str, Tape]) -> None:
         self.arrays, self.tapes, self.slots = arrays, tapes, job["slots"]
         self.kinds = len(job["kinds"])
-        self.sides = {side: SlotMemory(arrays, {**job, "tensors": [*job["tensors"], *returned]})
-                      for side, returned in job["sides"].items()}
+        memories = arrays.share(job["slots"] * job["slot_bytes"], len(job["sides"]))
+        self.sides = {side: SlotMemory(arrays, {**job, "tensors": [*job["tensors"], *returned]},
+                                       shared)
+                      for (side, returned), shared in zip(job["sides"].items(), memories,
+                                                          strict=True)}
         self.inputs = [tensor for tensor in job["tensors"] if tensor["role"] in ("input", "inout")]
         self._rng = random.Random(job["seed"])
         self._count = self._blank = self._shift = 0

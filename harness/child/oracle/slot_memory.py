@@ -16,13 +16,16 @@ GUARD_BYTES = 4096
 
 
 class SlotMemory:
-    """Slots of `slot_bytes` bytes; a tensor's `offset` and `stored` dtype are those in memory."""
+    """Slots of `slot_bytes` bytes; a tensor's `offset` and `stored` dtype are those in memory.
 
-    def __init__(self, arrays: Any, job: dict[str, Any]) -> None:
+    `shared` is the memory and its bytes.
+    """
+
+    def __init__(self, arrays: Any, job: dict[str, Any], shared: tuple[Any, Any]) -> None:
         self.arrays = arrays
         self.poison = LARGE_POISON if job.get("is_fenced") else POISON
         slots, slot_bytes = job["slots"], job["slot_bytes"]
-        self.memory, raw = arrays.share(slots * slot_bytes)
+        self.memory, raw = shared
         self.raw = raw[:slots * slot_bytes].reshape(slots, slot_bytes)
         self.tensors = [tensor for tensor in job["tensors"] if tensor["role"] != "scalar"]
         self.outputs = [tensor for tensor in self.tensors if tensor["role"] != "input"]

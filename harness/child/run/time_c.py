@@ -14,7 +14,7 @@ class PreparedC:
 
     def __init__(self, kernel: Any, job: dict[str, Any], descriptors: list[int]) -> None:
         self.kernel = kernel
-        self.memory = HostMemory.received(descriptors[0], job["memory"]["nbytes"])
+        self.memory = HostMemory.received(descriptors, job["memory"]["nbytes"])
         self.slots = list(range(job["slots"]))
         if job.get("is_fenced"):
             self.memory.fence(_zones(job))

@@ -40,7 +40,7 @@ class PreparedPython:
             return
         kind, size = job["memory"]["kind"], job["slots"] * job["slot_bytes"]
         opened: type[Any] = DeviceMemory if kind == "device" else HostMemory
-        self.memory = opened.received(descriptors[0], job["memory"]["nbytes"])
+        self.memory = opened.received(descriptors, job["memory"]["nbytes"])
         self.shared = self.memory.tensor()[:size].view(job["slots"], job["slot_bytes"])
         self.slots = self.shared.to(kernel.device, copy=True) \
             if self.on_gpu and kind == "host" else self.shared

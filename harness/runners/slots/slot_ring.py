@@ -6,12 +6,12 @@ holds some against the reference (harness/child/oracle/ring.py).
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from harness.case import Case, Errors
 from harness.formats.json_codec import convert
@@ -44,7 +44,7 @@ class SlotRing:
                  returned: Mapping[str, Sequence[ReturnedTensor]], order: Sequence[str]) -> None:
         self._source, self._case, self._oracle = source, case, source.oracle
         self._id = secrets.token_hex(8)
-        self._drawn = 0
+        self._drawn, self._is_open = 0, True
         self.returned = dict(returned)
         tensors, end = placed(case.tensors)
         regions, size = {}, end
@@ -63,14 +63,17 @@ class SlotRing:
         if (few := int(answer["kinds"])) < len(source.kinds(case.config_class)):
             source.fewer[case.config_class] = few
         self._memory = dict(zip(order, answer["memory"], strict=True))
-        self._files = dict(zip(order, descriptors, strict=True))
+        files = iter(descriptors)
+        self._files = {side: list(islice(files, count))
+                       for side, count in zip(order, answer["files"], strict=True)}
         staged = source.on_gpu and self._memory["candidate"]["kind"] == "host"
         self.needs_fetch, self.needs_store = staged, staged or bool(self.returned)
 
     def send(self, peer: Peer, side: str) -> None:
-        peer.send("prepare", [self._files[side]], case=self._case.id,
+        peer.send("prepare", self._files[side], case=self._case.id,
                   memory=self._memory[side], returned=self._regions[side], call=True,
                   keep=self._has_weights, one_weight=self._source.flush_bytes == 0, **self._shape)
+        self._close_files(side)  # others are opened before this ring is closed
 
     def receive(self, peer: Peer, side: str) -> None:
         answer = decode_answer(peer.receive(), PreparedAnswer)
@@ -122,12 +125,15 @@ class SlotRing:
         return convert(answer["damage"], dict[str, str])
 
     def close(self) -> None:
-        if self._files:
-            for fd in self._files.values():
-                with contextlib.suppress(OSError):
-                    os.close(fd)
-            self._files = {}
+        if self._is_open:
+            self._is_open = False
+            for side in SIDES:
+                self._close_files(side)
             self._oracle.ask("close_ring", ring=self._id)
+
+    def _close_files(self, side: str) -> None:
+        while self._files[side]:
+            os.close(self._files[side].pop())
 
 
 class SlotRings:

@@ -74,7 +74,7 @@ def test_receiver_cannot_change_the_size_of_the_memory(size: int) -> None:
 
 def test_both_sides_see_what_either_writes() -> None:
     memory = HostMemory.create(100)
-    received = HostMemory.received(os.dup(memory.fd), memory.nbytes)
+    received = HostMemory.received([os.dup(memory.fd)], memory.nbytes)
     assert received.fd == -1 and memory.address != received.address
     memory.map[3] = 7
     received.map[99] = 8
@@ -94,7 +94,7 @@ def test_received_memory_is_mapped_while_it_is_used_and_keeps_no_file_open() -> 
 
     mapped, opened = found()
     memory = HostMemory.create(4096)
-    received = HostMemory.received(os.dup(memory.fd), 4096)
+    received = HostMemory.received([os.dup(memory.fd)], 4096)
     view = memoryview(received.map)
     memory.close()
     del memory

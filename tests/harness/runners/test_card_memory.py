@@ -47,14 +47,32 @@ def test_memory_that_torch_keeps_is_freed_for_slots(on_card: Any, kept: list[Any
     kept.clear()
     assert cuda.mem_get_info()[0] <= 2 * GIB + ROUNDING  # torch keeps it
     assert on_card.room(4 * GIB) == 4 * GIB
-    memory, raw = on_card.share(4 * GIB)
+    [(memory, raw)] = on_card.share(4 * GIB, 1)
     assert memory.kind == "device" and raw.is_cuda
     memory.close()
 
 
+def test_both_sides_take_turns_at_the_parts_of_their_memory(on_card: Any) -> None:
+    from harness.child.memory.device_memory import MOST_PARTS, DeviceMemory
+
+    shared = on_card.share(MOST_PARTS * (40 << 20), 2)
+    for value, (memory, raw) in enumerate(shared, start=1):
+        assert len(memory.files) == MOST_PARTS and len(raw) == memory.nbytes
+        raw[:] = value
+    for value, (memory, _) in enumerate(shared, start=1):
+        received = DeviceMemory.received(memory.take_files(), memory.nbytes)
+        assert bool((received.tensor() == value).all())
+        received.tensor()[-1] = 7
+        on_card.torch.cuda.synchronize()
+        received.close()
+    assert [int(raw[-1]) for _, raw in shared] == [7, 7]
+    for memory, _ in shared:
+        memory.close()
+
+
 def test_full_card_gives_no_slots_in_other_memory(on_card: Any) -> None:
     with pytest.raises(MemoryError, match="out of memory"):
-        on_card.share(1 << 50)
+        on_card.share(1 << 50, 1)
 
 
 def test_kernels_leave_memory_of_the_machine_alone(on_card: Any) -> None:

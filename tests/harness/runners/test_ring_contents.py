@@ -127,10 +127,11 @@ def written(arrays: Any, of: dict[str, Any], kinds: list[str], slots: int) -> An
     tape, rng, blocks = Tape(arrays, of, 5, kinds), random.Random(2), []
     for _ in range(4):
         nbytes = slots * tape.count * BYTES[of["dtype"]]  # a card may share more
-        raw = arrays.share(nbytes)[1][:nbytes].reshape(slots, -1)
-        rows = arrays.typed(raw, of["dtype"])
+        [(memory, raw)] = arrays.share(nbytes, 1)
+        rows = arrays.typed(raw[:nbytes].reshape(slots, -1), of["dtype"])
         tape.write(rows, tape.patch([slot % len(kinds) for slot in range(slots)], rng))
         blocks.append(rows.copy() if isinstance(arrays, NumpyArrays) else rows.cpu().numpy())
+        del memory  # it ends with its object
     return numpy.concatenate(blocks)
 
 

@@ -50,7 +50,8 @@ def test_drawn_values_and_those_of_timed_calls_have_the_declared_structure(
     assert all(fits(values, structure) for values in drawn)
     assert len({tuple(values) for values in drawn}) > 2
     tape, rng = Tape(arrays, of, 5, KINDS), random.Random(1)
-    rows = arrays.typed(arrays.share(8 * 40 * 4)[1].reshape(8, -1), "int32")
+    [(_, raw)] = arrays.share(8 * 40 * 4, 1)
+    rows = arrays.typed(raw[:8 * 40 * 4].reshape(8, -1), "int32")
     tape.write(rows, tape.patch([slot % len(KINDS) for slot in range(8)], rng))
     slots = [[int(value) for value in row] for row in rows]
     assert all(fits(values, structure) for values in slots) and slots[0] != slots[4]
