@@ -25,7 +25,6 @@ from harness.timing.timed_slots import SlotSource, TimedSlots
 
 SINGLE_NS = 500_000
 """From this duration on, calls are launched one by one: the host stays well ahead of them."""
-OTHER_BLOCKS = 2
 FIRST_SLOTS = 2
 """Slots on which the kernels are compiled and warmed up, before the sizes of blocks are known."""
 MOST_DISPUTED = 2
@@ -145,7 +144,10 @@ class PairedBlocks:
             receive(side)
 
     def run(self) -> tuple[float, float | None]:
-        """Return log(incumbent / candidate) of the scored time, and of the other one or None."""
+        """Return log(incumbent / candidate) of the scored time, and of the other one or None.
+
+        One round is enough of the other: it must only not be longer, and pairs reverse its order.
+        """
         sizes = self.sizes
         judged = secrets.randbelow(sizes.blocks)
         ratios = [self._round(self.mode, sizes.factor(number), number, self.blocks,
@@ -160,8 +162,7 @@ class PairedBlocks:
         if not self.other_mode or self.plan.screening:
             return ratio, None
         self.others = {side: [] for side in self.order}
-        return ratio, median(self._round(self.other_mode, 1, number, self.others)
-                             for number in range(OTHER_BLOCKS))
+        return ratio, self._round(self.other_mode, 1, 0, self.others)
 
     def us_per_call(self, side: str) -> float:
         return _us_per_call(self.scored[side])
