@@ -117,6 +117,7 @@ def measure(template: dict[str, Any], case: str, search_s: float) -> dict[str, A
     first = result if torch.is_tensor(result) else result[0]
     dtype_of = str(first.dtype).removeprefix("torch.")
     away = error(template, given, result, reference(template, given))
+    names = {**given, "torch": torch, "results": first.numel()}
     del result, first
     bound = template["bound"]
     row: dict[str, Any] = {"dtype": dtype_of, "error": round(away, 4)}
@@ -134,7 +135,6 @@ def measure(template: dict[str, Any], case: str, search_s: float) -> dict[str, A
     after = error(template, given, entry(**given), reference(template, given))
     row["error"] = round(max(away, after), 4)
     if bound != "memory":
-        names = {**given, "torch": torch}
         row["tflops"] = round(eval(bound, names) / row["us"] / 1e6, 1)
     row["vs_torch"] = round(row["torch_us"] / row["us"], 3)
     row["of_goal"] = round(row.get("copy_us", row["torch_us"]) / row["us"], 3)

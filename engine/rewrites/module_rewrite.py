@@ -71,8 +71,10 @@ def of_graph(text: str, graph: ModuleGraph) -> ModuleRewrites:
         return ModuleRewrites(nothing=f"sizes depend on values: {how}")
     if blocker := _writes(graph):
         return ModuleRewrites(nothing=f"forward writes into a tensor: {_name(blocker)}")
-    cuts = {"templates": regions.partition(graph, known),
-            "general": regions.partition(graph, known.general())}
+    best = known.unrivalled()
+    cuts = {"templates": regions.partition(graph, best),
+            "general": regions.partition(graph, best.general()),
+            "rivals": regions.partition(graph, known)}
     if graph is plain:  # torch has no function for what the other graphs have
         cuts["elementwise"] = regions.partition(graph, known, cores=False, least_elementwise=2)
     if gradient := next((node for node in graph.nodes if node.target in GRADIENTS), None):
@@ -88,7 +90,7 @@ def of_graph(text: str, graph: ModuleGraph) -> ModuleRewrites:
                 name=name, hypothesis=hypothesis,
                 source=candidate_source.write(text, graph, known, cut, hypothesis))
     return ModuleRewrites(rewrites=tuple(rewrites.values()),
-                          nothing="" if rewrites else _closest(graph, cuts["templates"]))
+                          nothing="" if rewrites else _closest(graph, cuts["rivals"]))
 
 
 def _writes(graph: ModuleGraph) -> Node | None:

@@ -68,6 +68,8 @@ class TritonTemplate(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     parts: dict[str, tuple[Alternative, ...]] = {}
     fuses: dict[str, str] = {}
     conditions: str = ""
+    rival: str = ""
+    """A library that is as fast or faster at most shapes."""
 
     @cached_property
     def forms(self) -> tuple[Pattern, ...]:
@@ -135,6 +137,11 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
     def general(self) -> Catalog:
         """Return the table in which general templates are preferred to special ones."""
         return msgspec.structs.replace(self, templates=self.templates[::-1])
+
+    def unrivalled(self) -> Catalog:
+        """Return the table without the templates that a library is mostly as fast as."""
+        return msgspec.structs.replace(
+            self, templates=tuple(each for each in self.templates if not each.rival))
 
     def named(self, name: str) -> TritonTemplate:
         return next(each for each in self.templates if each.name == name)

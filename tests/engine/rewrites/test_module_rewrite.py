@@ -56,6 +56,19 @@ LONG_HEADS = HEAD + """    def forward(self, x):
         y = F.scaled_dot_product_attention(x + 1, x, torch.cat((x, x.tanh()), -1), scale=0.5)
         return y.cos() + x[:, :1, :1]
 """ + INPUTS.format("torch.randn(3, 9, 12)")
+CONVOLVED = HEAD + """    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(5, 12, 3, padding="same")
+        self.down = nn.Conv2d(12, 8, (3, 2), stride=2, bias=False)
+
+    def forward(self, x):
+        return F.leaky_relu(self.down(self.conv(x).relu()), 0.1) * 2
+""" + INPUTS.format("torch.randn(2, 5, 9, 8)")
+GROUPED = HEAD + """    def forward(self, x, w, ends):
+        y = F.grouped_mm(x, w.transpose(1, 2), offs=ends)
+        return y.float() * torch._grouped_mm(x, w.transpose(1, 2), ends)
+""" + INPUTS.format("torch.randn(6, 32).bfloat16(), torch.randn(2, 8, 32).bfloat16(), "
+                    "torch.full((2,), 3, dtype=torch.int32).cumsum(0, dtype=torch.int32)")
 QUANTISED = HEAD + """    def forward(self, x):
         groups = x.view(x.shape[0], -1, 8)
         scale = groups.abs().max(dim=-1, keepdim=True)[0].clamp_(min=1e-5) / 127
@@ -152,6 +165,8 @@ SLOW = pytest.mark.slow
     pytest.param(ROUTED, ("(x, 2, dtype=torch.float16, share='sum', wide=True)",
                           "score='', share='softmax')", "share='sum', eps=1e-20, score='sigmoid')",
                           " = route(v"), id="routed", marks=SLOW),
+    pytest.param(CONVOLVED, ("conv(x, self.conv.weight, self.conv.bias, (1, 1), 'same', (1, 1))",
+                             " = conv2("), id="convolved"),
     pytest.param(EXPERTS, ("'relu', ", "'silu', None"), id="experts")])
 def test_rewrite_computes_what_its_module_does(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, calls: tuple[str, ...],
@@ -159,7 +174,7 @@ def test_rewrite_computes_what_its_module_does(
     monkeypatch.setattr(long_heads, "LONGEST", 8)
     monkeypatch.setattr(long_heads, "LEAST", 8)
     found = rewrites(tmp_path, text)
-    source = found.rewrites[0].source
+    source = found.rewrites[1 if text == CONVOLVED else 0].source
     assert source.startswith(text.rstrip()), "the person's file stays as it is"
     forward = source.partition("class ModelNew")[2]
     assert all(call in forward for call in calls), forward
@@ -167,6 +182,17 @@ def test_rewrite_computes_what_its_module_does(
     printed = forked_program.output(Path(__file__).with_name("run_rewrites.py"),
                                     str(tmp_path / "problem"), folder=tmp_path, interpret=True)
     assert max(json.loads(printed)) < 1e-5
+
+
+def test_template_that_a_library_rivals_comes_after_rewrites_without_it(tmp_path: Path) -> None:
+    found = rewrites(tmp_path, CONVOLVED)
+    assert [each.name for each in found.rewrites] == ["templates", "rivals", "elementwise"]
+    assert "= conv(" not in found.rewrites[0].source.partition("class ModelNew")[2]
+
+
+def test_grouped_product_becomes_its_template(tmp_path: Path) -> None:
+    forward = rewrites(tmp_path, GROUPED).rewrites[0].source.partition("class ModelNew")[2]
+    assert forward.count("= grouped_gemm(x, v") == 2, forward
 
 
 @pytest.mark.parametrize(("body", "why"), [

@@ -1,0 +1,128 @@
+"""Dense convolution in 1 to 3 dimensions as one product: filters times the patches of the input.
+
+Nothing is unrolled in memory: a step gathers its part of the patches. What is channels-last stays
+so. Float32 is multiplied in TF32 where PyTorch's own convolutions are, else in three such products.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+CONV_FILTERS = 128  # kopt: knob CONV_FILTERS in [32, 64, 128, 256] filters of a tile
+CONV_PLACES = 128  # kopt: knob CONV_PLACES in [32, 64, 128, 256] results of each own in a tile
+CONV_DEPTH = 64  # kopt: knob CONV_DEPTH in [32, 64, 128] values of a step, of two bytes
+CONV_GROUP = 8  # kopt: knob CONV_GROUP in [1, 4, 8, 16] tiles in a row that share filters
+CONV_WARPS = 8  # kopt: knob CONV_WARPS in [4, 8] warps of a tile
+CONV_STAGES = 3  # kopt: knob CONV_STAGES in [2, 3, 4] steps in flight; fewer if memory is short
+
+# A thread keeps its part of the sums in its 255 registers.
+# kopt: require CONV_FILTERS * CONV_PLACES <= CONV_WARPS * 32 * 128
+
+
+@triton.jit
+def conv_kernel(
+        # kopt: operands
+        x, weight, bias, y, filters, places, xn, xc, xd, xh, xw, D, H, W, OD, OH, OW,
+        BIAS: tl.constexpr, LAST: tl.constexpr, PADDED: tl.constexpr, C: tl.constexpr,
+        KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, SD: tl.constexpr, SH: tl.constexpr,
+        SW: tl.constexpr, PD: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr, DD: tl.constexpr,
+        DH: tl.constexpr, DW: tl.constexpr, PRECISION: tl.constexpr, FILTERS: tl.constexpr,
+        PLACES: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr):
+    """A tile of results: some filters at some places (n, d, h, w). LAST: channels are innermost."""
+    K: tl.constexpr = C * KD * KH * KW
+    down = tl.cdiv(filters, FILTERS)
+    across = tl.cdiv(places, PLACES)
+    first = tl.program_id(0) // (GROUP * down) * GROUP
+    width = min(across - first, GROUP)
+    column = first + tl.program_id(0) % (GROUP * down) % width
+    row = tl.program_id(0) % (GROUP * down) // width
+    own = (row * FILTERS + tl.arange(0, FILTERS))[:, None]
+    place = column * PLACES + tl.arange(0, PLACES)
+    each = place % (OD * OH * OW)
+    batch = (place // (OD * OH * OW)).to(tl.int64)
+    d, h, w = each // (OH * OW) * SD - PD, each // OW % OH * SH - PH, each % OW * SW - PW
+    x += (batch * xn + d * xd + h * xh + w * xw)[None, :]
+    value = tl.zeros([FILTERS, PLACES], tl.float32)
+    for start in range(0, K, DEPTH):
+        k = start + tl.arange(0, DEPTH)
+        if LAST:
+            c, i = k % C, k // (C * KW * KH) * DD
+            j, m = k // (C * KW) % KH * DH, k // C % KW * DW
+        else:
+            c, i = k // (KD * KH * KW), k // (KW * KH) % KD * DD
+            j, m = k // KW % KH * DH, k % KW * DW
+        there = (k < K)[:, None] & (place < places)[None, :]
+        if PADDED:
+            a, b, g = d[None, :] + i[:, None], h[None, :] + j[:, None], w[None, :] + m[:, None]
+            there &= (a >= 0) & (a < D) & (b >= 0) & (b < H) & (g >= 0) & (g < W)
+        offset = c.to(tl.int64) * xc + i * xd + j * xh + m * xw
+        patch = tl.load(x + offset[:, None], mask=there, other=0.0)
+        taps = tl.load(weight + own * K + k[None, :], other=0.0,
+                       mask=(own < filters) & (k < K)[None, :])
+        value = tl.dot(taps, patch, value, input_precision=PRECISION)
+    if BIAS:
+        value += tl.load(bias + own, mask=own < filters, other=0.0).to(tl.float32)
+    inside = (own < filters) & (place < places)[None, :]
+    at = (batch * filters * (OD * OH * OW) + each)[None, :] + own.to(tl.int64) * (OD * OH * OW)
+    # kopt: epilogue value
+    if LAST:
+        at = place.to(tl.int64)[None, :] * filters + own
+    tl.store(y + at, value.to(y.dtype.element_ty), mask=inside)
+
+
+def conv_device(x):
+    """Return the backend and the shared memory of a block."""
+    try:
+        card = torch.cuda.get_device_properties(x.device)
+        return (triton.runtime.driver.active.get_current_target().backend,
+                getattr(card, "shared_memory_per_block_optin", 65536))
+    except (AssertionError, RuntimeError, ValueError):
+        return "", 65536  # interpreted
+
+
+def conv(
+        # kopt: operands
+        x, weight, bias=None, stride=1, padding=0, dilation=1):
+    """x [n, channels, (d, h,) w]; weight [filters, channels, (kd, kh,) kw]; padding by zeros."""
+    dims = weight.dim() - 2
+
+    def three(value, fill):
+        sizes = [value] * dims if isinstance(value, int) else list(value)
+        return [fill] * (3 - dims) + (sizes * dims if len(sizes) == 1 else sizes)
+
+    sizes, kernel = three(x.shape[2:], 1), three(weight.shape[2:], 1)
+    step, spread = three(stride, 1), three(dilation, 1)
+    if isinstance(padding, str):
+        both = [d * (k - 1) * (padding == "same") for k, d in zip(kernel, spread, strict=True)]
+    else:
+        both = [2 * each for each in three(padding, 0)]
+    pad = [each // 2 for each in both]
+    results = [(size + p - d * (k - 1) - 1) // s + 1
+               for size, k, s, p, d in zip(sizes, kernel, step, both, spread, strict=True)]
+    layout = {1: torch.contiguous_format, 2: torch.channels_last, 3: torch.channels_last_3d}[dims]
+    last = dims > 1 and x.stride(1) == 1 and x.is_contiguous(memory_format=layout)
+    if not last:
+        layout, x = torch.contiguous_format, x.contiguous()
+    weight = weight.contiguous(memory_format=layout)
+    filters, channels = weight.shape[:2]
+    y = torch.empty(x.shape[0], filters, *results[3 - dims:], dtype=x.dtype, device=x.device,
+                    memory_format=layout)
+    if not y.numel():
+        return y
+    backend, shared = conv_device(x)
+    places = y.numel() // filters
+    rows = min(CONV_FILTERS, max(16, triton.next_power_of_2(filters)))
+    columns = min(CONV_PLACES, max(16, triton.next_power_of_2(places)))
+    depth = min(CONV_DEPTH * 2 // x.element_size(),
+                max(16, triton.next_power_of_2(weight.numel() // filters)))
+    stages = min(CONV_STAGES, max(1, shared // ((rows + columns) * depth * x.element_size())))
+    tf32 = x.dtype == torch.float32 and backend == "cuda"
+    conv_kernel[(triton.cdiv(filters, rows) * triton.cdiv(places, columns),)](
+        # kopt: operands
+        x, weight, x if bias is None else bias, y, filters, places, *x.stride()[:2],
+        *[0] * (3 - dims), *x.stride()[2:], *sizes, *results, bias is not None, last, any(both),
+        channels, *kernel, *step, *pad, *spread,
+        PRECISION="ieee" if not tf32 else "tf32" if torch.backends.cudnn.allow_tf32 else "tf32x3",
+        FILTERS=rows, PLACES=columns, DEPTH=depth, GROUP=CONV_GROUP, num_warps=CONV_WARPS,
+        num_stages=stages)
+    return y
