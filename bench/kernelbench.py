@@ -8,8 +8,8 @@ call stopped; without a GPU nothing is compared, and small sizes run in Triton's
    problem moves at most --bytes: its batch is halved until then, which the table says.
 2. compare: eager, torch.compile (default mode) and the rewrite in turns in one process, to
    OUT/compared.jsonl; see bench/kernelbench_compare.py. The speedups of the table. With --search N,
-   rewrites that are not surely faster than eager get the best of N configurations of their knobs,
-   as `kopt loop` finds them, and are compared again.
+   rewrites that are not surely faster than both get the best of N configurations of their knobs, as
+   `kopt loop` finds them, and are compared again: the slowest first.
 3. verdict: kopt's own verdict of the rewrite against eager, to OUT/verdicts.jsonl: whether it is
    correct. With --looks 3 or more pairs of processes it has a speedup with an interval as well.
 The table of both levels, with fast_p as KernelBench prints it, goes to OUT/table.md.
@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import kernelbench_table
+from kernelbench_problems import CONVOLUTIONS, LEVELS, chosen, name_of
 
 from harness.compile import kernel
 from harness.devices import inventory
@@ -50,35 +51,15 @@ from harness.settings import Settings, Trees
 from harness.tasks.target import Target
 from harness.timing.plan import Plan
 
-LEVELS = {
-    "level1": (*range(1, 19), *range(19, 50), 51, 52, 53, *range(88, 101)),
-    "level2": (9, 12, 14, 18, 22, 29, 37, 39, 40, 45, 53, 59, 62, 63, 68, 70, 76, 81, 86, 99)}
-"""Level 1: all but its convolutions, less those named in LEFT_OUT; level 2: matrix products."""
-LEFT_OUT = {"level1": (10, 11, 13, 19, 32)}
-"""Near copies of others (matrix products, elementwise functions): 60 problems remain."""
 BYTES = 1 << 29
 VERDICT_S = {"cpu": 400.0}
 """Seconds of a verdict by kind of device, 90 on a card; so often as long as a call moves GiB."""
 ALPHA = 0.001
+SEARCH_LEFT_S = 75.0
+"""Seconds of a call that are left for the second comparison."""
 
 
-def chosen(folder: Path, only: list[str]) -> list[Path]:
-    """Return the files of the problems, in the order of their numbers."""
-    found = []
-    for level, numbers in LEVELS.items():
-        for file in (folder / level).glob("*.py"):
-            number = int(file.name.partition("_")[0])
-            if number in numbers and number not in LEFT_OUT.get(level, ()) and (
-                    not only or any(text in f"{level}/{file.name}" for text in only)):
-                found.append((level, number, file))
-    return [file for _, _, file in sorted(found)]
-
-
-def name_of(file: Path) -> str:
-    return f"{file.parent.name}/{file.stem}"
-
-
-def prepare(file: Path, home: Path, most_bytes: int, small: bool,
+def prepare(file: Path, home: Path, most_bytes: int, small: bool, prefer: str,
             zygote: Zygote) -> dict[str, Any]:
     """Write the trees of one problem below `home`; return its description."""
     from engine.discovery.module import draft_module, problem_facts
@@ -106,7 +87,7 @@ def prepare(file: Path, home: Path, most_bytes: int, small: bool,
             return facts | {"matched": False, "why": str(error)}
     if not found.rewrites:
         return facts | {"matched": False, "why": found.nothing}
-    rewrite = found.rewrites[0]
+    rewrite = next((each for each in found.rewrites if each.name == prefer), found.rewrites[0])
     for side, text in (("candidate", rewrite.source.encode()), (
             "compiled", reference_lines.compiled_source((base / file.name).read_bytes()))):
         shutil.copytree(base, home / side)
@@ -228,14 +209,17 @@ def main() -> int:
     parser.add_argument("--bytes", type=int, default=BYTES)
     parser.add_argument("--again", action="store_true", help="also what has a result")
     parser.add_argument("--search", type=int, default=0, help="configurations of a rewrite")
+    parser.add_argument("--prefer", default="", help="a rewrite's name, where there are several")
+    parser.add_argument("--convolutions", action="store_true", help="these problems instead")
     args = parser.parse_args()
+    levels = CONVOLUTIONS if args.convolutions else LEVELS
     end = time.monotonic() + args.seconds
     cards = [each for each in inventory.inventory() if each.kind != "cpu" and not each.unusable]
     device = cards[0] if cards else inventory.find("cpu")
     args.output.mkdir(parents=True, exist_ok=True)
     prepared = args.output / "problems.jsonl"
     if "prepare" in args.steps:
-        files = chosen(args.folder, args.only)
+        files = chosen(args.folder, args.only, levels)
         before = {} if args.again else recorded(prepared)
 
         place = kernel.place_on(inventory.find("cpu"), "python", scratch="", python=None, env={})
@@ -247,7 +231,8 @@ def main() -> int:
                 if not hasattr(own, "zygote"):
                     own.zygote = Zygote.start(kind)
                 add(prepared, prepare(file, args.output / "problems" / name_of(file), args.bytes,
-                                      not cards and "full" not in args.steps, own.zygote))
+                                      not cards and "full" not in args.steps, args.prefer,
+                                      own.zygote))
 
         with ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)) // 2)) as workers:
             list(workers.map(one, [file for file in files if name_of(file) not in before]))
@@ -269,10 +254,12 @@ def main() -> int:
                             str(args.output), str(end - time.monotonic()), *left], check=False)
 
     compare(again=args.again)
-    for name, facts in problems.items() if args.search else ():
-        speedup = recorded(compared).get(name, {}).get("over_eager_low")
-        if facts["matched"] and facts.get("searched", 0) < args.search \
-                and (speedup is None or speedup <= 1) and time.monotonic() < end:
+    lows = {name: min(line.get("over_eager_low") or 0.0, line.get("over_compile_low") or 0.0)
+            for name, line in recorded(compared).items()}
+    for name in sorted(lows, key=lows.__getitem__) if args.search else ():
+        facts = problems.get(name, {})
+        if facts.get("matched") and facts.get("searched", 0) < args.search and lows[name] <= 1 \
+                and end - time.monotonic() > SEARCH_LEFT_S:
             problems[name] = search(args.output / "problems" / name, facts, device, zygotes,
                                     args.search)
             add(prepared, problems[name])
@@ -285,7 +272,7 @@ def main() -> int:
                                args.looks)})
     for zygote in zygotes.values():
         zygote.close()
-    text = kernelbench_table.table(LEVELS, problems, recorded(verdicts), recorded(compared))
+    text = kernelbench_table.table(levels, problems, recorded(verdicts), recorded(compared))
     (args.output / "table.md").write_text(text)
     print(text)
     return 0

@@ -214,7 +214,10 @@ class _Cutter:
         return self._ordered(found)
 
     def _after(self, core: Node, may: bool, source: Ref) -> tuple[Node, ...]:
-        """Return the elementwise nodes after a core of which only the last is used elsewhere."""
+        """Return the elementwise nodes after a core of which only the last is used elsewhere.
+
+        A template writes its result in the core's dtype.
+        """
         if not may:
             return ()
         inside = {core.name}
@@ -225,7 +228,8 @@ class _Cutter:
                 continue
             reads = {ref.name for ref in node.reads if ref.kind == "node"}
             if reads & inside and not reads & later and self._is_free(node) \
-                    and node.form.shape == core.form.shape and all(
+                    and node.form.shape == core.form.shape \
+                    and node.form.dtype == core.form.dtype and all(
                         operand_of(self.graph, ref, node.form.shape, runtime) is not None
                         for ref in node.reads if ref.name not in inside):
                 inside.add(node.name)
