@@ -144,8 +144,9 @@ def guess_columns(names: Sequence[str], cells: Mapping[str, Sequence[str]] | Non
     for name in names:
         if metric_units.unit_in(name) and _is_positive(name, cells):
             groups.setdefault(implementation_of(name), []).append(name)
-    checks = [name for name in names if name_words(name) & CHECKS
-              and not metric_units.unit_in(name)]
+    checks = sorted((name for name in names if name_words(name) & CHECKS
+                     and not metric_units.unit_in(name)),
+                    key=lambda name: not name_words(name) & WORDS["checks"])  # errors need a limit
     order = sorted(groups, key=lambda rest: _rank(rest, checks, hint))
     if not order:
         return GuessedColumns(check=_check(checks[:1], cells), metrics=(), implementations=())

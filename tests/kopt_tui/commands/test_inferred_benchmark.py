@@ -57,6 +57,12 @@ def test_word_in_all_rows_is_the_check(cells: list[str], check: str) -> None:
     )
 
 
+def test_column_that_says_right_or_wrong_is_preferred_to_one_of_errors() -> None:
+    cells = {"us": ["1", "2"], "err": ["1e-7", "3e-7"], "ok": ["1", "1"]}
+    assert columns.guess_columns(["us", "err", "ok"], cells).check == "ok == 1"
+    assert columns.guess_columns(["us", "err", "ok"]).check == "ok"
+
+
 def test_column_without_times_is_not_a_metric() -> None:
     cells = {"us": ["n/a", "2"], "ms": ["1", "2"], "ok": ["PASS", "PASS"]}
     assert columns.guess_columns(["us", "ms", "ok"], cells).metrics == ("ms",)
