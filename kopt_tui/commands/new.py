@@ -120,8 +120,8 @@ def run(args: argparse.Namespace) -> int:
     first, *others = map(clean, [*new.lines, *([routing] if routing else []),
                                  *command_checks.agent_problems(new.manifest)])
     print("\n".join([f"wrote {path}: {first}", *others]))
-    print(f"next: kopt evaluate {path} (one verdict), kopt loop (search its knobs), kopt run "
-          "(a campaign)")
+    search = "kopt loop (search its knobs), " if new.facts.knobs or new.facts.proposed_knobs else ""
+    print(f"next: kopt evaluate {path} (one verdict), {search}kopt run (a campaign)")
     return 0
 
 

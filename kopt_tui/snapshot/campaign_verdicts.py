@@ -14,6 +14,9 @@ from kopt_tui.snapshot.harmless import harmless, harmless_verdict
 from kopt_tui.snapshot.snapshot import ClassTable, StreamLine
 
 LINES = 80
+AGAINST_BASELINE = {"headline": "the best commit against the baseline",
+                    PROVISIONAL: "with what waits for approval, against the baseline"}
+"""What a verdict without a decision compares, by its purpose."""
 
 
 def stream_lines(verdicts: Sequence[VerdictRow], decisions: Sequence[DecisionRow],
@@ -42,7 +45,7 @@ def _verdict_line(row: VerdictRow, decision: DecisionRow | None,
     if decision is not None:
         outcome, reason = decision.kind, decision.reason
     elif row.valid and row.correct:
-        reason = ""
+        reason = AGAINST_BASELINE.get(row.purpose, "")
         outcome = row.purpose if row.purpose in ("headline", PROVISIONAL, "baseline", "e2e",
                                          reference_lines.PURPOSE) \
             else "measured"

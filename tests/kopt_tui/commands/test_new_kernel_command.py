@@ -181,6 +181,7 @@ def test_reference_is_a_file_of_the_current_folder_and_takes_a_keyword_with_an_u
         folder: Path) -> None:
     done = kopt("new", "blur.c", "--reference", "right.py:blur", *OF_BLUR, cwd=folder)
     assert done.returncode == 0, done.stderr
+    assert "no knobs" in done.stdout and "kopt loop" not in done.stdout
     assert task_file.load(folder.parent / "task.yaml").reference == "sub/right.py:blur"
     verdict = answer(kopt("evaluate", str(folder.parent / "manifest.yaml"), "--quick", "--json",
                           cwd=folder))
