@@ -54,7 +54,8 @@ class ClassProposal:
     def description(self) -> tuple[str, ...]:
         """Return the proposal in lines, for the log and for people."""
         lines = (f"config classes: {self.strata.why}",
-                 f"core, at least {strata.CORE_SHARE:.0%} of the weight: {', '.join(self.strata.core)}",
+                 f"core, at least {strata.CORE_SHARE:.0%} of the weight: "
+                 f"{', '.join(self.strata.core)}",
                  self._shapes)
         return (*lines, self.chosen.note) if self.chosen.note else lines
 
