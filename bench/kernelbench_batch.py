@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine.run.one_shot import OneShot, OneShotCandidate
-from engine.verify import harness_client, reference_lines
+from engine.verify import harness_client, reference_forms
 from harness.errors import KoptError
 from harness.formats.quantities import latency
 from harness.requests import EvaluateRequest
@@ -49,7 +49,7 @@ def judge(manifest: Path, *, time_it: bool, compiled: bool = False) -> ProblemRe
             judged = one_shot.judged
             own = one_shot.repo.read(judged.base_tree, judged.target.source)
             request = one_shot.request(
-                OneShotCandidate(source=reference_lines.compiled_source(own) if compiled else None),
+                OneShotCandidate(source=reference_forms.compiled_source(own) if compiled else None),
                 alpha=ALPHA, effort="quick")
             assert isinstance(request, EvaluateRequest)
             settings = replace(request.settings, always_time=time_it)

@@ -9,10 +9,11 @@ from engine.context import EngineContext
 from engine.discovery.classes import class_baseline
 from engine.journal.records import Round, in_phase
 from engine.planning import survey, tips
+from engine.routing import rewrite_routes
 from engine.run.running_campaign import RunningCampaign
 from engine.task import GLOBAL, SlotProgress
-from engine.verify import canary, reference_lines
-from engine.verify.reference_lines import ReferenceForm
+from engine.verify import canary, reference_forms, reference_lines
+from engine.verify.reference_forms import ReferenceForm
 from engine.verify.verifier import VerdictRequest
 from harness.errors import EnvironmentFault, InputError, KoptError
 from harness.verdict import Verdict, rejected
@@ -118,8 +119,10 @@ def missing_references(context: EngineContext) -> list[ReferenceForm]:
     if not reference_lines.applies(setup.target):
         return []
     text = setup.repo.read(setup.repo.tree_of(setup.repo.base), setup.target.source)
-    return [form for form in reference_lines.forms(
-        text, setup.device.kind, setup.manifest.budget.wall_s)
+    return [form for form in reference_forms.forms(
+        text, setup.device.kind,
+        lambda name: rewrite_routes.is_installed(name, setup.manifest.python),
+        setup.manifest.budget.wall_s)
         if context.recorded(form.key, reference_lines.PURPOSE) is None]
 
 

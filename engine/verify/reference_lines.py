@@ -8,7 +8,6 @@ fails or is wrong.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -17,6 +16,7 @@ import msgspec
 from engine.journal.read import Reader
 from engine.journal.records import VerdictRow
 from engine.markdown import stamp
+from engine.verify.reference_forms import FORMS
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.formats.quantities import latency
 from harness.tasks.target import Target
@@ -26,59 +26,8 @@ PURPOSE = "reference"
 """The purpose of the verdicts on the compiled module and on libraries."""
 LIMIT_S = 600.0
 """Seconds after which one of them is given up: it may take long, and decides nothing."""
-SHORT_S = 1800.0
-"""A campaign with a smaller budget does not wait for max-autotune, which takes minutes."""
-EAGER, COMPILED = "eager", "torch.compile"
+EAGER = "eager"
 BELOW = ", below the bar"
-_APPENDED = """
-
-import torch
-
-
-class ModelNew(Model):
-"""
-_COMPILED = """\
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.forward = torch.compile(super().forward{mode})
-"""
-_ATTENTION = """\
-    def forward(self, *args, **kwargs):
-        from torch.nn.attention import SDPBackend, sdpa_kernel
-        with sdpa_kernel(SDPBackend.{backend}):
-            return super().forward(*args, **kwargs)
-"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReferenceForm:
-    """A form of a module that is measured: `key` is its candidate in the journal.
-
-    It is for modules whose source has `pattern`, on devices of some kinds, () for all.
-    """
-
-    key: str
-    name: str
-    body: str
-    devices: tuple[str, ...] = ()
-    pattern: str = ""
-    is_slow: bool = False
-
-    def source(self, text: bytes) -> bytes:
-        """Return a module's source with a ModelNew that is its Model in this form."""
-        return text.rstrip() + (_APPENDED + self.body).encode()
-
-
-FORMS = (
-    ReferenceForm(key="compiled", name=COMPILED, body=_COMPILED.format(mode="")),
-    # not "max-autotune": its CUDA graphs write each result to the same memory, where the next call
-    # overwrites it before it is checked, and cannot be captured into the graphs that time a call
-    ReferenceForm(key="autotuned", name="torch.compile max-autotune", devices=("nvidia", "amd"),
-                  body=_COMPILED.format(mode=', mode="max-autotune-no-cudagraphs"'), is_slow=True),
-    ReferenceForm(key="cudnn", name="cuDNN attention", devices=("nvidia",),
-                  body=_ATTENTION.format(backend="CUDNN_ATTENTION"),
-                  pattern=r"\bscaled_dot_product_attention\b"),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,19 +80,6 @@ def applies(target: Target | CommandTarget) -> bool:
     """Return whether a target is a PyTorch module, as `kopt new` writes it."""
     return isinstance(target, Target) and target.adapter is not None \
         and target.entry == "Model" and target.language == "python"
-
-
-def forms(text: bytes, device_kind: str, budget_s: float | None = None) -> list[ReferenceForm]:
-    """Return the forms in which a module is measured, those that take minutes only with time."""
-    source = text.decode(errors="replace")
-    return [form for form in FORMS if (not form.devices or device_kind in form.devices)
-            and re.search(form.pattern, source)
-            and not (form.is_slow and budget_s is not None and budget_s < SHORT_S)]
-
-
-def compiled_source(text: bytes) -> bytes:
-    """Return a module's source with a ModelNew that is its Model, compiled."""
-    return FORMS[0].source(text)
 
 
 def read(reader: Reader, campaign: str) -> ReferenceLatencies | None:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import msgspec
 
+from engine.routing import rewrite_routes
 from engine.run.one_shot import OneShot, OneShotCandidate
-from engine.verify import reference_lines
+from engine.verify import reference_forms, reference_lines
 from engine.verify.harness_client import HarnessFault
 from harness.errors import InputError
 from harness.verdict import Verdict, rejected
@@ -78,11 +79,14 @@ def _with_references(verdict: Verdict, one_shot: OneShot, args: argparse.Namespa
         raise InputError("--references: the target is not a PyTorch module that kopt new wrote")
     if verdict.latency_us is None:
         return verdict
-    own = one_shot.repo.read(one_shot.judged.base_tree, target.source)
-    measured = dict[str, Verdict]()
-    for form in reference_lines.forms(own, one_shot.judged.device.kind):
+    judged, measured = one_shot.judged, dict[str, Verdict]()
+    own = one_shot.repo.read(judged.base_tree, target.source)
+    for form in reference_forms.forms(own, judged.device.kind, lambda name:
+                                      rewrite_routes.is_installed(name, judged.manifest.python)):
         request = one_shot.request(OneShotCandidate(source=form.source(own)), alpha=args.alpha,
                                    effort="quick")
+        if not isinstance(request, Verdict):  # kopt wrote it, and libraries are new dependencies
+            request = replace(request, settings=replace(request.settings, static_audit=False))
         try:
             measured[form.key] = measure(request, Gate(one_shot, quiet=args.json), predict="",
                                          quiet=args.json)
