@@ -94,6 +94,13 @@ GRADIENTS = HEAD + """    def forward(self, x, dy, w):
         p = torch.softmax(dx, -1)
         return p * (dy - torch.sum(dy * p, dim=-1, keepdim=True)) + dz * dw
 """ + INPUTS.format("torch.randn(5, 12), torch.randn(5, 12), torch.randn(12)")
+TRAINED = HEAD + """    def forward(self, x, hidden):
+        with torch.enable_grad():
+            x = (x @ hidden).detach().requires_grad_()
+            loss = F.cross_entropy(x, torch.arange(5), label_smoothing=0.1)
+            dx, = torch.autograd.grad(loss, x)
+        return loss.detach(), dx
+""" + INPUTS.format("torch.randn(5, 12), torch.randn(12, 9)")
 EXPERTS = HEAD + """    def __init__(self):
         super().__init__()
         self.gate = nn.Linear(16, 3)
@@ -159,6 +166,7 @@ SLOW = pytest.mark.slow
                  id="long heads", marks=SLOW),
     pytest.param(GRADIENTS, ("norm_backward(v0, dy, v1, ", "softmax_backward(v0, dy, 1, "),
                  id="gradients", marks=SLOW),
+    pytest.param(TRAINED, ("v4, v3 = logits_gradient(v1, v2, None, 'mean', -100, 0.1)",), id="trained"),
     pytest.param(STEP, ("v16, v13 = delta_step(q, k, v, g, beta, state)",), id="delta step",
                  marks=SLOW),
     pytest.param(QUANTISED, ("v8, v4 = quantise(v0, ", "dim=None", "reduce(x, 0, True"),
