@@ -99,8 +99,10 @@ TRAINED = HEAD + """    def forward(self, x, hidden):
             x = (x @ hidden).detach().requires_grad_()
             loss = F.cross_entropy(x, torch.arange(5), label_smoothing=0.1)
             dx, = torch.autograd.grad(loss, x)
-        return loss.detach(), dx
-""" + INPUTS.format("torch.randn(5, 12), torch.randn(12, 9)")
+            y = F.group_norm(x, 3)
+            dz, = torch.autograd.grad(y, x, x)
+        return loss.detach(), dx + dz
+""" + INPUTS.format("torch.randn(5, 12), torch.randn(12, 24)")
 EXPERTS = HEAD + """    def __init__(self):
         super().__init__()
         self.gate = nn.Linear(16, 3)
@@ -166,7 +168,8 @@ SLOW = pytest.mark.slow
                  id="long heads", marks=SLOW),
     pytest.param(GRADIENTS, ("norm_backward(v0, dy, v1, ", "softmax_backward(v0, dy, 1, "),
                  id="gradients", marks=SLOW),
-    pytest.param(TRAINED, ("v4, v3 = logits_gradient(v1, v2, None, 'mean', -100, 0.1)",),
+    pytest.param(TRAINED, ("v4, v3 = logits_gradient(v1, v2, None, 'mean', -100, 0.1)",
+                           " = group_norm_backward(v1, v1, 3, None, 1e-05, of='x')"),
                  id="trained"),
     pytest.param(STEP, ("v16, v13 = delta_step(q, k, v, g, beta, state)",), id="delta step",
                  marks=SLOW),
