@@ -63,6 +63,9 @@ class Row:
     pct_of_roofline: float | None = None
     """100 * roofline_us / latency_us, at most 100."""
     note: str = ""
+    shapes: tuple[str, ...] = ()
+    """`m=128 n=64`: all config columns of each row of a benchmark in this class, if they are few.
+    """
 
     def __post_init__(self) -> None:
         of_roofline = self.pct_of_roofline

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from engine.knowledge import strategy_table
+from harness.call_trace.weights import number
 from harness.formats.quantities import latency, ratio
 from harness.verdict import Row
 
 FIXED, LINEAR = 0.25, 1.2
 """Exponents of a column below which its time is mostly fixed, and above which it grows faster."""
-_COLUMN = re.compile(r"(?<![^\s,;])(\w+)=(-?\d+(?:\.\d+)?)(?![^\s,;])")
+Shape = Mapping[str, str]
 
 
 class TimeGrowth(NamedTuple):
@@ -22,6 +22,19 @@ class TimeGrowth(NamedTuple):
     limiter: str
     evidence: str
     advice: str
+
+
+class Step(NamedTuple):
+    """A class whose rows are another's but for their value of one column."""
+
+    column: str
+    own: float
+    theirs: float
+    row: Row
+
+    @property
+    def size(self) -> float:
+        return abs(math.log(self.own / self.theirs))
 
 
 def unknown() -> TimeGrowth:
@@ -35,29 +48,18 @@ def of_class(rows: Sequence[Row], row: Row) -> TimeGrowth:
 
     Of several such classes, the nearest with a smaller value in the column whose growth costs most.
     """
-    own = _columns(row)
-    neighbours: list[tuple[bool, float, str, float, Row]] = []
-    for other in rows:
-        theirs = _columns(other)
-        differing = [name for name in own if theirs.get(name) != own[name]]
-        if own.keys() == theirs.keys() and len(differing) == 1 and other.latency_us \
-                and _conditions(other) == _conditions(row):
-            [name] = differing
-            if theirs[name] > 0 < own[name]:
-                step = math.log(own[name] / theirs[name])
-                neighbours.append((step < 0, abs(step), name, theirs[name], other))
-    if not neighbours or not row.latency_us:
+    steps = [step for other in rows if other.latency_us for step in _steps(row, other)]
+    if not steps or not row.latency_us:
         return unknown()
-    only_larger = all(one[0] for one in neighbours)
-    smaller = [one for one in neighbours if one[0] == only_larger]
-    nearest = [one for one in smaller
-               if one[1] == min(other[1] for other in smaller if other[2] == one[2])]
-    growths = [(_exponent(own[name], value, row, other), name, value, other)
-               for _, _, name, value, other in nearest]
-    exponent, name, value, other = max(growths, key=lambda growth: growth[0])
-    evidence = f"{latency(row.latency_us)} at {name}={own[name]:g}, {latency(other.latency_us)} " \
-               f"at {name}={value:g}: {ratio(row.latency_us / (other.latency_us or 1.0))} the " \
-               f"time for {ratio(own[name] / value)} the {name}"
+    smaller = [step for step in steps if step.theirs < step.own] or steps
+    nearest = [step for step in smaller if step.size == min(
+        other.size for other in smaller if other.column == step.column)]
+    exponent, step = max(((_exponent(row, step), step) for step in nearest),
+                         key=lambda growth: growth[0])
+    name, other_us = step.column, step.row.latency_us or 1.0
+    evidence = f"{latency(row.latency_us)} at {name}={step.own:g}, {latency(other_us)} " \
+               f"at {name}={step.theirs:g}: {ratio(row.latency_us / other_us)} the " \
+               f"time for {ratio(step.own / step.theirs)} the {name}"
     if exponent < FIXED:
         limiter = "fixed cost"
     else:
@@ -65,17 +67,28 @@ def of_class(rows: Sequence[Row], row: Row) -> TimeGrowth:
     return TimeGrowth(limiter, evidence, strategy_table.advice(limiter, name))
 
 
-def _columns(row: Row) -> dict[str, float]:
-    """Return the numbers in a class's name: `mtp=8 context=2048`."""
-    return {name: float(value) for name, value in _COLUMN.findall(row.config_class)}
+def _steps(row: Row, other: Row) -> Iterator[Step]:
+    """Yield the step from another class, if all their rows agree but for one column's value."""
+    own, theirs = _shapes(row), _shapes(other)
+    for name in own[0] if own and theirs else ():
+        values = [{shape.get(name, "") for shape in shapes} for shapes in (own, theirs)]
+        if values[0] != values[1] and len(values[0]) == len(values[1]) == 1 \
+                and _without(own, name) == _without(theirs, name):
+            mine, its = (number(cell) or 0.0 for [cell] in values)
+            if all(0 < value < math.inf for value in (mine, its)):
+                yield Step(name, mine, its, other)
 
 
-def _conditions(row: Row) -> list[str]:
-    """Return what else a class's name says: `skew<=0`."""
-    return _COLUMN.sub("", row.config_class).split()
+def _shapes(row: Row) -> list[Shape]:
+    """Return the columns of each row of a benchmark in a class; none if that is not recorded."""
+    return [dict(cell.partition("=")[::2] for cell in shape.split()) for shape in row.shapes]
 
 
-def _exponent(own: float, theirs: float, row: Row, other: Row) -> float:
+def _without(shapes: Sequence[Shape], name: str) -> list[list[tuple[str, str]]]:
+    return sorted(sorted(item for item in shape.items() if item[0] != name) for shape in shapes)
+
+
+def _exponent(row: Row, step: Step) -> float:
     """Return the power of a column that a class's time follows."""
-    times = (row.latency_us or 1.0) / (other.latency_us or 1.0)
-    return math.log(times) / math.log(own / theirs)
+    times = (row.latency_us or 1.0) / (step.row.latency_us or 1.0)
+    return math.log(times) / math.log(step.own / step.theirs)

@@ -47,7 +47,7 @@ class ClassSeries:
     """
 
     name: str
-    rows: int
+    keys: tuple[RowKey, ...]
     weight: float
     log_ratios: tuple[float, ...]
     by_metric: Mapping[str, tuple[float, ...]]
@@ -88,7 +88,7 @@ def match_pairs(target: CommandTarget, row_cost: RowCost, pairs: Sequence[RunPai
     weight_of = dict(zip(keys, shares.of, strict=True))
 
     def series_of(name: str, members: Sequence[RowKey]) -> ClassSeries:
-        return _class_series(name, [costs[key] for key in members],
+        return _class_series(name, members, [costs[key] for key in members],
                              [weight_of[key] for key in members], row_cost, target.scoring)
 
     classes = tuple(series_of(name, members)
@@ -129,8 +129,9 @@ def rows_by_class(target: CommandTarget, config: ConfigColumns,
     return {name: [keys[row] for row in rows] for name, rows in classes.items()}
 
 
-def _class_series(name: str, costs: Sequence[Sequence[tuple[Costs, Costs]]],
-                  weight: Sequence[float], row_cost: RowCost, scoring: Scoring) -> ClassSeries:
+def _class_series(name: str, keys: Sequence[RowKey],
+                  costs: Sequence[Sequence[tuple[Costs, Costs]]], weight: Sequence[float],
+                  row_cost: RowCost, scoring: Scoring) -> ClassSeries:
     """Return a class's series from costs by row and pair (incumbent, candidate) and row weights."""
     combined = [[(row_cost.combined(before), row_cost.combined(after)) for before, after in row]
                 for row in costs]
@@ -148,7 +149,7 @@ def _class_series(name: str, costs: Sequence[Sequence[tuple[Costs, Costs]]],
         combine_costs([median(sides[side] for sides in row) for row in combined], scoring, weight)
         for side in (0, 1))
     return ClassSeries(
-        name=name, rows=len(costs), weight=math.fsum(weight), log_ratios=log_ratios(combined),
+        name=name, keys=tuple(keys), weight=math.fsum(weight), log_ratios=log_ratios(combined),
         by_metric=by_metric if len(by_metric) > 1 else {}, incumbent_us=incumbent_us,
         candidate_us=candidate_us)
 

@@ -12,6 +12,7 @@ from harness.benchmark.runs.result_table import FailedRow
 from harness.benchmark.runs.run_pairs import ClassSeries, RunPair, Series, combine_costs
 from harness.benchmark.spec.command_target import BenchmarkMode, CommandTarget
 from harness.benchmark.spec.metric_units import RowCost
+from harness.call_trace import weights
 from harness.errors import KoptError
 from harness.formats.text import plain
 from harness.timing import stats
@@ -20,7 +21,9 @@ from harness.timing.stats import weighted_mean
 from harness.verdict import Cost, Evidence, Finding, Row, Verdict
 
 MOST_CHARACTERS = 200
-"""Length limit of a class's name."""
+"""Length limit of a class's name, and of a shape's."""
+MOST_SHAPES = 32
+"""Shapes of a class that its row names; of more it names none."""
 
 
 class IncorrectCandidate(KoptError):
@@ -86,11 +89,14 @@ def incorrect_verdict(failure: IncorrectCandidate) -> Verdict:
 def _row(results: ModeResults, series: ClassSeries, repetition: ClassSeries | None) -> Row:
     value = stats.estimate(series.log_ratios, results.plan.alpha_look)
     outcome, note = stopping_rule.class_outcome(series, results.plan, repetition)
+    columns = results.series.config.columns
+    shapes = [plain(weights.label(columns, key), MOST_CHARACTERS) for key in series.keys] \
+        if len(series.keys) <= MOST_SHAPES else []
     return Row(config_class=plain(series.name, MOST_CHARACTERS), correct=True, outcome=outcome,
                note=note, latency_us=series.candidate_us, incumbent_us=series.incumbent_us,
                log_ratio=value.mean, low=_finite(value.low), high=_finite(value.high),
                stderr=_finite(value.stderr), pairs=value.pairs, weight=series.weight,
-               core=series.name in results.target.core)
+               core=series.name in results.target.core, shapes=tuple(shapes))
 
 
 def run_findings(results: ModeResults) -> Iterator[Finding]:

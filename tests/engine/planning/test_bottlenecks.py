@@ -22,7 +22,7 @@ from tests.support.c_case import target
 ])
 def test_time_beside_the_nearest_class_names_the_cost(times: tuple[float, float], limiter: str,
                                                       advice: str) -> None:
-    rows = [Row(config_class=f"mtp=8 context={size}", correct=True, latency_us=us)
+    rows = [benchmark_row(us, f"mtp=8 context={size}")
             for size, us in zip((256, 2048), times, strict=True)]
     growth = time_growth.of_class(rows, rows[1])
     assert growth.limiter == limiter and advice in growth.advice
@@ -30,15 +30,30 @@ def test_time_beside_the_nearest_class_names_the_cost(times: tuple[float, float]
 
 
 def test_class_without_a_counterpart_has_no_invented_cause() -> None:
-    rows = [Row(config_class=name, correct=True, latency_us=5.0) for name in ("a", "mtp=1 n=2")]
+    rows = [benchmark_row(5.0, "kind=a"), benchmark_row(9.0, "kind=b"),
+            benchmark_row(5.0, "mtp=1 n=2"), Row(config_class="n=8", correct=True, latency_us=5.0)]
     assert {time_growth.of_class(rows, row) for row in rows} == {time_growth.unknown()}
 
 
 def test_class_is_not_compared_with_one_of_another_condition() -> None:
-    rows = [Row(config_class=name, correct=True, latency_us=us) for name, us in (
-        ("mtp=4 n=64 skew<=0", 10.0), ("mtp=4 n=128 skew<=0", 20.0), ("mtp=4 n=128 skew>0", 90.0))]
+    rows = [benchmark_row(us, name) for name, us in (
+        ("mtp=4 n=64 skew=0", 10.0), ("mtp=4 n=128 skew=0", 20.0), ("mtp=4 n=128 skew=1", 90.0))]
     assert "20.0 us at n=128" in time_growth.of_class(rows, rows[0]).evidence
     assert time_growth.of_class(rows, rows[2]) == time_growth.unknown()
+
+
+def test_growth_compares_only_classes_whose_rows_agree_in_every_other_column() -> None:
+    """Longer contexts were measured with fewer heads: their times say nothing of the context."""
+    short, fewer, long = (
+        benchmark_row(10.0, "context=256 heads=8", "context=256 heads=4"),
+        benchmark_row(11.0, "context=2048 heads=1", "context=2048 heads=4"),
+        benchmark_row(80.0, "context=2048 heads=4", "context=2048 heads=8"))
+    assert time_growth.of_class([short, fewer], fewer) == time_growth.unknown()
+    assert time_growth.of_class([short, fewer, long], long).limiter == "cost per context"
+
+
+def benchmark_row(us: float, *shapes: str) -> Row:
+    return Row(config_class=shapes[0], correct=True, latency_us=us, shapes=shapes)
 
 
 def test_planner_measures_headroom_against_the_roofline() -> None:

@@ -160,7 +160,7 @@ def test_classes_weigh_their_number_of_rows() -> None:
         *(pair(run(n, A, B, C), run(9 + n, A, half, C), benchmark) for n in range(2)),
         benchmark=benchmark,
     )
-    assert [(row_class.name, row_class.rows) for row_class in result.classes] == [
+    assert [(row_class.name, len(row_class.keys)) for row_class in result.classes] == [
         ("m=1", 2),
         ("m=2", 1),
     ]
@@ -187,12 +187,13 @@ def test_scoring_is_geometric_or_total(scoring: Any, speedup: float) -> None:
     assert verdict.speedup == pytest.approx(speedup) and verdict.latency_kind == "reported"
     assert verdict.latency_us == pytest.approx(
         150 if scoring == "total" else (30 * 60 * 60) ** (1 / 3))
+    assert [row.shapes for row in verdict.rows] == [("m=1 n=1",), ("m=1 n=2",), ("m=2 n=2",)]
 
 
 def classes(*gains: float, spread: float = 0.0) -> run_pairs.ClassSeries:
     """Return a class with the given gain of each pair."""
     return run_pairs.ClassSeries(
-        name="c", rows=1, weight=1.0, by_metric={}, candidate_us=1.0, incumbent_us=1.0,
+        name="c", keys=(("1",),), weight=1.0, by_metric={}, candidate_us=1.0, incumbent_us=1.0,
         log_ratios=tuple(math.log1p(gain + spread * (-1) ** n) for n, gain in enumerate(gains)))
 
 
