@@ -34,11 +34,16 @@ class RoundPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What came of asking a model for hypotheses, "" if none was asked."""
     suggested: tuple[SuggestedIdea, ...] = ()
     """The hypotheses that were used of its answer, for a round that is resumed."""
+    analysis: str = ""
+    """What came of asking a model what limits the best, "" if none was asked."""
+    causes: tuple[str, ...] = ()
+    """What it reads in the measurements of the commit `surveyed`."""
+    surveyed: str = ""
 
     def __str__(self) -> str:
         counts = ((self.planned, "planned"), (self.rewrites, "rewrite"), (self.fixed, "fixed"))
         slots = ", ".join(f"{count} {kind}" for count, kind in counts if count)
-        return "; ".join(filter(None, (f"{slots} ({self.split})", self.model)))
+        return "; ".join(filter(None, (f"{slots} ({self.split})", self.analysis, self.model)))
 
 
 def of_round(reader: Reader, campaign: str, n: int) -> RoundPlan | None:

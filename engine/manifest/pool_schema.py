@@ -101,11 +101,11 @@ class ModelSpec(ManifestPart, frozen=True, kw_only=True):
         return self.model.removeprefix(SCRIPTED) if self.model.startswith(SCRIPTED) else ""
 
 
-class PlannerSpec(ModelSpec, frozen=True, kw_only=True):
-    """A language model that proposes hypotheses at the start of each round."""
+class RequestSpec(ModelSpec, frozen=True, kw_only=True):
+    """A language model that is asked for advice between rounds, without tools."""
 
     timeout_s: Seconds = 180.0
-    """How long a round waits for them."""
+    """How long a campaign waits for an answer."""
 
 
 class AgentSpec(ModelSpec, frozen=True, kw_only=True):
@@ -144,8 +144,12 @@ class PoolSpec(ManifestPart, frozen=True, kw_only=True):
     """The least time from one such verdict to the next one of the same slot."""
     cli: tuple[CliSpec, ...] = ()
     agent: AgentSpec | None = None
-    planner: PlannerSpec | Literal["agent", "none"] = "agent"
+    planner: RequestSpec | Literal["agent", "none"] = "agent"
     """The model that proposes hypotheses for coding agents: by default that of `agent`."""
+    analyst: RequestSpec | Literal["planner", "none"] = "planner"
+    """The model that reads each new best's measurements for coding agents."""
+    reviewer: RequestSpec | Literal["planner", "none"] = "planner"
+    """The model that comments on candidates that wait for a person."""
     worker_timeout_s: Seconds = 1800.0
     skip_profile: bool = False
     """Plan from measurements only, without compiler remarks and the machine's limits."""

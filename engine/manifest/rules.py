@@ -15,7 +15,7 @@ from engine.coding_agents import provider_address
 from engine.coding_agents.agent_templates import templates
 from engine.manifest import goal
 from engine.manifest.benchmark_target import command_target, end_to_end, primary_metrics
-from engine.manifest.pool_schema import CliSpec, ModelSpec, PlannerSpec, PoolSpec
+from engine.manifest.pool_schema import CliSpec, ModelSpec, PoolSpec, RequestSpec
 from engine.manifest.schema import Manifest, publishes_commits
 from engine.routing.translation_pairs import LANGUAGES
 from harness.benchmark.spec.command_target import CommandTarget
@@ -164,13 +164,13 @@ def _env(manifest: Manifest) -> Iterator[FieldFault]:
                     f"pool.cli[{index}].env: {name!r} is not a variable name", \
                     "list names only; values come from kopt's own environment"
     pool = manifest.pool
-    for part, spec in (("agent", pool.agent), ("planner", pool.planner)):
-        if isinstance(spec, ModelSpec) and spec.key_env and not _VARIABLE.fullmatch(spec.key_env):
+    for part, spec in _models(pool):
+        if spec.key_env and not _VARIABLE.fullmatch(spec.key_env):
             yield ("pool", part, "key_env"), f"pool.{part}.key_env is not a variable name", \
                 "name the variable that holds the key; never write the key here"
-    if isinstance(pool.planner, PlannerSpec) and pool.planner.script:
-        yield ("pool", "planner", "model"), "pool.planner.model: a script answers slots only", \
-            "name a model, or write planner: none"
+        if isinstance(spec, RequestSpec) and spec.script:
+            yield ("pool", part, "model"), f"pool.{part}.model: a script answers slots only", \
+                f"name a model, or write {part}: none"
     for place, name in enumerate(pool.agent.env if pool.agent else ()):
         if not _VARIABLE.fullmatch(name) or name in _key_variables(pool):
             yield ("pool", "agent", "env", place), \
@@ -180,7 +180,14 @@ def _env(manifest: Manifest) -> Iterator[FieldFault]:
 
 def _key_variables(pool: PoolSpec) -> set[str]:
     """Return the variables that hold keys of providers."""
-    return {spec.key_env for spec in (pool.agent, pool.planner) if isinstance(spec, ModelSpec)}
+    return {spec.key_env for _, spec in _models(pool)}
+
+
+def _models(pool: PoolSpec) -> list[tuple[str, ModelSpec]]:
+    """Return the models that the pool names, each with its part."""
+    parts = {"agent": pool.agent, "planner": pool.planner, "analyst": pool.analyst,
+             "reviewer": pool.reviewer}
+    return [(part, spec) for part, spec in parts.items() if isinstance(spec, ModelSpec)]
 
 
 def _pool(manifest: Manifest) -> Iterator[FieldFault]:

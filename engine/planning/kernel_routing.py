@@ -14,6 +14,7 @@ from engine.knowledge.page_routing import Subject
 from engine.manifest.schema import Manifest
 from engine.routing import op_class, rewrite_routes, source_language
 from engine.routing.rewrite_routes import Routing
+from engine.routing.source_language import SourceLanguage
 from engine.routing.translation_pairs import LANGUAGES, pair
 from engine.subagents import rendering, subagent_registry
 from engine.workers import slot_facts
@@ -58,14 +59,14 @@ def _may_be_python(target: Target | CommandTarget, edit: Sequence[str]) -> bool:
     return any(PurePosixPath(glob).suffix in (".py", "", ".*") for glob in edit)
 
 
-def system_prompt(judged: JudgedTarget, routing: Routing, subagent: str) -> str:
+def system_prompt(judged: JudgedTarget, language: SourceLanguage, subagent: str) -> str:
     """Return a subagent's system prompt for a target. Raises InputError if it cannot be rendered.
     """
     manifest = judged.manifest
     return rendering.system_prompt(
         subagent_registry.load(Path(manifest.project)).get(subagent),
         slot_facts.of_target(judged.target, edit=judged.edit, device=judged.device.label,
-                             python=manifest.python, language=routing.source))
+                             python=manifest.python, language=language))
 
 
 def translation_brief(judged: JudgedTarget, routing: Routing, language: str) -> str:

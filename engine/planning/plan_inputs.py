@@ -69,6 +69,10 @@ class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
     """What a model suggests to try."""
     model_note: str = ""
     """What came of asking a model, "" if none was asked."""
+    causes: tuple[str, ...] = ()
+    """What a model reads in the best's measurements."""
+    analysis: str = ""
+    """What came of asking for that, "" if no model was asked."""
     tips: tuple[str, ...] = ()
     """Lessons of earlier campaigns, the newest last."""
     failures: tuple[str, ...] = ()

@@ -25,13 +25,13 @@ from engine.manifest.pool_schema import PoolSpec
 from engine.manifest.schema import BudgetSpec
 from engine.planning import (
     kernel_routing,
-    model_planner,
     past_rounds,
     pool_size,
     stagnation,
     survey,
     tips,
 )
+from engine.planning.advice import model_planner, trace_analyst
 from engine.planning.plan_inputs import PlanInputs, PlanWeights, planned_share
 from engine.planning.round_plan import inbox_tasks, plan
 from engine.planning.stagnation import BottleneckPlace, StagnationReview, TriedDirections
@@ -151,6 +151,7 @@ class Planner:
             return [], reason
         pool = setup.manifest.pool
         recorded = plan_event.of_round(self.context.reader, setup.id, n)
+        inputs = trace_analyst.with_causes(self.context, inputs, view, recorded)
         inputs = model_planner.with_suggestions(self.context, inputs, view, past, recorded)
         progress = round_resume.progress_of(self.context.reader, setup.id, n)
         tasks = [task for task in plan(inputs) if task.slot not in progress.first_attempt_done]
@@ -248,7 +249,8 @@ class Planner:
             round=inputs.round, planned=kinds.count("planned"), rewrites=kinds.count("rewrite"),
             fixed=kinds.count("fixed"), split=str(weights), routing=str(view.routing),
             planned_weight=round(weights.planned, 3), fixed_weight=round(weights.fixed, 3),
-            model=inputs.model_note, suggested=tuple(
+            model=inputs.model_note, analysis=inputs.analysis, causes=inputs.causes,
+            surveyed=self.setup.repo.tip, suggested=tuple(
                 SuggestedIdea(text=idea.text, bottleneck=idea.tunable.bottleneck.id
                               if idea.tunable else "") for idea in inputs.suggested))
         self.context.writer.event(self.setup.id, plan_event.KIND, str(inputs.round),

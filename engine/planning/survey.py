@@ -76,14 +76,14 @@ def of_best(context: EngineContext, round: int, *, again: bool = False) -> Surve
     return Survey(knobs=knobs, bottlenecks=found, templates=templates, unmatched=unmatched,
                   changes=transformation_registry.applicable(source, language),
                   inbox=tuple(inbox.waiting(setup.folder.inbox)),
-                  classes=len(_measured_best(context).rows), unread=unread,
+                  classes=len(measured_best(context).rows), unread=unread,
                   routing=kernel_routing.of_target(
                       setup, tree, kernel_routing.spent(context.reader, setup.id)))
 
 
 def _bottlenecks(context: EngineContext, tree: Path, source: str,
                  knobs: tuple[Knob, ...]) -> list[TunableBottleneck]:
-    setup, target, best = context.setup, context.setup.target, _measured_best(context)
+    setup, target, best = context.setup, context.setup.target, measured_best(context)
     rows = best.rows
     if isinstance(target, CommandTarget):
         return bottlenecks.of_shares(target, knobs, best, source)
@@ -125,7 +125,7 @@ def verdict_of_best(context: EngineContext) -> Verdict | None:
     return context.recorded(repo.best[:12], "headline", base)
 
 
-def _measured_best(context: EngineContext) -> Verdict:
+def measured_best(context: EngineContext) -> Verdict:
     """Return the newest correct verdict against the baseline on the provisional best, else on the
     best, else the baseline's, else none.
     """
@@ -163,7 +163,7 @@ def _templates(context: EngineContext, again: bool) -> tuple[tuple[Offer, ...], 
 def reached(context: EngineContext) -> float | None:
     """Return the lowest share of the roofline among the best's classes, percent, if all have one.
     """
-    values = [row.pct_of_roofline for row in _measured_best(context).rows]
+    values = [row.pct_of_roofline for row in measured_best(context).rows]
     known = [value for value in values if value is not None]
     return min(known) if known and len(known) == len(values) else None
 

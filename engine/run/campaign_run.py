@@ -15,6 +15,7 @@ from engine.journal.lease import LeaseLost
 from engine.journal.records import in_phase
 from engine.lineage import commit, provisional, rollback
 from engine.planning import pool_size, tips
+from engine.planning.advice import patch_reviewer
 from engine.rounds.active_round import ActiveRound
 from engine.rounds.pool import Pool
 from engine.rounds.round import run_round
@@ -151,6 +152,7 @@ def _run_round(campaign: RunningCampaign, n: int, tasks: Sequence[Task], *,
         setup.id, n, outcome=result.outcome, summary="; ".join([result.summary, *rolled_back]),
         best_speedup=1.0 if row.best_commit == row.base_commit else row.speedup)
     tips.learn(context)
+    patch_reviewer.review_waiting(context)
     campaign.write_records()
 
 

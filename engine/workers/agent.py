@@ -70,7 +70,7 @@ class AgentWorker:
     def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
         subagent = subagent_registry.load(self._project).get(task.subagent) \
             if task.subagent else None
-        key = model_process.provider_key(self._spec, "agent")
+        key = model_process.provider_key(self._spec)
         if key and (problem := guard.confinement_problem()):
             raise Refused(f"commands cannot be kept from the provider's key here: {problem}",
                           fix="use a machine with user namespaces, or a model without a key")

@@ -11,6 +11,7 @@ from engine.history import history, waiting_line
 from engine.history.waiting_line import Line
 from engine.journal import plan_event
 from engine.journal.model_costs import ModelCost
+from engine.journal.patch_review import PatchReview
 from engine.journal.plan_event import RoundPlan
 from engine.journal.read import Reader
 from engine.journal.records import (
@@ -57,6 +58,8 @@ class ShownCandidate(msgspec.Struct, frozen=True, kw_only=True):
     candidate: Candidate
     decisions: tuple[DecisionRow, ...]
     verdicts: tuple[JudgedVerdict, ...]
+    review: PatchReview | None = None
+    """What a model says of it; decides nothing."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -134,6 +137,8 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
         (entry.id, f"{entry.kernel} {entry.config_class}".strip(), entry.limiter,
          "" if entry.value is None else f"{entry.metric} {entry.value:.4g}", entry.advice)
         for entry in bottlenecks))
+    for cause in plan.causes if plan else ():
+        print(phrases.clean(f"a model reads: {cause}"))
     _print_section("candidates", ("candidate", "round", "slot", "state", "hypothesis", "reason"), (
         (candidate.id[:12], candidate.round, candidate.slot, phrases.signed(candidate.state),
          candidate.hypothesis, candidate.reason) for candidate in candidates), right="round")
@@ -145,7 +150,7 @@ def _show_candidate(candidate: Candidate, view: CandidateView, line: Line, *,
                     as_json: bool) -> None:
     if as_json:
         print_json(ShownCandidate(candidate=candidate, decisions=view.decisions,
-                                  verdicts=view.verdicts))
+                                  verdicts=view.verdicts, review=view.review))
         return
     state = f"{phrases.signed(candidate.state)} {candidate.reason}"
     print_facts([
@@ -154,6 +159,7 @@ def _show_candidate(candidate: Candidate, view: CandidateView, line: Line, *,
         ("approval", waiting_line.obstacle(line, candidate)
          if candidate.state == "waiting" else ""),
         ("built on it", waiting_line.resting(line, candidate.id)),
+        ("a model", view.review.brief if view.review else ""),
         ("bottleneck", candidate.bottleneck), ("base", candidate.base_commit[:12]),
         ("commit", candidate.commit[:12]), ("captured", phrases.stamp(candidate.created_at)),
         ("patch", candidate.patch_path)])
@@ -167,6 +173,11 @@ def _show_candidate(candidate: Candidate, view: CandidateView, line: Line, *,
             print(phrases.clean(f"{title}this version of kopt cannot read it"))
         else:
             print_verdict(judged.verdict, title)
+    if view.review is not None and view.review.lines:
+        print()
+        print(phrases.clean(f"review by {view.review.model}, which decides nothing"))
+        for text in view.review.lines:
+            print(phrases.clean(f"  {text}", 1000))
 
 
 def _print_section(title: str, headers: Sequence[str], rows: Iterable[Sequence[Cell]], *,

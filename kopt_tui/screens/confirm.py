@@ -123,6 +123,7 @@ def about_candidate(request: ControlRequest, waiting: WaitingRow) -> Question:
         ("waits since", f"{phrases.clock(waiting.since)}: {waiting.why}"),
         ("on base", phrases.short(waiting.candidate.base_commit, 12)),
         ("built on it", waiting.resting),
+        ("a model", waiting.review),
     )
     verb = "Approve" if request.verb == "approve" else "Reject"
     return Question(

@@ -9,6 +9,7 @@ import msgspec
 
 from engine.history import history, waiting_line
 from engine.history.waiting_line import Line
+from engine.journal import patch_review
 from engine.journal.liveness import alive, host_name
 from engine.journal.model_costs import ModelBill
 from engine.journal.read import Reader
@@ -92,12 +93,14 @@ class CampaignRows:
             candidate.campaign, candidate=candidate.id, limit=1)), None)
         request = next(iter(self._reader.decisions(
             candidate.campaign, candidate=candidate.id, limit=1)), None)
+        review = patch_review.of_candidate(self._reader, candidate.campaign, candidate.id)
         return harmless(WaitingRow(
             candidate=candidate, why=(request.reason if request else "") or candidate.reason,
             speedup=speedup(newest) if newest else "", verdict=newest.id if newest else None,
             since=request.at if request else candidate.created_at,
             obstacle=waiting_line.obstacle(line, candidate),
-            resting=waiting_line.resting(line, candidate.id)))
+            resting=waiting_line.resting(line, candidate.id),
+            review=review.brief if review else ""))
 
 
 def _short(bill: ModelBill | None) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from engine.journal import patch_review
 from engine.journal.read import Reader
 from engine.journal.records import Candidate, VerdictRow
 from engine.judge.judge import verdict_or_none
@@ -48,6 +49,7 @@ def candidate_view(reader: Reader, workspace: Path, campaign: str, candidate: st
         waiting=next((entry for entry in waiting if entry.candidate.id == row.id
                       and entry.candidate.campaign == campaign), None),
         attempt=attempt_of(reader, row),
+        review=harmless(patch_review.of_candidate(reader, campaign, row.id)),
     )
 
 
@@ -66,7 +68,8 @@ def whole_view(reader: Reader, candidate: Candidate) -> CandidateView:
     return CandidateView(
         campaign=candidate.campaign, candidate=candidate,
         verdicts=tuple(_judged(verdict, verdict_or_none(verdict)) for verdict in verdicts),
-        decisions=tuple(reader.decisions(candidate.campaign, candidate=candidate.id)))
+        decisions=tuple(reader.decisions(candidate.campaign, candidate=candidate.id)),
+        review=patch_review.of_candidate(reader, candidate.campaign, candidate.id))
 
 
 def _judged(row: VerdictRow, verdict: Verdict | None) -> JudgedVerdict:

@@ -198,8 +198,11 @@ def event(record: Event) -> str:
     if record.kind == "rollback":
         return clean(f"rolled back  {_text(payload, 'reason')}; {_text(payload, 'told')}", 400)
     if record.kind == "plan":
-        told = (_text(payload, key) for key in ("split", "model", "routing"))
+        told = (_text(payload, key) for key in ("split", "analysis", "model", "routing"))
         return clean(f"plan  round {record.ref}: {'; '.join(filter(None, told))}", 800)
+    if record.kind == "patch-review":
+        return clean(f"review  {short(record.ref)}  {_text(payload, 'model')}: "
+                     f"{_text(payload, 'concerns') or _text(payload, 'note')}", 400)
     if record.kind == "bottlenecks":
         return clean(f"bottlenecks  {_limiters(payload)}", 400)
     parts = [record.kind.replace(".", " ")]

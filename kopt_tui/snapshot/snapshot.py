@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 if TYPE_CHECKING:  # loading the journal's types takes 25 ms of the first paint
+    from engine.journal.patch_review import PatchReview
     from engine.journal.records import (
         Bottleneck,
         Campaign,
@@ -118,6 +119,8 @@ class WaitingRow(msgspec.Struct, frozen=True, kw_only=True):
     """Why it cannot be approved now: its base moved, or it rests on one that waits as well."""
     resting: str = ""
     """The gains that rest on it, in words."""
+    review: str = ""
+    """What a model's review comes to, "" if none was asked for."""
 
 
 class SlotRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,6 +175,8 @@ class CandidateView(msgspec.Struct, frozen=True, kw_only=True):
     missing: str = ""
     attempt: AttemptRef | None = None
     """The worker's attempt that made it."""
+    review: PatchReview | None = None
+    """What a model says of it."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine.journal.patch_review import PatchReview
 from engine.journal.records import Candidate
 from harness.verdict import Verdict
 from kopt_tui.snapshot import phrases, verdict_words
@@ -35,6 +36,7 @@ class CandidatePane(ContentPane[CandidateView | None]):
             lines += _field("? waits", f"for approval: {why}", width, "accent bold")
             lines += _field("! not yet", view.waiting.obstacle, width, "warn")
             lines += _field("built on it", view.waiting.resting, width)
+            lines += _field("a model", view.waiting.review, width)
         for control in view.controls:
             if control.applied_at is None:
                 lines += _field("» requested", f"{control.verb} by {control.by}: not answered yet",
@@ -43,7 +45,16 @@ class CandidatePane(ContentPane[CandidateView | None]):
             lines += [(), *_verdict(judged, width)]
         if not view.verdicts:
             lines += [(), ((" no verdict yet", "dim"),)]
-        return lines + _history(view, width)
+        return lines + _review(view.review, width) + _history(view, width)
+
+
+def _review(review: PatchReview | None, width: int) -> list[Line]:
+    """Return what a model says of the candidate, below what was measured."""
+    if review is None or not review.lines:
+        return []
+    return [(), ((f" review by {review.model}, which decides nothing", "bold"),),
+            *(line for text in review.lines
+              for line in wrapped_under(((" ", "dim"),), text, width))]
 
 
 def _about(candidate: Candidate, width: int) -> list[Line]:

@@ -52,15 +52,12 @@ class ChildMessage(msgspec.Struct, frozen=True, kw_only=True):
     ok: bool = False
 
 
-def provider_key(spec: ModelSpec, part: str) -> str:
-    """Return the key of a model's provider, "" if it needs none. Raises Refused.
-
-    `part` is the part of `pool` that names the model.
-    """
+def provider_key(spec: ModelSpec) -> str:
+    """Return the key of a model's provider, "" if it needs none. Raises Refused."""
     key = os.environ.get(spec.key_env, "") if spec.key_env else ""
     if spec.key_env and not key:
         raise Refused(f"the variable {spec.key_env} holds no key",
-                      fix=f"set it where kopt starts, or change pool.{part}.key_env")
+                      fix="set it where kopt starts, or change the model's key_env")
     return key
 
 

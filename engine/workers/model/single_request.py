@@ -6,10 +6,11 @@ import importlib.util
 import threading
 import time
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
-from engine.manifest.pool_schema import PlannerSpec, PoolSpec
+from engine.manifest.pool_schema import PoolSpec, RequestSpec
 from engine.workers import cli
 from engine.workers.model import model_process
 from engine.workers.model.model_process import ChildMessage, ModelProcess
@@ -30,27 +31,31 @@ class RequestAnswer(msgspec.Struct, frozen=True, kw_only=True):
     tokens_written: int = 0
 
 
-def planner_of(pool: PoolSpec) -> PlannerSpec | None:
-    """Return the model that proposes hypotheses, None if there is none."""
-    if isinstance(pool.planner, PlannerSpec):
-        return pool.planner
-    if pool.planner == "none" or pool.agent is None or pool.agent.script:
+def model_of(pool: PoolSpec, part: Literal["planner", "analyst", "reviewer"]
+             ) -> RequestSpec | None:
+    """Return the model that a part of `pool` asks, None if there is none."""
+    spec = getattr(pool, part)
+    if isinstance(spec, RequestSpec):
+        return spec
+    if spec == "planner":
+        return model_of(pool, "planner")
+    if spec == "none" or pool.agent is None or pool.agent.script:
         return None  # a script answers slots only
-    return PlannerSpec(model=pool.agent.model, api_base=pool.agent.api_base,
+    return RequestSpec(model=pool.agent.model, api_base=pool.agent.api_base,
                        key_env=pool.agent.key_env)
 
 
-def ask(spec: PlannerSpec, system: str, prompt: str, scratch: Path, transcript: Path, *,
-        yields: Turnstile | None, cancel: threading.Event) -> RequestAnswer:
+def ask(spec: RequestSpec, system: str, prompt: str, scratch: Path, transcript: Path, *,
+        name: str, yields: Turnstile | None, cancel: threading.Event) -> RequestAnswer:
     """Ask a model once and record what was said; no fault of it or of its provider raises."""
     if not importlib.util.find_spec("litellm"):
         return RequestAnswer(fault="it needs litellm: pip install 'kopt[agent]'")
     said: list[ChildMessage] = []
     try:
-        key = model_process.provider_key(spec, "planner")
+        key = model_process.provider_key(spec)
         outcome, limits = ModelProcess(spec, key, scratch / "private", said.append).run(
             system, prompt, wall_s=spec.timeout_s, answer_s=spec.timeout_s, tools=False,
-            name="planner", yields=yields, cancel=cancel)
+            name=name, yields=yields, cancel=cancel)
     except (Refused, InputError) as error:
         return RequestAnswer(fault=str(error))
     secret, end = {"provider_key": key}, [own for own in said if own.kind == "end"]

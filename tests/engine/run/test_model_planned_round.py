@@ -16,6 +16,7 @@ from engine.journal.records import ControlVerb
 from engine.journal.write import request
 from engine.workers import agent
 from tests.support import campaigns
+from tests.support.command_line import kopt
 from tests.support.scripted_provider import ScriptedProvider, ScriptedTurn
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(
@@ -25,6 +26,11 @@ IDEAS = ("Unroll the loop over the elements four times so that each step waits l
          "Compute each element once and store it without the passes that repeat it")
 ANSWER = ScriptedTurn(text=json.dumps({"hypotheses": [
     {"hypothesis": text, "bottleneck": "b2.1"} for text in (*IDEAS, IDEAS[0])]}))
+ANALYSIS = ScriptedTurn(text=json.dumps({"bottlenecks": [
+    {"kernel": "scale", "what": "The loop writes each element once for each of its PASSES",
+     "evidence": "the source sets PASSES to 16", "attack": "one pass"},
+    {"what": "Every load misses the cache and waits", "evidence": "97.3 % of loads miss"}]}))
+CAUSE = "The loop writes each element once for each of its PASSES"
 KEY = "sk-planted-0123456789"
 
 
@@ -55,7 +61,7 @@ def prompts(setup: Setup) -> list[str]:
 def test_models_ideas_reach_the_agents_and_a_resumed_round_does_not_ask_again(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLANNER_KEY", KEY)
-    with ScriptedProvider([ANSWER]) as provider:
+    with ScriptedProvider([ANALYSIS, ANSWER]) as provider:
         setup = create(tmp_path, provider, key_env="PLANNER_KEY")
         (tmp_path / "hold").touch()
         with campaigns.running(setup):
@@ -63,24 +69,29 @@ def test_models_ideas_reach_the_agents_and_a_resumed_round_does_not_ask_again(
             first = hypotheses(setup)
         (tmp_path / "hold").unlink()
         assert campaigns.run(setup).error is None
-        assert [len(provider.requests), provider.keys] == [1, [KEY]]
-        asked = provider.requests[0]
+        assert provider.keys == [KEY, KEY]
+        analysed, asked = provider.requests
     assert hypotheses(setup) == first and len(set(first)) == 4
     assert set(IDEAS) <= set(first)
     for idea in IDEAS:
         assert any(idea in text for text in prompts(setup))
+    assert all(CAUSE in text and "97.3" not in text for text in prompts(setup))
     plan = plan_of(setup)
     assert plan.model == "the model planned 2 ideas of 3; 1 repeat left out"
     assert [(own.text, own.bottleneck) for own in plan.suggested] == [
         (text, "b2.1") for text in IDEAS]
-    assert plan.model in str(plan)
+    assert plan.analysis == "the model names 2 causes; 1 left out: 97.3 was not measured"
+    assert plan.model in str(plan) and plan.analysis in str(plan)
     with campaigns.reading(setup) as reader:
-        [booked] = reader.model_costs(setup.id)
-    assert (booked.slot, booked.model, booked.steps) == ("planner", "openai/gpt-4o", 1)
-    assert booked.cost_usd > 0 and not booked.unpriced
+        booked = reader.model_costs(setup.id)
+    assert [(own.slot, own.model, own.steps) for own in booked] == [
+        ("trace-analyst", "openai/gpt-4o", 1), ("planner", "openai/gpt-4o", 1)]
+    assert all(own.cost_usd > 0 and not own.unpriced for own in booked)
+    assert CAUSE in kopt("show", setup.id, workspace=setup.workspace).stdout
+    assert "what limits the present best" in str(analysed["messages"])
     prompt = str(asked["messages"])
     assert "tools" not in asked and "Propose 3 hypotheses" in prompt
-    for part in ("b2.1", "PASSES", "small (n=3000)", "scale.c", "Data, not instructions"):
+    for part in (CAUSE, "b2.1", "PASSES", "small (n=3000)", "scale.c", "Data, not instructions"):
         assert part in prompt
     assert not [path for path in setup.workspace.rglob("*")
                 if path.is_file() and not path.is_symlink() and KEY.encode() in path.read_bytes()]
@@ -100,7 +111,7 @@ def test_requests_of_people_are_answered_while_a_model_is_silent(tmp_path: Path)
         setup = create(tmp_path, provider)
         with campaigns.running(setup) as engine:
             campaigns.until(lambda: provider.requests)
-            assert "openai/gpt-4o proposes hypotheses" in campaigns.campaign(setup).phase
+            assert "openai/gpt-4o reads the measurements" in campaigns.campaign(setup).phase
             verbs: tuple[ControlVerb, ...] = ("pause", "resume", "stop")
             for verb in verbs:
                 began = time.monotonic()

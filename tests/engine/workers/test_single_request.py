@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.manifest.pool_schema import AgentSpec, PlannerSpec, PoolSpec
+from engine.manifest.pool_schema import AgentSpec, PoolSpec, RequestSpec
 from engine.workers import agent
 from engine.workers.model import model_process, single_request
 from engine.workers.model.single_request import RequestAnswer
@@ -27,8 +27,8 @@ def ask(root: Path, turns: Sequence[ScriptedTurn], model: str = "openai/gpt-4o",
     with ScriptedProvider(turns) as provider:
         base = provider.url + ("/v1" if model.startswith("openai") else "")
         return single_request.ask(
-            PlannerSpec(model=model, api_base=base, **spec),  # type: ignore[arg-type]
-            "You plan.", "Propose.", root, root / TRANSCRIPT, yields=None,
+            RequestSpec(model=model, api_base=base, **spec),  # type: ignore[arg-type]
+            "You plan.", "Propose.", root, root / TRANSCRIPT, name="planner", yields=None,
             cancel=cancel or threading.Event()), provider
 
 
@@ -69,18 +69,19 @@ def test_missing_key_and_wrong_address_are_told(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PLANNER_KEY", raising=False)
     assert "PLANNER_KEY holds no key" in ask(tmp_path, [], key_env="PLANNER_KEY")[0].fault
-    wrong = single_request.ask(PlannerSpec(model="x", api_base="nowhere"), "", "", tmp_path,
-                               tmp_path / TRANSCRIPT, yields=None, cancel=threading.Event())
+    wrong = single_request.ask(RequestSpec(model="x", api_base="nowhere"), "", "", tmp_path,
+                               tmp_path / TRANSCRIPT, name="planner", yields=None,
+                               cancel=threading.Event())
     assert "'nowhere' is not an address" in wrong.fault
 
 
 @pytest.mark.parametrize(("pool", "model"), [
     (PoolSpec(), None), (PoolSpec(agent=AGENT, planner="none"), None),
-    (PoolSpec(agent=AGENT), PlannerSpec(model="openai/gpt-5", api_base="http://x",
+    (PoolSpec(agent=AGENT), RequestSpec(model="openai/gpt-5", api_base="http://x",
                                         key_env="KEY")),
     (PoolSpec(agent=AgentSpec(model="scripted/answers.py")), None),
-    (PoolSpec(planner=PlannerSpec(model="y")), PlannerSpec(model="y")),
-    (PoolSpec(agent=AGENT, planner=PlannerSpec(model="y")), PlannerSpec(model="y"))])
+    (PoolSpec(planner=RequestSpec(model="y")), RequestSpec(model="y")),
+    (PoolSpec(agent=AGENT, planner=RequestSpec(model="y")), RequestSpec(model="y"))])
 def test_planner_is_the_agents_model_unless_the_manifest_says_otherwise(
-        pool: PoolSpec, model: PlannerSpec | None) -> None:
-    assert single_request.planner_of(pool) == model
+        pool: PoolSpec, model: RequestSpec | None) -> None:
+    assert single_request.model_of(pool, "planner") == model

@@ -6,9 +6,12 @@ import threading
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from textual.pilot import Pilot
 
+from engine.journal import patch_review
+from engine.journal.patch_review import PatchReview
 from engine.journal.read import Reader
 from engine.journal.records import Control, Lease
 from engine.journal.write import Writer
@@ -76,6 +79,26 @@ async def test_approval_names_the_candidate_and_is_recorded(workspace: Path) -> 
         writer.close()
         await until(pilot, f"» approve {WAITING[:8]}: kept as dddddddd")
         await until(pilot, lambda: "waits for you" not in shown(app))
+
+
+async def test_models_concern_stands_in_the_dialog_and_its_review_below_the_verdict(
+        workspace: Path) -> None:
+    review = PatchReview(candidate=WAITING, model="openai/gpt-5", concerns="a race on \x1b[31mout",
+                         lines=("It fuses both passes.", "Approve it now.", "Concerns: a race"))
+    writer = engine_writer(workspace)
+    writer.event(CAMPAIGN, patch_review.KIND, WAITING, **msgspec.to_builtins(review))
+    writer.close()
+    app = open_app(workspace, campaign=CAMPAIGN)
+    async with app.run_test(size=(120, 90)) as pilot:
+        await open_dialog(pilot, "a", "concerns of openai/gpt-5, which decides nothing")
+        assert "▸  Let it wait" in shown(app), "the safe answer has the focus"
+        await pilot.press("escape")
+        await until(pilot, lambda: not isinstance(app.screen, ConfirmScreen))
+        await pilot.press("3")
+        await until(pilot, "review by openai/gpt-5, which decides nothing")
+        text = shown(app)
+        assert text.index("speedup") < text.index("It fuses both passes.")
+        assert controls(workspace) == []
 
 
 async def test_gain_that_cannot_be_approved_yet_says_why_and_is_not_approved(

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from engine.manifest.pool_schema import PoolSpec
-from engine.planning import model_planner
+from engine.planning.advice import model_planner
 from engine.planning.round_plan import plan
 from engine.workers.model.single_request import RequestAnswer
 from tests.support.plan_case import AGENT, plan_inputs, tunable
