@@ -80,6 +80,14 @@ def conv_device(x):
         return "", 65536  # interpreted
 
 
+def conv_in_tf32():
+    """Return whether PyTorch's convolutions of float32 are in TF32."""
+    own = getattr(torch.backends.cudnn, "conv", None)
+    if hasattr(own, "fp32_precision"):  # with it set, torch 2.9 and later refuse the older flag
+        return own.fp32_precision == "tf32"
+    return torch.backends.cudnn.allow_tf32
+
+
 def conv(
         # kopt: operands
         x, weight, bias=None, stride=1, padding=0, dilation=1):
@@ -122,7 +130,7 @@ def conv(
         x, weight, x if bias is None else bias, y, filters, places, *x.stride()[:2],
         *[0] * (3 - dims), *x.stride()[2:], *sizes, *results, bias is not None, last, any(both),
         channels, *kernel, *step, *pad, *spread,
-        PRECISION="ieee" if not tf32 else "tf32" if torch.backends.cudnn.allow_tf32 else "tf32x3",
+        PRECISION="ieee" if not tf32 else "tf32" if conv_in_tf32() else "tf32x3",
         FILTERS=rows, PLACES=columns, DEPTH=depth, GROUP=CONV_GROUP, num_warps=CONV_WARPS,
         num_stages=stages)
     return y
