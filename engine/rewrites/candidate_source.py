@@ -40,7 +40,7 @@ def write(source: str, graph: ModuleGraph, known: Catalog, cut: Partition, reaso
 
 def fused(graph: ModuleGraph, known: Catalog, region: Region) -> FusedCode:
     """Return the lines that a region puts into its template."""
-    code = FusedCode()
+    code = FusedCode(places=region.template.places)
     fuses = region.template.fuses
     if region.prologue:
         code.prologue = code.write(graph, known, region.prologue, region.input,

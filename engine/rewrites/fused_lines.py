@@ -54,11 +54,12 @@ def shape_is_known(graph: ModuleGraph, core: Node, source: Ref) -> bool:
     return graph.form(source).shape == core.form.shape
 
 
-def operand_of(graph: ModuleGraph, ref: Ref, shape: Sequence[int],
-               sizes_known: bool) -> Operand | None:
+def operand_of(graph: ModuleGraph, ref: Ref, shape: Sequence[int], sizes_known: bool,
+               places: str = "") -> Operand | None:
     """Return how a tensor is read for elements of `shape`, None if it does not broadcast to it.
 
-    Without `sizes_known` only what needs no size of the shape itself can be read.
+    Without `sizes_known` only what needs no size of the shape itself can be read, but for the
+    product of all dimensions from the third on where a template has it as `places`.
     """
     own = graph.form(ref).shape
     if math.prod(own) == 1:
@@ -79,11 +80,17 @@ def operand_of(graph: ModuleGraph, ref: Ref, shape: Sequence[int],
             blocks[-1][1].append(axis)
         else:
             blocks.append((kind, [axis]))
-    return _indexed(blocks, ref, len(shape) - len(own), sizes_known)
+    operand = _indexed(blocks, ref, len(shape) - len(own))
+    unknown = [size for size in operand.sizes if size.tensor is None
+               and not (places and is_places(size, len(shape)))]
+    return None if unknown and not sizes_known else operand
 
 
-def _indexed(blocks: Sequence[tuple[bool, list[int]]], ref: Ref, missing: int,
-             sizes_known: bool) -> Operand | None:
+def is_places(size: SizeOf, dims: int) -> bool:
+    return size.tensor is None and size.axes == tuple(range(2, dims))
+
+
+def _indexed(blocks: Sequence[tuple[bool, list[int]]], ref: Ref, missing: int) -> Operand:
     sizes: list[SizeOf] = []
     terms: list[str] = []
     own_axes = {axis for kind, axes in blocks if kind for axis in axes}
@@ -103,8 +110,6 @@ def _indexed(blocks: Sequence[tuple[bool, list[int]]], ref: Ref, missing: int,
         term = f"(at // {size(inner)})" if inner else "at"
         term += f" % {size(axes)}" if number else ""
         terms.append(f"({term}) * {size(scale)}" if scale else term)
-    if not sizes_known and any(size.tensor is None for size in sizes):
-        return None
     return Operand(index=" + ".join(terms), sizes=tuple(sizes))
 
 
@@ -112,12 +117,13 @@ def _indexed(blocks: Sequence[tuple[bool, list[int]]], ref: Ref, missing: int,
 class FusedCode:
     """Lines for the places of one template, and the operands that they name, in order.
 
-    `operands` maps each name to what the rewritten forward passes.
+    `operands` maps each name to what the rewritten forward passes; `places` is the template's.
     """
 
     prologue: list[str] = field(default_factory=list)
     epilogue: list[str] = field(default_factory=list)
     operands: dict[str, Ref | SizeOf] = field(default_factory=dict)
+    places: str = ""
 
     def name_of(self, value: Ref | SizeOf) -> str:
         for name, known in self.operands.items():
@@ -156,7 +162,9 @@ class FusedCode:
             assert operand is not None
             pointer = self.name_of(ref)
             own = f"f_{pointer}"
-            index = operand.index.format(*map(self.name_of, operand.sizes))
+            index = operand.index.format(*(
+                f"({self.places})" if self.places and is_places(size, len(node.form.shape))
+                else self.name_of(size) for size in operand.sizes))
             read = f"tl.load({pointer} + {index}, mask=inside, other=0.0)" if index else \
                 f"tl.load({pointer})"
             lines.append(f"{own} = {read}.to(tl.float32)")

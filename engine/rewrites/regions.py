@@ -122,7 +122,7 @@ class _Cutter:
                         for node in found.inner if node not in results):
                     continue
                 self.taken |= inside
-                after = self._after(root, pattern.fuses and "epilogue" in template.fuses, source)
+                after = self._after(root, template if pattern.fuses else None, source)
                 self._add(Region(template=template, replacement=pattern, core=root, input=source,
                                  inner=found.inner, bound=found.bound, epilogue=after,
                                  more=results))
@@ -155,7 +155,7 @@ class _Cutter:
             before = self._before(node, source) if "prologue" in template.fuses else ()
             if before and (leaf := self._leaf(before)) is None:
                 before = ()
-            after = self._after(node, bool(template.fuses.get("epilogue")), source)
+            after = self._after(node, template, source)
             region = Region(template=template, replacement=replacement, core=node,
                             input=leaf if before and leaf else source, prologue=before,
                             epilogue=after, bound=node.bound)
@@ -213,12 +213,13 @@ class _Cutter:
             found.update(more)
         return self._ordered(found)
 
-    def _after(self, core: Node, may: bool, source: Ref) -> tuple[Node, ...]:
+    def _after(self, core: Node, template: TritonTemplate | None,
+               source: Ref) -> tuple[Node, ...]:
         """Return the elementwise nodes after a core of which only the last is used elsewhere.
 
         A template writes its result in the core's dtype.
         """
-        if not may:
+        if template is None or "epilogue" not in template.fuses:
             return ()
         inside = {core.name}
         later: set[str] = set()
@@ -230,7 +231,8 @@ class _Cutter:
             if reads & inside and not reads & later and self._is_free(node) \
                     and node.form.shape == core.form.shape \
                     and node.form.dtype == core.form.dtype and all(
-                        operand_of(self.graph, ref, node.form.shape, runtime) is not None
+                        operand_of(self.graph, ref, node.form.shape, runtime,
+                                   template.places) is not None
                         for ref in node.reads if ref.name not in inside):
                 inside.add(node.name)
             elif reads & (inside | later):

@@ -68,6 +68,8 @@ class TritonTemplate(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     parts: dict[str, tuple[Alternative, ...]] = {}
     fuses: dict[str, str] = {}
     conditions: str = ""
+    places: str = ""
+    """In the kernel's names: the results of one channel, of all dimensions from the third on."""
     rival: str = ""
     """A library that is as fast or faster at most shapes."""
 

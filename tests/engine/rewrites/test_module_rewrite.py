@@ -61,9 +61,10 @@ CONVOLVED = HEAD + """    def __init__(self):
         super().__init__()
         self.conv = nn.Conv2d(5, 12, 3, padding="same")
         self.down = nn.Conv2d(12, 8, (3, 2), stride=2, bias=False)
+        self.shift = nn.Parameter(torch.randn(8, 1, 1))
 
     def forward(self, x):
-        return F.leaky_relu(self.down(self.conv(x).relu()), 0.1) * 2
+        return F.leaky_relu(self.down(self.conv(x).relu()) + self.shift, 0.1) * 2
 """ + INPUTS.format("torch.randn(2, 5, 9, 8)")
 GROUPED = HEAD + """    def forward(self, x, w, ends):
         y = F.grouped_mm(x, w.transpose(1, 2), offs=ends)
@@ -179,7 +180,8 @@ SLOW = pytest.mark.slow
                           "score='', share='softmax')", "share='sum', eps=1e-20, score='sigmoid')",
                           " = route(v"), id="routed", marks=SLOW),
     pytest.param(CONVOLVED, ("conv(x, self.conv.weight, self.conv.bias, (1, 1), 'same', (1, 1))",
-                             " = conv2("), id="convolved"),
+                             " = conv2(self.shift, self.shift.shape[0], v1"),
+                 id="convolved"),
     pytest.param(EXPERTS, ("'relu', ", "'silu', None"), id="experts")])
 def test_rewrite_computes_what_its_module_does(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, calls: tuple[str, ...],
