@@ -43,7 +43,7 @@ lint:
 # docs/ARCHITECTURE.md and its pictures, from the code.
 rooms:
 	@.ci/setup test
-	.venv/bin/python docs/draw_rooms.py
+	PYTHONPATH=. .venv/bin/python docs/draw_rooms.py
 
 # docs/answers.json, from the types of what the verbs print with --json.
 schemas:

@@ -13,13 +13,25 @@ the calls, it cannot have reported less, and other processes do not disturb this
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from operator import attrgetter
 from statistics import fmean, median, quantiles
 
-from harness.isolation.process_tree import CpuTime
+from harness.timing.block_times import (
+    BUSY,
+    CALM,
+    ELAPSED,
+    GAP,
+    LATE,
+    REPORTED,
+    STORE,
+    Time,
+    TimedBlock,
+    third_quartile,
+    typical,
+    usual_cost_ns,
+)
 
 SLOPE_TIGHT = 0.01
 """Accepted unreported share of the time by which long blocks exceed short ones, besides noise."""
@@ -36,86 +48,10 @@ WIDEST_BAND = 0.02
 LEAST_PAIRS = 4
 LEAST_DUE = 0.25
 """Share of a long block's time by which it exceeds a short one, at the least."""
-CALM = 0.01
-"""Rounds whose blocks were on no core for a smaller share of their time all count."""
 SLEEPS = 1
 """A main thread that is stopped after its block counts as asleep once."""
 LATE_NS = 500_000
 """Copying what was returned may take this much longer than twice the incumbent's time."""
-
-
-@dataclass(frozen=True)
-class TimedBlock:
-    """One timed block: `calls` took `ns` by the runner, `elapsed_ns` from request to answer.
-
-    `asked_ns` is the time of the request (perf_counter_ns), `store_ns` how long the runner then
-    copied what the calls returned, by our clock, `look_ns` how long the oracle then took to read a
-    sample of the outputs from a GPU. `stamped_ns` is the time between the messages at the start and
-    the end of its calls, by the machine's kernel; 0 if it stamps none. `cpu` is what the machine's
-    kernel counted of the runner's main thread; None on a GPU, or if the runner cannot be stopped.
-    """
-
-    calls: int
-    ns: int
-    elapsed_ns: int
-    asked_ns: int = 0
-    store_ns: int = 0
-    look_ns: int = 0
-    stamped_ns: int = 0
-    cpu: CpuTime | None = None
-
-    @property
-    def scored_ns(self) -> int:
-        """On the CPU the longer time counts; on a GPU events leave out how long launches take."""
-        return max(self.ns, self.stamped_ns) if self.cpu else self.ns
-
-    @property
-    def late_ns(self) -> int:
-        return self.store_ns + self.look_ns
-
-    @property
-    def gap_ns(self) -> int:
-        """Our own clock also sees the wake-ups of both processes; the stamps do not."""
-        return (self.stamped_ns or self.elapsed_ns) - self.ns
-
-    @property
-    def cpu_gap_ns(self) -> int:
-        return self.cpu.busy_ns - self.ns if self.cpu else self.gap_ns
-
-    @property
-    def idle(self) -> float:
-        """The share of the time in which the main thread was on no core."""
-        return 1.0 - self.cpu.busy_ns / self.ns if self.cpu else 0.0
-
-
-def usual_cost_ns(blocks: Iterable[TimedBlock]) -> float | None:
-    """Return the CPU time that blocks take beyond what they report; None if all were disturbed.
-
-    Even a short wait within a long block hides some of it, so that the larger values are right.
-    """
-    gaps = [block.cpu_gap_ns for block in blocks if block.cpu and block.idle <= CALM]
-    return _upper(gaps) if gaps else None
-
-
-def calm_rounds(rounds: Sequence[Sequence[TimedBlock]]) -> list[int]:
-    """Return the numbers of the rounds whose blocks hardly waited for a core.
-
-    These are at least half of the rounds with as many calls.
-    """
-    idle = [max(block.idle for block in blocks) for blocks in rounds]
-    calls = [blocks[0].calls for blocks in rounds]
-    return [number for number, share in enumerate(idle) if share <= max(CALM, median(
-        other for other, count in zip(idle, calls, strict=True) if count == calls[number]))]
-
-
-Time = Callable[[TimedBlock], int]
-GAP: Time = attrgetter("gap_ns")
-REPORTED: Time = attrgetter("ns")
-ELAPSED: Time = attrgetter("elapsed_ns")
-STORE: Time = attrgetter("store_ns")
-LATE: Time = attrgetter("late_ns")
-CPU_GAP: Time = attrgetter("cpu_gap_ns")
-BUSY: Time = attrgetter("cpu.busy_ns")
 
 
 @dataclass(frozen=True)
@@ -161,9 +97,9 @@ class PairBlocks:
 
     def whole(self, time: Time) -> SideShares:
         """Return what a block takes, relative to a candidate's reported time."""
-        over_ns = _typical(self.candidate, REPORTED)
-        return SideShares(_typical(self.candidate, time) / over_ns,
-                          _typical(self.incumbent, time) / over_ns)
+        over_ns = typical(self.candidate, REPORTED)
+        return SideShares(typical(self.candidate, time) / over_ns,
+                          typical(self.incumbent, time) / over_ns)
 
     def unreported(self, cost_ns: float | None) -> SideShares:
         """Return what blocks take beyond what they report.
@@ -176,13 +112,13 @@ class PairBlocks:
             return self.whole(GAP)
         usual_ns = usual_cost_ns(self.incumbent)
         return SideShares(
-            _upper([(block.cpu_gap_ns - cost_ns) / block.ns for block in calm]),
-            0.0 if usual_ns is None else (usual_ns - cost_ns) / _typical(calm, REPORTED))
+            third_quartile([(block.cpu_gap_ns - cost_ns) / block.ns for block in calm]),
+            0.0 if usual_ns is None else (usual_ns - cost_ns) / typical(calm, REPORTED))
 
     def longer(self, side: Sequence[TimedBlock], time: Time) -> float:
         """Return by how many nanoseconds a side's long blocks exceed its short ones."""
-        return _typical([block for block in side if self._is_long(block)], time) \
-            - _typical([block for block in side if not self._is_long(block)], time)
+        return typical([block for block in side if self._is_long(block)], time) \
+            - typical([block for block in side if not self._is_long(block)], time)
 
     def slope(self) -> SideShares | None:
         """Return what long blocks take beyond short ones: a cost around each block cancels."""
@@ -201,8 +137,8 @@ class PairBlocks:
 
     def late(self) -> SideShares:
         """Return how long outputs take to be there; for the incumbent, how long they may take."""
-        over_ns = _typical(self.candidate, REPORTED)
-        return SideShares(_typical(self.candidate, LATE) / over_ns,
+        over_ns = typical(self.candidate, REPORTED)
+        return SideShares(typical(self.candidate, LATE) / over_ns,
                           (2 * max(map(LATE, self.incumbent)) + LATE_NS) / over_ns)
 
     def _is_long(self, block: TimedBlock) -> bool:
@@ -249,7 +185,7 @@ class ClockCheck:
                               for pairs in self._classes.values()])
         reported_ns = [block.ns for pairs in self._classes.values() for blocks in pairs
                        for block in blocks.candidate]
-        slowest = max(block.gap_ns / _typical(blocks.candidate, REPORTED)
+        slowest = max(block.gap_ns / typical(blocks.candidate, REPORTED)
                       for pairs in self._classes.values() for blocks in pairs
                       for block in blocks.incumbent)
         return _finding(shares, self.tight_ns / fmean(reported_ns), lambda more: (
@@ -302,12 +238,3 @@ def _pair_means(classes: Sequence[Sequence[SideShares]]) -> list[SideShares]:
 
 def _sleeps(blocks: Sequence[TimedBlock]) -> float:
     return median(block.cpu.sleeps for block in blocks if block.cpu)
-
-
-def _upper(values: Sequence[float]) -> float:
-    """Return the third quartile."""
-    return quantiles(values, n=4, method="inclusive")[2] if len(values) > 1 else values[0]
-
-
-def _typical(blocks: Sequence[TimedBlock], time: Time) -> float:
-    return median(map(time, blocks))

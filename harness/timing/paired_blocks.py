@@ -18,7 +18,7 @@ from harness.case import Case
 from harness.errors import DeviceFault
 from harness.formats.text import plain
 from harness.isolation.rpc import Peer, decode_answer
-from harness.timing.clock_check import TimedBlock, calm_rounds
+from harness.timing.block_times import TimedBlock, calm_rounds
 from harness.timing.plan import Plan
 from harness.timing.timed_block import CaptureAnswer, WarmupAnswer, timed_block
 from harness.timing.timed_slots import SlotSource, TimedSlots

@@ -14,7 +14,7 @@ from time import perf_counter_ns
 from harness.errors import KoptError
 from harness.isolation.process_tree import busiest
 from harness.isolation.rpc import INVALID_ANSWER, Peer, PeerError
-from harness.timing.clock_check import TimedBlock
+from harness.timing.block_times import TimedBlock
 
 WORD = (1 << 64) - 1
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections import Counter, defaultdict
 
-from docs import draw_rooms
-from docs.draw_rooms import APART, PACKAGES, module_of, room_of, sources
+from docs import draw_rooms, room_map
+from docs.room_map import APART, PACKAGES, module_of, room_of, sources
 from tests.support.paths import ROOT
 
 MAX_MODULES, MAX_TOP_FILES = 12, 8
@@ -15,7 +15,7 @@ UNLIMITED = ("kopt_tui.commands", "kopt_tui.screens", "kopt_tui.widgets")
 SHARED_FILE_NAMES = ("kopt_tui/commands", "kopt_tui/screens", "kopt_tui/widgets")
 """A verb and a screen may have the name of the room that they show."""
 
-ROOMS = draw_rooms.rooms()
+ROOMS = room_map.rooms()
 MODULES = [module_of(path) for path in sources() if path.name != "__init__.py"]
 
 
@@ -34,14 +34,14 @@ def test_rooms_are_small() -> None:
 
 
 def test_other_rooms_import_the_face_only() -> None:
-    used = draw_rooms.used_from_outside(ROOMS)
+    used = room_map.used_from_outside(ROOMS)
     inside = {f"{name}.{module}" for name, modules in used.items() if name not in PACKAGES
               for module in modules - ROOMS[name].face}
     assert not inside, "name them in the docstring of their room, or import something else"
 
 
 def test_a_face_names_only_modules_that_are_used() -> None:
-    used = draw_rooms.used_from_outside(ROOMS)
+    used = room_map.used_from_outside(ROOMS)
     assert {name: unused for name, room in ROOMS.items() if not name.startswith(APART)
             if (unused := (room.face & set(room.files)) - used.get(name, set()))} == {}
 
@@ -56,7 +56,7 @@ def test_file_names_are_unique() -> None:
 def test_class_names_are_unique() -> None:
     places = defaultdict(list)
     for path in sources():
-        for node in draw_rooms.statements(draw_rooms.parsed(path)):
+        for node in room_map.statements(room_map.parsed(path)):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(module_of(path))
     assert {name: found for name, found in places.items() if len(found) > 1} == {}

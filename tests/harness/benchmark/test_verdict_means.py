@@ -17,7 +17,7 @@ from harness.roofline import ceilings
 from harness.roofline.ceilings import Ceilings, Level
 from harness.roofline.roofline import of_cpu
 from harness.tasks.target import ConfigClass
-from harness.timing.clock_check import TimedBlock
+from harness.timing.block_times import TimedBlock
 from harness.timing.paired_blocks import PairedBlocks
 from harness.timing.paired_timing import ClassTiming
 from harness.timing.plan import BlockSizes, Plan

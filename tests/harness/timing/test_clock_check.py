@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from harness.isolation.process_tree import CpuTime
-from harness.timing.clock_check import WIDEST_BAND, ClockCheck, TimedBlock, calm_rounds
+from harness.timing.block_times import TimedBlock, calm_rounds
+from harness.timing.clock_check import WIDEST_BAND, ClockCheck
 from harness.timing.stats import LOOKS
 
 SHORT, LONG_CALLS = 100, 300
