@@ -52,8 +52,7 @@ def answer_kernel(request: requests.EvaluateRequest | requests.LoopRequest,
     settings, language = request.settings, request.target.language
     place = kernel.place_on(device, language, scratch=settings.scratch, python=settings.python,
                             env=settings.env)
-    kind = kernel.kind_of(place, language)
-    zygote = None if kind is None else Zygote.inherited(kind)
+    zygote = Zygote.inherited(kernel.kind_of(place, language))
     if isinstance(request, requests.EvaluateRequest):
         return VerdictLine(verdict=evaluate(
             request.target, request.trees, device, request.settings, cancel=cancel, zygote=zygote,

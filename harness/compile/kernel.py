@@ -122,17 +122,16 @@ def place_on(device: Device, language: str, *, scratch: str, python: str | None,
                  arch="" if on_cpu else device.arch, nodes=device.all_nodes)
 
 
-def kind_of(place: Place, language: str) -> ZygoteKind | None:
-    """Return the kind of zygote for a place; None for C, whose programs import nothing.
+def kind_of(place: Place, language: str) -> ZygoteKind:
+    """Return the kind of zygote for a place; C's has numpy, for oracles, and runs on our Python.
 
     Where Triton can run, Python's gets what its kernels need as well: candidates often have some.
     """
-    if language == "c":
-        return None
     if language == "python" and (place.interpret or place.device != "cpu"):
         language = "triton"
     env = clean_env({**place.env, **({"TRITON_INTERPRET": "1"} if place.interpret else {})})
-    return ZygoteKind(python=place.python or sys.executable, language=language,
+    python = None if language == "c" else place.python
+    return ZygoteKind(python=python or sys.executable, language=language,
                       env=tuple(sorted(env.items())))
 
 

@@ -6,6 +6,7 @@ import atexit
 import os
 import threading
 
+from harness.isolation.device_lock import Turnstile
 from harness.isolation.zygote_client import WarmStart, Zygote, ZygoteKind
 
 _lock = threading.Lock()
@@ -15,15 +16,18 @@ _inherited: list[WarmStart] = []
 """Those of the processes that forked this one: kept, because their zygotes are not its children."""
 
 
-def zygote(kind: ZygoteKind) -> Zygote | None:
-    """Return this process's zygote of a kind, which takes the place of one with other variables."""
+def zygote(kind: ZygoteKind, *, yields: Turnstile | None = None) -> Zygote | None:
+    """Return this process's zygote of a kind, which takes the place of one with other variables.
+
+    The imports of one that `yields` wait while other processes measure on the CPU.
+    """
     purpose = (kind.language, *kind.modules)
     with _lock:
         kept, warm = _kept.get(purpose, (None, None))
         if warm is None or kept != kind:
             if warm is not None:
                 warm.close()
-            warm = WarmStart(kind)
+            warm = WarmStart(kind, yields=yields)
             _kept[purpose] = kind, warm
     return warm.zygote()
 

@@ -214,7 +214,7 @@ class SourcePredictor:
     @cached_property
     def _compiler(self) -> Precompiler:
         kind = kernel.kind_of(self._place, self.target.language)
-        zygote = None if kind is None else self._started.enter_context(
+        zygote = self._started.enter_context(
             contextlib.closing(Zygote.start(kind, yields=self._yields)))
         return self._started.enter_context(Precompiler(
             self.target, self._tree, self.card.arch, Path(self._place.scratch),

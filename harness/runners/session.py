@@ -18,6 +18,7 @@ from harness.devices.device import Device
 from harness.devices.monitoring import interference
 from harness.errors import InputError
 from harness.isolation import device_lock as lock
+from harness.isolation import shared_zygotes
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.process_outcome import Limits
 from harness.isolation.zygote_client import Zygote
@@ -49,7 +50,7 @@ class Session:
 
     `base` is the baseline's tree, whose adapter calls every kernel. Without a GPU, Triton (the
     target's language, or `has_triton`) is interpreted on shapes made for that, and never timed.
-    Processes are forked from a zygote, which the session starts itself if it is given none of the
+    Processes are forked from a zygote: this process's own, if the session is given none of the
     right kind.
     """
 
@@ -78,9 +79,8 @@ class Session:
         kind = kernel.kind_of(self.place, target.language)
         self.any_mode = base is not None and _sets_mode(base / target.source)
         """Whether calls may leave the processor in another mode, since the baseline's may."""
-        self._own_zygote = zygote is None or zygote.kind != kind
-        self.zygote = zygote if not self._own_zygote else \
-            Zygote.start(kind, yields=self.yields) if kind else None
+        self.zygote = zygote if zygote is not None and zygote.kind == kind else \
+            shared_zygotes.zygote(kind, yields=self.yields)
         self.runners = RunnerPool(_limits(target, device, settings), yields=self.yields,
                                   ahead=starts_ahead(self.place, target.language,
                                                      device.memory_bytes),
@@ -155,8 +155,6 @@ class Session:
 
     def close(self) -> None:
         self.runners.close()
-        if self._own_zygote and self.zygote is not None:
-            self.zygote.close()
 
     def __enter__(self) -> Session:
         return self

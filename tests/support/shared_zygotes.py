@@ -22,29 +22,25 @@ _inspect = triton_aot.inspect  # tests replace it
 
 
 def zygote(language: str, device: str = "cpu",
-           env: Mapping[str, str] | None = None) -> Zygote | None:
-    """Return what forks programs of a language for a device; None for C."""
+           env: Mapping[str, str] | None = None) -> Zygote:
+    """Return what forks programs of a language for a device."""
     return for_place(kernel.place_on(inventory.find(device), language, scratch="", python=None,
                                      env=env or {}), language)
 
 
 def compiler() -> Zygote:
     """Return what forks programs that compile Triton for cards that are not here."""
-    found = for_place(Place(device="cpu", scratch=""), "triton")
-    assert found is not None
-    return found
+    return for_place(Place(device="cpu", scratch=""), "triton")
 
 
 def module_reader() -> Zygote:
     """Return what forks programs that learn of a PyTorch module: torch imports much for that."""
     kind = kernel.kind_of(Place(device="cpu", scratch=""), "python")
-    assert kind is not None
     return _kept(replace(kind, modules=("torch", "torch._dynamo", "torch.utils.flop_counter")))
 
 
-def for_place(place: Place, language: str) -> Zygote | None:
-    kind = kernel.kind_of(place, language)
-    return None if kind is None else _kept(kind)
+def for_place(place: Place, language: str) -> Zygote:
+    return _kept(kernel.kind_of(place, language))
 
 
 def inspect(*given: Any, **fields: Any) -> Inspection:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.formats.json_codec import from_json, to_json
 from harness.isolation.device_lock import Turnstile
@@ -16,6 +16,8 @@ from harness.isolation.zygote_client import Zygote, ZygoteKind
 
 VARIABLE = "KOPT_TEST_ZYGOTES"
 """The abstract socket of the run's broker, without its first byte."""
+PASSIVE = ("OMP_WAIT_POLICY", "passive")
+"""Threads of torch that wait for a core that a test has do not spin: it took most of their time."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ def _answer(listener: socket.socket) -> None:
             wanted = from_json(channel.recv(1 << 16), Wanted)
             zygote = zygotes.get(wanted.kind.name)
             if zygote is None or not zygote.alive:
-                zygote = Zygote.start(wanted.kind, yields=wanted.yields)
+                zygote = Zygote.start(replace(wanted.kind, env=(*wanted.kind.env, PASSIVE)),
+                                      yields=wanted.yields)
                 zygotes[wanted.kind.name] = zygote
             socket.send_fds(channel, [b"zygote"], [zygote.descriptor])

@@ -21,9 +21,7 @@ LIMITS = Limits(wall_s=60.0)
 
 
 def kind(language: str = "python") -> ZygoteKind:
-    result = kind_of(PLACE, language)
-    assert result is not None
-    return result
+    return kind_of(PLACE, language)
 
 
 def runner(zygote: Zygote | None, home: Path, **fields: Any) -> Peer:

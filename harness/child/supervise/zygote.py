@@ -1,4 +1,4 @@
-"""Imports torch (and triton), or other modules, once and forks a guarded program on each request.
+"""Imports torch (and triton), or other modules, once, and forks a guarded program on each request.
 
 Requests arrive on a packet socket that several processes may share. The first packet says what to
 import. Each later packet carries the descriptors of a guard: its control socket, two outputs, a
@@ -32,14 +32,17 @@ MOST_BYTES, MOST_DESCRIPTORS = 1 << 16, 32
 TICK_S = 0.02
 IMPORT_S = 120
 LANGUAGE = {
+    "c": ("numpy",),
     "python": ("torch",),
     "triton": ("torch", "triton", "triton.language", "triton.compiler", "triton.backends",
                "triton.backends.nvidia.compiler", "triton.backends.nvidia.driver"),
 }
 COMPILING = ("triton.compiler.code_generator", "triton.runtime.cache",
              "triton.experimental.gluon.nvidia.hopper")
-OURS = ("supervise.exec_child", "compile.aot", "run.runner", "oracle.oracle", "run.load_python",
-        "run.load_device_code", "run.time_python", "oracle.arrays_torch", "watch.launches")
+OURS = ("supervise.exec_child", "supervise.confine", "run.runner", "oracle.oracle")
+OF_C = ("run.load_c", "run.time_c", "oracle.arrays_numpy")
+OF_TORCH = ("compile.aot", "run.load_python", "run.load_device_code", "run.time_python",
+            "oracle.arrays_torch", "watch.launches")
 
 
 def main(descriptor: int) -> None:
@@ -84,7 +87,7 @@ def _import(language: str, modules: list[str]) -> None:
     for name in modules or LANGUAGE.get(language, LANGUAGE["python"]):
         with contextlib.suppress(Exception):
             import_module(name)
-    for name in OURS[:1] if modules else OURS:
+    for name in OURS[:1] if modules else OURS + (OF_C if language == "c" else OF_TORCH):
         with contextlib.suppress(Exception):
             import_module(f"{PACKAGE}.{name}")
     if language == "triton" and os.environ.get("TRITON_INTERPRET") != "1":

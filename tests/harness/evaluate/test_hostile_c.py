@@ -28,7 +28,7 @@ def locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-EVERY_SOCKET = "for (int fd = 3; fd < 64; fd++) { const char *s = %s; write(fd, s, strlen(s)); }"
+EVERY_SOCKET = "for (int fd = 3; fd < 1024; fd++) { const char *s = %s; write(fd, s, strlen(s)); }"
 
 
 FORGED = [
@@ -49,9 +49,9 @@ def test_forged_answers_are_refused(answer: str, bench: Bench) -> None:
 
 def test_deeply_nested_and_endless_answers_are_refused(bench: Bench) -> None:
     nested = c("char *s = malloc(1 << 20); memset(s, '[', 1 << 20); s[(1 << 20) - 1] = 10; "
-               "for (int fd = 3; fd < 64; fd++) write(fd, s, 1 << 20);")
+               "for (int fd = 3; fd < 1024; fd++) write(fd, s, 1 << 20);")
     endless = c("static char s[1 << 20]; memset(s, 'x', sizeof s); "
-                "for (;;) for (int fd = 3; fd < 64; fd++) write(fd, s, sizeof s);")
+                "for (;;) for (int fd = 3; fd < 1024; fd++) write(fd, s, sizeof s);")
     for source in (nested, endless):
         verdict = bench.judge(source)
         assert verdict.rejected_reason == "class even: sent an invalid answer"
@@ -75,7 +75,7 @@ def test_planted_output_files_are_not_followed(what: str, bench: Bench) -> None:
         snprintf(p, sizeof p, "../io/out/%s-out.out", e->d_name); {plant};
     }}
     const char *s = "{answer}";
-    for (int fd = 3; fd < 64; fd++) write(fd, s, strlen(s));
+    for (int fd = 3; fd < 1024; fd++) write(fd, s, strlen(s));
     sleep(100);""", "#include <dirent.h>\n#include <sys/stat.h>")
     began = time.monotonic()
     verdict = bench.judge(source, wall_s=5.0)

@@ -8,6 +8,7 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from socket import send_fds, socketpair
 from typing import Any
@@ -54,8 +55,9 @@ def double(x, out):
 """
 
 
-def test_only_languages_with_imports_have_a_zygote() -> None:
-    assert kind_of(PLACE, "c") is None
+def test_languages_with_other_imports_have_other_zygotes() -> None:
+    assert kind("c") != kind("python")
+    assert kind_of(replace(PLACE, python="/their/python"), "c") == kind("c"), "numpy is ours"
     assert kind("triton") != kind("python")
     assert kind() == kind() and kind().name != kind("triton").name
 

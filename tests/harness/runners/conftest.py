@@ -36,10 +36,11 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def torch_arrays() -> Any:
-    pytest.importorskip("torch")
+    torch = pytest.importorskip("torch")
     from harness.child.oracle.arrays_torch import TorchArrays
 
     arrays = TorchArrays("cpu")
+    torch.set_num_threads(1)  # other workers have the other cores: threads would spin for them
     arrays.large = LARGE
     return arrays
 
