@@ -63,7 +63,7 @@ class ModuleLearner:
             if least <= 1:
                 break
             sizes = {name: _capped(value, cap) for name, value in free.items()}
-            if (cost := self._cost({**given, **sizes})) < least:
+            if (cost := self._cost({**given, **sizes}, empty=math.inf)) < least:
                 best, least = sizes, cost
         halved = True
         while halved and least > 1:  # some sizes may not fall, or not together
@@ -71,18 +71,22 @@ class ModuleLearner:
             for name in sorted(best, key=lambda name: _largest(best[name]), reverse=True):
                 floor = 1 if "batch" in name.lower() else CAPS[-1]
                 sizes = {**best, name: _capped(best[name], max(floor, _largest(best[name]) // 2))}
-                if least > 1 and (cost := self._cost({**given, **sizes})) < least:
+                if least > 1 and (cost := self._cost({**given, **sizes}, empty=math.inf)) < least:
                     best, least, halved = sizes, cost, True
         changed = {name: value for name, value in best.items() if value != own[name]}
         return changed if changed and least <= MOST_COST else None
 
-    def _cost(self, sizes: dict[str, Size]) -> float:
-        """Return the bytes or operations of a call, as multiples of what is small."""
+    def _cost(self, sizes: dict[str, Size], empty: float = 0.0) -> float:
+        """Return the bytes or operations of a call, as multiples of what is small.
+
+        One with a result without values costs at least `empty`.
+        """
         try:
-            _, _, moved, flops, _ = _outline(self.source.open(sizes))
+            _, outputs, moved, flops, _ = _outline(self.source.open(sizes))
         except Exception:
             return math.inf
-        return max(moved / SMALL_BYTES, (flops or 0) / SMALL_FLOPS)
+        return max(empty if any(not value.numel() for value in outputs) else 0.0,
+                   moved / SMALL_BYTES, (flops or 0) / SMALL_FLOPS)
 
     def learn(self, training: bool | None) -> dict[str, Any]:
         inputs = self.problem.inputs("meta")

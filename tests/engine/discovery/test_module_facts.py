@@ -153,6 +153,25 @@ def test_small_sizes_suit_a_cpu_and_a_given_size_stays(tmp_path: Path) -> None:
     assert facts.sizes["batch_size"] < 8192 and facts.bytes <= 2 << 20
 
 
+def test_small_sizes_leave_values_in_every_result(tmp_path: Path) -> None:
+    text = HEAD + """
+class Model(nn.Module):
+    def forward(self, x):
+        return x.relu(), x[:, 300:] * 2  # such as a convolution whose filter is as long
+
+batch_size = 4096
+length = 65536
+
+def get_inputs():
+    return [torch.rand(batch_size, length)]
+
+def get_init_inputs():
+    return []
+"""
+    facts = learn(tmp_path, text, small=True)
+    assert facts.sizes["length"] > 300 and all(0 not in out.shape for out in facts.outputs)
+
+
 def test_numbers_that_a_file_writes_out_are_sizes_where_a_call_is_too_large(tmp_path: Path) -> None:
     facts = learn(tmp_path, NUMBERS)
     assert facts.args[0].shape == (4, 16, 2048, 128) and not facts.changed
