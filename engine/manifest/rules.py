@@ -164,7 +164,7 @@ def _env(manifest: Manifest) -> Iterator[FieldFault]:
                     f"pool.cli[{index}].env: {name!r} is not a variable name", \
                     "list names only; values come from kopt's own environment"
     pool = manifest.pool
-    for part, spec in _models(pool):
+    for part, spec in models(pool):
         if spec.key_env and not _VARIABLE.fullmatch(spec.key_env):
             yield ("pool", part, "key_env"), f"pool.{part}.key_env is not a variable name", \
                 "name the variable that holds the key; never write the key here"
@@ -180,10 +180,10 @@ def _env(manifest: Manifest) -> Iterator[FieldFault]:
 
 def _key_variables(pool: PoolSpec) -> set[str]:
     """Return the variables that hold keys of providers."""
-    return {spec.key_env for _, spec in _models(pool)}
+    return {spec.key_env for _, spec in models(pool)}
 
 
-def _models(pool: PoolSpec) -> list[tuple[str, ModelSpec]]:
+def models(pool: PoolSpec) -> list[tuple[str, ModelSpec]]:
     """Return the models that the pool names, each with its part."""
     parts = {"agent": pool.agent, "planner": pool.planner, "analyst": pool.analyst,
              "reviewer": pool.reviewer}

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 
-from engine.manifest import command_checks
+from engine.manifest import command_checks, rules
 from engine.manifest.benchmark_target import check_runnable
 from engine.manifest.load import dump, load
-from engine.manifest.pool_schema import RequestSpec
 from engine.manifest.schema import Manifest
 from engine.workers import agent
 from engine.workers.model import provider_forwarder
@@ -31,8 +30,7 @@ def run(args: argparse.Namespace) -> int:
         print(dump(manifest), end="")
     check_runnable(manifest)
     problems = [*command_checks.problems(manifest), *command_checks.agent_problems(manifest)]
-    uses_model = manifest.pool.agent is not None or isinstance(manifest.pool.planner, RequestSpec)
-    if uses_model and (lacking := agent.missing_extra()):
+    if rules.models(manifest.pool) and (lacking := agent.missing_extra()):
         problems.append(lacking)
     is_restricted = manifest.pool.agent is not None or any(
         command.providers(os.environ) is not None for command in manifest.pool.cli)
