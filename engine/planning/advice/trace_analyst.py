@@ -19,6 +19,7 @@ from engine.planning.advice import model_request
 from engine.planning.plan_inputs import PlanInputs
 from engine.planning.pool_size import authors
 from engine.planning.survey import Survey
+from engine.workers import slot_facts
 from engine.workers.model import single_request
 from engine.workers.model.single_request import RequestAnswer
 from harness.benchmark.spec.command_target import CommandTarget
@@ -104,14 +105,15 @@ def _measured(context: EngineContext, view: Survey) -> Measured:
     best = survey.measured_best(context)
     source = read_text(setup.tree(setup.repo.tip) / target.source) if target.source else ""
     return Measured(
-        text=plain(_listed(best, view), MAX_MEASURED), source=plain(source, MAX_SOURCE),
+        text=plain(_listed(best, view, slot_facts.config_classes(target)), MAX_MEASURED),
+        source=plain(source, MAX_SOURCE),
         classes=frozenset(row.config_class for row in best.rows),
         kernels=frozenset((target.op if isinstance(target, CommandTarget) else target.entry,
                            *(kernel.name for kernel in best.kernels),
                            *(own.bottleneck.kernel for own in view.bottlenecks))))
 
 
-def _listed(best: Verdict, view: Survey) -> str:
+def _listed(best: Verdict, view: Survey, sizes: str) -> str:
     """Return the sections that say what was measured, as Markdown."""
     parts = {
         "Config classes": [
@@ -119,6 +121,7 @@ def _listed(best: Verdict, view: Survey) -> str:
                 "" if row.pct_of_roofline is None else
                 f", {row.pct_of_roofline:.0f} % of the roofline")
             for row in best.rows if row.latency_us is not None],
+        "Their sizes": [sizes] if sizes else [],
         "Kernels by GPU time": [
             f"{kernel.name}: {100 * kernel.share:.1f} % of the run, {kernel.launches} launches of "
             f"{kernel.mean_us:.4g} us" for kernel in best.kernels],
