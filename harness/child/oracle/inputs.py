@@ -1,7 +1,8 @@
 """The distributions of input values that a kernel is checked on.
 
 normal: standard normal. The others catch kernels that exploit it. wide: four times as large.
-shifted: not centred on zero. heavy: Student's t with three degrees of freedom. tied: five distinct
+shifted: not centred on zero, and elements whose places differ in a bit differ on average: an answer
+from a part of the elements is wrong even where it averages over many of them. heavy: Student's t with three degrees of freedom. tied: five distinct
 values. constant: one value. structured: zero, sparse, sorted and one-hot rows between dense ones.
 Arguments with bounds stay within them. Untimed checks use more: large, a hundred times as large;
 far, a thousand off zero; extreme, with some values near a million and infinite ones; nan, with some
@@ -27,6 +28,8 @@ FARTHEST_SCORE = 8.0
 """Of probabilities: the logarithm of each, but for what all of its row share."""
 SPIKED = "extreme", "nan"
 HUGE = 1e6
+STEP, FEW_PLACES = 0.8, 1024
+"""What the bits of a place add at most, and the number of places that share their higher bits."""
 
 
 def whole_range(dtype: str) -> tuple[int, int]:
@@ -124,7 +127,7 @@ def _free(arrays: Any, shape: list[int], generator: Any, kind: str) -> Any:
     if kind == "far":
         return values + 1000.0
     if kind == "shifted":
-        return values + 1.5
+        return values + 1.5 + by_place(arrays, shape, generator)
     if kind == "heavy":
         squares = sum(arrays.normal(shape, generator) ** 2 for _ in range(3))
         return values / (squares / 3) ** 0.5
@@ -156,7 +159,7 @@ def _bounded(arrays: Any, shape: list[int], generator: Any, kind: str) -> Any:
     if kind == "wide":  # near both ends
         return arrays.where(share < 0.5, 2 * share ** 2, 1 - 2 * (1 - share) ** 2)
     if kind == "shifted":
-        return (1 + share) / 2
+        return arrays.clip((1 + share) / 2 + by_place(arrays, shape, generator) / 8, 0.0, 1.0)
     if kind == "heavy":  # most are small
         return share ** 6
     if kind == "tied":
@@ -164,6 +167,26 @@ def _bounded(arrays: Any, shape: list[int], generator: Any, kind: str) -> Any:
     if kind == "constant":
         return share * 0.0 + float(arrays.uniform([1], generator)[0])
     return structured(arrays, share, generator) if kind == "structured" else share
+
+
+def by_place(arrays: Any, shape: list[int], generator: Any) -> Any:
+    """Return numbers around 0: sums of a step for each bit that is set in an element's place.
+
+    Each step is drawn from -STEP to STEP, and places are counted from a random number.
+    """
+    count = math.prod(shape)
+    first = int(float(arrays.uniform([1], generator)[0]) * FEW_PLACES)
+    whole = (first + count - 1) // FEW_PLACES + 1
+    within, of_each = (_steps(arrays, many, generator) for many in (FEW_PLACES, whole))
+    values = (of_each.reshape(-1, 1) + within.reshape(1, -1)).reshape(-1)[first:first + count]
+    return (values - (values.mean() if count else 0.0)).reshape(shape)
+
+
+def _steps(arrays: Any, count: int, generator: Any) -> Any:
+    """Return the sum of the steps of the bits of each number below `count`."""
+    at = arrays.counted(count)
+    return sum(((at >> bit) & 1) * (2 * float(arrays.uniform([1], generator)[0]) - 1) * STEP
+               for bit in range(max(1, (count - 1).bit_length())))
 
 
 def structured(arrays: Any, values: Any, generator: Any) -> Any:
