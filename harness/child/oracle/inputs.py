@@ -4,9 +4,9 @@ normal: standard normal. The others catch kernels that exploit it. wide: four ti
 shifted: not centred on zero, and elements whose places differ in a bit differ on average, so that
 the mean of a part is not that of all. heavy: Student's t with three degrees of freedom. tied: five
 distinct values. constant: one value. structured: zero, sparse, sorted and one-hot rows between
-dense ones. Arguments with bounds stay within them. Untimed checks use more: large, a hundred times as large;
-far, a thousand off zero; extreme, with some values near a million and infinite ones; nan, with some
-that are no number; unbounded, integers of all that their dtype holds.
+dense ones. Arguments with bounds stay within them. Untimed checks use more: large, a hundred times
+as large; far, a thousand off zero; extreme, with some values near a million and infinite ones; nan,
+with some that are no number; unbounded, integers of all that their dtype holds.
 """
 
 from __future__ import annotations
