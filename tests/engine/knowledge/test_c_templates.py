@@ -15,7 +15,8 @@ from engine.workers import template as c_template
 
 TEMPLATES = c_template.templates("c")
 SHAPES = ({"rows": 3, "cols": 5, "m": 3, "n": 5, "k": 7},
-          {"rows": 37, "cols": 133, "m": 9, "n": 67, "k": 33})
+          {"rows": 37, "cols": 133, "m": 9, "n": 67, "k": 33},
+          {"rows": 1, "cols": 64, "m": 40, "n": 67, "k": 33})
 
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=[each.name for each in TEMPLATES])
