@@ -171,7 +171,7 @@ SLOW = pytest.mark.slow
                  id="gradients", marks=SLOW),
     pytest.param(TRAINED, ("v4, v3 = logits_gradient(v1, v2, None, 'mean', -100, 0.1)",
                            " = group_norm_backward(v1, v1, 3, None, 1e-05, of='x')"),
-                 id="trained"),
+                 id="trained", marks=SLOW),
     pytest.param(STEP, ("v16, v13 = delta_step(q, k, v, g, beta, state)",), id="delta step",
                  marks=SLOW),
     pytest.param(QUANTISED, ("v8, v4 = quantise(v0, ", "dim=None", "reduce(x, 0, True"),
