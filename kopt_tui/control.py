@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,7 +12,7 @@ import msgspec
 from harness.errors import Refused
 
 if TYPE_CHECKING:  # for start-up time, see `snapshot.snapshot`
-    from engine.journal.records import Control, ControlVerb
+    from engine.journal.records import ControlVerb
 
 NEEDS_ENGINE: tuple[ControlVerb, ...] = ("pause", "stop")
 """Verbs that are refused when no engine runs; for the others a host is started."""
@@ -50,13 +50,6 @@ def send(workspace: Path, request: ControlRequest) -> int:
         with contextlib.suppress(Refused):  # another host has just started and will answer
             host.spawn(workspace, request.campaign, decide_only=request.verb != "resume")
     return number
-
-
-def pauses_soon(controls: Iterable[Control]) -> bool:
-    """Return whether a campaign with these requests is to pause; resuming takes that back."""
-    newest = [control.verb for control in controls if control.verb in ("pause", "resume")
-              and not control.outcome.startswith("refused")][-1:]
-    return newest == ["pause"]
 
 
 def user_at_host() -> str:

@@ -5,6 +5,7 @@ Times are seconds since the epoch. Texts from workers are data, never markup.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar, Literal, get_args
 
 import msgspec
@@ -276,6 +277,13 @@ class Control(JournalRow, frozen=True, kw_only=True):
     at: float
     applied_at: float | None = None
     outcome: str = ""
+
+
+def pauses_soon(controls: Iterable[Control]) -> bool:
+    """Return whether a campaign with these requests is to pause; resuming takes that back."""
+    newest = [control.verb for control in controls if control.verb in ("pause", "resume")
+              and not control.outcome.startswith("refused")][-1:]
+    return newest == ["pause"]
 
 
 class Lease(JournalRow, frozen=True, kw_only=True):

@@ -11,13 +11,13 @@ import msgspec
 
 from engine.history import waiting_line
 from engine.journal.read import Reader
-from engine.journal.records import Campaign, Candidate, Control, ControlVerb
+from engine.journal.records import Campaign, Candidate, Control, ControlVerb, pauses_soon
 from engine.manifest import limits, load
 from harness.errors import InputError, Refused
 from kopt_tui.cli.campaign_choice import choose_campaign, choose_running, is_live, open_journal
 from kopt_tui.cli.output import print_json
 from kopt_tui.cli.parser import add_campaign, add_json, workspace_of
-from kopt_tui.control import ControlRequest, pauses_soon, send
+from kopt_tui.control import ControlRequest, send
 from kopt_tui.snapshot.phrases import clean
 
 

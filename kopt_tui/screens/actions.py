@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kopt_tui.control import ControlRequest, pauses_soon
+from kopt_tui.control import ControlRequest
 from kopt_tui.screens.base import KoptScreen
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import CampaignRow, WaitingRow
@@ -47,8 +47,7 @@ class CampaignActions(KoptScreen):
     def action_pause(self) -> None:
         row = self.chosen_campaign()
         resumes = row is not None and (
-            row.campaign.state == "paused" or row.engine.word != "alive" or pauses_soon(
-                entry for entry in self.dashboard.snapshot.controls if entry.campaign == row.id))
+            row.campaign.state == "paused" or row.engine.word != "alive" or row.pauses_soon)
         self._request(row, "resume" if resumes else "pause")
 
     def action_stop(self) -> None:

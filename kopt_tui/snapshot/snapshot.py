@@ -47,6 +47,8 @@ class CampaignRow(msgspec.Struct, frozen=True, kw_only=True):
     """For how long its engine has been in its phase, "" if no engine works."""
     cost: str = ""
     """What its models have cost so far, "" if none was asked."""
+    pauses_soon: bool = False
+    """Whether it pauses at the end of its round."""
 
     @property
     def id(self) -> str:

@@ -26,6 +26,8 @@ def state_spans(row: CampaignRow) -> Line:
         parts.append((f" {row.campaign.phase}", "plain"))
     if row.phase_age:
         parts.append((f" for {row.phase_age}", "dim"))
+    if row.pauses_soon:
+        parts.append((", pauses after this round", "warn"))
     if row.campaign.outcome:
         parts.append((f"  {row.campaign.outcome}", "plain"))
     return tuple(parts)

@@ -211,12 +211,14 @@ async def test_pause_that_waits_for_the_end_of_the_round_is_taken_back(workspace
         await pilot.press("right", "enter")
         await until(pilot, "is recorded")
         await until(pilot, lambda: app.snapshot.controls)
+        await until(pilot, "pauses after this round")
         await pilot.press("p")
         await until(pilot, "it was to pause after this round: it will not")
         await pilot.press("right", "enter")
         await until(pilot, lambda: [control.verb for control in controls(workspace)]
                     == ["pause", "resume"])
         await until(pilot, lambda: len(app.snapshot.controls) == 2)
+        await until(pilot, lambda: "pauses after this round" not in shown(app))
         await pilot.press("p")
         await until(pilot, f"Pause campaign {CAMPAIGN}?")
 
