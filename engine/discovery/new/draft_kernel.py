@@ -124,6 +124,8 @@ def explain(task: Target) -> Iterator[str]:
     for arg in task.args:
         shape = "" if arg.shape is None else f" [{', '.join(map(str, arg.shape))}]"
         reason = reasons.get(arg.kind) or ("a size" if arg.value == arg.name else "a scalar")
+        if arg.kind in ("input", "inout") and "int" in arg.dtype and arg.high is None:
+            reason += "; drawn from 0 and 1: write low and high in the task for others"
         yield f"{arg.name:18} {arg.kind} {arg.dtype}{shape}  ({reason})"
     if task.by_baseline:
         yield "reference          baseline  (reference.py has no function of this name)"

@@ -188,6 +188,15 @@ def test_reference_is_a_file_of_the_current_folder_and_takes_a_keyword_with_an_u
     assert verdict["correct"] is True, verdict
 
 
+def test_integers_without_a_range_are_named_when_the_task_is_written(folder: Path) -> None:
+    bytes_in = CONVOLUTION.replace("const float *in", "const unsigned char *in")
+    (folder / "blur.c").write_text(bytes_in)
+    done = kopt("new", "blur.c", "--reference", "right.py:blur", *OF_BLUR, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    [line] = [line for line in done.stderr.splitlines() if line.startswith("  in ")]
+    assert "uint8" in line and "write low and high in the task" in line
+
+
 @pytest.mark.parametrize(("reference", "why"), [
     ("gone.py:blur", "the reference's file 'gone.py' does not exist (write FILE:FUNCTION)"),
     ("right.py:sharpen", "there is no function 'sharpen' (write FILE:FUNCTION)"),
