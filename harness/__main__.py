@@ -9,14 +9,12 @@ from pathlib import Path
 
 from harness import requests
 from harness.benchmark.spec import validate
-from harness.compile import kernel
 from harness.devices import inventory
 from harness.devices.device import Device
 from harness.errors import DeviceFault, InputError, KoptError, os_fault
 from harness.evaluate.evaluate import evaluate
 from harness.formats.json_codec import ConvertError, from_json, to_json
 from harness.isolation import raw_outputs
-from harness.isolation.zygote_client import Zygote
 from harness.loop.loop import loop
 from harness.requests import ErrorLine, Line, LoopLine, Progress, Request, TrialLine, VerdictLine
 from harness.search.trials.trials import Trial
@@ -49,16 +47,12 @@ def answer_kernel(request: requests.EvaluateRequest | requests.LoopRequest,
     """Evaluate or search a kernel target."""
     task_file.check(request.target)
     device = inventory.find(request.device)
-    settings, language = request.settings, request.target.language
-    place = kernel.place_on(device, language, scratch=settings.scratch, python=settings.python,
-                            env=settings.env)
-    zygote = Zygote.inherited(kernel.kind_of(place, language))
     if isinstance(request, requests.EvaluateRequest):
         return VerdictLine(verdict=evaluate(
-            request.target, request.trees, device, request.settings, cancel=cancel, zygote=zygote,
+            request.target, request.trees, device, request.settings, cancel=cancel,
             progress=write_progress))
     return LoopLine(result=loop(
-        request.target, request.job, device, request.settings, cancel=cancel, zygote=zygote,
+        request.target, request.job, device, request.settings, cancel=cancel,
         on_trial=write_trial,
         on_note=lambda note: write_line(Progress(stage="note", detail=note)),
         on_wait=lambda text: write_line(Progress(stage="waiting", detail=text))))

@@ -79,7 +79,7 @@ def _apply(clone: Clone, base_tree: str, patch: Patch, *, three_way: bool) -> st
     with clone.index(base_tree) as index:
         clone.git.run("apply", "--cached", "--whitespace=nowarn", *how, "-", stdin=data,
                       index=index)
-        return clone.git.line("write-tree", index=index)
+        return clone.write_tree(index)
 
 
 def _ladder(patch: Patch, tree: set[str]) -> Iterator[tuple[Rung, Patch]]:

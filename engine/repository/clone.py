@@ -76,11 +76,19 @@ class Clone:
 
     def tree_of(self, commit: str) -> str:
         """Return the tree of a commit, or a tree itself."""
+        if commit.startswith("refs/"):
+            commit = self.commit_at(commit)
         if known := self._trees.get(commit):
             return known
         tree = self._found(commit, "^{tree}")
         if OBJECT_ID.fullmatch(commit):
             self._trees[commit] = tree
+        return tree
+
+    def write_tree(self, index: Path) -> str:
+        """Write the tree of an index and return its id."""
+        tree = self.git.line("write-tree", index=index)
+        self._trees[tree] = tree
         return tree
 
     def _found(self, name: str, kind: str) -> str:
@@ -163,14 +171,16 @@ class Clone:
         date = int(self.git.line("log", "-1", "--format=%ct", parent)) + 1
         stamps = {name: f"{date} +0000" for name in ("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE")}
         text = "".join(c if c == "\n" or c.isprintable() else " " for c in message).strip()
-        return self.git.line("commit-tree", tree, "-p", parent, env=stamps,
-                             stdin=f"{text}\n".encode(errors="replace"))
+        commit = self.git.line("commit-tree", tree, "-p", parent, env=stamps,
+                               stdin=f"{text}\n".encode(errors="replace"))
+        self._commits.add(commit)
+        return commit
 
     def with_files(self, commit: str, files: Mapping[str, bytes]) -> str:
         """Return a commit's tree with some files added or replaced."""
         with self.index(commit) as index:
             self._add(index, files, self.entries(commit))
-            return self.git.line("write-tree", index=index)
+            return self.write_tree(index)
 
     def with_records(self, tree: str, before: str, files: Mapping[str, bytes]) -> str:
         """Return a tree with the records of the commit `before`, some added or replaced."""
@@ -178,7 +188,7 @@ class Clone:
             if records := self.git.find(f"{before}:{RECORDS}/"):
                 self.git.run("read-tree", "-i", f"--prefix={RECORDS}/", records, index=index)
             self._add(index, files, {})
-            return self.git.line("write-tree", index=index)
+            return self.write_tree(index)
 
     def _add(self, index: Path, files: Mapping[str, bytes],
              known: Mapping[str, TreeEntry]) -> None:
@@ -276,7 +286,7 @@ def narrowed(clone: Clone, change: Change, patch: Patch) -> Change:
         clone.git.run("update-index", "-z", "--index-info", index=index,
                       stdin="".join(_restored(clone, change.base_tree, rest)).encode(
                           errors="surrogateescape"))
-        tree = clone.git.line("write-tree", index=index)
+        tree = clone.write_tree(index)
     reduced = between(clone, change.base_tree, tree, patch.dropped)
     if reduced.patch.files != patch.files:
         raise InputError(f"the change is incomplete without {rest[0].path!r}", where="patch")

@@ -105,7 +105,7 @@ def _tree(clone: Clone, path: Path, base: str, edit: Sequence[str],
         reasons = {name: settled(name) for name in _changed(clone, path, index, edit, dropped)}
         dropped += [Dropped(name, reason) for name, reason in reasons.items() if reason]
         _stage(clone, path, [name for name, why in reasons.items() if why is None], index)
-        return clone.git.line("write-tree", index=index)
+        return clone.write_tree(index)
 
 
 def _defuse(path: Path, dropped: list[Dropped]) -> None:

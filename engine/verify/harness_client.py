@@ -20,6 +20,7 @@ from harness.errors import KoptError
 from harness.formats.json_codec import ConvertError, from_json, to_json
 from harness.isolation import device_lock, guard, shared_zygotes
 from harness.isolation.process_outcome import Limits
+from harness.isolation.shared_zygotes import SUPERVISORS
 from harness.isolation.zygote_client import VARIABLE, WarmStart, Zygote, ZygoteKind
 from harness.requests import (
     EndToEndRequest,
@@ -126,12 +127,12 @@ def _ask(request: Request, limits: Limits,
         guard.run, [sys.executable, "-m", "harness", str(path)], cwd=scratch, limits=limits,
         on_line=take, cancel=cancel, zygote=shared_zygotes.zygote(_harness_kind()),
         program=str(Path(harness.__file__).with_name("__main__.py")), words=[str(path)])
-    if zygote := _zygote_for(request, warm):
-        with _wait_for_runners() as held:
-            outcome = run(env=environment() | {VARIABLE: zygote.variable(held)},
-                          pass_fds=[zygote.descriptor, held])
-    else:
-        outcome = run(env=environment())
+    zygotes = [zygote for zygote in (_zygote_for(request, warm), shared_zygotes.zygote(SUPERVISORS))
+               if zygote is not None]
+    with _wait_for_runners() as held:
+        passed = " ".join(zygote.variable(held) for zygote in zygotes)
+        outcome = run(env=environment() | {VARIABLE: passed},
+                      pass_fds=[*(zygote.descriptor for zygote in zygotes), held])
     answer = answers[-1] if answers else None
     if isinstance(answer, ErrorLine):
         raise HarnessFault(answer)

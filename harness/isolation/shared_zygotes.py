@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 
 from harness.isolation.device_lock import Turnstile
 from harness.isolation.zygote_client import WarmStart, Zygote, ZygoteKind
 
+SUPERVISORS = ZygoteKind(python=sys.executable, language="", env=(),
+                         modules=("kopt_child.supervise.confine",))
 _lock = threading.Lock()
 _kept: dict[tuple[str, ...], tuple[ZygoteKind, WarmStart]] = {}
 """By what they have imported."""
@@ -19,7 +22,8 @@ _inherited: list[WarmStart] = []
 def zygote(kind: ZygoteKind, *, yields: Turnstile | None = None) -> Zygote | None:
     """Return this process's zygote of a kind, which takes the place of one with other variables.
 
-    The imports of one that `yields` wait while other processes measure on the CPU.
+    It is the one that was passed to this process, if any. The imports of one that `yields` wait
+    while other processes measure on the CPU.
     """
     purpose = (kind.language, *kind.modules)
     with _lock:

@@ -11,10 +11,9 @@ import sys
 from collections.abc import Sequence
 
 from harness.isolation import shared_zygotes
-from harness.isolation.zygote_client import PROGRAM, ForkedSupervisor, Zygote, ZygoteKind
+from harness.isolation.shared_zygotes import SUPERVISORS
+from harness.isolation.zygote_client import PROGRAM, ForkedSupervisor, Zygote
 
-SUPERVISORS = ZygoteKind(python=sys.executable, language="", env=(),
-                         modules=("kopt_child.supervise.confine",))
 Started = subprocess.Popen[bytes] | ForkedSupervisor
 
 

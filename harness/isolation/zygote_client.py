@@ -27,7 +27,7 @@ PROGRAM = Path(harness.__file__).parent / "child" / "__main__.py"
 MOST_DESCRIPTORS = 28
 """Of a program and of device locks: a packet has 32, four of them of the supervisor."""
 VARIABLE = "KOPT_ZYGOTE"
-"""Environment variable of a harness process: the zygote that was passed to it."""
+"""Environment variable of a harness process: the zygotes that were passed to it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,17 +134,18 @@ class Zygote:
     @classmethod
     def inherited(cls, kind: ZygoteKind) -> Zygote | None:
         """Return the zygote that was passed to this process; None if none of this kind was."""
-        number, tenancy, name = (*os.environ.get(VARIABLE, "").split(":"), "", "")[:3]
-        if not number or name != kind.name:
-            return None
-        return cls(kind, socket.socket(fileno=os.dup(int(number))), tenancy=int(tenancy))
+        for passed in os.environ.get(VARIABLE, "").split():
+            number, tenancy, name = passed.split(":")
+            if name == kind.name:
+                return cls(kind, socket.socket(fileno=os.dup(int(number))), tenancy=int(tenancy))
+        return None
 
     @property
     def descriptor(self) -> int:
         return self._channel.fileno()
 
     def variable(self, tenancy: int) -> str:
-        """Return the value of VARIABLE for a process that gets the descriptor.
+        """Return a word of VARIABLE for a process that gets the descriptor.
 
         It also gets the descriptor `tenancy`, which every process forked for it holds to its end.
         """
@@ -192,7 +193,10 @@ class Zygote:
 
 
 class WarmStart:
-    """Starts a zygote at the first request and again after it has died. Safe for any thread."""
+    """Starts a zygote at the first request and again after it has died. Safe for any thread.
+
+    One that was passed to this process is not started.
+    """
 
     def __init__(self, kind: ZygoteKind | None, *, yields: Turnstile | None = None) -> None:
         self._kind, self._yields = kind, yields
@@ -209,7 +213,8 @@ class WarmStart:
                 self._zygote.close()
                 self._zygote = None
             if self._zygote is None and self._kind is not None:
-                self._zygote = Zygote.start(self._kind, yields=self._yields)
+                self._zygote = Zygote.inherited(self._kind) or \
+                    Zygote.start(self._kind, yields=self._yields)
             return self._zygote
 
     def let_go(self) -> None:

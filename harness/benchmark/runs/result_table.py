@@ -146,11 +146,11 @@ def _value(text: str, name: str, row: int, csv: str) -> float:
 
 
 def reading_zygote(python: str | None) -> Zygote | None:
-    """Return what has imported pandas: passed to this process, or one of its own."""
+    """Return what has imported pandas."""
     env = clean_env({"OPENBLAS_NUM_THREADS": "1"})  # a fork would not have numpy's threads
     kind = ZygoteKind(python=python or sys.executable, language="", modules=("pandas",),
                       env=tuple(sorted(env.items())))
-    return Zygote.inherited(kind) or shared_zygotes.zygote(kind)
+    return shared_zygotes.zygote(kind)
 
 
 class CsvReader:

@@ -13,7 +13,7 @@ import pytest
 from harness.isolation import device_lock, guard, shared_zygotes
 from harness.isolation.guard import Confine, Guarded
 from harness.isolation.process_outcome import Limits, ProcessOutcome
-from harness.isolation.supervisor_start import SUPERVISORS
+from harness.isolation.shared_zygotes import SUPERVISORS
 from tests.support.guard_case import DAEMON, SLEEP
 from tests.support.processes import mark, marked, python, until
 
