@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -99,11 +100,14 @@ def test_returned_tensors_are_compared_and_judged(returning: Oracle) -> None:
 
 
 def test_returned_tensors_of_another_shape_are_an_error(returning: Oracle) -> None:
-    pair = Pair(returning, doubled, slots=2, returned=RETURNED)
-    other = StubRunner(doubled, returned=[{"dtype": "float32", "shape": [COUNT - 1]}])
-    pair.ring.send(other.peer, "candidate")
-    with pytest.raises(PeerError, match="other shapes than the other side"):
-        pair.ring.receive(other.peer, "candidate")
+    first = Pair(returning, doubled, slots=2, returned=RETURNED)
+    ring = first.source.open(first.case, 2)
+    for side, count in (("incumbent", COUNT), ("candidate", COUNT - 1)):
+        runner = StubRunner(doubled, returned=[{"dtype": "float32", "shape": [count]}])
+        ring.send(runner.peer, side)
+        with nullcontext() if count == COUNT else \
+                pytest.raises(PeerError, match="other shapes than the other side"):
+            ring.receive(runner.peer, side)
 
 
 def test_arguments_changed_in_place_are_compared_and_judged(tmp_path: Path) -> None:
