@@ -78,9 +78,7 @@ class Clone:
         """Return the tree of a commit, or a tree itself."""
         if commit.startswith("refs/"):
             commit = self.commit_at(commit)
-        if known := self._trees.get(commit):
-            return known
-        tree = self._found(commit, "^{tree}")
+        tree = self._trees.get(commit) or self._found(commit, "^{tree}")
         if OBJECT_ID.fullmatch(commit):
             self._trees[commit] = tree
         return tree
@@ -88,8 +86,7 @@ class Clone:
     def write_tree(self, index: Path) -> str:
         """Write the tree of an index and return its id."""
         tree = self.git.line("write-tree", index=index)
-        self._trees[tree] = tree
-        return tree
+        return self._trees.setdefault(tree, tree)
 
     def _found(self, name: str, kind: str) -> str:
         if not name or not (found := self.git.find(name + kind)):
