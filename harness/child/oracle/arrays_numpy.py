@@ -79,9 +79,8 @@ class NumpyArrays:
         """Return new memory for each of `count` other processes, and its bytes as an array."""
         from ..memory.host_memory import HostMemory
 
-        memories = [HostMemory.create(nbytes) for _ in range(count)]
         return [(memory, self.np.frombuffer(memory.map, dtype=self.np.uint8))
-                for memory in memories]
+                for memory in (HostMemory.create(nbytes) for _ in range(count))]
 
     def room(self, nbytes: int) -> int:
         return nbytes
