@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import math
 import os
 import resource
 import select
@@ -20,7 +21,7 @@ import socket
 import time
 from typing import Any
 
-from .descendants import descendants, signal_all, usage
+from .descendants import descendants, shared_once, signal_all, usage
 from .yield_gate import YieldGate
 
 PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG = 36, 1
@@ -181,8 +182,11 @@ class Supervisor:
 
     def _count(self) -> None:
         resident, processes = usage()
+        limit = self.job["memory_bytes"] or math.inf
+        if resident > limit:
+            resident = shared_once()
         self.peak_bytes = max(self.peak_bytes, resident)
-        if self.job["memory_bytes"] and resident > self.job["memory_bytes"]:
+        if resident > limit:
             self.ended = "memory"
         if processes > self.job["processes"]:
             self.ended = "processes"

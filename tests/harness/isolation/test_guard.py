@@ -122,6 +122,20 @@ def test_memory_limit_counts_children(where: str, tmp_path: Path) -> None:
     assert 200 << 20 < outcome.peak_bytes < 2 << 30
 
 
+def test_memory_that_processes_share_counts_once(tmp_path: Path) -> None:
+    code = """import os, time
+held, children = b"x" * (64 << 20), []
+while len(children) < 4:
+    children.append(os.fork())
+    if not children[-1]:
+        time.sleep(1.5)  # counted several times
+        os._exit(0)
+for child in children:
+    os.waitpid(child, 0)"""
+    outcome = run(code, tmp_path, limits=Limits(wall_s=30, memory_bytes=200 << 20))
+    assert outcome.ended == "exit" and outcome.ok
+
+
 def test_file_size_is_limited(tmp_path: Path) -> None:
     outcome = run("f = open('big', 'wb')\nwhile True: f.write(b'x' * (1 << 16)); f.flush()",
                   tmp_path, limits=Limits(wall_s=20, file_bytes=1 << 20))
