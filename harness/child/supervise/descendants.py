@@ -103,7 +103,8 @@ def shared_once() -> int:
     for pid in descendants():
         try:
             with open(f"/proc/{pid}/smaps_rollup") as file:
-                total += next(int(line.split()[1]) << 10 for line in file if line.startswith("Pss:"))
+                total += next(int(line.split()[1]) << 10 for line in file
+                              if line.startswith("Pss:"))
         except (OSError, StopIteration):
             total += _resident(pid)
     return total
