@@ -22,7 +22,7 @@ class PatchReview(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def brief(self) -> str:
-        """What a person is told before a decision."""
+        """The line that a person reads before deciding."""
         return f"concerns of {self.model}, which decides nothing: {self.concerns}" \
             if self.lines else f"{self.model} has not reviewed it: {self.note}"
 

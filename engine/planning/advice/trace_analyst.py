@@ -55,7 +55,7 @@ It is advice: its numbers were measured, its causes were not tested.
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model is told of the best, and what its answer is checked against."""
+    """The measurements that a model gets, and the names that its answer may use."""
 
     text: str
     source: str
@@ -64,7 +64,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Causes(msgspec.Struct, frozen=True, kw_only=True):
-    """The causes of an answer that stand, and what people are told about it."""
+    """The causes that passed the check, and a note for people."""
 
     lines: tuple[str, ...] = ()
     note: str
@@ -143,7 +143,7 @@ def read(answer: RequestAnswer, known: Measured) -> Causes:
     stated, is_empty = model_request.entries(answer.text, "bottlenecks")
     if not stated:
         return Causes(note="the model names no cause" if is_empty else
-                      "not analysed by the model: its answer is no list of causes")
+                      "not analysed by the model: its answer is not a list of causes")
     numbers = [_value(found) for found in _NUMBER.findall(f"{known.text}\n{known.source}")]
     lines, faults = list[str](), list[str]()
     for entry in stated[:MOST]:

@@ -65,7 +65,7 @@ class DeviceMemory:
     def create(cls, nbytes: int, count: int) -> list[DeviceMemory]:
         """Allocate and export memory for `count` processes, which take turns at its parts.
 
-        On an H100 a matmul is 1 to 2 % slower in the one of two large allocations than in the
+        On an H100 a matmul is 1 to 2 % slower in one of two large allocations than in the
         other. Raises MemoryError if the card has no room for it, OSError where the driver refuses.
         """
         cuda = ctypes.CDLL("libcuda.so.1")

@@ -58,8 +58,8 @@ class Reference:
         missing = [name for name, each in self.accepted.items() if name not in named
                    and each.default is each.empty and each.kind is not each.VAR_POSITIONAL]
         if missing:
-            raise TypeError(f"its parameter {', '.join(missing)} is no input of the task, whose "
-                            f"inputs are {', '.join(named)}")
+            raise TypeError(f"its parameter {', '.join(missing)} is not an input of the task, "
+                            f"whose inputs are {', '.join(named)}")
         return {name: value for name, value in named.items() if name in self.accepted}
 
 

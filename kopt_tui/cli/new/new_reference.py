@@ -55,7 +55,7 @@ def checked(text: str, project: Path, function: sources.CFunction) -> str:
                          fix="write FILE:FUNCTION")
     known = {f"{arg.name}_" if keyword.iskeyword(arg.name) else arg.name for arg in function.args}
     if other := [each for each in _parameters(source, name) if each not in known]:
-        raise InputError(f"parameter {', '.join(other)} is no argument of {function.name}",
+        raise InputError(f"parameter {', '.join(other)} is not an argument of {function.name}",
                          where=f"{path}:{name}", fix=f"it may take {', '.join(sorted(known))}")
     return f"{path.relative_to(root).as_posix()}:{name}"
 

@@ -134,6 +134,7 @@ for child in children:
     os.waitpid(child, 0)"""
     outcome = run(code, tmp_path, limits=Limits(wall_s=30, memory_bytes=200 << 20))
     assert outcome.ended == "exit" and outcome.ok
+    assert 64 << 20 < outcome.peak_bytes < 200 << 20, "it was counted meanwhile"
 
 
 def test_file_size_is_limited(tmp_path: Path) -> None:

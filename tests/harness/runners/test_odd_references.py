@@ -104,7 +104,7 @@ def test_index_out_of_range_names_the_input_and_what_to_write(tmp_path: Path) ->
 
 def test_parameter_that_is_no_input_is_named_beside_the_inputs(tmp_path: Path) -> None:
     with oracle(tmp_path, target(), "def double(y):\n    return 2 * y\n") as started, \
-            pytest.raises(OracleError, match="its parameter y is no input of the task, whose "
+            pytest.raises(OracleError, match="its parameter y is not an input of the task, whose "
                           "inputs are x"):
         started.make(ROWS, "normal")
 

@@ -200,7 +200,7 @@ def test_integers_without_a_range_are_named_when_the_task_is_written(folder: Pat
 @pytest.mark.parametrize(("reference", "why"), [
     ("gone.py:blur", "the reference's file 'gone.py' does not exist (write FILE:FUNCTION)"),
     ("right.py:sharpen", "there is no function 'sharpen' (write FILE:FUNCTION)"),
-    ("wrong.py:blur", "parameter image is no argument of blur (it may take in_, n, out)"),
+    ("wrong.py:blur", "parameter image is not an argument of blur (it may take in_, n, out)"),
     ("/etc/hosts:blur", "the reference's file lies outside the project")])
 def test_reference_that_cannot_be_called_is_refused_before_anything_is_written(
         folder: Path, reference: str, why: str) -> None:

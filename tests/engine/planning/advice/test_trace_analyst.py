@@ -61,7 +61,7 @@ def test_answer_is_bounded_and_clean() -> None:
 
 
 @pytest.mark.parametrize(("text", "note"), [
-    ("I cannot say.", "not analysed by the model: its answer is no list of causes"),
+    ("I cannot say.", "not analysed by the model: its answer is not a list of causes"),
     ('{"bottlenecks": []}', "the model names no cause")])
 def test_answer_without_causes_is_told(text: str, note: str) -> None:
     assert read(text=text) == Causes(note=note)
