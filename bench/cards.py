@@ -14,14 +14,12 @@ measured there must be measured again elsewhere, and none may be lost.
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -29,7 +27,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import machine
-from gpu import EXAMPLES, GOOD
 
 from engine.verify import gate, harness_client
 from engine.verify.fleet import Fleet
@@ -42,8 +39,11 @@ from harness.search.space import knobs
 from harness.settings import Settings, Trees
 from harness.tasks import task_file
 from harness.timing.plan import Plan
+from harness.verdict import Value
 
-EXAMPLE = "matmul_triton"
+EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "matmul_triton"
+GOOD: dict[str, Value] = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8,
+                          "NUM_WARPS": 8, "NUM_STAGES": 3}
 CLASSES = ("square", "skinny")
 RETRY_S = 15.0
 STRANGER = """\
@@ -62,11 +62,10 @@ class FalseGain(Exception):
 
 class Bench:
     def __init__(self, out: Path, folder: Path, cards: Sequence[Device]) -> None:
-        self.out, self.folder = out, folder
-        task = task_file.load(EXAMPLES / EXAMPLE / "task.yaml")
-        self.task = replace(task, classes=tuple(task.config_class(name) for name in CLASSES))
-        self.source = knobs.apply(knobs.read(EXAMPLES / EXAMPLE / "kernel.py"), GOOD[EXAMPLE],
-                                  language="triton")
+        self.folder = folder
+        self.keep = machine.JsonLines(out, printed=300).keep
+        self.task = machine.only(task_file.load(EXAMPLE / "task.yaml"), *CLASSES)
+        self.source = knobs.apply(knobs.read(EXAMPLE / "kernel.py"), GOOD, language="triton")
         self.warm = {card.id: harness_client.warm_start(self.task, card, None, {})
                      for card in cards}
         self._numbers = iter(range(1, 1_000_000))
@@ -75,12 +74,6 @@ class Bench:
     def close(self) -> None:
         for warm in self.warm.values():
             warm.close()
-
-    def keep(self, kind: str, **fields: Any) -> None:
-        line = json.dumps({"kind": kind, "at": round(time.monotonic() - BEGAN, 1), **fields})
-        with self._lock, self.out.open("a") as file:
-            file.write(line + "\n")
-        print(line[:300], flush=True)
 
     def request(self, card: FleetDevice) -> EvaluateRequest:
         """Return an A/A trial of a new source, in the card's folder."""
@@ -94,7 +87,7 @@ class Bench:
         return EvaluateRequest(
             target=self.task, device=card.device.id,
             trees=Trees(candidate=str(trees["candidate"]), incumbent=str(trees["incumbent"]),
-                        reference=str(EXAMPLES / EXAMPLE)),
+                        reference=str(EXAMPLE)),
             settings=Settings(scratch=str(place / "scratch"), plan=Plan()))
 
     def verdict(self, step: str, fleet: Fleet, ended: threading.Event) -> str:
@@ -223,6 +216,5 @@ def main() -> None:
             bench.close()
 
 
-BEGAN = time.monotonic()
 if __name__ == "__main__":
     main()

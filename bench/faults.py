@@ -9,7 +9,6 @@ compared with the limit of a call; the verdict after it, on the same card, must 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 import time
@@ -20,7 +19,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import machine
 
-from harness.compile import kernel
 from harness.evaluate.evaluate import evaluate
 from harness.isolation.zygote_client import Zygote
 from harness.settings import Settings, Trees
@@ -86,26 +84,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path,
                         default=machine.RESULTS / f"faults-{time.strftime('%Y-%m-%d')}.jsonl")
     args = parser.parse_args()
-    place = kernel.place_on(machine.card(), "triton", scratch="", python=None, env={})
-    kind = kernel.kind_of(place, "triton")
-    assert kind is not None
-    zygote = Zygote.start(kind)
-
-    def keep(**fields: Any) -> None:
-        with args.out.open("a") as file:
-            file.write(json.dumps(fields) + "\n")
-        print(json.dumps(fields), flush=True)
-
-    keep(kind="machine", **machine.describe(), versions=machine.gpu_versions())
+    zygote = machine.zygote(machine.card())
+    keep = machine.JsonLines(args.out).keep
+    keep("machine", **machine.describe(), versions=machine.gpu_versions())
     with tempfile.TemporaryDirectory(prefix="kopt-bench-") as name:
         folder = Path(name)
-        keep(kind="first", **verdict(folder / "first", SOURCE + "# first\n", None, zygote))
+        keep("first", **verdict(folder / "first", SOURCE + "# first\n", None, zygote))
         for limit_s in args.limits:
             for fault, source in (("endless", ENDLESS), ("illegal", ILLEGAL)):
                 case = f"{fault}-{limit_s:g}"
                 found = verdict(folder / case, source, limit_s, zygote)
                 after = verdict(folder / f"after-{case}", SOURCE + f"# {case}\n", None, zygote)
-                keep(kind=fault, limit_s=limit_s, within=found["seconds"] <= limit_s + MOST_EXTRA_S,
+                keep(fault, limit_s=limit_s, within=found["seconds"] <= limit_s + MOST_EXTRA_S,
                      **found, after=after)
     zygote.close()
 

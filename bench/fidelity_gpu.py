@@ -13,7 +13,6 @@ model of card and file, and whatever is furthest from its goal comes next.
 
 from __future__ import annotations
 
-import json
 import math
 import tempfile
 import threading
@@ -29,7 +28,6 @@ from typing import Any
 import machine
 from fidelity_kernels import CLASSES, source, task, write
 
-from harness.compile import kernel
 from harness.correctness.check import CorrectnessCheck
 from harness.correctness.tolerance import Tolerance
 from harness.evaluate import verdict_rows
@@ -37,7 +35,6 @@ from harness.evaluate.evaluate import evaluate
 from harness.evaluate.measure import Measurement
 from harness.evaluate.verdict_rows import EvaluationResults
 from harness.formats.json_codec import to_builtins
-from harness.isolation.zygote_client import Zygote
 from harness.runners.session import Session
 from harness.settings import Settings, Trees
 from harness.timing.plan import Plan
@@ -91,20 +88,13 @@ TOGETHER = 5
 class Bench:
     def __init__(self, out: Path, seconds: float, steps: Collection[str]) -> None:
         self.device = machine.card()
-        place = kernel.place_on(self.device, "triton", scratch="", python=None, env={})
-        kind = kernel.kind_of(place, "triton")
-        assert kind is not None
-        self.zygote = Zygote.start(kind)  # one for all, as a campaign has it
-        self.out, self.deadline = out, time.monotonic() + seconds
+        self.zygote = machine.zygote(self.device)
+        self.out = machine.JsonLines(out, printed=0)
+        self.keep, self.deadline = self.out.keep, time.monotonic() + seconds
         self._lock = threading.Lock()
         self.under_way: Counter[str] = Counter()
         self.task = task()
         self.steps = {name: STEPS[name] for name in steps}
-
-    def keep(self, kind: str, **fields: Any) -> None:
-        line = json.dumps({"kind": kind, "date": time.strftime("%Y-%m-%d %H:%M"), **fields})
-        with self._lock, self.out.open("a") as file:
-            file.write(line + "\n")
 
     def judge(self, comment: str) -> Verdict:
         """Return the verdict on the plain source against itself, with only a zygote running."""
@@ -166,7 +156,7 @@ class Bench:
     def extra(self, name: str) -> dict[str, int]:
         """Return a step's extra work, calibrated in this run or an earlier one on such a card."""
         step = self.steps[name]
-        known = [line for line in self.lines() if line["kind"] == "extra"
+        known = [line for line in self.out.read() if line["kind"] == "extra"
                  and line["step"] == name and line["card"] == self.device.name
                  and list(line["extra"]) == step.classes]
         if known or not step.gain:
@@ -174,9 +164,6 @@ class Bench:
         extra = self.calibrate(step)
         self.keep("extra", step=name, card=self.device.name, extra=extra)
         return extra
-
-    def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.out.read_text().splitlines()]
 
     def trials(self, step: str, extra: dict[str, int], number: int) -> None:
         for rows, measurement, seconds in self.measured(
@@ -206,7 +193,7 @@ class Bench:
     def run(self, workers: int) -> None:
         self.keep("machine", **machine.describe(), versions=machine.gpu_versions(),
                   device=to_builtins(self.device))
-        if not any(line["kind"] == "cost" for line in self.lines()):
+        if not any(line["kind"] == "cost" for line in self.out.read()):
             self.cost()
         with ThreadPoolExecutor() as pool:
             extras = dict(zip(self.steps, pool.map(self.extra, self.steps), strict=True))
@@ -221,7 +208,7 @@ class Bench:
         """Yield groups of trials, always of the step that is furthest from its goal."""
         number = 0
         while time.monotonic() < self.deadline:
-            done = Counter(line["step"] for line in self.lines() if line["kind"] == "trial"
+            done = Counter(line["step"] for line in self.out.read() if line["kind"] == "trial"
                            for row in line["rows"] if STEPS[line["step"]].counts(row["class"]))
             number += 1
 
@@ -271,5 +258,6 @@ def main(seconds: float, workers: int, out: Path | None, steps: Collection[str])
     if out is None:
         machine.RESULTS.mkdir(exist_ok=True)
         out = machine.RESULTS / "fidelity-gpu.jsonl"
-    Bench(out, seconds, steps).run(workers)
-    print(table([json.loads(line) for line in out.read_text().splitlines()]))
+    bench = Bench(out, seconds, steps)
+    bench.run(workers)
+    print(table(bench.out.read()))

@@ -10,7 +10,6 @@ verdict), a softmax with the copy bandwidth that `harness.roofline.measured_peak
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 import tempfile
@@ -28,9 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import machine
 
-from harness.compile import kernel
 from harness.evaluate.evaluate import evaluate
-from harness.isolation.zygote_client import Zygote
 from harness.loop.loop import loop
 from harness.roofline import measured_peaks
 from harness.search.space import knobs
@@ -52,17 +49,9 @@ LARGE_BYTES = 256 << 20
 class Bench:
     def __init__(self, out: Path, seconds: float, budget: int, seed: int) -> None:
         self.device = machine.card()
-        self.out, self.seconds, self.budget, self.seed = out, seconds, budget, seed
-        place = kernel.place_on(self.device, "triton", scratch="", python=None, env={})
-        kind = kernel.kind_of(place, "triton")
-        assert kind is not None
-        self.zygote = Zygote.start(kind)  # one for all, as a campaign has it
-
-    def keep(self, kind: str, **fields: Any) -> None:
-        line = json.dumps({"kind": kind, "date": time.strftime("%Y-%m-%d %H:%M"), **fields})
-        with self.out.open("a") as file:
-            file.write(line + "\n")
-        print(line[:400], flush=True)
+        self.seconds, self.budget, self.seed = seconds, budget, seed
+        self.zygote = machine.zygote(self.device)
+        self.keep = machine.JsonLines(out).keep
 
     def example(self, name: str) -> None:
         task = task_file.load(EXAMPLES / name / "task.yaml")

@@ -7,14 +7,17 @@ import platform
 import re
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from harness.compile import kernel
 from harness.devices import inventory
 from harness.devices.device import Device
 from harness.formats.json_codec import to_builtins
+from harness.isolation.zygote_client import Zygote
 from harness.tasks.target import Target
 
 RESULTS = Path(__file__).parent / "results"
@@ -38,6 +41,14 @@ def card() -> Device:
     return usable
 
 
+def zygote(device: Device, language: str = "triton") -> Zygote:
+    """Start the process that kernels are forked off, one for all verdicts as in a campaign."""
+    place = kernel.place_on(device, language, scratch="", python=None, env={})
+    kind = kernel.kind_of(place, language)
+    assert kind is not None
+    return Zygote.start(kind)
+
+
 def gpu_versions() -> dict[str, str]:
     """Return the versions of torch, triton, CUDA and the driver."""
     code = "import torch, triton; print(torch.__version__, triton.__version__, torch.version.cuda)"
@@ -52,6 +63,24 @@ def gpu_versions() -> dict[str, str]:
 def only(task: Target, *names: str) -> Target:
     """Return a task with only some of its classes."""
     return replace(task, classes=tuple(map(task.config_class, names)))
+
+
+class JsonLines:
+    """A file of results that grows line by line, from any thread; prints how each line begins."""
+
+    def __init__(self, path: Path, *, printed: int = 400) -> None:
+        self.path, self.printed = path, printed
+        self._lock = threading.Lock()
+
+    def keep(self, kind: str, **fields: Any) -> None:
+        line = json.dumps({"kind": kind, "date": time.strftime("%Y-%m-%d %H:%M:%S"), **fields})
+        with self._lock, self.path.open("a") as file:
+            file.write(line + "\n")
+        if self.printed:
+            print(line[:self.printed], flush=True)
+
+    def read(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.path.read_text().splitlines()]
 
 
 def write(name: str, result: dict[str, Any]) -> Path:

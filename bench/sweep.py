@@ -175,14 +175,7 @@ def main() -> None:
                         default=machine.RESULTS / f"sweep-{time.strftime('%Y-%m-%d')}.jsonl")
     args = parser.parse_args()
     device = machine.card()
-
-    def keep(part: str, **fields: Any) -> None:
-        line = {"part": part, "date": time.strftime("%Y-%m-%d %H:%M:%S"), **fields}
-        with args.out.open("a") as file:
-            file.write(json.dumps(line) + "\n")
-        print(json.dumps({key: value for key, value in line.items() if key != "rows"})[:900],
-              flush=True)
-
+    keep = machine.JsonLines(args.out, printed=900).keep
     keep("machine", **machine.describe(), versions=machine.gpu_versions())
     chosen = configs()[:args.limit]
     with tempfile.TemporaryDirectory() as name:

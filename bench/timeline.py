@@ -10,17 +10,15 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Sequence
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import machine
 from fidelity_kernels import source, task, write
 
-from harness.compile import kernel
 from harness.evaluate.evaluate import evaluate
 from harness.isolation.rpc import Peer
-from harness.isolation.zygote_client import Zygote
 from harness.settings import Settings, Trees
 from harness.timing.paired_blocks import PairedBlocks
 from harness.timing.paired_timing import ClassTiming, PairedTiming
@@ -30,36 +28,42 @@ BEGAN = time.monotonic()
 
 
 class RequestLog:
-    """Replaces `Peer.send` and `Peer.receive`, and prints each request and its duration."""
+    """Replaces `Peer.send` and `Peer.receive`: sums the seconds of requests by name; they overlap.
 
-    def __init__(self) -> None:
+    With `prints` each request is printed with its duration.
+    """
+
+    def __init__(self, *, prints: bool) -> None:
         self.began = time.monotonic()
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._prints = prints
         self._asked: dict[int, list[tuple[str, float]]] = {}
         self._last: dict[int, tuple[str, float]] = {}
         self._names: dict[int, str] = {}
-        self._send, self._receive = Peer.send, Peer.receive
+        send, receive = Peer.send, Peer.receive
 
-    def listen(self) -> None:
-        log = self
+        def logged_send(peer: Peer, op: str, *args: Any, **fields: object) -> None:
+            self._asked.setdefault(id(peer), []).append((op, time.monotonic()))
+            send(peer, op, *args, **fields)
 
-        def send(peer: Peer, op: str, descriptors: Sequence[int] = (), /,
-                 **fields: object) -> None:
-            log._asked.setdefault(id(peer), []).append((op, time.monotonic()))
-            log._send(peer, op, descriptors, **fields)
-
-        def receive(peer: Peer) -> dict[str, Any]:
-            answer = log._receive(peer)
-            pending = log._asked[id(peer)]  # a block has several answers
-            op, asked = pending.pop(0) if pending else log._last[id(peer)]
-            now = time.monotonic()
-            log._last[id(peer)] = op, now
-            name = log._names.setdefault(id(peer), f"#{len(log._names)}")
-            if now - asked > 0.004 or op not in ("fill_ring", "compare_ring", "block"):
-                print(f"{now - log.began:7.3f}  {name:4} {op:12} {now - asked:6.3f}")
+        def logged_receive(peer: Peer) -> dict[str, Any]:
+            answer = receive(peer)
+            pending = self._asked[id(peer)]  # a block has several answers
+            op, asked = pending.pop(0) if pending else self._last[id(peer)]
+            self._last[id(peer)] = op, time.monotonic()
+            self._note(id(peer), op, asked)
             return answer
 
-        setattr(Peer, "send", send)  # noqa: B010
-        setattr(Peer, "receive", receive)  # noqa: B010
+        setattr(Peer, "send", logged_send)  # noqa: B010
+        setattr(Peer, "receive", logged_receive)  # noqa: B010
+
+    def _note(self, peer: int, op: str, asked: float) -> None:
+        now = time.monotonic()
+        self.seconds[op] += now - asked
+        name = self._names.setdefault(peer, f"#{len(self._names)}")
+        if self._prints and (now - asked > 0.004
+                             or op not in ("fill_ring", "compare_ring", "block")):
+            print(f"{now - self.began:7.3f}  {name:4} {op:12} {now - asked:6.3f}")
 
 
 def print_ratios() -> None:
@@ -95,12 +99,8 @@ def main() -> None:
     args = parser.parse_args()
     device = machine.card()
     target = machine.only(task(), args.name) if args.name != "all" else task()
-    place = kernel.place_on(device, target.language, scratch="", python=None, env={})
-    kind = kernel.kind_of(place, target.language)
-    assert kind is not None
-    zygote = Zygote.start(kind)
-    log = RequestLog()
-    log.listen()
+    zygote = machine.zygote(device, target.language)
+    log = RequestLog(prints=True)
     print_ratios()
     for _ in range(args.repeat):
         with tempfile.TemporaryDirectory(prefix="kopt-bench-") as name:

@@ -23,9 +23,7 @@ from typing import Any
 import machine
 import timeline
 
-from harness.compile import kernel
 from harness.evaluate.evaluate import evaluate
-from harness.isolation.rpc import Peer
 from harness.isolation.zygote_client import Zygote
 from harness.settings import Settings, Trees
 from harness.tasks import task_file
@@ -89,31 +87,6 @@ def write(folder: Path, name: str, *, better: bool) -> str:
     return str(folder)
 
 
-class Spent:
-    """Sums the seconds of requests by their name; they overlap."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = defaultdict(float)
-        self._asked: dict[int, list[tuple[str, float]]] = {}
-        self._last: dict[int, tuple[str, float]] = {}
-        send, receive = Peer.send, Peer.receive
-
-        def sent(peer: Peer, op: str, *args: Any, **fields: object) -> None:
-            self._asked.setdefault(id(peer), []).append((op, time.monotonic()))
-            send(peer, op, *args, **fields)
-
-        def received(peer: Peer) -> dict[str, Any]:
-            answer = receive(peer)
-            pending = self._asked[id(peer)]  # a block has several answers
-            op, asked = pending.pop(0) if pending else self._last[id(peer)]
-            self._last[id(peer)] = op, time.monotonic()
-            self.seconds[op] += time.monotonic() - asked
-            return answer
-
-        setattr(Peer, "send", sent)  # noqa: B010
-        setattr(Peer, "receive", received)  # noqa: B010
-
-
 def judged(name: str, folder: Path, scratch: Path, number: int, zygote: Zygote | None,
            device: Any) -> tuple[float, Verdict, dict[str, float]]:
     """Return the seconds of a verdict, the verdict, and the seconds of its stages."""
@@ -147,20 +120,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     device = machine.card()
-    if args.log:
-        timeline.RequestLog().listen()
-    spent = Spent()
-    lines: list[dict[str, Any]] = [{"machine": machine.describe()}
-                                   if hasattr(machine, "describe") else {}]
+    spent = timeline.RequestLog(prints=args.log)
+    lines: list[dict[str, Any]] = [{"machine": machine.describe()}]
     for kind in args.kinds.split(","):
         with tempfile.TemporaryDirectory(prefix="kopt-bench-") as temporary:
             folder = Path(temporary)
-            zygote = None
-            if kind == "campaign":
-                place = kernel.place_on(device, "triton", scratch="", python=None, env={})
-                of = kernel.kind_of(place, "triton")
-                assert of is not None
-                zygote = Zygote.start(of)
+            zygote = machine.zygote(device) if kind == "campaign" else None
             for number in range(args.repeat + (kind == "campaign")):
                 spent.seconds.clear()
                 scratch = folder / (f"scratch-{number}" if kind == "fresh" else "scratch")
