@@ -4,8 +4,8 @@
 
 Thirty configurations of the two Triton examples, compiled for sm_90 and gfx942 without a GPU. For
 NVIDIA: `cuobjdump --dump-resource-usage` of the cubin, and `ptxas -v` run once more on the PTX,
-both from Triton's package. For AMD: the metadata note of the code object, read by the ELF and
-MessagePack reader below, and by `llvm-readelf --notes` where that is installed. Shared memory that
+both from Triton's package. For AMD: the metadata note of the code object, read by the ELF reader
+below, and by `llvm-readelf --notes` where that is installed. Shared memory that
 Triton asks for at the launch is in no binary: it is compared with the number that the compiler left
 for its launcher, and the binary's own share with what the architecture keeps for itself.
 """
@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import machine
+import msgspec
 
 from harness.compile import triton_aot
 from harness.compile.triton_aot import KernelResources
@@ -132,40 +133,11 @@ def note(data: bytes) -> dict[str, Any]:
         kind, = struct.unpack_from("<I", data, start + index * size + 4)
         if kind == 7:
             at, = struct.unpack_from("<Q", data, start + index * size + 24)
-            name, _, form = struct.unpack_from("<III", data, at)
+            name, length, form = struct.unpack_from("<III", data, at)
+            at += 12 + -(-name // 4) * 4
             if form == 32:
-                return dict(unpacked(data, at + 12 + -(-name // 4) * 4)[0])
+                return msgspec.msgpack.decode(data[at:at + length], type=dict[str, Any])
     raise ValueError("no metadata note")
-
-
-def unpacked(data: bytes, at: int) -> tuple[Any, int]:
-    """Return a MessagePack value and the offset of the next; only the codes that LLVM writes."""
-    code = data[at]
-    at += 1
-    if code < 0x80:
-        return code, at
-    if code < 0xA0 or code in (0xDC, 0xDE, 0xDD, 0xDF):
-        few = code & 15
-        if code >= 0xA0:
-            width = 2 if code in (0xDC, 0xDE) else 4
-            few, at = int.from_bytes(data[at:at + width], "big"), at + width
-        mapping = code < 0x90 or code in (0xDE, 0xDF)
-        values = []
-        for _ in range(few * (2 if mapping else 1)):
-            value, at = unpacked(data, at)
-            values.append(value)
-        return (dict(zip(values[::2], values[1::2], strict=True)) if mapping else values), at
-    if code < 0xC0 or code in (0xD9, 0xDA):
-        length, width = code & 31, {0xD9: 1, 0xDA: 2}.get(code, 0)
-        if width:
-            length = int.from_bytes(data[at:at + width], "big")
-        return data[at + width:at + width + length].decode(), at + width + length
-    if code in (0xC2, 0xC3):
-        return code == 0xC3, at
-    width = 1 << (code & 3)
-    if not 0xCC <= code <= 0xD3:
-        raise ValueError(f"MessagePack code {code:#x}")
-    return int.from_bytes(data[at:at + width], "big", signed=code >= 0xD0), at + width
 
 
 def launched(folder: Path, kernel: str, arch: str) -> dict[str, int]:

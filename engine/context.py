@@ -66,8 +66,6 @@ class EngineContext:
         """What every verdict is compared with besides the incumbent, and decides nothing."""
         self.used_usd = self.reader.model_bills().get(setup.id, ModelBill()).cost_usd
         """What the campaign's models have cost so far, as far as their prices are known."""
-        self.waited_s = 0.0
-        """Seconds spent waiting for workers and the harness."""
         self.since = lease.heartbeat
         self._lease = lease
         self._looks = count_looks(self.reader, setup.id)
@@ -84,13 +82,10 @@ class EngineContext:
     def wait(self) -> object | None:
         """Return the next message but notices, None after CONTROLS_S. Raises CampaignStopped."""
         self._attend()
-        began = time.monotonic()
         try:
             message = self.messages.get(timeout=CONTROLS_S)
         except queue.Empty:
             return None
-        finally:
-            self.waited_s += time.monotonic() - began
         if isinstance(message, VerdictResult) and message.verdict is not None:
             return msgspec.structs.replace(
                 message, verdict=reference_lines.with_lines(message.verdict, self.references))
@@ -123,14 +118,12 @@ class EngineContext:
 
     def run_in_thread(self, work: Callable[[], T]) -> T:
         """Do slow work in another thread and return its result. Raises CampaignStopped."""
-        began = time.monotonic()
         with ThreadPoolExecutor(1, thread_name_prefix="side-work") as executor:
             future = executor.submit(work)
             while not future.done():
                 self._attend()
                 self.record_notices()
                 wait([future], timeout=CONTROLS_S)
-        self.waited_s += time.monotonic() - began
         self._show_wait("")
         if self.stop.is_set():  # the work may have been cancelled: its result means nothing
             raise CampaignStopped("stopped")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from pathlib import Path
 
 from engine.campaign import setup as campaigns
@@ -38,9 +37,6 @@ class Engine(threading.Thread):
         self.campaign = campaign
         self.decide_only = decide_only
         self.error: KoptError | None = None
-        self.own_s = 0.0
-        """Wall time outside workers and harness, known after the end."""
-        self.wall_s = 0.0
         self._stop_event = threading.Event()
 
     def stop(self) -> None:
@@ -48,7 +44,6 @@ class Engine(threading.Thread):
         self._stop_event.set()
 
     def run(self) -> None:
-        began = time.monotonic()
         try:
             writer = Writer(self.workspace)
             try:
@@ -65,8 +60,6 @@ class Engine(threading.Thread):
             log.exception("the engine failed")
             self.error = KoptError(f"internal error: {type(error).__name__}: {error}",
                                    where=self.campaign, fix="see logs/engine.log")
-        finally:
-            self.wall_s = time.monotonic() - began
 
     def _run_campaign(self, writer: Writer) -> None:
         """Run the campaign, then whatever people have asked for during its end."""
@@ -92,7 +85,6 @@ class Engine(threading.Thread):
                 return  # another host owns the campaign
 
     def _under_lease(self, writer: Writer, setup: Setup, decide_only: bool) -> None:
-        began = time.monotonic()
         lease = leases.acquire(writer, self.campaign)
         try:
             for check in [] if decide_only else machine.start_notices(
@@ -106,7 +98,6 @@ class Engine(threading.Thread):
                 run_campaign(context, decide_only=decide_only)
             finally:
                 context.close()
-                self.own_s += time.monotonic() - began - context.waited_s
         finally:
             try:
                 leases.release(writer, lease)
