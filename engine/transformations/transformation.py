@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import ClassVar
 
 import msgspec
 
 from harness.errors import Refused
-from harness.search.space.knob_proposals import NEW_MARK
 
 MOST_PLACES = 6
 """Places of a source that one transformation changes: those after them stay as they are."""
@@ -36,10 +35,10 @@ class NewKnob(msgspec.Struct, frozen=True, kw_only=True):
     choices: tuple[int, ...]
     note: str
 
-    def declared(self, mark: str) -> str:
-        """Return its declaration as a comment, such that `knobs: inline` can take it out again."""
+    def declared(self, comment: str, mark: str) -> str:
+        """Return its declaration as a comment, with the mark of who has declared it."""
         choices = ", ".join(map(str, self.choices))
-        return f"{mark} kopt: knob {self.name} in [{choices}] {self.note}, {NEW_MARK}"
+        return f"{comment} kopt: knob {self.name} in [{choices}] {self.note}, {mark}"
 
 
 class Transformed(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +60,45 @@ class Transformation(ABC):
     @abstractmethod
     def apply(self, source: str) -> Transformed:
         """Return the changed source. Raises DoesNotApply, or InputError if it cannot be parsed."""
+
+
+class EditedSource(ABC):
+    """A source, and what a transformation changes in it: edits, new names and new knobs."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.knobs = list[NewKnob]()
+        self._edits = list[Replacement]()
+        self._new_names = set[str]()
+
+    def free(self, name: str) -> str:
+        """Return a new name, which neither the source nor an earlier new name uses."""
+        free = free_name(self.source, name, self._new_names)
+        self._new_names.add(free)
+        return free
+
+    def knob(self, name: str, value: int, choices: tuple[int, ...], note: str) -> NewKnob:
+        """Add a knob, by a name that is free."""
+        knob = NewKnob(name=self.free(name), value=value, choices=choices, note=note)
+        self.knobs.append(knob)
+        return knob
+
+    def edit(self, *edits: Replacement) -> None:
+        self._edits += edits
+
+    def insert(self, at: int, text: str) -> None:
+        self._edits.append(Replacement(at, at, text))
+
+    def transformed(self, what: str, lines: Sequence[int] = ()) -> Transformed:
+        """Return the changed source; `lines` are where something has changed, if `what` lacks that.
+        """
+        return Transformed(source=replaced(self.source, [*self._declarations(), *self._edits]),
+                           what=what + (f", {places(lines)}" if lines else ""),
+                           knobs=tuple(knob.name for knob in self.knobs))
+
+    @abstractmethod
+    def _declarations(self) -> Iterator[Replacement]:
+        """Yield the edits that declare the new knobs."""
 
 
 def replaced(source: str, edits: Iterable[Replacement], begin: int = 0,

@@ -16,7 +16,6 @@ from engine.transformations.c.parsed_c import ParsedC
 from engine.transformations.transformation import (
     MOST_PLACES,
     DoesNotApply,
-    NewKnob,
     Replacement,
     Transformation,
     Transformed,
@@ -62,16 +61,11 @@ class Accumulators(Transformation):
                  if is_innermost(loop) and (reductions := _reductions(c, loop, types))]
         if not found:
             raise DoesNotApply("no innermost loop reduces floating-point values into a variable")
-        edits, knobs = list[Replacement](), list[NewKnob]()
         for loop, reductions in found[:MOST_PLACES]:
-            knob = NewKnob(name=free_name(source, "SUMS", [own.name for own in knobs]), value=8,
-                           choices=(1, 2, 4, 8, 16, 32), note=f"chains, line {loop.line}")
-            knobs.append(knob)
-            edits.append(_with_chains(c, loop, reductions, knob.name))
+            knob = c.knob("SUMS", 8, (1, 2, 4, 8, 16, 32), f"chains, line {loop.line}")
+            c.edit(_with_chains(c, loop, reductions, knob.name))
         lines = places([loop.line for loop, _ in found[:MOST_PLACES]])
-        return Transformed(source=replaced(source, [c.with_knobs(knobs), *edits]),
-                           what=f"independent accumulators in the reductions of {lines}",
-                           knobs=tuple(knob.name for knob in knobs))
+        return c.transformed(f"independent accumulators in the reductions of {lines}")
 
 
 def _with_chains(c: ParsedC, loop: CountedLoop, reductions: list[Reduction],

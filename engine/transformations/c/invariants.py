@@ -15,9 +15,6 @@ from engine.transformations.transformation import (
     Replacement,
     Transformation,
     Transformed,
-    free_name,
-    places,
-    replaced,
 )
 
 _MEMORY = ("subscript_expression", "pointer_expression", "field_expression")
@@ -64,28 +61,26 @@ def _moved(c: ParsedC, found: list[Invariant], name: str, value: str, use: str,
     """Return the source with a constant before its loop for each different expression."""
     names: dict[tuple[int, str, str], str] = {}
     before: dict[int, tuple[Node, list[str]]] = {}
-    edits = []
     for each in found:
         text = " ".join(c.text(each.node).split())
         key = each.loop.start_byte, text, each.kind
         if key not in names:
-            names[key] = free_name(c.source, name, names.values())
+            names[key] = c.free(name)
             before.setdefault(each.loop.start_byte, (each.loop, []))[1].append(
                 f"const {each.kind} {names[key]} = {value.format(text)};")
         begin, written = each.node.start_byte, use.format(names[key])
         if use != "{}":  # with the sign of the division before it
             begin = c.source.rindex("/", 0, begin)
             written = written.replace("* ", "*= ") if c.source[begin + 1] == "=" else written
-        edits.append(Replacement(begin, each.node.end_byte, written))
+        c.edit(Replacement(begin, each.node.end_byte, written))
     for loop, lines in before.values():
         own = c.indent(loop)
         head = f"\n{own}".join([*lines, ""])
         if loop.parent is not None and loop.parent.type != "compound_statement":
             head = f"{{\n{own}{head}"
-            edits.append(Replacement(loop.end_byte, loop.end_byte, f"\n{own}}}"))
-        edits.append(Replacement(loop.start_byte, loop.start_byte, head))
-    return Transformed(source=replaced(c.source, edits),
-                       what=f"{what}, {places([c.line(each.node) for each in found])}")
+            c.insert(loop.end_byte, f"\n{own}}}")
+        c.insert(loop.start_byte, head)
+    return c.transformed(what, [c.line(each.node) for each in found])
 
 
 def _found(c: ParsedC, *, divisors: bool) -> Iterator[Invariant]:

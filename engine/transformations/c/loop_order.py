@@ -20,13 +20,10 @@ from engine.transformations.c.parsed_c import ParsedC
 from engine.transformations.transformation import (
     MOST_PLACES,
     DoesNotApply,
-    NewKnob,
     Replacement,
     Transformation,
     Transformed,
     free_name,
-    places,
-    replaced,
 )
 
 
@@ -50,11 +47,10 @@ class LoopOrder(Transformation):
         if not found:
             raise DoesNotApply("no loop that strides through memory has one around it that does "
                                "not, with iterations whose order is free")
-        edits = [Replacement(_head(one).start, _head(one).stop, c.source[_head(other)])
+        c.edit(*(Replacement(_head(one).start, _head(one).stop, c.source[_head(other)])
                  for nest in found[:MOST_PLACES] for one, other in (
-                     (nest.outer, nest.inner), (nest.inner, nest.outer))]
-        return Transformed(source=replaced(source, edits), what=(
-            f"loops exchanged, {places([nest.outer.line for nest in found[:MOST_PLACES]])}"))
+                     (nest.outer, nest.inner), (nest.inner, nest.outer))))
+        return c.transformed("loops exchanged", [nest.outer.line for nest in found[:MOST_PLACES]])
 
 
 class Blocking(Transformation):
@@ -67,12 +63,11 @@ class Blocking(Transformation):
         if not found:
             raise DoesNotApply("no two loops move along contiguous memory in turn, with "
                                "iterations whose order is free")
-        knob = NewKnob(name=free_name(source, "BLOCK"), value=32, choices=(8, 16, 32, 64, 128),
-                       note=f"iterations of both loops, line {found[0].outer.line}")
-        return Transformed(
-            source=replaced(source, [c.with_knobs([knob]), _blocked(c, found[0], knob.name)]),
-            what=f"{found[0].outer.variable} and {found[0].inner.variable} in blocks, "
-                 f"line {found[0].outer.line}", knobs=(knob.name,))
+        outer, inner = found[0].outer, found[0].inner
+        knob = c.knob("BLOCK", 32, (8, 16, 32, 64, 128),
+                      f"iterations of both loops, line {outer.line}")
+        c.edit(_blocked(c, found[0], knob.name))
+        return c.transformed(f"{outer.variable} and {inner.variable} in blocks", [outer.line])
 
 
 def _blocked(c: ParsedC, nest: _Nest, knob: str) -> Replacement:

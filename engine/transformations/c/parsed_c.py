@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from tree_sitter import Node
 
 from engine.split.languages.c_language import parse_c
 from engine.split.languages.syntax import walk
-from engine.transformations.transformation import NewKnob, Replacement
+from engine.transformations.transformation import EditedSource, Replacement
 from harness.search.space import c_knobs
+from harness.search.space.knob_proposals import NEW_MARK
 
 LOOPS = ("for_statement", "while_statement", "do_statement")
 _MATH = ("sqrt", "exp", "exp2", "log", "log2", "log10", "log1p", "expm1", "sin", "cos", "tan",
@@ -27,11 +28,12 @@ _QUALIFIERS = frozenset(("const", "volatile", "restrict", "__restrict", "__restr
                          "register", "inline"))
 
 
-class ParsedC:
+class ParsedC(EditedSource):
     """The tree of a C source, whose offsets are characters. Raises InputError without one."""
 
     def __init__(self, source: str) -> None:
-        self.source, self.root = source, parse_c(source)
+        super().__init__(source)
+        self.root = parse_c(source)
         self._types: dict[int, dict[str, str]] = {}
 
     def text(self, node: Node | None) -> str:
@@ -196,12 +198,15 @@ class ParsedC:
         begin = self.source.rfind("\n", 0, node.start_byte) + 1
         return re.match(r"[ \t]*", self.source[begin:])[0]  # type: ignore[index]
 
-    def with_knobs(self, knobs: Sequence[NewKnob]) -> Replacement:
-        """Return the lines that declare knobs, behind the includes."""
+    def declare(self, lines: str) -> None:
+        """Add lines behind the includes."""
+        self.insert(c_knobs.after_includes(self.source), lines)
+
+    def _declarations(self) -> Iterator[Replacement]:
         at = c_knobs.after_includes(self.source)
-        lines = "".join(f"#define {knob.name} {knob.value}  {knob.declared('//')}\n"
-                        for knob in knobs)
-        return Replacement(at, at, lines)
+        for knob in self.knobs:
+            yield Replacement(at, at, f"#define {knob.name} {knob.value}  "
+                                      f"{knob.declared('//', NEW_MARK)}\n")
 
 
 def _kind_of_literal(text: str) -> str:

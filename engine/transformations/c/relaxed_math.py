@@ -6,14 +6,7 @@ import re
 
 from engine.split.languages.syntax import walk
 from engine.transformations.c.parsed_c import ParsedC
-from engine.transformations.transformation import (
-    DoesNotApply,
-    Replacement,
-    Transformation,
-    Transformed,
-    replaced,
-)
-from harness.search.space import c_knobs
+from engine.transformations.transformation import DoesNotApply, Transformation, Transformed
 
 _PRAGMA = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+(?:GCC[ \t]+optimize|clang[ \t]+fp|STDC[ \t]+FP)",
                      re.MULTILINE)
@@ -47,7 +40,8 @@ class RelaxedMath(Transformation):
             raise DoesNotApply("a compensated sum, or something volatile, needs its order")
         if not re.search(r"\b(?:float|double)\b", source):
             raise DoesNotApply("the source has no floating-point values")
-        return _with_lines(c, _RELAXED, "relaxed rounding in the whole file")
+        c.declare(_RELAXED)
+        return c.transformed("relaxed rounding in the whole file")
 
 
 class VectorMath(Transformation):
@@ -68,10 +62,5 @@ class VectorMath(Transformation):
             for name in wanted for kind in ["float" if name.endswith("f") else "double"]
             for arguments in [f"{kind}, {kind}" if name.startswith("pow") else kind]]
         relaxed = "" if _PRAGMA.search(source) else _RELAXED  # a sum in order has no vectors
-        return _with_lines(c, relaxed + _VECTOR.format(declarations="\n".join(declarations)),
-                           f"vector versions of {', '.join(wanted)}")
-
-
-def _with_lines(c: ParsedC, lines: str, what: str) -> Transformed:
-    at = c_knobs.after_includes(c.source)
-    return Transformed(source=replaced(c.source, [Replacement(at, at, lines)]), what=what)
+        c.declare(relaxed + _VECTOR.format(declarations="\n".join(declarations)))
+        return c.transformed(f"vector versions of {', '.join(wanted)}")

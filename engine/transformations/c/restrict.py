@@ -8,13 +8,7 @@ from tree_sitter import Node
 
 from engine.split.languages.syntax import walk
 from engine.transformations.c.parsed_c import ParsedC
-from engine.transformations.transformation import (
-    DoesNotApply,
-    Replacement,
-    Transformation,
-    Transformed,
-    replaced,
-)
+from engine.transformations.transformation import DoesNotApply, Transformation, Transformed
 
 
 class Restrict(Transformation):
@@ -23,14 +17,16 @@ class Restrict(Transformation):
 
     def apply(self, source: str) -> Transformed:
         c = ParsedC(source)
-        functions = [(name, edits) for function in c.functions
-                     if (name := _name(c, function)) and not _is_called_with_one_twice(c, name)
-                     and (edits := list(_pointers(c, function)))]
+        functions = list[str]()
+        for function in c.functions:
+            name, pointers = _name(c, function), list(_pointers(c, function))
+            if name and pointers and not _is_called_with_one_twice(c, name):
+                functions.append(name)
+                for pointer in pointers:
+                    c.insert(pointer.start_byte, "restrict ")
         if not functions:
             raise DoesNotApply("no function that writes memory has pointers without restrict")
-        return Transformed(
-            source=replaced(source, [edit for _, edits in functions for edit in edits]),
-            what=f"restrict on the pointers of {', '.join(name for name, _ in functions)}")
+        return c.transformed(f"restrict on the pointers of {', '.join(functions)}")
 
 
 def _name(c: ParsedC, function: Node) -> str:
@@ -38,8 +34,10 @@ def _name(c: ParsedC, function: Node) -> str:
     return c.declared_name(declarator)[0] if declarator is not None else ""
 
 
-def _pointers(c: ParsedC, function: Node) -> Iterator[Replacement]:
-    """Yield the edits for the pointer parameters; none for a single one or a read-only function."""
+def _pointers(c: ParsedC, function: Node) -> Iterator[Node]:
+    """Yield the names of pointer parameters without restrict; none for a single pointer or a
+    read-only function.
+    """
     declarator, body = (function.child_by_field_name(key) for key in ("declarator", "body"))
     if declarator is None or body is None:
         return
@@ -50,15 +48,13 @@ def _pointers(c: ParsedC, function: Node) -> Iterator[Replacement]:
         name = inner.child_by_field_name("declarator") if inner is not None else None
         if inner is not None and inner.type == "pointer_declarator" and name is not None \
                 and name.type == "identifier":
-            pointers.append((c.text(name), name, "restrict" in c.text(inner)))
+            pointers.append((name, "restrict" in c.text(inner)))
     writes = any(part.type in ("subscript_expression", "pointer_expression")
                  and part.parent is not None and part.parent.type in (
                      "assignment_expression", "update_expression")
                  and part.parent.named_children[0] == part for part in walk(body))
     if len(pointers) > 1 and (writes or "*" in c.written(body)):
-        for _, name, has_it in pointers:
-            if not has_it:
-                yield Replacement(name.start_byte, name.start_byte, "restrict ")
+        yield from (name for name, has_it in pointers if not has_it)
 
 
 def _is_called_with_one_twice(c: ParsedC, name: str) -> bool:

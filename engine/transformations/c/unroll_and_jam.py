@@ -18,7 +18,6 @@ from engine.transformations.c.index_terms import is_contiguous, terms
 from engine.transformations.c.parsed_c import LOOPS, ParsedC
 from engine.transformations.transformation import (
     DoesNotApply,
-    NewKnob,
     Replacement,
     Transformation,
     Transformed,
@@ -39,13 +38,11 @@ class UnrollAndJam(Transformation):
             raise DoesNotApply("no outer loop has independent iterations with an inner loop that "
                                "all of them take alike")
         best = max(found, key=lambda jam: (jam.is_contiguous, jam.loop.node.start_byte))
-        knob = NewKnob(name=free_name(source, "JAM"), value=16 if best.is_contiguous else 4,
-                       choices=(1, 2, 4, 8, 16, 32) if best.is_contiguous else (1, 2, 3, 4, 6, 8),
-                       note=f"iterations together, line {best.loop.line}")
-        return Transformed(
-            source=replaced(source, [c.with_knobs([knob]), best.written(knob.name)]),
-            what=f"{best.loop.variable} unrolled and jammed, line {best.loop.line}",
-            knobs=(knob.name,))
+        knob = c.knob("JAM", 16 if best.is_contiguous else 4,
+                      (1, 2, 4, 8, 16, 32) if best.is_contiguous else (1, 2, 3, 4, 6, 8),
+                      f"iterations together, line {best.loop.line}")
+        c.edit(best.written(knob.name))
+        return c.transformed(f"{best.loop.variable} unrolled and jammed", [best.loop.line])
 
 
 @dataclass(kw_only=True)

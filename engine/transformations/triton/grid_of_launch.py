@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 
 from engine.transformations.triton.parsed_triton import KernelLaunch, ParsedTriton
 
@@ -29,7 +30,19 @@ def total(parsed: ParsedTriton, launch: KernelLaunch) -> str:
     return ""
 
 
-def obstacle(parsed: ParsedTriton, kernel: str, launches: list[KernelLaunch]) -> str:
+LaunchWithTotal = tuple[KernelLaunch, str]
+"""A launch and its number of programs."""
+
+
+def kernels_with_totals(parsed: ParsedTriton) -> Iterator[tuple[str, list[LaunchWithTotal]]]:
+    """Yield the kernels that are launched, if all launches' numbers of programs are known."""
+    for kernel in parsed.kernels:
+        launches = [(own, total(parsed, own)) for own in parsed.launches if own.kernel == kernel]
+        if launches and all(text for _, text in launches):
+            yield kernel, launches
+
+
+def obstacle(parsed: ParsedTriton, kernel: str, launches: list[LaunchWithTotal]) -> str:
     """Return why a kernel cannot loop over its programs, "" if it can."""
     function = parsed.kernels[kernel]
     arguments = function.args
@@ -47,8 +60,9 @@ def obstacle(parsed: ParsedTriton, kernel: str, launches: list[KernelLaunch]) ->
     if any(name in called and parsed.calls(other, "program_id")
            for name, other in parsed.kernels.items()):
         return f"{kernel} calls a function that uses program_id"
-    if arguments.vararg or arguments.kwarg or any(len(own.call.args) > plain or any(
-            isinstance(argument, ast.Starred) for argument in own.call.args) for own in launches):
+    if arguments.vararg or arguments.kwarg or any(
+            len(own.call.args) > plain or any(isinstance(given, ast.Starred)
+                                              for given in own.call.args) for own, _ in launches):
         return f"a launch of {kernel} passes more positional arguments than it needs"
     if parsed.calls(function, "debug_barrier"):
         return f"{kernel} has a barrier"

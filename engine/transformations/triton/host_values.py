@@ -7,6 +7,8 @@ import copy
 import re
 from collections import Counter
 
+from engine.transformations.triton.name_uses import stored
+
 _METADATA = ("shape", "dtype", "device", "stride", "numel", "size", "dim", "ndim", "element_size",
              "is_cuda", "is_contiguous")
 _NEW = re.compile(r"torch\.(?:empty|zeros|ones|full|rand|randn)(?:_like)?|\w+\.new_(?:empty|zeros)")
@@ -19,12 +21,10 @@ class HostValues:
 
     def __init__(self, function: ast.FunctionDef) -> None:
         self._function = function
-        stored = Counter(own.id for own in ast.walk(function)
-                         if isinstance(own, ast.Name) and isinstance(own.ctx, ast.Store))
-        stored.update(own.arg for own in function.args.args)
+        count = Counter([*stored(function), *(own.arg for own in function.args.args)])
         self._single = {own.targets[0].id: own.value for own in ast.walk(function)
                         if isinstance(own, ast.Assign) and isinstance(own.targets[0], ast.Name)
-                        and len(own.targets) == 1 and stored[own.targets[0].id] == 1}
+                        and len(own.targets) == 1 and count[own.targets[0].id] == 1}
         shared = {name for own in ast.walk(function) if isinstance(own, ast.Global | ast.Nonlocal)
                   for name in own.names}
         self.allocated = tuple(name for name, value in self._single.items() if is_new(value)

@@ -17,11 +17,9 @@ from engine.transformations.transformation import (
     Replacement,
     Transformation,
     Transformed,
-    free_name,
-    places,
-    replaced,
 )
 from engine.transformations.triton.host_values import HostValues
+from engine.transformations.triton.name_uses import WithValues, names, stored
 from engine.transformations.triton.parsed_triton import ParsedTriton
 
 _PURE = ("arange", "full", "zeros", "cast", "cdiv", "minimum", "maximum", "where", "multiple_of",
@@ -44,16 +42,13 @@ class InvariantLoads(Transformation):
                     found += [] if fault or loop is None else [(loop, call, text)]
         if not found:
             raise DoesNotApply(why)
-        edits, names = list[Replacement](), list[str]()
         for loop, call, text in found[:MOST_PLACES]:
-            names.append(free_name(source, "fixed", names))
-            at = parsed.at(loop.node.lineno, 0)
-            indent = source[at:parsed.span(loop.node)[0]]
-            edits += [Replacement(at, at, f"{indent}{names[-1]} = {text}\n"),
-                      Replacement(*parsed.span(call), names[-1])]
-        lines = places([call.lineno for _, call, _ in found[:MOST_PLACES]])
-        return Transformed(source=replaced(source, edits),
-                           what=f"loaded once before the loop, {lines}")
+            fixed = parsed.free("fixed")
+            parsed.insert(parsed.at(loop.node.lineno, 0),
+                          f"{parsed.indent(loop.node)}{fixed} = {text}\n")
+            parsed.edit(Replacement(*parsed.span(call), fixed))
+        return parsed.transformed("loaded once before the loop",
+                                  [call.lineno for _, call, _ in found[:MOST_PLACES]])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,24 +76,21 @@ class _Loop:
         """Yield the loads of the loop's own statements that are from one place, as they are to
         stand before it: without an access where the loop has no step.
         """
-        stored = [own.id for own in ast.walk(self.node)
-                  if isinstance(own, ast.Name) and isinstance(own.ctx, ast.Store)]
+        changed = stored(self.node)
         values: dict[str, ast.expr] = {}
         for statement in self.node.body:
             if not isinstance(statement, ast.Assign | ast.AugAssign | ast.Expr):
                 continue
             for call in self.parsed.calls(statement, "load"):
-                whole = _Inlined(values).visit(copy.deepcopy(call))
-                if not any(isinstance(own, ast.Name) and own.id in stored
-                           for own in ast.walk(whole)) \
+                whole = WithValues(values).visit(copy.deepcopy(call))
+                if not set(changed).intersection(names(whole)) \
                         and not any(own.arg == "volatile" for own in call.keywords) \
                         and len(self.parsed.calls(whole, "load")) == 1 and self._is_pure(whole):
                     yield call, self._guarded(whole)
             if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name) \
-                    and stored.count(statement.targets[0].id) == 1:
-                value = _Inlined(values).visit(copy.deepcopy(statement.value))
-                if self._is_pure(value) and not any(
-                        isinstance(own, ast.Name) and own.id in stored for own in ast.walk(value)):
+                    and changed.count(statement.targets[0].id) == 1:
+                value = WithValues(values).visit(copy.deepcopy(statement.value))
+                if self._is_pure(value) and not set(changed).intersection(names(value)):
                     values[statement.targets[0].id] = value
 
     def _is_pure(self, node: ast.expr) -> bool:
@@ -165,13 +157,3 @@ class _Loop:
         if address.id in {own.arg for own in self.function.args.args}:
             return address.id if not values else ""
         return self._pointer(values[0]) if len(values) == 1 else ""
-
-
-class _Inlined(ast.NodeTransformer):
-    """Replaces names that have the same value in all steps by that value."""
-
-    def __init__(self, values: dict[str, ast.expr]) -> None:
-        self._values = values
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return copy.deepcopy(self._values.get(node.id, node))

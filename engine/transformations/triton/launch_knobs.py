@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
+import msgspec
 
 from engine.transformations.transformation import (
     DoesNotApply,
     NewKnob,
-    Replacement,
     Transformation,
     Transformed,
-    free_name,
-    replaced,
 )
 from engine.transformations.triton.parsed_triton import ParsedTriton
 from harness.search.space import knob_proposals
@@ -29,47 +26,34 @@ class LaunchKnobs(Transformation):
         parsed = ParsedTriton(source)
         if "kopt: knob" in source:
             raise DoesNotApply("the source declares knobs already")
-        text, names = source, list[str]()
-        if proposals := knob_proposals.propose(source, "triton"):
-            text = knob_proposals.declare(source, proposals, "triton")
-            names = [each.name for each in proposals]
-        text, more = _with_missing(ParsedTriton(text), names)
-        names += more
+        kernels = sorted({launch.kernel for launch in parsed.launches})
+        proposals = knob_proposals.propose(source, "triton")
+        if proposals:
+            parsed = ParsedTriton(knob_proposals.declare(source, proposals, "triton"))
+        _add_missing(parsed)
+        changed = parsed.transformed(f"knobs for the launch of {', '.join(kernels)}")
+        names = (*(each.name for each in proposals), *changed.knobs)
         if not names:
             raise DoesNotApply("no launch fixes a size, or an autotuner chooses all of them")
-        return Transformed(source=text, knobs=tuple(names), what=(
-            f"knobs for the launch of {', '.join(sorted(set(_launched(parsed))))}"))
+        return msgspec.structs.replace(changed, knobs=names)
 
 
-def _launched(parsed: ParsedTriton) -> list[str]:
-    return [launch.kernel for launch in parsed.launches]
-
-
-def _with_missing(parsed: ParsedTriton, taken: list[str]) -> tuple[str, list[str]]:
-    """Return the source with knobs for options that launches leave to Triton's default."""
-    edits, knobs = list[Replacement](), dict[tuple[str, str], NewKnob]()
+def _add_missing(parsed: ParsedTriton) -> None:
+    """Add knobs for options that launches leave to Triton's default."""
+    knobs = dict[tuple[str, str], NewKnob]()
     for launch in parsed.launches:
         given = {keyword.arg for keyword in launch.call.keywords}
         if not parsed.is_plain(launch.kernel) or None in given:
             continue
         kernel = parsed.kernels[launch.kernel]
         wanted = ["num_warps", *(["num_stages"] if parsed.calls(kernel, "dot") else [])]
-        text = ""
+        missing = list[str]()
         for option in wanted:
             if option not in given:
-                knob = knobs.setdefault((launch.kernel, option), NewKnob(
-                    name=free_name(parsed.source, f"{launch.kernel}_{option}".strip("_").upper(),
-                                   taken),
-                    value=_DEFAULTS[option], choices=USUAL[option],
-                    note=f"of {launch.kernel}"))
-                text += f", {option}={knob.name}"
-        at = parsed.span(launch.call)[1] - 1
-        before = parsed.source[:at].rstrip()
-        if text:
-            text = text.removeprefix(",") if re.search(r"[,(]$", before) else text
-            edits.append(Replacement(len(before), len(before), text))
-    lines = [line for knob in knobs.values() for line in parsed.knob_lines(knob, in_kernels=False)]
-    if not lines:
-        return parsed.source, []
-    return replaced(parsed.source, [parsed.before_functions(lines), *edits]), [
-        knob.name for knob in knobs.values()]
+                key = launch.kernel, option
+                if key not in knobs:
+                    knobs[key] = parsed.knob("_".join(key).strip("_").upper(), _DEFAULTS[option],
+                                             USUAL[option], f"of {launch.kernel}")
+                missing.append(f"{option}={knobs[key].name}")
+        if missing:
+            parsed.add_argument(launch.call, ", ".join(missing))

@@ -7,15 +7,13 @@ import ast
 from engine.transformations.transformation import (
     MOST_PLACES,
     DoesNotApply,
-    NewKnob,
     Replacement,
     Transformation,
     Transformed,
-    free_name,
     places,
-    replaced,
 )
-from engine.transformations.triton.parsed_triton import ParsedTriton, constexpr
+from engine.transformations.triton.name_uses import names, target_of
+from engine.transformations.triton.parsed_triton import ParsedTriton
 
 
 class PipelinedLoops(Transformation):
@@ -30,21 +28,14 @@ class PipelinedLoops(Transformation):
                  and not node.iter.keywords and parsed.calls(node, "load")]
         if not found:
             raise DoesNotApply("no loop of a kernel has loads, or all declare their stages")
-        edits, lines, names = list[Replacement](), list[str](), list[str]()
         for node in found[:MOST_PLACES]:
             assert isinstance(node.iter, ast.Call)
-            knob = NewKnob(name=free_name(source, "STAGES", names), value=2,
-                           choices=(1, 2, 3, 4, 5),
-                           note=f"iterations in flight, line {node.lineno}")
-            names.append(knob.name)
-            lines += parsed.knob_lines(knob, in_kernels=True)
-            edits.append(Replacement(*parsed.span(node.iter.func), f"{parsed.language}.range"))
-            before = source[:parsed.span(node.iter)[1] - 1].rstrip()
-            edits.append(Replacement(len(before), len(before),
-                                     f", num_stages={constexpr(knob)}"))
-        return Transformed(
-            source=replaced(source, [parsed.before_functions(lines), *edits]), knobs=tuple(names),
-            what=f"software pipelining in {places([node.lineno for node in found[:MOST_PLACES]])}")
+            knob = parsed.knob("STAGES", 2, (1, 2, 3, 4, 5),
+                               f"iterations in flight, line {node.lineno}")
+            parsed.edit(Replacement(*parsed.span(node.iter.func), f"{parsed.language}.range"))
+            parsed.add_argument(node.iter, f"num_stages={parsed.constexpr(knob)}")
+        lines = places([node.lineno for node in found[:MOST_PLACES]])
+        return parsed.transformed(f"software pipelining in {lines}")
 
 
 class EvictionHints(Transformation):
@@ -60,15 +51,11 @@ class EvictionHints(Transformation):
                   if not _has(node, "cache_modifier", "eviction_policy")]
         if not loads and not stores:
             raise DoesNotApply("no load is the last through its pointer, or all have hints already")
-        edits = []
-        for node, option in [*((node, 'eviction_policy="evict_first"') for node in loads),
-                             *((node, 'cache_modifier=".cs"') for node in stores)]:
-            before = source[:parsed.span(node)[1] - 1].rstrip()
-            edits.append(Replacement(len(before), len(before),
-                                     (" " if before[-1] == "," else ", ") + option))
-        lines = [node.lineno for node in (*loads, *stores)]
-        return Transformed(source=replaced(source, edits),
-                           what=f"eviction hints, {places(lines)}")
+        for nodes, option in ((loads, 'eviction_policy="evict_first"'),
+                              (stores, 'cache_modifier=".cs"')):
+            for node in nodes:
+                parsed.add_argument(node, option)
+        return parsed.transformed("eviction hints", [node.lineno for node in (*loads, *stores)])
 
 
 class GroupedOrder(Transformation):
@@ -92,19 +79,13 @@ class GroupedOrder(Transformation):
 
 def _grouped(parsed: ParsedTriton, function: ast.FunctionDef, fast: ast.Assign,
              slow: ast.Assign) -> Transformed:
-    knob = NewKnob(name=free_name(parsed.source, "GROUP"), value=8, choices=(1, 2, 4, 8, 16),
-                   note="rows of tiles that are worked on together")
+    knob = parsed.knob("GROUP", 8, (1, 2, 4, 8, 16), "rows of tiles that are worked on together")
     later = max(fast, slow, key=lambda node: node.lineno)
-    begin, at = parsed.at(later.lineno, later.col_offset), parsed.span(later)[1]
-    own = parsed.source[parsed.at(later.lineno, 0):begin]
     tl, one, two = parsed.language, ast.unparse(slow.targets[0]), ast.unparse(fast.targets[0])
-    line = f"\n{own}{one}, {two} = {tl}.swizzle2d({one}, {two}, {tl}.num_programs(1), " \
-           f"{tl}.num_programs(0), {constexpr(knob)})"
-    return Transformed(
-        source=replaced(parsed.source, [parsed.before_functions(
-            parsed.knob_lines(knob, in_kernels=True)), Replacement(at, at, line)]),
-        knobs=(knob.name,), what=f"grouped order of the tiles of {function.name}, "
-                                 f"line {later.lineno}")
+    parsed.insert(parsed.span(later)[1], (
+        f"\n{parsed.indent(later)}{one}, {two} = {tl}.swizzle2d({one}, {two}, "
+        f"{tl}.num_programs(1), {tl}.num_programs(0), {parsed.constexpr(knob)})"))
+    return parsed.transformed(f"grouped order of the tiles of {function.name}", [later.lineno])
 
 
 def _last_loads(parsed: ParsedTriton, function: ast.FunctionDef) -> list[ast.Call]:
@@ -113,9 +94,8 @@ def _last_loads(parsed: ParsedTriton, function: ast.FunctionDef) -> list[ast.Cal
     if parsed.calls(function, "dot"):
         return []
     for node in sorted(parsed.calls(function, "load"), key=lambda node: node.lineno):
-        names = sorted({own.id for own in ast.walk(node.args[0]) if isinstance(own, ast.Name)}) \
-            if node.args else []
-        pointer = next((name for name in names if _is_pointer(function, name)), "")
+        pointer = next((name for name in sorted(set(names(node.args[0]))) if _is_pointer(
+            function, name)), "") if node.args else ""
         if pointer and isinstance(node.args[0], ast.BinOp):
             last[pointer] = node
     return [node for node in last.values() if not _has(node, "cache_modifier", "eviction_policy")]
@@ -123,9 +103,8 @@ def _last_loads(parsed: ParsedTriton, function: ast.FunctionDef) -> list[ast.Cal
 
 def _is_pointer(function: ast.FunctionDef, name: str) -> bool:
     """Return whether a name is a parameter to which the kernel adds a program's own offset."""
-    moved = any(isinstance(node, ast.AugAssign | ast.Assign) and ast.unparse(
-        node.target if isinstance(node, ast.AugAssign) else node.targets[0]) == name
-        for node in ast.walk(function))
+    moved = any(isinstance(node, ast.AugAssign | ast.Assign)
+                and ast.unparse(target_of(node)) == name for node in ast.walk(function))
     parameters = {argument.arg for argument in function.args.args if argument.annotation is None}
     return moved and (name in parameters or "ptr" in name.lower())
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from engine.transformations.transformation import DoesNotApply, NewKnob, Replacement
+from engine.transformations.transformation import (
+    DoesNotApply,
+    EditedSource,
+    NewKnob,
+    Replacement,
+)
 from harness.search.space.knob_proposals import MARK
 
 
@@ -21,11 +26,14 @@ class KernelLaunch:
     function: ast.FunctionDef | None
 
 
-class ParsedTriton:
+class ParsedTriton(EditedSource):
     """The tree of a Triton source. Raises DoesNotApply for a source without kernels."""
 
     def __init__(self, source: str) -> None:
-        self.source = source
+        super().__init__(source)
+        self.helpers = list[str]()
+        """Lines to add in front of the first function, behind the knobs."""
+        self._constants = set[str]()
         try:
             self.tree = ast.parse(source)
         except (SyntaxError, ValueError) as error:
@@ -94,27 +102,48 @@ class ParsedTriton:
         """Return whether a node calls a function of triton.language."""
         return isinstance(node, ast.Call) and ast.unparse(node.func) == f"{self.language}.{name}"
 
-    def before_functions(self, lines: Sequence[str]) -> Replacement:
-        """Return lines in front of the first function or class of the file."""
+    def stands_alone(self, first: ast.expr | ast.stmt, last: ast.expr | ast.stmt) -> bool:
+        """Return whether nothing else is on the lines from one node to another."""
+        before = self.source[self.at(first.lineno, 0):self.span(first)[0]].strip()
+        after = self.source[self.span(last)[1]:].split("\n", 1)[0].strip()
+        return not before and (not after or after.startswith("#"))
+
+    def indent(self, node: ast.stmt) -> str:
+        """Return what is in front of a statement in its line."""
+        return self.source[self.at(node.lineno, 0):self.span(node)[0]]
+
+    def add_argument(self, call: ast.Call, text: str) -> None:
+        """Add an argument behind the last one of a call."""
+        before = self.source[:self.span(call)[1] - 1].rstrip()
+        self.insert(len(before), {"(": "", ",": " "}.get(before[-1], ", ") + text)
+
+    def add_parameters(self, function: ast.FunctionDef, text: str) -> None:
+        """Add parameters behind those without defaults."""
+        arguments = function.args.args
+        last = arguments[len(arguments) - len(function.args.defaults) - 1]
+        self.insert(self.span(last)[1], f", {text}")
+
+    def constexpr(self, knob: NewKnob) -> str:
+        """Return the name of a knob's value inside kernels, which see no other globals."""
+        self._constants.add(knob.name)
+        return f"{knob.name}_CONSTEXPR"
+
+    def _declarations(self) -> Iterator[Replacement]:
+        """Yield the lines that declare the knobs, in front of the first function or class."""
+        lines = list[str]()
+        for knob in self.knobs:
+            lines.append(f"{knob.name} = {knob.value}  {knob.declared('#', MARK)}")
+            if knob.name in self._constants:
+                lines.append(f"{self.constexpr(knob)} = {self.language}.constexpr({knob.name})")
+        lines += self.helpers
+        if not lines:
+            return
         first = next((node for node in self.tree.body if isinstance(
             node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef)), None)
         assert first is not None  # there is a kernel
         line = min([first.lineno, *(own.lineno for own in first.decorator_list)])
         at = self._starts[line - 1]
-        return Replacement(at, at, "".join(f"{line}\n" for line in lines) + "\n\n")
-
-    def knob_lines(self, knob: NewKnob, *, in_kernels: bool) -> list[str]:
-        """Return the lines that declare a knob, and its value as kernels may use it."""
-        choices = ", ".join(map(str, knob.choices))
-        line = f"{knob.name} = {knob.value}  # kopt: knob {knob.name} in [{choices}] " \
-               f"{knob.note}, {MARK}"
-        return [line, *([f"{constexpr(knob)} = {self.language}.constexpr({knob.name})"]
-                        if in_kernels else [])]
-
-
-def constexpr(knob: NewKnob) -> str:
-    """Return the name of a knob's value inside kernels, which see no other globals."""
-    return f"{knob.name}_CONSTEXPR"
+        yield Replacement(at, at, "".join(f"{line}\n" for line in lines) + "\n\n")
 
 
 def mask_of(call: ast.Call, place: int) -> ast.expr | None:

@@ -7,15 +7,17 @@ import re
 
 from engine.transformations.transformation import (
     DoesNotApply,
-    NewKnob,
     Replacement,
     Transformation,
     Transformed,
-    free_name,
-    replaced,
 )
-from engine.transformations.triton.grid_of_launch import obstacle, total
-from engine.transformations.triton.parsed_triton import KernelLaunch, ParsedTriton
+from engine.transformations.triton.grid_of_launch import (
+    LaunchWithTotal,
+    kernels_with_totals,
+    obstacle,
+)
+from engine.transformations.triton.name_uses import names, target_of
+from engine.transformations.triton.parsed_triton import ParsedTriton, mask_of
 
 _REDUCTIONS = ("sum", "max", "min")
 _ELEMENTWISE = ("program_id", "arange", "load", "store", "cast", "where", "exp", "exp2", "log",
@@ -30,17 +32,14 @@ class RowsPerProgram(Transformation):
     def apply(self, source: str) -> Transformed:
         parsed = ParsedTriton(source)
         why = "no launch has a plain grid of one dimension"
-        for kernel in parsed.kernels:
-            launches = [own for own in parsed.launches if own.kernel == kernel]
-            totals = [total(parsed, launch) for launch in launches]
-            if launches and all(totals):
-                why = obstacle(parsed, kernel, launches) or _shape_fault(parsed, kernel, launches)
-                if not why:
-                    return _widened(parsed, kernel, list(zip(launches, totals, strict=True)))
+        for kernel, launches in kernels_with_totals(parsed):
+            why = obstacle(parsed, kernel, launches) or _shape_fault(parsed, kernel, launches)
+            if not why:
+                return _widened(parsed, kernel, launches)
         raise DoesNotApply(why)
 
 
-def _shape_fault(parsed: ParsedTriton, kernel: str, launches: list[KernelLaunch]) -> str:
+def _shape_fault(parsed: ParsedTriton, kernel: str, launches: list[LaunchWithTotal]) -> str:
     """Return why a kernel's values cannot get one more dimension, "" if they can."""
     function, tl = parsed.kernels[kernel], parsed.language
     for node in ast.walk(function):
@@ -55,49 +54,40 @@ def _shape_fault(parsed: ParsedTriton, kernel: str, launches: list[KernelLaunch]
             return f"{kernel} works on tiles already"
     sizes = {ast.unparse(node.args[1]) for node in parsed.calls(function, "arange")
              if len(node.args) == 2}
-    given = [{keyword.arg for keyword in own.call.keywords} for own in launches]
-    if len(sizes) != 1 or not all(sizes <= names for names in given):
+    given = [{keyword.arg for keyword in own.call.keywords} for own, _ in launches]
+    if len(sizes) != 1 or not all(sizes <= named for named in given):
         return f"{kernel} has no single size of a block that its launch names"
     return ""
 
 
 def _widened(parsed: ParsedTriton, kernel: str,
-             launches: list[tuple[KernelLaunch, str]]) -> Transformed:
-    source, function, tl = parsed.source, parsed.kernels[kernel], parsed.language
-    knob = NewKnob(name=free_name(source, f"{kernel.strip('_').upper()}_ELEMENTS"), value=4096,
-                   choices=(1, 1024, 2048, 4096, 8192, 16384), note="elements a program, at least")
-    rows, parts, inside = (free_name(source, name) for name in ("ROWS", "parts", "inside"))
+             launches: list[LaunchWithTotal]) -> Transformed:
+    function, tl = parsed.kernels[kernel], parsed.language
+    knob = parsed.knob(f"{kernel.strip('_').upper()}_ELEMENTS", 4096,
+                       (1, 1024, 2048, 4096, 8192, 16384), "elements a program, at least")
+    rows, parts, inside = map(parsed.free, ("ROWS", "parts", "inside"))
     block = ast.unparse(parsed.calls(function, "arange")[0].args[1])
     program = parsed.calls(function, "program_id")[0]
     first = next(own for own in function.body if any(
         node is program for node in ast.walk(own)))
     row = f"({tl}.program_id(0) * {rows} + {tl}.arange(0, {rows})[:, None])"
-    begin = parsed.at(first.lineno, 0)
-    own = source[begin:parsed.span(first)[0]]
-    arguments = function.args.args
-    last = arguments[len(arguments) - len(function.args.defaults) - 1]
-    end = (last.annotation or last)
-    edits = [
-        parsed.before_functions(parsed.knob_lines(knob, in_kernels=False)),
-        Replacement(parsed.span(end)[1], parsed.span(end)[1],
-                    f", {parts}, {rows}: {tl}.constexpr"),
-        Replacement(begin, begin, f"{own}{inside} = {row} < {parts}\n"),
+    parsed.add_parameters(function, f"{parts}, {rows}: {tl}.constexpr")
+    parsed.insert(parsed.at(first.lineno, 0),
+                  f"{parsed.indent(first)}{inside} = {row} < {parts}\n")
+    parsed.edit(
         Replacement(*parsed.span(program), row),
         *(Replacement(parsed.span(node)[1], parsed.span(node)[1], "[None, :]")
           for node in parsed.calls(function, "arange")),
         *(_along_row(parsed, node) for name in _REDUCTIONS
           for node in parsed.calls(function, name) if len(node.args) == 1 or not _is_two(node)),
-        *_masked(parsed, function, program, inside)]
+        *_masked(parsed, function, program, inside))
     for launch, text in launches:
         size = next(parsed.text(keyword.value) for keyword in launch.call.keywords
                     if keyword.arg == block)
         count = f"max(1, {knob.name} // ({size}))"
-        edits.append(Replacement(*parsed.span(launch.grid), f"(triton.cdiv({text}, {count}),)"))
-        before = source[:parsed.span(launch.call)[1] - 1].rstrip()
-        edits.append(Replacement(len(before), len(before), (
-            " " if before[-1] == "," else ", ") + f"{parts}={text}, {rows}={count}"))
-    return Transformed(source=replaced(source, edits), knobs=(knob.name,),
-                       what=f"several short rows a program in {kernel}, line {function.lineno}")
+        parsed.edit(Replacement(*parsed.span(launch.grid), f"(triton.cdiv({text}, {count}),)"))
+        parsed.add_argument(launch.call, f"{parts}={text}, {rows}={count}")
+    return parsed.transformed(f"several short rows a program in {kernel}", [function.lineno])
 
 
 def _is_two(node: ast.Call) -> bool:
@@ -128,16 +118,14 @@ def _masked(parsed: ParsedTriton, function: ast.FunctionDef, program: ast.Call,
         if isinstance(statement, ast.Assign | ast.AugAssign) and any(
                 node is program or (isinstance(node, ast.Name) and node.id in varying)
                 for node in ast.walk(statement.value)):
-            target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
-            varying |= {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
+            varying.update(names(target_of(statement)))
     edits = []
     for name, place in (("load", 1), ("store", 2)):
         for call in parsed.calls(function, name):
             if not any(node is program or (isinstance(node, ast.Name) and node.id in varying)
                        for node in ast.walk(call.args[0])):
                 continue
-            mask = next((own.value for own in call.keywords if own.arg == "mask"),
-                        call.args[place] if len(call.args) > place else None)
+            mask = mask_of(call, place)
             if mask is not None:
                 begin, end = parsed.span(mask)
                 edits += [Replacement(begin, begin, "("), Replacement(end, end, f") & {inside}")]

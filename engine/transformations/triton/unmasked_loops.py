@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from engine.transformations.transformation import (
@@ -18,8 +18,6 @@ from engine.transformations.transformation import (
     Replacement,
     Transformation,
     Transformed,
-    free_name,
-    places,
     replaced,
 )
 from engine.transformations.triton.index_sums import (
@@ -30,6 +28,7 @@ from engine.transformations.triton.index_sums import (
     plus,
     text,
 )
+from engine.transformations.triton.name_uses import loaded, names, stored
 from engine.transformations.triton.parsed_triton import ParsedTriton, mask_of
 
 _JUMPS = (ast.Break, ast.Continue, ast.Return)
@@ -53,13 +52,10 @@ class UnmaskedLoops(Transformation):
             own.node is not loop.node and own.node in ast.walk(loop.node) for own in found)]
         if not inner:
             raise DoesNotApply(why)
-        names, edits = list[str](), list[Replacement]()
         for loop in inner[:MOST_PLACES]:
-            names.append(free_name(source, "whole", names))
-            edits.append(loop.split(names[-1]))
-        lines = places([loop.node.lineno for loop in inner[:MOST_PLACES]])
-        return Transformed(source=replaced(source, edits),
-                           what=f"masks only in the last step of the loops, {lines}")
+            parsed.edit(loop.split(parsed.free("whole")))
+        return parsed.transformed("masks only in the last step of the loops",
+                                  [loop.node.lineno for loop in inner[:MOST_PLACES]])
 
 
 @dataclass(kw_only=True)
@@ -80,13 +76,13 @@ class _StepLoop:
 
     def __post_init__(self) -> None:
         parameters = {argument.arg for argument in self.function.args.args}
-        stored = _stored(self.function)
+        count = Counter(stored(self.function))
         self.variable = ast.unparse(self.node.target)
-        self._in_body = _stored_in(self.node.body)
+        self._in_body = Counter(name for own in self.node.body for name in stored(own))
         sums = IndexSums(self.parsed, scalars=parameters | {self.variable})
         for own in self.function.body:
             if isinstance(own, ast.Assign) and isinstance(own.targets[0], ast.Name) \
-                    and all(stored[name] <= (name not in parameters) for name in _names(own)):
+                    and all(count[name] <= (name not in parameters) for name in names(own)):
                 sums.set(own.targets[0].id, own.value)
         for name in self._in_body:
             sums.forget(name, self.node.lineno)
@@ -98,7 +94,7 @@ class _StepLoop:
         self._values: dict[str, list[ast.expr]] = defaultdict(list)
         for node in ast.walk(self.function):
             if isinstance(node, ast.Assign | ast.AugAssign):
-                for name in _stored(node):
+                for name in dict.fromkeys(stored(node)):
                     self._values[name].append(node.value)
         self._masks: dict[str, ast.expr] = {}
         self._is_true: dict[ast.Compare, str] = {}
@@ -143,7 +139,7 @@ class _StepLoop:
             return f"{line} is the rest of a loop that is split"
         heads = (self.begin, self.bound, self.size, self.block)
         if self.variable in self._in_body or any(
-                name in self._in_body for own in heads for name in _names(own)):
+                name in self._in_body for own in heads for name in names(own)):
             return f"{line} changes its own bounds"
         outside = {id(own) for node in ast.walk(self.function) if isinstance(node, ast.For)
                    and ast.unparse(node.target) == self.variable for own in ast.walk(node)}
@@ -169,7 +165,7 @@ class _StepLoop:
         block = block if block.isidentifier() or block.isdigit() else f"({block})"
         if first != "0":
             size = f"({size} - ({first}))"
-        if size not in parameters or _stored(self.function)[size]:  # a size is never negative
+        if size not in parameters or size in stored(self.function):  # a size is never negative
             size = f"{parsed.language}.maximum({size}, 0)"
         value = f"{size} // {block}" + ("" if self.counts else f" * {block}")
         value = value if first == "0" else f"{first} + {value}"
@@ -194,7 +190,7 @@ class _StepLoop:
                 if mask is None or not self._has_block(call.args[0]):
                     continue
                 if self._is_whole(mask):
-                    used.update(_names(mask))
+                    used.update(names(mask))
                     kept = list[ast.expr | ast.keyword]([*call.args[:place], *others])
                     written = ", ".join(map(self._argument, kept))
                     yield Replacement(*self.parsed.span(call),
@@ -203,10 +199,10 @@ class _StepLoop:
                     yield Replacement(*self.parsed.span(mask), self._shorter(mask))
         for statement in self.node.body:
             if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name) \
-                    and self._is_whole(statement.value) and self._is_alone(statement) \
-                    and used[statement.targets[0].id] == sum(
-                        isinstance(own, ast.Name) and isinstance(own.ctx, ast.Load)
-                        and own.id == statement.targets[0].id for own in ast.walk(self.node)):
+                    and self._is_whole(statement.value) \
+                    and self.parsed.stands_alone(statement, statement) \
+                    and used[statement.targets[0].id] == loaded(self.node).count(
+                        statement.targets[0].id):
                 yield Replacement(self.parsed.at(statement.lineno, 0),
                                   self.parsed.at((statement.end_lineno or 0) + 1, 0), "")
         for node, always in self._is_true.items():
@@ -243,17 +239,10 @@ class _StepLoop:
             if any(len(own.args) == 2 and ast.unparse(own.args[1]) == ast.unparse(self.block)
                    for own in self.parsed.calls(node, "arange")):
                 return True
-            for name in set(_names(node)) - seen:
+            for name in set(names(node)) - seen:
                 seen.add(name)
                 left += self._values[name]
         return False
-
-    def _is_alone(self, statement: ast.stmt) -> bool:
-        """Return whether no other statement is on a statement's lines."""
-        begin, end = self.parsed.span(statement)
-        after = self.parsed.source[end:].split("\n", 1)[0].strip()
-        before = self.parsed.source[self.parsed.at(statement.lineno, 0):begin].strip()
-        return not before and (not after or after.startswith("#"))
 
 
 def _step_loop(parsed: ParsedTriton, function: ast.FunctionDef, node: ast.AST) -> _StepLoop | None:
@@ -274,25 +263,11 @@ def _step_loop(parsed: ParsedTriton, function: ast.FunctionDef, node: ast.AST) -
     if isinstance(count, ast.Name):
         values = [own.value for own in function.body if isinstance(own, ast.Assign)
                   and ast.unparse(own.targets[0]) == count.id]
-        stored = _stored(function)
-        count = values[0] if len(values) == 1 and stored[count.id] == 1 and all(
-            not stored[name] for name in _names(values[0])) else None
+        changed = stored(function)
+        count = values[0] if len(values) == 1 and changed.count(count.id) == 1 and all(
+            name not in changed for name in names(values[0])) else None
     if is_zero and count is not None and parsed.is_call(count, "cdiv") \
             and isinstance(count, ast.Call) and len(count.args) == 2:
         return _StepLoop(parsed=parsed, function=function, node=node, begin=begin, bound=bound,
                          size=count.args[0], block=count.args[1], counts=True)
     return None
-
-
-def _names(node: ast.AST) -> list[str]:
-    return [own.id for own in ast.walk(node) if isinstance(own, ast.Name)]
-
-
-def _stored(node: ast.AST) -> Counter[str]:
-    """Return the number of assignments to each name."""
-    return Counter(own.id for own in ast.walk(node)
-                   if isinstance(own, ast.Name) and isinstance(own.ctx, ast.Store))
-
-
-def _stored_in(statements: Sequence[ast.stmt]) -> Counter[str]:
-    return sum((_stored(own) for own in statements), Counter())

@@ -16,11 +16,7 @@ from engine.transformations.transformation import (
     Transformation,
     Transformed,
 )
-from engine.transformations.triton.fusion.fused_source import (
-    fused_source,
-    names_in,
-    stored_in,
-)
+from engine.transformations.triton.fusion.fused_source import fused_source, names_in
 from engine.transformations.triton.fusion.inlined_wrappers import inlined
 from engine.transformations.triton.fusion.launched_kernel import (
     LaunchedKernel,
@@ -33,6 +29,7 @@ from engine.transformations.triton.host_values import (
     is_quiet,
     is_quiet_value,
 )
+from engine.transformations.triton.name_uses import names, stored
 from engine.transformations.triton.parsed_triton import KernelLaunch, ParsedTriton
 
 
@@ -122,15 +119,15 @@ class _Pair:
         if not all(map(is_quiet_value, one.bound.values())) or not all(
                 map(is_quiet_value, other.bound.values())):
             return f"an argument of {one.launch.kernel} or {other.launch.kernel} is a call"
-        own_names = _names(one.launch.call) | _names(
-            self.values.value(ast.unparse(one.launch.grid)) or one.launch.grid)
+        own_names = {*names(one.launch.call), *names(
+            self.values.value(ast.unparse(one.launch.grid)) or one.launch.grid)}
         decorators = {ast.unparse(own.function.decorator_list[0]) for own in (one, other)}
         if one.statements[0].col_offset != other.statements[0].col_offset \
-                or len(decorators) > 1 or not self._is_alone(one.launch.call):
+                or len(decorators) > 1 or not self.parsed.stands_alone(
+                one.launch.call, one.launch.call):
             return "the two kernels or their launches are written in different ways"
         if not all(map(is_quiet, self.between)) or any(
-                own.id in own_names for statement in self.between for own in ast.walk(statement)
-                if isinstance(own, ast.Name) and isinstance(own.ctx, ast.Store)):
+                own_names.intersection(stored(statement)) for statement in self.between):
             return f"something is done between the launches, line {self.between[0].lineno}"
         return self._memory_fault() or self._name_fault()
 
@@ -143,13 +140,6 @@ class _Pair:
         is_known = bool(text) or isinstance(grid, ast.Tuple)
         return ast.unparse(_Divisions().visit(ast.parse(self.values.text(grid)))) \
             if is_known else ""
-
-    def _is_alone(self, call: ast.Call) -> bool:
-        """Return whether no other statement is on a call's lines."""
-        begin, end = self.parsed.span(call)
-        after = self.parsed.source[end:].split("\n", 1)[0].strip()
-        return not self.parsed.source[self.parsed.at(call.lineno, 0):begin].strip() \
-            and (not after or after.startswith("#"))
 
     def _memory_fault(self) -> str:
         """Return why the programs' order of reading and writing matters."""
@@ -204,9 +194,9 @@ class _Pair:
 
     def _name_fault(self) -> str:
         one, other = self.first.function, self.second.function
-        own = {argument.arg for argument in other.args.args} | stored_in(other)
-        hidden = (names_in(other) - own) & ({argument.arg for argument in one.args.args}
-                                             | stored_in(one))
+        own = {*(argument.arg for argument in other.args.args), *stored(other)}
+        hidden = (names_in(other) - own) & {
+            *(argument.arg for argument in one.args.args), *stored(one)}
         return f"{', '.join(sorted(hidden))} has two meanings" if hidden else ""
 
     @property
@@ -231,7 +221,3 @@ def _is_number(node: ast.expr) -> bool:
     text = ast.unparse(node).removeprefix("-")
     return isinstance(node, ast.Constant) or text.replace(".", "").isdigit() or text in (
         "float('inf')", "float('-inf')")
-
-
-def _names(call: ast.expr) -> set[str]:
-    return {own.id for own in ast.walk(call) if isinstance(own, ast.Name)}

@@ -13,6 +13,7 @@ from engine.transformations.triton.fusion.launched_kernel import (
     other_of,
 )
 from engine.transformations.triton.host_values import HostValues
+from engine.transformations.triton.name_uses import names, stored
 from engine.transformations.triton.parsed_triton import ParsedTriton, mask_of
 
 
@@ -61,19 +62,19 @@ class _Fusion:
     def _renamed(self) -> dict[str, str]:
         """Return the names of the second kernel's parameters and values in the fused one."""
         one, other = self.first, self.second
-        taken, names = names_in(one.function) | set(one.bound), dict[str, str]()
-        changed = stored_in(one.function) | stored_in(other.function)
+        taken, name_of = names_in(one.function) | set(one.bound), dict[str, str]()
+        changed = {*stored(one.function), *stored(other.function)}
         for argument in other.function.args.args:
             same = [own.arg for own in one.function.args.args
                     if ast.unparse(one.bound[own.arg]) == ast.unparse(other.bound[argument.arg])
                     and (own.annotation is None) == (argument.annotation is None)
                     and own.arg not in changed and argument.arg not in changed]
-            names[argument.arg] = same[0] if same else ""
-        for name in (*names, *sorted(stored_in(other.function) - names.keys())):
-            if not names.get(name):
-                names[name] = name if name not in taken else free_name(
-                    self.parsed.source, name, {*taken, *names.values()})
-        return names
+            name_of[argument.arg] = same[0] if same else ""
+        for name in (*name_of, *sorted({*stored(other.function)} - name_of.keys())):
+            if not name_of.get(name):
+                name_of[name] = name if name not in taken else free_name(
+                    self.parsed.source, name, {*taken, *name_of.values()})
+        return name_of
 
     def _first_body(self, values: dict[str, str]) -> str:
         edits = []
@@ -92,9 +93,9 @@ class _Fusion:
         return self._body(self.first, edits)
 
     def _second_body(self, values: dict[str, str], renamed: dict[str, str]) -> str:
-        names = [Replacement(*self.parsed.span(own), renamed[own.id])
-                 for own in ast.walk(self.second.function) if isinstance(own, ast.Name)
-                 and renamed.get(own.id, own.id) != own.id]
+        renames = [Replacement(*self.parsed.span(own), renamed[own.id])
+                   for own in ast.walk(self.second.function) if isinstance(own, ast.Name)
+                   and renamed.get(own.id, own.id) != own.id]
         edits = []
         for access in self.second.accesses:
             if access.is_store or access.tensor not in values:
@@ -103,11 +104,11 @@ class _Fusion:
             other = other_of(access.call)
             if mask is not None and other is not None:
                 tl = self.parsed.language
-                own = replaced(self.parsed.source, names, *self.parsed.span(mask))
+                own = replaced(self.parsed.source, renames, *self.parsed.span(mask))
                 value = f"{tl}.where({own}, {value}, {tl}.cast({ast.unparse(other)}, " \
                         f"{value}.dtype))"
             edits.append(Replacement(*self.parsed.span(access.call), value))
-        return self._body(self.second, [*edits, *names])
+        return self._body(self.second, [*edits, *renames])
 
     def _body(self, launched: LaunchedKernel, edits: Sequence[Replacement]) -> str:
         statements = launched.statements
@@ -126,8 +127,7 @@ class _Fusion:
         last = max(both.values(), key=lambda own: own.lineno)
         for name, function in both.items():
             launches = sum(own.launch.kernel == name for own in (self.first, self.second))
-            named = sum(isinstance(own, ast.Name) and own.id == name
-                        for own in ast.walk(self.parsed.tree))
+            named = names(self.parsed.tree).count(name)
             begin = self.parsed.at(function.decorator_list[0].lineno, 0)
             end = self.parsed.span(function)[1]
             if function is last:
@@ -143,10 +143,4 @@ def _without(parsed: ParsedTriton, call: ast.Call) -> Replacement:
 
 
 def names_in(function: ast.FunctionDef) -> set[str]:
-    return {own.id for statement in function.body for own in ast.walk(statement)
-            if isinstance(own, ast.Name)}
-
-
-def stored_in(function: ast.FunctionDef) -> set[str]:
-    return {own.id for own in ast.walk(function)
-            if isinstance(own, ast.Name) and isinstance(own.ctx, ast.Store)}
+    return {name for statement in function.body for name in names(statement)}

@@ -13,6 +13,7 @@ from typing import Any
 
 from engine.transformations.transformation import Replacement, free_name, replaced
 from engine.transformations.triton.host_values import is_new
+from engine.transformations.triton.name_uses import WithValues, loaded, stored
 from engine.transformations.triton.parsed_triton import ParsedTriton
 
 
@@ -29,9 +30,8 @@ def inlined(source: str) -> Iterator[str]:
 def _wrappers(parsed: ParsedTriton) -> Iterator[tuple[str, ast.FunctionDef]]:
     """Yield the functions of straight-line statements that launch kernels and return a name."""
     launched = {own.function for own in parsed.launches}
-    named = [own.name for own in ast.walk(parsed.tree) if isinstance(own, ast.FunctionDef)] + [
-        own.id for own in ast.walk(parsed.tree)
-        if isinstance(own, ast.Name) and isinstance(own.ctx, ast.Store)]
+    named = [*stored(parsed.tree), *(own.name for own in ast.walk(parsed.tree)
+                                     if isinstance(own, ast.FunctionDef))]
     for function in parsed.tree.body:
         if function in launched and isinstance(function, ast.FunctionDef) \
                 and not function.decorator_list and named.count(function.name) == 1 \
@@ -56,12 +56,11 @@ def _is_straight(function: ast.FunctionDef) -> bool:
                     return False
             case _:
                 return False
-        later = {own.id for other in function.body[number + 1:] for own in ast.walk(other)
-                 if isinstance(own, ast.Name) and isinstance(own.ctx, ast.Store)}
+        later = {name for other in function.body[number + 1:] for name in stored(other)}
         for own in ast.walk(statement):  # a lambda sees what its names become
             if isinstance(own, ast.Lambda) and (
-                    _loaded(own) & later or own.args.defaults or _arguments(own)
-                    & (_stored(function) | {each.arg for each in given.args})):
+                    later.intersection(loaded(own)) or own.args.defaults or _arguments(own)
+                    & {*stored(function), *(each.arg for each in given.args)}):
                 return False
             if isinstance(own, ast.NamedExpr | ast.Await | ast.Yield | ast.ListComp | ast.DictComp
                           | ast.SetComp | ast.GeneratorExp):
@@ -82,7 +81,7 @@ def _rows(parsed: ParsedTriton, function: ast.FunctionDef,
                     row.append(statement)
                     continue
                 names = [name for own in row for name in _calls(own, wrappers)]
-                if len(names) > 1 and _has_own_lines(parsed, row) and not any(
+                if len(names) > 1 and parsed.stands_alone(row[0], row[-1]) and not any(
                         _collides(wrappers[name], function) for name in names):
                     yield row
                 row = []
@@ -90,16 +89,10 @@ def _rows(parsed: ParsedTriton, function: ast.FunctionDef,
 
 def _collides(wrapper: ast.FunctionDef, function: ast.FunctionDef) -> bool:
     """Return whether a name means one thing in a wrapper and another in the function."""
-    own, taken = _stored(wrapper) | _arguments(wrapper), _stored(function) | _arguments(function)
+    own, taken = ({*stored(each), *_arguments(each)} for each in (wrapper, function))
     inner = _arguments(wrapper) - {each.arg for each in wrapper.args.args}  # of lambdas
-    return bool((_loaded(wrapper) - own | {wrapper.name}) & taken
-                or inner & (taken | _loaded(function)))
-
-
-def _has_own_lines(parsed: ParsedTriton, row: list[ast.stmt]) -> bool:
-    before = parsed.source[parsed.at(row[0].lineno, 0):parsed.span(row[0])[0]].strip()
-    after = parsed.source[parsed.span(row[-1])[1]:].split("\n", 1)[0].strip()
-    return not before and (not after or after.startswith("#"))
+    return bool(({*loaded(wrapper)} - own | {wrapper.name}) & taken
+                or inner & {*taken, *loaded(function)})
 
 
 class _Row:
@@ -127,7 +120,7 @@ class _Row:
         used = {own.id for own in ast.walk(self.function) if isinstance(own, ast.Name)
                 and isinstance(own.ctx, ast.Load) and own.lineno > end}
         used |= {name for own in ast.walk(self.function) if own is not self.function
-                 and isinstance(own, ast.Lambda | ast.FunctionDef) for name in _loaded(own)}
+                 and isinstance(own, ast.Lambda | ast.FunctionDef) for name in loaded(own)}
         self.lines += [f"{name} = {ast.unparse(value)}" for name, value in self.current.items()
                        if name in used]
         self.lines += [returned] if returned else []
@@ -186,17 +179,9 @@ class _Row:
                     given[target.id] = value if same else self._set(target.id, value)
 
 
-class _Put(ast.NodeTransformer):
-    def __init__(self, values: dict[str, ast.expr]) -> None:
-        self.values = values
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return copy.deepcopy(self.values.get(node.id, node))
-
-
 def _put(tree: Any, values: dict[str, ast.expr]) -> Any:
     """Return a copy of a tree with values in the place of names."""
-    return ast.fix_missing_locations(_Put(values).visit(copy.deepcopy(tree)))
+    return ast.fix_missing_locations(WithValues(values).visit(copy.deepcopy(tree)))
 
 
 def _is_contiguous(value: ast.expr, known: set[str]) -> bool:
@@ -249,16 +234,6 @@ def _outside_loops(node: ast.AST) -> Iterator[ast.AST]:
         if not isinstance(child, ast.For | ast.While | ast.AsyncFor | ast.FunctionDef | ast.ClassDef
                           | ast.Lambda | ast.AsyncFunctionDef):
             yield from _outside_loops(child)
-
-
-def _stored(node: ast.AST) -> set[str]:
-    return {own.id for own in ast.walk(node)
-            if isinstance(own, ast.Name) and isinstance(own.ctx, ast.Store)}
-
-
-def _loaded(node: ast.AST) -> set[str]:
-    return {own.id for own in ast.walk(node)
-            if isinstance(own, ast.Name) and isinstance(own.ctx, ast.Load)}
 
 
 def _arguments(function: ast.FunctionDef | ast.Lambda) -> set[str]:

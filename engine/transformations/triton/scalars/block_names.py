@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from engine.transformations.triton.name_uses import names, target_of
 from engine.transformations.triton.parsed_triton import ParsedTriton
 
 _REDUCTIONS = ("sum", "max", "min", "reduce", "program_id", "num_programs", "cdiv")
@@ -17,8 +18,7 @@ def block_names(parsed: ParsedTriton, function: ast.FunctionDef) -> set[str]:
         for node in ast.walk(function):
             if isinstance(node, ast.Assign | ast.AugAssign) and is_block(
                     parsed, node.value, blocks):
-                target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-                blocks |= {own.id for own in ast.walk(target) if isinstance(own, ast.Name)}
+                blocks.update(names(target_of(node)))
     return blocks
 
 

@@ -16,9 +16,8 @@ from engine.transformations.transformation import (
     Replacement,
     Transformation,
     Transformed,
-    places,
-    replaced,
 )
+from engine.transformations.triton.name_uses import names, stored
 from engine.transformations.triton.parsed_triton import ParsedTriton
 from engine.transformations.triton.scalars.block_names import block_names, is_block
 
@@ -32,11 +31,9 @@ class NarrowOffsets(Transformation):
         found = [own for function in parsed.kernels.values() for own in _narrowed(parsed, function)]
         if not found:
             raise DoesNotApply("no address adds lanes to a 64-bit number before the pointer")
-        return Transformed(
-            source=replaced(source, [Replacement(*parsed.span(node), text)
-                                     for node, text in found[:MOST_PLACES]]),
-            what="32-bit offsets of lanes, "
-                 f"{places([node.lineno for node, _ in found[:MOST_PLACES]])}")
+        parsed.edit(*(Replacement(*parsed.span(node), text) for node, text in found[:MOST_PLACES]))
+        return parsed.transformed("32-bit offsets of lanes",
+                                  [node.lineno for node, _ in found[:MOST_PLACES]])
 
 
 def _narrowed(parsed: ParsedTriton, function: ast.FunctionDef) -> Iterator[tuple[ast.expr, str]]:
@@ -63,14 +60,12 @@ def _narrowed(parsed: ParsedTriton, function: ast.FunctionDef) -> Iterator[tuple
 
 def _single_values(function: ast.FunctionDef) -> dict[str, ast.expr]:
     """Return the values of names that are assigned once, from names that never change."""
-    stored = Counter(own.id for own in ast.walk(function)
-                     if isinstance(own, ast.Name) and isinstance(own.ctx, ast.Store))
+    count = Counter(stored(function))
     parameters = {own.arg for own in function.args.args}
     return {own.targets[0].id: own.value for own in ast.walk(function)
             if isinstance(own, ast.Assign) and isinstance(own.targets[0], ast.Name)
-            and stored[own.targets[0].id] == 1 and own.targets[0].id not in parameters
-            and all(stored[name.id] <= (name.id not in parameters)
-                    for name in ast.walk(own.value) if isinstance(name, ast.Name))}
+            and count[own.targets[0].id] == 1 and own.targets[0].id not in parameters
+            and all(count[name] <= (name not in parameters) for name in names(own.value))}
 
 
 def _addends(parsed: ParsedTriton, node: ast.expr, values: Mapping[str, ast.expr],

@@ -10,8 +10,6 @@ from engine.transformations.transformation import (
     Replacement,
     Transformation,
     Transformed,
-    places,
-    replaced,
 )
 from engine.transformations.triton.parsed_triton import ParsedTriton
 from engine.transformations.triton.scalars.block_names import block_names, is_block
@@ -31,16 +29,9 @@ class BlockReciprocal(Transformation):
                  and not isinstance(node.right, ast.Constant)]
         if not found:
             raise DoesNotApply("no kernel divides a block by one number")
-        edits = [edit for node in found[:MOST_PLACES] for edit in _edits(parsed, node)]
-        return Transformed(source=replaced(source, edits), what=(
-            "products with a reciprocal, "
-            f"{places([node.lineno for node in found[:MOST_PLACES]])}"))
-
-
-def _edits(parsed: ParsedTriton, node: ast.BinOp) -> list[Replacement]:
-    """Return the edits of the operator and the divisor only."""
-    begin = parsed.span(node.left)[1]
-    right = parsed.span(node.right)
-    sign = parsed.source.index("/", begin)
-    return [Replacement(sign, sign + 1, "*"),
-            Replacement(*right, f"(1.0 / ({parsed.text(node.right)}))")]
+        for node in found[:MOST_PLACES]:
+            sign = source.index("/", parsed.span(node.left)[1])
+            parsed.edit(Replacement(sign, sign + 1, "*"), Replacement(
+                *parsed.span(node.right), f"(1.0 / ({parsed.text(node.right)}))"))
+        return parsed.transformed("products with a reciprocal",
+                                  [node.lineno for node in found[:MOST_PLACES]])
