@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 from harness.case import Case, Errors
 from harness.compile.kernel import Kernel
 from harness.correctness import runtime_audit
 from harness.correctness.buffer_check import buffer_problem, keeps_buffers
+from harness.correctness.input_plan import plan_inputs, strided_views
 from harness.correctness.statefulness import StatefulnessCheck
 from harness.correctness.tolerance import FLOOR, Tolerance
 from harness.correctness.untimed_checks import UntimedChecks
@@ -61,6 +63,8 @@ class CorrectnessCheck:
         self.should_hold_out = True
         """Whether it also runs on shapes that are not listed; the baseline's code need not."""
         self._held: DeviceLock | None = None
+        self._next: Future[Case] | None = None
+        """The first case of all, which is made while the candidate's runner starts."""
 
     def run(self, candidate: Kernel, held: DeviceLock | None) -> bool:
         """Return whether the candidate is right on every class. Raises CandidateFailed."""
@@ -70,7 +74,7 @@ class CorrectnessCheck:
                      secrets.randbelow(1 << 16))
         where = "load"
         try:
-            with self._runner() as runner:
+            with self._making_ahead(classes[0], kinds[classes[0].name]), self._runner() as runner:
                 for index, config_class in enumerate(classes):
                     where = f"class {config_class.name}"
                     self._progress("checking", where, index / len(classes))
@@ -86,6 +90,23 @@ class CorrectnessCheck:
             self.tolerance.close()
             self.notes += self.tolerance.notes
         return all_right(self.session, self.errors)
+
+    @contextmanager
+    def _making_ahead(self, config_class: ConfigClass, kinds: Sequence[str]) -> Iterator[None]:
+        """Have the oracle make the first case now, where it does so on a card.
+
+        A card loads each operation at its first use, which takes a third of a second in all.
+        """
+        with ThreadPoolExecutor(1, "kopt-first-case") as pool:
+            if kinds and not self.session.on_cpu:
+                self._next = pool.submit(self.oracle.make, config_class, kinds[0])
+            yield
+
+    def _make(self, config_class: ConfigClass, kind: str) -> Case:
+        if (ahead := self._next) is not None:
+            self._next = None
+            return ahead.result()
+        return self.oracle.make(config_class, kind, self.cases.get(config_class.name))
 
     @contextmanager
     def _runner(self) -> Iterator[Peer]:
@@ -123,7 +144,7 @@ class CorrectnessCheck:
         memory: CaseMemory | None = None
         own_slots = False  # a kernel may remember weights by their address
         for number, kind in enumerate(kinds):
-            case = self.oracle.make(config_class, kind, self.cases.get(config_class.name))
+            case = self._make(config_class, kind)
             if case.skip:
                 self.notes.append(f"class {config_class.name}: no {kind} inputs: {case.skip}")
                 continue
@@ -267,31 +288,3 @@ def excused_errors(errors: Errors) -> Errors:
 def all_right(session: Session, errors: Mapping[str, Errors]) -> bool:
     classes = session.target.classes
     return len(errors) == len(classes) and all(errors[entry.name].right for entry in classes)
-
-
-LEAST = 3
-LAYOUTS = ("columns", "transposed")
-
-
-def plan_inputs(classes: Sequence[str], kinds: Sequence[str],
-                start: int) -> dict[str, tuple[str, ...]]:
-    """Return the distributions of each class; the first of `kinds` (normal) is in every class.
-
-    The others are dealt out cyclically, from a secret `start`, until each was used once and every
-    class has at least LEAST.
-    """
-    if not kinds:
-        return dict.fromkeys(classes, ())
-    first, *others = kinds
-    share = min(len(others), max(LEAST - 1, -(-len(others) // max(1, len(classes)))))
-    return {name: (first, *(others[(start + index * share + step) % len(others)]
-                            for step in range(share)))
-            for index, name in enumerate(classes)}
-
-
-def strided_views(case: Case) -> list[dict[str, object]]:
-    """Return a case's tensors with strided layouts, alternating, for those that may be strided."""
-    strided = [t["name"] for t in case.tensors if t["strided"]]
-    layouts = {name: LAYOUTS[index % 2] for index, name in enumerate(strided)}
-    return [{**t, "layout": "columns" if len(t["shape"]) < 2 else layouts[t["name"]]}
-            if t["name"] in layouts and t["shape"] else t for t in case.tensors]

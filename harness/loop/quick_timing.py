@@ -67,7 +67,7 @@ class QuickTimer:
         call_ns = decode_answer(answer, WarmupAnswer).call_ns
         if call_ns < LAUNCHED_NS:
             unit = graph_unit(call_ns, self.copies)
-            graph = decode_answer(self.peer.ask("capture", case=self.memory.id,
+            graph = decode_answer(self.peer.ask("capture", case=self.memory.id, timed=True,
                                                 order=self._order(unit)), CaptureAnswer)
             if graph.graph:
                 self.mode, self._unit, call_ns = "graph", unit, graph.graph_ns

@@ -93,10 +93,11 @@ class ProfilingRun:
         if (peer := self._peer) is not None:
             peer.kill()
 
-    def wait(self) -> None:
-        """Wait for all added cases and for the end of their process."""
+    def wait(self) -> list[Peer]:
+        """Wait for all added cases; return their process, if it still runs, for the caller to end.
+        """
         self._thread.shutdown()
-        self._leave()
+        return [] if self._peer is None else [self._peer]
 
 
 class ProfilingRuns:
@@ -117,14 +118,17 @@ class ProfilingRuns:
             self._pending.append(self._runs[side].begin())
         self._pending.append(self._runs[side].add(case, oracle))
 
-    def finish(self) -> None:
-        """Wait for all profiles, at most FINISH_S; then end those that are missing."""
+    def finish(self) -> list[Peer]:
+        """Wait for all profiles, at most FINISH_S; then end those that are missing.
+
+        Returns the processes, for the caller to end.
+        """
         if wait(self._pending, FINISH_S).not_done:
             self.end()
-        for run in self._runs.values():
-            run.wait()
+        peers = [peer for run in self._runs.values() for peer in run.wait()]
         self._runs.clear()
         self._pending.clear()
+        return peers
 
     def end(self) -> None:
         """End all runs without waiting."""

@@ -208,7 +208,7 @@ class RunnerPool:
 
     def wait_profiles(self) -> None:
         """Wait for all profiles, or end them: nothing else may run during a measurement."""
-        self._profiling.finish()
+        self.end(self._profiling.finish())
 
     def end(self, peers: Iterable[Peer]) -> None:
         """End runners without waiting: a process takes long to release a card.

@@ -117,7 +117,8 @@ class PairedBlocks:
     def _capture(self) -> None:
         """Capture a graph for each length of blocks; their calls are in secret orders."""
         def send(side: str) -> None:
-            self.peers[side].send("capture", case=self.case.id, order=self._graph_orders[count])
+            self.peers[side].send("capture", case=self.case.id, timed=False,
+                                  order=self._graph_orders[count])
 
         def receive(side: str) -> None:
             self._graphs[side] = decode_answer(self.peers[side].receive(), CaptureAnswer)

@@ -31,7 +31,10 @@ class WarmupAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class CaptureAnswer:
-    """A runner's answer about a graph of calls: whether there is one, and its time per call."""
+    """A runner's answer about a graph of calls: whether there is one, and its time per call.
+
+    The time is 0 where nobody asked for it.
+    """
 
     graph: bool = False
     graph_ns: float = 0.0

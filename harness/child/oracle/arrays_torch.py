@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -158,8 +157,8 @@ class TorchArrays(TorchDifferences):
             return hashlib.sha256((ctypes.c_char * count).from_address(raw.data_ptr())
                                   if count else b"").hexdigest()
         if self._key is None:
-            self._key = torch.tensor([secrets.randbits(63) | 1 for _ in range(2 * KEY)],
-                                     device=raw.device).view(2, KEY)
+            words = torch.frombuffer(bytearray(os.urandom(16 * KEY)), dtype=torch.int64)
+            self._key = (words | 1).view(2, KEY).to(raw.device)
         whole = raw.numel() // (8 * KEY)
         rows = raw[:whole * 8 * KEY].view(torch.int64).view(whole, KEY)
         rest = torch.zeros(8 * KEY, dtype=torch.uint8, device=raw.device)

@@ -12,7 +12,7 @@ import pytest
 from engine.verify.harness_client import HARNESS_LIMITS, USUAL_BUDGET
 from harness.case import DISTRIBUTIONS, Case, Errors
 from harness.compile import kernel as kernels
-from harness.correctness.check import plan_inputs
+from harness.correctness.input_plan import plan_inputs
 from harness.devices import inventory
 from harness.evaluate.evaluate import evaluate
 from harness.isolation.rpc import PeerError
