@@ -53,6 +53,15 @@ def test_no_module_imports_a_framework() -> None:
     assert culprits() == []
 
 
+def test_dashboard_paints_before_the_journal_is_loaded() -> None:
+    code = "import sys, kopt_tui.dashboard.dashboard; print(*sys.modules, sep='\\n')"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True,
+                          check=True, timeout=60)
+    assert "textual.app" in done.stdout.split()
+    assert not [name for name in done.stdout.split() if name.startswith("engine.")
+                or name == "sqlite3"]
+
+
 def test_framework_import_would_be_detected() -> None:
     assert loaded_by(["numpy"]) == ["numpy"]
 

@@ -15,8 +15,8 @@ from engine.records.report import campaign_report
 from engine.verify import reference_lines
 from harness.errors import Refused
 from harness.verdict import REFERENCE_LINE
-from kopt_tui.snapshot.feed import Builder
 from kopt_tui.snapshot.snapshot import Focus
+from kopt_tui.snapshot.snapshot_builder import Builder
 from tests.support import campaigns, instant_verdicts, module_case
 from tests.support.command_line import kopt
 

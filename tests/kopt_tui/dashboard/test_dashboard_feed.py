@@ -17,9 +17,10 @@ from engine.journal.read import Reader
 from engine.journal.records import Lease, VerdictRow
 from engine.journal.write import Writer
 from kopt_tui.snapshot import feed as feeds
-from kopt_tui.snapshot.feed import LOG_LINES, Builder, Feed
+from kopt_tui.snapshot.feed import Feed
 from kopt_tui.snapshot.harmless import harmless
 from kopt_tui.snapshot.snapshot import Focus, Snapshot
+from kopt_tui.snapshot.snapshot_builder import LOG_LINES, Builder
 from kopt_tui.widgets.about_pane import state_spans
 from tests.support.dashboard_journal import (
     CAMPAIGN,

@@ -171,8 +171,9 @@ def test_crash_is_one_line_with_a_log_file_and_restores_the_terminal(workspace: 
 
 
 def test_fault_of_the_reading_thread_is_reported_too(workspace: Path) -> None:
-    code = ("import sys; from kopt_tui import main; from kopt_tui.snapshot import feed\n"
-            "feed.Builder.snapshot = lambda *_: 1 / 0; sys.exit(main.main(sys.argv[1:]))")
+    code = ("import sys; from kopt_tui import main\n"
+            "from kopt_tui.snapshot.snapshot_builder import Builder\n"
+            "Builder.snapshot = lambda *_: 1 / 0; sys.exit(main.main(sys.argv[1:]))")
     terminal = Terminal([sys.executable, "-c", code, "--workspace", str(workspace)])
     assert terminal.exit_code() == 1
     assert b"ZeroDivisionError" in terminal.screen.rpartition(b"\x1b[?1049l")[2]

@@ -9,8 +9,8 @@ import msgspec
 from engine.journal import plan_event
 from engine.journal.plan_event import RoundPlan
 from engine.journal.read import Reader
-from kopt_tui.snapshot.feed import Builder
 from kopt_tui.snapshot.snapshot import Focus
+from kopt_tui.snapshot.snapshot_builder import Builder
 from kopt_tui.widgets.bottleneck_pane import BottleneckPane
 from tests.support import records_case as case
 
