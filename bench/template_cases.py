@@ -16,7 +16,12 @@ TOLERANCE = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
 
 
 def table() -> dict[str, Any]:
-    return yaml.safe_load((FOLDER / "templates.yaml").read_text())
+    """Return the table of templates, with the values that it leaves out."""
+    made = yaml.safe_load((FOLDER / "templates.yaml").read_text())
+    made["templates"] = [{
+        "file": f"{each['name']}.py", "entry": each["name"], "bound": "memory",
+        "dtypes": ["float32", "float16", "bfloat16"], **each} for each in made["templates"]]
+    return made
 
 
 def load(path: Path) -> Any:

@@ -42,12 +42,6 @@ class ModuleRewrites(msgspec.Struct, frozen=True, kw_only=True):
     nothing: str = ""
 
 
-def applies(target: object) -> bool:
-    """Return whether a target is a PyTorch module, as `kopt new` writes it."""
-    return isinstance(target, Target) and target.adapter is not None \
-        and target.entry == "Model" and target.language == "python"
-
-
 def find(target: Target, tree: Path, baseline: Path, scratch: Path, *, python: str | None = None,
          zygote: Zygote | None = None) -> ModuleRewrites:
     """Capture a tree's module and return its rewrites; `nothing` says why there are none."""

@@ -58,12 +58,12 @@ class Alternative(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TritonTemplate(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """A template; its name is that of its entry too, and of its file."""
+
     name: str
-    file: str
-    entry: str
     computes: str
-    replaces: tuple[TargetReplacement, ...]
-    dtypes: tuple[str, ...]
+    replaces: tuple[TargetReplacement, ...] = ()
+    dtypes: tuple[str, ...] = ("float32", "float16", "bfloat16")
     patterns: tuple[Pattern, ...] = ()
     parts: dict[str, tuple[Alternative, ...]] = {}
     fuses: dict[str, str] = {}
@@ -80,7 +80,7 @@ class TritonTemplate(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def text(self) -> str:
-        return (FOLDER / self.file).read_text()
+        return (FOLDER / f"{self.name}.py").read_text()
 
 
 class ElementwiseForm(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,7 +31,7 @@ def copy(template: TritonTemplate, code: FusedCode, used: Sequence[str]) -> Temp
         number = str(int(number or 1) + 1)
     for name in sorted(names, key=len, reverse=True) if number else ():
         text = re.sub(rf"(?<![\w.]){name}\b(?!=[^=])", _renamed(name, template.name, number), text)
-    return TemplateCopy(entry=_renamed(template.entry, template.name, number), text=text)
+    return TemplateCopy(entry=f"{template.name}{number}", text=text)
 
 
 def names_of(text: str) -> set[str]:

@@ -61,7 +61,7 @@ def _of_c(source: str, suffix: str) -> tuple[SourceLanguage, bool]:
 
 def _of_python(source: str) -> tuple[SourceLanguage, bool]:
     """Return a language, and whether a kernel in the source shows it rather than its imports."""
-    tree = _parsed(source)
+    tree = parse_python(source)
     if tree is None:  # a syntax of a newer Python, or not Python at all
         modules = set(re.findall(r"^\s*(?:import|from)\s+(\w+)", source, re.MULTILINE))
         return next((_MODULES[name] for name in _MODULES if name in modules),
@@ -81,7 +81,7 @@ def kernel_names(source: str, path: str = "") -> list[str]:
     """Return the names of the kernels that a source defines, in its order."""
     if not _is_python(path):
         return [match[1] or match[2] for match in _GLOBAL.finditer(without_comments(source))]
-    tree = _parsed(source)
+    tree = parse_python(source)
     if tree is None:
         return []
     inline = "\n".join(_device_texts(tree))
@@ -93,7 +93,7 @@ def code_of(source: str, path: str = "") -> str:
     """Return a source without comments and texts; device code in a Python text is kept."""
     if not _is_python(path):
         return without_comments(source)
-    tree = _parsed(source)
+    tree = parse_python(source)
     if tree is None:
         return source
     device = "\n".join(map(without_comments, _device_texts(tree)))
@@ -113,11 +113,18 @@ def _is_python(path: str) -> bool:
     return PurePosixPath(path).suffix in (".py", "")
 
 
-def _parsed(source: str) -> ast.Module | None:
+def parse_python(source: str) -> ast.Module | None:
+    """Return a Python source's tree, None for text that cannot be parsed."""
     try:
         return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+def top_level(source: str) -> list[ast.stmt]:
+    """Return the statements of a Python source, none for text that cannot be parsed."""
+    tree = parse_python(source)
+    return [] if tree is None else tree.body
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:

@@ -116,7 +116,7 @@ def untimed(context: EngineContext) -> str:
 def missing_references(context: EngineContext) -> list[ReferenceForm]:
     """Return the forms of the baseline's module that are to be measured and are not yet."""
     setup = context.setup
-    if not reference_lines.applies(setup.target):
+    if not setup.target.is_module:
         return []
     text = setup.repo.read(setup.repo.tree_of(setup.repo.base), setup.target.source)
     return [form for form in reference_forms.forms(

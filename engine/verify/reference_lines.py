@@ -17,9 +17,7 @@ from engine.journal.read import Reader
 from engine.journal.records import VerdictRow
 from engine.markdown import stamp
 from engine.verify.reference_forms import FORMS
-from harness.benchmark.spec.command_target import CommandTarget
 from harness.formats.quantities import latency
-from harness.tasks.target import Target
 from harness.verdict import REFERENCE_LINE, Evidence, Row, Verdict
 
 PURPOSE = "reference"
@@ -74,12 +72,6 @@ class ReferenceLatencies:
             return f"at or above the bar ({', '.join(self.bars)})" if timed else ""
         return f"below the bar in {len(below)} of {len(timed)} classes " \
                f"({', '.join(name for name in self.bars if name in below)})"
-
-
-def applies(target: Target | CommandTarget) -> bool:
-    """Return whether a target is a PyTorch module, as `kopt new` writes it."""
-    return isinstance(target, Target) and target.adapter is not None \
-        and target.entry == "Model" and target.language == "python"
 
 
 def read(reader: Reader, campaign: str) -> ReferenceLatencies | None:

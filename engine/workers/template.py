@@ -67,7 +67,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 def offers(target: Target, tree: Path, baseline: Path, scratch: Path, *,
            python: str | None = None) -> tuple[tuple[Offer, ...], str]:
     """Return the rewrites that fit a target; for a module without any, the reason."""
-    if not module_rewrite.applies(target):
+    if not target.is_module:
         return tuple(Offer(name=each.name, hypothesis="a known good form of the op: template "
                            + each.name) for each in find(target)), ""
     found = module_rewrite.find(target, tree, baseline, scratch, python=python)
@@ -102,7 +102,7 @@ class TemplateWorker:
             raise Refused(f"no template {task.option!r} fits {target.op}")
         source = Path(bench.worktree) / target.source
         source.write_bytes(fitting[0].encode())
-        if module_rewrite.applies(target) and bench.device.kind == "cpu":
+        if target.is_module and bench.device.kind == "cpu":
             return Report(ok=True, summary=f"{task.option}: not searched, no card to time on")
         result = search(task, bench, tick, cancel)
         if result is None:
@@ -112,7 +112,7 @@ class TemplateWorker:
                       trials=result.trials)
 
     def _sources(self, target: Target, task: Task, bench: WorkerBench) -> list[str]:
-        if not module_rewrite.applies(target):
+        if not target.is_module:
             return [template.fill(target) for template in find(target)
                     if template.name == task.option]
         found = module_rewrite.find(target, Path(bench.worktree), Path(bench.baseline),

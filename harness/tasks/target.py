@@ -178,6 +178,11 @@ class Target:
         return hashlib.sha256(to_json(self)).hexdigest()[:12]
 
     @property
+    def is_module(self) -> bool:
+        """Whether it is a PyTorch module, as `kopt new` writes it."""
+        return self.adapter is not None and self.entry == "Model" and self.language == "python"
+
+    @property
     def is_compiled(self) -> bool:
         """Whether its source becomes machine code before a runner loads it."""
         return self.language == "c" or self.language in OF_CARD

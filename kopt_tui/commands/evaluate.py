@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 def _with_references(verdict: Verdict, one_shot: OneShot, args: argparse.Namespace) -> Verdict:
     """Return a verdict on a module, compared with eager PyTorch, torch.compile and libraries."""
     target = one_shot.judged.target
-    if not reference_lines.applies(target):
+    if not target.is_module:
         raise InputError("--references: the target is not a PyTorch module that kopt new wrote")
     if verdict.latency_us is None:
         return verdict

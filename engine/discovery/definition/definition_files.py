@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 import msgspec
 
 from engine.discovery.definition.bench_schema import BenchTrace, Definition, Solution, Workload
+from engine.routing.source_language import top_level
 from harness.errors import InputError
 
 REFERENCE = "kopt_reference"
@@ -113,11 +114,7 @@ def bench_documents(folder: str, definition: Definition, workloads: Sequence[Wor
 
 
 def _function(text: str, entry: str) -> ast.FunctionDef | None:
-    try:
-        body = ast.parse(text).body
-    except (SyntaxError, ValueError, RecursionError):
-        return None
-    return next((node for node in body if isinstance(node, ast.FunctionDef)
+    return next((node for node in top_level(text) if isinstance(node, ast.FunctionDef)
                  and node.name == entry), None)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from engine.discovery.project import sources
 from engine.discovery.project.kernel_source import BENCH, TEST, stems, string_constants, words
+from engine.routing.source_language import parse_python
 from harness.benchmark.spec import metric_units
 from harness.formats.text import plain
 
@@ -52,10 +53,7 @@ def find_benchmarks(project: Path) -> list[Benchmark]:
 
 def read_benchmark(project: Path, script: str, source: str) -> Benchmark:
     """Return a benchmark from its script's text."""
-    try:
-        tree: ast.AST = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):
-        tree = ast.Module(body=[], type_ignores=[])
+    tree = parse_python(source) or ast.Module(body=[], type_ignores=[])
     name = _csv(tree)
     header = _header(project / name) if name else ()
     return Benchmark(script=script, csv=name, columns=header or _written(tree),

@@ -92,9 +92,8 @@ def string_constants(tree: ast.AST) -> Iterator[str]:
 
 def _near(project: Path, folder: Path, source: str) -> Iterator[Path]:
     """Yield the project's files that a Python source imports, or names in a string."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):
+    tree = source_language.parse_python(source)
+    if tree is None:
         return
     for node in ast.walk(tree):
         names: list[str] = []

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from engine.routing.source_language import parse_python
 from harness.errors import InputError
 from harness.formats.text import suggest
 
@@ -72,9 +73,8 @@ def find(source: str, entry: str, where: str) -> EntrySource:
 
 def public_functions(source: str) -> list[str]:
     """Return the functions of a source that a task could name, those that launch kernels first."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):
+    tree = parse_python(source)
+    if tree is None:
         return []
     kernels = {node.name for node in ast.walk(tree) if isinstance(node, Function) and _is_jit(node)}
     functions = [node for node in tree.body if isinstance(node, Function)

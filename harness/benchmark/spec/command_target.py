@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from harness.call_trace.weights import Weights
 from harness.formats.json_codec import to_json
@@ -87,6 +87,9 @@ class CommandTarget:
     frozen: tuple[str, ...] = ()
     """Files of the project that no command may change, such as the benchmark itself."""
     timeout_s: float = 1800.0
+
+    is_module: ClassVar[bool] = False
+    """No benchmark is a PyTorch module, as `kopt new` writes it."""
 
     @property
     def content_hash(self) -> str:

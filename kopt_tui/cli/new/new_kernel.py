@@ -19,7 +19,6 @@ from engine.discovery.new import draft_kernel, knob_trials
 from engine.discovery.new.parameters import Parameters
 from engine.discovery.project import device_sources, sources
 from engine.manifest.schema import Manifest
-from engine.rewrites import module_rewrite
 from engine.transformations import transformation_registry
 from harness.devices import inventory
 from harness.errors import InputError
@@ -104,7 +103,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
                f"{counted(len(task.classes), 'config class')}",
                f"knobs: {listed}; {settings}" if declared else
                knob_trials.summary(proposed) if proposed else
-               OF_MODULE if module_rewrite.applies(task) else
+               OF_MODULE if task.is_module else
                _without_knobs(source, task.language)
                + ("" if args.agent else f", {BY_AGENT}")),
         facts=NewFacts(

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 from engine.discovery.project import sources
+from engine.routing.source_language import top_level
 from harness.errors import InputError
 from harness.tasks import target
 from kopt_tui.cli.prompt import Prompt
@@ -62,11 +63,7 @@ def checked(text: str, project: Path, function: sources.CFunction) -> str:
 
 def _parameters(source: str, name: str) -> list[str]:
     """Return the parameters of a function that have no default; none if the text has no `def`."""
-    try:
-        body = ast.parse(source).body
-    except (SyntaxError, ValueError, RecursionError):
-        return []
-    for node in body:
+    for node in top_level(source):
         if isinstance(node, ast.FunctionDef) and node.name == name:
             named, spec = [*node.args.posonlyargs, *node.args.args], node.args
             needed = named[:len(named) - len(spec.defaults)]

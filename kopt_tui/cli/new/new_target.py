@@ -14,6 +14,7 @@ from typing import Literal
 
 from engine.discovery.project.sources import read_source
 from engine.repository.git import locate
+from engine.routing.source_language import top_level
 from harness.errors import InputError
 from kopt_tui.cli.new import new_benchmark
 
@@ -76,12 +77,8 @@ def choose(project: Path, args: argparse.Namespace) -> Kind:
 
 def is_module(text: str) -> bool:
     """Return whether a file's text defines a PyTorch module with its inputs."""
-    try:
-        body = ast.parse(text).body
-    except (SyntaxError, ValueError, RecursionError):
-        return False
-    return {node.name for node in body
-                      if isinstance(node, ast.FunctionDef | ast.ClassDef)} >= MODULE
+    return {node.name for node in top_level(text)
+            if isinstance(node, ast.FunctionDef | ast.ClassDef)} >= MODULE
 
 
 def _project_of(file: Path) -> Path:
