@@ -197,10 +197,9 @@ def _target_of(manifest: Manifest, project: Project) -> Target | CommandTarget:
     """Return a project's target; raises InputError unless a campaign gets its files."""
     if manifest.target.kind == "command":
         files = Clone(project.git_dir).files(project.head)
-        command = benchmark_target.sealed_target(manifest, files)
         if not any(matches(path, benchmark_target.editable_globs(manifest)) for path in files):
             _expect_files(manifest, project, benchmark_target.editable_globs(manifest))
-        return command
+        return benchmark_target.sealed_target(manifest, files)
     path = project.path / manifest.target.task
     if not path.is_file():
         raise InputError("no task file", where=str(path), fix="set target.task in the manifest")

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import PurePosixPath
 
+import msgspec
+
 from engine.globs import matches
 from engine.manifest.schema import Manifest
 from harness.benchmark.spec import table_rules
@@ -35,9 +37,18 @@ def command_target(manifest: Manifest) -> CommandTarget:
 
 def sealed_target(manifest: Manifest, files: Iterable[str],
                   weights: Weights | None = None) -> CommandTarget:
-    """Return the target with its weights and the project files that no command may change."""
-    paths, target = tuple(files), command_target(manifest)
-    globs = frozen_globs(manifest, paths)
+    """Return the target with its weights and the project files that no command may change.
+
+    If the globs of `edit` match one file, it is the source. Raises InputError if they match none.
+    """
+    paths = tuple(files)
+    editable, globs = editable_globs(manifest), frozen_globs(manifest, paths)
+    changeable = [path for path in paths if matches(path, editable)]
+    if not changeable:
+        raise InputError(f"the project has no file {' or '.join(editable)}", where="edit")
+    if len(changeable) == 1 and not source_file(manifest):
+        manifest = msgspec.structs.replace(manifest, kernel_source=changeable[0])
+    target = command_target(manifest)
     return replace(target, weights=weights, frozen=tuple(
         path for path in paths if matches(path, globs)
         and path not in (target.csv, target.quick_csv)))

@@ -1,4 +1,4 @@
-"""Check what a manifest's commands name before a campaign runs them: programs, scripts, quotes."""
+"""Check what a manifest names before a campaign runs: programs, scripts, files, quotes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from engine.manifest.benchmark_target import editable_globs
 from engine.manifest.pool_schema import NETWORK_FIX
 from engine.manifest.schema import Manifest
 from harness.formats import shell_command
@@ -24,7 +25,7 @@ _SCRIPT = re.compile(r"[\w./-]+\.(py|sh|c|cc|cpp|cu|h|hpp|hip)")
 
 
 def problems(manifest: Manifest) -> Iterator[str]:
-    """Yield one line for each program or source file that a command names and that is missing."""
+    """Yield one line for each program or source file that is named and that is missing."""
     project = Path(manifest.project)
     folders = [str(Path(manifest.python or sys.executable).parent), os.environ.get("PATH", "")]
     path = manifest.env.get("PATH") or os.pathsep.join(filter(None, folders))
@@ -44,6 +45,10 @@ def problems(manifest: Manifest) -> Iterator[str]:
             for word in arguments:
                 if _SCRIPT.fullmatch(word) and not (project / word).exists():
                     yield f"{name}: there is no {word} in {project}"
+    if manifest.target.kind == "command" and not any(
+            set(glob) & set("*?[") or (project / glob).exists()
+            for glob in editable_globs(manifest)):
+        yield f"edit: there is no {' or '.join(editable_globs(manifest))} in {project}"
 
 
 def agent_problems(manifest: Manifest) -> Iterator[str]:

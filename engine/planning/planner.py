@@ -284,7 +284,7 @@ def nothing_to_do(view: Survey, pool: PoolSpec, source: str, language: str) -> s
     if view.unread:
         return f"its knobs cannot be read: {view.unread}; fix them, or add {AGENT}"
     if not source:
-        return "the manifest names no single source file that declares knobs; name it as " \
-               f"kernel_source, or add {AGENT}"
+        return "edit matches several files: name the one to change as kernel_source, " \
+               f"or add {AGENT}"
     return f"{source} declares no knobs for a search: declare one there, such as " \
            f"`{KNOB_LINES.get(language, C_KNOB_LINE)}`, or add {AGENT}"

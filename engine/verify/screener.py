@@ -88,7 +88,7 @@ class Screener:
             yields=device_lock.turnstile() if self._setup.device.kind == "cpu" else None)
         if not outcome.ok:
             raise InputError(f"the files cannot be copied: {outcome.describe(COPY)} "
-                             f"{plain(outcome.last_line, 200)}".strip(),
+                             f"{plain(outcome.reason_line, 200)}".strip(),
                              fix="do not change them while they are judged")
         change = self._setup.repo.capture(copy, self._base, self._setup.edit)
         if not change:

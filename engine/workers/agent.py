@@ -221,7 +221,7 @@ class AgentSlot:
         end = self._end
         if end is None:
             return self._ended(f"{name}: its program {outcome.describe(limits)} "
-                               f"{self._without_secrets(outcome.last_line)}", ok=False)
+                               f"{self._without_secrets(outcome.reason_line)}", ok=False)
         text = plain(" ".join(self._without_secrets(end.text).split()), 300)
         if self._limit:
             return self._ended(f"{name}: {self._limit}", cut=self._limit)

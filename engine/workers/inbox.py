@@ -10,7 +10,6 @@ from engine.task import Task
 from engine.workers.protocol import Report, Tick, WorkerBench
 from harness.errors import InputError
 from harness.formats.text import plain
-from harness.tasks.target import Target
 
 MAX_PATCH = 4 << 20
 SOURCE = ".source"
@@ -31,7 +30,7 @@ class InboxWorker:
             raise InputError(f"cannot read the patch: {error.strerror}", where=path.name) from None
         if len(data) > MAX_PATCH:
             raise InputError(f"the patch is larger than {MAX_PATCH >> 20} MiB", where=path.name)
-        if path.suffix == SOURCE and isinstance(bench.target, Target):
+        if path.suffix == SOURCE and bench.target.source:
             (Path(bench.worktree) / bench.target.source).write_bytes(data)
             return Report(ok=True, summary=f"submitted as {plain(path.name)}")
         header = _HYPOTHESIS.search(data)

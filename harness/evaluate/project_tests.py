@@ -45,4 +45,4 @@ def failure(command: str, tree: Path, session: Session, held: DeviceLock | None,
         file_copy.remove(copy)
     if session.cancel is not None and session.cancel.is_set():
         raise Cancelled("stopped while the project's tests ran")
-    return "" if outcome.ok else outcome.last_line or outcome.describe(limits)
+    return "" if outcome.ok else outcome.reason_line or outcome.describe(limits)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from dataclasses import dataclass
 from typing import Literal
 
 from harness.formats.text import plain
 
+_COMPILER_ERROR = re.compile(r"[^\s:]+:\d+(:\d+)?: (fatal )?error: ")
+_MAKE = re.compile(r"g?make(\[\d+\])?: \*\*\* ")
 EndReason = Literal["exit", "timeout", "output", "memory", "processes", "killed"]
 
 
@@ -51,10 +54,15 @@ class ProcessOutcome:
             self.ended == "exit" and self.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL))
 
     @property
-    def last_line(self) -> str:
-        """The last line that it printed, on standard error if there is one; "" without any."""
+    def reason_line(self) -> str:
+        """The line that says most likely how it ended, on standard error if there is one.
+
+        It is a compiler's first error, else the last line that is not by make; "" without any.
+        """
         lines = (self.stdout + b"\n" + self.stderr).decode(errors="replace").splitlines()
-        return next((plain(line, 300).strip() for line in reversed(lines) if line.strip()), "")
+        last = (line for line in reversed(lines) if line.strip() and not _MAKE.match(line))
+        errors = (line for line in lines if _COMPILER_ERROR.match(line))
+        return plain(next(errors, None) or next(last, ""), 300).strip()
 
     def describe(self, limits: Limits) -> str:
         """Return in a few words how the process ended."""

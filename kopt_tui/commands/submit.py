@@ -15,6 +15,7 @@ import msgspec
 from engine.journal.read import Reader
 from engine.journal.records import Campaign
 from engine.manifest import load
+from engine.repository.patches import patch as patch_text
 from engine.run import host
 from engine.workers.inbox import SOURCE
 from harness.errors import InputError, Refused
@@ -80,10 +81,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _own(chosen: Campaign, args: argparse.Namespace) -> tuple[str, bytes]:
     """Return the name and the contents of the inbox's file for PATCH."""
-    patch = _read(args.patch)
+    where = "standard input" if args.patch == "-" else args.patch
+    patch = _read(args.patch, where)
     whole = not _DIFF.search(patch)
     if whole and not _is_source(args.patch, chosen):
-        raise InputError("the file holds no diff", where=args.patch, fix="git diff prints one")
+        raise InputError("the file holds no diff", where=where, fix="git diff prints one")
+    if not whole:
+        patch_text.parse(patch, where)
     return _name(args.patch, whole=whole), patch if whole else _stated(args.hypothesis, patch)
 
 
@@ -118,9 +122,8 @@ def _refusal(reader: Reader, campaign: Campaign, *, runs: bool) -> Refused | Non
                    fix="kopt resume continues it, then submit the patch")
 
 
-def _read(source: str) -> bytes:
+def _read(source: str, where: str) -> bytes:
     """Return the patch or the source. Raises InputError for a file that cannot be read."""
-    where = "standard input" if source == "-" else source
     if source == "-":
         patch = sys.stdin.buffer.read(MAX_BYTES + 1)
     else:
@@ -139,8 +142,7 @@ def _is_source(file: str, campaign: Campaign) -> bool:
     if Path(file).suffix in ("", ".patch", ".diff"):
         return False
     manifest = load.load(Path(campaign.path) / "manifest.yaml")
-    return manifest.target.kind == "kernel" \
-        and Path(file).suffix == Path(manifest.kernel_source or "").suffix
+    return Path(file).suffix == Path(manifest.kernel_source or "").suffix
 
 
 def _name(source: str, *, whole: bool) -> str:

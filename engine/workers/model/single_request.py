@@ -63,7 +63,7 @@ def ask(spec: RequestSpec, system: str, prompt: str, scratch: Path, transcript: 
         return RequestAnswer(fault=f"no answer within {spec.timeout_s:g} s", cost_usd=None)
     if not end:
         return RequestAnswer(cost_usd=None, fault="its program " + cli.without_secrets(
-            f"{outcome.describe(limits)} {outcome.last_line}", secret))
+            f"{outcome.describe(limits)} {outcome.reason_line}", secret))
     text = cli.without_secrets(end[-1].text, secret)
     writer = TranscriptWriter(transcript)
     parts: tuple[tuple[Role, str], ...] = (

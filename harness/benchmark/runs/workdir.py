@@ -210,5 +210,5 @@ def _kind(outcome: ProcessOutcome) -> result_table.FaultKind:
 
 
 def _ending(outcome: ProcessOutcome, limits: Limits) -> str:
-    """Return how a command ended, with the last line that it printed."""
-    return ": ".join(filter(None, (outcome.describe(limits), outcome.last_line)))
+    """Return how a command ended, with the line that says why."""
+    return ": ".join(filter(None, (outcome.describe(limits), outcome.reason_line)))

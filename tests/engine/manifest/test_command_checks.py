@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from engine.manifest import command_checks
 from engine.manifest.pool_schema import CliSpec, PoolSpec
-from engine.manifest.schema import LimitSpec, Manifest
+from engine.manifest.schema import LimitSpec, Manifest, TargetSpec
 from tests.support import campaigns
 from tests.support.command_line import kopt
 
@@ -48,6 +49,15 @@ def test_manifest_verb_prints_problems_or_time_limits(tmp_path: Path) -> None:
     done = kopt("manifest", str(bad))
     assert done.returncode == 1
     assert done.stdout == f"{bad}: test_command: there is no program 'pytset'\n"
+
+
+def test_file_to_edit_that_is_missing_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "here.c").touch()
+    manifest = Manifest(target_op="x", project=str(tmp_path), target=TargetSpec(kind="command"))
+    for edit, problems in ((("her.c",), [f"edit: there is no her.c in {tmp_path}"]),
+                           (("her.c", "here.c"), []), (("*.c",), [])):
+        named = msgspec.structs.replace(manifest, edit=edit)
+        assert list(command_checks.problems(named)) == problems
 
 
 def test_default_limits_are_the_former_constants() -> None:

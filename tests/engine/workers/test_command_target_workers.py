@@ -11,6 +11,7 @@ import pytest
 
 from engine.split.languages.c_language import C
 from engine.task import Task
+from engine.workers.inbox import InboxWorker
 from engine.workers.kernel_split import SplitWorker, split_by_knobs
 from engine.workers.knob_search import SearchWorker, best_so_far
 from engine.workers.protocol import Report, Worker, WorkerBench
@@ -38,6 +39,15 @@ def run_worker(worker: Worker, bench: WorkerBench, *, trials: int = 9,
 
 def source(bench: WorkerBench) -> str:
     return (Path(bench.worktree) / "total.c").read_text()
+
+
+def test_submitted_file_takes_the_place_of_the_source(tmp_path: Path) -> None:
+    bench, file = split_case.bench(tmp_path), tmp_path / "idea.source"
+    file.write_text("int64_t steps;\n")
+    task = Task(slot="inbox-1", kind="planned", backend="inbox", hypothesis="", bottleneck="",
+                seed=1, trials=0, option=str(file))
+    report = InboxWorker().work(task, bench, lambda *_: None, threading.Event())
+    assert report.ok and source(bench) == "int64_t steps;\n"
 
 
 @pytest.mark.slow

@@ -140,10 +140,13 @@ def test_submitted_patch_appears_whole_in_the_inbox(tmp_path: Path) -> None:
     assert parse(dropped.read_bytes())
 
 
-def test_submitted_source_of_the_kernel_is_taken_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize("target", [
+    "target: {kind: kernel, task: t.yaml}",
+    "target: {kind: command, csv: a.csv, check: ok, metrics: [us]}\nbenchmark_command: ./bench"])
+def test_submitted_source_of_the_kernel_is_taken_whole(target: str, tmp_path: Path) -> None:
     folder = write_campaign(tmp_path, state="running")
     (folder / "manifest.yaml").write_text(
-        "target_op: layer\ntarget: {kind: kernel, task: t.yaml}\nkernel_source: model.py\n")
+        f"target_op: layer\n{target}\nkernel_source: model.py\n")
     (tmp_path / "new.py").write_text("class ModelNew: pass\n")
     with running_engine(tmp_path):
         done = kopt("submit", str(tmp_path / "new.py"), workspace=tmp_path)
@@ -155,10 +158,13 @@ def test_submitted_source_of_the_kernel_is_taken_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "part"),
     [(b"", "the file holds no diff"), (b"just words\n", "the file holds no diff"),
-     (b"\0" * (5 << 20), "larger than 4 MiB")],
-    ids=["empty", "prose", "huge"],
+     (b"\0" * (5 << 20), "larger than 4 MiB"),
+     (b"--- a/k.c\n+++ b/k.c\n@@ -1 +1 @@\n-a\n+b\n+c\n",
+      ":5: the hunk of line 3 is longer than its header says")],
+    ids=["empty", "prose", "huge", "torn"],
 )
-def test_file_without_a_diff_is_not_submitted(content: bytes, part: str, tmp_path: Path) -> None:
+def test_file_without_a_whole_diff_is_not_submitted(content: bytes, part: str,
+                                                    tmp_path: Path) -> None:
     folder = write_campaign(tmp_path, state="running")
     done = kopt("submit", "-", workspace=tmp_path, stdin=content)
     assert done.returncode == 2 and part in error_text(done)
