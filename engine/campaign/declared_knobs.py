@@ -42,7 +42,7 @@ def declare(project: Project, manifest: Manifest, folder: Path) -> Project:
         return project
     if not project.snapshot:
         git = current_files.borrowing_repository(
-            folder / "knobs.git", locate(project.path), project.path)
+            folder / "knobs.git", locate(project.path), project.path, project.head)
         clone = Clone(folder / "knobs.git", git)
     notices = [project.snapshot]
     with clone.index(project.head) as index:

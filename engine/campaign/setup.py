@@ -195,23 +195,25 @@ def open_campaign(workspace: Path, identity: str, *, to_read: bool = False) -> S
 
 def _target_of(manifest: Manifest, project: Project) -> Target | CommandTarget:
     """Return a project's target; raises InputError unless a campaign gets its files."""
+    clone = Clone(project.git_dir)
     if manifest.target.kind == "command":
-        files = Clone(project.git_dir).files(project.head)
+        files = clone.files(project.head)
         if not any(matches(path, benchmark_target.editable_globs(manifest)) for path in files):
-            _expect_files(manifest, project, benchmark_target.editable_globs(manifest))
+            _expect_files(manifest, project, clone, benchmark_target.editable_globs(manifest))
         return benchmark_target.sealed_target(manifest, files)
     path = project.path / manifest.target.task
     if not path.is_file():
         raise InputError("no task file", where=str(path), fix="set target.task in the manifest")
     task = task_file.load(path)
-    _expect_files(manifest, project, (task.source, manifest.target.task, *task.frozen_files))
+    _expect_files(manifest, project, clone, (task.source, manifest.target.task, *task.frozen_files))
     return task
 
 
-def _expect_files(manifest: Manifest, project: Project, paths: Sequence[str]) -> None:
+def _expect_files(manifest: Manifest, project: Project, clone: Clone,
+                  paths: Sequence[str]) -> None:
     """Raise InputError unless the project's commit or snapshot has the files."""
-    submodules.check(Clone(project.git_dir), project.head, paths)
-    files = set(Clone(project.git_dir).files(project.head))
+    submodules.check(clone, project.head, paths)
+    files = set(clone.files(project.head))
     for path in paths:
         if path in files:
             continue

@@ -19,7 +19,7 @@ from engine.repository import worktree
 from engine.repository.apply_patch import Applied, apply
 from engine.repository.checkouts import checkout
 from engine.repository.clone import BASE_REF, RECORDS, Change, Clone, cleaned, make
-from engine.repository.git import NO_HOOKS, GitFailed
+from engine.repository.git import NO_HOOKS, OBJECT_ID, GitFailed
 from engine.repository.patches.patch import Patch, parse
 from engine.repository.project import Project, find
 from harness.errors import EnvironmentFault, InputError
@@ -61,6 +61,7 @@ class CampaignRepo(Clone):
         """
         self.folder = folder.resolve()
         super().__init__(self.folder / "repo.git")
+        self._without_records: dict[str, str] = {}
         self.campaign = campaign
         self.project = project.resolve()
         self.branch = f"optimize/{campaign}"
@@ -118,7 +119,23 @@ class CampaignRepo(Clone):
 
     def tree_of(self, commit: str) -> str:
         """Return the tree of a commit or a tree without the records of campaigns."""
-        return self.without_records(super().tree_of(commit))
+        if commit.startswith("refs/"):
+            commit = self.commit_at(commit)
+        if (known := self._without_records.get(commit)) is not None:
+            return known
+        tree, records = self.git.find_each(f"{commit}^{{tree}}", f"{commit}^{{tree}}:{RECORDS}/")
+        if not tree:
+            raise InputError(f"no commit {commit!r}", where=str(self.git_dir))
+        if records:
+            lines = self.git.run("ls-tree", "-z", tree).split(b"\0")
+            tree = self.git.line("mktree", "-z", "--missing", stdin=b"\0".join(
+                line for line in lines if line.partition(b"\t")[2] != RECORDS.encode()))
+        if OBJECT_ID.fullmatch(commit):
+            self._without_records[commit] = tree
+        return self._without_records.setdefault(tree, tree)
+
+    def _listed_as(self, commit: str) -> str:
+        return self.tree_of(commit)
 
     def has_tree(self, commit: str, tree: str) -> bool:
         """Return whether a commit exists and has a tree, records of campaigns aside."""

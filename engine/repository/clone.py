@@ -60,7 +60,6 @@ class Clone:
         self._trees: dict[str, str] = {}
         self._commits = set[str]()
         self._contents: dict[str, bytes] = {}
-        self._without_records: dict[str, str] = {}
 
     def resolve(self, name: str) -> str:
         """Return the full id of a commit; raises InputError if there is no such commit."""
@@ -99,11 +98,15 @@ class Clone:
 
     def entries(self, commit: str) -> dict[str, TreeEntry]:
         """Return what a commit or tree has under each path; the last few trees are cached."""
-        tree = self.tree_of(commit)
+        tree = self._listed_as(commit)
         if (cached := self._entries.get(tree)) is not None:
             return cached
         entries: dict[str, TreeEntry] = {}
-        listed = self.git.run("ls-tree", "-r", "-z", "--long", tree)
+        try:
+            listed = self.git.run("ls-tree", "-r", "-z", "--long", tree)
+        except GitFailed:
+            self.tree_of(commit)
+            raise
         for line in listed.decode(errors="surrogateescape").split("\0")[:-1]:
             head, _, path = line.partition("\t")
             mode, _, blob, size = head.split()
@@ -112,6 +115,12 @@ class Clone:
             self._entries = {}
         self._entries[tree] = entries
         return entries
+
+    def _listed_as(self, commit: str) -> str:
+        """Return the id by which a commit's or tree's files are listed: one command is enough."""
+        commit = self.commit_at(commit) if commit.startswith("refs/") else commit
+        return self._trees.get(commit) or (
+            commit if OBJECT_ID.fullmatch(commit) else self.tree_of(commit))
 
     def folders(self, commit: str) -> frozenset[str]:
         """Return the folders of a commit or tree."""
@@ -142,16 +151,6 @@ class Clone:
         """Return the patch between two commits or trees, in the form that kopt stores."""
         return parse(self.git.run("diff-tree", "-r", *DIFF, self.tree_of(before),
                                   self.tree_of(after)))
-
-    def without_records(self, tree: str) -> str:
-        """Return a tree without RECORDS: what a candidate changes and a verdict is about."""
-        if tree not in self._without_records:
-            lines = self.git.run("ls-tree", "-z", tree).split(b"\0")
-            kept = [line for line in lines if not (
-                line.startswith(b"040000 ") and line.endswith(f"\t{RECORDS}".encode()))]
-            self._without_records[tree] = tree if kept == lines else self.git.line(
-                "mktree", "-z", "--missing", stdin=b"\0".join(kept))
-        return self._without_records[tree]
 
     def import_tree(self, other: Clone, tree: str, known: str) -> str:
         """Copy a tree of another repository, but for what its commit `known` has, if any."""
@@ -224,20 +223,20 @@ def make(git_dir: Path, project: Path, *, object_format: str, branch: str) -> Cl
     Shares nothing with the user's repository, not even hard links. Creates `branch` and `BASE_REF`
     at the copied commit. Raises InputError if git refuses the branch's name.
     """
-    try:
-        Git(None).run("check-ref-format", "--branch", branch, cwd=project)
-    except GitFailed as error:
-        raise InputError(f"git refuses {branch!r} as the name of a branch",
-                         fix="use letters, digits, - and _ in the campaign's name") from error
     unfinished = git_dir.with_name(git_dir.name + ".new")
     shutil.rmtree(unfinished, ignore_errors=True)
     git_dir.parent.mkdir(parents=True, exist_ok=True)
-    git = init(unfinished, object_format=object_format, branch=branch, bare=True)
+    try:
+        git = init(unfinished, object_format=object_format, branch=branch, bare=True)
+    except GitFailed as error:
+        if "invalid initial branch name" not in error.what:
+            raise
+        raise InputError(f"git refuses {branch!r} as the name of a branch",
+                         fix="use letters, digits, - and _ in the campaign's name") from error
     with (unfinished / "config").open("a") as config:
         config.write(_CONFIG)
     git.run("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--update-shallow",
-            str(project), f"+HEAD:{BASE_REF}")
-    git.run("update-ref", f"refs/heads/{branch}", git.line("rev-parse", BASE_REF))
+            str(project), f"+HEAD:{BASE_REF}", f"+HEAD:refs/heads/{branch}")
     os.rename(unfinished, git_dir)
     return Clone(git_dir)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from engine.repository.checkouts import lfs
 from engine.repository.clone import Clone
 from engine.repository.git import Git, Location, init, locate
-from engine.repository.project import Project, find
+from engine.repository.project import Project, find, object_format
 from harness.errors import InputError
 from harness.formats.quantities import counted, data_size, listed
 
@@ -36,18 +36,21 @@ def take(path: Path, folder: Path) -> Project:
     if not here.is_dir() or (location is not None and location.work_tree is None):
         return find(here)
     top = here if location is None or location.work_tree is None else location.work_tree
-    git, index = borrowing_repository(folder / "snapshot.git", location, here), folder / "index"
+    prefix = here.relative_to(top).as_posix()
+    head = before = ""
+    if location is not None:
+        inside = "" if prefix == "." else prefix
+        head, before = Git(location.git_dir).find_each("HEAD^{commit}", f"HEAD^{{commit}}:{inside}")
+    git = borrowing_repository(folder / "snapshot.git", location, here, head)
+    index = folder / "index"
     if location is not None and (location.git_dir / "index").is_file():
         shutil.copy2(location.git_dir / "index", index)  # git rereads what is as new as it
-    prefix = here.relative_to(top).as_posix()
     _check_size(git, top, prefix, index)
     git.run("add", "--all", "--", prefix, work_tree=top, index=index)
     clone = Clone(folder / "snapshot.git", git)
-    head = "" if location is None else Git(location.git_dir).find("HEAD^{commit}")
-    before = git.find(f"{head}:{'' if prefix == '.' else prefix}") if head else ""
-    inside = () if prefix == "." else (f"--prefix={prefix}/",)
-    tree = git.line("write-tree", "--missing-ok", *inside, index=index)
-    if before:
+    below = () if prefix == "." else (f"--prefix={prefix}/",)
+    tree = git.line("write-tree", "--missing-ok", *below, index=index)
+    if before not in ("", tree):
         tree = _with_lfs_pointers(clone, before, tree, here)
     if prefix != "." or location is None:
         commit = _first_commit(git, tree)
@@ -65,12 +68,15 @@ def take(path: Path, folder: Path) -> Project:
     git.run("update-ref", "HEAD", commit)
     return Project(path=here, git_dir=clone.git_dir, head=commit, snapshot=notice,
                    is_repository=prefix == "." and location is not None,
-                   object_format=git.line("rev-parse", "--show-object-format"))
+                   object_format=object_format(commit))
 
 
-def borrowing_repository(path: Path, location: Location | None, here: Path) -> Git:
-    """Make an empty repository that borrows the objects and ignores the files of another."""
-    form = "sha1" if location is None else \
+def borrowing_repository(path: Path, location: Location | None, here: Path, head: str) -> Git:
+    """Make an empty repository that borrows the objects and ignores the files of another.
+
+    `head` is the other's commit, "" if it has none.
+    """
+    form = object_format(head) if head else "sha1" if location is None else \
         Git(location.git_dir).line("rev-parse", "--show-object-format")
     git = init(path, object_format=form, bare=True)
     ignored = BUILT + _text(_global_excludes(here))

@@ -104,6 +104,15 @@ class Git:
         except GitFailed:
             return ""
 
+    def find_each(self, *names: str) -> tuple[str, ...]:
+        """Return the ids of the objects with some names, "" for each that is missing."""
+        if any("\n" in name for name in names):
+            return tuple(map(self.find, names))
+        answer = self.run("cat-file", "--batch-check=%(objectname)", stdin="".join(
+            f"{name}\n" for name in names).encode(errors="surrogateescape"))
+        return tuple(line.decode() if OBJECT_ID.fullmatch(line.decode(errors="replace")) else ""
+                     for line in answer.splitlines())
+
     def _has_no(self, reference: str) -> bool:
         """Return whether a repository that keeps references in files certainly lacks this one."""
         folder = self.git_dir

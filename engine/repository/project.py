@@ -10,6 +10,8 @@ from engine.repository.git import Git, GitFailed, init, locate
 from harness.errors import InputError
 from harness.formats.quantities import listed
 
+SHA1_DIGITS = 40
+
 
 class Project(msgspec.Struct, frozen=True, kw_only=True):
     """A project's state. `dirty` lists tracked files that differ from `head`."""
@@ -55,21 +57,25 @@ def find(path: Path) -> Project:
                          where=str(here), fix=(f"set `project: {location.work_tree}`, or run "
                                                "`git init` in the folder"))
     git = Git(location.git_dir)
-    head = git.find("HEAD^{commit}")
+    head, branch, dirty = _of_bare(git) if location.work_tree is None else _status(git, here)
     if not head:
         raise InputError("the project has no commit yet", where=str(path),
                          fix="run `git add -A && git commit -m start` there")
-    return Project(path=here, git_dir=location.git_dir, head=head,
-                   object_format=git.line("rev-parse", "--show-object-format"),
-                   branch=_branch(git),
-                   dirty=() if location.work_tree is None else _dirty(git, here))
+    return Project(path=here, git_dir=location.git_dir, head=head, dirty=dirty, branch=branch,
+                   object_format=object_format(head))
 
 
-def _branch(git: Git) -> str:
+def object_format(identity: str) -> str:
+    """Return the format of a repository's objects, by an object's full id."""
+    return "sha1" if len(identity) == SHA1_DIGITS else "sha256"
+
+
+def _of_bare(git: Git) -> tuple[str, str, tuple[str, ...]]:
     try:
-        return git.line("symbolic-ref", "--quiet", "--short", "HEAD")
+        branch = git.line("symbolic-ref", "--quiet", "--short", "HEAD")
     except GitFailed:
-        return ""
+        branch = ""
+    return git.find("HEAD^{commit}"), branch, ()
 
 
 def start_repository(path: Path, message: str) -> None:
@@ -79,8 +85,14 @@ def start_repository(path: Path, message: str) -> None:
     git.run("commit", "--quiet", "--message", message, work_tree=path)
 
 
-def _dirty(git: Git, here: Path) -> tuple[str, ...]:
-    listed = git.run("status", "--porcelain=v1", "-z", "--untracked-files=no", "--no-renames",
-                     "--ignore-submodules=all", work_tree=here)
-    lines = listed.decode(errors="surrogateescape").split("\0")
-    return tuple(line[3:] for line in lines if line)
+def _status(git: Git, here: Path) -> tuple[str, str, tuple[str, ...]]:
+    """Return the commit and the branch that are checked out, "" for none, and changed files."""
+    listed = git.run("status", "--porcelain=v2", "--branch", "--no-ahead-behind", "-z",
+                     "--untracked-files=no", "--no-renames", "--ignore-submodules=all",
+                     work_tree=here)
+    lines = listed.decode(errors="surrogateescape").split("\0")[:-1]
+    facts = dict(line[2:].split(" ", 1) for line in lines if line.startswith("# "))
+    head, branch = facts["branch.oid"], facts["branch.head"]
+    return ("" if head == "(initial)" else head, "" if branch == "(detached)" else branch,
+            tuple(line.split(" ", 10 if line[0] == "u" else 8)[-1]
+                  for line in lines if line[0] in "1u"))

@@ -24,10 +24,10 @@ from engine.repository.patches.hygiene import (
     unsafe_path,
 )
 from engine.repository.patches.patch import Dropped
+from engine.repository.project import object_format
 from harness.errors import EnvironmentFault, InputError
 from harness.formats import file_copy
 
-SHA1_DIGITS = 40
 MAX_FILE = 4 * 2**20
 """Largest file that is captured, bytes."""
 MAX_FILES = 200_000
@@ -49,7 +49,7 @@ def create(clone: Clone, path: Path, commit: str) -> None:
     remove(path)
     commit = clone.resolve(commit)
     path.mkdir(parents=True)
-    git = init(path, object_format="sha1" if len(commit) == SHA1_DIGITS else "sha256")
+    git = init(path, object_format=object_format(commit))
     own = path / ".git"
     with (own / "config").open("a") as config:
         config.write(_CONFIG)
