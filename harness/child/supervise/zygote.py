@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from . import supervisor
+from . import huge_pages, supervisor
 from .yield_gate import YieldGate
 
 PACKAGE = __name__.partition(".")[0]
@@ -58,6 +58,7 @@ def main(descriptor: int) -> None:
         signal.alarm(0)
     gc.collect()
     gc.freeze()  # later collections skip these objects, so shared pages stay shared
+    huge_pages.collapse()
     while True:
         data, descriptors, _, _ = socket.recv_fds(channel, MOST_BYTES, MOST_DESCRIPTORS)
         if not data:

@@ -76,6 +76,19 @@ def test_fork_has_torch_without_importing_it_and_starts_without_its_zygote_too(
         assert forked_s < cpu_time_s(peer) / 2
 
 
+@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists()
+                    or [int(n) for n in os.uname().release.split(".")[:2]] < [6, 1],
+                    reason="this kernel cannot move memory to huge pages")
+def test_zygote_keeps_most_of_its_memory_in_huge_pages_so_that_forks_are_cheap(
+        zygote: Zygote, tmp_path: Path) -> None:
+    with runner(zygote, tmp_path / "home") as peer:
+        ready(peer)
+        assert zygote._process is not None
+        lines = Path(f"/proc/{zygote._process.pid}/smaps_rollup").read_text().splitlines()[1:]
+    amounts = {line.split(":")[0]: int(line.split()[1]) for line in lines}
+    assert amounts["AnonHugePages"] > amounts["Anonymous"] / 2
+
+
 def cpu_time_s(peer: Peer) -> float:
     """Return the CPU time of a runner's supervisor and of all its children."""
     pids = [peer._guarded.pid]
