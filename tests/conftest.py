@@ -100,6 +100,15 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def zygotes_of_the_run() -> None:
+    """Have all workers of this run fork off the same zygotes, whose imports take seconds."""
+    from harness.isolation.zygote_client import WarmStart
+    from tests.support import zygote_broker
+
+    WarmStart._start = staticmethod(zygote_broker.start_if_usual)  # type: ignore
+
+
+@pytest.fixture(autouse=True, scope="session")
 def plain_git() -> None:
     """Keep git's settings of the person who runs the tests out of them."""
     os.environ["GIT_CONFIG_GLOBAL"] = os.devnull

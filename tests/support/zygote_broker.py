@@ -12,12 +12,22 @@ from dataclasses import dataclass, replace
 
 from harness.formats.json_codec import from_json, to_json
 from harness.isolation.device_lock import Turnstile
+from harness.isolation.guard import INHERITED
 from harness.isolation.zygote_client import Zygote, ZygoteKind
 
 VARIABLE = "KOPT_TEST_ZYGOTES"
 """The abstract socket of the run's broker, without its first byte."""
 PASSIVE = ("OMP_WAIT_POLICY", "passive")
 """Threads of torch that wait for a core that a test has do not spin: it took most of their time."""
+
+
+_usual = {name: os.environ.get(name) for name in INHERITED}
+
+
+def start_if_usual(kind: ZygoteKind, *, yields: Turnstile | None = None) -> Zygote:
+    """Return the run's zygote of a kind; one of this process's own if a test set its variables."""
+    usual = all(_usual.get(name, value) == value for name, value in kind.env)
+    return (start if usual else Zygote.start)(kind, yields=yields)
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,21 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.isolation.zygote_client import (
-    Zygote,
-)
+from harness.isolation import shared_zygotes
+from harness.isolation.zygote_client import WarmStart, Zygote, ZygoteKind
 from tests.support.zygote_case import kind
+
+
+@pytest.fixture(autouse=True, scope="module")
+def own_zygotes() -> Iterator[None]:
+    """Have each file's tests start the zygotes that they kill and count."""
+    kept: dict[tuple[str, ...], tuple[ZygoteKind, WarmStart]] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WarmStart, "_start", Zygote.start)
+        patch.setattr(shared_zygotes, "_kept", kept)
+        yield
+    for _, warm in kept.values():
+        warm.close()
 
 
 @pytest.fixture(scope="module")
