@@ -32,7 +32,6 @@ class MatrixRate:
     """Rows, columns and depth of one instruction: `m16n8k16`."""
     dtype: str
     flops_per_clock: int
-    source: str
 
     @property
     def clocks(self) -> int | None:
@@ -78,6 +77,7 @@ class Arch:
     tensor_memory: int = 0
     """Bytes of memory for accumulators beside the registers."""
     matrix: tuple[MatrixRate, ...] = ()
+    matrix_source: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
