@@ -130,7 +130,7 @@ def _outputs(past: CampaignHistory, stored: Sequence[Artifacts]) -> Iterator[str
     newest = {own.candidate: own for own in stored}
     count = 0
     for decision in reversed(past.decisions):
-        row = past.verdicts.get(decision.verdict or 0)
+        row = past.row_of(decision)
         own = newest.get(decision.candidate)
         if count == OUTPUTS or decision.kind not in ("reject", "repair") or own is None \
                 or row is None or row.correct:
@@ -146,7 +146,7 @@ def needing_split(past: CampaignHistory, tree: str) -> str:
     changes: dict[str, str] = {}
     for decision in reversed(past.decisions):
         candidate = past.candidates.get(decision.candidate)
-        row = past.verdicts.get(decision.verdict or 0)
+        row = past.row_of(decision)
         if candidate is None or row is None or candidate.base_tree != tree \
                 or decision.actor != "engine" or decision.kind in ("ask", "provisional", "keep") \
                 or candidate.id in changes or len(changes) == DIVERGENT:

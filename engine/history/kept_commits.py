@@ -16,6 +16,7 @@ from engine.journal.records import Bottleneck, Candidate, DecisionRow, Round, Ve
 from engine.judge.attribution import Attribution, attribute
 from engine.judge.judge import verdict_of
 from harness.timing.plan import Score
+from harness.verdict import Verdict
 
 ROLLBACK = "rollback"
 """The kind of a rollback's event."""
@@ -59,11 +60,20 @@ class KeptCommits(msgspec.Struct, frozen=True, kw_only=True):
     surveys: Mapping[int, Sequence[Bottleneck]] = {}
     """The bottlenecks of the best before each round, by round."""
 
+    def row_of(self, decision: DecisionRow) -> VerdictRow | None:
+        """Return the recorded verdict that a decision rests on."""
+        return self.verdicts.get(decision.verdict or 0)
+
+    def verdict_of(self, decision: DecisionRow) -> Verdict | None:
+        """Return the verdict that a decision rests on."""
+        row = self.row_of(decision)
+        return None if row is None else verdict_of(row)
+
     def attribution(self, keep: DecisionRow) -> Attribution | None:
         """Return what the verdict on a change shows of it, None without a verdict."""
-        candidate, row = self.candidates.get(keep.candidate), self.verdicts.get(keep.verdict or 0)
-        return None if candidate is None or row is None else \
-            attribute(candidate, verdict_of(row), list(chain(*self.surveys.values())))
+        candidate, verdict = self.candidates.get(keep.candidate), self.verdict_of(keep)
+        return None if candidate is None or verdict is None else \
+            attribute(candidate, verdict, list(chain(*self.surveys.values())))
 
     @property
     def keeps(self) -> tuple[DecisionRow, ...]:
@@ -132,7 +142,7 @@ class KeptCommits(msgspec.Struct, frozen=True, kw_only=True):
 
     def placed(self, candidate: str) -> VerdictRow | None:
         """Return the verdict that put a candidate onto the waiting line."""
-        return next((self.verdicts.get(d.verdict or 0) for d in reversed(self.decisions)
+        return next((self.row_of(d) for d in reversed(self.decisions)
                      if d.candidate == candidate and d.kind in ("ask", "provisional")), None)
 
     def best_after(self, n: int) -> str:

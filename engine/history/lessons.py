@@ -17,7 +17,7 @@ from engine.history.history import CampaignHistory
 from engine.journal.read import Reader
 from engine.journal.records import Candidate, DecisionRow
 from engine.judge.attribution import Attribution
-from engine.judge.judge import describe_rows, describe_speedup, verdict_of
+from engine.judge.judge import describe_rows, describe_speedup
 from harness.formats import quantities
 from harness.formats.text import plain
 from harness.verdict import Transfer
@@ -101,11 +101,9 @@ def change_of(past: CampaignHistory, candidate: Candidate, shown: Attribution) -
 def _gains(past: CampaignHistory, keeps: Iterable[DecisionRow]) -> Iterator[Lesson]:
     for keep in keeps:
         candidate = past.candidates.get(keep.candidate)
-        row = past.verdicts.get(keep.verdict or 0)
-        if candidate is None or row is None or not candidate.hypothesis:
-            continue
-        verdict = verdict_of(row)
-        if not _transfers(verdict.transfer):
+        verdict = past.verdict_of(keep)
+        if candidate is None or verdict is None or not candidate.hypothesis \
+                or not _transfers(verdict.transfer):
             continue
         shown = past.attribution(keep)
         assert shown is not None

@@ -173,26 +173,23 @@ class Reader:
 
     def waiting_counts(self) -> dict[str, int]:
         """Return how many candidates wait for approval, by campaign; only campaigns with some."""
-        connection = self._open()
-        if connection is None:
-            return {}
-        with database.faults(self.path):
-            rows = connection.execute(
-                "SELECT campaign, count(*) FROM candidates WHERE state = 'waiting'"
-                " GROUP BY campaign").fetchall()
-        return dict(map(tuple, rows))
+        return dict(map(tuple, self._rows(
+            "SELECT campaign, count(*) FROM candidates WHERE state = 'waiting'"
+            " GROUP BY campaign")))
 
     def model_bills(self) -> dict[str, ModelBill]:
         """Return what models have cost, by campaign; only campaigns in which one was asked."""
+        return {campaign: ModelBill(attempts=attempts, unpriced=unpriced, cost_usd=cost_usd)
+                for campaign, attempts, unpriced, cost_usd in self._rows(
+                    "SELECT campaign, count(*), sum(unpriced > 0), sum(cost_usd)"
+                    " FROM model_costs GROUP BY campaign")}
+
+    def _rows(self, query: str) -> list[sqlite3.Row]:
         connection = self._open()
         if connection is None:
-            return {}
+            return []
         with database.faults(self.path):
-            rows = connection.execute(
-                "SELECT campaign, count(*) AS attempts, sum(unpriced > 0) AS unpriced,"
-                " sum(cost_usd) AS cost_usd FROM model_costs GROUP BY campaign").fetchall()
-        return {row["campaign"]: ModelBill(attempts=row["attempts"], unpriced=row["unpriced"],
-                                           cost_usd=row["cost_usd"]) for row in rows}
+            return connection.execute(query).fetchall()
 
     def close(self) -> None:
         if self._connection is not None:

@@ -57,7 +57,7 @@ def steps(past: CampaignHistory) -> Iterator[ClassStep]:
         yield _step(1, past.base, first, first, None)
     headlines = {row.candidate: row for row in reversed(rows) if row.purpose == "headline"}
     for keep in past.keeps:
-        own = past.verdicts.get(keep.verdict or 0)
+        own = past.row_of(keep)
         if own is not None and _is_unmeasured(past, keep, headlines):
             yield _step(keep.round, keep.commit, own, None, own)
         if headline := headlines.get(keep.commit[:12]):
@@ -73,6 +73,13 @@ def by_class(past: CampaignHistory) -> list[ClassMeasurement]:
         for own in step.classes:
             of_class.setdefault(own.config_class, []).append(own)
     return [own for steps_of_class in of_class.values() for own in steps_of_class]
+
+
+def rows(past: CampaignHistory) -> list[tuple[str, ...]]:
+    """Return the table of HEAD: each class's baseline and its time after every keep."""
+    return [(str(own.round),
+             own.commit[:12] + (" (rolled back)" if own.commit in past.undone else ""), *cells(own))
+            for own in by_class(past)]
 
 
 def cells(own: ClassMeasurement) -> tuple[str, str, str, str]:

@@ -90,7 +90,7 @@ def _late(past: CampaignHistory, ended: Mapping[int, float | None]) -> list[Deci
 
 
 def _gain(past: CampaignHistory, keep: DecisionRow) -> str:
-    row = past.verdicts.get(keep.verdict or 0)
+    row = past.row_of(keep)
     return quantities.ratio(row.speedup) if row is not None and row.speedup else "kept"
 
 

@@ -50,8 +50,7 @@ def _rows(view: JournalView) -> Iterator[tuple[str, ...]]:
         yield _row(view, first.at, past.base, "baseline", "all", 1, verdict_of(first), "",
                    "unmodified code")
     for keep in past.keeps:
-        if keep.verdict in past.verdicts:
-            verdict = verdict_of(past.verdicts[keep.verdict])
+        if (verdict := past.verdict_of(keep)) is not None:
             status = "rolled back" if keep.commit in past.undone else "keep"
             yield _row(view, keep.at, keep.commit, status, _scope(view, keep), keep.round, verdict,
                        measured.change(verdict), view.why(keep))
@@ -120,9 +119,8 @@ def _trend_row(view: JournalView, round: Round) -> tuple[str, ...]:
 
 def _late_row(view: JournalView, decision: DecisionRow, n: int) -> tuple[str, ...]:
     """Return the line of what was decided on a round's candidate after the round."""
-    candidate, row = (view.history.candidates.get(decision.candidate),
-                      view.history.verdicts.get(decision.verdict or 0))
-    verdict = None if row is None else verdict_of(row)
+    candidate = view.history.candidates.get(decision.candidate)
+    verdict = view.history.verdict_of(decision)
     return (str(n), LATE[decision.kind], candidate.hypothesis if candidate else "",
             quantities.latency_us(verdict.latency_us) if verdict else "",
             measured.change(verdict) if verdict else "", "",

@@ -116,7 +116,7 @@ def demote(page: Page) -> PromotedPage:
 def page_text(campaign: Campaign, past: CampaignHistory, lesson: Lesson, subject: Subject) -> str:
     """Return the page of a lesson; what workers wrote is in it as quoted text."""
     decision = _decision(past, lesson)
-    row = past.verdicts.get(decision.verdict or 0)
+    row = past.row_of(decision)
     verdict = None if row is None else verdict_or_none(row)
     short = textwrap.shorten(lesson.text, 100, placeholder="…")
     title = f"{campaign.op} in {campaign.backend} on {campaign.device}"

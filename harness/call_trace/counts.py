@@ -88,15 +88,20 @@ class Counts:
 
 def prepare(folder: Path, function: CountedFunction,
             environment: Mapping[str, str]) -> dict[str, str]:
-    """Copy the counting code into an empty folder; return the environment that activates it."""
+    """Put the counting code into an empty folder; return the environment that activates it."""
+    return inject(folder, environment, BEGIN="hook", FILE=function.file, MODULE=function.module,
+                  FUNCTION=function.name, ARGS=function.args)
+
+
+def inject(folder: Path, environment: Mapping[str, str], **job: object) -> dict[str, str]:
+    """Copy the injected package with its job; return the environment in which Python loads it."""
     shutil.copytree(OURS, folder / PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.move(folder / PACKAGE / "sitecustomize.py", folder / "sitecustomize.py")
-    (folder / PACKAGE / "job.py").write_text(
-        f"BEGIN = 'hook'\nFOLDER = {str(folder)!a}\nFILE = {function.file!a}\n"
-        f"MODULE = {function.module!a}\nFUNCTION = {function.name!a}\n"
-        f"ARGS = {function.args!a}\n", encoding="ascii")
-    path = environment.get("PYTHONPATH")
-    return {**environment, "PYTHONPATH": f"{folder}{os.pathsep}{path}" if path else str(folder)}
+    (folder / PACKAGE / "job.py").write_text("".join(
+        f"{name} = {value!a}\n" for name, value in {**job, "FOLDER": str(folder)}.items()),
+        encoding="ascii")
+    paths = filter(None, (str(folder), environment.get("PYTHONPATH")))
+    return {**environment, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def gather(folder: Path) -> Counts:

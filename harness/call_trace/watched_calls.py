@@ -135,19 +135,13 @@ def watch(command: Sequence[str], function: WatchedFunction, cwd: Path, *, inter
     """Run a program to its end and return what it showed; no way of ending raises."""
     with tempfile.TemporaryDirectory(prefix="kopt-", ignore_cleanup_errors=True) as name:
         folder = Path(name).resolve()
-        shutil.copytree(counts.OURS, folder / counts.PACKAGE,
-                        ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.move(folder / counts.PACKAGE / "sitecustomize.py", folder / "sitecustomize.py")
+        environment = counts.inject(
+            folder, {**os.environ, **(env or {})}, BEGIN="watch", FILE=function.file,
+            FUNCTION=function.name, LINES=function.lines, INTERPRET=interpret,
+            OWNER=function.owner)
         shutil.copy(INTERPRETER_PATCHES, folder / counts.PACKAGE / "interpret.py")
-        (folder / counts.PACKAGE / "job.py").write_text(
-            f"BEGIN = 'watch'\nFOLDER = {str(folder)!a}\nFILE = {function.file!a}\n"
-            f"FUNCTION = {function.name!a}\nLINES = {function.lines!a}\n"
-            f"INTERPRET = {interpret}\nOWNER = {function.owner!a}\n", encoding="ascii")
-        environment = {**os.environ, **(env or {})}
         if interpret:
             environment["TRITON_INTERPRET"] = "1"
-        path = environment.get("PYTHONPATH")
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder), path)))
         outcome = guard.run(command, cwd=cwd, env=environment, limits=PROGRAM_LIMITS,
                             lock=lock, name="program")
         return _gather(folder, outcome)

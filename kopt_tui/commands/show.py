@@ -86,12 +86,12 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
     controls = reader.controls(name, open_only=True)
     past = history.read(reader, name)
     costs = reader.model_costs(name)
-    marks, plan = class_history.by_class(past), plan_event.last(reader, name)
+    plan = plan_event.last(reader, name)
     if as_json:
         print_json(ShownCampaign(
             campaign=campaign, rounds=tuple(rounds), slots=tuple(slots),
             candidates=tuple(candidates), bottlenecks=tuple(bottlenecks),
-            controls=tuple(controls), classes=tuple(marks), plan=plan,
+            controls=tuple(controls), classes=tuple(class_history.by_class(past)), plan=plan,
             model_costs=tuple(costs)))
         return
     live = engine_state(reader, name).word == "alive"
@@ -116,9 +116,7 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
         right="round best")
     _print_section("what models cost", model_prices.HEAD, model_prices.rows(costs),
                    right="round attempts answers tokens read tokens written")
-    _print_section("classes", class_history.HEAD, (
-        (mark.round, mark.commit[:12] + (" (rolled back)" if mark.commit in past.undone else ""),
-         *class_history.cells(mark)) for mark in marks), right="round time")
+    _print_section("classes", class_history.HEAD, class_history.rows(past), right="round time")
     if known := reference_lines.read(reader, name):
         _print_section(f"reference lines, {known.measured()}", measured.REFERENCES,
                        measured.reference_rows(past), right="best")

@@ -57,7 +57,7 @@ def _sections(view: JournalView) -> list[PageSection]:
         _waiting(past), _tried(view), *_classes(past),
         PageSection(heading="Reference lines", paragraphs=measured.reference_notes(view), tables=[
             PageTable(head=measured.REFERENCES, rows=measured.reference_rows(past))]),
-        _table("History by config class", class_history.HEAD, _history(past)),
+        _table("History by config class", class_history.HEAD, class_history.rows(past)),
         _table("What models cost", model_prices.HEAD, model_prices.rows(view.costs)),
         *_end_to_end(view), *_audit(transfer_audit.of(past)),
         _table("What limits the provisional best now" if view.provisional else
@@ -126,8 +126,7 @@ def _kept(view: JournalView) -> PageSection:
 
 
 def _keep(view: JournalView, keep: DecisionRow) -> str:
-    row = view.history.verdicts.get(keep.verdict or 0)
-    verdict = None if row is None else verdict_of(row)
+    row, verdict = view.history.row_of(keep), view.history.verdict_of(keep)
     call, gpu = ("", "") if verdict is None else measured.latencies(verdict, view.history.score)
     time = f", call time {call}" if call else f", GPU time {gpu}" if gpu else ""
     undone = "rolled back: " if keep.commit in view.history.undone else ""
@@ -168,12 +167,12 @@ def _tried(view: JournalView) -> PageSection:
     rows = []
     for id, own in decided.items():
         candidate, last = past.candidates.get(id), own[-1]
-        measured_in = [past.verdicts.get(decision.verdict or 0) for decision in own]
+        rows_of = [past.row_of(decision) for decision in own]
         rows.append((
             str(past.round_of(last)), candidate.slot if candidate else "", id[:12],
             ", then ".join(dict.fromkeys(decision.kind for decision in own)) + (
                 "" if last.actor == "engine" else f" by {last.actor}"),
-            measured.recorded_speedup(next(filter(None, reversed(measured_in)), None)),
+            measured.recorded_speedup(next(filter(None, reversed(rows_of)), None)),
             candidate.hypothesis if candidate else "", last.reason))
     for candidate in past.candidates.values():
         if candidate.id not in decided:
@@ -192,13 +191,6 @@ def _tried(view: JournalView) -> PageSection:
         paragraphs=[", ".join(f"{n} {kind}" for kind, n in counts) or "Nothing was judged.",
                     *notes],
         tables=[PageTable(head=TRIED, rows=rows, summary=counted(len(rows), "candidate"))])
-
-
-def _history(past: CampaignHistory) -> list[tuple[str, ...]]:
-    """Return each class's baseline and its time after every keep."""
-    return [(str(own.round),
-             own.commit[:12] + (" (rolled back)" if own.commit in past.undone else ""),
-             *class_history.cells(own)) for own in class_history.by_class(past)]
 
 
 def _limits(view: JournalView) -> list[tuple[str, ...]]:
