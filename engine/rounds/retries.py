@@ -27,7 +27,7 @@ ATTEMPTS = 3
 SPLIT = "split"
 """The backend that splits. Only coding agents can also repair: a search has shown its result to be
 correct already."""
-FAULTS = {"fault": ("build", "crash", "tests"),
+FAULTS = {"fault": ("build", "crash", "timeout", "tests"),
           "benchmark-fault": ("build", "exit", "crash", "timeout")}
 """By kind of evidence, the faults of checks, benchmarks and tests that a repair may remove."""
 

@@ -29,7 +29,7 @@ from harness.verdict import Evidence, Finding, TraceStep
 class CandidateFailed(Exception):
     """The candidate failed in a way that ends its evaluation; the text is the reason.
 
-    `fault` is "build", "crash" or "tests" if an honest mistake may be the cause.
+    `fault` is "build", "crash", "timeout" or "tests" if an honest mistake may be the cause.
     """
 
     def __init__(self, reason: str, *, fault: str = "") -> None:
@@ -85,7 +85,9 @@ class CorrectnessCheck:
                     self._check_buffers()
                     self._check_held_out(runner)  # last, since it may end the runner
         except (PeerError, PeerDied) as error:
-            raise CandidateFailed(f"{where}: {error.what}", fault="crash") from None
+            slow = isinstance(error, PeerDied) and error.outcome.ended == "timeout"
+            raise CandidateFailed(f"{where}: {error.what}",
+                                  fault="timeout" if slow else "crash") from None
         finally:
             self.tolerance.close()
             self.notes += self.tolerance.notes

@@ -18,8 +18,10 @@ from engine.manifest.schema import Manifest
 from harness.benchmark.runs.result_table import ResultTable
 from harness.errors import InputError
 
-REQUIRED = {"benchmark_command": "--benchmark 'python bench.py'", "csv": "--csv bench.csv",
-          "check": "--check 'err == 0'", "metrics": "--metrics us", "edit": "--edit kernel.py"}
+REQUIRED = {"benchmark_command": "--benchmark 'python bench.py'",
+            "csv": "--csv bench.csv, a table that the benchmark writes: a row for each shape, with "
+            "its time and whether the result is right",
+            "check": "--check 'err <= 1e-6'", "metrics": "--metrics us", "edit": "--edit 'src/*.c'"}
 """Required parameters of a command target, and the flag that gives each."""
 LATER = {"configs": "found by the baseline", "target_gpu": "the device's"}
 """Parameters that a campaign fills in at its start."""

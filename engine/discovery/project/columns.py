@@ -17,6 +17,7 @@ from typing import Literal
 
 from harness.benchmark.spec import metric_units
 from harness.benchmark.spec.command_target import Metric
+from harness.benchmark.spec.table_rules import PASS_WORDS
 from harness.call_trace import weights
 
 Role = Literal["path", "size", "cost", "none"]
@@ -197,7 +198,10 @@ def _is_positive(name: str, cells: Mapping[str, Sequence[str]] | None) -> bool:
 
 
 def _check(names: Sequence[str], cells: Mapping[str, Sequence[str]] | None) -> str:
-    """Return a check in one line; the column alone if its rule is unclear."""
+    """Return a check in one line; the column alone if its rule is unclear.
+
+    A word that all rows have is the rule only if it says right: they may all be wrong.
+    """
     if not names:
         return ""
     name = names[0]
@@ -209,4 +213,5 @@ def _check(names: Sequence[str], cells: Mapping[str, Sequence[str]] | None) -> s
         return f"{name} == 0"
     if numbers == {1.0}:
         return f"{name} == 1"
-    return f"{name} == {next(iter(values))}" if len(values) == 1 and None in numbers else name
+    word = next(iter(values))
+    return f"{name} == {word}" if len(values) == 1 and word.casefold() in PASS_WORDS else name

@@ -39,6 +39,12 @@ class FirstCheck:
     def correct(self) -> bool:
         return self.verdict is not None and self.verdict.correct
 
+    @property
+    def is_final(self) -> bool:
+        """Whether no other version of the task would be judged: not here, or not in the time."""
+        return self.verdict is not None and bool(self.verdict.not_judged or any(
+            (fact.kind, fact.detail) == ("fault", "timeout") for fact in self.verdict.evidence))
+
     def describe(self, correct: str, problem: str) -> str:
         """Return it in one line, "" if it was not tried: on what it is correct, or its problem."""
         if self.correct:
@@ -75,7 +81,7 @@ def settle(drafted: DraftedTarget, fallback: DraftedTarget, project: Path, devic
             first = first or result.problem
             result = replace(result, seconds=time.monotonic() - began, changes=tuple(
                 filter(None, [change.format(problem=first)])))
-            if result.correct or (result.verdict is not None and result.verdict.not_judged):
+            if result.correct or result.is_final:
                 return result
     return result
 
@@ -105,8 +111,9 @@ def check(drafted: DraftedTarget, project: Path, device: Device, python: str | N
     except HarnessFault as fault:
         return FirstCheck(drafted=drafted, problem=f"fails: {fault.what}")
     wrong = [f"{row.config_class}: {row.note}" for row in verdict.rows if not row.correct]
-    return FirstCheck(drafted=drafted, verdict=verdict, problem="" if verdict.correct else (
-        f"disagrees: {verdict.rejected_reason or '; '.join(wrong[:1])}"))
+    return FirstCheck(drafted=drafted, verdict=verdict, problem="" if verdict.correct else
+                      f"fails: {verdict.rejected_reason}" if verdict.rejected_reason else
+                      f"disagrees: {'; '.join(wrong[:1])}")
 
 
 def write_files(drafted: DraftedTarget, project: Path) -> None:

@@ -123,7 +123,7 @@ class CallRecorder(TorchFunctionMode):
             return {"code": "..." if value is Ellipsis else
                     f"torch.device({str(value)!r})" if isinstance(value, torch.device) else
                     str(value)}
-        raise Untraceable(f"forward passes a {type(value).__name__} to a torch function")
+        raise Untraceable(f"forward passes or returns a {type(value).__name__}")
 
     def answer(self, result: Any) -> dict[str, Any]:
         used = {path: described(value) for value in self._alive

@@ -14,6 +14,7 @@ from engine.discovery.new.parameters import Parameters
 from engine.discovery.project import benchmark, sources
 from engine.manifest.benchmark_target import command_target
 from harness.benchmark.runs.result_table import ResultTable
+from harness.call_trace.weights import number
 from harness.errors import InputError, KoptError
 from harness.formats.quantities import counted, percent
 from kopt_tui.cli.new import parameter_list
@@ -50,7 +51,8 @@ def is_for_benchmark(project: Path, args: argparse.Namespace) -> bool:
     of_kernel = (args.task, args.source, args.entry, args.reference)
     if any(of_kernel) or args.shape or args.classes or sources.task_files(project):
         return False
-    return bool(benchmark.find_benchmarks(project))
+    return bool(args.csv or args.check or args.metrics or args.run
+                or benchmark.find_benchmarks(project))
 
 
 def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) -> NewManifest:
@@ -73,6 +75,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
             print(f"{clean(str(error))}; the campaign will find the config classes when it "
                   "measures its baseline", file=to)
         else:
+            _print_columns(parameters, to)
             _print_classes(classes, to)
             parameters = _confirm(parameters, values, prompt, project, ran=parameters)
     manifest = draft_command.make_manifest(
@@ -151,13 +154,23 @@ def _classes(parameters: Parameters, table: ResultTable, project: Path) -> Class
     except tables.BenchmarkFault as fault:
         raise InputError(fault.what, fix=fault.fix) from None
     if reading.failed:
-        failed = reading.failed[0]
+        failed, column = reading.failed[0], target.check.column
+        cell = table.column(column)[failed.row]
+        rule = "== WORD" if number(cell) is None else "<= 1e-3"
         raise InputError(f"row {failed.row + 1} of {target.csv}: {failed.what}",
-                         fix=f"set what counts as correct: --check '{target.check.column} <= 1e-3'")
+                         fix=f"set what counts as correct: --check '{column} {rule}'")
     files = [path.relative_to(project).as_posix() for path in sources.project_files(project)]
     script = quick_script.benchmark_file(target.command, files)
     return proposal.propose_classes(
         target, [reading], sources.read_source(project / script) if script else "")
+
+
+def _print_columns(parameters: Parameters, to: TextIO) -> None:
+    check = parameters["check"].value
+    rounding = f" (to allow other rounding: --check '{check.removesuffix('== 0')}<= 1e-6')" \
+        if check.endswith(" == 0") else ""
+    print(clean(f"a row is right if {check}{rounding}; its time is {parameters['metrics'].value}"),
+          file=to)
 
 
 def _print_classes(classes: ClassProposal, to: TextIO) -> None:

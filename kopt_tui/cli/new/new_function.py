@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -161,6 +162,8 @@ def _observe(kernel: WatchedKernel, args: argparse.Namespace) -> WatchedProgram:
     with tempfile.TemporaryDirectory(prefix="kopt-") as folder, _locked(kernel.device) as held:
         if not command:
             command = [sys.executable, _program(kernel, args, Path(folder))]
+        else:
+            print(f"running {clean(shlex.join(command))}", file=sys.stderr)
         observed = watched_calls.watch(command, function, Path.cwd(), lock=held,
                                        interpret=kernel.interpret, env=kernel.device.visible_env)
     if not observed.calls:
@@ -219,12 +222,14 @@ def _settled(kernel: WatchedKernel, args: argparse.Namespace, prompt: Prompt,
             drafted = made
         elif found is not None:
             why = f"{found.where} does not compute every output"
+    changes = (f"reference: baseline, because {why}",) if why else ()
     if not args.first_check:
-        return FirstCheck(drafted=drafted, changes=(f"reference: baseline: {why}",) if why else ())
+        return FirstCheck(drafted=drafted, changes=changes)
+    print(f"judging {clean(kernel.title)} itself by the new task (--no-check does not)",
+          file=sys.stderr)
     result = first_check.settle(drafted, fallback, kernel.project, kernel.device,
                                 python=kernel.python)
-    return replace(result, changes=(*([f"reference: baseline: {why}"] if why else []),
-                                    *result.changes))
+    return replace(result, changes=(*changes, *result.changes))
 
 
 def _reference(kernel: WatchedKernel, observed: WatchedProgram, group: CallGroup,

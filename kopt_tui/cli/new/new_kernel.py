@@ -198,7 +198,8 @@ def _source(project: Path, args: argparse.Namespace, prompt: Prompt) -> Path:
     if not names:
         raise InputError("there is no task.yaml and no C kernel to write one for",
                          where=str(project),
-                         fix="write a task file as in examples/*/task.yaml")
+                         fix="name a function, FILE:FUNCTION; or the project's benchmark: "
+                         "--benchmark COMMAND --csv FILE")
     return Path(prompt.choice("the kernel's source", "--source", names))
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from engine.discovery.new.draft_kernel import DraftedTarget
+from engine.discovery.watched.first_check import FirstCheck
 from engine.judge.judge import Policy, rule
 from engine.rounds.retries import is_repairable
 from harness.compile.kernel import make, place_on
@@ -17,6 +19,7 @@ from harness.isolation.rpc import PeerError
 from harness.runners.runner_pool import RunnerPool
 from harness.runners.session import CALL_LIMITS
 from harness.tasks.target import Arg, ConfigClass, Target
+from harness.verdict import Evidence
 from kopt_tui.snapshot import verdict_words
 from tests.support.kernel_case import DOUBLE, HEAD, QUICK, Bench, judge, target
 
@@ -183,6 +186,9 @@ def test_hang_ends_at_the_limit(tmp_path: Path) -> None:
     source = HEAD + "def double(x, out):\n    while True: pass\n"
     verdict = judge(tmp_path, source, wall_s=4.0)
     assert "ran past its limit of 4 s" in (verdict.rejected_reason or "")
+    assert Evidence(kind="fault", detail="timeout") in verdict.evidence and is_repairable(verdict)
+    drafted = DraftedTarget(target=target(), files={})
+    assert FirstCheck(drafted=drafted, verdict=verdict).is_final  # no other reference is quicker
 
 
 def test_interpreter_without_torch_is_not_the_candidates_fault(tmp_path: Path) -> None:

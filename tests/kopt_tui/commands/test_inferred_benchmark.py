@@ -16,6 +16,7 @@ from harness.benchmark.runs.run_pairs import BrokenIncumbent
 from harness.benchmark.spec.command_target import BenchmarkMode, CheckColumn, CommandTarget, Metric
 from harness.devices import inventory
 from harness.errors import InputError
+from tests.support.command_line import kopt
 from tests.support.new_benchmark_case import BENCH
 
 
@@ -49,12 +50,25 @@ def test_nonzero_error_needs_a_threshold(cells: list[str],
 
 @pytest.mark.parametrize(("cells", "check"), [
     (["PASS", "PASS"], "ok == PASS"), (["1", "1"], "ok == 1"), (["True", "True"], "ok == True"),
-    (["PASS", "FAIL"], "ok"),
+    (["PASS", "FAIL"], "ok"), (["FAIL", "FAIL"], "ok"),
 ])
-def test_word_in_all_rows_is_the_check(cells: list[str], check: str) -> None:
+def test_word_that_says_right_in_all_rows_is_the_check(cells: list[str], check: str) -> None:
     assert (
         columns.guess_columns(["ok", "us"], {"ok": cells, "us": ["1", "2"]}).check == check
     )
+
+
+@pytest.mark.parametrize(("err", "check", "said"), [
+    ("0", [], "a row is right if err_pa_ps == 0 (to allow other rounding: "
+     "--check 'err_pa_ps <= 1e-6'); its time is us_pa_ps\n"),
+    ("0", ["--check", "err_pa_ps <= 1e-3"], "a row is right if err_pa_ps <= 1e-3; its time is"),
+    ("'no'", [], "(set what counts as correct: --check 'err_pa_ps == WORD')")])
+def test_run_says_what_is_right_and_how_to_change_it(
+        err: str, check: list[str], said: str, project: Path) -> None:
+    bench = project / "tests" / "bench_pa.py"
+    bench.write_text(bench.read_text().replace('"err_pa_ps": 0', f'"err_pa_ps": {err}'))
+    done = kopt("new", "--project", str(project), "--yes", "--run", "--device", "cpu", *check)
+    assert said in done.stdout + done.stderr
 
 
 def test_column_that_says_right_or_wrong_is_preferred_to_one_of_errors() -> None:

@@ -18,7 +18,7 @@ MODULE = "class Model: ...\ndef get_inputs(): ...\ndef get_init_inputs(): ...\n"
 
 def flags(**given: object) -> argparse.Namespace:
     none = dict.fromkeys(("what", "manifest", "project", "source", "entry", "task", "benchmark",
-                          "reference", "shape", "classes"))
+                          "reference", "shape", "classes", "csv", "check", "metrics", "run"))
     return argparse.Namespace(**{**none, "each": False, **given})
 
 

@@ -96,7 +96,7 @@ class CallerSource:
         """Return the source of a function that computes what is expected. Raises NoReference."""
         expected = self._expected()
         if not expected:
-            raise NoReference(f"{self._place()}: nothing has about the values of the result")
+            raise NoReference(f"{self._place()} compares the result with nothing")
         body: list[ast.stmt] = []
         needed: set[str] = set()
         for _, expression in expected.values():

@@ -106,7 +106,7 @@ def test_variable_of_the_test_becomes_a_size_of_an_argument(tmp_path: Path) -> N
 @pytest.mark.parametrize(("body", "why"), [
     ("ref = torch.randn(4, 6) + a; assert_close(y, ref)", "drawn with rand"),
     ("ref = y + 0; assert_close(y, ref)", "computed from the function's own"),
-    ("print(y)", "nothing has about the values"),
+    ("print(y)", "compares the result with nothing"),
     ("ref = other * a; assert_close(y, ref)", "uses 'other', which is not an argument")])
 def test_reference_that_does_not_stand_alone_is_refused_with_the_reason(
         body: str, why: str, tmp_path: Path) -> None:
