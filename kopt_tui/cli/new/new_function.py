@@ -103,11 +103,16 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
     if kernel.interpret:
         print("no GPU here: Triton runs in its interpreter on the CPU (TRITON_INTERPRET=1), also "
               "in the program", file=to)
+    if args.command:
+        print(f"running {clean(shlex.join(args.command))}", file=to, flush=True)
     observed = _observe(kernel, args)
     calls = draft_task.visible(observed.calls, kernel.entry)
     groups = draft_task.groups(calls)
     group = _chosen(groups, args.calls, kernel)
     drafted = draft_task.draft(group, kernel.entry, kernel.title, backward=args.backward)
+    if args.first_check:
+        print("judging the kernel itself by the new task (--no-check leaves that out)", file=to,
+              flush=True)
     result = _settled(kernel, args, prompt, observed, group, drafted)
     first_check.write_files(result.drafted, project)
     (project / task_file).write_text(dump_task(result.drafted.target), encoding="utf-8")
@@ -162,8 +167,6 @@ def _observe(kernel: WatchedKernel, args: argparse.Namespace) -> WatchedProgram:
     with tempfile.TemporaryDirectory(prefix="kopt-") as folder, _locked(kernel.device) as held:
         if not command:
             command = [sys.executable, _program(kernel, args, Path(folder))]
-        else:
-            print(f"running {clean(shlex.join(command))}", file=sys.stderr)
         observed = watched_calls.watch(command, function, Path.cwd(), lock=held,
                                        interpret=kernel.interpret, env=kernel.device.visible_env)
     if not observed.calls:
@@ -225,8 +228,6 @@ def _settled(kernel: WatchedKernel, args: argparse.Namespace, prompt: Prompt,
     changes = (f"reference: baseline, because {why}",) if why else ()
     if not args.first_check:
         return FirstCheck(drafted=drafted, changes=changes)
-    print(f"judging {clean(kernel.title)} itself by the new task (--no-check does not)",
-          file=sys.stderr)
     result = first_check.settle(drafted, fallback, kernel.project, kernel.device,
                                 python=kernel.python)
     return replace(result, changes=(*changes, *result.changes))
