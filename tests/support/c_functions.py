@@ -29,7 +29,8 @@ def compiled(function: CFunction, source: str, folder: Path) -> list[float]:
     path.write_text(source)
     done = subprocess.run(
         ["cc", "-O1", "-Werror=implicit-function-declaration", "-shared",
-         "-fPIC", "-o", str(library), str(path), "-lm"],
+         "-fPIC", "-o", str(library), str(path), "-lm",
+         *(["-fopenmp"] if "#pragma omp" in source else [])],
         capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stderr}\n{source}"
     draw = random.Random(7)
@@ -118,11 +119,27 @@ void transpose(const float *x, float *out, size_t rows, size_t cols) {
 }
 """
 ROWS, COLS = 5, 37
+PARALLEL_STENCIL = """\
+#include <math.h>
+
+void stencil(const float *x, float *restrict out, long rows, long cols)
+{
+    for (long i = 0; i < rows * cols; i++) out[i] = x[i];
+    #pragma omp parallel for schedule(static, 1)
+    for (long j = 1; j < cols - 1; j++)
+        for (long i = 1; i < rows - 1; i++)
+            out[i * cols + j] = x[(i - 1) * cols + j] + x[(i + 1) * cols + j];
+    #pragma omp parallel for
+    for (long j = 0; j < cols; j++)
+        out[j] = out[j] / sqrtf((float)rows);
+}
+"""
 FUNCTIONS = {
     "softmax": CFunction(SOFTMAX, "softmax", (ROWS * COLS, ROWS * COLS), _long(ROWS, COLS)),
     "matmul": CFunction(MATMUL, "matmul", (7 * 11, 11 * 37, 7 * 37), _long(7, 37, 11)),
     "column sums": CFunction(COLUMN_SUMS, "column_sums", (70 * 41, 41), _long(70, 41)),
     "transpose": CFunction(TRANSPOSE, "transpose", (70 * 41, 70 * 41), _long(70, 41)),
+    "parallel stencil": CFunction(PARALLEL_STENCIL, "stencil", (70 * 41, 70 * 41), _long(70, 41)),
     "range": CFunction(RANGE, "range", (61, 61), _long(61)),
     "rmsnorm example": CFunction(
         (EXAMPLES / "rmsnorm_c" / "rmsnorm.c").read_text(), "rmsnorm",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tree_sitter import Node
 
@@ -27,6 +27,8 @@ class CountedLoop:
     """The first value, "" if the loop goes on from the variable's present one."""
     bound: str
     body: Node
+    pragma: str = ""
+    """The pragma before it, which is about this loop as it is."""
 
     @property
     def line(self) -> int:
@@ -39,15 +41,19 @@ class CountedLoop:
         return f"{self.declared} {value}" if self.declared else value if self.start else ""
 
 
-def loops(c: ParsedC, function: Node) -> Iterator[CountedLoop]:
+def loops(c: ParsedC, function: Node, *, with_pragmas: bool = False) -> Iterator[CountedLoop]:
     """Yield the counted loops of a function that nothing leaves early, the outer ones first.
 
-    Short ones, and those that do the rest of a loop in larger steps, are left out.
+    Short ones, those that do the rest of a loop in larger steps and, unless they are asked for,
+    those with a pragma are left out.
     """
     for node in walk(function):
         if node.type == "for_statement" and (found := _counted(c, node)) \
                 and not _is_remainder(c, found) and not _is_short(c, found):
-            yield found
+            before = c.text(node.prev_sibling).strip()
+            pragma = before if before.startswith(("#", "_Pragma")) else ""
+            if with_pragmas or not pragma:
+                yield replace(found, pragma=pragma)
 
 
 def is_innermost(loop: CountedLoop) -> bool:

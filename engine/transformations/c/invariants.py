@@ -79,7 +79,9 @@ def _moved(c: ParsedC, found: list[Invariant], name: str, value: str, use: str,
         if loop.parent is not None and loop.parent.type != "compound_statement":
             head = f"{{\n{own}{head}"
             c.insert(loop.end_byte, f"\n{own}}}")
-        c.insert(loop.start_byte, head)
+        pragma = loop.prev_sibling
+        first = pragma if pragma is not None and c.text(pragma).startswith("#") else loop
+        c.insert(first.start_byte, head)
     return c.transformed(what, [c.line(each.node) for each in found])
 
 

@@ -7,6 +7,7 @@ pointers are taken to point to different arrays.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -24,7 +25,11 @@ from engine.transformations.transformation import (
     Transformation,
     Transformed,
     free_name,
+    replaced,
 )
+
+_PARALLEL = re.compile(r"#\s*pragma\s+omp\s+(parallel\s+)?for(\s+(schedule|num_threads)\s*"
+                       r"\([^()]*\))*\s*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,13 +48,12 @@ class LoopOrder(Transformation):
 
     def apply(self, source: str) -> Transformed:
         c = ParsedC(source)
-        found = [nest for nest in _nests(c) if nest.along_outer and not nest.along_inner]
+        found = [nest for nest in _nests(c) if nest.along_outer and not nest.along_inner
+                 and (not nest.outer.pragma or _stays_parallel(c, nest))]
         if not found:
             raise DoesNotApply("no loop that strides through memory has one around it that does "
                                "not, with iterations whose order is free")
-        c.edit(*(Replacement(_head(one).start, _head(one).stop, c.source[_head(other)])
-                 for nest in found[:MOST_PLACES] for one, other in (
-                     (nest.outer, nest.inner), (nest.inner, nest.outer))))
+        c.edit(*(edit for nest in found[:MOST_PLACES] for edit in _exchanged(c, nest)))
         return c.transformed("loops exchanged", [nest.outer.line for nest in found[:MOST_PLACES]])
 
 
@@ -59,7 +63,8 @@ class Blocking(Transformation):
 
     def apply(self, source: str) -> Transformed:
         c = ParsedC(source)
-        found = [nest for nest in _nests(c) if nest.along_outer and nest.along_inner]
+        found = [nest for nest in _nests(c) if nest.along_outer and nest.along_inner
+                 and not nest.outer.pragma]
         if not found:
             raise DoesNotApply("no two loops move along contiguous memory in turn, with "
                                "iterations whose order is free")
@@ -68,6 +73,22 @@ class Blocking(Transformation):
                       f"iterations of both loops, line {outer.line}")
         c.edit(_blocked(c, found[0], knob.name))
         return c.transformed(f"{outer.variable} and {inner.variable} in blocks", [outer.line])
+
+
+def _exchanged(c: ParsedC, nest: _Nest) -> list[Replacement]:
+    return [Replacement(_head(one).start, _head(one).stop, c.source[_head(other)])
+            for one, other in ((nest.outer, nest.inner), (nest.inner, nest.outer))]
+
+
+def _stays_parallel(c: ParsedC, nest: _Nest) -> bool:
+    """Return whether threads may share the iterations of the exchanged loop by the same pragma."""
+    if not _PARALLEL.fullmatch(nest.outer.pragma):
+        return False
+    after = ParsedC(replaced(c.source, _exchanged(c, nest), 0, len(c.source)))
+    return any(is_independent(after, loop, frozenset(), after.types(function))
+               for function in after.functions
+               for loop in loops(after, function, with_pragmas=True)
+               if loop.node.start_byte == nest.outer.node.start_byte)
 
 
 def _blocked(c: ParsedC, nest: _Nest, knob: str) -> Replacement:
@@ -96,7 +117,7 @@ def _blocked(c: ParsedC, nest: _Nest, knob: str) -> Replacement:
 def _nests(c: ParsedC) -> Iterator[_Nest]:
     """Yield the pairs of loops with nothing between them whose order may change."""
     for function in c.functions:
-        known, types = list(loops(c, function)), c.types(function)
+        known, types = list(loops(c, function, with_pragmas=True)), c.types(function)
         for outer in known:
             inner = next((own for own in known if [own.node] == statements(outer.body)), None)
             if inner is None or not is_innermost(inner) or not _is_free(c, outer, inner, types):
@@ -116,11 +137,9 @@ def _is_free(c: ParsedC, outer: CountedLoop, inner: CountedLoop, types: dict[str
                for declarator in part.children_by_field_name("declarator")}
     written = c.written(inner.body)
     heads = _names_of_head(c, outer) | _names_of_head(c, inner)
-    before = outer.node.prev_sibling  # a pragma is for this loop, as it is
     return bool(outer.declared and inner.declared) and outer.variable != inner.variable \
         and outer.variable not in _names_of_head(c, inner) and not heads & written \
         and not heads & _counters_around(c, outer.node) \
-        and not (before is not None and c.text(before).lstrip().startswith(("#", "_Pragma"))) \
         and "*" not in written and "static" not in c.text(inner.body) \
         and all("*" in types.get(name, "") for name in written - private) \
         and is_independent(c, outer, frozenset((inner.variable,)), types)

@@ -18,6 +18,7 @@ WANTED = {
                 "c-reciprocal"},
     "matmul": {"c-accumulators", "c-unroll-and-jam", "c-restrict"},
     "column sums": {"c-loop-order"},
+    "parallel stencil": {"c-loop-order", "c-hoist"},
     "transpose": {"c-blocking"},
     "range": {"c-accumulators", "c-reciprocal", "c-hoist"},
     "rmsnorm example": {"c-reciprocal", "c-hoist", "c-unroll-and-jam"},
@@ -140,6 +141,12 @@ def test_transformed_source_is_plain_again_when_its_knobs_are_inlined(tmp_path: 
                      " for (long i = 0; i < n; i++) out[i * n + j] = other(x + i * n + j);"),
     ("c-loop-order", "\n#pragma omp parallel for\nfor (long j = 0; j < n; j++)"
                      " for (long i = 0; i < n; i++) out[j] += x[i * n + j];"),
+    ("c-loop-order", "\n#pragma omp parallel for\nfor (long j = 0; j < n; j++)"
+                     " for (long i = 0; i < n; i++) { out[j] = x[i * n + j]; out[i * n + j] = 0; }"),
+    ("c-loop-order", "\n#pragma omp parallel for firstprivate(n)\nfor (long j = 0; j < n; j++)"
+                     " for (long i = 0; i < n; i++) out[i * n + j] = x[i * n + j];"),
+    ("c-unroll-and-jam", "\n#pragma omp parallel for\nfor (long j = 0; j < n; j++)"
+                         " for (long i = 0; i < n; i++) out[i * n + j] = x[i * n + j];"),
     ("c-loop-order", "long i, j; for (j = 0; j < n; j++)"
                      " for (i = 0; i < n; i++) out[i * n + j] = x[i * n + j]; sum = i;"),
     ("c-blocking", "for (long i = 0; i < n; i++)"
