@@ -142,7 +142,8 @@ def test_transformed_source_is_plain_again_when_its_knobs_are_inlined(tmp_path: 
     ("c-loop-order", "\n#pragma omp parallel for\nfor (long j = 0; j < n; j++)"
                      " for (long i = 0; i < n; i++) out[j] += x[i * n + j];"),
     ("c-loop-order", "\n#pragma omp parallel for\nfor (long j = 0; j < n; j++)"
-                     " for (long i = 0; i < n; i++) { out[j] = x[i * n + j]; out[i * n + j] = 0; }"),
+                     " for (long i = 0; i < n; i++)"
+                     " { out[j] = x[i * n + j]; out[i * n + j] = 0; }"),
     ("c-loop-order", "\n#pragma omp parallel for firstprivate(n)\nfor (long j = 0; j < n; j++)"
                      " for (long i = 0; i < n; i++) out[i * n + j] = x[i * n + j];"),
     ("c-unroll-and-jam", "\n#pragma omp parallel for\nfor (long j = 0; j < n; j++)"
