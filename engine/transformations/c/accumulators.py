@@ -107,9 +107,7 @@ def _reductions(c: ParsedC, loop: CountedLoop, types: dict[str, str]) -> list[Re
     if "*" in c.written(loop.body) or any(part.type == "declaration" and "static" in c.text(part)
                                           for part in walk(loop.body)):
         return []
-    local = {c.declared_name(declarator)[0] for part in walk(loop.body)
-             if part.type == "declaration"
-             for declarator in part.children_by_field_name("declarator")}
+    local = c.declared(loop.body)
     carried = {name for name in written - local if types.get(name, "") in ("float", "double")}
     if not carried or any("*" not in types.get(name, "") for name in written - local - carried):
         return []

@@ -23,9 +23,7 @@ def is_independent(c: ParsedC, loop: CountedLoop, own: frozenset[str],
     varying = own | {loop.variable}
     written: dict[str, dict[str, list[Term]]] = {}
     known = single_values(c, loop.body)
-    declared = {c.declared_name(declarator)[0] for part in walk(loop.body)
-                if part.type == "declaration"
-                for declarator in part.children_by_field_name("declarator")}
+    declared = c.declared(loop.body)
     others = counters_of(c, loop.body) - {loop.variable}
     values = _pointer_values(c, loop, types)
     for part in walk(loop.body):

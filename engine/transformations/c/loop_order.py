@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
-from engine.split.languages.syntax import walk
 from engine.transformations.c.counted_loop import CountedLoop, is_innermost, loops, statements
 from engine.transformations.c.independent_iterations import is_independent
 from engine.transformations.c.index_terms import is_contiguous, terms
@@ -122,9 +121,7 @@ def _nests(c: ParsedC) -> Iterator[_Nest]:
             inner = next((own for own in known if [own.node] == statements(outer.body)), None)
             if inner is None or not is_innermost(inner) or not _is_free(c, outer, inner, types):
                 continue
-            indices = [terms(c, index) for part in walk(inner.body)
-                       if part.type == "subscript_expression"
-                       and (index := part.child_by_field_name("index")) is not None]
+            indices = [terms(c, index) for index in c.indices(inner.body)]
             yield _Nest(outer=outer, inner=inner, along_outer=sum(
                 is_contiguous(index, outer.variable) for index in indices), along_inner=sum(
                 is_contiguous(index, inner.variable) for index in indices))
@@ -132,16 +129,13 @@ def _nests(c: ParsedC) -> Iterator[_Nest]:
 
 def _is_free(c: ParsedC, outer: CountedLoop, inner: CountedLoop, types: dict[str, str]) -> bool:
     """Return whether the two loops may change places and go in blocks."""
-    private = {c.declared_name(declarator)[0] for part in walk(inner.body)
-               if part.type == "declaration"
-               for declarator in part.children_by_field_name("declarator")}
     written = c.written(inner.body)
     heads = _names_of_head(c, outer) | _names_of_head(c, inner)
     return bool(outer.declared and inner.declared) and outer.variable != inner.variable \
         and outer.variable not in _names_of_head(c, inner) and not heads & written \
         and not heads & _counters_around(c, outer.node) \
         and "*" not in written and "static" not in c.text(inner.body) \
-        and all("*" in types.get(name, "") for name in written - private) \
+        and all("*" in types.get(name, "") for name in written - c.declared(inner.body)) \
         and is_independent(c, outer, frozenset((inner.variable,)), types)
 
 

@@ -114,6 +114,17 @@ class ParsedC(EditedSource):
             node = inner
         return self.text(node), depth
 
+    def declared(self, node: Node) -> frozenset[str]:
+        """Return the names that a part declares."""
+        return frozenset(self.declared_name(declarator)[0] for part in walk(node)
+                         if part.type == "declaration"
+                         for declarator in part.children_by_field_name("declarator"))
+
+    def indices(self, node: Node) -> list[Node]:
+        """Return the indices of a part's subscripts."""
+        return [index for part in walk(node) if part.type == "subscript_expression"
+                and (index := part.child_by_field_name("index")) is not None]
+
     def names(self, node: Node) -> frozenset[str]:
         """Return the variables and functions that are named in a part of the source."""
         return frozenset(self.text(part) for part in walk(node) if part.type == "identifier")

@@ -106,14 +106,14 @@ class _Jam:
 
     def _renamed(self, part: Node) -> str:
         """Return a statement of one lane; what it declares itself keeps its name."""
-        declared = set(_declared_names(self.c, part))
+        declared = self.c.declared(part)
         name_of = {name: own for name, own in self.name_of.items() if name not in declared}
         return replaced(self.c.source, self.c.renamed(part, name_of), part.start_byte,
                         part.end_byte)
 
     def _changes_shared(self, part: Node) -> bool:
         """Return whether a statement changes a counter that is not its own."""
-        declared = set(_declared_names(self.c, part))
+        declared = self.c.declared(part)
         return bool((self.c.written(part) - declared) & self.shared)
 
     def _has_own_head(self, part: Node) -> bool:
@@ -131,7 +131,7 @@ class _Jam:
             and not self._changes_shared(part) and outer != self.loop.node \
             and not any(own.type in LOOPS for own in walk(body)) \
             and any(is_contiguous(terms(self.c, index), name) for name in _counters(self.c, part)
-                    for index in _indices(self.c, part))
+                    for index in self.c.indices(part))
 
     def _declared(self, part: Node, knob: str, over: str) -> Iterator[str]:
         c, declared = self.c, part.child_by_field_name("type")
@@ -162,7 +162,7 @@ def _jam(c: ParsedC, loop: CountedLoop, types: dict[str, str]) -> _Jam | None:
     if not inner or "*" in written or len(list(walk(body))) > 2000:
         return None
     declarations = [part for part in walk(body) if part.type == "declaration"]
-    private = set(_declared_names(c, body))
+    private = c.declared(body)
     if any("static" in c.text(part) or any(
             own.type == "initializer_list" and re.sub(r"[{}\s]", "", c.text(own)) not in ("0", "")
             for own in walk(part)) for part in declarations):
@@ -170,7 +170,7 @@ def _jam(c: ParsedC, loop: CountedLoop, types: dict[str, str]) -> _Jam | None:
     if any("*" not in types.get(name, "") for name in written - private):
         return None
     shared = _shared(c, body, private, loop.variable, types)
-    own = frozenset(private - shared)
+    own = private - shared
     if not is_independent(c, loop, own, types):
         return None
     jammed = [part for part in inner if not any(
@@ -180,10 +180,10 @@ def _jam(c: ParsedC, loop: CountedLoop, types: dict[str, str]) -> _Jam | None:
         return None
     return _Jam(c=c, loop=loop, own=own, shared=frozenset(shared), is_contiguous=any(
         is_contiguous(terms(c, index), loop.variable)
-        for part in jammed for index in _indices(c, part)))
+        for part in jammed for index in c.indices(part)))
 
 
-def _shared(c: ParsedC, body: Node, private: set[str], variable: str,
+def _shared(c: ParsedC, body: Node, private: frozenset[str], variable: str,
             types: dict[str, str]) -> set[str]:
     """Return the integers of a body that all iterations share: counters and bounds."""
     values: dict[str, list[Node | None]] = {}
@@ -221,19 +221,6 @@ def _is_shared(c: ParsedC, part: Node, own: frozenset[str]) -> bool:
     """Return whether a statement only changes shared counters."""
     return part.type == "expression_statement" and not c.names(part) & own and not any(
         each.type in ("subscript_expression", "pointer_expression") for each in walk(part))
-
-
-def _declared_names(c: ParsedC, part: Node) -> Iterator[str]:
-    for own in walk(part):
-        if own.type == "declaration":
-            for declarator in own.children_by_field_name("declarator"):
-                yield c.declared_name(declarator)[0]
-
-
-def _indices(c: ParsedC, part: Node) -> Iterator[Node]:
-    for own in walk(part):
-        if own.type == "subscript_expression" and (index := own.child_by_field_name("index")):
-            yield index
 
 
 def _counters(c: ParsedC, part: Node) -> frozenset[str]:
