@@ -44,9 +44,9 @@ def explain(document: Document, type_: type, message: str) -> InputError:
     key = _key(path)
     if unknown := _UNKNOWN.match(message):
         name = unknown["name"]
-        known = _fields(type_, key)
+        fix = _right_place(type_, name) or suggest(name, _fields(type_, key))
         return InputError(f"unknown key {_dotted((*key, name))!r}",
-                          where=document.at((*key, name)), fix=suggest(name, known))
+                          where=document.at((*key, name)), fix=fix)
     if missing := _MISSING.match(message):
         return InputError(f"the key {_dotted((*key, missing['name']))!r} is missing",
                           where=document.at(key))
@@ -113,6 +113,14 @@ def _alternatives(type_: Any) -> list[Any]:
 def _fields(type_: type, key: Key) -> list[str]:
     return [name for struct in _types_at(type_, key) if isinstance(struct, type)
             for name, hint in get_type_hints(struct).items() if get_origin(hint) is not ClassVar]
+
+
+def _right_place(type_: type, name: str) -> str:
+    """Return where a key of this name belongs, "" if there is none or several."""
+    top = _fields(type_, ())
+    found = ["at the top level"] if name in top else [
+        f"in {outer}" for outer in top if name in _fields(type_, (outer,))]
+    return f"it belongs {found[0]}" if len(found) == 1 else ""
 
 
 def _choices(type_: type, key: Key) -> list[str]:

@@ -73,7 +73,7 @@ class InputRanges:
                 continue
             if high == known["high"] + value or (not is_known and high > known["high"]):
                 beyond = known["high"] - value
-                known["high"] = f"{size} {beyond:+d}" if beyond else size
+                known["high"] = f"{size} {'+' if beyond > 0 else '-'} {abs(beyond)}" if beyond else size
                 known["why"] += f", which follow {size}"
                 return
 

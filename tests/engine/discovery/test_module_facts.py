@@ -205,6 +205,16 @@ def test_bounds_and_structure_of_example_values_are_learned_with_the_size_they_f
     assert 0 < scores.low < 0.01 and "not finite at 0" in scores.why
 
 
+def test_bound_above_a_size_is_written_as_a_sum(tmp_path: Path) -> None:
+    text = LOSS.replace("torch.randint(0, classes,", "torch.randint(1, classes + 1,").replace(
+        "logs.gather(1, labels[:, None])", "logs.gather(1, labels[:, None] - 1)")
+    (tmp_path / "problem.py").write_text(text)
+    drafted = draft_module.draft(tmp_path, "problem.py", "kopt_task", tmp_path, sizes={},
+                                 small=True, zygote=shared_zygotes.module_reader())
+    assert drafted.target.args[0].high == "classes + 1"
+    assert "1 to classes (the bounds of torch.randint, which follow classes" in drafted.reasons[0]
+
+
 @pytest.mark.slow
 def test_loss_over_probabilities_and_labels_is_judged_by_every_kind_of_input(
         tmp_path: Path) -> None:

@@ -75,6 +75,9 @@ OP = "target_op: x\n"
 BAD = [
     (OP + "aproval: auto", "m:2: unknown key 'aproval' (did you mean 'approval'?)"),
     (OP + "zzz: 1", "m:2: unknown key 'zzz'"),
+    (OP + "timeout_s: 9", "m:2: unknown key 'timeout_s' (it belongs in target)"),
+    (OP + "target: {build_command: make}",
+     "m:2: unknown key 'target.build_command' (it belongs at the top level)"),
     (OP + "pool:\n  mode: fixed\n  slot: 3",
      "m:4: unknown key 'pool.slot' (did you mean 'slots'?)"),
     (OP + "gpu: {card: 1}", "m:2: unknown key 'gpu.card' (did you mean 'cards'?)"),

@@ -129,7 +129,7 @@ def test_invalid_pid_in_a_lock_file_is_unknown(
 
         with pytest.raises(EnvironmentFault):
             device_lock.acquire("cpu", cancel=cancel, on_wait=report)
-        assert messages == ["waiting for cpu: held by process ?"]
+        assert messages == ["waiting for cpu: held by another kopt"]
 
 
 def test_lock_path_must_be_a_regular_file(locks: Path,
