@@ -255,7 +255,8 @@ def _address(name: str) -> bytes:
 def _describe_wait(device: str, fd: int) -> str:
     pid, since, campaign = _owner(fd)
     at = f" since {time.strftime('%H:%M:%S', since)}" if since else ""
-    return f"waiting for {device}: held by {campaign or (f'process {pid}' if pid else 'another kopt')}{at}"
+    holder = campaign or (f"process {pid}" if pid else "another kopt")
+    return f"waiting for {device}: held by {holder}{at}"
 
 
 def _owner(fd: int) -> tuple[int, time.struct_time | None, str]:

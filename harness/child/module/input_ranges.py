@@ -73,7 +73,8 @@ class InputRanges:
                 continue
             if high == known["high"] + value or (not is_known and high > known["high"]):
                 beyond = known["high"] - value
-                known["high"] = f"{size} {'+' if beyond > 0 else '-'} {abs(beyond)}" if beyond else size
+                known["high"] = size if not beyond else \
+                    f"{size} {'+' if beyond > 0 else '-'} {abs(beyond)}"
                 known["why"] += f", which follow {size}"
                 return
 
