@@ -169,9 +169,12 @@ def _undescribed(name: str, call: ObservedCall, line: str) -> InputError:
                           fix="make one in the program, and call the method on it")
     what = "the constructor's argument" if name in call.members else "argument"
     shown = name.removeprefix("init_") if name in call.members else name
-    return InputError(f"{what} {shown!r} is {call.args[name].text}, which a task cannot describe",
-                      where=line, fix="name a function that takes tensors and constants, or "
-                      "write an adapter: adapter: FILE:FUNCTION in the task")
+    kind = call.args[name].text
+    return InputError(f"{what} {shown!r} is {kind}, which a task cannot describe", where=line, fix=(
+        f"name a function that takes torch tensors and calls it with {shown}.numpy(); write one "
+        "beside it" if kind == "numpy.ndarray" else
+        "name a function that takes tensors and constants, or write an adapter: "
+        "adapter: FILE:FUNCTION in the task"))
 
 
 def _with_backward(draft: TaskDraft, calls: Sequence[ObservedCall], line: str) -> TaskDraft:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from harness.verdict import Finding, Verdict
@@ -20,6 +22,13 @@ def test_headline_states_why_nothing_was_measured(
         findings: tuple[Finding, ...], headline: str) -> None:
     verdict = Verdict(valid=True, correct=True, audit=findings)
     assert verdict_words.describe(verdict).headline == headline
+
+
+def test_correct_says_what_judged_the_results() -> None:
+    verdict = Verdict(valid=True, correct=True, latency_us=2.0, latency_kind="reported")
+    assert verdict_words.errors(verdict) == "by the benchmark's own check"
+    assert verdict_words.errors(replace(verdict, latency_kind="measured-cpu", max_rel_err=1e-6)) \
+        == "relative error 1e-06"
 
 
 def test_findings_and_notes_are_printed_without_control_characters(

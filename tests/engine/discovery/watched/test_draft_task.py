@@ -81,10 +81,12 @@ def test_calls_of_other_dtypes_are_another_group_and_bfloat16_is_not_interpreted
     assert draft_task.choose(groups, interpret=False).dtypes == ("bfloat16",)
 
 
-def test_argument_that_no_task_describes_is_named_with_its_line() -> None:
-    call = ObservedCall(args={"config": ObservedValue(kind="other", text="dict")}, calls=1)
+@pytest.mark.parametrize(("kind", "fix"), [
+    ("dict", "that takes tensors and constants"), ("numpy.ndarray", r"it with config.numpy\(\)")])
+def test_argument_that_no_task_describes_is_named_with_its_line(kind: str, fix: str) -> None:
+    call = ObservedCall(args={"config": ObservedValue(kind="other", text=kind)}, calls=1)
     entry = entry_source.find("def f(config): ...", "f", "k.py")
-    with pytest.raises(InputError, match=r"k.py:7: argument 'config' is dict"):
+    with pytest.raises(InputError, match=rf"k.py:7: argument 'config' is {kind}.*{fix}"):
         draft_task.draft(draft_task.groups([call])[0], entry, "k.py:7")
 
 
