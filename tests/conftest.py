@@ -67,6 +67,17 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Keep names of tests short: they go to the workers and back, and some values have a MiB."""
+    return f"{val[:60]!r}" if isinstance(val, str | bytes) and len(val) > 200 else None
+
+
+def pytest_unconfigure() -> None:
+    """Collect once: pytest does so five times, which takes seconds after torch was imported."""
+    gc.collect()
+    gc.freeze()
+
+
 @functools.cache
 def gpu_missing() -> str:
     """Return why GPU tests cannot run here, empty when they can."""
