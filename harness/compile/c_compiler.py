@@ -63,13 +63,14 @@ def compiler() -> str:
 @functools.cache
 def alignment_flags(path: str) -> tuple[str, ...]:
     """Return the flags of ALIGNMENT that a compiler accepts without a warning; probed once."""
-    return tuple(flag for flag in ALIGNMENT if _accepts(path, flag))
+    return ALIGNMENT if _accepts(path, *ALIGNMENT) else \
+        tuple(flag for flag in ALIGNMENT if _accepts(path, flag))
 
 
-def _accepts(path: str, flag: str) -> bool:
+def _accepts(path: str, *flags: str) -> bool:
     try:
         done = subprocess.run(
-            [path, "-Werror", flag, "-x", "c", "-S", "-o", "/dev/null", "/dev/null"],
+            [path, "-Werror", *flags, "-x", "c", "-S", "-o", "/dev/null", "/dev/null"],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             timeout=PROBE_S, env=guard.clean_env(), check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -12,7 +12,6 @@ import functools
 import os
 import selectors
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -21,7 +20,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.formats.json_codec import from_json, to_builtins, to_json
-from harness.isolation import device_lock, process_tree, raw_outputs, supervisor_start
+from harness.isolation import (
+    device_lock,
+    process_tree,
+    raw_outputs,
+    shared_zygotes,
+    supervisor_start,
+)
 from harness.isolation.device_lock import DeviceLock, Turnstile, lock_directory
 from harness.isolation.process_outcome import Limits, ProcessOutcome
 from harness.isolation.process_tree import CpuTime
@@ -58,10 +63,12 @@ class Confine:
 @functools.cache
 def confinement_problem() -> str:
     """Return why this machine cannot confine processes; empty if it can."""
-    trial = subprocess.run([sys.executable, "-I", "-S", str(PROGRAM), "supervise.confine", "-1"],
-                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
-                           env=clean_env())
-    return "" if trial.returncode == 0 else trial.stdout.strip() or "no reason is given"
+    with open(os.devnull) as nothing:
+        trial = run([sys.executable, "-I", "-S", str(PROGRAM), "supervise.confine", "-1"],
+                    cwd=Path("/"), env=clean_env(), limits=Limits(wall_s=60.0),
+                    pass_fds=[nothing.fileno()], program="supervise.confine", name="trial",
+                    zygote=shared_zygotes.zygote(shared_zygotes.SUPERVISORS))
+    return "" if trial.ok else trial.stdout.decode().strip() or "no reason is given"
 
 
 def clean_env(extra: Mapping[str, str] | None = None, *,
