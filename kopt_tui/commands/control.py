@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(f"{request.verb} {request.candidate[:12] or request.campaign}: "
               + (clean(outcome) or "done" if is_answered else
-                 f"recorded (control {number}), the engine has not answered yet"))
+                 "recorded; the engine has not answered yet (kopt show lists the request)"))
     return 1 if is_refused else 0
 
 
@@ -101,7 +101,8 @@ def _request(reader: Reader, args: argparse.Namespace) -> ControlRequest:
     campaign = choose_campaign(reader, args.campaign)
     if campaign.state == "running" and is_live(reader, campaign.id) \
             and not pauses_soon(reader.controls(campaign.id)):
-        raise Refused(f"{campaign.id} is already running", fix="kopt attach shows it")
+        raise Refused(f"{campaign.id} is already running", fix="kopt attach shows it, "
+                      "kopt resume CAMPAIGN resumes another")
     return ControlRequest(campaign=campaign.id, verb="resume")
 
 

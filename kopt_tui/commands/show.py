@@ -95,7 +95,8 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
             model_costs=tuple(costs)))
         return
     live = engine_state(reader, name).word == "alive"
-    state = f"{phrases.signed(campaign.state)} {phrases.phase(campaign, live=live)}"
+    state = f"{phrases.signed(phrases.state(campaign, live=live))} " \
+        f"{phrases.phase(campaign, live=live)}"
     print_facts([
         ("campaign", name), ("target", f"{campaign.op} in {campaign.lang or campaign.backend}"),
         ("state", state.strip()), ("best", phrases.best(campaign)),

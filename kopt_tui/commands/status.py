@@ -85,6 +85,7 @@ def _row(campaign: Campaign, waiting: int, live: bool, provisional: str,
          bill: ModelBill) -> tuple[str, ...]:
     notes = (provisional, phrases.phase(campaign, live=live),
              bill.short and f"models {bill.short}")
-    return (campaign.id, phrases.signed(campaign.state), phrases.rounds(campaign),
-            phrases.best(campaign), str(waiting or ""), campaign.device or campaign.gpu,
-            phrases.stamp(campaign.updated_at), "; ".join(filter(None, notes)))
+    return (campaign.id, phrases.signed(phrases.state(campaign, live=live)),
+            phrases.rounds(campaign), phrases.best(campaign), str(waiting or ""),
+            campaign.device or campaign.gpu, phrases.stamp(campaign.updated_at),
+            "; ".join(filter(None, notes)))

@@ -87,6 +87,11 @@ def best(campaign: Campaign) -> str:
     return headline(campaign) or ("" if nothing_kept else UNMEASURED)
 
 
+def state(campaign: Campaign, *, live: bool) -> str:
+    """Return a campaign's state in a word, "lost" for a running one whose engine is gone."""
+    return "lost" if campaign.state == "running" and not live else campaign.state
+
+
 def phase(campaign: Campaign, *, live: bool) -> str:
     """Return how a campaign ended, what its engine does, or that this engine is gone."""
     if campaign.state in ("running", "paused") and not live:

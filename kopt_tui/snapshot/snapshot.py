@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from kopt_tui.snapshot import phrases
+
 if TYPE_CHECKING:  # loading the journal's types takes 25 ms of the first paint
     from engine.journal.patch_review import PatchReview
     from engine.journal.records import (
@@ -64,9 +66,7 @@ class CampaignRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> str:
-        """Return the state in a word, "lost" for a running campaign whose engine is gone."""
-        state = self.campaign.state
-        return "lost" if state == "running" and self.engine.word != "alive" else state
+        return phrases.state(self.campaign, live=self.engine.word == "alive")
 
 
 class StreamLine(msgspec.Struct, frozen=True, kw_only=True):

@@ -47,8 +47,9 @@ def test_status_lists_campaigns_with_best_and_waiting(workspace: Path) -> None:
     rows = {line.split()[0]: line for line in table.splitlines()}
     assert "✓ finished" in rows[NAME] and "2.50x [2.40, 2.60]" in rows[NAME]
     assert "1/8" in rows[NAME] and "max_iterations reached" in rows[NAME]
+    assert "✗ lost" in rows["matmul_c_cpu_20261120"]
     assert "its engine is gone" in rows["matmul_c_cpu_20261120"]
-    assert "its engine is gone" in kopt("show", "matmul", workspace=workspace).stdout
+    assert "✗ lost its engine is gone" in kopt("show", "matmul", workspace=workspace).stdout
     one = answer(kopt("status", "rms", "--json", workspace=workspace))["campaigns"][0]
     assert one["waiting"] == 1 and one["live"] is False and one["campaign"]["speedup"] == 2.5
 
