@@ -30,12 +30,14 @@ class InboxWorker:
             raise InputError(f"cannot read the patch: {error.strerror}", where=path.name) from None
         if len(data) > MAX_PATCH:
             raise InputError(f"the patch is larger than {MAX_PATCH >> 20} MiB", where=path.name)
-        if path.suffix == SOURCE and bench.target.source:
-            (Path(bench.worktree) / bench.target.source).write_bytes(data)
-            return Report(ok=True, summary=f"submitted as {plain(path.name)}")
         header = _HYPOTHESIS.search(data)
-        return Report(ok=True, summary=f"submitted as {plain(path.name)}", patch=data,
-                      hypothesis=header["text"].decode(errors="replace") if header else "")
+        hypothesis = header["text"].decode(errors="replace") if header else ""
+        summary = f"submitted as {plain(path.name)}"
+        if path.suffix == SOURCE and bench.target.source:
+            source = data[header.end():].removeprefix(b"\n\n") if header else data
+            (Path(bench.worktree) / bench.target.source).write_bytes(source)
+            return Report(ok=True, summary=summary, hypothesis=hypothesis)
+        return Report(ok=True, summary=summary, patch=data, hypothesis=hypothesis)
 
 
 def take(path: Path) -> None:

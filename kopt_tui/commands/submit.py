@@ -88,7 +88,7 @@ def _own(chosen: Campaign, args: argparse.Namespace) -> tuple[str, bytes]:
         raise InputError("the file holds no diff", where=where, fix="git diff prints one")
     if not whole:
         patch_text.parse(patch, where)
-    return _name(args.patch, whole=whole), patch if whole else _stated(args.hypothesis, patch)
+    return _name(args.patch, whole=whole), _stated(args.hypothesis, patch)
 
 
 def _earlier(reader: Reader, chosen: Campaign,
@@ -105,7 +105,7 @@ def _earlier(reader: Reader, chosen: Campaign,
 
 
 def _stated(hypothesis: str, patch: bytes) -> bytes:
-    """Return a patch behind its hypothesis, if there is one."""
+    """Return a patch or a source behind its hypothesis, if there is one."""
     return f"Hypothesis: {clean(hypothesis, 400)}\n\n".encode() + patch if hypothesis else patch
 
 

@@ -228,7 +228,13 @@ def module_of(name: str, path: str) -> Any:
         raise ImportError(f"cannot import {os.path.basename(path)}")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except ImportError as error:
+        if error.path and os.path.realpath(error.path) == os.path.realpath(path):
+            raise ImportError(f"the file takes the place of {os.path.basename(path)}, "
+                              "so it cannot import from it") from None
+        raise
     return module
 
 

@@ -43,11 +43,12 @@ def source(bench: WorkerBench) -> str:
 
 def test_submitted_file_takes_the_place_of_the_source(tmp_path: Path) -> None:
     bench, file = split_case.bench(tmp_path), tmp_path / "idea.source"
-    file.write_text("int64_t steps;\n")
+    file.write_text("Hypothesis: fewer steps\n\nint64_t steps;\n")
     task = Task(slot="inbox-1", kind="planned", backend="inbox", hypothesis="", bottleneck="",
                 seed=1, trials=0, option=str(file))
     report = InboxWorker().work(task, bench, lambda *_: None, threading.Event())
-    assert report.ok and source(bench) == "int64_t steps;\n"
+    assert report.ok and report.hypothesis == "fewer steps"
+    assert source(bench) == "int64_t steps;\n"
 
 
 @pytest.mark.slow

@@ -169,6 +169,7 @@ RAISING = {
     "aborts": ("import os\ndef double(x, out):\n    os.abort()\n", "SIGABRT"),
     "just out of bounds": (DOUBLE.replace("mask=at < n)\n\n", "mask=at < n + 5)\n\n"),
                            "wrote past the end of out"),
+    "imports what it replaces": ("from kernel import double\n", "it cannot import from it"),
     "closes its channel": ("import os\nos.closerange(3, 999)\n", "exited with"),
 }
 

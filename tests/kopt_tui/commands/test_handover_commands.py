@@ -149,10 +149,12 @@ def test_submitted_source_of_the_kernel_is_taken_whole(target: str, tmp_path: Pa
         f"target_op: layer\n{target}\nkernel_source: model.py\n")
     (tmp_path / "new.py").write_text("class ModelNew: pass\n")
     with running_engine(tmp_path):
-        done = kopt("submit", str(tmp_path / "new.py"), workspace=tmp_path)
+        done = kopt("submit", str(tmp_path / "new.py"), "--hypothesis", "fused",
+                    workspace=tmp_path)
         assert done.returncode == 0, done.stderr
     [dropped] = (folder / "inbox").iterdir()
-    assert dropped.suffix == ".source" and dropped.read_text() == "class ModelNew: pass\n"
+    assert dropped.suffix == ".source"
+    assert dropped.read_text() == "Hypothesis: fused\n\nclass ModelNew: pass\n"
 
 
 @pytest.mark.parametrize(
