@@ -63,6 +63,9 @@ def run(args: argparse.Namespace) -> int:
                       fix="kopt show lists what it tried")
     if provisional:
         print_note(f"not merged: {provisional}")
+    if phrases.best(chosen) == phrases.UNMEASURED:
+        print_note("what is kept is not measured against the baseline: kopt status says whether "
+                   "it is now")
     if args.form == "patch":
         _patch(chosen, args.output, as_json=args.json)
         return 0

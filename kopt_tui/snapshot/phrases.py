@@ -93,10 +93,10 @@ def state(campaign: Campaign, *, live: bool) -> str:
 
 
 def phase(campaign: Campaign, *, live: bool) -> str:
-    """Return how a campaign ended, what its engine does, or that this engine is gone."""
+    """Return what a campaign's engine does or that it is gone, and how the campaign ended."""
     if campaign.state in ("running", "paused") and not live:
         return ENGINE_GONE
-    return campaign.outcome or (campaign.phase if live else "")
+    return "; ".join(filter(None, (campaign.phase if live else "", campaign.outcome)))
 
 
 def clock(at: float) -> str:

@@ -28,7 +28,7 @@ def running_engine(workspace: Path) -> Iterator[None]:
     writer.close()
 
 
-def kept_campaign(tmp_path: Path) -> tuple[Path, Path]:
+def kept_campaign(tmp_path: Path, speedup: float | None = 1.5) -> tuple[Path, Path]:
     """Create a project and a campaign whose clone has one kept commit."""
     project = repos.project(tmp_path / "project")
     workspace = tmp_path / "workspace"
@@ -42,7 +42,8 @@ def kept_campaign(tmp_path: Path) -> tuple[Path, Path]:
     writer = Writer(workspace)
     writer.add_campaign(samples.campaign(
         NAME, path=str(folder), project=str(project), base_commit=base, best_commit=commit,
-        state="finished", speedup=1.5, speedup_low=1.4, speedup_high=1.6))
+        state="finished", speedup=speedup, speedup_low=1.4 if speedup else None,
+        speedup_high=1.6 if speedup else None))
     writer.add_candidate(samples.candidate("cc" * 10, NAME))
     writer.add_decision(NAME, "cc" * 10, "keep", "sums instead of a product", round=1,
                         actor="judge", commit=commit)
@@ -105,6 +106,12 @@ def test_merge_never_touches_a_dirty_tree(form: str, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "1 file changed but not committed, first reference.py" in error_text(done)
     assert state_of(project) == before
+
+
+def test_merge_of_what_is_not_measured_yet_says_so(tmp_path: Path) -> None:
+    _, workspace = kept_campaign(tmp_path, speedup=None)
+    done = kopt("merge", workspace=workspace)
+    assert done.returncode == 0 and "not measured against the baseline" in done.stderr
 
 
 @pytest.mark.parametrize("form", ["branch", "squash"])

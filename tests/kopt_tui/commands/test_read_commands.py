@@ -25,6 +25,16 @@ from tests.support.command_line import (
 from tests.support.paths import ROOT
 
 
+def test_status_says_what_the_engine_of_a_waiting_campaign_does(tmp_path: Path) -> None:
+    write_campaign(tmp_path, state="waiting", phase="VALIDATE", reason="4 rounds done")
+    writer = Writer(tmp_path)
+    own = lease.acquire(writer, NAME)
+    assert "; VALIDATE; 4 rounds done" in kopt("status", workspace=tmp_path).stdout
+    lease.release(writer, own)
+    writer.close()
+    assert "VALIDATE" not in kopt("status", workspace=tmp_path).stdout
+
+
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
     write_campaign(tmp_path)
