@@ -91,7 +91,9 @@ def run(setup: campaigns.Setup, *, decide_only: bool = False, limit_s: float = 2
     engine = Engine(setup.workspace, setup.id, decide_only=decide_only)
     engine.start()
     engine.join(limit_s)
-    assert not engine.is_alive(), "the engine did not end"
+    if engine.is_alive():
+        with reading(setup) as reader:
+            raise AssertionError(f"the engine did not end: {reader.last_events(setup.id, 12)}")
     return engine
 
 

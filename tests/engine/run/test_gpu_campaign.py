@@ -47,7 +47,7 @@ FILES = {
         "target_op": "double", "target": {"kind": "kernel", "task": "task.yaml"},
         "edit": ["kernel.py"], "max_iterations": 1, "approval": "auto",
         "pool": {"slots": 3, "backends": ["inbox"]}, "budget": {"wall_s": WALL_S},
-        "gpu": {"device": "cuda:0", "retry_s": 2, "limit_s": 30}})}
+        "gpu": {"device": "auto", "retry_s": 2, "limit_s": 30}})}
 """A card that is busy for a moment must not close for the ten minutes of the default."""
 CHANGES = {"faster": KERNEL.replace("64", "1024"), "slower": KERNEL.replace("64", "32"),
            "broken": KERNEL.replace("64", "63")}
