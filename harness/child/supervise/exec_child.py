@@ -32,6 +32,7 @@ def exec_child(program: str, descriptors: list[int], env: dict[str, str],
     os.closerange(low, 4096)
     os.environ.clear()
     os.environ.update(env)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # it may be killed
     sys.argv = [program, *(words or map(str, descriptors))]
     tempfile.tempdir = None  # the zygote's folder is a different one
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # Python's default at start

@@ -153,8 +153,20 @@ def _run_probe(zygote: Zygote | None, folder: Path, env: dict[str, str], home: P
     return [json.loads(first), *others]
 
 
-def test_fork_reports_its_failure(zygote: Zygote,
-                                                             tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_forked", [True, False])
+def test_what_a_runner_printed_before_it_was_killed_is_kept(
+        is_forked: bool, zygote: Zygote, tmp_path: Path) -> None:
+    source = tmp_path / "kernel.py"
+    source.write_text("print('used 10 registers')\ndef double(x, out): pass\n")
+    peer = runner(zygote if is_forked else None, tmp_path / "home")
+    peer.ask("load", language="python", artifact=str(source), root=str(tmp_path), entry="double",
+             sha256=hashlib.sha256(source.read_bytes()).hexdigest(), returns=False, device="cpu",
+             interpret=False, loop="", adapter="", adapter_function="")
+    peer.kill()
+    assert peer.close().stdout == b"used 10 registers\n"
+
+
+def test_fork_reports_its_failure(zygote: Zygote, tmp_path: Path) -> None:
     with runner(zygote, tmp_path / "home") as peer:
         with pytest.raises(PeerError, match="FileNotFoundError"):
             peer.ask("load", language="python", artifact=str(tmp_path / "none.py"), root="",
