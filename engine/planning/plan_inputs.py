@@ -168,7 +168,7 @@ class PlanWeights(msgspec.Struct, frozen=True):
         if inputs.pool.mode != "mixed" or inputs.slots <= 1:
             reason = f"mode {inputs.pool.mode}" if inputs.slots > 1 else "one slot"
         elif inputs.round <= 2 or inputs.slots <= 2:
-            reason = "half planned"
+            reason = "half planned if others have work"
         return cls(inputs.planned.score, inputs.fixed.score, reason)
 
     def __str__(self) -> str:

@@ -173,7 +173,7 @@ def test_weights_say_why_so_many_slots_are_planned() -> None:
     later = plan_inputs(round=5, slots=8, planned=SlotKindStats(speedups=(1.5, 500.0), slots=3),
                         fixed=SlotKindStats(speedups=(1.2,), slots=2))
     assert str(PlanWeights.of(later)) == "weights: planned 0.50, others 0.60"
-    assert str(PlanWeights.of(plan_inputs(round=2))) == "half planned"
+    assert str(PlanWeights.of(plan_inputs(round=2))) == "half planned if others have work"
     assert str(PlanWeights.of(plan_inputs(pool=PoolSpec(mode="fixed")))) == "mode fixed"
 
 
