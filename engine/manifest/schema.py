@@ -63,7 +63,8 @@ class TargetSpec(ManifestPart, frozen=True, kw_only=True):
 
 class GpuSpec(ManifestPart, frozen=True, kw_only=True):
     """The devices ("auto", "cpu", "cuda:0", a UUID, or several with commas), how many of them a
-    campaign uses at most (`cards`), and how long to wait for an idle one.
+    campaign uses at most (`cards`), and how long to wait for an idle one: a busy one is
+    looked at again after 15 seconds, then after twice as long, up to `retry_s`.
 
     `count` is how many cards of one model a benchmark needs at a time: each run gets that many, all
     locked, in CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES. A kernel's task says `num_gpus`.

@@ -52,7 +52,7 @@ class Fleet:
         self.cards = tuple(FleetDevice(device, warm) for device, warm in cards)
         self.allocator = DeviceAllocator(self.cards, retry_s=retry_s, limit_s=limit_s, clock=clock,
                                          fix=fix)
-        self._retry_s, self._fix = retry_s, fix
+        self._fix = fix
         self._news, self._look, self._clock, self._tick_s = news, look, clock, tick_s
         self._strangers = {single.lock_name: StrangerDetector(single.lock_name)
                            for card in self.cards for single in card.device.cards}
@@ -158,7 +158,7 @@ class Fleet:
     def _close(self, card: FleetDevice, reason: str) -> None:
         if self.allocator.close(card, reason):
             self._notify(card, f"not used: {reason}; checked again in "
-                         f"{countdown(self._retry_s)}")
+                         f"{countdown(card.pause_s)}")
 
     def _notify(self, card: FleetDevice, text: str) -> None:
         self._news(DeviceNotice(device=card.device.id, text=text))

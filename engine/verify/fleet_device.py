@@ -18,6 +18,7 @@ from harness.formats.quantities import countdown, listed
 from harness.isolation.zygote_client import WarmStart
 
 DeviceUse = Literal["verdict", "loop", "screening"]
+FIRST_PAUSE_S = 15.0
 
 
 class NoDeviceAvailable(KoptError):
@@ -50,6 +51,8 @@ class FleetDevice:
     closed: str = ""
     """Why it may not be used, empty when it may."""
     again_at: float = 0.0
+    pause_s: float = 0.0
+    """From its last closing to the next look."""
     closings: int = 0
     """How often it was closed: a check that began before the last closing does not count."""
     left_at: float = float("-inf")
@@ -81,7 +84,8 @@ class DeviceAllocator:
     A verdict never shares a device with another verdict; verdicts queue. A loop shares its device
     with loops and verdicts, by the device's lock, and never queues. A screening begins only where
     no other one runs, and while no verdict waits or is made there. A closed device may be checked
-    again after `retry_s`; `limit_s` is how long all of them may be closed.
+    again after FIRST_PAUSE_S, since a process that is ending makes it busy for a moment, then after
+    twice as long, and so on up to `retry_s`; `limit_s` is how long all of them may be closed.
     """
 
     def __init__(self, cards: Sequence[FleetDevice], *, retry_s: float, limit_s: float,
@@ -157,11 +161,14 @@ class DeviceAllocator:
             self._changed.notify_all()
 
     def close(self, card: FleetDevice, reason: str) -> bool:
-        """Close a device for `retry_s`; return whether the reason is news."""
+        """Close a device for a while; return whether the reason is news."""
         with self._changed:
-            before, card.closed = card.closed, reason
+            now, (before, card.closed) = self._clock(), (card.closed, reason)
             card.closings += 1
-            card.again_at = self._clock() + self._retry_s
+            is_again = now < card.again_at + self._retry_s
+            card.pause_s = min(self._retry_s, 2 * card.pause_s if is_again and card.pause_s
+                               else FIRST_PAUSE_S)
+            card.again_at = now + card.pause_s
             if self._all_closed_at is None and all(other.closed for other in self._cards):
                 self._all_closed_at = self._clock()
             return reason != before

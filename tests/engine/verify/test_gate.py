@@ -72,24 +72,34 @@ def test_cpu_is_never_busy() -> None:
     assert gate.look(inventory.find("cpu"), state=lambda _: pytest.fail("was asked")) == ""
 
 
-def test_busy_card_is_checked_every_ten_minutes_for_an_hour() -> None:
-    timed = TimedFleet(1, lambda _, __: "process 7 (train) computes there")
+def test_busy_card_is_checked_soon_then_every_ten_minutes_for_an_hour() -> None:
+    timed = TimedFleet(1, lambda _, __: "process 7 (train) computes there", step_s=5.0)
     with pytest.raises(NoDeviceAvailable,
                        match=r"no idle GPU for 60:00 min: cuda:0: process 7 \(train\)"):
         timed.fleet.run("verdict", lambda _: "", on_wait=timed.wait)
-    assert [at for _, at in timed.looks] == [0, 600, 1200, 1800, 2400, 3000, 3600]
+    assert [at for _, at in timed.looks] == [0, 15, 45, 105, 225, 465, 945, 1545, 2145, 2745, 3345]
     assert len(timed.news) == 1, "a card that stays busy gives one notice"
 
 
 def test_wait_shows_a_countdown() -> None:
-    timed = TimedFleet(1, lambda _, at: "" if at >= 600 else "50 % in use", step_s=1.0)
+    timed = TimedFleet(1, lambda _, at: "" if at >= 200 else "50 % in use", step_s=1.0)
     with timed.fleet.occupy("loop", on_wait=timed.wait):
-        assert timed.now == 600
-    assert timed.waits[0] == ("no idle GPU, looks again in 10:00 min, gives up in 60:00 min: "
+        assert timed.now == 225
+    assert timed.waits[0] == ("no idle GPU, looks again in 0:15 min, gives up in 60:00 min: "
                               "cuda:0: 50 % in use")
-    assert timed.waits[75].startswith("no idle GPU, looks again in 8:45 min, gives up in 58:45 min")
+    assert timed.waits[120].startswith("no idle GPU, looks again in 1:45 min, gives up in 58:00 min")
     assert [n.text for n in timed.news] == [
-        "not used: 50 % in use; checked again in 10:00 min", "idle again: back in the pool"]
+        "not used: 50 % in use; checked again in 0:15 min", "idle again: back in the pool"]
+
+
+def test_card_that_is_closed_again_soon_is_checked_later_and_later() -> None:
+    timed = TimedFleet(1, lambda _, __: "", step_s=5.0)
+    [card_of_fleet] = timed.fleet.cards
+    pauses = []
+    for timed.now in (0.0, 100.0, 200.0, 300.0, 2000.0):
+        timed.fleet.allocator.close(card_of_fleet, "it fell off the bus")
+        pauses.append(card_of_fleet.pause_s)
+    assert pauses == [15, 30, 60, 120, 15]
 
 
 def test_waiting_limit_restarts_after_an_idle_card() -> None:
@@ -135,7 +145,7 @@ def test_card_in_use_is_checked_before_each_piece_of_work() -> None:
             assert timed.in_use == [False, True]
         timed.now = 100.0
         with timed.fleet.occupy("verdict", on_wait=timed.wait):
-            assert timed.now == 1300
+            assert timed.now == 1050
     assert "process 7 (train)" in timed.news[0].text and "back" in timed.news[1].text
 
 

@@ -127,7 +127,7 @@ def test_card_without_its_lock_is_closed_and_reopened() -> None:
 
     timed = TimedFleet(1, busy)
     with timed.fleet.occupy("verdict", on_wait=timed.wait) as slot:
-        assert timed.now == 600 and slot.device.id == "cuda:0"
+        assert timed.now == 20 and slot.device.id == "cuda:0"
     assert "cannot open the device lock" in timed.news[0].text
 
 
