@@ -87,7 +87,7 @@ def test_wait_shows_a_countdown() -> None:
         assert timed.now == 225
     assert timed.waits[0] == ("no idle GPU, looks again in 0:15 min, gives up in 60:00 min: "
                               "cuda:0: 50 % in use")
-    assert timed.waits[120].startswith("no idle GPU, looks again in 1:45 min, gives up in 58:00 min")
+    assert timed.waits[120].startswith("no idle GPU, looks again in 1:45 min, gives up in 58:00")
     assert [n.text for n in timed.news] == [
         "not used: 50 % in use; checked again in 0:15 min", "idle again: back in the pool"]
 
