@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
@@ -12,7 +13,9 @@ from engine.discovery.classes.proposal import ClassProposal
 from engine.discovery.new import draft_command
 from engine.discovery.new.parameters import Parameters
 from engine.discovery.project import benchmark, sources
-from engine.manifest.benchmark_target import command_target
+from engine.globs import matches
+from engine.manifest.benchmark_target import command_target, sealed_target
+from engine.manifest.schema import Manifest
 from harness.benchmark.runs.result_table import ResultTable
 from harness.call_trace.weights import number
 from harness.errors import InputError, KoptError
@@ -84,11 +87,26 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
     return NewManifest(
         manifest=manifest, parameters=parameters,
         lines=(f"{manifest.target_op} by {manifest.benchmark_command}, which writes "
-               f"{parameters['csv'].value}",),
+               f"{parameters['csv'].value}", *([] if args.agent else _outlook(manifest, project))),
         facts=NewFacts(why=classes.strata.why if classes else "", classes=tuple(
             DraftedClass(name=entry.name, rows=len(entry.rows), share=entry.share,
                          core=entry.core)
             for entry in (classes.strata.classes if classes else ()))))
+
+
+def _outlook(manifest: Manifest, project: Path) -> Iterator[str]:
+    """Yield what a campaign without an agent changes, where its source declares no knobs."""
+    from kopt_tui.cli.new import new_kernel
+
+    files = [path.relative_to(project).as_posix() for path in sources.project_files(project)]
+    if not any(matches(path, manifest.edit) for path in files):
+        return  # deeper than is searched
+    target = sealed_target(manifest, files)
+    if not target.source:
+        yield "edit matches several files: kopt changes none by itself; name one with --edit, " \
+              f"{new_kernel.BY_AGENT}"
+    elif "kopt: knob" not in (text := sources.read_source(project / target.source)):
+        yield f"{new_kernel.without_knobs(text, target.language)}, {new_kernel.BY_AGENT}"
 
 
 def _confirm(parameters: Parameters, values: dict[str, str], prompt: Prompt, project: Path,

@@ -104,7 +104,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
                f"knobs: {listed}; {settings}" if declared else
                knob_trials.summary(proposed) if proposed else
                OF_MODULE if task.is_module else
-               _without_knobs(source, task.language)
+               without_knobs(source, task.language)
                + ("" if args.agent else f", {BY_AGENT}")),
         facts=NewFacts(
             op=task.op, language=task.language, source=task.source, knobs=tuple(declared),
@@ -113,7 +113,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
                           for entry in task.classes)))
 
 
-def _without_knobs(source: str, language: str) -> str:
+def without_knobs(source: str, language: str) -> str:
     """Return what a campaign changes in a source that declares no knobs."""
     changes = transformation_registry.applicable(source, language)
     listed = "; ".join(change.what for change in changes[:3])

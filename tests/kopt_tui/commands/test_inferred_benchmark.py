@@ -71,6 +71,19 @@ def test_run_says_what_is_right_and_how_to_change_it(
     assert said in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(("edit", "said"), [
+    ("src/*.c", "no knobs: a campaign tries 1 change of kopt's own (relaxed rounding in the whole"),
+    ("src/*", "edit matches several files: kopt changes none by itself; name one with --edit")])
+def test_manifest_of_a_benchmark_says_what_a_campaign_changes(
+        edit: str, said: str, project: Path) -> None:
+    (project / "src").mkdir()
+    (project / "src" / "a.c").write_text("float twice(float x) { return x + x; }\n")
+    (project / "src" / "a.h").write_text("float twice(float x);\n")
+    done = kopt("new", "--project", str(project), "--yes", "--edit", edit, "--set",
+                "target_lang=c")
+    assert done.returncode == 0 and said in done.stdout, done.stdout
+
+
 def test_column_that_says_right_or_wrong_is_preferred_to_one_of_errors() -> None:
     cells = {"us": ["1", "2"], "err": ["1e-7", "3e-7"], "ok": ["1", "1"]}
     assert columns.guess_columns(["us", "err", "ok"], cells).check == "ok == 1"
