@@ -30,7 +30,7 @@ def test_source_without_knobs_shows_how_to_declare_them(source: str, language: s
 
 
 def test_missing_source_is_named() -> None:
-    assert "names no single source file" in nothing_to_do(view(), PoolSpec(), "", "c") and \
+    assert "edit matches several files" in nothing_to_do(view(), PoolSpec(), "", "c") and \
         "kernel_source" in nothing_to_do(view(), PoolSpec(), "", "c")
 
 
