@@ -22,6 +22,7 @@ ENVIRONMENT = {
     "GIT_CONFIG_SYSTEM": "/dev/null", "GIT_AUTHOR_NAME": "ann", "GIT_AUTHOR_EMAIL": "a@b",
     "GIT_COMMITTER_NAME": "ann", "GIT_COMMITTER_EMAIL": "a@b", "LC_ALL": "C",
     "GIT_AUTHOR_DATE": "1700000000 +0000", "GIT_COMMITTER_DATE": "1700000000 +0000",
+    "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "maintenance.auto", "GIT_CONFIG_VALUE_0": "false",
 }
 
 
@@ -37,17 +38,21 @@ def project(path: Path, files: dict[str, str] | None = None) -> Path:
     """Make a project with one commit."""
     path.mkdir(parents=True)
     git(path, "init", "-q", "-b", "main")
-    commit(path, FILES if files is None else files)
+    _commit(path, FILES if files is None else files, "start")
     return path
 
 
 def commit(path: Path, files: dict[str, str], message: str = "start") -> str:
+    _commit(path, files, message)
+    return git(path, "rev-parse", "HEAD")
+
+
+def _commit(path: Path, files: dict[str, str], message: str) -> None:
     for name, text in files.items():
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         (path / name).write_text(text)
     git(path, "add", "-A")
     git(path, "commit", "-q", "-m", message)
-    return git(path, "rev-parse", "HEAD")
 
 
 def message(git_dir: Path, commit: str) -> str:

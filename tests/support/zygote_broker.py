@@ -20,13 +20,15 @@ VARIABLE = "KOPT_TEST_ZYGOTES"
 PASSIVE = ("OMP_WAIT_POLICY", "passive")
 """Threads of torch that wait for a core that a test has do not spin: it took most of their time."""
 
+OF_CARDS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+"""Variables that a program reads when it first uses a card; no import does."""
 
 _usual = {name: os.environ.get(name) for name in INHERITED}
 
 
 def start_if_usual(kind: ZygoteKind, *, yields: Turnstile | None = None) -> Zygote:
     """Return the run's zygote of a kind; one of this process's own if a test set its variables."""
-    usual = all(_usual.get(name, value) == value for name, value in kind.env)
+    usual = all(name in OF_CARDS or value == _usual.get(name, value) for name, value in kind.env)
     return (start if usual else Zygote.start)(kind, yields=yields)
 
 
@@ -64,9 +66,9 @@ def _answer(listener: socket.socket) -> None:
         channel, _ = listener.accept()
         with channel:
             wanted = from_json(channel.recv(1 << 16), Wanted)
-            zygote = zygotes.get(wanted.kind.name)
+            env = (*(pair for pair in wanted.kind.env if pair[0] not in OF_CARDS), PASSIVE)
+            kind = replace(wanted.kind, env=env)
+            zygote = zygotes.get(kind.name)
             if zygote is None or not zygote.alive:
-                zygote = Zygote.start(replace(wanted.kind, env=(*wanted.kind.env, PASSIVE)),
-                                      yields=wanted.yields)
-                zygotes[wanted.kind.name] = zygote
+                zygote = zygotes[kind.name] = Zygote.start(kind, yields=wanted.yields)
             socket.send_fds(channel, [b"zygote"], [zygote.descriptor])
