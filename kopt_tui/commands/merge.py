@@ -61,14 +61,20 @@ def run(args: argparse.Namespace) -> int:
     if chosen.best_commit == chosen.base_commit:
         raise Refused(f"{chosen.id} has kept nothing yet" + (provisional and f": {provisional}"),
                       fix="kopt show lists what it tried")
+    if args.form == "patch":
+        _patch(chosen, args.output, as_json=args.json)
+    else:
+        _merge(chosen, args, message)
     if provisional:
         print_note(f"not merged: {provisional}")
     if phrases.best(chosen) == phrases.UNMEASURED:
         print_note("what is kept is not measured against the baseline: kopt status says whether "
                    "it is now")
-    if args.form == "patch":
-        _patch(chosen, args.output, as_json=args.json)
-        return 0
+    return 0
+
+
+def _merge(chosen: Campaign, args: argparse.Namespace, message: str) -> None:
+    """Merge what a campaign has kept, or apply it where it cannot be merged. Raises Refused."""
     if args.form is None and not handover.may_commit(chosen):
         raise Refused(f"{chosen.id} makes no commits here: its manifest says git_commit: false",
                       fix="--patch prints the change, --as branch or squash commits it anyway")
@@ -88,14 +94,13 @@ def run(args: argparse.Namespace) -> int:
         _print(TakenResult(campaign=chosen.id, form="applied", place=str(project.path), commit="",
                            files=files), args,
                f"applied {chosen.id} to {listed(files, NAMED)} in {project.path}; {why}")
-        return 0
+        return
     project.check_clean()
     project.fetch(chosen)
     project.merge(chosen, message, squash=args.form == "squash", pick=from_snapshot)
     branch, commit = project.line("branch", "--show-current"), project.line("rev-parse", "HEAD")
     _print(TakenResult(campaign=chosen.id, form="merged", place=branch, commit=commit,
                        files=files), args, f"merged {chosen.id} into {branch} as {commit[:12]}")
-    return 0
 
 
 def _print(result: TakenResult, args: argparse.Namespace, words: str) -> None:
