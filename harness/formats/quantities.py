@@ -102,8 +102,11 @@ def latency(microseconds: float | None) -> str:
 
 
 def latency_us(microseconds: float | None) -> str:
-    """Return a latency in microseconds at any size, for columns and diffs: `91.840 us`."""
-    return "" if microseconds is None else f"{microseconds:.3f} us"
+    """Return a latency in microseconds at any size, for columns and diffs: `91.840 us`.
+
+    It has three decimals, or none from a hundred milliseconds on.
+    """
+    return "" if microseconds is None else f"{microseconds:.{3 if microseconds < 1e5 else 0}f} us"
 
 
 def dollars(cost: float | None) -> str:
