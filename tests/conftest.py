@@ -113,10 +113,10 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(autouse=True, scope="session")
 def zygotes_of_the_run() -> None:
     """Have all workers of this run fork off the same zygotes, whose imports take seconds."""
-    from harness.isolation.zygote_client import WarmStart
+    from harness.isolation.zygote_client import Zygote
     from tests.support import zygote_broker
 
-    WarmStart._start = staticmethod(zygote_broker.start_if_usual)  # type: ignore
+    Zygote.inherited = staticmethod(zygote_broker.inherited_or_of_run)  # type: ignore
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -163,11 +163,12 @@ class DeviceAllocator:
     def close(self, card: FleetDevice, reason: str) -> bool:
         """Close a device for a while; return whether the reason is news."""
         with self._changed:
-            now, (before, card.closed) = self._clock(), (card.closed, reason)
+            now, before = self._clock(), card.closed
+            card.closed = reason
             card.closings += 1
-            is_again = now < card.again_at + self._retry_s
-            card.pause_s = min(self._retry_s, 2 * card.pause_s if is_again and card.pause_s
-                               else FIRST_PAUSE_S)
+            was_closed_lately = card.pause_s > 0 and now < card.again_at + self._retry_s
+            card.pause_s = min(self._retry_s,
+                               2 * card.pause_s if was_closed_lately else FIRST_PAUSE_S)
             card.again_at = now + card.pause_s
             if self._all_closed_at is None and all(other.closed for other in self._cards):
                 self._all_closed_at = self._clock()

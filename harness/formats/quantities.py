@@ -106,7 +106,9 @@ def latency_us(microseconds: float | None) -> str:
 
     It has three decimals, or none from a hundred milliseconds on.
     """
-    return "" if microseconds is None else f"{microseconds:.{3 if microseconds < 1e5 else 0}f} us"
+    if microseconds is None:
+        return ""
+    return f"{microseconds:.3f} us" if microseconds < 1e5 else f"{microseconds:.0f} us"
 
 
 def dollars(cost: float | None) -> str:

@@ -96,7 +96,9 @@ class Peer:
         self._takes_descriptors = takes_descriptors
         self._socket, theirs = socket.socketpair()
         self._socket.settimeout(0.1)
-        flags = ["-I", "-u", *["-S"][:bare]]  # -u: what it prints is kept when it is killed
+        flags = ["-I", "-u"]  # unbuffered: what it printed is kept when it is killed
+        if bare:
+            flags.append("-S")
         argv = [python or sys.executable, *flags, str(PROGRAM), program, str(theirs.fileno())]
         with theirs:
             self._guarded = Guarded(argv, cwd=cwd, env=clean_env() if env is None else env,

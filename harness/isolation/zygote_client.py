@@ -198,8 +198,6 @@ class WarmStart:
     One that was passed to this process is not started.
     """
 
-    _start = Zygote.start
-
     def __init__(self, kind: ZygoteKind | None, *, yields: Turnstile | None = None) -> None:
         self._kind, self._yields = kind, yields
         self._zygote: Zygote | None = None
@@ -216,7 +214,7 @@ class WarmStart:
                 self._zygote = None
             if self._zygote is None and self._kind is not None:
                 self._zygote = Zygote.inherited(self._kind) or \
-                    self._start(self._kind, yields=self._yields)
+                    Zygote.start(self._kind, yields=self._yields)
             return self._zygote
 
     def let_go(self) -> None:

@@ -207,7 +207,7 @@ class RunnerPool:
         return self._profiling.profiles
 
     def wait_profiles(self) -> None:
-        """Wait for all profiles, or end them: nothing else may run during a measurement."""
+        """Wait for all profiles, or end them; their processes then end as runners do."""
         self.end(self._profiling.finish())
 
     def end(self, peers: Iterable[Peer]) -> None:

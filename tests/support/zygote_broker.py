@@ -24,12 +24,19 @@ OF_CARDS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES
 """Variables that a program reads when it first uses a card; no import does."""
 
 _usual = {name: os.environ.get(name) for name in INHERITED}
+inherited = Zygote.inherited
+"""What was passed to this process alone."""
 
 
-def start_if_usual(kind: ZygoteKind, *, yields: Turnstile | None = None) -> Zygote:
-    """Return the run's zygote of a kind; one of this process's own if a test set its variables."""
+def inherited_or_of_run(kind: ZygoteKind) -> Zygote | None:
+    """Return the zygote that was passed to this process, or the run's.
+
+    None without a broker, and where a test has set variables of the kind: it starts its own.
+    """
+    if (passed := inherited(kind)) is not None:
+        return passed
     usual = all(name in OF_CARDS or value == _usual.get(name, value) for name, value in kind.env)
-    return (start if usual else Zygote.start)(kind, yields=yields)
+    return start(kind) if usual and VARIABLE in os.environ else None
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,8 @@ def _bounds(arg: LearnedArg) -> str:
     if arg.low is None or arg.high is None:
         return arg.structure or "any values"
     if isinstance(arg.high, str):
-        return f"{arg.low:g} to {f'{arg.high} - 1'.removesuffix(' + 1 - 1')}"
+        last = arg.high.removesuffix(" + 1") if arg.high.endswith(" + 1") else f"{arg.high} - 1"
+        return f"{arg.low:g} to {last}"
     whole = "float" not in arg.dtype
     return f"{arg.low:g} {'or' if arg.structure else 'to'} {arg.high - 1 if whole else arg.high:g}"
 

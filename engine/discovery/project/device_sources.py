@@ -12,6 +12,7 @@ from harness.compile.device_code import source_constants
 from harness.formats import expression
 from harness.tasks.target import Arg, Language, Launch
 
+SUFFIXES = (".cu", ".hip", ".cpp", ".cc", ".cxx")
 TYPES = C_TYPES | {
     "half": "float16", "__half": "float16", "half2": "float16", "__half2": "float16",
     "__nv_bfloat16": "bfloat16", "nv_bfloat16": "bfloat16", "hip_bfloat16": "bfloat16",

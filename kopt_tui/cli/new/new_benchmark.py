@@ -20,7 +20,7 @@ from harness.benchmark.runs.result_table import ResultTable
 from harness.call_trace.weights import number
 from harness.errors import InputError, KoptError
 from harness.formats.quantities import counted, percent
-from kopt_tui.cli.new import parameter_list
+from kopt_tui.cli.new import new_kernel, parameter_list
 from kopt_tui.cli.new.new_facts import DraftedClass, NewFacts
 from kopt_tui.cli.new.parameter_list import NewManifest
 from kopt_tui.cli.prompt import Prompt
@@ -96,8 +96,6 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
 
 def _outlook(manifest: Manifest, project: Path) -> Iterator[str]:
     """Yield what a campaign without an agent changes, where its source declares no knobs."""
-    from kopt_tui.cli.new import new_kernel
-
     files = [path.relative_to(project).as_posix() for path in sources.project_files(project)]
     if not any(matches(path, manifest.edit) for path in files):
         return  # deeper than is searched

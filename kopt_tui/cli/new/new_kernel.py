@@ -29,7 +29,6 @@ from harness.tasks import target, task_file
 from harness.tasks.target import Launch
 from kopt_tui.cli.new import new_facts, new_reference, parameter_list
 from kopt_tui.cli.new.new_facts import DraftedClass, NewFacts
-from kopt_tui.cli.new.new_target import GPU_SOURCES
 from kopt_tui.cli.new.parameter_list import NewManifest
 from kopt_tui.cli.prompt import Prompt
 from kopt_tui.snapshot.phrases import clean
@@ -214,17 +213,17 @@ def _function(source: Path, args: argparse.Namespace, prompt: Prompt) -> sources
     if not functions:
         raise InputError("no function with arguments that kopt supports", where=str(source),
                          fix=device_sources.advice(sources.read_source(source))
-                         if source.name.endswith(GPU_SOURCES) else
+                         if source.name.endswith(device_sources.SUFFIXES) else
                          "write a task file as in examples/*/task.yaml")
     default = source.stem if source.stem in functions else next(
         (entry.name for entry in functions.values() if draft_kernel.can_build(entry)), "") \
-        if source.name.endswith(GPU_SOURCES) else ""
+        if source.name.endswith(device_sources.SUFFIXES) else ""
     return functions[prompt.choice("the kernel's function", "--entry", list(functions), default)]
 
 
 def _functions(source: Path) -> list[sources.CFunction]:
     text = sources.read_source(source)
-    if source.name.endswith(GPU_SOURCES):
+    if source.name.endswith(device_sources.SUFFIXES):
         return device_sources.functions(source.name, text)
     return sources.c_functions(text)
 

@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
+from engine.discovery.project import device_sources
 from engine.discovery.project.sources import read_source
 from engine.repository.git import locate
 from engine.routing.source_language import top_level
@@ -23,7 +24,6 @@ Kind = Literal["benchmark", "kernel", "function", "module", "gpu_source", "defin
 `gpu_source`: CUDA or HIP. `definition`: JSON of flashinfer-bench. `batch`: a folder of files, one
 manifest each."""
 MODULE = frozenset(("Model", "get_inputs", "get_init_inputs"))
-GPU_SOURCES = (".cu", ".hip", ".cpp", ".cc", ".cxx")
 DEFINITIONS = (".json",)
 MANIFESTS = (".yaml", ".yml")
 FORM = "kopt new FILE, FILE:FUNCTION, FILE:Class.method or FOLDER"
@@ -65,7 +65,7 @@ def choose(project: Path, args: argparse.Namespace) -> Kind:
         return "batch"
     if args.source is None:
         return "benchmark" if new_benchmark.is_for_benchmark(project, args) else "kernel"
-    if args.source.endswith(GPU_SOURCES):
+    if args.source.endswith(device_sources.SUFFIXES):
         return "gpu_source"
     if args.source.endswith(DEFINITIONS):
         return "definition"

@@ -8,6 +8,7 @@ import pytest
 
 from harness.isolation import shared_zygotes
 from harness.isolation.zygote_client import WarmStart, Zygote, ZygoteKind
+from tests.support import zygote_broker
 from tests.support.zygote_case import kind
 
 
@@ -16,7 +17,7 @@ def own_zygotes() -> Iterator[None]:
     """Have each file's tests start the zygotes that they kill and count."""
     kept: dict[tuple[str, ...], tuple[ZygoteKind, WarmStart]] = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(WarmStart, "_start", Zygote.start)
+        patch.setattr(Zygote, "inherited", zygote_broker.inherited)
         patch.setattr(shared_zygotes, "_kept", kept)
         yield
     for _, warm in kept.values():
