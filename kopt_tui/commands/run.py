@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import sys
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -19,6 +23,12 @@ from kopt_tui.cli.output import print_json, print_note
 from kopt_tui.cli.parser import MANIFEST, add_json, workspace_of
 from kopt_tui.cli.prompt import Prompt
 from kopt_tui.snapshot import phrases
+
+if TYPE_CHECKING:  # start-up time
+    from engine.manifest.schema import Manifest
+    from engine.run.engine import Engine
+
+T = TypeVar("T")
 
 
 class StartedCampaign(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,37 +65,85 @@ def run(args: argparse.Namespace) -> int:
         from kopt_tui.cli import batch_runs
 
         return batch_runs.run_each(workspace, Path(args.manifest), lambda name: start(
-            workspace, _campaign(workspace, name), wait=True), again=args.new)
-    if not _names_campaign(args.manifest) and not args.new and \
-            (running := _running(workspace, Path(args.manifest))):
-        return _choose_beside(workspace, running, args)
-    campaign = _campaign(workspace, args.manifest)
-    if args.json:
-        return _start_quietly(workspace, campaign, wait=args.wait)
-    if not (args.here or args.wait or _names_campaign(args.manifest)):
-        _print_warnings(workspace, campaign)  # --here and --wait print all events
-    return here(workspace, campaign) if args.here else start(workspace, campaign, wait=args.wait)
+            workspace, name, wait=True), again=args.new)
+    try:
+        if args.here:
+            return here(*_begin(workspace, args.manifest, _start_engine, beside=args.new))
+        begun = _begin(workspace, args.manifest, _spawn, beside=args.new,
+                       warns=not (args.wait or args.json))
+    except RunsAlready as refusal:
+        return _choose_beside(workspace, refusal, args)
+    return (_report_as_json if args.json else _report)(workspace, *begun, wait=args.wait)
 
 
-def start(workspace: Path, campaign: str, *, wait: bool = False) -> int:
-    """Run a campaign in a host of its own, which outlives this terminal."""
-    print(f"{campaign} runs in process {_spawn(workspace, campaign)}; kopt attach {campaign} shows "
-          "it", flush=True)
-    return follow(workspace, campaign) if wait else 0
+class RunsAlready(Refused):
+    """A campaign of the manifest has a live engine."""
+
+    def __init__(self, campaign: str) -> None:
+        super().__init__(f"{campaign} runs already on this manifest",
+                         fix=f"kopt attach {campaign} shows it, --new starts another campaign")
+        self.campaign = campaign
+
+
+def start(workspace: Path, name: str, *, wait: bool = False) -> int:
+    """Run a campaign, by its manifest or its name, in a host that outlives this terminal."""
+    return _report(workspace, *_begin(workspace, name, _spawn), wait=wait)
+
+
+def _begin(workspace: Path, name: str, launch: Callable[[Path, str], T], *, beside: bool = False,
+           warns: bool = False) -> tuple[str, T]:
+    """Launch a campaign; return its name and what `launch` returned once the engine has its lease.
+
+    The manifest's file is locked meanwhile: of two that start it at once, the second one meets the
+    first one's campaign. Raises RunsAlready for that, unless it starts `beside` it.
+    """
+    from engine.campaign import setup as campaigns  # here and below: start-up time
+    from engine.manifest import load
+
+    if _names_campaign(name):
+        campaign = campaigns.open_campaign(workspace, name).id
+        return campaign, launch(workspace, campaign)
+    path = Path(name)
+    manifest = load.load(path)
+    with path.open("rb") as file:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if not beside and (running := _running(workspace, manifest)):
+            raise RunsAlready(running)
+        campaign = campaigns.create(workspace, path).id
+        if warns:  # --here and --wait print all events
+            _print_warnings(workspace, campaign)
+        return campaign, launch(workspace, campaign)
 
 
 def _spawn(workspace: Path, campaign: str) -> int:
     """Start a host for a campaign and return its process. Raises Refused if it runs already."""
-    from engine.run import host  # here and below: start-up time
+    from engine.run import host
 
     if (pid := host.owner(workspace, campaign)) is not None:
         raise Refused(f"{campaign} runs already, in process {pid}", fix="kopt attach shows it")
     return host.spawn(workspace, campaign)
 
 
-def _start_quietly(workspace: Path, name: str, *, wait: bool) -> int:
-    """Run a campaign in a host of its own and print it as JSON; with `wait` at its end."""
-    pid = _spawn(workspace, name)
+def _start_engine(workspace: Path, campaign: str) -> Engine:
+    """Start the engine in this process; return it as soon as it has the lease or has failed."""
+    from engine.run import host
+    from engine.run.engine import Engine
+
+    engine = Engine(workspace, campaign)
+    engine.start()
+    while engine.is_alive() and host.owner(workspace, campaign) is None:
+        engine.join(0.02)
+    return engine
+
+
+def _report(workspace: Path, campaign: str, pid: int, *, wait: bool) -> int:
+    print(f"{campaign} runs in process {pid}; kopt attach {campaign} shows it", flush=True)
+    return follow(workspace, campaign) if wait else 0
+
+
+def _report_as_json(workspace: Path, name: str, pid: int, *, wait: bool) -> int:
+    """Print a campaign as JSON; with `wait` as it is at its end."""
     with closing(Reader(workspace)) as reader:
         while wait and is_live(reader, name):
             time.sleep(POLL_S)
@@ -95,18 +153,14 @@ def _start_quietly(workspace: Path, name: str, *, wait: bool) -> int:
     return 1 if wait and campaign.state not in SUCCESSFUL else 0
 
 
-def here(workspace: Path, campaign: str) -> int:
-    """Run the engine in this process, with the dashboard at a terminal, else printing events."""
-    from engine.run.engine import Engine
-
-    engine = Engine(workspace, campaign)
-    engine.start()
+def here(campaign: str, engine: Engine) -> int:
+    """Follow an engine of this process, with the dashboard at a terminal, else printing events."""
     try:
         if sys.stdin.isatty() and sys.stdout.isatty():
             from kopt_tui.dashboard import launch
 
-            return launch.main(workspace, campaign=campaign, engine=engine)
-        code = follow(workspace, campaign, engine=engine)
+            return launch.main(engine.workspace, campaign=campaign, engine=engine)
+        code = follow(engine.workspace, campaign, engine=engine)
         if engine.error is not None:
             raise engine.error
         return code
@@ -115,15 +169,14 @@ def here(workspace: Path, campaign: str) -> int:
         engine.join()
 
 
-def _choose_beside(workspace: Path, running: str, args: argparse.Namespace) -> int:
+def _choose_beside(workspace: Path, refusal: RunsAlready, args: argparse.Namespace) -> int:
     """Ask what to do while a campaign of the manifest runs; raise Refused without a terminal."""
-    refusal = Refused(f"{running} runs already on this manifest",
-                      fix=f"kopt attach {running} shows it, --new starts another campaign")
     prompt = Prompt(quiet=args.json)
     if not prompt.interactive:
         raise refusal
-    answer = prompt.choice(f"{running} runs already on this manifest; attach to it, start a new "
-                           "campaign, or quit", "--new", ("attach", "new", "quit"), "attach")
+    answer = prompt.choice(f"{refusal.campaign} runs already on this manifest; attach to it, "
+                           "start a new campaign, or quit", "--new", ("attach", "new", "quit"),
+                           "attach")
     if answer == "quit":
         raise refusal
     if answer == "new":
@@ -131,14 +184,11 @@ def _choose_beside(workspace: Path, running: str, args: argparse.Namespace) -> i
         return run(args)
     from kopt_tui.dashboard import launch
 
-    return launch.main(workspace, campaign=running)
+    return launch.main(workspace, campaign=refusal.campaign)
 
 
-def _running(workspace: Path, path: Path) -> str:
+def _running(workspace: Path, manifest: Manifest) -> str:
     """Return the newest campaign with a live engine of a manifest's project and target, or ""."""
-    from engine.manifest import load
-
-    manifest = load.load(path)
     with closing(Reader(workspace)) as reader:
         return next((campaign.id for campaign in reader.campaigns()
                      if campaign.op == manifest.target_op and is_live(reader, campaign.id)
@@ -159,12 +209,3 @@ def _warnings(reader: Reader, campaign: str) -> list[str]:
 
 def _names_campaign(name: str) -> bool:
     return not Path(name).exists() and "/" not in name and not name.endswith((".yaml", ".yml"))
-
-
-def _campaign(workspace: Path, name: str) -> str:
-    """Return the campaign to run: a new one from a manifest file, or an existing one."""
-    from engine.campaign import setup as campaigns
-
-    if _names_campaign(name):
-        return campaigns.open_campaign(workspace, name).id
-    return campaigns.create(workspace, Path(name)).id

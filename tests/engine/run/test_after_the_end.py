@@ -7,14 +7,17 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from engine.campaign.setup import Setup, open_campaign
+from engine.journal.read import Reader
 from engine.journal.write import request
 from engine.manifest import load
 from engine.run import host
@@ -159,6 +162,22 @@ def test_second_run_of_a_manifest_names_the_running_campaign(
         assert command("stop", f"{setup.id}-2", workspace=setup.workspace)[0] == 0
     engine.join(90)
     campaigns.until(lambda: host.owner(setup.workspace, f"{setup.id}-2") is None)
+
+
+def test_of_two_runs_of_a_manifest_in_the_same_instant_one_starts(tmp_path: Path) -> None:
+    manifest = campaigns.project(tmp_path / "p", pool=INBOX)
+    workspace = tmp_path / "w"
+    runs = [subprocess.Popen([sys.executable, "-m", "kopt_tui.main", "run", str(manifest),
+                              "--workspace", str(workspace)], stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    ended = [(*run.communicate(timeout=60), run.returncode) for run in runs]
+    with closing(Reader(workspace)) as reader:
+        [started] = reader.campaigns()
+    assert command("stop", started.id, workspace=workspace)[0] == 0
+    assert sorted(code for *_, code in ended) == [0, 1], ended
+    [refusal] = [err for _, err, code in ended if code]
+    assert f"{started.id} runs already on this manifest" in refusal
+    campaigns.until(lambda: host.owner(workspace, started.id) is None)
 
 
 @pytest.mark.slow
