@@ -4,7 +4,7 @@
 
 A SwiGLU in bfloat16 with classes of 8192x14336, 1024x4096 and 4097x5000, or examples/softmax_triton
 with its five classes. `fresh` verdicts start with nothing, as `kopt evaluate` does; `campaign`
-verdicts have a zygote and one scratch folder.
+verdicts have a zygote, one scratch folder, and the oracle of the verdict before them.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import timeline
 
 from harness.evaluate.evaluate import evaluate
 from harness.isolation.zygote_client import Zygote
+from harness.runners.kept_oracle import OracleShelf
 from harness.settings import Settings, Trees
 from harness.tasks import task_file
 from harness.tasks.target import Arg, ConfigClass, Target
@@ -88,7 +89,7 @@ def write(folder: Path, name: str, *, better: bool) -> str:
 
 
 def judged(name: str, folder: Path, scratch: Path, number: int, zygote: Zygote | None,
-           device: Any) -> tuple[float, Verdict, dict[str, float]]:
+           shelf: OracleShelf | None, device: Any) -> tuple[float, Verdict, dict[str, float]]:
     """Return the seconds of a verdict, the verdict, and the seconds of its stages."""
     candidate = write(folder / f"candidate-{number}", name, better=True)
     incumbent = folder / "incumbent"
@@ -106,7 +107,7 @@ def judged(name: str, folder: Path, scratch: Path, number: int, zygote: Zygote |
     verdict = evaluate(target(name), Trees(candidate=candidate, incumbent=str(incumbent),
                                        reference=str(incumbent)), device,
                        Settings(scratch=str(scratch), plan=Plan(alpha=0.001)), progress=on,
-                       zygote=zygote)
+                       zygote=zygote, shelf=shelf)
     stages[stage] += time.monotonic() - at
     return time.monotonic() - began, verdict, dict(stages)
 
@@ -125,12 +126,13 @@ def main() -> None:
     for kind in args.kinds.split(","):
         with tempfile.TemporaryDirectory(prefix="kopt-bench-") as temporary:
             folder = Path(temporary)
-            zygote = machine.zygote(device) if kind == "campaign" else None
+            zygote, shelf = (machine.zygote(device), OracleShelf()) if kind == "campaign" \
+                else (None, None)
             for number in range(args.repeat + (kind == "campaign")):
                 spent.seconds.clear()
                 scratch = folder / (f"scratch-{number}" if kind == "fresh" else "scratch")
                 seconds, verdict, stages = judged(args.kernel, folder, scratch, number, zygote,
-                                                  device)
+                                                  shelf, device)
                 line = {"kind": kind, "number": number, "seconds": round(seconds, 3),
                         "reason": verdict.rejected_reason,
                         "rows": [(row.config_class, row.outcome, row.pairs, row.latency_us,
@@ -143,7 +145,8 @@ def main() -> None:
                         "notes": list(verdict.notes)}
                 lines.append(line)
                 print(json.dumps(line), flush=True)
-            if zygote is not None:
+            if zygote is not None and shelf is not None:
+                shelf.close()
                 zygote.close()
         times = [line["seconds"] for line in lines if line.get("kind") == kind]
         print(kind, "median", median(times[kind == "campaign":]), "s of", len(times), flush=True)

@@ -17,6 +17,7 @@ from harness.formats.json_codec import ConvertError, from_json, to_json
 from harness.isolation import raw_outputs
 from harness.loop.loop import loop
 from harness.requests import ErrorLine, Line, LoopLine, Progress, Request, TrialLine, VerdictLine
+from harness.runners.kept_oracle import OracleShelf
 from harness.search.trials.trials import Trial
 from harness.tasks import task_file
 
@@ -50,7 +51,7 @@ def answer_kernel(request: requests.EvaluateRequest | requests.LoopRequest,
     if isinstance(request, requests.EvaluateRequest):
         return VerdictLine(verdict=evaluate(
             request.target, request.trees, device, request.settings, cancel=cancel,
-            progress=write_progress))
+            progress=write_progress, shelf=OracleShelf.inherited()))
     return LoopLine(result=loop(
         request.target, request.job, device, request.settings, cancel=cancel,
         on_trial=write_trial,

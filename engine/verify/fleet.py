@@ -60,7 +60,7 @@ class Fleet:
     def close(self) -> None:
         """End the warm harness processes."""
         for card in self.cards:
-            card.warm.close()
+            card.close()
 
     def run(self, use: DeviceUse, work: Callable[[FleetDevice], T], *,
             on_wait: OnWait = lambda _: None, cancel: threading.Event | None = None,
@@ -148,6 +148,7 @@ class Fleet:
     def _find_busy(self, card: FleetDevice) -> str:
         """Return why a device is busy; where kopts work on it, only strangers make it busy."""
         just_left = self._clock() - card.left_at < JUST_LEFT_S
+        card.unregister()  # an oracle that waited may have ended meanwhile
         for single in card.device.cards if card.device.kind != "cpu" else ():
             name = single.lock_name
             detector = self._strangers[name] if tenants.is_in_use(name) else None
@@ -156,6 +157,7 @@ class Fleet:
         return ""
 
     def _close(self, card: FleetDevice, reason: str) -> None:
+        card.shelf.clear()
         if self.allocator.close(card, reason):
             self._notify(card, f"not used: {reason}; checked again in "
                          f"{countdown(card.pause_s)}")

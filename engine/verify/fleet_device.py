@@ -16,6 +16,7 @@ from harness.devices.monitoring import tenants
 from harness.errors import KoptError
 from harness.formats.quantities import countdown, listed
 from harness.isolation.zygote_client import WarmStart
+from harness.runners.kept_oracle import OracleShelf
 
 DeviceUse = Literal["verdict", "loop", "screening"]
 FIRST_PAUSE_S = 15.0
@@ -45,6 +46,8 @@ class FleetDevice:
     device: Device
     warm: WarmStart
     """Keeps the imports of its harness processes warm."""
+    shelf: OracleShelf = field(default_factory=OracleShelf)
+    """Where the oracle of a verdict waits for the next one."""
     users: Counter[DeviceUse] = field(default_factory=Counter)
     looking: bool = False
     """A thread is checking the device; no other may use it."""
@@ -67,8 +70,15 @@ class FleetDevice:
             self.is_registered = True
 
     def unregister(self) -> None:
-        self.tenancy.close()
-        self.is_registered = False
+        """End the registration of a device that nobody uses, unless an oracle waits on it."""
+        if self.users.total() == int(self.looking) and not self.shelf.holds_one:
+            self.tenancy.close()
+            self.is_registered = False
+
+    def close(self) -> None:
+        """End all that was kept for its users."""
+        self.shelf.close()
+        self.warm.close()
 
     def find_fault(self) -> str:
         """Return the fault that a card's driver reports, empty when there is none."""
@@ -157,7 +167,7 @@ class DeviceAllocator:
             card.looking = card.looking and not looked
             if not card.users.total():
                 card.left_at = self._clock()
-                card.unregister()
+            card.unregister()
             self._changed.notify_all()
 
     def close(self, card: FleetDevice, reason: str) -> bool:

@@ -36,6 +36,8 @@ from harness.requests import (
     TrialLine,
     VerdictLine,
 )
+from harness.runners import kept_oracle
+from harness.runners.kept_oracle import OracleShelf
 from harness.search.trials.trials import LoopResult, Trial
 from harness.tasks.target import Target
 from harness.verdict import Verdict, rejected
@@ -71,12 +73,15 @@ class HarnessFault(KoptError):
 def evaluate(request: EvaluateRequest | ReportedRequest | EndToEndRequest, *,
              progress: Callable[[Progress], None] | None = None,
              cancel: threading.Event | None = None, warm: WarmStart | None = None,
-             limit_s: float | None = None) -> Verdict:
-    """Return the verdict on one candidate, within `limit_s` seconds. Raises HarnessFault."""
+             shelf: OracleShelf | None = None, limit_s: float | None = None) -> Verdict:
+    """Return the verdict on one candidate, within `limit_s` seconds. Raises HarnessFault.
+
+    The oracle of a kernel's verdict waits on the shelf for the next one.
+    """
     limits = HARNESS_LIMITS if limit_s is None else replace(HARNESS_LIMITS, wall_s=limit_s)
     if isinstance(request, ReportedRequest | EndToEndRequest):
         limits = replace(limits, wall_s=limits.wall_s + COMMAND_RUNS * request.target.timeout_s)
-    last = _ask(request, limits, progress, None, cancel, warm)
+    last = _ask(request, limits, progress, None, cancel, warm, shelf)
     if isinstance(last, VerdictLine):
         return last.verdict
     return rejected("the harness was stopped", candidate_id=request.settings.candidate_id)
@@ -101,7 +106,7 @@ def loop(request: LoopRequest | ReportedLoopRequest, *,
 def _ask(request: Request, limits: Limits,
          progress: Callable[[Progress], None] | None, on_trial: Callable[[Trial], None] | None,
          cancel: threading.Event | None, warm: WarmStart | None,
-         ) -> VerdictLine | LoopLine | None:
+         shelf: OracleShelf | None = None) -> VerdictLine | LoopLine | None:
     scratch = Path(request.settings.scratch)
     scratch.mkdir(parents=True, exist_ok=True)
     path = scratch / "request.json"
@@ -131,8 +136,10 @@ def _ask(request: Request, limits: Limits,
                if zygote is not None]
     with _wait_for_runners() as held:
         passed = " ".join(zygote.variable(held) for zygote in zygotes)
-        outcome = run(env=environment() | {VARIABLE: passed},
-                      pass_fds=[*(zygote.descriptor for zygote in zygotes), held])
+        outcome = run(env=environment() | {VARIABLE: passed} | (
+            {kept_oracle.VARIABLE: shelf.variable} if shelf else {}),
+                      pass_fds=[*(zygote.descriptor for zygote in zygotes), held,
+                                *(shelf.descriptors if shelf else ())])
     answer = answers[-1] if answers else None
     if isinstance(answer, ErrorLine):
         raise HarnessFault(answer)

@@ -6,6 +6,7 @@ import logging
 import queue
 import threading
 import time
+from collections.abc import Container
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,7 +30,9 @@ from harness.settings import Settings, Trees
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
 
-UNTRUSTED = ("io", "build", "home-candidate", "runners", "outputs")
+ORACLE = "io"
+"""The part that an oracle writes to; it stays for one that waits, which no candidate can reach."""
+UNTRUSTED = (ORACLE, "build", "home-candidate", "runners", "outputs")
 """Parts of the scratch folder that hold what candidates wrote or compiled."""
 FULL = ("baseline", "headline", "final")
 """Purposes that run the whole benchmark even where there is a quick command."""
@@ -132,7 +135,8 @@ class Verifier:
 
     def _on(self, card: FleetDevice, job: VerdictRequest) -> Verdict:
         setup = self.setup
-        scratch = clean_scratch(setup, f"verify-{self._fleet.cards.index(card)}")
+        scratch = clean_scratch(setup, f"verify-{self._fleet.cards.index(card)}",
+                                keep=(ORACLE,) if card.shelf.holds_one else ())
         request = harness_request(setup, job, card.device.id, scratch,
                                   setup.tree(job.candidate_tree))
         try:
@@ -163,7 +167,7 @@ class Verifier:
         """Ask the harness. A fault that may pass, such as a kill, is tried once more."""
         def ask() -> Verdict:
             return harness_client.evaluate(request, cancel=self.cancel, warm=card.warm,
-                                           limit_s=reference_lines.LIMIT_S
+                                           shelf=card.shelf, limit_s=reference_lines.LIMIT_S
                                            if job.purpose == reference_lines.PURPOSE else None,
                                            progress=lambda progress: self._tick(job, progress))
 
@@ -182,11 +186,12 @@ class Verifier:
                                         done=progress.done))
 
 
-def clean_scratch(setup: Setup, name: str) -> Path:
+def clean_scratch(setup: Setup, name: str, keep: Container[str] = ()) -> Path:
     """Return a scratch folder of the harness without what earlier candidates left there."""
     scratch = setup.folder.scratch(name)
     for part in UNTRUSTED:
-        worktree.remove(scratch / part)
+        if part not in keep:
+            worktree.remove(scratch / part)
     if setup.command is None:
         baseline_cache.seed(setup.folder.path, scratch / "home-candidate")
     return scratch

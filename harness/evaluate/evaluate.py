@@ -32,6 +32,7 @@ from harness.roofline import measured_peaks, predictor, roofline
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.roofline import Roofline
 from harness.runners import kernel_spans, process_home
+from harness.runners.kept_oracle import OracleShelf
 from harness.runners.kernel_spans import CallProfile
 from harness.runners.oracle_client import Oracle
 from harness.runners.profile_cache import ProfileCache
@@ -48,13 +49,14 @@ Progress = Callable[[str, str, float | None], None]
 
 def evaluate(target: Target, trees: Trees, device: Device, settings: Settings, *,
              progress: Progress | None = None, cancel: threading.Event | None = None,
-             zygote: Zygote | None = None) -> Verdict:
-    """Judge a candidate against the incumbent; a running zygote makes it faster.
+             zygote: Zygote | None = None, shelf: OracleShelf | None = None) -> Verdict:
+    """Judge a candidate against the incumbent; a running zygote and a kept oracle make it faster.
 
     Returns a Verdict for any candidate. Raises OracleError when the reference fails,
     EnvironmentFault when the machine fails, InputError for what cannot be predicted, and Cancelled.
     """
-    return Evaluation(target, trees, device, settings, progress, cancel, zygote).run()
+    return Evaluation(target, trees, device, settings, progress, cancel, zygote,
+                      shelf).run()
 
 
 class Evaluation:
@@ -62,13 +64,13 @@ class Evaluation:
 
     def __init__(self, target: Target, trees: Trees, device: Device, settings: Settings,
                  progress: Progress | None, cancel: threading.Event | None,
-                 zygote: Zygote | None = None) -> None:
+                 zygote: Zygote | None = None, shelf: OracleShelf | None = None) -> None:
         self.trees, self.settings = trees, settings
         self._declared_target = target
         self.card = predictor.card_for(settings.predict, target.language)
         self.session = Session(target, device, settings, cancel, zygote,
-                               base=Path(trees.reference), has_triton=imports_triton(
-                                   target, trees.candidate, trees.incumbent))
+                               base=Path(trees.reference), shelf=shelf,
+                               has_triton=imports_triton(target, trees.candidate, trees.incumbent))
         self.target = self.session.target
         self.audit = CandidateAudit(self.target, trees)
         self._progress = progress or (lambda stage, detail, done: None)

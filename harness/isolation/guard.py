@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness.formats.json_codec import from_json, to_builtins, to_json
+from harness.formats.json_codec import from_json, to_builtins
 from harness.isolation import (
     device_lock,
     process_tree,
@@ -31,7 +31,8 @@ from harness.isolation.device_lock import DeviceLock, Turnstile, lock_directory
 from harness.isolation.process_outcome import Limits, ProcessOutcome
 from harness.isolation.process_tree import CpuTime
 from harness.isolation.reach import Reach
-from harness.isolation.zygote_client import PROGRAM, Zygote
+from harness.isolation.supervisor_start import KeptProcess
+from harness.isolation.zygote_client import PROGRAM, ForkedSupervisor, Zygote
 
 LOOK_S = 0.5
 """Seconds between two looks at a job's limit and at what it waits for."""
@@ -97,7 +98,8 @@ class Guarded:
                  pass_fds: Sequence[int] = (), on_line: Callable[[bytes], None] | None = None,
                  on_wait: Callable[[str], None] | None = None, zygote: Zygote | None = None,
                  program: str = "", words: Sequence[str] = (), name: str = "",
-                 wall_s: Callable[[], float] | None = None) -> None:
+                 wall_s: Callable[[], float] | None = None,
+                 kept: KeptProcess | None = None) -> None:
         self.limits, self._wall_s = limits or Limits(), wall_s
         self._name, self._argv = name or program or Path(argv[0]).name, argv
         self._on_line, self._on_wait, self._yields = on_line, on_wait, yields
@@ -105,28 +107,17 @@ class Guarded:
         self._line = bytearray()
         self._outputs: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
         self._outcome: ProcessOutcome | None = None
-        self._paused = False
-        self._known: set[int] = set()
-        """The job's processes when it was last stopped."""
+        self._paused, self._known = False, set[int]()  # its processes when it was last stopped
         self._waiting = threading.Lock()
-        self._control, theirs = socket.socketpair()
         held = lock.fds if lock else ()
-        with theirs:
-            self._process, in_fork = supervisor_start.start(theirs, pass_fds, held, zygote,
-                                                            env.get("PATH", ""))
-        rlimits = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": self.limits.file_bytes}
-        if self.limits.cpu_s is not None:
-            rlimits["RLIMIT_CPU"] = self.limits.cpu_s
-        job = {"argv": list(argv), "program": program if in_fork else "", "words": list(words),
-               "cwd": os.path.abspath(cwd), "env": dict(env), "rlimits": rlimits,
-               "wall_s": self.limits.wall_s, "output_bytes": self.limits.output_bytes,
-               "memory_bytes": self.limits.memory_bytes, "processes": self.limits.processes,
-               "pass_fds": list(pass_fds),
-               "confine": to_builtins(confine) if confine else None,
-               "yields": list(yields.paths) if yields else None,
-               "hidden": [str(lock_directory()), *confine.hidden] if confine else []}
-        with contextlib.suppress(OSError):  # it has ended already: `wait` reports how
-            self._control.sendall(to_json(job) + b"\n")
+        self._control, self._process = supervisor_start.take_over(kept, held) if kept else \
+            supervisor_start.start(
+                {"argv": list(argv), "words": list(words), "cwd": os.path.abspath(cwd),
+                 "env": dict(env), **self.limits.job(),
+                 "confine": to_builtins(confine) if confine else None,
+                 "yields": list(yields.paths) if yields else None,
+                 "hidden": [str(lock_directory()), *confine.hidden] if confine else []},
+                pass_fds, held, zygote, program, env.get("PATH", ""))
 
     @property
     def pid(self) -> int:
@@ -139,22 +130,38 @@ class Guarded:
         return self._process.pid == 0
 
     def hold(self, lock: DeviceLock) -> None:
-        """Pass a device lock to the running supervisor, which holds it until its job is dead."""
-        with contextlib.suppress(OSError):  # it has ended: no process is left that needs the lock
-            socket.send_fds(self._control, [b"lock\n"], list(lock.fds))
+        """Pass a device lock to the supervisor, which holds it until its job is dead or kept."""
+        self._order(b"lock\n", lock.fds)
 
     def exempt(self, exempt: bool) -> None:
         """Let a job that yields run during the measurements of this process, or no longer."""
-        with contextlib.suppress(OSError):  # it has ended
-            self._control.sendall(b"run\n" if exempt else b"yield\n")
+        self._order(b"run\n" if exempt else b"yield\n")
 
     def look_at_limit(self) -> None:
         """Apply the wall-clock limit as it is now."""
         if self._wall_s is None or (wall_s := self._wall_s()) == self.limits.wall_s:
             return
         self.limits = replace(self.limits, wall_s=wall_s)
-        with contextlib.suppress(OSError):  # it has ended
-            self._control.sendall(b"wall_s %f\n" % wall_s)
+        self._order(b"wall_s %f\n" % wall_s)
+
+    def _order(self, line: bytes, descriptors: Sequence[int] = ()) -> None:
+        with contextlib.suppress(OSError):  # it has ended: `wait` reports how
+            socket.send_fds(self._control, [line], list(descriptors))
+
+    def leave(self, requests: int, seconds: float, give: Callable[[KeptProcess], bool]) -> bool:
+        """Leave the job, and the socket of its requests, to the next owner; False if it ends here.
+
+        Its supervisor lets go of device locks, and ends it if no owner comes in so many seconds.
+        """
+        process = self._process
+        if not isinstance(process, ForkedSupervisor) or process.poll() is not None:
+            return False
+        self._order(b"keep %f\n" % seconds)
+        if not give(KeptProcess(self.pid, requests, self._control.fileno(), *process.descriptors)):
+            return False
+        process.let_go()
+        self._control.close()
+        return True
 
     def pause(self, *, stops_itself: bool = False) -> None:
         """Stop the job until `resume`; its wall-clock limit keeps running.
@@ -210,9 +217,8 @@ class Guarded:
             selector.register(self._control, selectors.EVENT_READ, "control")
             while selector.get_map():
                 for key, _ in selector.select(0.1):
-                    fd = key.fd
                     try:
-                        data = os.read(fd, 65536)
+                        data = os.read(key.fd, 65536)
                     except ConnectionResetError:  # it ended before it read its job
                         data = b""
                     if not data:
@@ -233,9 +239,8 @@ class Guarded:
         return outcome
 
     def _read(self, answer: bytes) -> ProcessOutcome:
-        outcome = ProcessOutcome(ended="killed", returncode=None)  # the supervisor was killed
-        if answer:
-            outcome = from_json(answer, ProcessOutcome)
+        outcome = from_json(answer, ProcessOutcome) if answer else \
+            ProcessOutcome(ended="killed", returncode=None)  # the supervisor was killed
         return replace(outcome, stdout=bytes(self._outputs["stdout"]),
                        stderr=bytes(self._outputs["stderr"]))
 
@@ -248,8 +253,7 @@ class Guarded:
         if self._on_wait is None or self._yields is None:
             return
         obstacle = device_lock.shared_look(self._yields, int(time.monotonic() / LOOK_S))
-        lasting = obstacle if obstacle == self._obstacle else ""
-        self._obstacle = obstacle
+        lasting, self._obstacle = obstacle if obstacle == self._obstacle else "", obstacle
         if lasting != self._reported:
             self._reported = lasting
             self._on_wait(lasting)
@@ -269,8 +273,7 @@ class Guarded:
         for stream in (self._process.stdout, self._process.stderr):
             if stream is not None:
                 stream.close()
-        if self._process.poll() is None:
-            self._process.wait()
+        self._process.wait()
 
     def __enter__(self) -> Guarded:
         return self

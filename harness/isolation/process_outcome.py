@@ -25,6 +25,14 @@ class Limits:
     processes: int = 1024
     cpu_s: int | None = None
 
+    def job(self) -> dict[str, object]:
+        """Return the fields of a supervisor's job that limit it."""
+        rlimits = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": self.file_bytes}
+        if self.cpu_s is not None:
+            rlimits["RLIMIT_CPU"] = self.cpu_s
+        return {"rlimits": rlimits, "wall_s": self.wall_s, "output_bytes": self.output_bytes,
+                "memory_bytes": self.memory_bytes, "processes": self.processes}
+
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessOutcome:

@@ -21,6 +21,7 @@ from harness.isolation.guard import Confine, Guarded, clean_env
 from harness.isolation.process_outcome import Limits, ProcessOutcome
 from harness.isolation.process_tree import CpuTime
 from harness.isolation.send_times import SendTimes
+from harness.isolation.supervisor_start import KeptProcess
 from harness.isolation.zygote_client import PROGRAM, Zygote
 
 MAX_ANSWER = 16 << 20
@@ -71,6 +72,7 @@ class Peer:
 
     `asked_ns` and `elapsed_ns` time the last request by this process's own clock. `on_ending` is
     called before the child is ended, `on_ended` after it has ended; either may be called again.
+    A child that an earlier process has `kept` goes on instead of starting anew.
     """
 
     def __init__(self, program: str, *, cwd: Path, limits: Limits, python: str | None = None,
@@ -80,7 +82,7 @@ class Peer:
                  cancel: threading.Event | None = None, name: str = "",
                  on_ending: Callable[[], None] | None = None,
                  on_ended: Callable[[], None] | None = None,
-                 takes_descriptors: bool = False) -> None:
+                 takes_descriptors: bool = False, kept: KeptProcess | None = None) -> None:
         self.limits, self.name = limits, name
         self.key = b""
         """The key that seals a runner's reports of time; empty if it has none."""
@@ -94,17 +96,20 @@ class Peer:
         self.received: list[int] = []
         """File descriptors that came with the last answer, if the child is trusted with that."""
         self._takes_descriptors = takes_descriptors
-        self._socket, theirs = socket.socketpair()
-        self._socket.settimeout(0.1)
         flags = ["-I", "-u"]  # unbuffered: what it printed is kept when it is killed
         if bare:
             flags.append("-S")
-        argv = [python or sys.executable, *flags, str(PROGRAM), program, str(theirs.fileno())]
-        with theirs:
-            self._guarded = Guarded(argv, cwd=cwd, env=clean_env() if env is None else env,
-                                    limits=limits, confine=confine, lock=lock, yields=yields,
-                                    pass_fds=[theirs.fileno()], zygote=zygote, program=program,
-                                    name=name)
+        self._socket, theirs = (socket.socket(fileno=kept.requests), None) if kept else \
+            socket.socketpair()
+        self._socket.settimeout(0.1)
+        passed = [theirs.fileno()] if theirs is not None else []
+        argv = [python or sys.executable, *flags, str(PROGRAM), program, *map(str, passed)]
+        self._guarded = Guarded(argv, cwd=cwd, env=clean_env() if env is None else env,
+                                limits=limits, confine=confine, lock=lock, yields=yields,
+                                pass_fds=passed, zygote=zygote, program=program, name=name,
+                                kept=kept)
+        if theirs is not None:
+            theirs.close()
 
     def ask(self, op: str, **fields: object) -> dict[str, Any]:
         """Send one request and wait for its answer.
@@ -219,6 +224,13 @@ class Peer:
         """Start to end the child; unlike `close`, do not wait for it."""
         self._on_ending()
         self._guarded.kill()
+
+    def leave(self, seconds: float, give: Callable[[KeptProcess], bool]) -> bool:
+        """Leave the child to the next owner; False if it ends here. See `Guarded.leave`."""
+        has_left = self._guarded.leave(self._socket.fileno(), seconds, give)
+        if has_left:
+            self._socket.close()
+        return has_left
 
     def close(self) -> ProcessOutcome:
         """End the child and return how it ended."""

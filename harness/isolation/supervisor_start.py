@@ -1,15 +1,19 @@
-"""Starts supervisors: forks of a program's zygote, or else of a bare one of this process.
+"""Starts supervisors, or takes over one whose program an earlier process kept.
 
-A fork takes 10 ms of CPU time, a new interpreter 60.
+A supervisor is a fork of its program's zygote, or else of a bare one of this process: a fork takes
+10 ms of CPU time, a new interpreter 60.
 """
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+from harness.formats.json_codec import to_json
 from harness.isolation import shared_zygotes
 from harness.isolation.shared_zygotes import SUPERVISORS
 from harness.isolation.zygote_client import PROGRAM, ForkedSupervisor, Zygote
@@ -17,13 +21,53 @@ from harness.isolation.zygote_client import PROGRAM, ForkedSupervisor, Zygote
 Started = subprocess.Popen[bytes] | ForkedSupervisor
 
 
-def start(control: socket.socket, passed: Sequence[int], held: Sequence[int],
-          zygote: Zygote | None, path: str) -> tuple[Started, bool]:
-    """Start a supervisor that serves `control`; return it, and whether `zygote` forked it.
+@dataclass(frozen=True)
+class KeptProcess:
+    """A running program and its supervisor, as descriptors that one process leaves to the next.
 
-    `passed` are the program's descriptors, `held` those of device locks, `path` is for a new
-    interpreter, where nothing can be forked.
+    `requests` is the socket of the program, `control` that of its supervisor, `life` the pipe that
+    ends with the supervisor. When nobody holds them any more, the supervisor ends the program.
     """
+
+    pid: int
+    requests: int
+    control: int
+    stdout: int
+    stderr: int
+    life: int
+
+    @property
+    def descriptors(self) -> list[int]:
+        return [self.requests, self.control, self.stdout, self.stderr, self.life]
+
+
+def start(job: Mapping[str, object], passed: Sequence[int], held: Sequence[int],
+          zygote: Zygote | None, program: str, path: str) -> tuple[socket.socket, Started]:
+    """Start a supervisor with its job; return its control socket and it.
+
+    `passed` are the program's descriptors, `held` those of device locks. `program` is that of the
+    job if `zygote` forks it; `path` is for a new interpreter, where nothing can be forked.
+    """
+    control, theirs = socket.socketpair()
+    with theirs:
+        process, in_fork = _start(theirs, passed, held, zygote, path)
+    line = to_json({**job, "pass_fds": list(passed), "program": program if in_fork else ""})
+    with contextlib.suppress(OSError):  # it has ended already: `wait` reports how
+        control.sendall(line + b"\n")
+    return control, process
+
+
+def take_over(kept: KeptProcess, held: Sequence[int]) -> tuple[socket.socket, Started]:
+    """Take over a kept process, which then holds device locks; return as `start` does."""
+    control = socket.socket(fileno=kept.control)
+    with contextlib.suppress(OSError):  # as in `start`
+        socket.send_fds(control, [b"use\n"], list(held))
+    return control, ForkedSupervisor(kept.stdout, kept.stderr, kept.life, kept.pid)
+
+
+def _start(control: socket.socket, passed: Sequence[int], held: Sequence[int],
+           zygote: Zygote | None, path: str) -> tuple[Started, bool]:
+    """Start a supervisor that serves `control`; return it, and whether `zygote` forked it."""
     if zygote is not None and (forked := zygote.fork(control, passed, held)):
         return forked, True
     bare = shared_zygotes.zygote(SUPERVISORS)

@@ -52,11 +52,11 @@ class ZygoteKind:
 class ForkedSupervisor:
     """A supervisor that a zygote forked, with the interface of `subprocess.Popen`."""
 
-    def __init__(self, stdout: int, stderr: int, life: int) -> None:
+    def __init__(self, stdout: int, stderr: int, life: int, pid: int = 0) -> None:
         self.stdout, self.stderr = os.fdopen(stdout, "rb", 0), os.fdopen(stderr, "rb", 0)
         self._life = os.fdopen(life, "rb", 0)
         self._reading = threading.Lock()
-        self._pid = 0
+        self._pid = pid
         _living.add(self)
 
     @property
@@ -81,6 +81,16 @@ class ForkedSupervisor:
         """Wait until the supervisor and all its descendants have ended."""
         self._read(None)
         return 0
+
+    @property
+    def descriptors(self) -> tuple[int, int, int]:
+        """The pipes of its two outputs and of its life."""
+        return self.stdout.fileno(), self.stderr.fileno(), self._life.fileno()
+
+    def let_go(self) -> None:
+        """Close this process's ends of the pipes; the supervisor goes on."""
+        for pipe in (self.stdout, self.stderr, self._life):
+            pipe.close()
 
     def _read(self, timeout_s: float | None, *, once: bool = False) -> None:
         """Read the pipe: first the pid, then its end, which is that of the supervisor.

@@ -1,5 +1,5 @@
 """The processes of one evaluation: oracle, kernel runners, profiling runs.
 
-Face: kernel_spans, oracle_client, process_home, profile_cache, runner_pool, session,
+Face: kept_oracle, kernel_spans, oracle_client, process_home, profile_cache, runner_pool, session,
 shared_process.
 """

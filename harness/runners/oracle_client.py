@@ -5,10 +5,11 @@ Expected values never leave that process. `harness/child/oracle` is its program.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import secrets
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,14 +19,16 @@ from harness.case import Case, Errors, TrivialAnswer
 from harness.compile import compiler_cache, kernel
 from harness.compile.kernel import Place
 from harness.errors import KoptError
-from harness.formats.json_codec import convert, to_builtins
+from harness.formats.json_codec import convert, to_builtins, to_json
 from harness.formats.text import plain
 from harness.isolation.device_lock import DeviceLock, Turnstile
 from harness.isolation.guard import Confine, clean_env
 from harness.isolation.process_outcome import Limits
 from harness.isolation.rpc import NotJudgedHere, Peer, PeerDied, PeerError
+from harness.isolation.supervisor_start import KeptProcess
 from harness.isolation.zygote_client import Zygote
 from harness.runners.context_queue import ONE_QUEUE
+from harness.runners.kept_oracle import KEPT_S, OracleShelf
 from harness.tasks.target import ConfigClass, Target
 from harness.verdict import LIBRARIES, Evidence
 
@@ -50,11 +53,17 @@ class OracleError(KoptError):
 
 
 class Oracle:
-    """A client of the oracle process; the reference comes from the baseline's tree."""
+    """A client of the oracle process; the reference comes from the baseline's tree.
+
+    With a shelf it is the oracle that waits there, if that is the same, and goes back at the end if
+    it may leave then.
+    """
 
     def __init__(self, target: Target, reference_tree: Path, scratch: Path, place: Place, *,
                  lock: DeviceLock | None = None, yields: Turnstile | None = None,
-                 zygote: Zygote | None = None, cancel: threading.Event | None = None) -> None:
+                 zygote: Zygote | None = None, cancel: threading.Event | None = None,
+                 shelf: OracleShelf | None = None,
+                 may_leave: Callable[[], bool] = lambda: True) -> None:
         source = reference_tree / target.reference_file
         single = target.num_gpus == 1 and kernel.one_stream(reference_tree, source)
         self.target = target
@@ -63,24 +72,38 @@ class Oracle:
         self._shapes: dict[str, tuple[tuple[int, ...], ...]] = {}
         self._asking = threading.Lock()
         scratch.mkdir(parents=True, exist_ok=True)
-        self._peer = Peer("oracle.oracle", cwd=reference_tree, limits=ORACLE_LIMITS,
-                          python=None if target.language == "c" else place.python,
-                          env=clean_env(compiler_cache.private(
-                              {**(ONE_QUEUE if single else {}), **place.env,
-                               **({"TRITON_INTERPRET": "1"} if place.interpret else {}),
-                               "TRITON_HOME": str(scratch)}, scratch), home=scratch),
-                          lock=lock, yields=yields, zygote=zygote, cancel=cancel,
-                          takes_descriptors=True,
-                          confine=Confine(writable=(str(scratch),), nodes=place.nodes))
-        library = "numpy" if target.language == "c" else "torch"
-        answer = self.ask(
-            "load", reference=str(source), function=target.reference_function, library=library,
-            device=place.device, scratch=str(scratch), float64=target.float64,
-            dtypes=sorted({arg.dtype for arg in target.args} | set(target.output_dtypes)),
-            baseline=None if not target.by_baseline else kernel.make(
-                target, reference_tree, "reference", place, base=reference_tree).job())
-        versions = [f"{name} {version}" for name, version in convert(
-            answer["libraries"], dict[str, str]).items()]
+        python = None if target.language == "c" else place.python
+        env = clean_env(compiler_cache.private(
+            {**(ONE_QUEUE if single else {}), **place.env,
+             **({"TRITON_INTERPRET": "1"} if place.interpret else {}),
+             "TRITON_HOME": str(scratch)}, scratch), home=scratch)
+        confine = Confine(writable=(str(scratch),), nodes=place.nodes)
+        job = {"reference": str(source), "function": target.reference_function,
+               "library": "numpy" if target.language == "c" else "torch",
+               "device": place.device, "scratch": str(scratch), "float64": target.float64,
+               "dtypes": sorted({arg.dtype for arg in target.args} | set(target.output_dtypes)),
+               "baseline": None if not target.by_baseline else kernel.make(
+                   target, reference_tree, "reference", place, base=reference_tree).job()}
+
+        def peer(kept: KeptProcess | None = None) -> Peer:
+            return Peer("oracle.oracle", cwd=reference_tree, limits=ORACLE_LIMITS, python=python,
+                        env=env, lock=lock, yields=yields, zygote=zygote, cancel=cancel,
+                        takes_descriptors=True, confine=confine, kept=kept)
+
+        self._shelf, self._may_leave, self._key = shelf, may_leave, hashlib.sha256(to_json(
+            [python, env, confine, job])).hexdigest()
+        waiting = shelf.take(self._key) if shelf is not None else None
+        if waiting is not None:
+            kept, self._libraries = waiting
+            self._peer = peer(kept)
+            try:
+                self.ask("reset")
+            except OracleError:  # it has ended meanwhile
+                waiting = None
+        if waiting is None:
+            self._peer = peer()
+            self._libraries = convert(self.ask("load", **job)["libraries"], dict[str, str])
+        versions = [f"{name} {version}" for name, version in self._libraries.items()]
         self.evidence = [Evidence(kind=LIBRARIES, detail=plain(", ".join(versions), 200))] \
             if versions else []
         """The versions of the libraries of the target's Python; none for C."""
@@ -199,7 +222,17 @@ class Oracle:
                               may_pass=True) from None
 
     def close(self) -> None:
-        self._peer.close()
+        """End the oracle, or leave it on the shelf."""
+        if self._shelf is None or not self._leave(self._shelf):
+            self._peer.close()
+
+    def _leave(self, shelf: OracleShelf) -> bool:
+        try:
+            self.ask("reset")
+            return self._may_leave() and self._peer.leave(
+                KEPT_S, lambda kept: shelf.put(kept, self._key, self._libraries))
+        except KoptError:  # it has failed
+            return False
 
     def __enter__(self) -> Oracle:
         return self

@@ -15,13 +15,14 @@ from harness.compile import kernel
 from harness.compile.kernel import Kernel
 from harness.devices import datasheets, inventory
 from harness.devices.device import Device
-from harness.devices.monitoring import interference
+from harness.devices.monitoring import interference, tenants
 from harness.errors import InputError
 from harness.isolation import device_lock as lock
-from harness.isolation import shared_zygotes
+from harness.isolation import guard, shared_zygotes
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.process_outcome import Limits
 from harness.isolation.zygote_client import Zygote
+from harness.runners.kept_oracle import OracleShelf
 from harness.runners.oracle_client import Oracle
 from harness.runners.runner_pool import BYTES_PER_CONTEXT, RunnerPool, starts_ahead
 from harness.settings import Settings
@@ -51,13 +52,15 @@ class Session:
     `base` is the baseline's tree, whose adapter calls every kernel. Without a GPU, Triton (the
     target's language, or `has_triton`) is interpreted on shapes made for that, and never timed.
     Processes are forked from a zygote: this process's own, if the session is given none of the
-    right kind.
+    right kind. Its oracle comes from the `shelf`, if there is one, and goes back to it.
     """
 
     def __init__(self, target: Target, device: Device, settings: Settings,
                  cancel: threading.Event | None, zygote: Zygote | None = None, *,
-                 base: Path | None = None, has_triton: bool = False) -> None:
+                 base: Path | None = None, has_triton: bool = False,
+                 shelf: OracleShelf | None = None) -> None:
         _check_cards(target, device)
+        self._shelf = shelf
         self.device, self.settings, self.cancel, self.base = device, settings, cancel, base
         self.on_wait: Callable[[str], None] | None = None
         """Receives what a wait for the device is for, where the caller of `lock` gives no other."""
@@ -95,7 +98,19 @@ class Session:
         """Start the oracle with the reference of a tree. Raises OracleError."""
         place = replace(self.place, device="cpu") if self.in_process else self.place
         return Oracle(self.target, reference, self.folder("io"), place, lock=held,
-                      yields=self.yields, zygote=self.zygote, cancel=self.cancel)
+                      yields=self.yields, zygote=self.zygote, cancel=self.cancel,
+                      shelf=self._shelf, may_leave=self._may_leave)
+
+    def _may_leave(self) -> bool:
+        """Return whether the oracle may stay on the card between verdicts.
+
+        Only an oracle that no candidate can reach, and that its driver lists by its pid: it could
+        not be told from a stranger's process otherwise.
+        """
+        return self.device.kind == "nvidia" and not self.in_process \
+            and not guard.confinement_problem() and not self.runners.unconfined \
+            and all(tenants.own_is_listed(state.processes)
+                    for state in inventory.states(self.device.cards))
 
     def fitted(self, plan: Plan) -> Plan:
         """Return the plan adapted to this device.

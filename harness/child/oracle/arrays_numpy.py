@@ -47,8 +47,7 @@ class NumpyArrays:
         import numpy
 
         self.np = numpy
-        self.where, self.floor = numpy.where, numpy.floor
-        self.exp, self.log = numpy.exp, numpy.log
+        self.where, self.floor, self.exp, self.log = numpy.where, numpy.floor, numpy.exp, numpy.log
 
     def generator(self, seed: int) -> Any:
         return self.np.random.default_rng(seed)
@@ -124,9 +123,8 @@ class NumpyArrays:
     def widen(self, native: Any, shape: list[int], *, wide: bool = True) -> Any:
         """Return values as the reference takes them: float64 or int64, unless not `wide`."""
         array = native.reshape(shape)
-        if not wide:
-            return array.copy()
-        return array.astype("float64") if array.dtype.kind == "f" else array.astype("int64")
+        return array.astype("float64" if array.dtype.kind == "f" else "int64") if wide \
+            else array.copy()
 
     def noise(self, count: int, seed: int, like: Any) -> Any:
         """Return random factors for values like these; see torch's."""
@@ -142,8 +140,7 @@ class NumpyArrays:
             self.np.multiply(values, factors, out=out)
 
     def write_windows(self, *_: Any) -> bool:
-        """Return False: windows are copied and then scaled."""
-        return False
+        return False  # windows are copied and then scaled
 
     def rotated(self, out: Any, values: Any, noise: Any, steps: Any, first: int, end: int) -> None:
         """Write integers rotated within their bounds by noise, if any, and by steps of rows."""
@@ -167,7 +164,10 @@ class NumpyArrays:
         return bool(self.np.array_equal(left.view(self.np.uint8), right.view(self.np.uint8)))
 
     def finish(self) -> None:
-        """Wait until all that was written is visible to other processes."""
+        """Do nothing: what was written is visible to other processes."""
+
+    def forget(self) -> None:
+        """Do nothing: no memory outlives its values."""
 
     def flush(self, nbytes: int) -> None:
         """Do nothing: on the CPU the last-level cache holds the slots."""

@@ -119,6 +119,11 @@ class TorchArrays(TorchDifferences):
         if self.device != "cpu":
             self.torch.cuda.empty_cache()
 
+    def forget(self) -> None:
+        """Take another key for digests, and give back all memory that no value needs."""
+        self._key = self._scratch = None
+        self.release()
+
     def typed(self, raw: Any, dtype: str) -> Any:
         """Return bytes, row by row, as values of a dtype."""
         return raw.view(getattr(self.torch, dtype))

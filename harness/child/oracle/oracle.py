@@ -38,6 +38,15 @@ class OracleProgram:
         self.rings: dict[str, Ring] = {}
         self.memories: dict[str, SlotMemory] = {}
 
+    def reset(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Forget all that an evaluation asked for; the reference and what it compiled stay."""
+        for memory in (*self.memories.values(), *self.rings.values()):
+            memory.close()
+        for kept in (self.cases, self.tapes, self.kinds, self.rings, self.memories):
+            kept.clear()
+        self.arrays.forget()
+        return {}
+
     def make(self, job: dict[str, Any]) -> dict[str, Any]:
         """Draw one case's inputs; compute and keep the expected outputs.
 

@@ -19,46 +19,17 @@ import select
 import signal
 import socket
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from .descendants import descendants, shared_once, signal_all, usage
+from .forwarded_output import ForwardedOutput
 from .yield_gate import YieldGate
 
 PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG = 36, 1
 TICK_S = 0.02
 COUNT_TICK_S = 0.1
 ORDERLY_S, END_S = 3.0, 10.0
-
-
-class Stream:
-    """One forwarded output of the program: bounded, never blocking the supervisor."""
-
-    def __init__(self, source: int, sink: int) -> None:
-        self.source, self.sink = source, sink
-        self.seen = 0
-        self.pending = bytearray()
-        self.open = True
-        os.set_blocking(source, False)
-        os.set_blocking(sink, False)
-
-    def read(self, room: int) -> None:
-        try:
-            data = os.read(self.source, 65536)
-        except BlockingIOError:
-            return
-        if not data:
-            self.open = False
-            return
-        self.pending += data[: max(0, room - self.seen)]
-        self.seen += len(data)
-
-    def write(self) -> None:
-        try:
-            del self.pending[: os.write(self.sink, self.pending[:65536])]
-        except BlockingIOError:
-            return
-        except OSError:
-            self.pending.clear()
 
 
 def start(job: dict[str, Any], out: int, err: int, report: int) -> int:
@@ -132,6 +103,8 @@ class Supervisor:
         self.peak_bytes = 0
         self.leftover = 0
         self.held = held
+        self.kept_until = math.inf
+        """When to end a job that its owner has left, by `time.monotonic`."""
         self.orders = b""
         self._obey(orders)
 
@@ -162,7 +135,7 @@ class Supervisor:
         child = start(self.job, out_write, err_write, report_write)
         for fd in (out_write, err_write, report_write, *self.job["passed"]):
             os.close(fd)
-        self.streams = [Stream(out_read, 1), Stream(err_read, 2)]
+        self.streams = [ForwardedOutput(out_read, 1), ForwardedOutput(err_read, 2)]
         pidfd = os.pidfd_open(child)
         next_count = 0.0
         while not self.ended:
@@ -173,6 +146,8 @@ class Supervisor:
             self.gate.tick()
             if now - self.began - self.gate.total_stopped_s() > self.job["wall_s"]:
                 self.ended = "timeout"
+            if now > self.kept_until:
+                self.ended = "killed"
             if sum(stream.seen for stream in self.streams) > self.job["output_bytes"]:
                 self.ended = "output"
             if now >= next_count:
@@ -214,14 +189,26 @@ class Supervisor:
         self._obey(data)
 
     def _obey(self, data: bytes) -> None:
-        """Obey each whole line: an exemption, its end, or another wall-clock limit."""
+        """Obey each whole line: an exemption, its end, another limit, or a change of owners."""
         *lines, self.orders = (self.orders + data).split(b"\n")
         for line in lines:
             word, _, value = line.partition(b" ")
+            self.kept_until = math.inf
             if word in (b"run", b"yield"):
                 self.gate.exempt = word == b"run"
             elif word == b"wall_s":
                 self.job["wall_s"] = float(value)
+            elif word == b"keep":
+                self._keep(float(value))
+
+    def _keep(self, seconds: float) -> None:
+        """Wait for another owner: let go of locks, and forget what was printed."""
+        for fd in self.held:
+            os.close(fd)
+        self.held.clear()
+        for stream in self.streams:
+            stream.forget()
+        self.kept_until = time.monotonic() + seconds
 
     def _exited(self, child: int) -> bool:
         pid, status = os.waitpid(child, os.WNOHANG)
@@ -272,23 +259,26 @@ class Supervisor:
                     self.returncode = os.waitstatus_to_exitcode(status)
 
 
-def main(descriptor: int, passed: list[int] | None = None) -> None:
-    """Serve one job; `passed` are the program's descriptors if a zygote received them."""
+def main(descriptor: int, passed: list[int] | None = None, held: Sequence[int] = ()) -> None:
+    """Serve one job; `passed` are the program's descriptors if a zygote received them.
+
+    `held` are those that only the end of the job, or of its owner's interest, closes.
+    """
     control = socket.socket(fileno=descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     libc = ctypes.CDLL(None)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    line, held = b"", list[int]()
+    line, locks = b"", list(held)
     while b"\n" not in line:  # device locks may arrive with the last part of the job
-        data, locks, _, _ = socket.recv_fds(control, 65536, 64)
+        data, received, _, _ = socket.recv_fds(control, 65536, 64)
         if not data:
             return
         line += data
-        held += locks
+        locks += received
     line, _, orders = line.partition(b"\n")
     job = json.loads(line)
     job["passed"] = job["pass_fds"] if passed is None else passed
-    answer = Supervisor(control, job, held, orders).run()
+    answer = Supervisor(control, job, locks, orders).run()
     with contextlib.suppress(OSError):  # the owner may be gone
         control.sendall(json.dumps(answer).encode() + b"\n")

@@ -117,5 +117,5 @@ def _guard(job: dict[str, Any], descriptors: list[int]) -> None:
     os.close(out)
     os.close(err)
     os.write(life, b"%d\n" % os.getpid())
-    supervisor.main(control, passed[:job["passed"]])
+    supervisor.main(control, passed[:job["passed"]], passed[job["passed"]:])
     os._exit(0)

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.devices.device import DeviceProcess
 from harness.errors import EnvironmentFault
 from harness.isolation import device_lock, process_tree, zygote_client
 
@@ -82,6 +83,11 @@ def registered_pids(device: str) -> set[int] | None:
 def own_processes() -> set[int]:
     """Return the pids of this process, its supervisors (also forked ones) and all below them."""
     return _with_descendants({os.getpid(), *zygote_client.forked_pids()})
+
+
+def own_is_listed(listed: Iterable[DeviceProcess] | None) -> bool:
+    """Return whether a card's driver lists a process of ours by its pid in this namespace."""
+    return not own_processes().isdisjoint(process.pid for process in listed or ())
 
 
 def in_first_namespace() -> bool:

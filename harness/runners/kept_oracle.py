@@ -1,0 +1,111 @@
+"""The oracle of a verdict, kept for the next verdict of its campaign on the same device.
+
+On a card it takes half a second to start one, and a quarter to end it. Between two harness
+processes its descriptors wait in a socket that the engine makes and each harness process inherits.
+The oracle ends with the last process that holds the socket, or when nobody takes it for KEPT_S.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.formats.json_codec import from_json, to_json
+from harness.isolation.supervisor_start import KeptProcess
+
+KEPT_S = 120.0
+"""Longer than the pauses between verdicts that wait in a queue; it holds half a GB of a card."""
+VARIABLE = "KOPT_ORACLE"
+"""Environment variable of a harness process: the descriptors of the shelf."""
+MOST_BYTES, MOST_DESCRIPTORS = 1 << 16, 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptOracle:
+    """An oracle that waits: its supervisor's pid, what it was started with, its libraries."""
+
+    pid: int
+    key: str
+    libraries: Mapping[str, str]
+
+
+class OracleShelf:
+    """Room for one oracle. Only one process at a time takes it and puts it back."""
+
+    def __init__(self, ends: tuple[socket.socket, socket.socket] | None = None) -> None:
+        self._made = ends
+
+    @classmethod
+    def inherited(cls) -> OracleShelf | None:
+        """Return the shelf that was passed to this process, if any."""
+        passed = os.environ.get(VARIABLE, "").split()
+        return None if not passed else cls((socket.socket(fileno=os.dup(int(passed[0]))),
+                                            socket.socket(fileno=os.dup(int(passed[1])))))
+
+    @property
+    def _ends(self) -> tuple[socket.socket, socket.socket]:
+        if self._made is None:
+            self._made = socket.socketpair(socket.AF_UNIX,
+                                           socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        return self._made
+
+    @property
+    def descriptors(self) -> list[int]:
+        """What a process inherits, with their numbers in VARIABLE."""
+        return [end.fileno() for end in self._ends]
+
+    @property
+    def variable(self) -> str:
+        """The value of VARIABLE for a process that inherits the descriptors."""
+        return " ".join(map(str, self.descriptors))
+
+    @property
+    def holds_one(self) -> bool:
+        """Whether a living oracle waits."""
+        if self._made is None:
+            return False
+        try:
+            data = self._ends[1].recv(MOST_BYTES, socket.MSG_PEEK)
+        except OSError:
+            return False
+        return bool(data) and Path(f"/proc/{from_json(data, KeptOracle).pid}").exists()
+
+    def put(self, kept: KeptProcess, key: str, libraries: Mapping[str, str]) -> bool:
+        """Leave an oracle for the next process; return whether it can come."""
+        label = KeptOracle(pid=kept.pid, key=key, libraries=libraries)
+        try:
+            socket.send_fds(self._ends[0], [to_json(label)], kept.descriptors)
+        except OSError:  # the engine has ended
+            return False
+        return True
+
+    def take(self, key: str) -> tuple[KeptProcess, Mapping[str, str]] | None:
+        """Take the oracle that was started with `key`, and its libraries; end any other."""
+        found = None
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                data, descriptors, _, _ = socket.recv_fds(self._ends[1], MOST_BYTES,
+                                                          MOST_DESCRIPTORS)
+                if not data:
+                    break
+                label = from_json(data, KeptOracle)
+                if label.key == key and found is None:
+                    found = KeptProcess(label.pid, *descriptors), label.libraries
+                    continue
+                for descriptor in descriptors:
+                    os.close(descriptor)
+        return found
+
+    def clear(self) -> None:
+        """End the oracle that waits."""
+        if self._made is not None:
+            self.take("")
+
+    def close(self) -> None:
+        """End the oracle that waits, and the shelf."""
+        for end in self._made or ():
+            end.close()

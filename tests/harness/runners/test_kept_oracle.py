@@ -1,0 +1,138 @@
+"""An oracle waits between verdicts, knows nothing of the last one, and ends with its owners."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.compile import kernel as kernels
+from harness.devices import inventory
+from harness.isolation import device_lock
+from harness.runners import kept_oracle, oracle_client
+from harness.runners.kept_oracle import OracleShelf
+from harness.runners.oracle_client import Oracle, OracleError
+from harness.tasks.target import ConfigClass
+from tests.support import kernel_case, shared_zygotes
+from tests.support.c_case import tree
+from tests.support.processes import until
+
+REFERENCE = "import os, torch\ndef double(x):\n    return x * {factor}\n"
+CLASS = ConfigClass(name="small", shape={"n": 9})
+TARGET = kernel_case.target(classes=(CLASS,), language="python")
+
+
+@pytest.fixture
+def shelf() -> Iterator[OracleShelf]:
+    shelf = OracleShelf()
+    yield shelf
+    shelf.close()
+
+
+def started(folder: Path, shelf: OracleShelf, factor: int = 2, **given: object) -> Oracle:
+    base = Path(tree(folder / f"base-{factor}", "", REFERENCE.format(factor=factor)))
+    place = kernels.place_on(inventory.find("cpu"), "python", scratch=str(folder), python=None,
+                             env={})
+    return Oracle(TARGET, base, folder / "io", place, shelf=shelf,
+                  zygote=shared_zygotes.for_place(place, "python"),
+                  **given)  # type: ignore[arg-type]
+
+
+def pid_of(oracle: Oracle) -> int:
+    return oracle._peer._guarded.pid
+
+
+def ended(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()
+
+
+def test_next_verdict_gets_the_same_oracle_without_the_last_ones_cases(
+        tmp_path: Path, shelf: OracleShelf) -> None:
+    with started(tmp_path, shelf) as first:
+        pid, case = pid_of(first), first.make(CLASS, "normal")
+        evidence = first.evidence
+    assert shelf.holds_one
+    with started(tmp_path, shelf) as second:
+        assert pid_of(second) == pid
+        assert not shelf.holds_one
+        assert second.evidence == evidence
+        with pytest.raises(OracleError, match=case.id):
+            second.sensitivity(case, 0.01)
+        assert second.make(CLASS, "normal").distribution == "normal"
+
+
+def test_oracle_of_another_reference_ends(tmp_path: Path, shelf: OracleShelf) -> None:
+    with started(tmp_path, shelf) as first:
+        pid = pid_of(first)
+    with started(tmp_path, shelf, factor=3) as second:
+        assert pid_of(second) != pid
+        until(lambda: ended(pid))
+
+
+@pytest.mark.parametrize("end", [OracleShelf.clear, OracleShelf.close])
+def test_waiting_oracle_ends_with_its_shelf(
+        tmp_path: Path, shelf: OracleShelf, end: object) -> None:
+    with started(tmp_path, shelf) as oracle:
+        pid = pid_of(oracle)
+    end(shelf)  # type: ignore[operator]
+    until(lambda: ended(pid))
+
+
+def test_oracle_that_died_while_it_waited_is_started_anew(
+        tmp_path: Path, shelf: OracleShelf) -> None:
+    with started(tmp_path, shelf) as oracle:
+        pid = pid_of(oracle)
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not shelf.holds_one)
+    with started(tmp_path, shelf) as second:
+        assert pid_of(second) != pid
+        second.make(CLASS, "normal")
+
+
+def test_oracle_for_which_nobody_comes_ends_itself(
+        tmp_path: Path, shelf: OracleShelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oracle_client, "KEPT_S", 0.01)
+    with started(tmp_path, shelf) as oracle:
+        pid = pid_of(oracle)
+    until(lambda: ended(pid))
+    assert not shelf.holds_one
+
+
+def test_waiting_oracle_holds_no_device_lock_and_the_next_verdicts_lock_again(
+        tmp_path: Path, shelf: OracleShelf) -> None:
+    with device_lock.acquire("kept") as lock, started(tmp_path, shelf, lock=lock):
+        pass
+    assert shelf.holds_one
+    until(lambda: device_lock.holder("kept") is None)
+    with device_lock.acquire("kept") as lock:
+        oracle = started(tmp_path, shelf, lock=lock)
+    assert device_lock.holder("kept") is not None
+    oracle.close()
+    until(lambda: device_lock.holder("kept") is None)
+
+
+def test_oracle_that_may_not_leave_or_has_failed_ends_with_its_verdict(
+        tmp_path: Path, shelf: OracleShelf) -> None:
+    with started(tmp_path, shelf, may_leave=lambda: False):
+        pass
+    assert not shelf.holds_one
+    with started(tmp_path, shelf) as oracle:
+        os.kill(pid_of(oracle), signal.SIGKILL)
+        until(lambda: ended(pid_of(oracle)))
+    assert not shelf.holds_one
+
+
+def test_process_that_inherits_the_shelf_finds_the_oracle(
+        tmp_path: Path, shelf: OracleShelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    with started(tmp_path, shelf) as oracle:
+        pid = pid_of(oracle)
+    monkeypatch.setenv(kept_oracle.VARIABLE, shelf.variable)
+    inherited = OracleShelf.inherited()
+    assert inherited is not None
+    with started(tmp_path, inherited) as second:
+        assert pid_of(second) == pid
+    assert shelf.holds_one
+    inherited.close()
