@@ -82,6 +82,15 @@ class Campaign(JournalRow, frozen=True, kw_only=True):
         """Why the campaign ended or waits, with the doubt about its best."""
         return with_doubt(self.reason, self.doubt)
 
+    @property
+    def round_place(self) -> str:
+        """The round and, as round 1 is the baseline, which of the limit's it is: `4 (3/10)`."""
+        if self.round == 1:
+            return "baseline"
+        limit = self.rounds_max or 0  # a round for patches may come after the last one
+        return f"{self.round} ({self.round - 1}/{limit - 1})" if 1 < self.round <= limit else \
+            str(self.round)
+
 
 class Round(JournalRow, frozen=True, kw_only=True):
     TABLE = "rounds"

@@ -102,13 +102,15 @@ def latency(microseconds: float | None) -> str:
 
 
 def latency_us(microseconds: float | None) -> str:
-    """Return a latency in microseconds at any size, for columns and diffs: `91.840 us`.
+    """Return a latency with three decimals, for columns and diffs: `91.840 us`.
 
-    It has three decimals, or none from a hundred milliseconds on.
+    It is in microseconds up to a hundred milliseconds.
     """
     if microseconds is None:
         return ""
-    return f"{microseconds:.3f} us" if microseconds < 1e5 else f"{microseconds:.0f} us"
+    if microseconds < 1e5:
+        return f"{microseconds:.3f} us"
+    return f"{microseconds / 1e3:.3f} ms" if microseconds < 1e7 else f"{microseconds / 1e6:.3f} s"
 
 
 def dollars(cost: float | None) -> str:

@@ -33,6 +33,7 @@ from kopt_tui.cli.new import (
     new_module,
     new_target,
     parameter_list,
+    written_files,
 )
 from kopt_tui.cli.new.new_facts import NewFacts
 from kopt_tui.cli.new.new_target import Kind
@@ -109,8 +110,9 @@ def run(args: argparse.Namespace) -> int:
     if path.exists() and not args.force:
         raise Refused("the manifest already exists", where=str(path), fix="--force overwrites it, "
                       "--manifest FILE writes another")
-    new = MAKERS[kind](args, prompt, project, path)
-    _write(new, path)
+    with written_files.all_or_nothing(project, args.task or "task.yaml"):
+        new = MAKERS[kind](args, prompt, project, path)
+        _write(new, path)
     routing = _routing(new.manifest, project)
     if args.json:
         print_json(WrittenManifest(

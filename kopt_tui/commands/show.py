@@ -105,7 +105,7 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
         ("device", campaign.device or campaign.gpu), ("project", campaign.project),
         ("folder", campaign.path), ("base", campaign.base_commit[:12]),
         ("best at", campaign.best_commit[:12]),
-        ("round", phrases.rounds(campaign)),
+        ("round", campaign.round_place),
         ("models", model_prices.total(costs, len(past.standing))),
         ("plan", str(plan or "")), ("routing", plan.routing if plan else ""),
         ("started", phrases.stamp(campaign.created_at)),

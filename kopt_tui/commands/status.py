@@ -86,6 +86,6 @@ def _row(campaign: Campaign, waiting: int, live: bool, provisional: str,
     notes = (provisional, phrases.phase(campaign, live=live),
              bill.short and f"models {bill.short}")
     return (campaign.id, phrases.signed(phrases.state(campaign, live=live)),
-            phrases.rounds(campaign), phrases.best(campaign), str(waiting or ""),
+            campaign.round_place, phrases.best(campaign), str(waiting or ""),
             campaign.device or campaign.gpu, phrases.stamp(campaign.updated_at),
             "; ".join(filter(None, notes)))

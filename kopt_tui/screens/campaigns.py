@@ -36,9 +36,9 @@ class CampaignTable(ListPane[CampaignRow]):
     def _columns(self, width: int) -> dict[str, int]:
         """Return the columns and their widths in cells."""
         if width < 108:
-            return {"state": 10, "target": 11, "device": 7, "round": 6, "best": 22, "ask": 3,
-                    "last": 6, "trend": max(0, width - 72)}
-        return {"state": 10, "campaign": 34, "target": 22, "device": 12, "round": 8, "best": 22,
+            return {"state": 10, "target": 11, "device": 7, "round": 10, "best": 22, "ask": 3,
+                    "last": 6, "trend": max(0, width - 76)}
+        return {"state": 10, "campaign": 34, "target": 22, "device": 12, "round": 11, "best": 22,
                 "ask": 5, "last": 8, "trend": 20}
 
     def headings(self, width: int) -> Line:
@@ -54,7 +54,7 @@ class CampaignTable(ListPane[CampaignRow]):
             "campaign": item.id,
             "target": item.target,
             "device": item.device,
-            "round": phrases.rounds(item.campaign),
+            "round": item.campaign.round_place,
             "best": phrases.headline(item.campaign),
             "ask": f"{item.waiting} ?" if item.waiting else "",
             "last": phrases.moment(item.campaign.updated_at, self.now),

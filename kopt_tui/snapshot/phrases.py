@@ -160,12 +160,6 @@ def unprefixed(reason: str) -> str:
     return RATIO.sub("", reason)
 
 
-def rounds(campaign: Campaign) -> str:
-    """Return `3/12`, or `3` without a limit, or with a round for patches that came after it."""
-    limit = f"/{campaign.rounds_max}" if campaign.round <= (campaign.rounds_max or 0) else ""
-    return f"{campaign.round}{limit}"
-
-
 def agent(progress: AgentProgress | None) -> str:
     """Return how far a model is: `step 3/60 $0.0123`, or `step 3` without a limit; "" for none."""
     if progress is None:

@@ -67,7 +67,7 @@ class AboutPane(ContentPane[CampaignRow | None]):
             ((f" {row.id}", "bold"), (f"  {row.target} on {row.device}", "plain")),
             ((" ", "plain"), *state_spans(row)),
             ((" best     ", "dim"), (best_text(row), "bold"),
-             (f"   round {phrases.rounds(campaign)}{cost_text(row)}{provisional_text(row)}",
+             (f"   round {campaign.round_place}{cost_text(row)}{provisional_text(row)}",
               "plain")),
             *(((f" {name:<9}", "dim"), (value, "plain")) for name, value in facts),
         ]
@@ -89,7 +89,7 @@ class HeadPane(ContentPane[Head | None], can_focus=False):
             return [((f" {self.EMPTY}", "dim"),)]
         row, waiting = self.content
         first: Line = ((f" {row.id}  ", "bold"), ("best ", "dim"), (best_text(row), "bold"),
-                       (f"  round {phrases.rounds(row.campaign)}{cost_text(row)}"
+                       (f"  round {row.campaign.round_place}{cost_text(row)}"
                         f"{provisional_text(row)}", "plain"))
         shows_engine = row.engine.word != "none" or row.campaign.state == "waiting"
         second: Line = ((" ", "plain"), *state_spans(row),

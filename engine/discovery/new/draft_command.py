@@ -14,7 +14,9 @@ from engine.discovery.new import parameters
 from engine.discovery.new.parameters import Parameter, Parameters
 from engine.discovery.project import benchmark, kernel_source, sources
 from engine.discovery.project.columns import GuessedColumns, guess_columns
+from engine.globs import matches
 from engine.manifest.schema import Manifest
+from engine.routing import source_language
 from harness.benchmark.runs.result_table import ResultTable
 from harness.errors import InputError
 
@@ -33,6 +35,8 @@ def infer_parameters(project: Path, overrides: Mapping[str, str]) -> Parameters:
     script = detected.script if detected else ""
     kernel = kernel_source.find_kernel(project, script) if script else \
         kernel_source.KernelSource(files=())
+    if given := overrides.get("edit", ""):
+        kernel = replace(kernel, language=_language(project, given) or kernel.language)
     guessed = guess_columns(detected.columns, hint=" ".join(kernel.files)) if detected else \
         GuessedColumns(check="", metrics=(), implementations=())
     of_script = f"by {script}" if script else ""
@@ -64,6 +68,14 @@ def infer_parameters(project: Path, overrides: Mapping[str, str]) -> Parameters:
     for name, origin in LATER.items():
         inferred[name] = replace(inferred[name], origin=origin)
     return with_given(inferred, overrides)
+
+
+def _language(project: Path, edit: str) -> str:
+    """Return the language of the first file that globs name, "" if they name none."""
+    globs = [glob.strip() for glob in edit.split(",")]
+    found = next((path for path in sources.project_files(project)
+                  if matches(path.relative_to(project).as_posix(), globs)), None)
+    return source_language.detect(sources.read_source(found), found.name) if found else ""
 
 
 def _with_primary(known: Parameters) -> Parameters:

@@ -267,10 +267,10 @@ def _stop(view: JournalView) -> PageSection:
     if row.state in ("finished", "stopped", "failed", "waiting") \
             and row.best_commit != row.base_commit:
         rows.append(("merge command", handover.command(row)))
-    rounds = f" of {row.rounds_max}" if row.rounds_max else ""
     is_open = any(own.n == row.round and own.outcome is None for own in view.history.rounds)
     reason = f": {row.outcome}" if row.outcome else ""
-    when = f"{'in' if is_open else 'after'} round {row.round}{rounds}"
+    place = "the baseline" if row.round == 1 else f"round {row.round_place}"
+    when = f"{'in' if is_open else 'after'} {place}"
     return PageSection(heading="Stop summary", tables=[PageTable(rows=rows)], paragraphs=[
         f"The campaign is {row.state} {when}{reason}."])
 

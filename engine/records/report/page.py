@@ -20,9 +20,9 @@ LONGEST, LONGEST_LINE = 2000, 600
 """Characters of one text on a page and in Markdown; the rest is cut."""
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 """The page may load nothing; a browser enforces that even if markup should get through."""
-MARKUP = re.compile(r"([\\`*{}<>#|~]|^\[|\](?=[(\[])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
-"""What may be Markdown: a bracket that starts a text or ends a link's, an underscore beside a word.
-"""
+MARKUP = re.compile(
+    r"([\\`*{}<>|~]|^\[|^#(?=#*(?: |$))|\](?=[(\[])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
+"""What may be Markdown; a bracket, or # before a space, only where a text starts, or a link ends."""
 
 
 class Headline(msgspec.Struct, frozen=True, kw_only=True):

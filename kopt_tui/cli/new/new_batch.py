@@ -23,7 +23,7 @@ from harness.devices import inventory
 from harness.errors import InputError, KoptError
 from harness.formats.quantities import counted
 from harness.isolation.zygote_client import WarmStart
-from kopt_tui.cli.new import new_definition, new_kernel, new_module, new_target
+from kopt_tui.cli.new import new_definition, new_kernel, new_module, new_target, written_files
 from kopt_tui.cli.new.parameter_list import NewManifest
 from kopt_tui.cli.output import print_json, print_table
 from kopt_tui.cli.prompt import Prompt
@@ -102,7 +102,8 @@ def _one(args: argparse.Namespace, project: Path, file: Path, warm: WarmStart,
     own.force, own.json = True, False
     make = new_definition.make if file.suffix == ".json" else new_module.make
     try:
-        with contextlib.redirect_stdout(io.StringIO()):  # a batch prints a line for each file
+        with written_files.all_or_nothing(project, f"{folder}/task.yaml", folder), \
+                contextlib.redirect_stdout(io.StringIO()):  # a batch prints a line for each file
             write(make(own, Prompt(quiet=True), project, path, folder, zygote=warm.zygote()), path)
     except KoptError as error:
         return "failed", clean(str(error))

@@ -16,7 +16,14 @@ from engine.journal.read import Reader
 from engine.records.report import charts
 from engine.records.report.campaign_report import html
 from engine.records.report.charts import Chart, ProgressPoint, SpeedupBar
-from engine.records.report.page import POLICY, Headline, PageSection, PageTable, render_html
+from engine.records.report.page import (
+    POLICY,
+    Headline,
+    PageSection,
+    PageTable,
+    render_html,
+    render_report,
+)
 from engine.records.writer import Records
 from harness.verdict import Row
 from tests.support import records_case as case
@@ -156,6 +163,11 @@ def test_markup_in_text_is_escaped() -> None:
                        [PageSection(items=["</ol>&amp;"])])
     assert "<title>&lt;b&gt;</title>" in html and "<strong>&lt;i&gt;</strong>" in html
     assert "&#39;&#34;" in html and "<li>&lt;/ol&gt;&amp;amp;</li>" in html
+
+
+def test_number_sign_is_escaped_only_where_it_makes_a_heading() -> None:
+    text = render_report("t", Headline(), [PageSection(items=["#define N 8", "## all"])])
+    assert "- #define N 8" in text and "- \\## all" in text
 
 
 def test_table_without_head_has_no_head() -> None:

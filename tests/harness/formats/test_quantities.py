@@ -40,7 +40,8 @@ def test_latency_keeps_three_digits_and_chooses_its_unit() -> None:
     assert [quantities.latency(us) for us in (5.1, 91.84, 212.0, 1500.0, 2.5e6, None)] == \
         ["5.10 us", "91.8 us", "212 us", "1.50 ms", "2.50 s", ""]
     assert quantities.latency_us(91.84) == "91.840 us"
-    assert quantities.latency_us(717941.407) == "717941 us"
+    assert quantities.latency_us(717941.407) == "717.941 ms"
+    assert quantities.latency_us(31415926.5) == "31.416 s"
 
 
 def test_number_and_noun_agree() -> None:

@@ -11,6 +11,7 @@ import pytest
 from engine.discovery.classes import proposal, sample_runs
 from engine.discovery.new import draft_command
 from engine.discovery.project import benchmark, columns, kernel_source, sources
+from engine.manifest.load import load
 from harness.benchmark.runs.result_table import ResultTable
 from harness.benchmark.runs.run_pairs import BrokenIncumbent
 from harness.benchmark.spec.command_target import BenchmarkMode, CheckColumn, CommandTarget, Metric
@@ -79,9 +80,9 @@ def test_manifest_of_a_benchmark_says_what_a_campaign_changes(
     (project / "src").mkdir()
     (project / "src" / "a.c").write_text("float twice(float x) { return x + x; }\n")
     (project / "src" / "a.h").write_text("float twice(float x);\n")
-    done = kopt("new", "--project", str(project), "--yes", "--edit", edit, "--set",
-                "target_lang=c")
+    done = kopt("new", "--project", str(project), "--yes", "--edit", edit)
     assert done.returncode == 0 and said in done.stdout, done.stdout
+    assert load(project / "manifest.yaml").target_lang == "c"
 
 
 def test_column_that_says_right_or_wrong_is_preferred_to_one_of_errors() -> None:

@@ -108,8 +108,8 @@ def test_speedup_in_a_reason_is_left_out_and_trends_need_two_values() -> None:
     assert all(phrases.sign(word) for word in phrases.SIGNS)
 
 
-def test_round_beyond_the_limit_shows_no_limit() -> None:
+def test_place_of_a_round_counts_neither_the_baseline_nor_rounds_beyond_the_limit() -> None:
     """A patch handed in after the end is judged in a round of its own."""
-    assert [phrases.rounds(samples.campaign(round=n, rounds_max=4)) for n in (3, 4, 5)] == \
-        ["3/4", "4/4", "5"]
-    assert phrases.rounds(samples.campaign(round=3, rounds_max=None)) == "3"
+    assert [samples.campaign(round=n, rounds_max=4).round_place for n in range(6)] == \
+        ["0", "baseline", "2 (1/3)", "3 (2/3)", "4 (3/3)", "5"]
+    assert samples.campaign(round=3, rounds_max=None).round_place == "3"
