@@ -22,7 +22,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-a
 """The page may load nothing; a browser enforces that even if markup should get through."""
 MARKUP = re.compile(
     r"([\\`*{}<>|~]|^\[|^#(?=#*(?: |$))|\](?=[(\[])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
-"""What may be Markdown; a bracket, or # before a space, only where a text starts, or a link ends."""
+"""What may be Markdown; [ and # only where a text starts, ] where a link ends."""
 
 
 class Headline(msgspec.Struct, frozen=True, kw_only=True):
