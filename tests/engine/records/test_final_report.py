@@ -167,7 +167,7 @@ def test_markup_in_text_is_escaped() -> None:
 
 def test_number_sign_is_escaped_only_where_it_makes_a_heading() -> None:
     text = render_report("t", Headline(), [PageSection(items=["#define N 8", "## all"])])
-    assert "- #define N 8" in text and "- \\## all" in text
+    assert "1. #define N 8" in text and "2. \\## all" in text
 
 
 def test_table_without_head_has_no_head() -> None:
