@@ -126,6 +126,8 @@ class _ForwardWriter:
             return f"[{', '.join(map(self.text, value))}]"
         if isinstance(value, tuple):
             return f"({', '.join(map(self.text, value))}{',' if len(value) == 1 else ''})"
+        if isinstance(value, dict):
+            return f"{{{', '.join(f'{key!r}: {self.text(part)}' for key, part in value.items())}}}"
         if isinstance(value, float) and value in (float("inf"), float("-inf")):
             return f'float("{value}")'
         return repr(value)

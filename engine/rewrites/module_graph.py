@@ -138,8 +138,8 @@ def refs_of(value: Any) -> Iterator[Ref]:
     """Yield the tensors in an argument."""
     if isinstance(value, Ref):
         yield value
-    elif isinstance(value, list | tuple):
-        for part in value:
+    elif isinstance(value, list | tuple | dict):
+        for part in value.values() if isinstance(value, dict) else value:
             yield from refs_of(part)
 
 
@@ -200,6 +200,8 @@ def _value(value: Any) -> Any:
         return list(map(_value, content))
     if kind == "tuple":
         return tuple(map(_value, content))
+    if kind == "dict":
+        return {str(key): _value(part) for key, part in content}
     if kind == "slice":
         return SourceCode(f"slice({', '.join(map(repr, map(_value, content)))})")
     return SourceCode(str(content))

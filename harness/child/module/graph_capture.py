@@ -117,6 +117,8 @@ class CallRecorder(TorchFunctionMode):
         if isinstance(value, torch.Size | list | tuple):
             kind = "list" if isinstance(value, list) else "tuple"
             return {kind: [self.encoded(part) for part in value]}
+        if type(value) is dict and all(isinstance(key, str) for key in value):
+            return {"dict": [[key, self.encoded(part)] for key, part in value.items()]}
         if isinstance(value, slice):
             return {"slice": [self.encoded(part) for part in (value.start, value.stop, value.step)]}
         if value is Ellipsis or isinstance(value, torch.dtype | torch.device | torch.memory_format):

@@ -156,10 +156,15 @@ def rewrites(folder: Path, text: str) -> ModuleRewrites:
 
 
 SLOW = pytest.mark.slow
+NAMED = HEAD + """    def forward(self, x):
+        return {"share": torch.softmax(x, 1), "sum": torch.relu(x).sum(1)}
+""" + INPUTS.format("torch.rand(6, 40)")
 
 
 @pytest.mark.parametrize(("text", "calls"), [
     pytest.param(SOFTMAX, ("softmax(x, 1)",), id="softmax", marks=SLOW),
+    pytest.param(NAMED, ("return {'share': v0, 'sum': v2}", " = softmax(x, 1)"), id="named",
+                 marks=SLOW),
     pytest.param(LAYERS, ("self.net[0](x)", "batch_norm("), id="layers"),
     pytest.param(PATTERN, ("norm(", "kind='rms'"), id="pattern", marks=SLOW),
     pytest.param(ATTENTION, ("attention(v1[0]", "mask=~v6, scale=0.25", "scale=1 / 4.0)",
