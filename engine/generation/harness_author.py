@@ -53,7 +53,8 @@ class HarnessAuthor:
         report = self.worker.work(
             task, msgspec.structs.replace(self.bench, worktree=str(folder)),
             lambda stage, detail, *_: on_event(f"{stage} {plain(detail, 120)}"), cancel)
-        return report.ok, read_text(scratch / LOG) if report.ok else report.summary
+        ended_well = report.ok and not report.cut
+        return ended_well, read_text(scratch / LOG) if ended_well else report.summary
 
 
 def write(kernel: KernelToBenchmark, author: HarnessAuthor, folder: Path, *,

@@ -220,15 +220,16 @@ class AgentSlot:
             return self._ended(cut, cut=cut)
         end = self._end
         if end is None:
-            return self._ended(f"{name}: its program {outcome.describe(limits)} "
-                               f"{self._without_secrets(outcome.reason_line)}", ok=False)
+            cut = f"{name}: its program {outcome.describe(limits)} " \
+                f"{self._without_secrets(outcome.reason_line)}"
+            return self._ended(cut, cut=cut)
         text = plain(" ".join(self._without_secrets(end.text).split()), 300)
         if self._limit:
             return self._ended(f"{name}: {self._limit}", cut=self._limit)
-        return self._ended(f"{name}: {text}", ok=end.ok)
+        return self._ended(f"{name}: {text}", cut="" if end.ok else text)
 
-    def _ended(self, summary: str, *, ok: bool = True, cut: str = "") -> Report:
-        return Report(ok=ok, summary=plain(summary, 500), cut=cut, steps=self._steps,
+    def _ended(self, summary: str, *, cut: str = "") -> Report:
+        return Report(ok=True, summary=plain(summary, 500), cut=plain(cut, 500), steps=self._steps,
                       cost_usd=self.cost_usd, hypothesis=self._hypothesis)
 
 

@@ -123,16 +123,12 @@ class CliWorker:
         if cancel.is_set():  # the candidate so far is judged, or discarded with its round
             return msgspec.structs.replace(
                 report, summary=f"{command.name} was stopped after {outcome.wall_s:.0f} s")
-        if outcome.ended == "timeout":
-            cut = f"{command.name} {outcome.describe(limits)}"
-            return msgspec.structs.replace(report, summary=cut, cut=cut)
-        if not outcome.ok:
-            last = _printed(outcome.stderr, passed).strip().splitlines()[-1:]
-            why = printed.error or plain(" ".join(last), 200)
-            return msgspec.structs.replace(
-                report, ok=False,
-                summary=f"{command.name} {outcome.describe(limits)} {why}".strip())
-        return report
+        if outcome.ok:
+            return report
+        last = _printed(outcome.stderr, passed).strip().splitlines()[-1:]
+        why = "" if outcome.ended == "timeout" else printed.error or plain(" ".join(last), 200)
+        cut = f"{command.name} {outcome.describe(limits)} {why}".strip()
+        return msgspec.structs.replace(report, summary=cut, cut=cut)
 
 
 def system_prompt(subagent: Subagent | None, bench: WorkerBench) -> str:

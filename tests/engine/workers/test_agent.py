@@ -91,7 +91,7 @@ def test_a_provider_that_fails_ends_its_slot_in_one_line(
     monkeypatch.setattr(model_process, "RETRY_WAIT_S", 0.05)
     report, provider = work(tmp_path, [ScriptedTurn(fault=fault, text="a b c d")] * 9,
                             answer_s=2.0)
-    assert not report.ok and told in report.summary and "\n" not in report.summary
+    assert told in report.cut and told in report.summary and "\n" not in report.summary
     assert len(provider.requests) == (1 if fault == "silent" else 1 + model_process.RETRIES)
 
 
@@ -148,10 +148,10 @@ def test_script_of_the_project_answers_in_place_of_a_model(tmp_path: Path) -> No
 
     script.write_text(SCRIPT.replace("cat /etc/hostname", "false"))
     report, _ = work(tmp_path / "failing", [], "scripted/script.py", project=script.parent)
-    assert not report.ok and "the script failed: LookupError: no such turn" in report.summary
+    assert "the script failed: LookupError: no such turn" in report.cut
     script.write_text("def answer(messages):\n    return 'a text alone, and no command'\n")
     report, _ = work(tmp_path / "wrong", [], "scripted/script.py", project=script.parent)
-    assert not report.ok and "the script failed: ValueError: " in report.summary
+    assert "the script failed: ValueError: " in report.cut
     for name in ("missing.py", "../outside.py"):
         (tmp_path / "outside.py").write_text(SCRIPT)
         with pytest.raises(InputError, match="there is no file"):

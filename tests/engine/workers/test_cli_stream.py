@@ -86,7 +86,7 @@ def test_key_in_a_stream_is_written_nowhere(
         setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENT_KEY", KEY)
     report, details, entries = work(setup, "secret", tmp_path)
-    assert not report.ok and entries[0].command == "echo [AGENT_KEY]"
+    assert report.cut and entries[0].command == "echo [AGENT_KEY]"
     assert KEY not in f"{report} {details}"
     for path in (tmp_path / "scratch").rglob("*"):
         assert not path.is_file() or KEY.encode() not in path.read_bytes(), path
@@ -94,7 +94,7 @@ def test_key_in_a_stream_is_written_nowhere(
 
 def test_error_of_the_stream_is_the_reason_of_a_failure(setup: Setup, tmp_path: Path) -> None:
     report, _, _ = work(setup, "fails", tmp_path)
-    assert (report.ok, report.cost_usd) == (False, 0.25)
+    assert (bool(report.cut), report.cost_usd) == (True, 0.25)
     assert report.summary == "coder exited with 3 provider: 401 invalid x-api-key"
 
 
