@@ -7,6 +7,7 @@ A supervisor is a fork of its program's zygote, or else of a bare one of this pr
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import subprocess
 import sys
@@ -39,6 +40,11 @@ class KeptProcess:
     @property
     def descriptors(self) -> list[int]:
         return [self.requests, self.control, self.stdout, self.stderr, self.life]
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether the supervisor lives: nothing is written to the pipe any more before it ends."""
+        return not select.select([self.life], [], [], 0)[0]
 
 
 def start(job: Mapping[str, object], passed: Sequence[int], held: Sequence[int],

@@ -93,8 +93,9 @@ class OracleShelf:
                 if not data:
                     break
                 label = from_json(data, KeptOracle)
-                if label.key == key and found is None:
-                    found = KeptProcess(label.pid, *descriptors), label.libraries
+                kept = KeptProcess(label.pid, *descriptors)
+                if label.key == key and found is None and kept.is_guarded:
+                    found = kept, label.libraries
                     continue
                 for descriptor in descriptors:
                     os.close(descriptor)

@@ -94,11 +94,13 @@ class PairedBlocks:
             geometric_mean(max(1.0, ns) for ns in call_ns.values()))
         self._slots = self._source.open(self.case, self.sizes.slots, self._first)
         self._slots.draw(self.sizes.slots)
-        for side in self.order:
-            self._slots.fill(side)
         slots = self._slots
-        self._ask_both(lambda side: slots.send(self.peers[side], side),
-                       lambda side: slots.receive(self.peers[side], side))
+
+        def send(side: str) -> None:
+            slots.fill(side)
+            slots.send(self.peers[side], side)
+
+        self._ask_both(send, lambda side: slots.receive(self.peers[side], side))
         self._first.close()
         self._choose_mode(max(1.0, *call_ns.values()))
 
