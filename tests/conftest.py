@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from _pytest import runner
 
 from harness.child.supervise import huge_pages
 
@@ -73,8 +74,7 @@ def pytest_make_parametrize_id(val: object) -> str | None:
 
 
 def pytest_unconfigure() -> None:
-    """Collect once: pytest does so five times, which takes seconds after torch was imported."""
-    gc.collect()
+    """Leave nothing to collect: pytest does so five times, which takes seconds after torch."""
     gc.freeze()
 
 
@@ -86,6 +86,21 @@ def gpu_missing() -> str:
     cards = [device for device in inventory.inventory() if device.kind != "cpu"]
     usable = [card for card in cards if not card.unusable]
     return "" if usable else (cards[0].unusable if cards else "this machine has no GPU")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Have a worker report a passed test once: six messages a test took seconds of a run.
+
+    Durations and JUnit files need the reports of set-up and teardown too.
+    """
+    options = item.config.option
+    if not hasattr(item.config, "workerinput") or options.durations or options.xmlpath:
+        return None
+    for report in runner.runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed:
+            item.ihook.pytest_runtest_logreport(report=report)
+    return True
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Iterator
@@ -12,15 +13,21 @@ import yaml
 from harness.errors import InputError
 from harness.formats.yaml_document import INT, MAX_DEPTH, Key, scalar
 
+_FASTEST = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BEYOND = re.compile(r"\\U(?!0010|000[0-9a-fA-F])[0-9a-fA-F]{8}")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 def build(text: str, where: str) -> tuple[Any, dict[Key, int]]:
-    """Return the value of the document and the line of each of its parts; raises InputError."""
+    """Return the value of the document and the line of each of its parts; raises InputError.
+
+    libyaml takes a tenth of the time; what it refuses is read again by the parser in Python, whose
+    messages do not depend on the installation.
+    """
+    with contextlib.suppress(yaml.YAMLError, ValueError):
+        return _build(yaml.parse(text, Loader=_FASTEST), where)
     try:
-        builder = _Builder(yaml.parse(text, Loader=yaml.SafeLoader), where)
-        return builder.document(), builder.lines
+        return _build(yaml.parse(text, Loader=yaml.SafeLoader), where)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         code = error.character if isinstance(error.character, int) else ord(error.character)
@@ -39,6 +46,11 @@ def build(text: str, where: str) -> tuple[Any, dict[Key, int]]:
         beyond = _BEYOND.search(text)
         line = text.count("\n", 0, beyond.start() if beyond else 0) + 1
         raise InputError("not YAML: an escape beyond U+10FFFF", where=f"{where}:{line}") from error
+
+
+def _build(events: Iterator[yaml.Event], where: str) -> tuple[Any, dict[Key, int]]:
+    builder = _Builder(events, where)
+    return builder.document(), builder.lines
 
 
 class _Builder:

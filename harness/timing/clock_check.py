@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import zip_longest
 from statistics import fmean, median, quantiles
 
@@ -142,7 +143,11 @@ class PairBlocks:
                           (2 * max(map(LATE, self.incumbent)) + LATE_NS) / over_ns)
 
     def _is_long(self, block: TimedBlock) -> bool:
-        return block.calls > 2 * min(other.calls for other in self.incumbent)
+        return block.calls > 2 * self._fewest_calls
+
+    @cached_property
+    def _fewest_calls(self) -> int:
+        return min(block.calls for block in self.incumbent)
 
 
 class ClockCheck:

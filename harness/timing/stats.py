@@ -7,10 +7,11 @@ value.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean
 
 LOOKS = (4, 6, 9, 13, 18)
 POWER = 0.8
@@ -50,7 +51,8 @@ def estimate(samples: Sequence[float], alpha: float) -> Estimate:
     if len(samples) < 2:
         return Estimate(mean=mean, stderr=math.inf, low=-math.inf, high=math.inf,
                         pairs=len(samples), alpha=alpha)
-    stderr = stdev(samples) / math.sqrt(len(samples))
+    squares = math.fsum((value - mean) ** 2 for value in samples)
+    stderr = math.sqrt(squares / (len(samples) - 1) / len(samples))
     half = _half(alpha, len(samples), stderr)
     return Estimate(mean=mean, stderr=stderr, low=mean - half, high=mean + half,
                     pairs=len(samples), alpha=alpha)
@@ -94,6 +96,7 @@ def _covariance(first: Sequence[float], second: Sequence[float]) -> float:
     return math.fsum((x - a) * (y - b) for x, y in zip(first, second, strict=False)) / (count - 1)
 
 
+@functools.lru_cache(maxsize=4096)
 def t_quantile(p: float, degrees: int) -> float:
     """Return Student's t quantile for an integer number of degrees of freedom, by bisection.
 
