@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from harness.case import Case, Errors, TrivialAnswer
 from harness.compile import compiler_cache, kernel
@@ -35,7 +35,7 @@ from harness.verdict import LIBRARIES, Evidence
 ORACLE_LIMITS = Limits(wall_s=366 * 86_400.0, output_bytes=1 << 20, file_bytes=1 << 40)
 """The oracle lives as long as its evaluation or loop, whose own limit is shorter."""
 
-T = TypeVar("T")
+
 DEVICE_ERRORS = re.compile(r"\b(CUDA|HIP) error\b|out of memory|^AcceleratorError", re.IGNORECASE)
 
 
@@ -71,8 +71,6 @@ class Oracle:
         self._versions: dict[str, int] = {}
         self._shapes: dict[str, tuple[tuple[int, ...], ...]] = {}
         self._asking = threading.Lock()
-        self._posted = False
-        """Whether the answer to a request has not been received."""
         scratch.mkdir(parents=True, exist_ok=True)
         python = None if target.language == "c" else place.python
         env = clean_env(compiler_cache.private(
@@ -148,7 +146,6 @@ class Oracle:
                 if region["dtype"] != declared:
                     raise PeerError(f"returned {region['dtype']}, not {declared}")
         with self._asking:
-            self._await_posted()
             answer = self._peer.ask(
                 "judge", case=case.id, memory=memory, slot=slot, returned=returned,
                 outputs_only=outputs_only, known=[] if known is None else known.digests)
@@ -212,26 +209,9 @@ class Oracle:
         with self._asking:
             return self._ask(op, fields)
 
-    def post(self, op: str, **fields: object) -> None:
-        """Send a request whose answer says nothing; the next one waits for it, and may raise."""
-        with self._asking:
-            self._await_posted()
-            self._raising(lambda: self._peer.send(op, (), **fields))
-            self._posted = True
-
-    def _await_posted(self) -> None:
-        if self._posted:
-            self._posted = False
-            self._raising(self._peer.receive)
-
     def _ask(self, op: str, fields: Mapping[str, object]) -> dict[str, Any]:
-        self._await_posted()
-        return self._raising(lambda: self._peer.ask(op, **fields))
-
-    def _raising(self, request: Callable[[], T]) -> T:
-        """Do what a request needs. Raises OracleError for what the peer raises."""
         try:
-            return request()
+            return self._peer.ask(op, **fields)
         except NotJudgedHere:
             raise
         except PeerError as error:

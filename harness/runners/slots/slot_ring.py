@@ -129,7 +129,7 @@ class SlotRing:
             self._is_open = False
             for side in SIDES:
                 self._close_files(side)
-            self._oracle.post("close_ring", ring=self._id)
+            self._oracle.ask("close_ring", ring=self._id)
 
     def _close_files(self, side: str) -> None:
         while self._files[side]:
