@@ -15,7 +15,8 @@ from harness.search.space.tunable_source import TunableSource
 from tests.support import forked_program
 
 TRITON = BUILT_IN / "backend" / "triton"
-TABLE = yaml.safe_load((TRITON / "templates.yaml").read_text())
+TABLE = yaml.load((TRITON / "templates.yaml").read_text(),
+                  Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 TEMPLATES = TABLE["templates"]
 EACH = pytest.mark.parametrize("template", TEMPLATES, ids=[t["name"] for t in TEMPLATES])
 EVERY_CASE = 100
