@@ -76,11 +76,11 @@ class CampaignRows:
             best = round.best_speedup or (points[-1].best if points else 1.0)
             outcome = past.outcome_now(round) if past is not None else round.outcome
             points.append(RoundPoint(round.n, best, outcome or "failed"))
-        if campaign.speedup not in (None, points[-1].best) and campaign.round == points[-1].round:
+        if campaign.speedup not in (None, points[-1].best) and ended:
             keep = next((decision for decision in self._reader.decisions(campaign.id, limit=20)
                          if decision.kind == "keep"), None)
             if keep is not None and keep.at > (ended[-1].ended_at or 0.0):
-                points.append(RoundPoint(campaign.round, campaign.speedup, "kept"))
+                points.append(RoundPoint(points[-1].round, campaign.speedup, "kept"))
         return tuple(points)
 
     def _trend(self, campaign: Campaign) -> tuple[float, ...]:

@@ -79,7 +79,8 @@ class PreparedPython:
                 raise ValueError(f"{len(values)} outputs, expected {len(self.regions)}")
             for value, region in zip(values, self.regions, strict=True):
                 if list(value.shape) != region["shape"]:
-                    raise ValueError(f"shape {list(value.shape)}, expected {region['shape']}")
+                    raise ValueError(f"returned shape {list(value.shape)}, the reference "
+                                     f"{region['shape']}")
                 memory = memory_of(value, self.copies[slot].arguments)
                 if memory != region.get("memory", memory):
                     raise ValueError(f"returned {memory or 'memory of its own'} in some calls only")

@@ -94,10 +94,12 @@ def test_snapshot_holds_what_the_screens_show(workspace: Path) -> None:
     assert snapshot.waiting == (candidate.waiting,)
 
 
-def test_keep_after_the_last_round_is_in_chart_and_trend(workspace: Path) -> None:
+@pytest.mark.parametrize("fields", [{"state": "finished"}, {"round": 4}])
+def test_keep_after_a_round_is_in_chart_and_trend(workspace: Path, fields: dict[str, Any]) -> None:
+    """A person approves after the last round, or while the next one works."""
     writer = Writer(workspace)
     writer.end_round(CAMPAIGN, 3, outcome="tie", best_speedup=3.12)
-    writer.set_campaign(CAMPAIGN, kind="campaign.state", payload={}, state="finished")
+    writer.set_campaign(CAMPAIGN, kind="campaign.state", payload={}, **fields)
     before = build(workspace, Focus(CAMPAIGN))
     writer.add_decision(CAMPAIGN, candidate_id(3, "plan-1"), "keep", "approved", round=3,
                         actor="ann@box")
