@@ -230,7 +230,7 @@ RETURNS = {
         "return type('T', (tuple,), {'__iter__': lambda self: iter((x + x,))})()", "returned T"),
     "nothing": ("pass", "returned NoneType"),
     "a subclass": ("import torch; return torch.nn.Parameter(x + x)", "returned Parameter"),
-    "another shape": ("return (x + x).flatten()", "shape"),
+    "another shape": ("return (x + x).flatten()", ", the reference ["),
     "two": ("return x + x, x", "2 outputs, expected 1"),
     "another dtype": ("return (x + x).double()", "returned float64"),
     "sparse": ("return (x + x).to_sparse()", "layout"),
