@@ -17,11 +17,11 @@ def as_bool(flags):
 
 
 def tensors(value):
-    """Return the tensors of a returned value, in order; numbers become tensors."""
+    """Return the tensors of a returned value, a dict's by its keys; numbers become tensors."""
     if isinstance(value, torch.Tensor):
         return [value.view(torch.uint8) if value.dtype == torch.bool else value]
     if isinstance(value, dict):
-        value = list(value.values())
+        value = [value[key] for key in sorted(value, key=str)]
     if isinstance(value, (list, tuple)):
         return [leaf for part in value for leaf in tensors(part)]
     return [] if value is None else [torch.tensor(value)]

@@ -42,11 +42,12 @@ class Layout:
 
 
 def leaves(value: Any) -> list[torch.Tensor]:
-    """Return the tensors of a returned value in order; numbers become tensors."""
+    """Return the tensors of a returned value in order, a dict's by its keys; numbers become tensors.
+    """
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, dict):
-        value = list(value.values())
+        value = [value[key] for key in sorted(value, key=str)]
     if isinstance(value, list | tuple):
         return [leaf for part in value for leaf in leaves(part)]
     if isinstance(value, bool | int | float):

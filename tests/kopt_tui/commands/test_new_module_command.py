@@ -122,3 +122,17 @@ def test_references_compare_with_eager_and_torch_compile(
                  "--references"]) == 0
     assert "0.75x of torch.compile (5.00 us), below the bar" in capsys.readouterr().out
     assert asked[2] == faster.read_text() and "compile(super().forward)" in asked[3]
+
+
+@pytest.mark.slow
+def test_dict_is_judged_by_its_names_and_not_their_order(tmp_path: Path) -> None:
+    text = PROBLEM.replace("return torch.relu(self.linear(x))",
+                           "return {'twice': x * 2, 'half': x.half()}").replace("4096", "64")
+    (tmp_path / "problem.py").write_text(text)
+    assert kopt("new", "problem.py", "--yes", "--no-check", cwd=tmp_path).returncode == 0
+    for body, code in (("{'half': x.half(), 'twice': x + x}", 0),
+                       ("{'half': x.half() * 2, 'twice': x}", 1)):
+        (tmp_path / "new.py").write_text(
+            f"{text}\n\nclass ModelNew(Model):\n    def forward(self, x):\n        return {body}\n")
+        done = kopt("evaluate", "manifest.yaml", "--candidate", "new.py", "--json", cwd=tmp_path)
+        assert answer(done, code)["correct"] == (code == 0), done.stdout
