@@ -42,8 +42,7 @@ class Layout:
 
 
 def leaves(value: Any) -> list[torch.Tensor]:
-    """Return the tensors of a returned value in order, a dict's by its keys; numbers become tensors.
-    """
+    """Return the tensors of a returned value, a dict's by its keys; numbers become tensors."""
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, dict):
