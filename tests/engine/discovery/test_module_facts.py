@@ -188,7 +188,7 @@ def test_nested_inputs_flags_and_several_outputs_are_tensors(tmp_path: Path) -> 
     assert [(arg.name, arg.dtype, arg.low, arg.high) for arg in facts.args] == [
         ("pair_0", "float32", None, None), ("pair_1", "float32", None, None),
         ("mask", "uint8", 0, 2), ("labels", "int64", 0, 10)]
-    assert [output.dtype for output in facts.outputs] == ["float32", "int64", "uint8"]
+    assert [output.dtype for output in facts.outputs] == ["int64", "uint8", "float32"]
 
 
 def test_bounds_and_structure_of_example_values_are_learned_with_the_size_they_follow(
