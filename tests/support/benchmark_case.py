@@ -36,26 +36,29 @@ def err(m):
 """
 """A kernel that takes half the time in the last of the rows."""
 BENCH = """\
-import csv, random, sys, time
+import os, sys, time
+from _csv import writer  # csv and random import much, and this program starts by the hundred
 import kernel
 
 SHAPES = [(64, 32), (128, 32), (128, 64), (256, 64)]
 QUICK = SHAPES[:2]
 
+def noise():
+    return 0.999 + 0.002 * int.from_bytes(os.urandom(4), "little") / 2**32
+
 rows = []
 for m, n in QUICK if "--quick" in sys.argv else SHAPES:
-    cost = kernel.COST * m * random.uniform(0.999, 1.001)
-    back = cost * 2 * random.uniform(0.999, 1.001)
+    cost = kernel.COST * m * noise()
+    back = cost * 2 * noise()
     rows.append({"m": m, "n": n, "dtype": "fp16", "at": time.time(), "err": kernel.err(m),
                  "fwd_us": f"{cost:.4f}", "bwd_us": f"{back:.4f}"})
-random.shuffle(rows)
+rows.sort(key=lambda row: os.urandom(4))
 rows = getattr(kernel, "spoil", lambda rows: rows)(rows)
 if rows is not None:
     with open("bench.csv", "w", newline="") as file:
-        writer = csv.DictWriter(file, dict.fromkeys(key for row in rows for key in row)
-                                or ["m", "n", "dtype", "at", "err", "fwd_us", "bwd_us"])
-        writer.writeheader()
-        writer.writerows(rows)
+        names = list(dict.fromkeys(key for row in rows for key in row)) or [
+            "m", "n", "dtype", "at", "err", "fwd_us", "bwd_us"]
+        writer(file).writerows([names, *([row.get(name, "") for name in names] for row in rows)])
 getattr(kernel, "after", lambda: None)()
 """
 FILES = {"kernel.py": KERNEL, "bench.py": BENCH}
