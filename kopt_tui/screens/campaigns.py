@@ -36,8 +36,8 @@ class CampaignTable(ListPane[CampaignRow]):
     def _columns(self, width: int) -> dict[str, int]:
         """Return the columns and their widths in cells."""
         if width < 108:
-            return {"state": 10, "target": 11, "device": 7, "round": 10, "best": 22, "ask": 3,
-                    "last": 6, "trend": max(0, width - 76)}
+            return {"state": 10, "target": 11, "device": 7, "round": 10, "best": 19, "ask": 3,
+                    "last": 6, "trend": max(0, width - 73)}
         return {"state": 10, "campaign": 34, "target": 22, "device": 12, "round": 11, "best": 22,
                 "ask": 5, "last": 8, "trend": 20}
 
