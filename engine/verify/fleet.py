@@ -54,8 +54,9 @@ class Fleet:
                                          fix=fix)
         self._fix = fix
         self._news, self._look, self._clock, self._tick_s = news, look, clock, tick_s
-        self._strangers = {single.lock_name: StrangerDetector(single.lock_name)
-                           for card in self.cards for single in card.device.cards}
+        self._strangers = {
+            single.lock_name: StrangerDetector(single.lock_name, card.shelf.supervisor)
+            for card in self.cards for single in card.device.cards}
 
     def close(self) -> None:
         """End the warm harness processes."""

@@ -66,13 +66,18 @@ class OracleShelf:
     @property
     def holds_one(self) -> bool:
         """Whether a living oracle waits."""
+        return bool(self.supervisor())
+
+    def supervisor(self) -> int:
+        """Return the pid of the supervisor of the living oracle that waits, 0 if none does."""
         if self._made is None:
-            return False
+            return 0
         try:
             data = self._ends[1].recv(MOST_BYTES, socket.MSG_PEEK)
         except OSError:
-            return False
-        return bool(data) and Path(f"/proc/{from_json(data, KeptOracle).pid}").exists()
+            return 0
+        pid = from_json(data, KeptOracle).pid if data else 0
+        return pid if Path(f"/proc/{pid}").exists() else 0
 
     def put(self, kept: KeptProcess, key: str, libraries: Mapping[str, str]) -> bool:
         """Leave an oracle for the next process; return whether it can come."""

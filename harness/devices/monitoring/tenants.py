@@ -15,7 +15,7 @@ import contextlib
 import fcntl
 import os
 import time
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,12 +98,13 @@ def in_first_namespace() -> bool:
 class StrangerDetector:
     """Finds the processes on one card that no kopt started.
 
-    Processes of kopt are this one, the registered ones, and their descendants. Listed pids identify
-    processes once one of these has been listed, or if this is the first pid namespace.
+    Processes of kopt are this one, the registered ones, one that was `kept` (0 for none), and their
+    descendants. Listed pids identify processes once one of these has been listed, or if this is the
+    first pid namespace.
     """
 
-    def __init__(self, device: str) -> None:
-        self._device = device
+    def __init__(self, device: str, kept: Callable[[], int] = lambda: 0) -> None:
+        self._device, self._kept = device, kept
         self._proven = False
 
     def strangers(self, listed: Iterable[int]) -> set[int]:
@@ -112,7 +113,7 @@ class StrangerDetector:
         users = registered_pids(self._device)
         if users is None or not listed_pids:
             return set()
-        known = own_processes() | _with_descendants(users)
+        known = own_processes() | _with_descendants(users | {self._kept()} - {0})
         first = in_first_namespace()
         self._proven = self._proven or bool(listed_pids & known)
         if not (self._proven or first):

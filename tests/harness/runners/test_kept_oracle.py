@@ -9,20 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.compile import kernel as kernels
-from harness.devices import inventory
 from harness.isolation import device_lock
 from harness.runners import kept_oracle, oracle_client
 from harness.runners.kept_oracle import OracleShelf
-from harness.runners.oracle_client import Oracle, OracleError
-from harness.tasks.target import ConfigClass
-from tests.support import kernel_case, shared_zygotes
-from tests.support.c_case import tree
+from harness.runners.oracle_client import OracleError
+from tests.support.kept_oracles import CLASS, pid_of, started
 from tests.support.processes import until
-
-REFERENCE = "import os, torch\ndef double(x):\n    return x * {factor}\n"
-CLASS = ConfigClass(name="small", shape={"n": 9})
-TARGET = kernel_case.target(classes=(CLASS,), language="python")
 
 
 @pytest.fixture
@@ -30,19 +22,6 @@ def shelf() -> Iterator[OracleShelf]:
     shelf = OracleShelf()
     yield shelf
     shelf.close()
-
-
-def started(folder: Path, shelf: OracleShelf, factor: int = 2, **given: object) -> Oracle:
-    base = Path(tree(folder / f"base-{factor}", "", REFERENCE.format(factor=factor)))
-    place = kernels.place_on(inventory.find("cpu"), "python", scratch=str(folder), python=None,
-                             env={})
-    return Oracle(TARGET, base, folder / "io", place, shelf=shelf,
-                  zygote=shared_zygotes.for_place(place, "python"),
-                  **given)  # type: ignore[arg-type]
-
-
-def pid_of(oracle: Oracle) -> int:
-    return oracle._peer._guarded.pid
 
 
 def ended(pid: int) -> bool:

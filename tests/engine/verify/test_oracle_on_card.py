@@ -1,0 +1,52 @@
+"""An oracle that waits on a card makes it busy for nobody who works with kopt."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from engine.verify.fleet import Fleet
+from engine.verify.fleet_device import FleetDevice, NoDeviceAvailable
+from harness.devices import inventory
+from harness.devices.device import Device, DeviceProcess, DeviceState
+from harness.devices.monitoring import tenants
+from harness.isolation import process_tree
+from harness.isolation.zygote_client import WarmStart
+from tests.support.kept_oracles import started
+from tests.support.processes import until
+
+CARD = Device(id="cuda:0", kind="nvidia", name="NVIDIA H200", uuid="GPU-kept", arch="sm_90")
+
+
+def test_waiting_oracle_is_no_stranger_and_ends_when_its_card_is_taken(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_card: list[int] = []
+    monkeypatch.setitem(inventory._READERS, "nvidia", lambda cards: [
+        DeviceState(device=card.id, at=0.0, utilization_pct=0.0, memory_used=0,
+                    memory_total=1 << 37,
+                    processes=tuple(DeviceProcess(pid=pid) for pid in on_card)) for card in cards])
+    fleet = Fleet([(CARD, WarmStart(None))], retry_s=0.1, limit_s=0.5, tick_s=0.01)
+
+    def verdict(card: FleetDevice) -> int:
+        with started(tmp_path, card.shelf) as oracle:
+            supervisor = oracle._peer._guarded.pid
+        on_card[:] = process_tree.descendants(supervisor)
+        return supervisor
+
+    supervisor = fleet.run("verdict", verdict)
+    assert on_card and tenants.is_in_use(CARD.lock_name)
+    assert fleet.run("verdict", verdict) == supervisor
+    orphan = int(subprocess.check_output(["sh", "-c", "sleep 600 >/dev/null & echo $!"]))
+    try:
+        on_card.append(orphan)
+        with pytest.raises(NoDeviceAvailable, match="computes there"):
+            fleet.run("verdict", verdict)
+    finally:
+        os.kill(orphan, signal.SIGKILL)
+    until(lambda: not Path(f"/proc/{supervisor}").exists())
+    fleet.close()
+    assert not tenants.is_in_use(CARD.lock_name)

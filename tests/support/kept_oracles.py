@@ -1,0 +1,30 @@
+"""Oracles of a small task on the CPU, with a shelf for the next one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness.compile import kernel as kernels
+from harness.devices import inventory
+from harness.runners.kept_oracle import OracleShelf
+from harness.runners.oracle_client import Oracle
+from harness.tasks.target import ConfigClass
+from tests.support import kernel_case, shared_zygotes
+from tests.support.c_case import tree
+
+REFERENCE = "import os, torch\ndef double(x):\n    return x * {factor}\n"
+CLASS = ConfigClass(name="small", shape={"n": 9})
+TARGET = kernel_case.target(classes=(CLASS,), language="python")
+
+
+def started(folder: Path, shelf: OracleShelf, factor: int = 2, **given: object) -> Oracle:
+    base = Path(tree(folder / f"base-{factor}", "", REFERENCE.format(factor=factor)))
+    place = kernels.place_on(inventory.find("cpu"), "python", scratch=str(folder), python=None,
+                             env={})
+    return Oracle(TARGET, base, folder / "io", place, shelf=shelf,
+                  zygote=shared_zygotes.for_place(place, "python"),
+                  **given)  # type: ignore[arg-type]
+
+
+def pid_of(oracle: Oracle) -> int:
+    return oracle._peer._guarded.pid
