@@ -79,6 +79,7 @@ class FleetDevice:
         """End all that was kept for its users."""
         self.shelf.close()
         self.warm.close()
+        self.unregister()
 
     def find_fault(self) -> str:
         """Return the fault that a card's driver reports, empty when there is none."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,21 +23,35 @@ from tests.support.processes import until
 CARD = Device(id="cuda:0", kind="nvidia", name="NVIDIA H200", uuid="GPU-kept", arch="sm_90")
 
 
-def test_waiting_oracle_is_no_stranger_and_ends_when_its_card_is_taken(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    on_card: list[int] = []
+@pytest.fixture
+def on_card(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The pids of the processes on a card, as its driver lists them."""
+    pids: list[int] = []
     monkeypatch.setitem(inventory._READERS, "nvidia", lambda cards: [
         DeviceState(device=card.id, at=0.0, utilization_pct=0.0, memory_used=0,
                     memory_total=1 << 37,
-                    processes=tuple(DeviceProcess(pid=pid) for pid in on_card)) for card in cards])
-    fleet = Fleet([(CARD, WarmStart(None))], retry_s=0.1, limit_s=0.5, tick_s=0.01)
+                    processes=tuple(DeviceProcess(pid=pid) for pid in pids)) for card in cards])
+    return pids
 
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet([(CARD, WarmStart(None))], retry_s=0.1, limit_s=0.5, tick_s=0.01)
+
+
+@pytest.fixture
+def verdict(tmp_path: Path, on_card: list[int]) -> Callable[[FleetDevice], int]:
     def verdict(card: FleetDevice) -> int:
         with started(tmp_path, card.shelf) as oracle:
             supervisor = oracle._peer._guarded.pid
         on_card[:] = process_tree.descendants(supervisor)
         return supervisor
 
+    return verdict
+
+
+def test_waiting_oracle_is_no_stranger_and_ends_when_its_card_is_taken(
+        fleet: Fleet, on_card: list[int], verdict: Callable[[FleetDevice], int]) -> None:
     supervisor = fleet.run("verdict", verdict)
     assert on_card and tenants.is_in_use(CARD.lock_name)
     assert fleet.run("verdict", verdict) == supervisor
@@ -48,5 +63,11 @@ def test_waiting_oracle_is_no_stranger_and_ends_when_its_card_is_taken(
     finally:
         os.kill(orphan, signal.SIGKILL)
     until(lambda: not Path(f"/proc/{supervisor}").exists())
+
+
+def test_card_of_a_campaign_that_ended_is_nobodys(
+        fleet: Fleet, verdict: Callable[[FleetDevice], int]) -> None:
+    supervisor = fleet.run("verdict", verdict)
     fleet.close()
     assert not tenants.is_in_use(CARD.lock_name)
+    until(lambda: not Path(f"/proc/{supervisor}").exists())
