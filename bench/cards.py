@@ -100,7 +100,7 @@ class Bench:
             stages.clear()
             at = time.monotonic()
             return harness_client.evaluate(
-                self.request(card), cancel=ended, warm=card.warm,
+                self.request(card), cancel=ended, warm=card.warm, shelf=card.shelf,
                 progress=lambda line: stages.append((
                     round(time.monotonic() - at, 1), f"{line.stage} {line.detail}"[:24])))
 
@@ -159,6 +159,8 @@ class Bench:
             thread.start()
         for thread in threads:
             thread.join()
+        for used_card in fleet.cards:
+            used_card.leave()
         told = {"cards": [card.id for card in cards], "lost": lost,
                 "an_hour": sum(3600 * len(one) / one[-1][1] for one in done.values() if one),
                 "by_card": {card.id: sum(used == card.id for one in done.values()

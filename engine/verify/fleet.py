@@ -61,7 +61,8 @@ class Fleet:
     def close(self) -> None:
         """End the warm harness processes."""
         for card in self.cards:
-            card.close()
+            card.leave()
+            card.warm.close()
 
     def run(self, use: DeviceUse, work: Callable[[FleetDevice], T], *,
             on_wait: OnWait = lambda _: None, cancel: threading.Event | None = None,

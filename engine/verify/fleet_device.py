@@ -75,10 +75,9 @@ class FleetDevice:
             self.tenancy.close()
             self.is_registered = False
 
-    def close(self) -> None:
-        """End all that was kept for its users."""
+    def leave(self) -> None:
+        """End the oracle that waits on the device."""
         self.shelf.close()
-        self.warm.close()
         self.unregister()
 
     def find_fault(self) -> str:
