@@ -15,7 +15,7 @@ import msgspec
 from engine.campaign import handover
 from engine.history import kept_commits, waiting_line
 from engine.journal.read import Reader
-from engine.journal.records import Campaign, Event
+from engine.journal.records import Campaign, Event, phase_of
 from harness.errors import KoptError
 from kopt_tui.cli.campaign_choice import is_live
 from kopt_tui.cli.output import print_json
@@ -25,6 +25,8 @@ from kopt_tui.snapshot import phrases
 POLL_S = 0.2
 BATCH = 500
 SUCCESSFUL = ("finished", "waiting")
+BEFORE_ROUNDS = (None, "PREPARE_ENVIRONMENT", "READ_HISTORICAL_TIPS", "BASELINE")
+"""Phases in which a task may turn out to be wrong; None before the first one."""
 
 
 class EventLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +93,27 @@ def follow(workspace: Path, campaign: str, *, engine: threading.Thread | None = 
     with closing(Reader(workspace)) as reader:
         EventPrinter(reader, campaign).follow(
             engine.is_alive if engine is not None else lambda: is_live(reader, campaign))
+        return print_summary(reader, campaign)
+
+
+def follow_start(workspace: Path, campaign: str) -> int:
+    """Print events until the first round after the baseline begins; Ctrl-C ends only this.
+
+    Returns 1, after a summary, if the campaign failed before.
+    """
+    with closing(Reader(workspace)) as reader:
+        def is_starting() -> bool:
+            row = reader.campaign(campaign)
+            return row is not None and phase_of(row.phase) in BEFORE_ROUNDS \
+                and is_live(reader, campaign)
+
+        try:
+            EventPrinter(reader, campaign).follow(is_starting)
+        except KeyboardInterrupt:
+            print()
+        if is_live(reader, campaign):
+            print(f"it goes on without this terminal; kopt attach {campaign} shows it")
+            return 0
         return print_summary(reader, campaign)
 
 

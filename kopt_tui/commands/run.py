@@ -18,7 +18,7 @@ from engine.journal.read import Reader
 from engine.journal.records import Campaign
 from harness.errors import InputError, Refused
 from kopt_tui.cli.campaign_choice import choose_campaign, is_live
-from kopt_tui.cli.event_stream import POLL_S, SUCCESSFUL, follow
+from kopt_tui.cli.event_stream import POLL_S, SUCCESSFUL, follow, follow_start
 from kopt_tui.cli.output import print_json, print_note
 from kopt_tui.cli.parser import MANIFEST, add_json, workspace_of
 from kopt_tui.cli.prompt import Prompt
@@ -70,10 +70,12 @@ def run(args: argparse.Namespace) -> int:
         if args.here:
             return here(*_begin(workspace, args.manifest, _start_engine, beside=args.new))
         begun = _begin(workspace, args.manifest, _spawn, beside=args.new,
-                       warns=not (args.wait or args.json))
+                       warns=not (args.wait or args.json or sys.stdout.isatty()))
     except RunsAlready as refusal:
         return _choose_beside(workspace, refusal, args)
-    return (_report_as_json if args.json else _report)(workspace, *begun, wait=args.wait)
+    if args.json:
+        return _report_as_json(workspace, *begun, wait=args.wait)
+    return _report(workspace, *begun, wait=args.wait, is_new=not _names_campaign(args.manifest))
 
 
 class RunsAlready(Refused):
@@ -137,9 +139,16 @@ def _start_engine(workspace: Path, campaign: str) -> Engine:
     return engine
 
 
-def _report(workspace: Path, campaign: str, pid: int, *, wait: bool) -> int:
+def _report(workspace: Path, campaign: str, pid: int, *, wait: bool,
+            is_new: bool = False) -> int:
+    """Say where a campaign runs; follow it to its end, or a new one at a terminal to its baseline.
+
+    A wrong reference shows only there, and nobody may look before the next morning.
+    """
     print(f"{campaign} runs in process {pid}; kopt attach {campaign} shows it", flush=True)
-    return follow(workspace, campaign) if wait else 0
+    if wait:
+        return follow(workspace, campaign)
+    return follow_start(workspace, campaign) if is_new and sys.stdout.isatty() else 0
 
 
 def _report_as_json(workspace: Path, name: str, pid: int, *, wait: bool) -> int:

@@ -1,0 +1,30 @@
+"""`kopt run` at a terminal shows the start of a campaign until its baseline is measured."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+from engine.journal.read import Reader
+from engine.run import host
+from tests.support import campaigns
+from tests.support.command_line import converse
+
+
+def test_wrong_reference_is_seen_before_the_terminal_is_left(tmp_path: Path) -> None:
+    manifest = campaigns.project(tmp_path / "p", reference=(
+        "import numpy as np\ndef scale(x):\n    raise ValueError('no such table')\n"))
+    status, screen = converse(["run", str(manifest), "--workspace", str(tmp_path / "w")], {})
+    assert status == 1
+    assert "no such table" in screen.partition(": failed,")[2], screen
+
+
+def test_campaign_goes_on_without_the_terminal_after_its_baseline(tmp_path: Path) -> None:
+    manifest, workspace = campaigns.project(tmp_path / "p", max_iterations=9), tmp_path / "w"
+    status, screen = converse(["run", str(manifest), "--workspace", str(workspace)], {})
+    assert status == 0 and "it goes on without this terminal" in screen, screen
+    assert "baseline: small" in screen and "round 3" not in screen
+    with closing(Reader(workspace)) as reader:
+        [started] = reader.campaigns()
+    campaigns.command("stop", started.id, workspace=workspace)
+    campaigns.until(lambda: host.owner(workspace, started.id) is None)
