@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,7 @@ from harness.devices.monitoring import tenants
 from harness.errors import KoptError
 from harness.formats.quantities import countdown, listed
 from harness.isolation.zygote_client import WarmStart
-from harness.runners.kept_oracle import OracleShelf
+from harness.runners.kept_oracle import KEPT_S, OracleShelf
 
 DeviceUse = Literal["verdict", "loop", "screening"]
 FIRST_PAUSE_S = 15.0
@@ -61,23 +62,41 @@ class FleetDevice:
     left_at: float = float("-inf")
     tenancy: ExitStack = field(default_factory=ExitStack)
     is_registered: bool = False
+    registering: threading.Lock = field(default_factory=threading.Lock)
+    next_look: threading.Timer | None = None
 
     def register(self) -> None:
         """Register as a user of the device, for other kopt processes on this machine."""
-        if self.looking and not self.is_registered:
-            for name in self.device.lock_names:
-                self.tenancy.enter_context(tenants.registered(name))
-            self.is_registered = True
+        with self.registering:
+            if self.looking and not self.is_registered:
+                for name in self.device.lock_names:
+                    self.tenancy.enter_context(tenants.registered(name))
+                self.is_registered = True
 
     def unregister(self) -> None:
-        """End the registration of a device that nobody uses, unless an oracle waits on it."""
-        if self.users.total() == int(self.looking) and not self.shelf.holds_one:
-            self.tenancy.close()
-            self.is_registered = False
+        """End the registration of a device without users, later if an oracle waits on it."""
+        with self.registering:
+            if self.users.total():
+                return
+            if not self.shelf.holds_one:
+                self.tenancy.close()
+                self.is_registered = False
+            elif self.next_look is None or not self.next_look.is_alive():
+                self.next_look = threading.Timer(KEPT_S, self.unregister)
+                self.next_look.daemon = True
+                self.next_look.start()
+
+    def is_ours_alone(self, lock_name: str) -> bool:
+        """Whether nobody uses the device but a caller who looks at it: no other kopt either."""
+        pids = tenants.registered_pids(lock_name)
+        return self.users.total() == int(self.looking) and pids is not None \
+            and pids <= {os.getpid()}
 
     def leave(self) -> None:
         """End the oracle that waits on the device."""
         self.shelf.close()
+        if self.next_look is not None:
+            self.next_look.cancel()
         self.unregister()
 
     def find_fault(self) -> str:
@@ -167,7 +186,7 @@ class DeviceAllocator:
             card.looking = card.looking and not looked
             if not card.users.total():
                 card.left_at = self._clock()
-            card.unregister()
+                card.unregister()
             self._changed.notify_all()
 
     def close(self, card: FleetDevice, reason: str) -> bool:

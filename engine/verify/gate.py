@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
+from dataclasses import replace
 
 from harness.devices import inventory
 from harness.devices.device import Device, DeviceProcess, DeviceState
@@ -87,15 +88,20 @@ def _memory(now: DeviceState, before: DeviceState | None) -> str:
     return f"{in_use}, and it changes" if abs(used - before.memory_used) > STABLE_BYTES else ""
 
 
+def _without(pids: Set[int], now: DeviceState) -> DeviceState:
+    return now if now.processes is None else replace(now, processes=tuple(
+        process for process in now.processes if process.pid not in pids))
+
+
 def look(device: Device, *, just_left: bool = False,
-         stranger_detector: StrangerDetector | None = None,
+         stranger_detector: StrangerDetector | None = None, ours: Set[int] = frozenset(),
          pause: Callable[[float], object] = time.sleep,
          state: Callable[[Device], DeviceState] = inventory.state) -> str:
     """Look at a device, up to LOOKS times; return why it is busy, empty when it is idle.
 
     On a device that other kopt processes use, `stranger_detector` finds processes that no kopt
-    started, and only those and faults count. The CPU is never busy: its timing deals with other
-    load.
+    started, and only those and faults count. Otherwise all count but processes of `ours`. The CPU
+    is never busy: its timing deals with other load.
     """
     if device.kind == "cpu":
         return ""
@@ -104,7 +110,7 @@ def look(device: Device, *, just_left: bool = False,
     for number in range(LOOKS):
         if number:
             pause(SETTLE_S)
-        now = {card.id: state(card) for card in device.cards}
+        now = {card.id: _without(ours, state(card)) for card in device.cards}
         reasons = [why_taken(card_state, stranger_detector) if stranger_detector is not None
                    else why_busy(card_state, before.get(name), just_left=just_left)
                    for name, card_state in now.items()]

@@ -104,14 +104,13 @@ class Guarded:
         self._name, self._argv = name or program or Path(argv[0]).name, argv
         self._on_line, self._on_wait, self._yields = on_line, on_wait, yields
         self._next_look, self._obstacle, self._reported = 0.0, "", ""
-        self._line = bytearray()
+        self._line, self._waiting = bytearray(), threading.Lock()
         self._outputs: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
         self._outcome: ProcessOutcome | None = None
         self._paused, self._known = False, set[int]()  # its processes when it was last stopped
-        self._waiting = threading.Lock()
         held = lock.fds if lock else ()
-        self._control, self._process = supervisor_start.take_over(kept, held) if kept else \
-            supervisor_start.start(
+        self._control, self._process = supervisor_start.take_over(
+            kept, held, zygote) if kept else supervisor_start.start(
                 {"argv": list(argv), "words": list(words), "cwd": os.path.abspath(cwd),
                  "env": dict(env), **self.limits.job(),
                  "confine": to_builtins(confine) if confine else None,
@@ -156,6 +155,7 @@ class Guarded:
         process = self._process
         if not isinstance(process, ForkedSupervisor) or process.poll() is not None:
             return False
+        raw_outputs.keep(f"{self._name}.output", process.printed())
         self._order(b"keep %f\n" % seconds)
         if not give(KeptProcess(self.pid, requests, self._control.fileno(), *process.descriptors)):
             return False

@@ -63,11 +63,12 @@ def start(job: Mapping[str, object], passed: Sequence[int], held: Sequence[int],
     return control, process
 
 
-def take_over(kept: KeptProcess, held: Sequence[int]) -> tuple[socket.socket, Started]:
-    """Take over a kept process, which then holds device locks; return as `start` does."""
+def take_over(kept: KeptProcess, held: Sequence[int],
+              zygote: Zygote | None) -> tuple[socket.socket, Started]:
+    """Take over a kept process, which then holds what `start` would have it hold."""
     control = socket.socket(fileno=kept.control)
     with contextlib.suppress(OSError):  # as in `start`
-        socket.send_fds(control, [b"use\n"], list(held))
+        socket.send_fds(control, [b"use\n"], [*held, *(zygote.tenancy if zygote else ())])
     return control, ForkedSupervisor(kept.stdout, kept.stderr, kept.life, kept.pid)
 
 

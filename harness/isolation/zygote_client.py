@@ -87,6 +87,11 @@ class ForkedSupervisor:
         """The pipes of its two outputs and of its life."""
         return self.stdout.fileno(), self.stderr.fileno(), self._life.fileno()
 
+    def printed(self) -> bytes:
+        """Return what the outputs hold now, one after the other."""
+        readable, _, _ = select.select([self.stdout, self.stderr], [], [], 0)
+        return b"".join(os.read(pipe.fileno(), 1 << 20) for pipe in readable)
+
     def let_go(self) -> None:
         """Close this process's ends of the pipes; the supervisor goes on."""
         for pipe in (self.stdout, self.stderr, self._life):
@@ -162,6 +167,11 @@ class Zygote:
         return f"{self.descriptor}:{tenancy}:{self.kind.name}"
 
     @property
+    def tenancy(self) -> list[int]:
+        """The descriptor that processes forked for the owner hold to their end, if there is one."""
+        return [self._tenancy] if self._tenancy >= 0 else []
+
+    @property
     def alive(self) -> bool:
         """Whether the zygote runs, as far as this process knows."""
         return self._process is None or self._process.poll() is None
@@ -173,7 +183,7 @@ class Zygote:
         `passed` are the program's descriptors, `held` those of device locks. With more of them than
         a packet takes, nothing is forked either.
         """
-        more = [*passed, *held, *([self._tenancy] if self._tenancy >= 0 else [])]
+        more = [*passed, *held, *self.tenancy]
         if len(more) > MOST_DESCRIPTORS:
             return None
         out, err, life = os.pipe(), os.pipe(), os.pipe()

@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.formats.json_codec import from_json, to_json
+from harness.isolation import process_tree
 from harness.isolation.supervisor_start import KeptProcess
 
 KEPT_S = 120.0
-"""Longer than the pauses between verdicts that wait in a queue; it holds half a GB of a card."""
+"""Longer than the pauses between verdicts in a queue. It holds half a GB of a card, and the weights
+of the reference."""
 VARIABLE = "KOPT_ORACLE"
 """Environment variable of a harness process: the descriptors of the shelf."""
 MOST_BYTES, MOST_DESCRIPTORS = 1 << 16, 8
@@ -79,8 +81,13 @@ class OracleShelf:
         pid = from_json(data, KeptOracle).pid if data else 0
         return pid if Path(f"/proc/{pid}").exists() else 0
 
+    def processes(self) -> set[int]:
+        """Return the pids of the oracle that waits and of its supervisor."""
+        supervisor = self.supervisor()
+        return {supervisor, *process_tree.descendants(supervisor)} if supervisor else set()
+
     def put(self, kept: KeptProcess, key: str, libraries: Mapping[str, str]) -> bool:
-        """Leave an oracle for the next process; return whether it can come."""
+        """Store an oracle for the next process; return whether that worked."""
         label = KeptOracle(pid=kept.pid, key=key, libraries=libraries)
         try:
             socket.send_fds(self._ends[0], [to_json(label)], kept.descriptors)
@@ -99,7 +106,9 @@ class OracleShelf:
                     break
                 label = from_json(data, KeptOracle)
                 kept = KeptProcess(label.pid, *descriptors)
-                if label.key == key and found is None and kept.is_guarded:
+                for descriptor in descriptors:
+                    os.set_inheritable(descriptor, False)
+                if label.key == key and kept.is_guarded:
                     found = kept, label.libraries
                     continue
                 for descriptor in descriptors:

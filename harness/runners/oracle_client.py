@@ -55,8 +55,8 @@ class OracleError(KoptError):
 class Oracle:
     """A client of the oracle process; the reference comes from the baseline's tree.
 
-    With a shelf it is the oracle that waits there, if that is the same, and goes back at the end if
-    it may leave then.
+    With a shelf it is the oracle that waits there, if that has the same reference. At the end it is
+    returned to the shelf, unless it may not outlive its verdict.
     """
 
     def __init__(self, target: Target, reference_tree: Path, scratch: Path, place: Place, *,
@@ -98,7 +98,8 @@ class Oracle:
             self._peer = peer(kept)
             try:
                 self.ask("reset")
-            except OracleError:  # it has ended meanwhile
+            except OracleError:  # it has ended meanwhile, or its card has failed
+                self._peer.close()
                 waiting = None
         if waiting is None:
             self._peer = peer()
@@ -227,12 +228,13 @@ class Oracle:
             self._peer.close()
 
     def _leave(self, shelf: OracleShelf) -> bool:
-        try:
-            self.ask("reset")
-            return self._may_leave() and self._peer.leave(
-                KEPT_S, lambda kept: shelf.put(kept, self._key, self._libraries))
-        except KoptError:  # it has failed
-            return False
+        with self._asking:  # to the end: the next owner must not meet an answer to this one
+            try:
+                self._ask("reset", {})
+                return self._may_leave() and self._peer.leave(
+                    KEPT_S, lambda kept: shelf.put(kept, self._key, self._libraries))
+            except KoptError:  # it has failed
+                return False
 
     def __enter__(self) -> Oracle:
         return self

@@ -12,7 +12,8 @@ from harness.tasks.target import ConfigClass
 from tests.support import kernel_case, shared_zygotes
 from tests.support.c_case import tree
 
-REFERENCE = "import os, torch\ndef double(x):\n    return x * {factor}\n"
+REFERENCE = "import os, torch\ndef double(x):\n    print('doubled', flush=True)\n" \
+    "    return x * {factor}\n"
 CLASS = ConfigClass(name="small", shape={"n": 9})
 TARGET = kernel_case.target(classes=(CLASS,), language="python")
 

@@ -79,8 +79,8 @@ def {FUNCTION}(module, {", ".join([*names, "*weights"])}):
     kind = getattr(module, "ModelNew", None) or module.Model
     model = object_of(kind, INIT, INIT_NAMED, TRAINING, weights, {_device(facts)}.device)
     value = torch.func.functional_call(model, weights, {_call(facts)})
-    return value if type(value) is torch.Tensor and value.dtype != torch.bool \\
-        else tuple(tensors(value))
+{_check_of_names(facts)}    is_plain = type(value) is torch.Tensor and value.dtype != torch.bool
+    return value if is_plain else tuple(tensors(value))
 
 {OBJECTS}
 {SHARED}'''
@@ -132,6 +132,16 @@ def {REFERENCE}(**given):
 def _constants(facts: ModuleFacts) -> str:
     return "\n".join([f"INIT = {facts.init}", f"INIT_NAMED = {facts.init_named}",
                       f"WEIGHTS = {facts.weights!r}", f"TRAINING = {facts.training}"])
+
+
+def _check_of_names(facts: ModuleFacts) -> str:
+    """Return what refuses other names of the values in a dict than the baseline's: a caller would.
+    """
+    if not facts.names:
+        return ""
+    return f'''    if type(value) is not dict or sorted(map(str, value)) != {list(facts.names)!r}:
+        raise ValueError({f"the baseline returns a dict with {', '.join(facts.names)}"!r})
+'''
 
 
 def _inputs(facts: ModuleFacts) -> list[str]:

@@ -57,6 +57,8 @@ class ModuleFacts(msgspec.Struct, frozen=True, kw_only=True):
     sizes: dict[str, int]
     all_sizes: dict[str, tuple[Size, Size]]
     outputs: tuple[LearnedOutput, ...]
+    names: tuple[str, ...] = ()
+    """The sorted names of the values in a dict that the module returns."""
     bytes: int
     flops: int | None
     float64: bool

@@ -82,16 +82,16 @@ class ModuleLearner:
         One with a result without values costs at least `empty`.
         """
         try:
-            _, outputs, moved, flops, _ = _outline(self.source.open(sizes))
+            _, returned, moved, flops, _ = _outline(self.source.open(sizes))
         except Exception:
             return math.inf
-        return max(empty if any(not value.numel() for value in outputs) else 0.0,
+        return max(empty if any(not value.numel() for value in leaves(returned)) else 0.0,
                    moved / SMALL_BYTES, (flops or 0) / SMALL_FLOPS)
 
     def learn(self, training: bool | None) -> dict[str, Any]:
         inputs = self.problem.inputs("meta")
         layout = Layout(self.problem, inputs)
-        model, outputs, moved, flops, chooses = _outline(self.problem)
+        model, returned, moved, flops, chooses = _outline(self.problem)
         if chooses:  # a floor under all experts' work would refuse a kernel that skips some
             moved -= sum(value.numel() * value.element_size() for value in model.parameters())
             flops = None
@@ -118,7 +118,8 @@ class ModuleLearner:
                 "all_sizes": {name: [_listed(value), _listed(self.problem.sizes[name])]
                               for name, value in self.own.items()},
                 "outputs": [{"dtype": _dtype(value), "shape": list(value.shape)}
-                            for value in outputs],
+                            for value in leaves(returned)],
+                "names": sorted(map(str, returned)) if isinstance(returned, dict) else [],
                 "bytes": moved, "flops": flops, "float64": self._has_float64(training),
                 "notes": self.notes}
 
@@ -127,7 +128,7 @@ class ModuleLearner:
         floats that it writes in place.
         """
         inputs = self.real.inputs("cpu")
-        shapes = [value.shape for value in _outline(self.real)[1]]
+        shapes = [value.shape for value in leaves(_outline(self.real)[1])]
         for mode in ((True, False) if training is None else (training,)):
             model = self.real.model("cpu").train(mode)
             before = copy.deepcopy(dict(model.named_buffers()))
@@ -195,8 +196,8 @@ class ModuleLearner:
         return same
 
 
-def _outline(problem: Problem) -> tuple[Any, list[torch.Tensor], int, int | None, bool]:
-    """Return the model, its outputs, bytes and operations of a call, without memory for them,
+def _outline(problem: Problem) -> tuple[Any, Any, int, int | None, bool]:
+    """Return the model, what it returns, bytes and operations of a call, without memory for them,
     and whether it chooses by values.
     """
     from torch.utils.flop_counter import FlopCounterMode
@@ -206,12 +207,12 @@ def _outline(problem: Problem) -> tuple[Any, list[torch.Tensor], int, int | None
     with torch.no_grad(), torch.device("meta"), sizes_of_values(), watch:
         try:
             with counter:
-                outputs = leaves(model(*inputs))
+                value = model(*inputs)
         except RuntimeError:  # its hooks on layers are in the way of torch.autograd.grad
-            counter, outputs = FlopCounterMode(display=False), leaves(model(*inputs))
-    tensors = [*Layout(problem, inputs).tensors.values(), *model.parameters(), *outputs]
-    moved = sum(value.numel() * value.element_size() for value in tensors)
-    return model, outputs, moved, counter.get_total_flops() or None, watch.chooses
+            counter, value = FlopCounterMode(display=False), model(*inputs)
+    tensors = [*Layout(problem, inputs).tensors.values(), *model.parameters(), *leaves(value)]
+    moved = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    return model, value, moved, counter.get_total_flops() or None, watch.chooses
 
 
 def one_line_of(call: Callable[[], object]) -> str:

@@ -183,10 +183,10 @@ class Supervisor:
     def _heed(self) -> None:
         """Receive device locks and orders from the owner; treat end-of-file as its end."""
         data, fds, _, _ = socket.recv_fds(self.control, 64, 64)
-        self.held += fds
         if not data:
             self.ended = "killed"
         self._obey(data)
+        self.held += fds  # of the last order: an earlier one may be to let go of what is held
 
     def _obey(self, data: bytes) -> None:
         """Obey each whole line: an exemption, its end, another limit, or a change of owners."""
@@ -247,7 +247,6 @@ class Supervisor:
             while stream.pending and time.monotonic() < flush_until:
                 select.select([], [stream.sink], [], 0.05)
                 stream.write()
-
 
     def _read_report(self) -> None:
         """Read a confined program's exit status from the process that waited for it."""

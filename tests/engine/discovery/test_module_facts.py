@@ -294,6 +294,12 @@ def test_flags_and_several_outputs_are_judged(tmp_path: Path) -> None:
     assert verdict.valid and not verdict.correct
 
 
+def test_candidate_that_returns_a_value_under_another_name_is_wrong(tmp_path: Path) -> None:
+    verdict = judge(tmp_path, MIXED, as_new(MIXED).replace('"few":', '"fewer":'))
+    assert "the baseline returns a dict with best, few, none, sum" in str(verdict)
+    assert not verdict.correct
+
+
 @pytest.mark.slow
 def test_candidate_that_no_longer_writes_a_buffer_is_wrong(tmp_path: Path) -> None:
     forgets = as_new(NORM).replace("self.bn(x)", "nn.functional.batch_norm(x, None, None, "

@@ -6,10 +6,12 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from engine.verify import fleet as fleet_module
 from engine.verify.fleet import Fleet
 from engine.verify.fleet_device import FleetDevice, NoDeviceAvailable
 from harness.devices import inventory
@@ -24,13 +26,20 @@ CARD = Device(id="cuda:0", kind="nvidia", name="NVIDIA H200", uuid="GPU-kept", a
 
 
 @pytest.fixture
-def on_card(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def load() -> list[float]:
+    """The utilization of a card in percent, as the last value."""
+    return [0.0]
+
+
+@pytest.fixture
+def on_card(load: list[float], monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The pids of the processes on a card, as its driver lists them."""
     pids: list[int] = []
     monkeypatch.setitem(inventory._READERS, "nvidia", lambda cards: [
-        DeviceState(device=card.id, at=0.0, utilization_pct=0.0, memory_used=0,
+        DeviceState(device=card.id, at=0.0, utilization_pct=load[-1], memory_used=0,
                     memory_total=1 << 37,
-                    processes=tuple(DeviceProcess(pid=pid) for pid in pids)) for card in cards])
+                    processes=tuple(DeviceProcess(pid=pid) for pid in pids
+                                    if Path(f"/proc/{pid}").exists())) for card in cards])
     return pids
 
 
@@ -63,6 +72,33 @@ def test_waiting_oracle_is_no_stranger_and_ends_when_its_card_is_taken(
     finally:
         os.kill(orphan, signal.SIGKILL)
     until(lambda: not Path(f"/proc/{supervisor}").exists())
+
+
+def test_card_on_which_an_oracle_waits_must_be_idle_as_any_other(
+        fleet: Fleet, load: list[float], verdict: Callable[[FleetDevice], int],
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its load may be that of a process that the driver does not list."""
+    fleet.run("verdict", verdict)
+    monkeypatch.setattr(fleet_module, "JUST_LEFT_S", -1.0)  # then utilization counts again
+    fleet.run("verdict", verdict)
+    load.append(97.0)
+    with pytest.raises(NoDeviceAvailable, match="97 % in use"):
+        fleet.run("verdict", verdict)
+
+
+def test_device_stays_registered_while_a_verdict_enters_and_a_loop_leaves(
+        fleet: Fleet, on_card: list[int]) -> None:
+    assert not on_card
+    [card], allocator = fleet.cards, fleet.allocator
+    with ExitStack() as loop, allocator.place_in_queue("verdict") as place:
+        loop.enter_context(fleet.occupy("loop"))
+        entered = allocator.enter("verdict", place)
+        assert entered is not None
+        card.register()
+        loop.close()
+    assert allocator.admit(*entered) is not None and tenants.is_in_use(CARD.lock_name)
+    allocator.leave(card, "verdict")
+    assert not tenants.is_in_use(CARD.lock_name)
 
 
 def test_card_of_a_campaign_that_ended_is_nobodys(

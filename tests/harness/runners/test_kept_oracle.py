@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.isolation import device_lock
+from harness.isolation import device_lock, raw_outputs
 from harness.runners import kept_oracle, oracle_client
 from harness.runners.kept_oracle import OracleShelf
 from harness.runners.oracle_client import OracleError
@@ -91,6 +91,30 @@ def test_waiting_oracle_holds_no_device_lock_and_the_next_verdicts_lock_again(
     assert device_lock.holder("kept") is not None
     oracle.close()
     until(lambda: device_lock.holder("kept") is None)
+
+
+def test_lock_of_the_next_verdict_is_held_also_if_its_order_follows_at_once(
+        tmp_path: Path, shelf: OracleShelf) -> None:
+    """The supervisor reads the order to let go and the one to hold in one piece."""
+    with device_lock.acquire("kept") as lock, started(tmp_path, shelf, lock=lock) as first:
+        supervisor = pid_of(first)
+        os.kill(supervisor, signal.SIGSTOP)
+    with device_lock.acquire("next") as lock:
+        second = started(tmp_path, shelf, lock=lock)
+    os.kill(supervisor, signal.SIGCONT)
+    until(lambda: device_lock.holder("kept") is None)
+    assert device_lock.holder("next") is not None
+    second.close()
+
+
+def test_what_the_reference_prints_stays_with_its_verdict(
+        tmp_path: Path, shelf: OracleShelf) -> None:
+    for number in range(2):
+        with raw_outputs.recording(str(tmp_path / f"outputs-{number}")), \
+                started(tmp_path, shelf) as oracle:
+            oracle.make(CLASS, "normal")
+        [kept] = (tmp_path / f"outputs-{number}").glob("*oracle*")
+        assert kept.read_text().startswith("doubled")
 
 
 def test_oracle_that_may_not_leave_or_has_failed_ends_with_its_verdict(
