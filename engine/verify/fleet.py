@@ -151,10 +151,10 @@ class Fleet:
     def _find_busy(self, card: FleetDevice) -> str:
         """Return why a device is busy; where kopts work on it, only strangers make it busy."""
         just_left = self._clock() - card.left_at < JUST_LEFT_S
+        card.step_back()
         for single in card.device.cards if card.device.kind != "cpu" else ():
             name, look = single.lock_name, self._look
-            detector = self._strangers[name] if tenants.is_in_use(name) \
-                and not card.is_ours_alone(name) else None
+            detector = self._strangers[name] if tenants.is_in_use(name) else None
             if detector is None and (kept := card.shelf.processes()):
                 look = partial(look, ours=kept)
             if problem := look(single, just_left=just_left, stranger_detector=detector):

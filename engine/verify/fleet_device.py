@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -86,11 +85,15 @@ class FleetDevice:
                 self.next_look.daemon = True
                 self.next_look.start()
 
-    def is_ours_alone(self, lock_name: str) -> bool:
-        """Whether nobody uses the device but a caller who looks at it: no other kopt either."""
-        pids = tenants.registered_pids(lock_name)
-        return self.users.total() == int(self.looking) and pids is not None \
-            and pids <= {os.getpid()}
+    def step_back(self) -> None:
+        """End the registration for the time of a look if nobody but the looking thread is here.
+
+        `tenants.is_in_use` then says whether others work on the device.
+        """
+        with self.registering:
+            if self.users.total() == int(self.looking):
+                self.tenancy.close()
+                self.is_registered = False
 
     def leave(self) -> None:
         """End the oracle that waits on the device."""
