@@ -5,11 +5,12 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 from harness import requests
 from harness.benchmark.spec import validate
-from harness.devices import inventory
+from harness.devices import cpu, inventory
 from harness.devices.device import Device
 from harness.errors import DeviceFault, InputError, KoptError, os_fault
 from harness.evaluate.evaluate import evaluate
@@ -20,6 +21,7 @@ from harness.requests import ErrorLine, Line, LoopLine, Progress, Request, Trial
 from harness.runners.kept_oracle import OracleShelf
 from harness.search.trials.trials import Trial
 from harness.tasks import task_file
+from harness.timing.outcome import row_word
 
 
 def write_line(line: Line) -> None:
@@ -41,6 +43,15 @@ def answer(request: Request, cancel: threading.Event) -> Line:
         return answer_kernel(request, cancel)
     validate.check(request.target)
     return answer_command(request, inventory.find(request.device), cancel)
+
+
+def with_load(line: Line, device: str) -> Line:
+    """Return a verdict that measured too little on a busy CPU with a note on its load."""
+    if not isinstance(line, VerdictLine) or inventory.find(device).kind != "cpu" \
+            or "uncertain" not in map(row_word, line.verdict.rows):
+        return line
+    notes = (*line.verdict.notes, *filter(None, [cpu.load_note()]))
+    return VerdictLine(verdict=replace(line.verdict, notes=notes))
 
 
 def answer_kernel(request: requests.EvaluateRequest | requests.LoopRequest,
@@ -91,7 +102,7 @@ def main() -> int:
         except (OSError, ConvertError) as error:
             raise InputError(f"cannot read the request: {error}", where=sys.argv[1]) from None
         with raw_outputs.recording(request.settings.outputs):
-            last_line = answer(request, cancel)
+            last_line = with_load(answer(request, cancel), request.device)
     except (KoptError, OSError) as raised:
         fault = os_fault(raised) if isinstance(raised, OSError) else raised
         write_line(ErrorLine(what=fault.what, where=fault.where, fix=fault.fix,

@@ -32,6 +32,14 @@ def states(_: list[Device]) -> list[DeviceState]:
                         memory_used=used, memory_total=total, clock_mhz=clock_mhz)]
 
 
+def load_note() -> str:
+    """Return that more programs ran than there are cores, which scatters times; "" if not."""
+    running, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    return "" if running <= cores else (
+        f"the machine was busy: {running:.1f} programs ran on {cores} cores in the last minute, so "
+        "times scatter")
+
+
 def _model_name() -> str:
     text = read_text("/proc/cpuinfo")
     for key in ("model name", "Hardware", "cpu model", "uarch"):

@@ -1,0 +1,27 @@
+"""A verdict that is uncertain on a busy CPU says that the machine was busy."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from harness.__main__ import with_load
+from harness.requests import VerdictLine
+from harness.verdict import Row, Verdict
+
+
+@pytest.mark.parametrize(("load", "high", "says"), [
+    (1e4, 0.3, True),
+    (1e4, 0.001, False),  # a tie within a tenth of a percent needs no excuse
+    (0.0, 0.3, False),
+])
+def test_busy_machine_is_named_where_times_scatter_too_much(
+        load: float, high: float, says: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = Row(config_class="small", correct=True, outcome="tie", log_ratio=0.0,
+              low=-high, high=high, pairs=18)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
+    line = with_load(VerdictLine(verdict=Verdict(valid=True, correct=True, rows=(row,))), "cpu")
+    assert isinstance(line, VerdictLine)
+    assert any("the machine was busy: 10000.0 programs" in note
+               for note in line.verdict.notes) == says
