@@ -1,4 +1,4 @@
 """The CPU, NVIDIA and AMD devices behind one interface: what there is, and its state now.
 
-Face: datasheets, device, inventory.
+Face: cpu, datasheets, device, inventory.
 """
