@@ -7,11 +7,13 @@ import signal
 import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from engine.verify import fleet as fleet_module
+from engine.verify import gate
 from engine.verify.fleet import Fleet
 from engine.verify.fleet_device import FleetDevice, NoDeviceAvailable
 from harness.devices import inventory
@@ -45,7 +47,8 @@ def on_card(load: list[float], monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.fixture
 def fleet() -> Fleet:
-    return Fleet([(CARD, WarmStart(None))], retry_s=0.1, limit_s=0.5, tick_s=0.01)
+    return Fleet([(CARD, WarmStart(None))], retry_s=0.1, limit_s=0.5, tick_s=0.01,
+                 look=partial(gate.look, pause=lambda _: None))
 
 
 @pytest.fixture

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from engine.journal.read import Reader
 from engine.run import host
 from tests.support import campaigns
@@ -19,6 +21,7 @@ def test_wrong_reference_is_seen_before_the_terminal_is_left(tmp_path: Path) -> 
     assert "no such table" in screen.partition(": failed,")[2], screen
 
 
+@pytest.mark.slow
 def test_campaign_goes_on_without_the_terminal_after_its_baseline(tmp_path: Path) -> None:
     manifest, workspace = campaigns.project(tmp_path / "p", max_iterations=9), tmp_path / "w"
     status, screen = converse(["run", str(manifest), "--workspace", str(workspace)], {})
