@@ -40,8 +40,7 @@ def _capture(round: ActiveRound, finished: WorkerFinished) -> None:
     """Request a verdict on a worker's change, or end its slot where there is none to judge."""
     task, report = finished.task, finished.report
     if not report.ok:
-        if not _start_retry(round, task, report.summary):
-            round.slots.end(task.slot, "ended" if round.cut_reason else "failed", report.summary)
+        _end_failed(round, finished)
         return
     if not finished.change:
         lost, said = _left_out(finished), report.hypothesis
@@ -56,13 +55,22 @@ def _capture(round: ActiveRound, finished: WorkerFinished) -> None:
     if not round.context.writer.add_candidate(
             entry.candidate, task, left_out=hygiene.describe_dropped(entry.patch.dropped),
             cut=report.cut):
-        if not _start_retry(round, task, f"the same change as candidate {entry.id}", entry.id):
+        if report.cut and (task.repair or task.split):
+            _end_failed(round, finished)
+        elif not _start_retry(round, task, f"the same change as candidate {entry.id}", entry.id):
             round.slots.end_repeat(task, entry.id)
         return
     if ruling := breach(entry.violations):
         round.slots.refuse(entry, "reject", ruling.reason)
         return
     request(round, entry)
+
+
+def _end_failed(round: ActiveRound, finished: WorkerFinished) -> None:
+    """Start the next retry of a slot whose worker failed before it made anything new, or end it."""
+    task, why = finished.task, finished.report.summary
+    if not _start_retry(round, task, why):
+        round.slots.end(task.slot, "ended" if round.cut_reason else "failed", why)
 
 
 def _left_out(finished: WorkerFinished) -> str:
