@@ -40,8 +40,10 @@ class OracleProgram:
 
     def reset(self, job: dict[str, Any]) -> dict[str, Any]:
         """Forget all that an evaluation asked for; the reference and what it compiled stay."""
-        for memory in (*self.memories.values(), *self.rings.values()):
+        for memory in self.memories.values():
             memory.close()
+        for ring in self.rings.values():
+            ring.close()
         for kept in (self.cases, self.tapes, self.kinds, self.rings, self.memories):
             kept.clear()
         self.arrays.forget()
