@@ -47,8 +47,9 @@ def answer(request: Request, cancel: threading.Event) -> Line:
 
 def with_load(line: Line, device: str) -> Line:
     """Return a verdict that measured too little on a busy CPU with a note on its load."""
-    if not isinstance(line, VerdictLine) or inventory.find(device).kind != "cpu" \
-            or "uncertain" not in map(row_word, line.verdict.rows):
+    if not isinstance(line, VerdictLine) \
+            or "uncertain" not in map(row_word, line.verdict.rows) \
+            or inventory.find(device).kind != "cpu":
         return line
     notes = (*line.verdict.notes, *filter(None, [cpu.load_note()]))
     return VerdictLine(verdict=replace(line.verdict, notes=notes))

@@ -104,8 +104,8 @@ class Session:
     def _may_leave(self) -> bool:
         """Return whether the oracle may stay on the card between verdicts.
 
-        Only an oracle that no candidate can reach, and that its driver lists by its pid: it could
-        not be told from a stranger's process otherwise.
+        No candidate may be able to reach it, and the driver must list our processes by their pids:
+        else kopt would take the waiting oracle for the process of another program.
         """
         return self.device.kind == "nvidia" and not self.in_process \
             and not guard.confinement_problem() and not self.runners.unconfined \
