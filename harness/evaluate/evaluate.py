@@ -192,8 +192,9 @@ class Evaluation:
             profiled = (candidate,) if self._incumbent_profiles else (incumbent, candidate)
             for kernel in profiled:
                 runners.profile(kernel, held, case, oracle)
+            pairs = self.session.fitted(self.settings.plan).looks[0]
             for kernel in (incumbent, candidate):
-                runners.prestart(kernel, self.settings.plan.looks[0], asleep=True)
+                runners.prestart(kernel, pairs, asleep=True)
             runners.create_contexts(held)
 
     def _check_and_time(self, check: CorrectnessCheck, candidate: Kernel, incumbent: Kernel,

@@ -28,7 +28,7 @@ from harness.runners.runner_pool import BYTES_PER_CONTEXT, RunnerPool, starts_ah
 from harness.settings import Settings
 from harness.tasks.target import OF_CARD, Target
 from harness.timing.paired_blocks import FIRST_SLOTS
-from harness.timing.plan import GPU_BLOCK_NS, GPU_BLOCKS, LARGEST_RING, Plan
+from harness.timing.plan import GPU_BLOCK_NS, GPU_BLOCKS, GPU_LOOKS, LARGEST_RING, Plan
 
 CALL_LIMITS = Limits(wall_s=40.0, output_bytes=1 << 20, memory_bytes=8 << 30, file_bytes=4 << 30)
 PYTHON_LIMITS = replace(CALL_LIMITS, wall_s=180.0)
@@ -115,8 +115,8 @@ class Session:
     def fitted(self, plan: Plan) -> Plan:
         """Return the plan adapted to this device.
 
-        A GPU gets its cache size, and blocks that are not too short for its clock. On a CPU the
-        caches are warm, since its ceilings are those of its caches.
+        A GPU gets its cache size, blocks that are not too short for its clock, and an earlier first
+        look. On a CPU the caches are warm, since its ceilings are those of its caches.
         """
         if self.on_cpu:
             return plan
@@ -127,9 +127,11 @@ class Session:
         share = memory // RING_SHARE // (len(self.target.classes) if keep else 1)
         if self.in_process or self.device.kind == "amd":
             share = min(share, STAGED_RING)
-        fitted = replace(plan, block_ns=max(plan.block_ns, GPU_BLOCK_NS // 3), cache_bytes=int(
-            1e6 * (card.cache_mb if card else LARGEST_CACHE_MB)) if cold else 0,
-            ring_bytes=share, largest_ring=share, blocks=min(plan.blocks, GPU_BLOCKS))
+        cache_mb = card.cache_mb if card else LARGEST_CACHE_MB
+        fitted = replace(
+            plan.with_looks(GPU_LOOKS), block_ns=max(plan.block_ns, GPU_BLOCK_NS // 3),
+            blocks=min(plan.blocks, GPU_BLOCKS), cache_bytes=int(1e6 * cache_mb) if cold else 0,
+            ring_bytes=share, largest_ring=share)
         return replace(fitted, score="wall", by_host=True) if self.several else fitted
 
     def pairs_at_once(self, plan: Plan, cases: Sequence[Case]) -> int:

@@ -40,13 +40,14 @@ CERTAIN, SUSPECT = 0.002, 0.07
 """Error rates of a certain finding, and of a suspicion, which leads to more pairs.
 
 If noise is as often positive as negative, this is the probability that so many pairs show an
-excess: a suspicion needs four pairs, a certain finding nine, or all but one of 13.
+excess: a certain finding needs nine pairs, or all but one of 13. A suspicion needs all of up to five
+pairs.
 """
 OBVIOUS = 0.5
 """In fewer pairs, all must exceed the slowest of the incumbent's blocks by this share."""
 WIDEST_BAND = 0.02
 """A gain below the band gets more pairs while the band is wider than this."""
-LEAST_PAIRS = 4
+LEAST_PAIRS = 3
 LEAST_DUE = 0.25
 """Share of a long block's time by which it exceeds a short one, at the least."""
 SLEEPS = 1
@@ -213,20 +214,25 @@ class ClockCheck:
         excess = sorted(blocks.unreported(cost_ns).excess + blocks.whole(STORE).excess
                         for blocks in self._classes.get(config_class, ()))
         agreeing = next((count for count in range(len(excess) + 1)
-                         if _chance(count, len(excess)) <= SUSPECT), 0)
+                         if _is_suspect(count, len(excess))), 0)
         return max(0.0, excess[agreeing - 1]) if agreeing else None
 
 
 def _finding(shares: Sequence[SideShares], tight: float, words: Callable[[float], str], *,
              obvious: bool = False) -> ClockExcess | None:
     """Return an excess if so many pairs are above the accepted one as noise hardly explains."""
-    chance = _chance(sum(share.excess > tight for share in shares), len(shares))
-    if len(shares) < LEAST_PAIRS or chance > SUSPECT:
+    above = sum(share.excess > tight for share in shares)
+    if not _is_suspect(above, len(shares)):
         return None
     more = median(share.excess for share in shares)
     lower, _, upper = quantiles((share.incumbent for share in shares), n=4)
-    return ClockExcess(words(more), obvious or (chance <= CERTAIN
+    return ClockExcess(words(more), obvious or (_chance(above, len(shares)) <= CERTAIN
                                                 and more > tight + upper - lower))
+
+
+def _is_suspect(above: int, pairs: int) -> bool:
+    """Return whether so many of the pairs are too many for noise; below five, all have to be."""
+    return pairs >= LEAST_PAIRS and (above == pairs or _chance(above, pairs) <= SUSPECT)
 
 
 def _chance(above: int, pairs: int) -> float:

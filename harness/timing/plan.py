@@ -20,6 +20,8 @@ BLOCKS, GPU_BLOCKS = 6, 4
 LONG = 3
 """Half of the blocks have this many times the calls of the others: see clock_check."""
 MOST_COPIES = 512
+GPU_LOOKS = (3, 5, 8, 12, 18)
+"""Process pairs of a card differ by some 0.1 %, so three of them show what a large change does."""
 QUICK_LOOKS, QUICK_BLOCKS = (3, 5), 4
 THOROUGH_LOOKS, THOROUGH_MARGIN = (6, 9, 13, 18, 26, 36), 0.005
 MOST_SLOTS = 1024
@@ -81,6 +83,14 @@ class Plan:
             return replace(self, effort=effort, looks=THOROUGH_LOOKS,
                            margin=min(self.margin, THOROUGH_MARGIN))
         return self
+
+    def with_looks(self, looks: tuple[int, ...]) -> Plan:
+        """Return the plan with these looks in place of as many of the usual ones.
+
+        Their number stays, and with it the error rate of each.
+        """
+        is_usual = self.looks == stats.LOOKS[:len(self.looks)]
+        return replace(self, looks=looks[:len(self.looks)]) if is_usual else self
 
     def describe_effort(self, unit: str = "process pairs") -> str:
         """Return how a quick or thorough verdict differs from others, empty for a normal one."""

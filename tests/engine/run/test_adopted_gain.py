@@ -10,9 +10,10 @@ from engine.campaign import setup as campaigns_of
 from engine.campaign.setup import Setup
 from engine.history import waiting_line
 from engine.journal.records import Candidate
+from harness.devices import inventory
 from tests.support import campaigns
 from tests.support.command_line import kopt
-from tests.support.recorded_workspace import unpack
+from tests.support.recorded_workspace import execute, unpack
 from tests.support.waiting_case import costs_at, instant_verdicts, now, past
 
 ID, LARGE, SMALL = "norm_python_cpu_20261123", "856b87dd6c7c", "e280fb8c12f6"
@@ -21,7 +22,9 @@ ID, LARGE, SMALL = "norm_python_cpu_20261123", "856b87dd6c7c", "e280fb8c12f6"
 @pytest.fixture
 def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setup:
     instant_verdicts(monkeypatch)
-    return campaigns_of.open_campaign(unpack("schema_4.tar.xz", tmp_path), ID)
+    workspace = unpack("schema_4.tar.xz", tmp_path)
+    execute(workspace, "UPDATE campaigns SET device = ?", inventory.find("cpu").label)
+    return campaigns_of.open_campaign(workspace, ID)
 
 
 def line(setup: Setup) -> list[tuple[str, str]]:

@@ -36,8 +36,9 @@ def work(setup: Setup, name: str, root: Path, *, timeout_s: float = 60.0
 
     def tick(stage: str, detail: str, done: float | None,
              agent: AgentProgress | None = None, /) -> None:
-        if "waiting for cpu" not in detail:  # another test measures
-            details.append(f"{phrases.agent(agent)}: {detail}")
+        text = f"{phrases.agent(agent)}: {detail}"
+        if "waiting for cpu" not in detail and text not in details:  # another test measures
+            details.append(text)
 
     worker = CliWorker([CliSpec(
         name="coder", template="generic", env=("AGENT_KEY",), timeout_s=timeout_s,

@@ -10,6 +10,7 @@ import pytest
 from harness.isolation.process_tree import CpuTime
 from harness.timing.block_times import TimedBlock, calm_rounds
 from harness.timing.clock_check import WIDEST_BAND, ClockCheck
+from harness.timing.plan import GPU_LOOKS
 from harness.timing.stats import LOOKS
 
 SHORT, LONG_CALLS = 100, 300
@@ -136,9 +137,18 @@ def test_longer_blocks_that_take_no_longer_are_certain(cheats: bool, jitter_ns: 
         assert certain == cheats if jitter_ns < CALL_NS * SHORT else not certain or cheats
 
 
-def test_three_pairs_give_neither_finding_nor_band() -> None:
-    clock = checked_clock(1, 3, forged=0.5)
+def test_two_pairs_give_neither_finding_nor_band() -> None:
+    clock = checked_clock(1, 2, forged=0.5)
     assert clock.excess() is None and clock.band("") is None
+
+
+@pytest.mark.parametrize("pairs", [looks[0] for looks in (LOOKS, GPU_LOOKS)])
+def test_first_look_suspects_a_small_forgery_and_knows_its_band(pairs: int) -> None:
+    """Whatever a verdict may stop at, its clock was checked."""
+    clock = checked_clock(1, pairs, forged=0.05)
+    excess = clock.excess()
+    assert excess is not None and not excess.certain and (clock.band("") or 0) > WIDEST_BAND
+    assert checked_clock(1, pairs, forged=0.0).excess() is None
 
 
 @pytest.mark.parametrize("delay_ns", [300_000, 3_000_000, 20_000_000])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from harness.benchmark.runs import stopping_rule
-from harness.timing.plan import Plan
+from harness.timing.plan import GPU_LOOKS, Plan
 
 
 def test_a_quick_plan_has_two_looks_with_few_pairs_and_blocks() -> None:
@@ -34,3 +36,13 @@ def test_whole_runs_follow_the_effort_too() -> None:
              for effort in ("quick", "normal", "thorough")}
     assert looks["quick"] == looks["normal"][:2] and looks["thorough"][-1] == 18
     assert stopping_rule.plan_for(Plan().with_effort("thorough"), 6).looks == (3, 4, 6)
+
+
+@pytest.mark.parametrize(("looks", "of_gpu"), [
+    ((4, 6, 9, 13, 18), (3, 5, 8, 12, 18)), ((4, 6), (3, 5)), ((1,), (1,)), ((3, 5), (3, 5)),
+    ((6, 9, 13), (6, 9, 13))])
+def test_gpu_has_earlier_looks_at_the_same_error_rate(
+        looks: tuple[int, ...], of_gpu: tuple[int, ...]) -> None:
+    plan = Plan(looks=looks)
+    assert plan.with_looks(GPU_LOOKS).looks == of_gpu
+    assert plan.with_looks(GPU_LOOKS).alpha_look == plan.alpha_look
