@@ -40,8 +40,8 @@ CERTAIN, SUSPECT = 0.002, 0.07
 """Error rates of a certain finding, and of a suspicion, which leads to more pairs.
 
 If noise is as often positive as negative, this is the probability that so many pairs show an
-excess: a certain finding needs nine pairs, or all but one of 13. A suspicion needs all of up to five
-pairs.
+excess: a certain finding needs nine pairs, or all but one of 13. A suspicion needs all of up to
+five pairs.
 """
 OBVIOUS = 0.5
 """In fewer pairs, all must exceed the slowest of the incumbent's blocks by this share."""
