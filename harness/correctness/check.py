@@ -77,7 +77,7 @@ class CorrectnessCheck:
             with self._making_ahead(classes[0], kinds[classes[0].name]), self._runner() as runner:
                 for index, config_class in enumerate(classes):
                     where = f"class {config_class.name}"
-                    self._progress("checking", where, index / len(classes))
+                    self._progress("checking", f"{where}: the reference", index / len(classes))
                     if not self._check_class(config_class, kinds[config_class.name], runner):
                         break
                 self._add_audit(runtime_audit.watch(runner))
@@ -153,6 +153,8 @@ class CorrectnessCheck:
             self.notes += [f"class {config_class.name}: {kind} inputs: {note}"
                            for note in case.notes]
             if memory is None:
+                self._progress("checking", f"class {config_class.name}",
+                               len(self.errors) / len(self.session.target.classes))
                 self._on_first(case)
                 own_slots = any(tensor["weight"] for tensor in case.tensors)
                 memory = CaseMemory(self.oracle, runner, case,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,6 +19,9 @@ from harness.roofline.predictor import card_for
 from harness.verdict import Verdict
 from kopt_tui.cli.output import print_note
 from kopt_tui.snapshot import phrases
+
+SLOW_S = 3
+"""From so many seconds on, the line of a stage tells how long it has taken."""
 
 
 def open_target(manifest: Path, *, base: str = "") -> OneShot:
@@ -72,10 +76,10 @@ def measure(request: EvaluateRequest | ReportedRequest | Verdict, card_gate: Gat
     """
     if isinstance(request, Verdict):
         return request
-    with card_gate.card("verdict") as device:
+    with card_gate.card("verdict") as device, stages(quiet=quiet) as progress:
         verdict = harness_client.evaluate(
             replace(request, device=device.id, settings=replace(request.settings, predict=predict)),
-            progress=progress(quiet=quiet), cancel=cancel)
+            progress=progress, cancel=cancel)
     return replace(verdict, notes=(*company_notes(verdict), *verdict.notes))
 
 
@@ -86,15 +90,47 @@ def company_notes(verdict: Verdict) -> list[str]:
         list(filter(None, [gate.resident_processes(verdict)]))
 
 
-def progress(*, quiet: bool) -> Callable[[Progress], None]:
-    """Return a callback that prints the current stage to stderr; elsewhere than at a terminal only
+@contextmanager
+def stages(*, quiet: bool) -> Iterator[Callable[[Progress], None]]:
+    """Yield a callback that prints the current stage to stderr; elsewhere than at a terminal only
     what it waits for."""
-    if quiet:
-        return lambda line: None
-    if not sys.stderr.isatty():
-        return print_wait
-    return lambda line: print(f"\r\x1b[K{line.stage} {phrases.clean(line.detail)}", end="",
-                              file=sys.stderr, flush=True)
+    if quiet or not sys.stderr.isatty():
+        yield (lambda line: None) if quiet else print_wait
+        return
+    line = StageLine()
+    ticker = threading.Thread(target=line.tick, name="kopt-stage", daemon=True)
+    ticker.start()
+    try:
+        yield line.show
+    finally:
+        line.ended.set()
+        ticker.join()
+
+
+class StageLine:
+    """The current stage on one line of a terminal, with its seconds where it takes some."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+        self._stage, self._began = "", time.monotonic()
+        self._lock = threading.Lock()
+
+    def show(self, line: Progress) -> None:
+        with self._lock:
+            self._stage = f"{line.stage} {phrases.clean(line.detail)}"
+            self._began = time.monotonic()
+            self._print()
+
+    def tick(self) -> None:
+        """Print the seconds of the stage until `ended` is set."""
+        while not self.ended.wait(1.0):
+            with self._lock:
+                self._print()
+
+    def _print(self) -> None:
+        seconds = int(time.monotonic() - self._began)
+        since = f", {seconds} s" if self._stage and seconds >= SLOW_S else ""
+        print(f"\r\x1b[K{self._stage}{since}", end="", file=sys.stderr, flush=True)
 
 
 def print_wait(line: Progress) -> None:

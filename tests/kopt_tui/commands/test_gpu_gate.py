@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -18,9 +19,10 @@ from harness.devices import inventory
 from harness.devices.device import Device, DeviceProcess, DeviceState, Listing
 from harness.devices.monitoring import tenants
 from harness.devices.monitoring.interference import COMPANY, STRANGER
-from harness.requests import EvaluateRequest, LoopRequest
+from harness.requests import EvaluateRequest, LoopRequest, Progress
 from harness.search.trials.trials import LoopResult
 from harness.verdict import Evidence, Verdict
+from kopt_tui.cli import gpu_gate
 from kopt_tui.cli.gpu_gate import company_notes
 from kopt_tui.main import main
 from tests.support import campaigns
@@ -175,3 +177,17 @@ def test_cpu_needs_no_wait(machine: Machine, tmp_path: Path,
     monkeypatch.setattr("engine.verify.gate.look", lambda *_, **__: pytest.fail("was looked at"))
     assert main(["evaluate", str(manifest(tmp_path, device="cpu")), "--json"]) == 0
     assert used_devices == ["cpu"] and capsys.readouterr().err == ""
+
+
+def test_stage_that_takes_long_shows_its_seconds_at_a_terminal(
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(gpu_gate, "SLOW_S", 1)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    shown = ""
+    with gpu_gate.stages(quiet=False) as progress:
+        progress(Progress(stage="checking", detail="class a: the reference"))
+        while ", 1 s" not in shown:
+            time.sleep(0.05)
+            shown += capsys.readouterr().err
+    assert shown.startswith("\r\x1b[Kchecking class a: the reference\r\x1b[K")
+    assert "\r\x1b[Kchecking class a: the reference, 1 s" in shown
