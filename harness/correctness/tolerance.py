@@ -18,9 +18,10 @@ Beyond the floor the baseline runs on the same inputs, and FACTOR times its erro
 (without that last rounding), for another order of summation or other fused operations. Since a
 baseline may by luck have no error (a blocked sum of equal values is exact), the typical effect on
 the output of as many roundings of the inputs is allowed too. A tolerance that the task declares is
-never exceeded. Without one, the usual tolerance of the dtype is the limit, or OF_BASELINE times
-the baseline's own error on normal inputs where that is more, up to LARGEST_OF_BASELINE: attention
-in bfloat16 rounds its weights, and is off by 3 % of the output's scale.
+never exceeded. Without one, the usual tolerance of the dtype is the limit. Where a tensor has half
+precision or less, it is OF_BASELINE times the baseline's own error on normal inputs if that is
+more, up to LARGEST_OF_BASELINE: attention in bfloat16 rounds its weights, and is off by 3 % of the
+output's scale. A float32 kernel that is off by as much computes something else than the reference.
 
 A row or column whose values are small beside all others could be left out within these errors. So
 its error relative to its own size counts too, where it is gross and the baseline's is small: sums
@@ -31,6 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 from harness.case import Case, Errors
@@ -183,13 +185,21 @@ class Tolerance:
         declared = self.target.declared_tolerance(self.target.config_class(case.config_class))
         if declared is not None:
             return [min(error, declared) for error in errors]
-        each = own.each if own is not None and case.distribution == "normal" else ()
+        is_normal = own is not None and case.distribution == "normal"
+        each = own.each if own is not None and is_normal and self._rounds_coarsely else ()
         return [min(error, max(
             LARGEST_UNDECLARED, DTYPE_TOLERANCE.get(dtype, 0.0),
             min(LARGEST_OF_BASELINE, OF_BASELINE * (by_baseline or 0.0))))
             for dtype, error, by_baseline in zip(
                 dtypes_of(self.target, len(errors)), errors, each or [None] * len(errors),
                 strict=True)]
+
+    @cached_property
+    def _rounds_coarsely(self) -> bool:
+        """Whether a tensor has half precision or less, or float32 products may take TF32."""
+        dtypes = (self.target.precision or "", *self.target.output_dtypes,
+                  *(arg.dtype for arg in self.target.args))
+        return any(rounding(dtype) >= ROUNDOFF["tf32"] for dtype in dtypes)
 
     def _note(self, text: str) -> None:
         if text not in self.notes:

@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-DEPTHWISE_ROWS = 2  # kopt: knob DEPTHWISE_ROWS in [1, 2, 4, 8, 16] rows of results of a program
+DEPTHWISE_ROWS = 8  # kopt: knob DEPTHWISE_ROWS in [2, 4, 8, 16] rows of results of a program
 DEPTHWISE_COLUMNS = 256  # kopt: knob DEPTHWISE_COLUMNS in [32, 64, 128, 256, 512] of each row
 DEPTHWISE_WARPS = 4  # kopt: knob DEPTHWISE_WARPS in [2, 4, 8] warps of a program
 
@@ -21,17 +21,25 @@ def depthwise_kernel(
     DOWN: tl.constexpr = (OH + ROWS - 1) // ROWS
     plane = tl.program_id(0) // (ACROSS * DOWN)
     tile = tl.program_id(0) % (ACROSS * DOWN)
-    row = (tile // ACROSS * ROWS + tl.arange(0, ROWS))[:, None]
-    column = (tile % ACROSS * COLUMNS + tl.arange(0, COLUMNS))[None, :]
     x += (plane // many).to(tl.int64) * (H * W)
     weight += plane % channels * (KH * KW)
+    down, across = tile // ACROSS * ROWS, tile % ACROSS * COLUMNS
+    lane = tl.arange(0, ROWS)[:, None]
+    row, column = down + lane, across + tl.arange(0, COLUMNS)[None, :]
     value = tl.zeros([ROWS, COLUMNS], tl.float32)
-    for h in tl.static_range(KH):
+    first = x + (down * SH - PH) * W + (column * SW - PW)
+    # each row of x is read once for all rows of results that it belongs to
+    for below in tl.static_range((ROWS - 1) * SH + (KH - 1) * DH + 1):
+        i = down * SH - PH + below
         for w in tl.static_range(KW):
-            i, j = row * SH - PH + h * DH, column * SW - PW + w * DW
-            there = (i >= 0) & (i < H) & (j >= 0) & (j < W)
-            one = tl.load(x + i * W + j, mask=there, other=0.0).to(tl.float32)
-            value += one * tl.load(weight + h * KW + w).to(tl.float32)
+            j = column * SW - PW + w * DW
+            there = (i >= 0) & (i < H) & ((j >= 0) & (j < W))
+            one = tl.load(first + (below * W + w * DW), mask=there, other=0.0).to(tl.float32)
+            for result in tl.static_range(ROWS):
+                if (below >= result * SH and (below - result * SH) % DH == 0
+                        and below - result * SH <= (KH - 1) * DH):
+                    factor = tl.load(weight + (below - result * SH) // DH * KW + w).to(tl.float32)
+                    value = tl.where(lane == result, value + one * factor, value)
     if BIAS:
         value += tl.load(bias + plane % channels).to(tl.float32)
     at = plane.to(tl.int64) * (OH * OW) + row * OW + column

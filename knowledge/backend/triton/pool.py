@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 POOL_BLOCK = 256  # kopt: knob POOL_BLOCK in [128, 256, 512, 1024, 2048] results of a program
+POOL_ROWS = 4  # kopt: knob POOL_ROWS in [2, 4, 8, 16] rows of results, where windows overlap
 POOL_WARPS = 4  # kopt: knob POOL_WARPS in [2, 4, 8] warps of a program
 
 
@@ -62,6 +63,52 @@ def pool_kernel(
     tl.store(y + at, value, mask=inside)
 
 
+@triton.jit
+def pool_rows(
+        # kopt: operands
+        x, y, scale, AVERAGE: tl.constexpr, DIVIDE: tl.constexpr, H: tl.constexpr,
+        W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
+        SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr, DH: tl.constexpr,
+        DW: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """A tile of one plane of results; windows that overlap share the rows that they read."""
+    ACROSS: tl.constexpr = (OW + COLUMNS - 1) // COLUMNS
+    DOWN: tl.constexpr = (OH + ROWS - 1) // ROWS
+    plane = (tl.program_id(0) // (ACROSS * DOWN)).to(tl.int64)
+    tile = tl.program_id(0) % (ACROSS * DOWN)
+    down = tile // ACROSS * ROWS
+    lane = tl.arange(0, ROWS)[:, None]
+    row = down + lane
+    column = tile % ACROSS * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    top, left = row * SH - PH, column * SW - PW
+    first = x + plane * (H * W) + (down * SH - PH) * W + left
+    NOTHING: tl.constexpr = 0.0 if AVERAGE else -float("inf")
+    value = tl.full([ROWS, COLUMNS], NOTHING, tl.float32)
+    for below in tl.static_range((ROWS - 1) * SH + (KH - 1) * DH + 1):
+        i = down * SH - PH + below
+        across = tl.full([1, COLUMNS], NOTHING, tl.float32)
+        for w in tl.static_range(KW):
+            j = left + w * DW
+            there = (i >= 0) & (i < H) & ((j >= 0) & (j < W))
+            one = tl.load(first + (below * W + w * DW), mask=there, other=NOTHING).to(tl.float32)
+            across = across + one if AVERAGE else pool_larger(across, one)
+        for result in tl.static_range(ROWS):
+            if (below >= result * SH and (below - result * SH) % DH == 0
+                    and below - result * SH <= (KH - 1) * DH):
+                more = value + across if AVERAGE else pool_larger(value, across)
+                value = tl.where(lane == result, more, value)
+    if DIVIDE:
+        PAD: tl.constexpr = DIVIDE - 1
+        wide = (tl.minimum(left + KW, W + PAD * PW) - (left if PAD else tl.maximum(left, 0)))
+        high = (tl.minimum(top + KH, H + PAD * PH) - (top if PAD else tl.maximum(top, 0)))
+        value = value / (wide * high).to(tl.float32)
+    else:
+        value *= scale
+    at = plane * (OH * OW) + row * OW + column
+    inside = (row < OH) & (column < OW)
+    # kopt: epilogue value
+    tl.store(y + at, value, mask=inside)
+
+
 def pool_sizes(value, dims, fill):
     """Return three sizes: those of the missing leading dimensions are `fill`."""
     sizes = [value] * dims if isinstance(value, int) else list(value)
@@ -92,6 +139,15 @@ def pool(
         scale = 1.0 / (divisor_override or math.prod(kernel))
         if not divisor_override and (ceil_mode or (any(pad) and not count_include_pad)):
             divide = 2 if count_include_pad else 1
+    if dims == 2 and kernel[1] > step[1] and kernel[1] * kernel[2] <= 64:
+        columns = min(POOL_BLOCK, triton.next_power_of_2(results[2]))
+        rows = min(POOL_ROWS, triton.next_power_of_2(results[1]))
+        tiles = triton.cdiv(results[1], rows) * triton.cdiv(results[2], columns)
+        pool_rows[(planes * tiles,)](
+            # kopt: operands
+            x, y, scale, op == "avg", divide, *sizes[1:], *results[1:], *kernel[1:], *step[1:],
+            *pad[1:], *spread[1:], ROWS=rows, COLUMNS=columns, num_warps=POOL_WARPS)
+        return y
     wide = step[2] * spread[2] >= 4 and kernel[2] >= 4
     lanes = min(32, triton.next_power_of_2(kernel[2])) if wide else 1
     block = max(16, 2 * POOL_BLOCK // lanes) if wide else POOL_BLOCK
