@@ -49,7 +49,8 @@ class Errors:
     are not; `changed` names inputs that were overwritten. `digests` identify the outputs' bytes.
 
     `used` is the largest used share of the allowed error, `over` and `allowed` are the error and
-    its limit at that output, and `basis` says where the limit comes from; see `against`.
+    its limit at that output, the one with the number `worst`, and `basis` says where the limit
+    comes from; see `against`.
     """
 
     absolute: float
@@ -62,6 +63,7 @@ class Errors:
     over: float | None = None
     allowed: float | None = None
     basis: str = ""
+    worst: int | None = None
     lost: float = 0.0
 
     def against(self, allowed: Sequence[float], basis: str) -> Errors:
@@ -73,7 +75,7 @@ class Errors:
         shares = [_share(error or 0.0, limit) for error, limit in zip(each, limits, strict=True)]
         worst = max(range(len(each)), key=lambda index: shares[index])
         return replace(self, used=shares[worst], over=each[worst], allowed=limits[worst],
-                       basis=basis)
+                       basis=basis, worst=worst)
 
     def worse(self, other: Errors | None) -> Errors:
         """Return the worse of both values in every field."""

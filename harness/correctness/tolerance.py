@@ -112,6 +112,9 @@ class Tolerance:
             self._note(f"class {case.config_class}: the baseline's own error, "
                        f"{own.relative or 0.0:.2g} of the output's scale, is large for its dtype: "
                        f"up to {max(limits):.2g} is allowed, unless the task states a tolerance")
+        if normal and not own.against(limits, "").right:
+            self._note(f"class {case.config_class}: the baseline's own answer is wrong by as much: "
+                       "check the reference, or state a tolerance in the task")
         if judged.right:
             judged = self._with_small_values(case, judged, candidate, held)
         if judged.right:

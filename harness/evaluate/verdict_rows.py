@@ -97,7 +97,7 @@ def _row(results: EvaluationResults, config_class: ConfigClass) -> Row:
     row = replace(
         row, correct=errors.right, max_abs_err=errors.absolute, max_rel_err=errors.relative,
         error_budget_used=None if errors.used is None else _finite(errors.used),
-        note=_error_note(errors),
+        note=_error_note(errors, results.target),
         outcome="broken" if not errors.right else "tie" if results.same else "unmeasured")
     timing = results.timings.get(config_class.name)
     return row if timing is None or not errors.right or results.same else \
@@ -156,7 +156,7 @@ def _remark(results: EvaluationResults, outcome: ClassOutcome, value: Estimate,
     return ""
 
 
-def _error_note(errors: Errors) -> str:
+def _error_note(errors: Errors, target: Target) -> str:
     if errors.bad:
         return f"{errors.bad} values are not finite or were never written"
     if errors.changed:
@@ -166,7 +166,10 @@ def _error_note(errors: Errors) -> str:
     if errors.basis == SMALL_VALUES:
         return f"error {errors.over:.0%} {SMALL_VALUES}"
     if errors.used > 1:
-        return (f"error {errors.over:.2g} of the output's scale, allowed {errors.allowed:.2g} "
+        names = target.output_names
+        worst = names[errors.worst:][:1] if errors.worst is not None and len(names) > 1 else ()
+        of = "".join(f" of {name}" for name in worst)
+        return (f"error{of} {errors.over:.2g} of the output's scale, allowed {errors.allowed:.2g} "
                 f"({errors.basis})")
     return ""
 

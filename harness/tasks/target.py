@@ -272,6 +272,14 @@ class Target:
             max(DTYPE_TOLERANCE.get(dtype, 0.0) for dtype in self.output_dtypes)
 
     @property
+    def output_names(self) -> tuple[str, ...]:
+        """Return the names of the arguments that a kernel writes, in order; returned values follow.
+        """
+        written = tuple(arg.name for arg in self.args if arg.kind in ("output", "inout"))
+        returned = len(self.output_dtypes) - len(written)
+        return written + tuple(f"returned value {number}" for number in range(1, returned + 1))
+
+    @property
     def output_dtypes(self) -> tuple[str, ...]:
         """Return the outputs' dtypes in order; undeclared returned ones are the loosest input's."""
         written = tuple(arg.dtype for arg in self.args if arg.kind in ("output", "inout"))

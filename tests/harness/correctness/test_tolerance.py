@@ -167,7 +167,21 @@ def test_baseline_of_low_precision_passes_its_own_check_where_a_tensor_has_half_
     verdict = judge(tmp_path, rounded(candidate_bits) + "// candidate\n", of,
                     baseline=rounded(kept_bits))
     assert (verdict.correct is True) == right, verdict
-    assert any("large for its dtype" in note for note in verdict.notes) == (dtype == "float16")
+    for words, of_dtype in (("large for its dtype", "float16"), ("check the reference", "float32")):
+        assert any(words in note for note in verdict.notes) == (
+            dtype == of_dtype or kept_bits == 3), verdict.notes
+
+
+def test_wrong_output_is_named_where_there_are_several(tmp_path: Path) -> None:
+    of = target()
+    of = replace(of, args=(*of.args, Arg(name="first", dtype="float32", shape=("rows",),
+                                         role="output")))
+    source = PLAIN.replace("int64_t cols)", "int64_t cols, float *first)")
+    right, wrong = (source.replace("out[r] = s;", f"out[r] = s; first[r] = {value};")
+                    for value in ("w[0]", "w[1]"))
+    verdict = judge(tmp_path, wrong, of, baseline=right,
+                    reference="def dot(w, x):\n    return w @ x, w[:, 0]\n")
+    assert not verdict.correct and verdict.rows[0].note.startswith("error of first "), verdict
 
 
 @pytest.mark.slow
