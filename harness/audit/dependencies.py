@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from pathlib import Path
 
 from harness.audit import declared_dependencies
 from harness.audit.c.source import CSource, is_standard_header, is_standard_library
@@ -31,10 +30,9 @@ _BUILD_FILES = (".yaml", ".yml", ".toml", ".mk", ".cfg", "Makefile", "makefile",
 _PYC_UNCHECKED = 1
 
 
-def new_dependencies(target: Target, candidate_tree: Path, baseline_tree: Path) -> list[Finding]:
+def new_dependencies(target: Target, changes: Changes) -> list[Finding]:
     """Return a reject for each dependency that the candidate has and the baseline has not."""
-    return sighting.findings(list(_Dependencies(
-        target, Changes(candidate_tree, baseline_tree)).all()))
+    return sighting.findings(list(_Dependencies(target, changes).all()))
 
 
 class _Dependencies:

@@ -33,17 +33,23 @@ from harness.verdict import Finding
 _INSIDE = re.compile(r"__global__|__device__|#\s*include\s*[<\"]|\basm\s*(?:volatile)?\s*\(")
 
 
-def static(target: Target, changes: Changes, ours: AuditedTree,
-           theirs: AuditedTree) -> list[Finding]:
-    """Return the findings on what the candidate's sources add to the baseline's."""
-    new = sighting.fresh(ours.sightings, theirs.sightings)
-    return sighting.findings([*new, *_shadows(target, changes)])
+class AuditedChange:
+    """A candidate's changed sources, and the baseline's sources that they replace."""
 
+    def __init__(self, target: Target, changes: Changes) -> None:
+        self.target, self.changes = target, changes
+        self.ours = AuditedTree(target, changes.candidate, changes.touched)
+        self.theirs = AuditedTree(target, changes.baseline, changes.replaced)
 
-def both(target: Target, changes: Changes) -> tuple[AuditedTree, AuditedTree]:
-    """Return the candidate's changed sources and the baseline's sources that they replace."""
-    return (AuditedTree(target, changes.candidate, changes.touched),
-            AuditedTree(target, changes.baseline, changes.replaced))
+    def findings(self) -> list[Finding]:
+        """Return the findings on what the candidate's sources add to the baseline's."""
+        new = sighting.fresh(self.ours.sightings, self.theirs.sightings)
+        return sighting.findings([*new, *_shadows(self.target, self.changes)])
+
+    def new_keys(self) -> list[CacheKey]:
+        """Return the cache keys that the candidate has and the baseline has not."""
+        old = {(key.what, key.text) for key in self.theirs.keys}
+        return [key for key in self.ours.keys if (key.what, key.text) not in old]
 
 
 class AuditedTree:

@@ -29,7 +29,7 @@ from harness.audit.findings.sighting import Sighting
 from harness.audit.findings.tree_diff import C_SUFFIXES, PYTHON_SUFFIXES, Changes
 from harness.audit.python import delegation
 from harness.audit.python.cache_keys import CacheKey
-from harness.audit.static import AuditedTree, both, key_finding
+from harness.audit.static import AuditedChange, AuditedTree, key_finding
 from harness.formats.text import plain
 from harness.tasks.target import Target
 from harness.verdict import Finding, TraceStep, Transfer, TransferBucket, TransferDecision
@@ -48,31 +48,22 @@ def looks_like_weight(name: str) -> bool:
     return _WEIGHT.fullmatch(name) is not None
 
 
-def transfer(target: Target, candidate_tree: Path, baseline_tree: Path, *,
-             weights: Collection[str] | None = None,
+def transfer(change: AuditedChange, *, weights: Collection[str] | None = None,
              trace: Sequence[TraceStep] | None = None) -> Transfer:
     """Audit what a candidate keeps between calls and the baseline does not.
 
     `weights` names the arguments that are weights; without it they are guessed from their names.
     A traced run can make the result worse than the sources suggest, never better.
     """
-    return transfer_of(target, *both(target, Changes(candidate_tree, baseline_tree)),
-                       weights=weights, trace=trace)
-
-
-def transfer_of(target: Target, ours: AuditedTree, theirs: AuditedTree, *,
-                weights: Collection[str] | None = None,
-                trace: Sequence[TraceStep] | None = None) -> Transfer:
-    """Audit what audited sources keep between calls; see `transfer`."""
-    keys = new_keys(ours, theirs)
+    keys = change.new_keys()
     known = frozenset(weights) if weights is not None else None
-    bucket = _bucket(target, keys, known) or _kernel_bucket(ours, theirs)
+    bucket = _bucket(change.target, keys, known) or _kernel_bucket(change.ours, change.theirs)
     steps = tuple(trace) if trace is not None else ()
     if any(step.other_hits > 0 for step in steps) and bucket not in ("W2", "W3"):
         bucket = "W3"
     elif any(step.weight_hits > 0 for step in steps) and bucket.startswith("K"):
         bucket = "W1"
-    assumed = tuple(s.place + ": " + s.what for s in _skew(target, ours, theirs))
+    assumed = tuple(s.place + ": " + s.what for s in _skew(change))
     decision, reason = _decide(bucket, keys, steps, assumed, trace is not None)
     return Transfer(
         bucket=bucket, decision=decision, reason=plain(reason, 600),
@@ -95,22 +86,16 @@ def transfer_of_project(op: str, candidate: Path, baseline: Path,
     source = next(iter(edited))
     target = Target(op=op, language="c" if source.endswith(C_SUFFIXES) else "python",
                     source=source, entry="", reference="", args=(), classes=())
-    ours, theirs = both(target, changes)
+    change = AuditedChange(target, changes)
     hidden, known = ({(s.file, s.what) for s in side.sightings if s.rule == "hidden-code"}
-                     for side in (ours, theirs))
+                     for side in (change.ours, change.theirs))
     if hidden - known:
         return [], None
-    carried = transfer(target, candidate, baseline)
+    carried = transfer(change)
     if carried.bucket in ("W2", "W3"):
-        return sighting.findings([key_finding(key) for key in new_keys(ours, theirs)]), None
+        return sighting.findings([key_finding(key) for key in change.new_keys()]), None
     finding = carried.finding()
     return [finding] if finding is not None else [], carried
-
-
-def new_keys(ours: AuditedTree, theirs: AuditedTree) -> list[CacheKey]:
-    """Return the cache keys that the candidate has and the baseline has not."""
-    old = {(key.what, key.text) for key in theirs.keys}
-    return [key for key in ours.keys if (key.what, key.text) not in old]
 
 
 def _bucket(target: Target, keys: Sequence[CacheKey], weights: frozenset[str] | None,
@@ -158,10 +143,10 @@ def _launches(side: AuditedTree) -> int:
     return len(path.launches()) + len(list(path.library()))
 
 
-def _skew(target: Target, ours: AuditedTree, theirs: AuditedTree) -> list[Sighting]:
-    if not skew.is_grouped(target):
+def _skew(change: AuditedChange) -> list[Sighting]:
+    if not skew.is_grouped(change.target):
         return []
-    return sighting.fresh(_skew_of(ours), _skew_of(theirs))
+    return sighting.fresh(_skew_of(change.ours), _skew_of(change.theirs))
 
 
 def _skew_of(side: AuditedTree) -> list[Sighting]:

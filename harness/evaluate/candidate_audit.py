@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.audit import audit
+from harness.audit.findings.tree_diff import Changes
+from harness.audit.static import AuditedChange
 from harness.audit.transfer import looks_like_weight, transfer
 from harness.correctness.check import CandidateFailed
 from harness.settings import Trees
@@ -17,14 +19,16 @@ class CandidateAudit:
     """Audits a candidate's sources; a finding that rejects it raises CandidateFailed."""
 
     def __init__(self, target: Target, trees: Trees) -> None:
-        self._target = target
-        self._candidate, self._reference = Path(trees.candidate), Path(trees.reference)
+        self._target, self._trees = target, trees
+        self._change: AuditedChange | None = None
         self.transfer: Transfer | None = None
         self.findings: list[Finding] = []
 
     def run(self) -> None:
         """Read the sources, before anything of the candidate runs."""
-        findings, self.transfer = audit(self._target, self._candidate, self._reference)
+        self._change = AuditedChange(
+            self._target, Changes(Path(self._trees.candidate), Path(self._trees.reference)))
+        findings, self.transfer = audit(self._change)
         self._add(findings)
 
     @property
@@ -35,11 +39,10 @@ class CandidateAudit:
 
     def add_trace(self, steps: tuple[TraceStep, ...] | None) -> None:
         """Audit the candidate's cache again, with its hits over several steps."""
-        if self.transfer is None or steps is None:
+        if self._change is None or self.transfer is None or steps is None:
             return
         before = self.transfer.finding()
-        self.transfer = transfer(self._target, self._candidate, self._reference,
-                                 weights=self.weights, trace=steps)
+        self.transfer = transfer(self._change, weights=self.weights, trace=steps)
         after = self.transfer.finding()
         if after != before:
             self.findings = [finding for finding in self.findings if finding != before]

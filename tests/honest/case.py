@@ -13,6 +13,7 @@ from harness.tasks.target import Arg
 from harness.verdict import Finding, Verdict
 from tests.exploits import case, problems
 from tests.exploits.problems import Problem
+from tests.support.audit_case import audited_change
 
 ASTERISK = frozenset({"cache-key", "over-fit"})
 """Findings that a cache of weights may have (rule 11): bucket W1 is accepted with an asterisk."""
@@ -74,9 +75,9 @@ def verdict_on(honest: Honest, folder: Path, device: str = "cpu") -> Verdict:
 def of_the_text(honest: Honest, folder: Path) -> list[Finding]:
     """Return the findings of the static audit."""
     problem = honest.problem
-    findings, _ = audit(
+    findings, _ = audit(audited_change(
         problem.target, Path(case.tree(folder / "candidate", problem, honest.source)),
-        Path(case.tree(folder / "baseline", problem, problem.incumbent)))
+        Path(case.tree(folder / "baseline", problem, problem.incumbent))))
     return findings
 
 

@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from harness.audit import dependencies
+from harness.audit.findings.tree_diff import Changes
+from harness.audit.static import AuditedChange
 from harness.tasks.target import Arg, ConfigClass, Target
 from harness.tasks.task_file import check
+from harness.verdict import Finding
 
 Files = Mapping[str, str | bytes]
 TRITON = """import torch
@@ -75,3 +79,16 @@ def c(body: str = "", head: str = "") -> str:
     """Return the baseline's C source with lines in the entry and before it."""
     return C.replace("void norm(", f"{head}\nvoid norm(").replace(
         "    for (", f"    {body}\n    for (")
+
+
+def audited_change(target: Target, candidate: Path, baseline: Path) -> AuditedChange:
+    return AuditedChange(target, Changes(candidate, baseline))
+
+
+def static(target: Target, candidate: Path, baseline: Path) -> list[Finding]:
+    """Return the findings on what a candidate's sources add to the baseline's."""
+    return audited_change(target, candidate, baseline).findings()
+
+
+def new_dependencies(target: Target, candidate: Path, baseline: Path) -> list[Finding]:
+    return dependencies.new_dependencies(target, Changes(candidate, baseline))

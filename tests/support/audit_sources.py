@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from harness.audit.findings.tree_diff import Changes
-from harness.audit.static import both
-from harness.audit.static import static as static_of
-from harness.tasks.target import Target
-from harness.verdict import Finding
 from tests.support.audit_case import c, triton
 
 SIDE_STREAM = """s = torch.cuda.Stream()
@@ -250,9 +243,3 @@ HOSTILE_STARTS = {
     "by a macro": "#define A(x) __attribute__((x))\nA(constructor) static void f(void) { evil(); }",
     "in C23's brackets": "[[gnu::constructor]] static void f(void) { evil(); }",
 }
-
-
-def static(target: Target, candidate: Path, baseline: Path) -> list[Finding]:
-    """Return the findings on what a candidate's sources add to the baseline's."""
-    changes = Changes(candidate, baseline)
-    return static_of(target, changes, *both(target, changes))

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.audit.dependencies import new_dependencies
-from tests.support.audit_case import TRITON, C, Files, c, target, trees, triton
+from tests.support.audit_case import TRITON, C, Files, c, new_dependencies, target, trees, triton
 
 PROJECT = "[project]\nname = 'p'\nversion = '1'\ndependencies = ['torch']\n"
 SETUP = "from setuptools import setup\nsetup(name='p', install_requires=['torch'])\n"

@@ -8,6 +8,7 @@ import pytest
 
 from harness.audit import audit
 from tests.support import device_case
+from tests.support.audit_case import audited_change
 from tests.support.device_case import LAUNCHER
 
 CALL = "    twice_kernel<<<"
@@ -40,7 +41,7 @@ def test_source_is_audited(before: str, added: str, finding: tuple[str, str, str
         ("candidate", LAUNCHER.replace(before, added + before)), ("baseline", LAUNCHER))]
     for tree in trees:
         (tree / "kernel.cu").rename(tree / f"kernel.{suffix}")
-    findings, _ = audit(target, *trees)
+    findings, _ = audit(audited_change(target, *trees))
     severity, rule, words = finding
     assert any((each.severity, each.rule) == (severity, rule) and words in each.detail
                for each in findings), findings
@@ -50,4 +51,4 @@ def test_knob_and_the_toolkits_headers_cause_no_finding(tmp_path: Path) -> None:
     headers = "#include <cuda_bf16.h>\n#include <cooperative_groups.h>\n#include <cub/cub.cuh>\n"
     candidate = device_case.tree(tmp_path / "one", headers + LAUNCHER.replace("256", "512"))
     baseline = device_case.tree(tmp_path / "two", LAUNCHER)
-    assert audit(device_case.target(launch=None), candidate, baseline)[0] == []
+    assert audit(audited_change(device_case.target(launch=None), candidate, baseline))[0] == []

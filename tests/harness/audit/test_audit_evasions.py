@@ -6,14 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from harness.audit.dependencies import new_dependencies
 from harness.verdict import Finding
-from tests.support.audit_case import TRITON, Files, c, target, trees, triton
+from tests.support.audit_case import (
+    TRITON,
+    Files,
+    c,
+    new_dependencies,
+    static,
+    target,
+    trees,
+    triton,
+)
 from tests.support.audit_evasions import (
     C_SOURCES,
     PYTHON,
 )
-from tests.support.audit_sources import static
 
 HONEST_PYTHON = {
     "numpy": triton("n = np.int64(x.shape[0])", "import numpy as np"),

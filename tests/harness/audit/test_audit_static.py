@@ -11,19 +11,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.audit.c.tokens import tokens
-from harness.audit.dependencies import new_dependencies
 from harness.audit.transfer import transfer
 from harness.search.space import knobs
 from harness.tasks.target import Target
 from harness.tasks.task_file import load
 from harness.verdict import Finding
-from tests.support.audit_case import TRITON, c, target, trees, triton
+from tests.support.audit_case import (
+    TRITON,
+    audited_change,
+    c,
+    new_dependencies,
+    static,
+    target,
+    trees,
+    triton,
+)
 from tests.support.audit_sources import (
     FILLS,
     HOSTILE_C,
     HOSTILE_PYTHON,
     JOINED,
-    static,
 )
 from tests.support.paths import EXAMPLES
 
@@ -247,7 +254,7 @@ def test_examples_raise_no_finding(tmp_path: Path, name: str, changed: bool) -> 
     candidate, baseline = trees(tmp_path, new, files)
     assert static(task, candidate, baseline) == []
     assert new_dependencies(task, candidate, baseline) == []
-    audited = transfer(task, candidate, baseline)
+    audited = transfer(audited_change(task, candidate, baseline))
     assert audited.decision == "ACCEPT-as-real" and audited.finding() is None
 
 
@@ -276,7 +283,7 @@ def test_audit_never_raises_on_any_source(source: bytes, other: bytes) -> None:
             for finding in (*static(target(language), *both),
                             *new_dependencies(target(language), *both)):
                 assert finding.detail and finding.severity in ("reject", "flag", "note")
-            transfer(target(language), *both)
+            transfer(audited_change(target(language), *both))
 
 
 @settings(max_examples=200, deadline=None)

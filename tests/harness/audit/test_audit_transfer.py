@@ -11,7 +11,7 @@ from harness.audit.transfer import looks_like_weight, transfer, transfer_of_proj
 from harness.formats.json_codec import from_json, to_json
 from harness.tasks.target import Arg, Target
 from harness.verdict import TraceStep, Transfer
-from tests.support.audit_case import TRITON, c, target, trees, triton
+from tests.support.audit_case import TRITON, audited_change, c, target, trees, triton
 
 WEIGHTS = """_packed = {}
 
@@ -75,7 +75,8 @@ C_SOURCES = {
 
 def audit(folder: Path, source: str, of: Target | None = None, **more: object) -> Transfer:
     wanted = of or target()
-    return transfer(wanted, *trees(folder, {wanted.source: source}), **more)  # type: ignore[arg-type]
+    change = audited_change(wanted, *trees(folder, {wanted.source: source}))
+    return transfer(change, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", PYTHON)
@@ -99,7 +100,8 @@ def test_pointers_kept_in_c_are_found(tmp_path: Path, name: str) -> None:
 
 def test_fewer_launches_count_as_fusion(tmp_path: Path) -> None:
     two = triton("norm_kernel[(rows,)](x, weight, out, cols, BLOCK=64)")
-    fused = transfer(target(), *trees(tmp_path, {"kernel.py": TRITON}, {"kernel.py": two}))
+    fused = transfer(audited_change(target(), *trees(
+        tmp_path, {"kernel.py": TRITON}, {"kernel.py": two})))
     assert (fused.bucket, fused.decision) == ("K3", "ACCEPT-as-real")
 
 
@@ -124,8 +126,8 @@ def test_declared_weights_override_names(tmp_path: Path) -> None:
 
 def test_cache_in_baseline_is_not_counted(tmp_path: Path) -> None:
     base = triton("if id(x) in _c: return", "_c = {}")
-    audited = transfer(target(), *trees(tmp_path, {"kernel.py": base + "\nTILE = 4\n"},
-                                        {"kernel.py": base}))
+    audited = transfer(audited_change(target(), *trees(
+        tmp_path, {"kernel.py": base + "\nTILE = 4\n"}, {"kernel.py": base})))
     assert (audited.bucket, audited.finding()) == ("K1", None)
 
 
