@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,16 +93,28 @@ def build(target: Target, tree: Path, out: Path, *, yields: Turnstile | None = N
     path = compiler()
     argv = [path, *alignment_flags(path), *target.flags, "-shared", "-fPIC", "-o", str(out),
             target.source, "-lm"]
-    outcome = guard.run(argv, cwd=tree, env=guard.clean_env(home=out.parent), limits=BUILD_LIMITS,
-                        confine=Confine(writable=(str(out.parent),), cards=False), yields=yields,
-                        cancel=cancel, name=f"build-{out.parent.name}")
-    if cancel is not None and cancel.is_set():
-        raise Cancelled("stopped while building")
-    if not outcome.ok:
-        raise BuildError(first_error(outcome.stderr.decode(errors="replace"))
-                         or f"the compiler {outcome.describe(BUILD_LIMITS)}")
+    run_compiler(argv, tree, out.parent, yields=yields, cancel=cancel,
+                 name=f"build-{out.parent.name}")
     digest = hashlib.sha256(out.read_bytes()).hexdigest()
     return BuiltLibrary(path=str(out), sha256=digest)
+
+
+def run_compiler(argv: Sequence[str], cwd: Path, writable: Path, *,
+                 env: Mapping[str, str] | None = None, limits: Limits = BUILD_LIMITS,
+                 yields: Turnstile | None = None, cancel: threading.Event | None = None,
+                 name: str = "build") -> str:
+    """Run a compiler that may write to one folder; return its report. Raises BuildError, Cancelled.
+    """
+    outcome = guard.run(argv, cwd=cwd, env=guard.clean_env(env, home=writable), limits=limits,
+                        confine=Confine(writable=(str(writable),), cards=False), yields=yields,
+                        cancel=cancel, name=name)
+    if cancel is not None and cancel.is_set():
+        raise Cancelled("stopped while building")
+    report = outcome.stderr.decode(errors="replace")
+    if not outcome.ok:
+        raise BuildError(first_error(f"{report}\n{outcome.stdout.decode(errors='replace')}")
+                         or f"the compiler {outcome.describe(limits)}")
+    return report
 
 
 def first_error(text: str) -> str:
@@ -139,10 +152,12 @@ def remarks_of(target: Target, tree: Path, scratch: Path, *,
     scratch.mkdir(parents=True, exist_ok=True)
     argv = [compiler(), *target.flags, "-fopt-info-vec-optimized-missed", "-c", "-fPIC", "-o",
             str(scratch / "remarks.o"), target.source]
-    outcome = guard.run(argv, cwd=tree, env=guard.clean_env(home=scratch), limits=BUILD_LIMITS,
-                        confine=Confine(writable=(str(scratch),), cards=False), yields=yields)
+    try:
+        report = run_compiler(argv, tree, scratch, yields=yields, name="remarks")
+    except BuildError:
+        return ()
     source = (tree / target.source).read_text(errors="replace")
-    return parse_remarks(outcome.stderr.decode(errors="replace"), Path(target.source).name, source)
+    return parse_remarks(report, Path(target.source).name, source)
 
 
 def parse_remarks(text: str, source: str, code: str = "") -> tuple[Remark, ...]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import harness
-from harness.compile.c_compiler import cache_directory, compiler
+from harness.compile.c_compiler import BuildError, cache_directory, compiler, run_compiler
 from harness.devices import datasheets
 from harness.devices.datasheets import CardModel
 from harness.devices.device import Device
@@ -119,11 +119,11 @@ def _measure_cpu(cores: int, scratch: Path) -> Ceilings:
     program = scratch / "ceilings"
     env = guard.clean_env(home=scratch)
     confine = Confine(writable=(str(scratch),), cards=False)
-    build = guard.run([compiler(), "-O3", "-march=native", "-pthread", "-o", str(program),
-                       str(SOURCE)], cwd=scratch, env=env, limits=CEILING_LIMITS, confine=confine)
-    if not build.ok:
-        raise EnvironmentFault("the compiler cannot build a program",
-                               fix=build.stderr.decode(errors="replace")[:200])
+    try:
+        run_compiler([compiler(), "-O3", "-march=native", "-pthread", "-o", str(program),
+                      str(SOURCE)], scratch, scratch, name="ceilings")
+    except BuildError as error:
+        raise EnvironmentFault("the compiler cannot build a program", fix=error.what) from None
     run = guard.run([str(program), str(cores)], cwd=scratch, env=env, limits=CEILING_LIMITS,
                     confine=confine)
     if not run.ok:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from harness.benchmark.runs.workdir import WorkingCopy
 from harness.errors import Cancelled, KoptError
@@ -55,23 +57,6 @@ class KernelLaunches:
 KernelProfile = Mapping[str, KernelLaunches]
 
 
-class Profiler(Protocol):
-    """A tool that measures the kernels of a command; `missing` says why it is not installed."""
-
-    @property
-    def tool(self) -> str: ...
-
-    @property
-    def missing(self) -> str: ...
-
-    @property
-    def fix(self) -> str: ...
-
-    def observe(self, copy: WorkingCopy, work: Callable[[], T]) -> tuple[T, KernelProfile]:
-        """Return the work's result and its kernels. Raises KernelTimeUnavailable, Cancelled."""
-        ...
-
-
 def kernel_name(text: str) -> str:
     """Return the name of a kernel on one line."""
     return " ".join(plain(text, NAME_LENGTH).split())
@@ -98,6 +83,8 @@ class ToolFiles:
     """The files that a tool leaves in a folder, one per process, and their limits in bytes."""
 
     tool: str
+    parse: Callable[[str], KernelProfile]
+    """Reads one file. Raises KernelTimeUnavailable."""
     result: re.Pattern[str]
     other: re.Pattern[str] | None = None
     """Files that are left out."""
@@ -106,7 +93,11 @@ class ToolFiles:
     file_bytes: int
     all_bytes: int
 
-    def texts(self, folder: Path) -> Iterator[str]:
+    def profile(self, folder: Path, cancel: threading.Event | None = None) -> KernelProfile:
+        """Return the kernels of all processes. Raises KernelTimeUnavailable, Cancelled."""
+        return merged(map(self.parse, self._texts(folder)), cancel)
+
+    def _texts(self, folder: Path) -> Iterator[str]:
         """Yield the texts of the results; no link is followed. Raises KernelTimeUnavailable."""
         try:
             inside = os.open(folder,
@@ -141,6 +132,37 @@ class ToolFiles:
         if not results:
             raise KernelTimeUnavailable(self.none)
         return sorted(results)
+
+
+class Profiler(ABC):
+    """A tool that measures the kernels of a command; `missing` says why it is not installed."""
+
+    fix: ClassVar[str]
+    files: ClassVar[ToolFiles]
+
+    @property
+    def tool(self) -> str:
+        return self.files.tool
+
+    @property
+    @abstractmethod
+    def missing(self) -> str: ...
+
+    @abstractmethod
+    def changes(self, copy: WorkingCopy, folder: Path) -> dict[str, Any]:
+        """Return what a command's environment gets so that the tool writes to a folder."""
+
+    def observe(self, copy: WorkingCopy, work: Callable[[], T]) -> tuple[T, KernelProfile]:
+        """Return the work's result and its kernels. Raises KernelTimeUnavailable, Cancelled."""
+        folder = Path(tempfile.mkdtemp(prefix="kernel-time-", dir=copy.home))
+        environment = copy.environment
+        try:
+            copy.environment = replace(environment, **self.changes(copy, folder))
+            done = work()
+            return done, self.files.profile(folder, environment.cancel)
+        finally:
+            copy.environment = environment
+            file_copy.remove(folder)
 
 
 def kernel_shares(profile: KernelProfile) -> tuple[KernelShare, ...]:

@@ -11,59 +11,24 @@ import io
 import math
 import re
 import shutil
-import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from harness.benchmark.kernel_time import profile
 from harness.benchmark.kernel_time.profile import (
     KernelLaunches,
-    KernelProfile,
     KernelTimeUnavailable,
-    T,
+    Profiler,
     ToolFiles,
+    kernel_name,
 )
 from harness.benchmark.runs.workdir import WorkingCopy
-from harness.formats import file_copy
 
 PROGRAM = "rocprofv3"
 INSTALLED = ("/opt/rocm/bin", "/opt/rocm-*/bin")
-FILES = ToolFiles(tool=PROGRAM, result=re.compile(r"k\.[0-9]{1,10}_kernel_trace\.csv"),
-                  other=re.compile(r"k\.[0-9]{1,10}_[a-z_]{1,40}\.csv"),
-                  none="no process of the command launched a kernel and ended normally",
-                  file_bytes=64 << 20, all_bytes=64 << 20)
 _NUMBER = re.compile(r"[0-9]{1,19}")
 _DIMENSIONS = [(f"grid_size_{axis}", f"workgroup_size_{axis}") for axis in "xyz"]
-
-
-@dataclass(frozen=True)
-class RocprofProfiler:
-    """Measures a command's kernels by this program; "" if it is not installed."""
-
-    program: str
-    tool: str = PROGRAM
-    fix: str = "install rocprofiler-sdk, or add the folder of rocprofv3 to PATH"
-
-    @property
-    def missing(self) -> str:
-        return "" if self.program else f"{PROGRAM} is neither in PATH nor in /opt/rocm/bin"
-
-    def observe(self, copy: WorkingCopy, work: Callable[[], T]) -> tuple[T, KernelProfile]:
-        if not self.program:
-            raise KernelTimeUnavailable(self.missing)
-        folder = Path(tempfile.mkdtemp(prefix="kernel-time-", dir=copy.home))
-        environment = copy.environment
-        try:
-            copy.environment = replace(environment, wrapper=(
-                self.program, "--kernel-trace", "--output-format", "csv", "-d", str(folder),
-                "-o", "k.%pid%", "--"))
-            done = work()
-            return done, profile.merged((parse(text) for text in FILES.texts(folder)),
-                                        environment.cancel)
-        finally:
-            copy.environment = environment
-            file_copy.remove(folder)
 
 
 def find_program() -> str:
@@ -82,7 +47,7 @@ def parse(text: str) -> dict[str, KernelLaunches]:
         for line in filter(None, lines):
             row = dict(zip(columns, line, strict=True))
             if row.get("kind", "KERNEL_DISPATCH") == "KERNEL_DISPATCH":
-                name = profile.kernel_name(row["kernel_name"])
+                name = kernel_name(row["kernel_name"])
                 launch = _launch(row)
                 found[name] = found[name] + launch if name in found else launch
     except (csv.Error, KeyError, ValueError):
@@ -104,3 +69,26 @@ def _number(text: str) -> int:
     if not _NUMBER.fullmatch(text):
         raise ValueError(text)
     return int(text)
+
+
+@dataclass(frozen=True)
+class RocprofProfiler(Profiler):
+    """Measures a command's kernels by this program; "" if it is not installed."""
+
+    program: str
+    fix = "install rocprofiler-sdk, or add the folder of rocprofv3 to PATH"
+    files = ToolFiles(tool=PROGRAM, parse=parse,
+                      result=re.compile(r"k\.[0-9]{1,10}_kernel_trace\.csv"),
+                      other=re.compile(r"k\.[0-9]{1,10}_[a-z_]{1,40}\.csv"),
+                      none="no process of the command launched a kernel and ended normally",
+                      file_bytes=64 << 20, all_bytes=64 << 20)
+
+    @property
+    def missing(self) -> str:
+        return "" if self.program else f"{PROGRAM} is neither in PATH nor in /opt/rocm/bin"
+
+    def changes(self, copy: WorkingCopy, folder: Path) -> dict[str, Any]:
+        if not self.program:
+            raise KernelTimeUnavailable(self.missing)
+        return {"wrapper": (self.program, "--kernel-trace", "--output-format", "csv",
+                            "-d", str(folder), "-o", "k.%pid%", "--")}

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.compile import kernel_resources
-from harness.compile.c_compiler import BuildError, first_error
+from harness.compile.c_compiler import BuildError, first_error, run_compiler
 from harness.compile.device_code import hip_clang, source_constants, toolkits
 from harness.compile.kernel_resources import KernelResources, with_occupancy
 from harness.devices import datasheets
-from harness.errors import Cancelled, EnvironmentFault, InputError
+from harness.errors import EnvironmentFault, InputError
 from harness.formats.json_codec import from_json, to_json
 from harness.formats.text import plain
 from harness.isolation import guard
@@ -136,24 +136,16 @@ class DeviceCompiler:
         raise BuildError(f"{self.target.source} has no kernel {self.target.entry!r}")
 
     def _run(self, argv: list[str], tree: Path, part: Path) -> str:
-        """Run a compiler and return its report. Raises BuildError, Cancelled."""
-        outcome = guard.run(argv, cwd=tree, env=guard.clean_env(self.env, home=part),
-                            limits=LIMITS, confine=self._confine(part), yields=self._yields,
-                            cancel=self.cancel, name="build")
-        log = outcome.stderr.decode(errors="replace")
-        if self.cancel is not None and self.cancel.is_set():
-            raise Cancelled("stopped while building")
-        if not outcome.ok:
-            raise BuildError(first_error(f"{log}\n{outcome.stdout.decode(errors='replace')}")
-                             or f"the compiler {outcome.describe(LIMITS)}")
-        return log
+        return run_compiler(argv, tree, part, env=self.env, limits=LIMITS, yields=self._yields,
+                            cancel=self.cancel)
 
     def _code(self, tree: Path, part: Path, out: Path) -> tuple[str, str]:
         """Compile a `__global__` function; return its name in the code, and the report."""
         language = self.target.language
         try:
             with Peer("compile.rtc", cwd=tree, limits=LIMITS, python=self.python,
-                      env=guard.clean_env(self.env, home=part), confine=self._confine(part),
+                      env=guard.clean_env(self.env, home=part),
+                      confine=Confine(writable=(str(part),), cards=False),
                       yields=self._yields, cancel=self.cancel, name="build") as compiler:
                 answer = compiler.ask("compile", language=language, source=self.target.source,
                                       entry=self.target.entry, arch=self.arch, out=str(out),
@@ -171,9 +163,6 @@ class DeviceCompiler:
         if refused := str(answer.get("refused", "")):
             raise BuildError(first_error(refused))
         return str(answer["symbol"]), str(answer["log"])
-
-    def _confine(self, part: Path) -> Confine:
-        return Confine(writable=(str(part),), cards=False)
 
     def _compiler_id(self) -> list[object]:
         """Return what identifies the compiler: another version makes other code."""

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.benchmark.kernel_time import cupti as kernel_time
-from harness.benchmark.kernel_time.cupti import parse, read_profile
+from harness.benchmark.kernel_time.cupti import CuptiProfiler, parse
 from harness.benchmark.kernel_time.profile import (
     MOST_FILES,
     KernelLaunches,
@@ -43,8 +43,8 @@ def seen(folder: Path, made: tuple[Path, Path], kernels: str, *, processes: int 
         "candidate", folder / "tree", folder / "side", CommandEnvironment(env=env or {})
     )
     try:
-        return kernel_time.run_observed(side, [str(cupti or ours)],
-                                    partial(side.run, f"{host} {processes}"))[1]
+        return CuptiProfiler([str(cupti or ours)]).observe(
+            side, partial(side.run, f"{host} {processes}"))[1]
     finally:
         assert side.environment.env == (env or {}) and not any(side.home.glob("kernel-time-*"))
 
@@ -133,7 +133,7 @@ def test_wrong_library_or_no_cuda_is_reported(made: tuple[Path, Path],
         seen(tmp_path, made, KERNELS, cupti=empty)
     side = WorkingCopy("other", tmp_path / "tree", tmp_path / "other", CommandEnvironment())
     with pytest.raises(KernelTimeUnavailable, match="no process of the command loaded CUDA"):
-        kernel_time.run_observed(side, [], partial(side.run, "true"))
+        kernel_time.CuptiProfiler([]).observe(side, partial(side.run, "true"))
 
 
 def test_output_path_is_not_in_the_environment(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_output_path_is_not_in_the_environment(tmp_path: Path) -> None:
         assert not any(str(folder) in value for value in side.environment.env.values())
 
     with pytest.raises(KernelTimeUnavailable, match="no process of the command loaded CUDA"):
-        kernel_time.run_observed(side, [], work)
+        kernel_time.CuptiProfiler([]).observe(side, work)
 
 
 def test_any_output_path_can_be_compiled_in(made: tuple[Path, Path], tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_profile_round_trips(kernels: dict[str, tuple[int, int]]) -> None:
 def test_forged_profile_folder_is_refused(tmp_path: Path) -> None:
     def why(folder: Path) -> str:
         with pytest.raises(KernelTimeUnavailable) as raised:
-            read_profile(folder)
+            CuptiProfiler.files.profile(folder)
         return raised.value.what
 
     (tmp_path / "secret").write_text(f"{HEAD}why\tsecret\nend\n")
@@ -247,7 +247,7 @@ def test_forged_profile_folder_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "c" / "k.1.0")
     assert why(tmp_path / "c") == "CUPTI's files cannot be read: not a plain file"
     (tmp_path / "d").mkdir()
-    (tmp_path / "d" / "k.1.0").write_text("x" * (kernel_time.FILES.file_bytes + 1))
+    (tmp_path / "d" / "k.1.0").write_text("x" * (CuptiProfiler.files.file_bytes + 1))
     assert why(tmp_path / "d") == "CUPTI's output is too large"
     for number in range(MOST_FILES + 1):
         (tmp_path / "d" / f"k.{number}.0").touch()
@@ -271,13 +271,13 @@ def test_oversized_profile_is_refused(tmp_path: Path) -> None:
     for number in range(5):
         (tmp_path / f"k.{number}.0").write_text(text)
     with pytest.raises(KernelTimeUnavailable, match="too large"):
-        read_profile(tmp_path)
+        CuptiProfiler.files.profile(tmp_path)
 
 
 def test_reading_a_profile_can_be_cancelled(tmp_path: Path) -> None:
     (tmp_path / "k.1.0").write_text(f"{HEAD}{LINE}end\n")
     cancel = threading.Event()
-    assert read_profile(tmp_path, cancel)
+    assert CuptiProfiler.files.profile(tmp_path, cancel)
     cancel.set()
     with pytest.raises(Cancelled):
-        read_profile(tmp_path, cancel)
+        CuptiProfiler.files.profile(tmp_path, cancel)

@@ -158,7 +158,8 @@ def test_cupti_sees_every_launch(confined: bool, tmp_path: Path) -> None:
         raise
     cupti = kernel_time.cupti_libraries()
     try:
-        outcome, profile = kernel_time.run_observed(side, cupti, partial(side.run, TARGET.command))
+        outcome, profile = kernel_time.CuptiProfiler(cupti).observe(
+            side, partial(side.run, TARGET.command))
     except KernelTimeUnavailable as unseen:
         pytest.fail(f"{unseen.what}; CUPTI is looked for in {cupti}")
     listed = "\n".join(f"{name}: {kernel}" for name, kernel in sorted(
@@ -178,7 +179,7 @@ def test_self_profiling_benchmark_still_works(tmp_path: Path) -> None:
     side = WorkingCopy("side", Path(tree(tmp_path / "tree", KERNEL, "profiled")), tmp_path / "side",
                 CommandEnvironment(env=card().visible_env, confined=False))
     try:  # whoever comes second may get the records
-        _, profile = kernel_time.run_observed(side, kernel_time.cupti_libraries(),
+        _, profile = kernel_time.CuptiProfiler(kernel_time.cupti_libraries()).observe(side,
                                           partial(side.run, TARGET.command))
         print(profile)
     except KernelTimeUnavailable as unseen:

@@ -76,5 +76,6 @@ def test_deep_folder_next_to_a_profile_is_not_a_crash(tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     side = WorkingCopy("candidate", tmp_path / "tree", tmp_path / "side", CommandEnvironment())
     with pytest.raises(KernelTimeUnavailable):
-        cupti.run_observed(side, (), lambda: deep_folder(next(side.home.glob("kernel-time-*"))))
+        cupti.CuptiProfiler(()).observe(
+            side, lambda: deep_folder(next(side.home.glob("kernel-time-*"))))
     assert not list(side.home.iterdir())
