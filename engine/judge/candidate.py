@@ -22,7 +22,7 @@ from harness.errors import InputError
 from harness.formats import shell_command
 from harness.formats.text import plain
 from harness.isolation import guard
-from harness.isolation.guard import Confine
+from harness.isolation.confinement import Confine
 from harness.isolation.process_outcome import Limits
 from harness.search.space import knobs
 from harness.verdict import Verdict

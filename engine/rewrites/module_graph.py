@@ -11,7 +11,8 @@ from typing import Any, Literal
 import msgspec
 
 from harness.errors import InputError
-from harness.isolation.guard import Confine, clean_env
+from harness.isolation.confinement import Confine
+from harness.isolation.guard import clean_env
 from harness.isolation.process_outcome import Limits
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.isolation.zygote_client import Zygote

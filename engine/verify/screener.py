@@ -28,7 +28,7 @@ from engine.verify.verifier import (
 from harness.errors import InputError
 from harness.formats.text import plain
 from harness.isolation import device_lock, guard
-from harness.isolation.guard import Confine
+from harness.isolation.confinement import Confine
 from harness.isolation.process_outcome import Limits
 from harness.verdict import COMPILED, Verdict, rejected
 

@@ -34,7 +34,7 @@ from harness.errors import Refused
 from harness.formats.quantities import dollars
 from harness.formats.text import plain
 from harness.isolation import device_lock, guard
-from harness.isolation.guard import Confine
+from harness.isolation.confinement import Confine
 from harness.isolation.process_outcome import Limits, ProcessOutcome
 
 EXTRA = "pip install 'kopt[agent]'"

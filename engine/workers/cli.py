@@ -40,9 +40,8 @@ from harness.errors import Refused
 from harness.formats import shell_command
 from harness.formats.text import plain
 from harness.isolation import device_lock, guard
-from harness.isolation.guard import Confine
+from harness.isolation.confinement import Confine, Reach
 from harness.isolation.process_outcome import Limits
-from harness.isolation.reach import Reach
 from harness.tasks.target import Target
 
 if TYPE_CHECKING:  # jinja2 is imported when an agent is asked

@@ -16,8 +16,8 @@ from pathlib import Path
 from harness.errors import Cancelled, EnvironmentFault, KoptError
 from harness.formats.text import plain
 from harness.isolation import guard
+from harness.isolation.confinement import Confine
 from harness.isolation.device_lock import Turnstile
-from harness.isolation.guard import Confine
 from harness.isolation.process_outcome import Limits
 from harness.tasks.target import Target
 

@@ -15,8 +15,9 @@ from harness.devices.datasheets import Arch
 from harness.errors import InputError, KoptError
 from harness.formats.json_codec import ConvertError, convert
 from harness.formats.text import plain
+from harness.isolation.confinement import Confine
 from harness.isolation.device_lock import Turnstile
-from harness.isolation.guard import Confine, clean_env
+from harness.isolation.guard import clean_env
 from harness.isolation.process_outcome import Limits
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.isolation.zygote_client import Zygote

@@ -9,8 +9,8 @@ from pathlib import Path
 from harness.errors import Cancelled
 from harness.formats import file_copy, shell_command
 from harness.isolation import guard
+from harness.isolation.confinement import Confine
 from harness.isolation.device_lock import DeviceLock
-from harness.isolation.guard import Confine
 from harness.isolation.process_outcome import Limits
 from harness.runners.session import Session
 

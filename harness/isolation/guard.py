@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from harness.formats.json_codec import from_json, to_builtins
@@ -27,10 +27,10 @@ from harness.isolation import (
     shared_zygotes,
     supervisor_start,
 )
+from harness.isolation.confinement import Confine
 from harness.isolation.device_lock import DeviceLock, Turnstile, lock_directory
 from harness.isolation.process_outcome import Limits, ProcessOutcome
 from harness.isolation.process_tree import CpuTime
-from harness.isolation.reach import Reach
 from harness.isolation.supervisor_start import KeptProcess
 from harness.isolation.zygote_client import PROGRAM, ForkedSupervisor, Zygote
 
@@ -39,26 +39,6 @@ LOOK_S = 0.5
 INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES",
              "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_HOME", "ROCM_PATH",
              "NCCL_NVLS_ENABLE", "TORCH_SYMM_MEM_DISABLE_MULTICAST", "NVSHMEM_DISABLE_NVLS")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Confine:
-    """Where a process may write, and whether it has a network and GPUs; needs namespaces.
-
-    Without namespaces the process runs unconfined, or fails if `required`. `reach` replaces
-    `network`. Of the GPUs with device files of their own it may open those in `nodes`, or all if
-    that is empty. `binds` are pairs of a writable folder and the folder in whose place the process
-    sees it. `hidden` folders appear empty, but for writable ones in them.
-    """
-
-    writable: tuple[str, ...] = ()
-    binds: tuple[tuple[str, str], ...] = ()
-    hidden: tuple[str, ...] = ()
-    network: bool = False
-    reach: Reach | None = None
-    cards: bool = True
-    nodes: tuple[str, ...] = ()
-    required: bool = False
 
 
 @functools.cache

@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 from harness.errors import Cancelled, EnvironmentFault, KoptError
 from harness.formats.json_codec import ConvertError, convert, loads, to_json
 from harness.formats.text import plain
+from harness.isolation.confinement import Confine
 from harness.isolation.device_lock import DeviceLock, Turnstile
-from harness.isolation.guard import Confine, Guarded, clean_env
+from harness.isolation.guard import Guarded, clean_env
 from harness.isolation.process_outcome import Limits, ProcessOutcome
 from harness.isolation.process_tree import CpuTime
 from harness.isolation.send_times import SendTimes

@@ -23,7 +23,7 @@ from harness.devices.device import Device
 from harness.errors import EnvironmentFault
 from harness.formats.json_codec import ConvertError, from_json, to_json
 from harness.isolation import guard
-from harness.isolation.guard import Confine
+from harness.isolation.confinement import Confine
 from harness.isolation.process_outcome import Limits
 from harness.tasks.target import ConfigClass, Target
 

@@ -25,8 +25,9 @@ from harness.devices.device import Device
 from harness.errors import Cancelled, EnvironmentFault
 from harness.formats.json_codec import ConvertError, from_json, to_json
 from harness.formats.text import plain, read_text
+from harness.isolation.confinement import Confine
 from harness.isolation.device_lock import DeviceLock
-from harness.isolation.guard import Confine, clean_env
+from harness.isolation.guard import clean_env
 from harness.isolation.process_outcome import Limits
 from harness.isolation.rpc import INVALID_ANSWER, Peer, PeerDied, PeerError
 from harness.isolation.zygote_client import Zygote

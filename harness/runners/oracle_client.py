@@ -21,8 +21,9 @@ from harness.compile.kernel import Place
 from harness.errors import KoptError
 from harness.formats.json_codec import convert, to_builtins, to_json
 from harness.formats.text import plain
+from harness.isolation.confinement import Confine
 from harness.isolation.device_lock import DeviceLock, Turnstile
-from harness.isolation.guard import Confine, clean_env
+from harness.isolation.guard import clean_env
 from harness.isolation.process_outcome import Limits
 from harness.isolation.rpc import NotJudgedHere, Peer, PeerDied, PeerError
 from harness.isolation.supervisor_start import KeptProcess

@@ -23,7 +23,8 @@ from harness.compile.compiler_cache import adopt
 from harness.compile.kernel import Kernel
 from harness.formats import file_copy
 from harness.formats.file_copy import FolderTooLarge
-from harness.isolation.guard import Confine, clean_env
+from harness.isolation.confinement import Confine
+from harness.isolation.guard import clean_env
 
 FOLDER = "runners"
 """The folder of all runners' folders below the scratch folder."""

@@ -17,8 +17,9 @@ from engine.manifest.pool_schema import ModelSpec
 from engine.workers.model.provider_forwarder import ProviderForwarder
 from harness.errors import InputError, Refused
 from harness.isolation import device_lock, guard
+from harness.isolation.confinement import Confine
 from harness.isolation.device_lock import Turnstile
-from harness.isolation.guard import Confine, Guarded
+from harness.isolation.guard import Guarded
 from harness.isolation.process_outcome import Limits, ProcessOutcome
 from harness.isolation.zygote_client import WarmStart, ZygoteKind
 

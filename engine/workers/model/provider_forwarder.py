@@ -17,9 +17,10 @@ import msgspec
 from engine.coding_agents import provider_address
 from engine.coding_agents.provider_address import ProviderAddress
 from engine.workers.model.provider_connection import TunnelServer
+from engine.workers.slot import passed_streams
 from harness.errors import InputError
 from harness.formats.text import plain
-from harness.isolation import guard, passed_streams
+from harness.isolation import guard
 
 MOST_TUNNELS = 8
 REQUEST_BYTES = 1024

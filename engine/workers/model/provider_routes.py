@@ -19,8 +19,8 @@ from engine.coding_agents.provider_address import ProviderAddress
 from engine.workers.model.provider_connection import TunnelServer
 from harness.errors import InputError
 from harness.formats.text import plain
-from harness.isolation import reach
-from harness.isolation.reach import Reach
+from harness.isolation import confinement
+from harness.isolation.confinement import Reach
 
 MOST_TUNNELS = 64
 HOSTS = "hosts"
@@ -40,8 +40,8 @@ class ProviderRoutes(TunnelServer):
         for provider in providers:
             inner = names.setdefault(provider.host, _inner_address(provider.host, len(names)))
             self._routes[inner, provider.port] = provider
-        if len(self._routes) > reach.MOST_ADDRESSES:
-            raise InputError(f"a command reaches {reach.MOST_ADDRESSES} addresses at most",
+        if len(self._routes) > confinement.MOST_ADDRESSES:
+            raise InputError(f"a command reaches {confinement.MOST_ADDRESSES} addresses at most",
                              where="pool.cli[].network")
         (folder / HOSTS).write_text("".join(f"{address} {name}\n" for name, address in (
             ("localhost", "127.0.0.1"), *names.items())))
@@ -51,7 +51,7 @@ class ProviderRoutes(TunnelServer):
         self._failed: set[ProviderAddress] = set()
 
     def _serve(self) -> None:
-        listeners = reach.receive_listeners(self._ours, len(self._routes))
+        listeners = confinement.receive_listeners(self._ours, len(self._routes))
         with ExitStack() as stack, selectors.DefaultSelector() as selector:
             selector.register(self._ours, selectors.EVENT_READ)
             for listener, provider in zip(listeners, self._routes.values(), strict=False):

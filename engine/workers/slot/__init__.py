@@ -1,5 +1,5 @@
 """The command `kopt` inside a slot: the program, and the engine's end of its socket.
 
 `slot_kopt` is started as a program.
-Face: screening_desk.
+Face: passed_streams, screening_desk.
 """

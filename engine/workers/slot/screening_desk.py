@@ -23,10 +23,10 @@ from pathlib import Path
 import msgspec
 
 from engine.workers.protocol import SlotKopt, Tick
+from engine.workers.slot import passed_streams
 from harness.errors import Cancelled, EnvironmentFault, KoptError, Refused, os_fault
 from harness.formats.quantities import counted
 from harness.formats.text import plain
-from harness.isolation import passed_streams
 from harness.verdict import Verdict
 
 PROGRAM = Path(__file__).with_name("slot_kopt.py")

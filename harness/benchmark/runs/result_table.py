@@ -18,7 +18,8 @@ from harness.errors import EnvironmentFault, KoptError
 from harness.formats.json_codec import ConvertError, convert
 from harness.formats.text import plain
 from harness.isolation import raw_outputs, shared_zygotes
-from harness.isolation.guard import Confine, clean_env
+from harness.isolation.confinement import Confine
+from harness.isolation.guard import clean_env
 from harness.isolation.process_outcome import Limits
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.isolation.zygote_client import Zygote, ZygoteKind

@@ -21,8 +21,8 @@ from harness.compile import compiler_cache
 from harness.errors import Cancelled
 from harness.formats import file_copy, shell_command
 from harness.isolation import guard, raw_outputs
+from harness.isolation.confinement import Confine
 from harness.isolation.device_lock import DeviceLock, Turnstile
-from harness.isolation.guard import Confine
 from harness.isolation.process_outcome import Limits, ProcessOutcome
 
 T = TypeVar("T")

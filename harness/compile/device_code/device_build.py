@@ -27,8 +27,8 @@ from harness.errors import EnvironmentFault, InputError
 from harness.formats.json_codec import from_json, to_json
 from harness.formats.text import plain
 from harness.isolation import guard
+from harness.isolation.confinement import Confine
 from harness.isolation.device_lock import Turnstile
-from harness.isolation.guard import Confine
 from harness.isolation.process_outcome import Limits
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.tasks.target import Target

@@ -16,7 +16,7 @@ from harness.devices.monitoring import telemetry_sources
 from harness.devices.monitoring.telemetry_sources import ONE_PROCESS, SharingMode
 from harness.evaluate.evaluate import evaluate
 from harness.isolation import device_lock, guard
-from harness.isolation.guard import Confine
+from harness.isolation.confinement import Confine
 from harness.isolation.process_outcome import Limits
 from harness.loop.loop import loop
 from harness.search.space import knobs

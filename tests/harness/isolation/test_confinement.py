@@ -14,7 +14,7 @@ import pytest
 
 from harness.child.supervise import confine as namespaces
 from harness.isolation import device_lock, guard
-from harness.isolation.guard import Confine
+from harness.isolation.confinement import Confine
 from harness.isolation.process_outcome import Limits, ProcessOutcome
 from tests.support.processes import mark, python
 

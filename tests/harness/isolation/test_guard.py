@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from harness.isolation import device_lock, guard, shared_zygotes
-from harness.isolation.guard import Confine, Guarded
+from harness.isolation.confinement import Confine
+from harness.isolation.guard import Guarded
 from harness.isolation.process_outcome import Limits, ProcessOutcome
 from harness.isolation.shared_zygotes import SUPERVISORS
 from tests.support.guard_case import DAEMON, SLEEP

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.isolation import device_lock, guard
-from harness.isolation.guard import Confine, Guarded
+from harness.isolation.confinement import Confine
+from harness.isolation.guard import Guarded
 from tests.support.guard_case import DAEMON, SLEEP, supervisors
 from tests.support.paths import ROOT
 from tests.support.processes import alive, kill, mark, marked, owner, python, resident, until
@@ -24,7 +25,7 @@ import sys
 from pathlib import Path
 from harness.isolation import guard
 from harness.isolation import device_lock as lock
-from harness.isolation.guard import Confine
+from harness.isolation.confinement import Confine
 from harness.isolation.process_outcome import Limits
 folder, marker, confine = sys.argv[1], sys.argv[2], sys.argv[3] == "confine"
 with lock.acquire("cpu") as held:

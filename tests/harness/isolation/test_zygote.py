@@ -20,7 +20,8 @@ from harness.compile.kernel import kind_of
 from harness.devices.monitoring import tenants
 from harness.formats.json_codec import to_json
 from harness.isolation import device_lock, process_tree
-from harness.isolation.guard import Confine, Guarded, clean_env
+from harness.isolation.confinement import Confine
+from harness.isolation.guard import Guarded, clean_env
 from harness.isolation.process_outcome import Limits
 from harness.isolation.rpc import Peer, PeerError
 from harness.isolation.zygote_client import (

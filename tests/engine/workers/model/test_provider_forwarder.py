@@ -22,7 +22,7 @@ from engine.workers.model.provider_forwarder import (
 )
 from harness.errors import InputError
 from harness.isolation import guard
-from harness.isolation.guard import Confine
+from harness.isolation.confinement import Confine
 from harness.isolation.process_outcome import Limits
 from tests.support.paths import ROOT
 from tests.support.tcp_listener import Listener, upper

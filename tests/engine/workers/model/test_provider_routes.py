@@ -21,7 +21,7 @@ from engine.workers.model.provider_routes import ProviderRoutes
 from engine.workers.protocol import Report, WorkerBench
 from harness.errors import InputError
 from harness.isolation import guard
-from harness.isolation.guard import Confine
+from harness.isolation.confinement import Confine
 from harness.isolation.process_outcome import Limits, ProcessOutcome
 from harness.isolation.zygote_client import WarmStart
 from tests.support import campaigns

@@ -17,7 +17,7 @@ from engine.workers.slot import screening_desk
 from engine.workers.slot.screening_desk import ScreeningDesk
 from harness.errors import EnvironmentFault
 from harness.isolation import guard
-from harness.isolation.guard import Confine
+from harness.isolation.confinement import Confine
 from harness.isolation.process_outcome import Limits, ProcessOutcome
 from harness.verdict import Verdict, rejected
 from tests.support.processes import until

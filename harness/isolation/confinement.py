@@ -1,4 +1,4 @@
-"""The few addresses that a confined process may reach, and the owner's end of them."""
+"""What a confined process may write, open and reach, and the owner's end of its network."""
 
 from __future__ import annotations
 
@@ -21,6 +21,26 @@ class Reach:
     link: int
     addresses: tuple[tuple[str, int], ...]
     hosts: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confine:
+    """Where a process may write, and whether it has a network and GPUs; needs namespaces.
+
+    Without namespaces the process runs unconfined, or fails if `required`. `reach` replaces
+    `network`. Of the GPUs with device files of their own it may open those in `nodes`, or all if
+    that is empty. `binds` are pairs of a writable folder and the folder in whose place the process
+    sees it. `hidden` folders appear empty, but for writable ones in them.
+    """
+
+    writable: tuple[str, ...] = ()
+    binds: tuple[tuple[str, str], ...] = ()
+    hidden: tuple[str, ...] = ()
+    network: bool = False
+    reach: Reach | None = None
+    cards: bool = True
+    nodes: tuple[str, ...] = ()
+    required: bool = False
 
 
 def receive_listeners(link: socket.socket, count: int) -> list[socket.socket]:
