@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 from harness.child.memory.host_memory import HostMemory
-from harness.child.run import load_c, time_c
+from harness.child.run import c_kernel
 from harness.child.run.compiled_loop import CompiledLoop
 from harness.compile import c_compiler
 from harness.tasks.target import Arg, ConfigClass, Target
@@ -51,11 +51,11 @@ def blocks(language: Any, folder: Path) -> list[float]:
                 "nbytes": 2048} for index, arg in enumerate(ARGS)]
     job = {"memory": {"kind": "host", "nbytes": memory.nbytes}, "tensors": tensors, "slots": SLOTS,
            "slot_bytes": SLOT_BYTES, "call": True, "returned": [], "one_weight": False}
-    clock: Any = time_c
+    clock: Any = c_kernel
     if language == "c":
         (folder / "k.c").write_text(C)
         built = c_compiler.build(target, folder, folder / "k.so")
-        kernel: Any = load_c.CKernel({"artifact": built.path, "sha256": built.sha256,
+        kernel: Any = c_kernel.CKernel({"artifact": built.path, "sha256": built.sha256,
                                       "entry": "empty"}, loop)
     else:
         from harness.child.run import load_python, time_python

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from _pytest import runner
 
-from harness.child.supervise import huge_pages
+from harness.child.supervise import zygote
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")  # as harness.search.bayesian, before numpy is imported
@@ -63,7 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish() -> None:
     """Leave what collection made to neither collector nor forks: it lives to the end."""
     gc.freeze()
-    huge_pages.collapse()
+    zygote.collapse_memory()
     gc.set_threshold(20_000, 20, 20)  # a twentieth of a test's time went into collections
     gc.enable()
 

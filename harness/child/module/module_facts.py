@@ -15,9 +15,16 @@ import torch
 
 from ..channel import serve
 from ..one_line import one_line
-from .call_layout import LITERALS, Layout, Unsupported, leaves
 from .input_ranges import InputRanges
-from .problem_source import Problem, ProblemSource, Size
+from .problem_source import (
+    LITERALS,
+    Layout,
+    Problem,
+    ProblemSource,
+    Size,
+    Unsupported,
+    leaves,
+)
 from .value_sizes import ChoiceWatch, sizes_of_values
 
 CAPS = (1024, 512, 256, 128, 64, 32, 16, 8)

@@ -17,7 +17,7 @@ from ..one_line import one_line
 from ..watch.process_watch import ProcessWatch, bounded
 from .compiled_loop import CompiledLoop
 
-LOADERS = {"c": ("load_c", "CKernel"), "cuda": ("load_device_code", "DeviceKernel"),
+LOADERS = {"c": ("c_kernel", "CKernel"), "cuda": ("load_device_code", "DeviceKernel"),
            "hip": ("load_device_code", "DeviceKernel")}
 """The module and the class that load a language's kernels; of others, they are Python's."""
 PYTHON = ("load_python", "PythonKernel")
@@ -62,7 +62,7 @@ class Runner:
         # imported before the watch takes its snapshot: the kernel must not change them
         module, name = LOADERS.get(job["language"], PYTHON)
         open_kernel = getattr(import_module(f".{module}", __package__), name)
-        clock = ".time_c" if job["language"] == "c" else ".time_python"
+        clock = ".c_kernel" if job["language"] == "c" else ".time_python"
         self.clock: Any = import_module(clock, __package__)
         loop = CompiledLoop(job["loop"], self._channel, self.received, gpu=job["device"] != "cpu",
                             await_gpu=_driver_wait(job), any_mode=job["any_mode"]) \

@@ -12,12 +12,12 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import reduce
+from os import environ  # bound now: a kernel may replace the name
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from . import flags
 from .threads_and_code import Code, running, tasks
 
 MOST = 20
@@ -32,6 +32,29 @@ TORCH = """
     cuda.Event.elapsed_time cuda.Event.wait cuda.Event.query cuda.CUDAGraph
     cuda.CUDAGraph.replay cuda.CUDAGraph.capture_begin cuda.CUDAGraph.capture_end cuda.graph
     cuda.graph.__enter__ cuda.graph.__exit__ cuda.set_device cuda.current_stream"""
+OF_COMPILE = ("TORCHINDUCTOR_", "_TORCHINDUCTOR_", "TRITON_CACHE_DIR", "KMP_DUPLICATE_LIB_OK",
+              "CUBLAS_WORKSPACE_CONFIG")
+"""What torch.compile sets for itself."""
+TOOLS = ("TRITON_PTXAS_PATH", "TRITON_LIBDEVICE_PATH")
+"""torch.compile sets these too, to files installed with torch."""
+FLAGS = """
+    backends.fp32_precision backends.cuda.matmul.allow_tf32 backends.cuda.matmul.fp32_precision
+    backends.cuda.matmul.allow_fp16_reduced_precision_reduction
+    backends.cuda.matmul.allow_bf16_reduced_precision_reduction
+    backends.cuda.matmul.allow_fp16_accumulation backends.cudnn.enabled backends.cudnn.benchmark
+    backends.cudnn.benchmark_limit backends.cudnn.deterministic backends.cudnn.allow_tf32
+    backends.cudnn.fp32_precision backends.cudnn.conv.fp32_precision
+    backends.cudnn.rnn.fp32_precision backends.mkldnn.enabled backends.mkldnn.deterministic
+    backends.mkldnn.matmul.fp32_precision backends.mkldnn.conv.fp32_precision"""
+CALLS = """
+    get_float32_matmul_precision get_default_dtype get_default_device is_grad_enabled
+    is_inference_mode_enabled is_anomaly_enabled is_autocast_enabled is_autocast_cpu_enabled
+    are_deterministic_algorithms_enabled is_deterministic_algorithms_warn_only_enabled
+    get_num_threads get_num_interop_threads get_deterministic_debug_mode
+    backends.cuda.flash_sdp_enabled backends.cuda.mem_efficient_sdp_enabled
+    backends.cuda.math_sdp_enabled backends.cuda.cudnn_sdp_enabled
+    backends.cuda.preferred_linalg_library backends.cuda.preferred_blas_library
+    _C._len_torch_function_stack _C._len_torch_dispatch_stack"""
 ABSENT = object()
 
 
@@ -45,7 +68,7 @@ class ProcessWatch:
         self._named += [(json, ["dumps", "loads"]), (os, ["write", "read", "_exit"])]
         self._modules = [module for module in list(sys.modules.values()) if _is_ours(module)]
         self._before = {label: (value, _print_of(value)) for label, value in self._things()}
-        self._settings = flags.settings()
+        self._settings = settings_now()
         self._tasks = set(tasks())
         self._code = Code(job["artifact"], job["root"], native=self._language == "c")
         self._sealed: list[Any] = []
@@ -57,7 +80,7 @@ class ProcessWatch:
     def look(self) -> dict[str, Any]:
         """Return what changed since the snapshot: {"seen": [{"rule": ..., "detail": ...}]}."""
         sightings = {"threads": running(self._tasks), "patched": self._patched(),
-                     "global-flags": flags.changed(self._settings),
+                     "global-flags": changed_settings(self._settings),
                      "hidden-code": self._code.added()}
         return bounded([(rule, text) for rule in ("patched", "hidden-code", "threads",
                                                   "global-flags") for text in sightings[rule]])
@@ -160,3 +183,33 @@ def _code(code: CodeType) -> tuple[Any, ...]:
     inner = tuple(_code(const) if isinstance(const, CodeType) else const
                   for const in code.co_consts)
     return code.co_code, code.co_names, inner
+
+
+def settings_now() -> dict[str, str]:
+    """Return torch's flags and the environment, which a kernel could change, as text by name."""
+    flags = {f"the environment's {name}": value for name, value in environ.items()
+             if not name.startswith(OF_COMPILE)
+             and not (name in TOOLS and value.startswith(f"{sys.prefix}/"))}
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return flags
+    for name in FLAGS.split():
+        flags[f"torch.{name}"] = _setting(torch, name, lambda value: value)
+    for name in CALLS.split():
+        flags[f"torch.{name}"] = _setting(torch, name, lambda value: value())
+    flags["flush-to-zero mode"] = str(sys.float_info.min / 2 == 0)
+    return flags
+
+
+def changed_settings(before: dict[str, str]) -> list[str]:
+    """Return the settings that differ from `before`."""
+    after = settings_now()
+    return [f"{name} was changed" for name in sorted(before.keys() | after.keys())
+            if before.get(name) != after.get(name)]
+
+
+def _setting(torch: Any, name: str, read: Callable[[Any], Any]) -> str:
+    try:
+        return str(read(reduce(getattr, name.split("."), torch)))
+    except Exception as error:  # torch refuses to read some flags once newer ones are set
+        return type(error).__name__

@@ -20,7 +20,7 @@ from typing import Any
 
 from harness.compile import kernel_resources
 from harness.compile.c_compiler import BuildError, first_error, run_compiler
-from harness.compile.device_code import hip_clang, source_constants, toolkits
+from harness.compile.device_code import source_constants, toolkits
 from harness.compile.kernel_resources import KernelResources, with_occupancy
 from harness.devices import datasheets
 from harness.errors import EnvironmentFault, InputError
@@ -128,8 +128,8 @@ class DeviceCompiler:
 
     def _clang(self, clang: str, tree: Path, part: Path, out: Path) -> tuple[str, str]:
         """Compile HIP without ROCm; return the entry's name in the code, and the report."""
-        argv = hip_clang.argv(clang, self.arch, self.target.flags, part, out, self.target.source)
-        log = self._run(argv, tree, part)
+        log = self._run(toolkits.clang_argv(clang, self.arch, self.target.flags, part, out,
+                                            self.target.source), tree, part)
         for kernel in parse_report(log, self.arch):
             if plain_name(kernel.kernel) == self.target.entry:
                 return kernel.kernel, log
@@ -151,7 +151,7 @@ class DeviceCompiler:
                                       entry=self.target.entry, arch=self.arch, out=str(out),
                                       flags=self.target.flags)
         except PeerError as error:
-            if language == "hip" and (clang := hip_clang.find()):
+            if language == "hip" and (clang := toolkits.find_clang()):
                 return self._clang(clang, tree, part, out)
             raise EnvironmentFault(
                 f"{language} kernels cannot be compiled: {error.what}",
@@ -167,7 +167,8 @@ class DeviceCompiler:
     def _compiler_id(self) -> list[object]:
         """Return what identifies the compiler: another version makes other code."""
         if self.target.launch is not None:
-            return [self.python or "", hip_clang.find() if self.target.language == "hip" else ""]
+            clang = toolkits.find_clang() if self.target.language == "hip" else ""
+            return [self.python or "", clang]
         path = os.path.realpath(toolkits.compiler(self.target.language))
         return [path, os.stat(path).st_mtime_ns]
 

@@ -228,7 +228,7 @@ def test_loss_over_probabilities_and_labels_is_judged_by_every_kind_of_input(
 def test_mask_of_infinite_values_has_finite_bounds() -> None:
     import torch
 
-    from harness.child.module.value_range import value_range
+    from harness.child.module.input_ranges import value_range
 
     known = value_range(torch.full((8, 8), -torch.inf).triu(1))
     assert (known["low"], known["high"]) == (torch.finfo(torch.float32).min, 0)

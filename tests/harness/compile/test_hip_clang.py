@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.compile.c_compiler import BuildError
-from harness.compile.device_code import hip_clang
+from harness.compile.device_code import toolkits
 from harness.compile.device_code.device_build import DeviceCompiler
 from tests.support import device_case
 
@@ -18,8 +18,9 @@ SOURCE = device_case.GLOBAL.replace("int i =", "__shared__ float tile[TILE]; til
 
 
 def has_amd_target() -> bool:
-    return bool(hip_clang.find()) and "amdgcn" in subprocess.run(
-        [hip_clang.find(), "-print-targets"], capture_output=True, text=True, check=False).stdout
+    return bool(toolkits.find_clang()) and "amdgcn" in subprocess.run(
+        [toolkits.find_clang(), "-print-targets"], capture_output=True, text=True,
+        check=False).stdout
 
 
 pytestmark = pytest.mark.skipif(not has_amd_target(), reason="no clang++ with the amdgcn target")

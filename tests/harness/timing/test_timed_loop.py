@@ -19,8 +19,8 @@ from typing import Any, ClassVar
 import pytest
 
 from harness.child.memory.host_memory import HostMemory
+from harness.child.run.c_kernel import CKernel
 from harness.child.run.compiled_loop import CompiledLoop, order_of
-from harness.child.run.load_c import CKernel
 from harness.compile import c_compiler, timed_loop
 from harness.isolation.send_times import SendTimes
 from harness.tasks.target import Arg, ConfigClass, Target
