@@ -253,8 +253,8 @@ class Verdict:
              "a latency below the physical floor must be withheld"))
 
 
-def rejected(reason: str, *, candidate_id: str = "", device: str = "",
+def rejected(reason: str, *evidence: Evidence, candidate_id: str = "", device: str = "",
              notes: tuple[str, ...] = ()) -> Verdict:
     """Return the verdict on a candidate that cannot be judged further."""
-    return Verdict(valid=False, rejected_reason=reason, candidate_id=candidate_id, device=device,
-                   notes=notes)
+    return Verdict(valid=False, rejected_reason=reason, evidence=evidence, notes=notes,
+                   candidate_id=candidate_id, device=device)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -227,20 +227,17 @@ def _merged(shape: _Shape) -> ObservedCall:
         for name, value in sample.args.items():
             if value.low is not None and args[name].low is not None:
                 args[name] = replace(
-                    args[name], low=_least(args[name].low, value.low),
-                    high=_largest(args[name].high, value.high),
+                    args[name], low=_bound(min, args[name].low, value.low),
+                    high=_bound(max, args[name].high, value.high),
                     ascending=args[name].ascending and value.ascending,
                     distinct=args[name].distinct and value.distinct)
     written = dict.fromkeys(name for sample in shape.samples for name in sample.written)
     return replace(first, args=args, calls=shape.calls, written=tuple(written))
 
 
-def _least(left: float | None, right: float | None) -> float | None:
-    return None if left is None or right is None else min(left, right)
-
-
-def _largest(left: float | None, right: float | None) -> float | None:
-    return None if left is None or right is None else max(left, right)
+def _bound(choose: Callable[[float, float], float], left: float | None,
+           right: float | None) -> float | None:
+    return None if left is None or right is None else choose(left, right)
 
 
 def _caller(line: dict[str, Any], call: ObservedCall) -> ObservedCaller:

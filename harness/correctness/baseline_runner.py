@@ -65,9 +65,6 @@ class BaselineRunner:
         errors = self._run(case, held)
         return None if errors is None else (self.kernel(), errors)
 
-    def _judge(self, peer: Peer, case: Case) -> Errors:
-        return CaseMemory(self._oracle, peer, case).call(case)
-
     def failure(self, case: Case, held: DeviceLock | None) -> str:
         """Return the error with which the baseline fails on a case, empty if it runs."""
         self._last = ""
@@ -95,7 +92,8 @@ class BaselineRunner:
         for again in (False, True):
             try:
                 peer = self._start(held)
-                return None if peer is None else [self._judge(peer, case) for _ in range(calls)]
+                return None if peer is None else [
+                    CaseMemory(self._oracle, peer, case).call(case) for _ in range(calls)]
             except (PeerError, PeerDied) as error:
                 running, self._peer = self._peer, None
                 if running is not None:

@@ -40,13 +40,6 @@ class ModuleBuffer:
             for ours, theirs in zip(self.numbers[1:], other.numbers[1:], strict=True))
 
 
-@dataclass(frozen=True, kw_only=True)
-class BuffersAnswer:
-    """A runner's answer to `buffers`."""
-
-    buffers: tuple[ModuleBuffer, ...]
-
-
 def buffer_problem(session: Session, oracle: Oracle, baseline: BaselineRunner, candidate: Kernel,
                    case: Case, held: DeviceLock | None) -> str:
     """Return which buffers a candidate's calls leave unlike the baseline's, "" if none.
@@ -60,7 +53,8 @@ def buffer_problem(session: Session, oracle: Oracle, baseline: BaselineRunner, c
             for _ in range(CALLS):
                 memory.place(case)
                 memory.run()
-                seen.append(decode_answer(runner.ask("buffers"), BuffersAnswer).buffers)
+                seen.append(decode_answer(runner.ask("buffers").get("buffers"),
+                                          tuple[ModuleBuffer, ...]))
             return seen
 
     try:

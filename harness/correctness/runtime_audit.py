@@ -10,7 +10,7 @@ from harness.audit.transfer import TRACE_STEPS
 from harness.case import Case
 from harness.correctness.statefulness import MOST_MOVES, draw_moves
 from harness.formats.text import plain
-from harness.isolation.rpc import Peer, PeerError, decode_answer
+from harness.isolation.rpc import INVALID_ANSWER, Peer, PeerError, decode_answer
 from harness.runners.slots.case_memory import CaseMemory
 from harness.tasks.target import Target
 from harness.verdict import Finding, TraceStep
@@ -31,17 +31,6 @@ class RuntimeObservation:
     def finding(self) -> Finding:
         return Finding(rule=self.rule, severity="reject" if self.rule == "patched" else "flag",
                        detail=" ".join(plain(self.detail, MOST_LETTERS).split()))
-
-
-@dataclass(frozen=True, kw_only=True)
-class WatchAnswer:
-    """A runner's answer to `watch` and `trial`."""
-
-    seen: tuple[RuntimeObservation, ...]
-
-    def __post_init__(self) -> None:
-        if len(self.seen) > MOST_SEEN:
-            raise ValueError(f"more than {MOST_SEEN} observations")
 
 
 def watch(runner: Peer) -> list[Finding]:
@@ -65,13 +54,6 @@ def trial(memory: CaseMemory, case: Case, target: Target) -> list[Finding]:
         reference="" if own else target.reference_file))
 
 
-@dataclass(frozen=True, kw_only=True)
-class TraceAnswer:
-    """A runner's answer to `trace`."""
-
-    steps: tuple[TraceStep, ...]
-
-
 def trace(memory: CaseMemory, weights: Collection[str]) -> tuple[TraceStep, ...]:
     """Return what the kernel recognises over training steps, on the first slot of a memory.
 
@@ -79,7 +61,7 @@ def trace(memory: CaseMemory, weights: Collection[str]) -> tuple[TraceStep, ...]
     """
     answer = memory.peer.ask("trace", case=memory.id, slot=0, weights=sorted(weights),
                              steps=TRACE_STEPS)
-    steps = decode_answer(answer, TraceAnswer).steps
+    steps = decode_answer(answer.get("steps"), tuple[TraceStep, ...])
     if len(steps) != TRACE_STEPS:
         raise PeerError("did not trace every step")
     return steps
@@ -99,4 +81,8 @@ def reject_reason(findings: Iterable[Finding]) -> str:
 
 
 def _findings(answer: dict[str, Any]) -> list[Finding]:
-    return [observation.finding for observation in decode_answer(answer, WatchAnswer).seen]
+    """Return the findings in an answer to `watch` or `trial`. Raises PeerError."""
+    seen = decode_answer(answer.get("seen"), tuple[RuntimeObservation, ...])
+    if len(seen) > MOST_SEEN:
+        raise PeerError(f"{INVALID_ANSWER}: more than {MOST_SEEN} observations")
+    return [observation.finding for observation in seen]

@@ -67,9 +67,13 @@ class Measurement:
                 interference.monitored(session.device) as watching, self.check.oracle.running():
             cases = self.check.cases
             timings = self._measure(sides, owned, watching, list(cases.values()))
-            small = [cases[timing.config_class] for timing in timings
-                     if self._is_small_gain(timing)]
-            if small and not any(map(self._is_lost, timings)):
+            plan = session.settings.plan
+            values = {timing.config_class: stats.estimate(timing.log_ratios, plan.alpha_look)
+                      for timing in timings}
+            small = [cases[name] for name, value in values.items()
+                     if outcome.is_small_gain(value, plan.margin)]
+            if small and not any(outcome.is_lost(value, plan.tolerance)
+                                 for value in values.values()):
                 again = {timing.config_class: timing.log_ratios
                          for timing in self._measure(sides, owned, watching, small)}
                 timings = [replace(timing, again=again.get(timing.config_class, ()))
@@ -165,15 +169,6 @@ class Measurement:
             findings, [*self.check.findings, *self.findings])
         if reason := runtime_audit.reject_reason(findings):
             raise CandidateFailed(reason)
-
-    def _is_small_gain(self, timing: ClassTiming) -> bool:
-        return outcome.is_small_gain(self._estimate(timing), self.session.settings.plan.margin)
-
-    def _is_lost(self, timing: ClassTiming) -> bool:
-        return outcome.is_lost(self._estimate(timing), self.session.settings.plan.tolerance)
-
-    def _estimate(self, timing: ClassTiming) -> stats.Estimate:
-        return stats.estimate(timing.log_ratios, self.session.settings.plan.alpha_look)
 
     def _report(self, pairs: PairedTiming, watching: InterferenceMonitor | None) -> None:
         if pairs.suspicion:

@@ -213,16 +213,13 @@ class Guarded:
                 if deadline is not None and time.monotonic() > deadline:
                     raise TimeoutError
         self._process.wait()
-        outcome = self._outcome = self._read(bytes(answer))
+        outcome = from_json(bytes(answer), ProcessOutcome) if answer else \
+            ProcessOutcome(ended="killed", returncode=None)  # the supervisor was killed
+        outcome = self._outcome = replace(outcome, stdout=bytes(self._outputs["stdout"]),
+                                          stderr=bytes(self._outputs["stderr"]))
         self.close()
         raw_outputs.keep_process(self._name, self._argv, outcome, self.limits)
         return outcome
-
-    def _read(self, answer: bytes) -> ProcessOutcome:
-        outcome = from_json(answer, ProcessOutcome) if answer else \
-            ProcessOutcome(ended="killed", returncode=None)  # the supervisor was killed
-        return replace(outcome, stdout=bytes(self._outputs["stdout"]),
-                       stderr=bytes(self._outputs["stderr"]))
 
     def _look(self) -> None:
         """Now and then, apply the limit, and report what a yielding job waits for, and the end."""

@@ -31,7 +31,7 @@ def cpu_times(pids: Iterable[int]) -> dict[int, CpuTime]:
     """
     times = {}
     for pid in pids:
-        with contextlib.suppress(OSError, ValueError, IndexError):
+        with contextlib.suppress(ValueError, IndexError):
             busy_ns = int(_text(f"/proc/{pid}/schedstat").split()[0])
             if busy_ns and (slept := SWITCHES.search(_text(f"/proc/{pid}/status"))):
                 times[pid] = CpuTime(busy_ns, int(slept[1]))
@@ -95,10 +95,7 @@ def _poll(holds: Callable[[], bool]) -> None:
 
 def _state(pid: int) -> str:
     """Return the state of a process as /proc has it; X if it is gone."""
-    try:
-        return _text(f"/proc/{pid}/stat").rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return "X"
+    return (_text(f"/proc/{pid}/stat").rpartition(")")[2].split() or "X")[0]
 
 
 def resume(pids: Iterable[int]) -> None:
@@ -108,22 +105,20 @@ def resume(pids: Iterable[int]) -> None:
 
 
 def _children(pid: int) -> list[int]:
+    threads: list[str] = []
     with contextlib.suppress(OSError):
         threads = os.listdir(f"/proc/{pid}/task")
-        return [int(word) for thread in threads
-                for word in _children_of_thread(pid, thread).split()]
-    return []
-
-
-def _children_of_thread(pid: int, thread: str) -> str:
-    with contextlib.suppress(OSError):
-        return _text(f"/proc/{pid}/task/{thread}/children")
-    return ""
+    return [int(word) for thread in threads
+            for word in _text(f"/proc/{pid}/task/{thread}/children").split()]
 
 
 def _text(path: str) -> str:
-    with open(path) as file:
-        return file.read()
+    """Return a file's text, "" if its process has ended."""
+    try:
+        with open(path) as file:
+            return file.read()
+    except OSError:
+        return ""
 
 
 def _signal(pid: int, number: int) -> None:

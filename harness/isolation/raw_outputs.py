@@ -41,14 +41,14 @@ class RawOutputs:
 
     def add(self, name: str, data: bytes) -> None:
         """Store one file, unless it is empty."""
-        with self._lock:
+        with self._lock, contextlib.suppress(OSError):
             self._count += 1
             self._store(name, data)
 
     def add_process(self, name: str, argv: Sequence[str], outcome: ProcessOutcome,
                     limits: Limits) -> None:
         """Store what a process printed, and list it among the runs."""
-        with self._lock:
+        with self._lock, contextlib.suppress(OSError):
             self._count += 1
             for stream, data in (("stdout", outcome.stdout), ("stderr", outcome.stderr)):
                 self._store(f"{name}.{stream}", data)
@@ -97,21 +97,16 @@ def keep_process(name: str, argv: Sequence[str], outcome: ProcessOutcome,
                  limits: Limits) -> None:
     """Keep a process's output if outputs are recorded."""
     if _recorder is not None:
-        with contextlib.suppress(OSError):
-            _recorder.add_process(name, argv, outcome, limits)
+        _recorder.add_process(name, argv, outcome, limits)
 
 
 def keep(name: str, text: str | bytes) -> None:
     """Keep a text under a name if outputs are recorded."""
     if _recorder is not None:
-        data = text.encode(errors="replace") if isinstance(text, str) else text
-        with contextlib.suppress(OSError):
-            _recorder.add(name, data)
+        _recorder.add(name, text.encode(errors="replace") if isinstance(text, str) else text)
 
 
 def keep_file(name: str, path: Path) -> None:
     """Keep the start of a plain file that a candidate wrote, if outputs are recorded."""
-    if _recorder is None:
-        return
     with contextlib.suppress(OSError), file_copy.open_plain(path) as file:
-        _recorder.add(name, file.read(4 * FILE_BYTES))
+        keep(name, file.read(4 * FILE_BYTES))

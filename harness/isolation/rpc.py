@@ -61,7 +61,7 @@ class PeerDied(KoptError):
 
 
 def decode_answer(answer: object, kind: type[T]) -> T:
-    """Convert what a child answered. Raises PeerError if it does not fit."""
+    """Convert an answer of a child, or a part of one. Raises PeerError if it does not fit."""
     try:
         return convert(answer, kind)
     except ConvertError as error:

@@ -32,7 +32,7 @@ class Strategy(Protocol):
 class AskTell:
     """The order of tried configurations: the default before any planning, none twice.
 
-    `starts` are tried after the default and the strategy's first proposal.
+    `starts` are tried after the default.
     """
 
     def __init__(self, strategy: Strategy, space: Space,
@@ -40,9 +40,6 @@ class AskTell:
         self._strategy, self._space = strategy, space
         self._waiting: deque[Config] = deque(starts)
         self._seen: set[bytes] = set()
-        self._has_begun = False
-        self._pending: list[Trial] = []
-        """Results to pass to the strategy after its first proposal."""
 
     def replay(self, trials: Iterable[Trial], cancelled: Callable[[], bool] = lambda: False,
                tell: Callable[[Trial], None] | None = None) -> None:
@@ -67,8 +64,6 @@ class AskTell:
         if not self._seen:
             self._seen.add(_key(self._space.default))
             return dict(self._space.default)
-        if not self._has_begun:
-            self._begin()
         for _ in range(PATIENCE):
             config = self._waiting.popleft() if self._waiting else self._strategy.ask()
             if config is None:
@@ -85,20 +80,7 @@ class AskTell:
 
     def tell(self, trial: Trial) -> None:
         """Tell the strategy a result."""
-        if self._has_begun:
-            self._strategy.tell(trial.config, trial.log_ratio)
-        else:
-            self._pending.append(trial)
-
-    def _begin(self) -> None:
-        """Ask for the first configuration, then tell the default's result, as if asked first."""
-        config = self._strategy.ask()
-        self._has_begun = True
-        if config is not None and config != self._space.default:
-            self._waiting.appendleft(config)
-        for trial in self._pending:
-            self.tell(trial)
-        self._pending.clear()
+        self._strategy.tell(trial.config, trial.log_ratio)
 
 
 def _key(config: Config) -> bytes:

@@ -69,7 +69,8 @@ class _CacheKeyFinder(Flow):
                     and node.args and self._is_kept(node.func.value):
                 yield from self._as_key(node.args[0])
             callee = self.functions.get(last_name(node.func))
-            if callee is not None and self._memoised(callee):
+            if callee is not None and any(
+                    name.startswith(_MEMOS) for name in self.module.decorators(callee)):
                 for argument in (*node.args, *(k.value for k in node.keywords)):
                     yield from self._as_key(argument)
         elif isinstance(node, ast.Compare):
@@ -110,6 +111,3 @@ class _CacheKeyFinder(Flow):
         scope = self._scope(node)
         return isinstance(node, ast.Name) and scope is not None \
             and node.id in parameters(scope) and (scope, node.id) not in self.origin
-
-    def _memoised(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-        return any(name.startswith(_MEMOS) for name in self.module.decorators(function))

@@ -11,6 +11,8 @@ from harness.audit.python.names import Module
 from harness.audit.python.source_tree import Function, defaults, parameters, root
 
 ROUNDS = 5
+MUTABLE = ast.Dict | ast.List | ast.Set | ast.Call
+"""Defaults of parameters that outlive a call."""
 _FLOWS = (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.For, ast.comprehension, ast.Call,
           ast.Return, ast.Lambda)
 
@@ -177,7 +179,7 @@ class Flow:
             if name in parameters(scope):
                 parent = self.module.parents.get(inner)
                 if (name in ("self", "cls") and isinstance(parent, ast.Attribute)) \
-                        or self._mutable_default(scope, name):
+                        or isinstance(dict(defaults(scope)).get(name), MUTABLE):
                     return True
             elif (name in self.globals and not self._is_local(scope, name)) \
                     or self._outer_local(scope, name) \
@@ -185,10 +187,6 @@ class Flow:
                         and isinstance(self.module.parents.get(inner), ast.Attribute)):
                 return True
         return False
-
-    def _mutable_default(self, function: Function, name: str) -> bool:
-        return isinstance(dict(defaults(function)).get(name),
-                          ast.Dict | ast.List | ast.Set | ast.Call)
 
     def _is_local(self, function: Function, name: str) -> bool:
         return name not in self.rebound and name in self.locals.get(function, ())

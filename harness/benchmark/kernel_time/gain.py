@@ -122,14 +122,10 @@ def call_times_us(before: KernelProfile, after: KernelProfile) -> tuple[float, f
         if not counts:
             raise KernelTimeUnavailable(
                 f"its calls cannot be counted: {calls[0]} launches became {calls[1]}")
-        calls = [*min(counts, key=_calls_ratio)]
+        calls = [*min(counts, key=lambda count: count[1] / count[0])]
     before_us, after_us = (_sum(kernels).total_ns / count / 1e3
                            for kernels, count in zip(own, calls, strict=True))
     return before_us, after_us
-
-
-def _calls_ratio(counts: tuple[int, int]) -> float:
-    return counts[1] / counts[0]
 
 
 def _are_alike(before: int, after: int) -> bool:

@@ -31,10 +31,6 @@ Progress = Callable[[str, str, float | None], None]
 """Receives a stage, its detail, and the part of it that is done (0 to 1, None if unknown)."""
 
 
-def ignore_progress(stage: str, detail: str, done: float | None) -> None:
-    """Report nothing."""
-
-
 def environment_of(device: Device, settings: Settings, timeout_s: float,
                    cancel: threading.Event | None) -> CommandEnvironment:
     """Return the environment of a target's commands on a device."""
@@ -54,7 +50,7 @@ class CommandSession:
         self.reader = CsvReader(folder / "reader", environment.python, environment.cancel)
         self.is_cpu = device.kind == "cpu"
         self._commands, self._frozen = tuple(filter(None, commands)), frozen
-        self.progress = progress or ignore_progress
+        self.progress = progress or (lambda stage, detail, done: None)
         self._on_wait = on_wait or (lambda text: self.progress("waiting", text, None))
 
     def __enter__(self) -> Self:

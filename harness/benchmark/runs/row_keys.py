@@ -44,14 +44,10 @@ def find_config_columns(target: CommandTarget, incumbent: Sequence[ResultTable],
     unsteady = [name for name in steady
                 if name not in required and not _is_steady(name, candidate)]
     remaining = [name for name in steady if name not in unsteady]
-    if not unsteady or not _are_distinct(incumbent[0], remaining):
+    rows = range(len(incumbent[0].rows))
+    if not unsteady or len({incumbent[0].cells(row, remaining) for row in rows}) < len(rows):
         return ConfigColumns(columns=tuple(steady))
     return ConfigColumns(columns=tuple(remaining), unsteady=tuple(unsteady))
-
-
-def _are_distinct(table: ResultTable, columns: Sequence[str]) -> bool:
-    keys = {table.cells(row, columns) for row in range(len(table.rows))}
-    return len(keys) == len(table.rows)
 
 
 def _is_measured(name: str) -> bool:
@@ -82,15 +78,23 @@ def rows_by_key(table: ResultTable, columns: Sequence[str]) -> Mapping[RowKey, i
     return rows
 
 
+def matching_rows(expected: Iterable[RowKey], table: ResultTable, columns: Sequence[str],
+                  *, whose: str = "the incumbent") -> Mapping[RowKey, int]:
+    """Return a table's row numbers by configuration. Raises BenchmarkFault for other rows."""
+    rows = rows_by_key(table, columns)
+    expect_same_rows(expected, rows, columns, whose=whose)
+    return rows
+
+
 def expect_same_rows(expected: Iterable[RowKey], actual: Iterable[RowKey], columns: Sequence[str],
-                     *, whose: str = "the incumbent") -> None:
+                     *, whose: str) -> None:
     """Raise BenchmarkFault with the first rows that differ, unless both have the same rows."""
     expected, actual = list(expected), list(actual)
     if set(expected) == set(actual):
         return
     missing = [key for key in expected if key not in set(actual)]
     extra = [key for key in actual if key not in set(expected)]
-    differences = [f"{word}: {_some(keys, columns)}"
+    differences = [f"{word}: {listed([label(columns, key) or '?' for key in keys], MOST_NAMED)}"
                    for word, keys in (("missing", missing), ("new", extra)) if keys]
     raise BenchmarkFault("changed-rows", f"has {len(actual)} rows, {whose} has {len(expected)}; "
                                          f"{'; '.join(differences)}")
@@ -109,7 +113,3 @@ def row_labels(keys: Sequence[RowKey], columns: Sequence[str]) -> dict[RowKey, s
     places = differ or list(range(len(columns)))
     named = [columns[place] for place in places]
     return {key: label(named, [key[place] for place in places]) or "all" for key in keys}
-
-
-def _some(keys: Sequence[RowKey], columns: Sequence[str]) -> str:
-    return listed([label(columns, key) or "?" for key in keys], MOST_NAMED)

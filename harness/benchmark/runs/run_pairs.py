@@ -73,14 +73,11 @@ def match_pairs(target: CommandTarget, row_cost: RowCost, pairs: Sequence[RunPai
     config = row_keys.find_config_columns(target, incumbents, candidates)
     try:
         keys = list(row_keys.rows_by_key(incumbents[0], config.columns))
-        incumbent_rows = [row_keys.rows_by_key(table, config.columns) for table in incumbents]
-        for rows in incumbent_rows:
-            row_keys.expect_same_rows(keys, rows, config.columns, whose="its first run")
+        incumbent_rows = [row_keys.matching_rows(keys, table, config.columns,
+                                                 whose="its first run") for table in incumbents]
     except BenchmarkFault as fault:
         raise BrokenIncumbent(fault) from None
-    candidate_rows = [row_keys.rows_by_key(table, config.columns) for table in candidates]
-    for rows in candidate_rows:
-        row_keys.expect_same_rows(keys, rows, config.columns)
+    candidate_rows = [row_keys.matching_rows(keys, table, config.columns) for table in candidates]
     costs = {key: [(pair.incumbent.costs[before[key]], pair.candidate.costs[after[key]])
                    for pair, before, after
                    in zip(pairs, incumbent_rows, candidate_rows, strict=True)] for key in keys}

@@ -118,7 +118,8 @@ class WorkingCopy:
         if environment.cancel is not None and environment.cancel.is_set():
             raise Cancelled("cancelled while a command ran")
         if not outcome.ok:
-            raise BenchmarkFault(_kind(outcome), _ending(outcome, limits))
+            reason = f": {line}" if (line := outcome.reason_line) else ""
+            raise BenchmarkFault(_kind(outcome), outcome.describe(limits) + reason)
         for path, content in self._frozen.items():
             if _content(self.tree, path) != content:
                 raise BenchmarkFault("changed-files", f"changes {path}, which is frozen")
@@ -207,8 +208,3 @@ def _kind(outcome: ProcessOutcome) -> result_table.FaultKind:
     if outcome.ended == "exit":
         return "crash" if (outcome.returncode or 0) < 0 else "exit"
     return outcome.ended
-
-
-def _ending(outcome: ProcessOutcome, limits: Limits) -> str:
-    """Return how a command ended, with the line that says why."""
-    return ": ".join(filter(None, (outcome.describe(limits), outcome.reason_line)))

@@ -76,8 +76,7 @@ class BenchmarkEvaluation:
         except IncorrectCandidate as failure:
             verdict = benchmark_rows.incorrect_verdict(failure)
         except BenchmarkFault as fault:
-            verdict = replace(rejected(str(fault)), evidence=(
-                Evidence(kind="benchmark-fault", detail=fault.kind),))
+            verdict = rejected(str(fault), Evidence(kind="benchmark-fault", detail=fault.kind))
         return replace(verdict, evidence=(*verdict.evidence, *session.clean_runs.evidence()))
 
     def _test(self) -> None:

@@ -34,9 +34,8 @@ def check_canary(target: CommandTarget, trees: Trees, device: Device, settings: 
     with CanaryCheck(target, trees, device, settings, progress, cancel) as check:
         evidence = check.evidence()
         notes = check.test_notes() if evidence.kind == SHOWN else ()
-    return replace(
-        rejected(evidence.detail, candidate_id=settings.candidate_id, notes=notes,
-                 device=device.name), evidence=(evidence,))
+    return rejected(evidence.detail, evidence, candidate_id=settings.candidate_id, notes=notes,
+                    device=device.name)
 
 
 class CanaryCheck(CommandSession):

@@ -41,7 +41,7 @@ UNCONFIRMED = Finding(rule="reported", severity="flag", detail=(
 class Confirmation:
     """The result of a confirmation; without a finding the gain is confirmed."""
 
-    finding: Finding | None = UNCONFIRMED
+    finding: Finding | None = None
     evidence: tuple[Evidence, ...] = ()
     kernels: tuple[KernelShare, ...] = ()
     notes: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ def confirm_by_kernel_time(session: BenchmarkSession, results: ModeResults) -> C
     _, classes = stopping_rule.estimates(results.series, results.plan)
     if any(estimate.high < 0 and estimate.mean <= -math.log1p(stopping_rule.HEAVY_LOSS)
            for estimate in classes):
-        return Confirmation()
+        return Confirmation(finding=UNCONFIRMED)
     of_rows = _kernel_time_of_rows(session, results, profiler)
     if of_rows.judge is not None:
         return of_rows
@@ -88,9 +88,9 @@ def _kernel_time_of_rows(session: BenchmarkSession, results: ModeResults, profil
                          once: bool = False) -> Confirmation:
     """Measure the rows' kernel time, to judge by it or `once` to show it; else say why not."""
     if results.plan.score != "kernel" or profiler.missing:
-        return Confirmation(finding=None)
+        return Confirmation()
     if why := kernel_rows.unattributed(session, results):
-        return Confirmation(finding=None, notes=(why,))
+        return Confirmation(notes=(why,))
     runs = KernelRuns(session, results, profiler)
     try:
         if once:
@@ -100,11 +100,15 @@ def _kernel_time_of_rows(session: BenchmarkSession, results: ModeResults, profil
                             tool=profiler.tool)
             session.notes[0] = f"latency_us is GPU kernel time by {profiler.tool}; " \
                 f"{session.notes[0].replace('latency_us', 'other_us', 1)}"
-        kernels = kernel_profile.kernel_shares(kernel_profile.merged(runs.profiles))
+        return replace(_traced(kernel_profile.merged(runs.profiles), profiler), judge=judge)
     except Exception as error:  # a measured gain is not lost because its rows' kernels are
-        return Confirmation(finding=None, notes=(
-            f"{kernel_rows.WHOLE_RUN}: {_message(session, error)}",))
-    return Confirmation(finding=None, kernels=kernels, judge=judge, evidence=(
+        return Confirmation(notes=(f"{kernel_rows.WHOLE_RUN}: {_message(session, error)}",))
+
+
+def _traced(profile: KernelProfile, profiler: Profiler) -> Confirmation:
+    """Return the longest kernels of a profile, as they are and as evidence."""
+    kernels = kernel_profile.kernel_shares(profile)
+    return Confirmation(kernels=kernels, evidence=(
         kernel_profile.trace_evidence(kernels, profiler.tool),))
 
 
@@ -122,10 +126,10 @@ def _confirm_by_whole_runs(session: BenchmarkSession, results: ModeResults,
         why = _message(session, error)
         return Confirmation(finding=unconfirmed_because(profiler.missing, NO_PROFILER)
                             if profiler.missing else unconfirmed_because(why))
-    kernels = kernel_profile.kernel_shares(profiles["candidate"])
     evidence = Evidence(kind=KERNEL_TIME, detail=comparison.description)
-    return Confirmation(finding=_finding(comparison, math.exp(overall.mean)), kernels=kernels,
-                        evidence=(evidence, kernel_profile.trace_evidence(kernels, profiler.tool)))
+    traced = _traced(profiles["candidate"], profiler)
+    return replace(traced, finding=_finding(comparison, math.exp(overall.mean)),
+                   evidence=(evidence, *traced.evidence))
 
 
 def trace_kernels(session: BenchmarkSession, results: ModeResults, *,
@@ -136,18 +140,16 @@ def trace_kernels(session: BenchmarkSession, results: ModeResults, *,
     """
     profiler = profiler_for(session.device, session.environment.python)
     if profiler is None:
-        return Confirmation(finding=None)
+        return Confirmation()
     of_rows = _kernel_time_of_rows(session, results, profiler, once=True)
     if of_rows.judge is not None or not is_baseline:
         return of_rows
     try:
         _, profile = _observed(session, results, ["candidate"], profiler)["candidate"]
     except Exception as error:  # a verdict is not lost because its trace fails
-        return Confirmation(finding=None, notes=of_rows.notes, evidence=(Evidence(
+        return Confirmation(notes=of_rows.notes, evidence=(Evidence(
             kind="trace", detail=f"no trace of the kernels: {_message(session, error)}"),))
-    kernels = kernel_profile.kernel_shares(profile)
-    return Confirmation(finding=None, kernels=kernels, notes=of_rows.notes, evidence=(
-        kernel_profile.trace_evidence(kernels, profiler.tool),))
+    return replace(_traced(profile, profiler), notes=of_rows.notes)
 
 
 def _message(session: BenchmarkSession, error: Exception) -> str:
@@ -192,13 +194,11 @@ def _profile(session: BenchmarkSession, results: ModeResults, name: str, held: D
              profiler: Profiler) -> tuple[TableReading, KernelProfile]:
     """Return one side's run, which must measure the same rows as before, and its kernels."""
     session.progress("confirming", f"kernel time of the {name}", ORDER.index(name) / len(ORDER))
-    series, columns = results.series, results.series.config.columns
     try:
         reading, profile = profiler.observe(session.copies[name],
                                             partial(session.run, name, results.mode, held))
         reading.expect_passed()
-        row_keys.expect_same_rows(series.keys, row_keys.rows_by_key(reading.table, columns),
-                                  columns)
+        row_keys.matching_rows(results.series.keys, reading.table, results.series.config.columns)
     except BenchmarkFault as fault:
         raise BenchmarkFault(fault.kind, f"the {name}: {fault.what}") from None
     except KernelTimeUnavailable as error:

@@ -93,8 +93,7 @@ class EndToEndRuns(CommandSession):
         except BenchmarkFault as fault:
             if fault.kind == "timeout" and (self.budget.is_full or self.environment.is_late):
                 reason = f"not run: {self.budget.description}"
-                return replace(rejected(reason),
-                               evidence=(Evidence(kind=LEFT_OUT, detail=reason),))
+                return rejected(reason, Evidence(kind=LEFT_OUT, detail=reason))
             verdict = rejected(f"end to end: {fault}")
         return replace(verdict, evidence=self._clean_runs.evidence())
 

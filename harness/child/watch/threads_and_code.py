@@ -112,7 +112,7 @@ class Code:
         self._interpreter = _folders(interpreter)
         before = _executable()
         files = {mapping.name for mapping in before if mapping.name.startswith("/")}
-        self._known = files | set(_mapped())
+        self._known = {mapping.name for mapping in _maps() if mapping.name.startswith("/")}
         beside = {path.dirname(name) for name in files}
         self._system = SYSTEM + _folders(
             beside | set(environ.get("LD_LIBRARY_PATH", "").split(":")))
@@ -171,10 +171,6 @@ def _maps() -> Iterator[_Mapping]:
 
 def _executable() -> list[_Mapping]:
     return [mapping for mapping in _maps() if mapping.runs and mapping.name != "[vsyscall]"]
-
-
-def _mapped() -> list[str]:
-    return [mapping.name for mapping in _maps() if mapping.name.startswith("/")]
 
 
 def _caches() -> tuple[str, ...]:

@@ -66,10 +66,6 @@ _turns: dict[Path, threading.Lock] = {}
 """One lock for each build of this process, so that a second request waits for the first."""
 
 
-def _turn(folder: Path) -> threading.Lock:
-    return _turns.setdefault(folder, threading.Lock())
-
-
 class DeviceCompiler:
     """Compiles the sources of one target for one architecture, in guarded processes."""
 
@@ -92,7 +88,7 @@ class DeviceCompiler:
             self.target.flags, self.target.launch is None, self._compiler_id()])).hexdigest()[:32]
         folder = self._scratch / key
         artifact, facts = folder / "kernel.so", folder / "build.json"
-        with _turn(folder):
+        with _turns.setdefault(folder, threading.Lock()):
             if not content or not facts.is_file():
                 self._make(tree, folder, facts.name, artifact.name)
         kept = from_json(facts.read_bytes(), KeptBuild)

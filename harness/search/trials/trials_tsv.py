@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -34,17 +35,14 @@ def append(path: Path, rows: Iterable[tuple[str, ...]]) -> None:
 
 def text(rows: Iterable[tuple[str, ...]]) -> str:
     """Return rows in the file's format, without the head."""
-    return "".join("\t".join(_cell(cell) for cell in cells) + "\n" for cells in rows)
+    return "".join("\t".join(re.sub(r"[\t\n]", " ", plain(cell, CELL)) for cell in cells) + "\n"
+                   for cells in rows)
 
 
 def experiments(path: Path) -> set[str]:
     """Return the names of a file's rows, without torn ones. Raises OSError."""
     split = (line.decode(errors="replace").split("\t") for line in jsonl.read(path))
     return {cells[0] for cells in split if len(cells) == len(COLUMNS)} - {COLUMNS[0]}
-
-
-def _cell(text: str) -> str:
-    return " ".join(plain(text, CELL).replace("\t", " ").split("\n"))
 
 
 def number(value: float | None, places: int) -> str:

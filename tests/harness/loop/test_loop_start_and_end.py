@@ -32,7 +32,7 @@ class Eager(AskTell):
 
     def next(self) -> Config | None:
         if not self._seen:
-            self._begin()
+            self._waiting.extend(filter(None, [self._strategy.ask()]))
         return super().next()
 
 
@@ -86,7 +86,7 @@ def test_default_comes_before_the_strategy_is_asked() -> None:
     assert walk.next() == SPACE.default and slow.calls == []
     assert [trial["A"] for trial in walk.planned()] == [8, 4]  # the default is under way
     walk.tell(Trial(number=0, config=dict(SPACE.default), correctness="FAIL", tag="revert"))
-    assert (walk.next() or {})["A"] == 8 and slow.calls == ["ask", "tell 2"]
+    assert (walk.next() or {})["A"] == 8 and slow.calls == ["tell 2", "ask"]
     assert (walk.next() or {})["A"] == 4 and walk.next() is None
 
 
