@@ -76,8 +76,8 @@ def measure(name: str, flags: tuple[str, ...], folder: Path) -> None:
         tree = folder / f"{name}-{index}"
         tree.mkdir(parents=True)
         (tree / "run.c").write_text(text)
-        built = c_compiler.build(target(flags), tree, tree / "out" / "kernel.so")
-        library = ctypes.CDLL(built.path)
+        c_compiler.build(target(flags), tree, tree / "out" / "kernel.so")
+        library = ctypes.CDLL(str(tree / "out" / "kernel.so"))
         functions.append((label, library.run))
     x = (ctypes.c_float * N)(*[((i * 7919) % 1000) / 1000 - 0.5 for i in range(N)])
     out = (ctypes.c_float * N)()

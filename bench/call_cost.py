@@ -54,8 +54,8 @@ def blocks(language: Any, folder: Path) -> list[float]:
     clock: Any = c_kernel
     if language == "c":
         (folder / "k.c").write_text(C)
-        built = c_compiler.build(target, folder, folder / "k.so")
-        kernel: Any = c_kernel.CKernel({"artifact": built.path, "sha256": built.sha256,
+        digest = c_compiler.build(target, folder, folder / "k.so")
+        kernel: Any = c_kernel.CKernel({"artifact": str(folder / "k.so"), "sha256": digest,
                                       "entry": "empty"}, loop)
     else:
         from harness.child.run import load_python, time_python

@@ -39,14 +39,6 @@ class BuildError(KoptError):
     exit_code = 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class BuiltLibrary:
-    """A built library, and the hash by which a runner proves that it loaded this one."""
-
-    path: str
-    sha256: str
-
-
 def cache_directory() -> Path:
     """Return the folder of what kopt has built and measured for this machine."""
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "kopt"
@@ -80,8 +72,10 @@ def _accepts(path: str, *flags: str) -> bool:
 
 
 def build(target: Target, tree: Path, out: Path, *, yields: Turnstile | None = None,
-          cancel: threading.Event | None = None) -> BuiltLibrary:
-    """Compile the target's source in `tree` to the library `out`.
+          cancel: threading.Event | None = None) -> str:
+    """Compile the target's source in `tree` to the library `out`, and return its hash.
+
+    By the hash a runner proves that it loaded this library.
 
     The compiler runs inside `tree` with a relative path, so that equal sources give equal bytes.
     Code is aligned to cache lines unless the target's own flags say otherwise. Raises BuildError
@@ -95,8 +89,7 @@ def build(target: Target, tree: Path, out: Path, *, yields: Turnstile | None = N
             target.source, "-lm"]
     run_compiler(argv, tree, out.parent, yields=yields, cancel=cancel,
                  name=f"build-{out.parent.name}")
-    digest = hashlib.sha256(out.read_bytes()).hexdigest()
-    return BuiltLibrary(path=str(out), sha256=digest)
+    return hashlib.sha256(out.read_bytes()).hexdigest()
 
 
 def run_compiler(argv: Sequence[str], cwd: Path, writable: Path, *,

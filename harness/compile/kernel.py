@@ -154,9 +154,9 @@ def make(target: Target, tree: Path, name: str, place: Place, *, base: Path | No
                       launches=built.launches, resources=built.resources)
     if target.language == "c":
         out = Path(place.scratch) / "build" / name / "kernel.so"
-        library = c_compiler.build(target, tree, out, yields=yields, cancel=cancel)
-        return Kernel(name=name, target=target, artifact=library.path, sha256=library.sha256,
-                      identity=library.sha256, root=str(tree), place=place)
+        digest = c_compiler.build(target, tree, out, yields=yields, cancel=cancel)
+        return Kernel(name=name, target=target, artifact=str(out), sha256=digest,
+                      identity=digest, root=str(tree), place=place)
     try:
         compile(text, target.source, "exec")
     except SyntaxError as error:

@@ -23,6 +23,15 @@ MOST_NOTES = 20
 """The most notes of one kind."""
 
 
+def write_line(path: str, value: Any) -> None:
+    """Append a value's literal to a file in one write, so that lines of processes never mix."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(file, (ascii(value) + "\n").encode("ascii"))
+    finally:
+        os.close(file)
+
+
 class Tally:
     """Counts calls; an error while counting becomes a note.
 
@@ -126,9 +135,4 @@ class Tally:
             return
 
     def _write(self, kind: str, **fields: Any) -> None:
-        file = os.open(self._path + ".lines", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC,
-                       0o600)
-        try:
-            os.write(file, (ascii({"type": kind, **fields}) + "\n").encode("ascii"))
-        finally:
-            os.close(file)
+        write_line(self._path + ".lines", {"type": kind, **fields})

@@ -25,6 +25,7 @@ from .observed import (
     same_memory,
     torch_module,
 )
+from .tally import write_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -288,9 +289,4 @@ def _locals(frame: Any, call: TracedCall) -> Any:
 
 
 def _write(kind: str, **fields: Any) -> None:
-    path = os.path.join(job.FOLDER, f"{os.getpid()}.watch")
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(file, (ascii({"type": kind, **fields}) + "\n").encode("ascii"))
-    finally:
-        os.close(file)
+    write_line(os.path.join(job.FOLDER, f"{os.getpid()}.watch"), {"type": kind, **fields})

@@ -112,6 +112,17 @@ def _refuse_unknown(function: Any, kwargs: dict[str, Any]) -> None:
         raise KeyError(f"keyword argument {min(unknown)} was specified but unrecognised")
 
 
+@contextmanager
+def profiled(observer: Callable[[Any, str, Any], None]) -> Iterator[None]:
+    """Show this thread's calls to an observer, through Python's profiler."""
+    before = sys.getprofile()
+    sys.setprofile(observer)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
 class Calls:
     """Records, through Python's profiler, whether a call enters launchers or the reference."""
 
@@ -120,15 +131,7 @@ class Calls:
         self._known: dict[int, tuple[CodeType, bool, bool]] = {}  # by id: hashing code is slow
         self.launched = self.reference = False
 
-    def see(self, call: Callable[[], Any]) -> None:
-        before = sys.getprofile()
-        sys.setprofile(self._entered)
-        try:
-            call()
-        finally:
-            sys.setprofile(before)
-
-    def _entered(self, frame: Any, event: str, _: Any) -> None:
+    def entered(self, frame: Any, event: str, _: Any) -> None:
         if event == "call":
             code = frame.f_code
             if id(code) not in self._known:
@@ -149,8 +152,8 @@ def trial(kept: Any, moves: dict[str, Any], reference: str, *, triton: bool) -> 
     calls = Calls(reference, launches.codes)
     kept.renew()
     try:
-        with launches.counted():
-            calls.see(lambda: kernel.call(buffers))
+        with launches.counted(), profiled(calls.entered):
+            kernel.call(buffers)
     except Exception:
         return []  # earlier calls were right; a failure only here proves nothing
     findings = []

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from .launches import Launches
+from .launches import Launches, profiled
 
 WARM = 2
 
@@ -26,13 +26,8 @@ class CallWork:
 
     def of(self, call: Callable[[], Any]) -> int:
         self._torch = 0
-        before = sys.getprofile()
-        with self._launches.counted():
-            sys.setprofile(self._entered)
-            try:
-                call()
-            finally:
-                sys.setprofile(before)
+        with self._launches.counted(), profiled(self._entered):
+            call()
         return self._torch + self._launches.seen
 
     def _entered(self, _: Any, event: str, function: Any) -> None:

@@ -105,9 +105,9 @@ def on_gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
 
 def test_c_kernel_gets_every_kind_of_argument(opened: Opened, tmp_path: Path) -> None:
     (tmp_path / "k.c").write_text(SOURCE)
-    built = c_compiler.build(TARGET, tmp_path, tmp_path / "k.so")
-    kernel = CKernel({"artifact": built.path, "sha256": built.sha256, "entry": "mixed"},
-                     opened.loop)
+    library = tmp_path / "k.so"
+    kernel = CKernel({"artifact": str(library), "entry": "mixed",
+                      "sha256": c_compiler.build(TARGET, tmp_path, library)}, opened.loop)
     memory = HostMemory.create(SLOT * SLOTS)
     floats = (ctypes.c_float * (SLOT * SLOTS // 4)).from_address(memory.address)
     tensors = [{"role": arg.kind, "dtype": arg.dtype, "value": arg.value,
