@@ -89,6 +89,7 @@ def test_compute_mode_decides_whether_processes_share_a_card(
         return [NvmlReader(nvml).state(replace(device, uuid=nvml.cards[0]["uuid"]))
                 for device in devices]
 
+    monkeypatch.setattr(inventory, "_known", {})
     monkeypatch.setitem(inventory._READERS, "nvidia", read)
     mode = sharing_mode(NvmlReader(nvml).devices()[-1])
     assert (mode.one_process, mode.note) == (one_process, note)
