@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 POOL_BLOCK = 256  # kopt: knob POOL_BLOCK in [128, 256, 512, 1024, 2048] results of a program
-POOL_ROWS = 4  # kopt: knob POOL_ROWS in [2, 4, 8, 16] rows of results, where windows overlap
+POOL_ROWS = 8  # kopt: knob POOL_ROWS in [2, 4, 8, 16] rows of results, where windows overlap
 POOL_WARPS = 4  # kopt: knob POOL_WARPS in [2, 4, 8] warps of a program
 
 
