@@ -46,9 +46,9 @@ def answer(request: Request, cancel: threading.Event) -> Line:
 
 
 def with_load(line: Line, device: str) -> Line:
-    """Return a verdict that measured too little on a busy CPU with a note on its load."""
+    """Return a verdict that is uncertain or finds a loss, with a note if its CPU is busy."""
     if not isinstance(line, VerdictLine) \
-            or "uncertain" not in map(row_word, line.verdict.rows) \
+            or {"uncertain", "slower"}.isdisjoint(map(row_word, line.verdict.rows)) \
             or inventory.find(device).kind != "cpu":
         return line
     notes = (*line.verdict.notes, *filter(None, [cpu.load_note()]))

@@ -18,7 +18,7 @@ from harness.case import Case
 from harness.errors import Cancelled
 from harness.isolation.rpc import Peer
 from harness.timing import stats
-from harness.timing.clock_check import WIDEST_BAND, ClockCheck
+from harness.timing.clock_check import LEAST_PAIRS, WIDEST_BAND, ClockCheck
 from harness.timing.outcome import is_hopeless, is_lost, is_settled
 from harness.timing.paired_blocks import PairedBlocks, VoidReason
 from harness.timing.plan import Plan
@@ -239,7 +239,8 @@ class PairedTiming:
         nothing: what it lets pass, a verdict will judge.
         """
         excess = self._clock.excess()
-        self.suspicion = "" if excess is None else excess.message
+        # three pairs agree by chance in one of eight verdicts: a reason for more, not for a flag
+        self.suspicion = excess.message if excess is not None and pairs > LEAST_PAIRS else ""
         if excess is None or not excess.certain:
             return excess is not None
         self._clock_failures += 1

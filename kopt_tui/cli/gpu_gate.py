@@ -93,11 +93,11 @@ def company_notes(verdict: Verdict) -> list[str]:
 @contextmanager
 def stages(*, quiet: bool) -> Iterator[Callable[[Progress], None]]:
     """Yield a callback that prints the current stage to stderr; elsewhere than at a terminal only
-    what it waits for."""
-    if quiet or not sys.stderr.isatty():
-        yield (lambda line: None) if quiet else print_wait
+    what it waits for, and stages that take long."""
+    if quiet:
+        yield lambda line: None
         return
-    line = StageLine()
+    line = StageLine() if sys.stderr.isatty() else StageLog()
     ticker = threading.Thread(target=line.tick, name="kopt-stage", daemon=True)
     ticker.start()
     try:
@@ -110,6 +110,8 @@ def stages(*, quiet: bool) -> Iterator[Callable[[Progress], None]]:
 class StageLine:
     """The current stage on one line of a terminal, with its seconds where it takes some."""
 
+    every_s = 1.0
+
     def __init__(self) -> None:
         self.ended = threading.Event()
         self._stage, self._began = "", time.monotonic()
@@ -119,18 +121,33 @@ class StageLine:
         with self._lock:
             self._stage = f"{line.stage} {phrases.clean(line.detail)}"
             self._began = time.monotonic()
-            self._print()
+            self.enter(line)
 
     def tick(self) -> None:
         """Print the seconds of the stage until `ended` is set."""
-        while not self.ended.wait(1.0):
+        while not self.ended.wait(self.every_s):
             with self._lock:
-                self._print()
+                seconds = int(time.monotonic() - self._began)
+                if self._stage and seconds >= SLOW_S:
+                    self.write(f"{self._stage}, {seconds} s")
 
-    def _print(self) -> None:
-        seconds = int(time.monotonic() - self._began)
-        since = f", {seconds} s" if self._stage and seconds >= SLOW_S else ""
-        print(f"\r\x1b[K{self._stage}{since}", end="", file=sys.stderr, flush=True)
+    def enter(self, line: Progress) -> None:
+        self.write(self._stage)
+
+    def write(self, text: str) -> None:
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+class StageLog(StageLine):
+    """The stages that take long, and what others wait for, as lines of their own."""
+
+    every_s = 30.0
+
+    def enter(self, line: Progress) -> None:
+        print_wait(line)
+
+    def write(self, text: str) -> None:
+        print_note(text)
 
 
 def print_wait(line: Progress) -> None:

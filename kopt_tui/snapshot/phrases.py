@@ -44,6 +44,8 @@ BARS = "▁▂▃▄▅▆▇█"
 CLIP = 2000
 MODEL_STAGES = ("starting", "asking", "running", "waiting")
 """Stages of a slot while its model is at work."""
+HIDDEN = "low", "high", "tree", "task", "utc_offset_s"
+"""Fields of events that a line of text leaves out."""
 HASH = re.compile("[0-9a-f]{40}")
 RATIO = re.compile(r"^(\d[\d.]*x|uncertain)( \[[^]]*\])?(;? +|$)")
 
@@ -246,11 +248,13 @@ def _limiters(payload: Mapping[str, object]) -> str:
 
 
 def _fact(key: str, value: object, ref: str) -> str:
-    """Return one field of an event's payload: a text alone, a number with its name."""
-    if value in (None, "", [], {}) or str(value) == ref or key in ("low", "high", "tree", "task"):
-        return ""
+    """Return one field of an event's payload: texts alone, a number with its name."""
     if isinstance(value, bool):
         return key if value else f"not {key}"
+    if value in (None, "", 0, [], {}) or str(value) == ref or key in HIDDEN:
+        return ""
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return clean("; ".join(value), 300)
     if key in ("speedup", "best_speedup") and isinstance(value, int | float):
         return quantities.ratio(float(value))
     if isinstance(value, float):

@@ -14,6 +14,7 @@ from harness.timing.outcome import describe_row, row_interval, row_word
 from harness.verdict import FLOOR, INCUMBENT_FLOOR, Row, Verdict
 from kopt_tui.snapshot import phrases
 
+MOST_NAMED = 4
 Outcome = Literal["invalid", "not judged here", "incorrect", "rejected", "correct"]
 
 
@@ -90,11 +91,16 @@ def class_cells(row: Row) -> dict[str, str]:
         "other": quantities.latency(row.other_us),
         "roofline": "" if row.pct_of_roofline is None else
         quantities.percent(row.pct_of_roofline / 100),
-        "error budget": quantities.percent(row.error_budget_used),
+        "error budget": _budget(row.error_budget_used),
         "pairs": str(row.pairs or ""),
         "note": row.note,
         "tone": phrases.tone(outcome),
     }
+
+
+def _budget(used: float | None) -> str:
+    """Return the used share of the error budget: `12%`, `49,148x`."""
+    return quantities.percent(used) if used is None or used < 10 else f"{used:,.0f}x"
 
 
 def _measured(verdict: Verdict) -> str:
@@ -105,4 +111,7 @@ def _measured(verdict: Verdict) -> str:
                        if finding.rule == INCUMBENT_FLOOR), "")
         return f"not compared: {reason}" if reason else "not measured"
     device = f" on {verdict.device}" if verdict.device else ""
-    return f"{speedup(verdict)} against the incumbent, {latency(verdict)}{device}"
+    slower = [row.config_class for row in verdict.rows if row.outcome == "slower"]
+    lost = f"; slower in {quantities.listed(slower, MOST_NAMED)}" \
+        if slower and len(verdict.rows) > 1 else ""
+    return f"{speedup(verdict)} against the incumbent, {latency(verdict)}{device}{lost}"
