@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import ClassVar
+from itertools import islice
+from typing import ClassVar, TypeVar
 
 import msgspec
 
@@ -13,6 +14,7 @@ from harness.errors import Refused
 
 MOST_PLACES = 6
 """Places of a source that one transformation changes: those after them stay as they are."""
+Place = TypeVar("Place")
 
 
 class DoesNotApply(Refused):
@@ -99,6 +101,14 @@ class EditedSource(ABC):
     @abstractmethod
     def _declarations(self) -> Iterator[Replacement]:
         """Yield the edits that declare the new knobs."""
+
+
+def first_places(found: Iterable[Place], why_none: str) -> list[Place]:
+    """Return the places that a transformation changes. Raises DoesNotApply if there are none."""
+    first = list(islice(found, MOST_PLACES))
+    if not first:
+        raise DoesNotApply(why_none)
+    return first
 
 
 def replaced(source: str, edits: Iterable[Replacement], begin: int = 0,

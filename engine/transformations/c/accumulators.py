@@ -14,11 +14,10 @@ from engine.split.languages.syntax import walk
 from engine.transformations.c.counted_loop import CountedLoop, is_innermost, loops, statements
 from engine.transformations.c.parsed_c import ParsedC
 from engine.transformations.transformation import (
-    MOST_PLACES,
-    DoesNotApply,
     Replacement,
     Transformation,
     Transformed,
+    first_places,
     free_name,
     places,
     replaced,
@@ -56,15 +55,15 @@ class Accumulators(Transformation):
 
     def apply(self, source: str) -> Transformed:
         c = ParsedC(source)
-        found = [(loop, reductions) for function in c.functions
-                 for types in [c.types(function)] for loop in loops(c, function)
-                 if is_innermost(loop) and (reductions := _reductions(c, loop, types))]
-        if not found:
-            raise DoesNotApply("no innermost loop reduces floating-point values into a variable")
-        for loop, reductions in found[:MOST_PLACES]:
+        found = first_places(
+            ((loop, reductions) for function in c.functions
+             for types in [c.types(function)] for loop in loops(c, function)
+             if is_innermost(loop) and (reductions := _reductions(c, loop, types))),
+            "no innermost loop reduces floating-point values into a variable")
+        for loop, reductions in found:
             knob = c.knob("SUMS", 8, (1, 2, 4, 8, 16, 32), f"chains, line {loop.line}")
             c.edit(_with_chains(c, loop, reductions, knob.name))
-        lines = places([loop.line for loop, _ in found[:MOST_PLACES]])
+        lines = places([loop.line for loop, _ in found])
         return c.transformed(f"independent accumulators in the reductions of {lines}")
 
 

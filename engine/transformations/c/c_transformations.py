@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from engine.transformations.c.accumulators import Accumulators
+from engine.transformations.c.compiler_hints import RelaxedMath, Restrict, VectorMath
 from engine.transformations.c.invariants import Hoist, Reciprocal
 from engine.transformations.c.loop_order import Blocking, LoopOrder
-from engine.transformations.c.relaxed_math import RelaxedMath, VectorMath
-from engine.transformations.c.restrict import Restrict
 from engine.transformations.c.unroll_and_jam import UnrollAndJam
 from engine.transformations.transformation import Transformation
 

@@ -10,11 +10,10 @@ from tree_sitter import Node
 from engine.split.languages.syntax import walk
 from engine.transformations.c.parsed_c import LOOPS, ParsedC
 from engine.transformations.transformation import (
-    MOST_PLACES,
-    DoesNotApply,
     Replacement,
     Transformation,
     Transformed,
+    first_places,
 )
 
 _MEMORY = ("subscript_expression", "pointer_expression", "field_expression")
@@ -36,10 +35,9 @@ class Hoist(Transformation):
 
     def apply(self, source: str) -> Transformed:
         c = ParsedC(source)
-        found = list(_found(c, divisors=False))
-        if not found:
-            raise DoesNotApply("no loop repeats a costly expression of the same value")
-        return _moved(c, found[:MOST_PLACES], "fixed", "{}", "{}", "computed before the loop")
+        found = first_places(_found(c, divisors=False),
+                             "no loop repeats a costly expression of the same value")
+        return _moved(c, found, "fixed", "{}", "{}", "computed before the loop")
 
 
 class Reciprocal(Transformation):
@@ -48,12 +46,9 @@ class Reciprocal(Transformation):
 
     def apply(self, source: str) -> Transformed:
         c = ParsedC(source)
-        found = list(_found(c, divisors=True))
-        if not found:
-            raise DoesNotApply("no loop divides floating-point values by one that it does not "
-                               "change")
-        return _moved(c, found[:MOST_PLACES], "inverse", "1 / ({})", "* {}",
-                      "products with a reciprocal")
+        found = first_places(_found(c, divisors=True), "no loop divides floating-point values by "
+                             "one that it does not change")
+        return _moved(c, found, "inverse", "1 / ({})", "* {}", "products with a reciprocal")
 
 
 def _moved(c: ParsedC, found: list[Invariant], name: str, value: str, use: str,

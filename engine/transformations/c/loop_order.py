@@ -14,15 +14,13 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from engine.transformations.c.counted_loop import CountedLoop, is_innermost, loops, statements
-from engine.transformations.c.independent_iterations import is_independent
-from engine.transformations.c.index_terms import is_contiguous, terms
+from engine.transformations.c.loop_memory import is_contiguous, is_independent, terms
 from engine.transformations.c.parsed_c import ParsedC
 from engine.transformations.transformation import (
-    MOST_PLACES,
-    DoesNotApply,
     Replacement,
     Transformation,
     Transformed,
+    first_places,
     free_name,
     replaced,
 )
@@ -47,13 +45,13 @@ class LoopOrder(Transformation):
 
     def apply(self, source: str) -> Transformed:
         c = ParsedC(source)
-        found = [nest for nest in _nests(c) if nest.along_outer and not nest.along_inner
-                 and (not nest.outer.pragma or _stays_parallel(c, nest))]
-        if not found:
-            raise DoesNotApply("no loop that strides through memory has one around it that does "
-                               "not, with iterations whose order is free")
-        c.edit(*(edit for nest in found[:MOST_PLACES] for edit in _exchanged(c, nest)))
-        return c.transformed("loops exchanged", [nest.outer.line for nest in found[:MOST_PLACES]])
+        found = first_places(
+            (nest for nest in _nests(c) if nest.along_outer and not nest.along_inner
+             and (not nest.outer.pragma or _stays_parallel(c, nest))),
+            "no loop that strides through memory has one around it that does not, with iterations "
+            "whose order is free")
+        c.edit(*(edit for nest in found for edit in _exchanged(c, nest)))
+        return c.transformed("loops exchanged", [nest.outer.line for nest in found])
 
 
 class Blocking(Transformation):
@@ -62,15 +60,15 @@ class Blocking(Transformation):
 
     def apply(self, source: str) -> Transformed:
         c = ParsedC(source)
-        found = [nest for nest in _nests(c) if nest.along_outer and nest.along_inner
-                 and not nest.outer.pragma]
-        if not found:
-            raise DoesNotApply("no two loops move along contiguous memory in turn, with "
-                               "iterations whose order is free")
-        outer, inner = found[0].outer, found[0].inner
+        nest, *_ = first_places(
+            (nest for nest in _nests(c) if nest.along_outer and nest.along_inner
+             and not nest.outer.pragma),
+            "no two loops move along contiguous memory in turn, with iterations whose order is "
+            "free")
+        outer, inner = nest.outer, nest.inner
         knob = c.knob("BLOCK", 32, (8, 16, 32, 64, 128),
                       f"iterations of both loops, line {outer.line}")
-        c.edit(_blocked(c, found[0], knob.name))
+        c.edit(_blocked(c, nest, knob.name))
         return c.transformed(f"{outer.variable} and {inner.variable} in blocks", [outer.line])
 
 

@@ -167,16 +167,16 @@ class ParsedC(EditedSource):
             case "number_literal":
                 return _kind_of_literal(self.text(node))
             case "identifier":
-                return _kind_of_type(types.get(self.text(node), ""))
+                return kind_of_type(types.get(self.text(node), ""))
             case "subscript_expression" | "pointer_expression":
                 declared = types.get(self.base(node), "")
                 depth = sum(part.type == node.type for part in walk(node)
                             if part.type in ("subscript_expression", "pointer_expression"))
-                return _kind_of_type(declared.removesuffix("*" * depth).strip()) \
+                return kind_of_type(declared.removesuffix("*" * depth).strip()) \
                     if declared.endswith("*" * depth) else ""
             case "cast_expression":
                 declared_type = node.child_by_field_name("type")
-                return _kind_of_type(self.text(declared_type)) if declared_type else ""
+                return kind_of_type(self.text(declared_type)) if declared_type else ""
             case "assignment_expression":
                 return self.kind(node.child_by_field_name("left"), types)
             case "parenthesized_expression":
@@ -193,10 +193,6 @@ class ParsedC(EditedSource):
                 return _wider(self.kind(node.child_by_field_name("left"), types),
                               self.kind(node.child_by_field_name("right"), types))
         return ""
-
-    def kind_of_name(self, name: str, types: Mapping[str, str]) -> str:
-        """Return the kind of a variable, "" for a pointer or an array."""
-        return _kind_of_type(types.get(name, ""))
 
     def renamed(self, node: Node, name_of: Mapping[str, str]) -> list[Replacement]:
         """Return the replacements that give names in a part another text."""
@@ -226,7 +222,8 @@ def _kind_of_literal(text: str) -> str:
     return "float" if text[-1] in "fF" else "double"
 
 
-def _kind_of_type(text: str) -> str:
+def kind_of_type(text: str) -> str:
+    """Return whether a declared type is an `int`, a `float` or a `double`, "" for a pointer."""
     words = [word for word in text.split() if word not in _QUALIFIERS]
     if words in (["float"], ["double"]):
         return words[0]

@@ -13,9 +13,8 @@ from tree_sitter import Node
 
 from engine.split.languages.syntax import walk
 from engine.transformations.c.counted_loop import CountedLoop, loops, statements
-from engine.transformations.c.independent_iterations import is_independent
-from engine.transformations.c.index_terms import is_contiguous, terms
-from engine.transformations.c.parsed_c import LOOPS, ParsedC
+from engine.transformations.c.loop_memory import is_contiguous, is_independent, terms
+from engine.transformations.c.parsed_c import LOOPS, ParsedC, kind_of_type
 from engine.transformations.transformation import (
     DoesNotApply,
     Replacement,
@@ -196,7 +195,7 @@ def _shared(c: ParsedC, body: Node, private: frozenset[str], variable: str,
                 None if _is_conditional(part, body) else part.child_by_field_name("right"))
         elif part.type == "update_expression" and _is_conditional(part, body):
             values.setdefault(c.base(part.child_by_field_name("argument")), []).append(None)
-    shared = {name for name in private if c.kind_of_name(name, types) == "int"}
+    shared = {name for name in private if kind_of_type(types.get(name, "")) == "int"}
     while True:
         varying = {name for name in shared if any(
             value is None or c.names(value) & ((private - shared) | {variable}) or any(

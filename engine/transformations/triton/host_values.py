@@ -7,7 +7,7 @@ import copy
 import re
 from collections import Counter
 
-from engine.transformations.triton.name_uses import stored
+from engine.transformations.triton.parsed_triton import stored
 
 _METADATA = ("shape", "dtype", "device", "stride", "numel", "size", "dim", "ndim", "element_size",
              "is_cuda", "is_contiguous")

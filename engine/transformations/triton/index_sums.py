@@ -78,15 +78,8 @@ class IndexSums:
 
     def _unchanged(self, node: ast.Call) -> ast.expr | None:
         """Return the operand of a cast to 64 bits or of a compiler hint."""
-        tl = self._parsed.language
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "to" \
-                and [ast.unparse(own) for own in node.args] == [f"{tl}.int64"]:
-            return node.func.value
-        if self._parsed.is_call(node, "cast") and len(node.args) == 2 \
-                and ast.unparse(node.args[1]) == f"{tl}.int64":
-            return node.args[0]
         is_hint = any(self._parsed.is_call(node, name) for name in _HINTS)
-        return node.args[0] if is_hint and node.args else None
+        return node.args[0] if is_hint and node.args else self._parsed.widened(node)
 
     def _with_dimension(self, own: Sum, part: str) -> Sum:
         return Counter({tuple(sorted(

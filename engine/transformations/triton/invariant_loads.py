@@ -12,15 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from engine.transformations.transformation import (
-    MOST_PLACES,
-    DoesNotApply,
     Replacement,
     Transformation,
     Transformed,
+    first_places,
 )
 from engine.transformations.triton.host_values import HostValues
-from engine.transformations.triton.name_uses import WithValues, names, stored
-from engine.transformations.triton.parsed_triton import ParsedTriton
+from engine.transformations.triton.parsed_triton import ParsedTriton, WithValues, names, stored
 
 _PURE = ("arange", "full", "zeros", "cast", "cdiv", "minimum", "maximum", "where", "multiple_of",
          "max_contiguous", "program_id", "num_programs", "expand_dims", "broadcast_to")
@@ -34,21 +32,29 @@ class InvariantLoads(Transformation):
         parsed, why = ParsedTriton(source), "no loop of a kernel loads the same place in each step"
         found = list[tuple[_Loop, ast.Call, str]]()
         for function in parsed.kernels.values():
-            for node in ast.walk(function):
-                loop = _Loop.of(parsed, function, node)
-                for call, text in loop.invariant_loads() if loop is not None else ():
-                    fault = loop.fault(call) if loop is not None else ""
+            for loop in _loops(parsed, function):
+                for call, text in loop.invariant_loads():
+                    fault = loop.fault(call)
                     why = fault or why
-                    found += [] if fault or loop is None else [(loop, call, text)]
-        if not found:
-            raise DoesNotApply(why)
-        for loop, call, text in found[:MOST_PLACES]:
+                    found += [] if fault else [(loop, call, text)]
+        found = first_places(found, why)
+        for loop, call, text in found:
             fixed = parsed.free("fixed")
             parsed.insert(parsed.at(loop.node.lineno, 0),
                           f"{parsed.indent(loop.node)}{fixed} = {text}\n")
             parsed.edit(Replacement(*parsed.span(call), fixed))
         return parsed.transformed("loaded once before the loop",
-                                  [call.lineno for _, call, _ in found[:MOST_PLACES]])
+                                  [call.lineno for _, call, _ in found])
+
+
+def _loops(parsed: ParsedTriton, function: ast.FunctionDef) -> Iterator[_Loop]:
+    """Yield the loops of a function that count up."""
+    for node, steps in parsed.range_loops(function):
+        values = [parsed.text(own) for own in steps.args]
+        is_downwards = len(values) == 3 and values[2].startswith("-")
+        if not node.orelse and not is_downwards:
+            begin, bound = ("0", values[0]) if len(values) == 1 else values[:2]
+            yield _Loop(parsed=parsed, function=function, node=node, begin=begin, bound=bound)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,17 +66,6 @@ class _Loop:
     node: ast.For
     begin: str
     bound: str
-
-    @classmethod
-    def of(cls, parsed: ParsedTriton, function: ast.FunctionDef, node: ast.AST) -> _Loop | None:
-        if not isinstance(node, ast.For) or not isinstance(node.iter, ast.Call) or ast.unparse(
-                node.iter.func) not in ("range", f"{parsed.language}.range") or node.orelse:
-            return None
-        values = [parsed.text(own) for own in node.iter.args]
-        if len(values) == 3 and ast.unparse(node.iter.args[2]).startswith("-"):
-            return None
-        begin, bound = ("0", values[0]) if len(values) == 1 else values[:2]
-        return cls(parsed=parsed, function=function, node=node, begin=begin, bound=bound)
 
     def invariant_loads(self) -> Iterator[tuple[ast.Call, str]]:
         """Yield the loads of the loop's own statements that are from one place, as they are to

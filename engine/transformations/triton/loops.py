@@ -5,15 +5,14 @@ from __future__ import annotations
 import ast
 
 from engine.transformations.transformation import (
-    MOST_PLACES,
     DoesNotApply,
     Replacement,
     Transformation,
     Transformed,
+    first_places,
     places,
 )
-from engine.transformations.triton.name_uses import names, target_of
-from engine.transformations.triton.parsed_triton import ParsedTriton
+from engine.transformations.triton.parsed_triton import ParsedTriton, names, target_of
 
 
 class PipelinedLoops(Transformation):
@@ -22,19 +21,17 @@ class PipelinedLoops(Transformation):
 
     def apply(self, source: str) -> Transformed:
         parsed = ParsedTriton(source)
-        found = [node for function in parsed.kernels.values() for node in ast.walk(function)
-                 if isinstance(node, ast.For) and isinstance(node.iter, ast.Call)
-                 and ast.unparse(node.iter.func) in ("range", f"{parsed.language}.range")
-                 and not node.iter.keywords and parsed.calls(node, "load")]
-        if not found:
-            raise DoesNotApply("no loop of a kernel has loads, or all declare their stages")
-        for node in found[:MOST_PLACES]:
-            assert isinstance(node.iter, ast.Call)
+        found = first_places(
+            ((node, steps) for function in parsed.kernels.values()
+             for node, steps in parsed.range_loops(function)
+             if not steps.keywords and parsed.calls(node, "load")),
+            "no loop of a kernel has loads, or all declare their stages")
+        for node, steps in found:
             knob = parsed.knob("STAGES", 2, (1, 2, 3, 4, 5),
                                f"iterations in flight, line {node.lineno}")
-            parsed.edit(Replacement(*parsed.span(node.iter.func), f"{parsed.language}.range"))
-            parsed.add_argument(node.iter, f"num_stages={parsed.constexpr(knob)}")
-        lines = places([node.lineno for node in found[:MOST_PLACES]])
+            parsed.edit(Replacement(*parsed.span(steps.func), f"{parsed.language}.range"))
+            parsed.add_argument(steps, f"num_stages={parsed.constexpr(knob)}")
+        lines = places([node.lineno for node, _ in found])
         return parsed.transformed(f"software pipelining in {lines}")
 
 

@@ -1,9 +1,10 @@
-"""A parsed Triton source: its kernels, their launches, and the names of its imports."""
+"""A parsed Triton source: its kernels, their launches, and which names its parts use."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import copy
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -102,6 +103,25 @@ class ParsedTriton(EditedSource):
         """Return whether a node calls a function of triton.language."""
         return isinstance(node, ast.Call) and ast.unparse(node.func) == f"{self.language}.{name}"
 
+    def range_loops(self, node: ast.AST) -> Iterator[tuple[ast.For, ast.Call]]:
+        """Yield the loops over a range in a part of the source, and the calls that make the ranges.
+        """
+        for own in ast.walk(node):
+            if isinstance(own, ast.For) and isinstance(own.iter, ast.Call) \
+                    and ast.unparse(own.iter.func) in ("range", f"{self.language}.range"):
+                yield own, own.iter
+
+    def widened(self, node: ast.AST) -> ast.expr | None:
+        """Return the operand of a cast to 64 bits, None for any other node."""
+        wide = [f"{self.language}.int64"]
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) \
+                and node.func.attr == "to" and list(map(ast.unparse, node.args)) == wide:
+            return node.func.value
+        if isinstance(node, ast.Call) and self.is_call(node, "cast") \
+                and list(map(ast.unparse, node.args[1:])) == wide:
+            return node.args[0]
+        return None
+
     def stands_alone(self, first: ast.expr | ast.stmt, last: ast.expr | ast.stmt) -> bool:
         """Return whether nothing else is on the lines from one node to another."""
         before = self.source[self.at(first.lineno, 0):self.span(first)[0]].strip()
@@ -154,3 +174,33 @@ def mask_of(call: ast.Call, place: int) -> ast.expr | None:
 
 def _contains(outer: ast.FunctionDef, node: ast.expr) -> bool:
     return outer.lineno <= node.lineno and (outer.end_lineno or 0) >= (node.end_lineno or 0)
+
+
+def names(node: ast.AST, kind: type[ast.expr_context] = ast.expr_context) -> list[str]:
+    """Return the names of a part, in the order of `ast.walk`, each as often as it stands there."""
+    return [own.id for own in ast.walk(node)
+            if isinstance(own, ast.Name) and isinstance(own.ctx, kind)]
+
+
+def stored(node: ast.AST) -> list[str]:
+    """Return the names that a part assigns, each as often."""
+    return names(node, ast.Store)
+
+
+def loaded(node: ast.AST) -> list[str]:
+    """Return the names that a part reads, each as often."""
+    return names(node, ast.Load)
+
+
+def target_of(statement: ast.Assign | ast.AugAssign) -> ast.expr:
+    return statement.target if isinstance(statement, ast.AugAssign) else statement.targets[0]
+
+
+class WithValues(ast.NodeTransformer):
+    """Replaces names by values."""
+
+    def __init__(self, values: Mapping[str, ast.expr]) -> None:
+        self._values = values
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return copy.deepcopy(self._values.get(node.id, node))

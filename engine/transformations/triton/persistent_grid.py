@@ -16,8 +16,7 @@ from engine.transformations.triton.grid_of_launch import (
     kernels_with_totals,
     obstacle,
 )
-from engine.transformations.triton.name_uses import names, stored
-from engine.transformations.triton.parsed_triton import ParsedTriton
+from engine.transformations.triton.parsed_triton import ParsedTriton, names, stored
 
 _PROCESSORS = """\
 def {name}():

@@ -16,8 +16,7 @@ from engine.transformations.triton.grid_of_launch import (
     kernels_with_totals,
     obstacle,
 )
-from engine.transformations.triton.name_uses import names, target_of
-from engine.transformations.triton.parsed_triton import ParsedTriton, mask_of
+from engine.transformations.triton.parsed_triton import ParsedTriton, mask_of, names, target_of
 
 _REDUCTIONS = ("sum", "max", "min")
 _ELEMENTWISE = ("program_id", "arange", "load", "store", "cast", "where", "exp", "exp2", "log",

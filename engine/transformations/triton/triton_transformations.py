@@ -9,8 +9,7 @@ from engine.transformations.triton.launch_knobs import LaunchKnobs
 from engine.transformations.triton.loops import EvictionHints, GroupedOrder, PipelinedLoops
 from engine.transformations.triton.persistent_grid import PersistentGrid
 from engine.transformations.triton.rows_per_program import RowsPerProgram
-from engine.transformations.triton.scalars.narrow_offsets import NarrowOffsets
-from engine.transformations.triton.scalars.reciprocals import BlockReciprocal
+from engine.transformations.triton.scalars import BlockReciprocal, NarrowOffsets
 from engine.transformations.triton.unmasked_loops import UnmaskedLoops
 
 TRITON_TRANSFORMATIONS: tuple[Transformation, ...] = (

@@ -13,11 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from engine.transformations.transformation import (
-    MOST_PLACES,
-    DoesNotApply,
     Replacement,
     Transformation,
     Transformed,
+    first_places,
     replaced,
 )
 from engine.transformations.triton.index_sums import (
@@ -28,8 +27,7 @@ from engine.transformations.triton.index_sums import (
     plus,
     text,
 )
-from engine.transformations.triton.name_uses import loaded, names, stored
-from engine.transformations.triton.parsed_triton import ParsedTriton, mask_of
+from engine.transformations.triton.parsed_triton import ParsedTriton, loaded, mask_of, names, stored
 
 _JUMPS = (ast.Break, ast.Continue, ast.Return)
 
@@ -42,20 +40,18 @@ class UnmaskedLoops(Transformation):
         parsed, why = ParsedTriton(source), "no loop of a kernel goes over blocks of a size"
         found = list[_StepLoop]()
         for function in parsed.kernels.values():
-            for node in ast.walk(function):
-                loop = _step_loop(parsed, function, node)
+            for node, steps in parsed.range_loops(function):
+                loop = _step_loop(parsed, function, node, steps)
                 if loop is not None:
                     fault = loop.fault()
                     why = fault or why
                     found += [] if fault else [loop]
-        inner = [loop for loop in found if not any(
-            own.node is not loop.node and own.node in ast.walk(loop.node) for own in found)]
-        if not inner:
-            raise DoesNotApply(why)
-        for loop in inner[:MOST_PLACES]:
+        inner = first_places((loop for loop in found if not any(
+            own.node is not loop.node and own.node in ast.walk(loop.node) for own in found)), why)
+        for loop in inner:
             parsed.edit(loop.split(parsed.free("whole")))
         return parsed.transformed("masks only in the last step of the loops",
-                                  [loop.node.lineno for loop in inner[:MOST_PLACES]])
+                                  [loop.node.lineno for loop in inner])
 
 
 @dataclass(kw_only=True)
@@ -245,14 +241,12 @@ class _StepLoop:
         return False
 
 
-def _step_loop(parsed: ParsedTriton, function: ast.FunctionDef, node: ast.AST) -> _StepLoop | None:
-    """Return a loop over blocks of a size, None for any other node."""
-    if not isinstance(node, ast.For) or not isinstance(node.iter, ast.Call) \
-            or not isinstance(node.target, ast.Name) \
-            or ast.unparse(node.iter.func) not in ("range", f"{parsed.language}.range") \
-            or node.body[0].lineno == node.lineno:
+def _step_loop(parsed: ParsedTriton, function: ast.FunctionDef, node: ast.For,
+               steps: ast.Call) -> _StepLoop | None:
+    """Return a loop over a range as one over blocks of a size, None if it is none."""
+    if not isinstance(node.target, ast.Name) or node.body[0].lineno == node.lineno:
         return None
-    arguments = node.iter.args
+    arguments = steps.args
     zero: ast.expr = ast.copy_location(ast.Constant(0), node.iter)
     begin, bound = (zero, arguments[0]) if len(arguments) == 1 else arguments[:2]
     is_zero = isinstance(begin, ast.Constant) and begin.value == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.transformations.transformation import DoesNotApply
-from engine.transformations.triton.scalars.narrow_offsets import NarrowOffsets
+from engine.transformations.triton.scalars import NarrowOffsets
 from tests.support import triton_pairs
 from tests.support.triton_sources import ADD, HEAD, RMS_NORM
 

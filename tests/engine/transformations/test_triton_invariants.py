@@ -9,7 +9,7 @@ import pytest
 
 from engine.transformations.transformation import DoesNotApply
 from engine.transformations.triton.invariant_loads import InvariantLoads
-from engine.transformations.triton.scalars.reciprocals import BlockReciprocal
+from engine.transformations.triton.scalars import BlockReciprocal
 from tests.support import triton_pairs, triton_sources
 from tests.support.triton_sources import HEAD, RMS_NORM, SOFTMAX
 

@@ -29,8 +29,7 @@ from engine.transformations.triton.host_values import (
     is_quiet,
     is_quiet_value,
 )
-from engine.transformations.triton.name_uses import names, stored
-from engine.transformations.triton.parsed_triton import KernelLaunch, ParsedTriton
+from engine.transformations.triton.parsed_triton import KernelLaunch, ParsedTriton, names, stored
 
 
 class FusedLaunches(Transformation):

@@ -13,8 +13,7 @@ from engine.transformations.triton.fusion.launched_kernel import (
     other_of,
 )
 from engine.transformations.triton.host_values import HostValues
-from engine.transformations.triton.name_uses import names, stored
-from engine.transformations.triton.parsed_triton import ParsedTriton, mask_of
+from engine.transformations.triton.parsed_triton import ParsedTriton, mask_of, names, stored
 
 
 def fused_source(first: LaunchedKernel, second: LaunchedKernel, values: HostValues,

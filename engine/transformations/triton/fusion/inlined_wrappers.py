@@ -13,8 +13,7 @@ from typing import Any
 
 from engine.transformations.transformation import Replacement, free_name, replaced
 from engine.transformations.triton.host_values import is_new
-from engine.transformations.triton.name_uses import WithValues, loaded, stored
-from engine.transformations.triton.parsed_triton import ParsedTriton
+from engine.transformations.triton.parsed_triton import ParsedTriton, WithValues, loaded, stored
 
 
 def inlined(source: str) -> Iterator[str]:

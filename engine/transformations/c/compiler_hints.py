@@ -1,0 +1,129 @@
+"""What a source tells the compiler.
+
+`c-relaxed-math`, `c-vector-math`: what it may do with floating-point values. `c-restrict`: that the
+pointers of a function do not overlap.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tree_sitter import Node
+
+from engine.split.languages.syntax import walk
+from engine.transformations.c.parsed_c import ParsedC
+from engine.transformations.transformation import DoesNotApply, Transformation, Transformed
+
+_PRAGMA = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+(?:GCC[ \t]+optimize|clang[ \t]+fp|STDC[ \t]+FP)",
+                     re.MULTILINE)
+_RELAXED = """\
+#if defined(__clang__)
+#pragma clang fp reassociate(on) contract(fast)
+#elif defined(__GNUC__)
+#pragma GCC optimize("O3", "associative-math", "reciprocal-math", "no-signed-zeros", \
+"no-trapping-math", "no-math-errno")
+#endif
+"""
+_VECTOR = """\
+#if defined(__GNUC__) && !defined(__clang__) && defined(__GLIBC__) && defined(__x86_64__)
+{declarations}
+#endif
+"""
+_IN_LIBMVEC = re.compile(r"(?:exp|log|sin|cos|pow)f?")
+"""Functions of which glibc 2.22 and later have vector versions for x86-64, within 4 ulp."""
+
+
+class RelaxedMath(Transformation):
+    name = "c-relaxed-math"
+    aim = "sums in any order, reciprocals and no errno, so that the compiler can use vectors; " \
+          "infinities and NaNs stay what they are"
+
+    def apply(self, source: str) -> Transformed:
+        c = ParsedC(source)
+        if _PRAGMA.search(source):
+            raise DoesNotApply("a pragma says already how floating-point values are computed")
+        if re.search(r"kahan|neumaier|compensat|\bvolatile\b", source, re.IGNORECASE):
+            raise DoesNotApply("a compensated sum, or something volatile, needs its order")
+        if not re.search(r"\b(?:float|double)\b", source):
+            raise DoesNotApply("the source has no floating-point values")
+        c.declare(_RELAXED)
+        return c.transformed("relaxed rounding in the whole file")
+
+
+class VectorMath(Transformation):
+    name = "c-vector-math"
+    aim = "vector versions of exp, log, sin, cos and pow from the system's library"
+
+    def apply(self, source: str) -> Transformed:
+        c = ParsedC(source)
+        used = {c.text(part.children[0]) for function in c.functions for part in walk(function)
+                if part.type == "call_expression"}
+        wanted = sorted(name for name in used if _IN_LIBMVEC.fullmatch(name))
+        if not wanted:
+            raise DoesNotApply("no function is called that the library has for vectors")
+        if "__simd__" in source:
+            raise DoesNotApply("vector versions are declared already")
+        declarations = [
+            f'__attribute__((__simd__("notinbranch"), __const__)) {kind} {name}({arguments});'
+            for name in wanted for kind in ["float" if name.endswith("f") else "double"]
+            for arguments in [f"{kind}, {kind}" if name.startswith("pow") else kind]]
+        relaxed = "" if _PRAGMA.search(source) else _RELAXED  # a sum in order has no vectors
+        c.declare(relaxed + _VECTOR.format(declarations="\n".join(declarations)))
+        return c.transformed(f"vector versions of {', '.join(wanted)}")
+
+
+class Restrict(Transformation):
+    name = "c-restrict"
+    aim = "pointers that are promised not to overlap (restrict), so that stores block no loads"
+
+    def apply(self, source: str) -> Transformed:
+        c = ParsedC(source)
+        functions = list[str]()
+        for function in c.functions:
+            declarator = function.child_by_field_name("declarator")
+            name = c.declared_name(declarator)[0] if declarator is not None else ""
+            pointers = list(_pointers(c, function))
+            if name and pointers and not _is_called_with_one_twice(c, name):
+                functions.append(name)
+                for pointer in pointers:
+                    c.insert(pointer.start_byte, "restrict ")
+        if not functions:
+            raise DoesNotApply("no function that writes memory has pointers without restrict")
+        return c.transformed(f"restrict on the pointers of {', '.join(functions)}")
+
+
+def _pointers(c: ParsedC, function: Node) -> Iterator[Node]:
+    """Yield the names of pointer parameters without restrict; none for a single pointer or a
+    read-only function.
+    """
+    declarator, body = (function.child_by_field_name(key) for key in ("declarator", "body"))
+    if declarator is None or body is None:
+        return
+    parameters = [part for part in walk(declarator) if part.type == "parameter_declaration"]
+    pointers = []
+    for parameter in parameters:
+        inner = parameter.child_by_field_name("declarator")
+        name = inner.child_by_field_name("declarator") if inner is not None else None
+        if inner is not None and inner.type == "pointer_declarator" and name is not None \
+                and name.type == "identifier":
+            pointers.append((name, "restrict" in c.text(inner)))
+    writes = any(part.type in ("subscript_expression", "pointer_expression")
+                 and part.parent is not None and part.parent.type in (
+                     "assignment_expression", "update_expression")
+                 and part.parent.named_children[0] == part for part in walk(body))
+    if len(pointers) > 1 and (writes or "*" in c.written(body)):
+        yield from (name for name, has_it in pointers if not has_it)
+
+
+def _is_called_with_one_twice(c: ParsedC, name: str) -> bool:
+    """Return whether a call in the source passes one variable for two arguments."""
+    for function in c.functions:
+        types = c.types(function)
+        for part in walk(function):
+            if part.type == "call_expression" and c.text(part.children[0]) == name:
+                pointers = [own for argument in part.named_children[1].named_children
+                            for own in c.names(argument) if "*" in types.get(own, "")]
+                if len(pointers) != len(set(pointers)):
+                    return True
+    return False

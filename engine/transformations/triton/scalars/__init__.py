@@ -1,4 +1,0 @@
-"""Separates scalar work from work on the lanes of a block.
-
-Face: narrow_offsets, reciprocals.
-"""
