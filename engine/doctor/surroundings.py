@@ -33,11 +33,7 @@ _STORES = (("/containerd/", "containerd"), ("/docker/", "docker"),
 
 def checks() -> Iterator[MachineCheck]:
     """Yield one check per surrounding of this process."""
-    yield namespaces()
-    yield container()
-    yield slurm()
-    yield logind()
-    yield terminal()
+    yield from (namespaces(), container(), slurm(), logind(), terminal())
 
 
 def namespaces() -> MachineCheck:
@@ -168,21 +164,12 @@ def _process_limit() -> str:
 
 def containers(root: Path = ROOT) -> tuple[str, ...]:
     """Return what this process runs in, outermost first: an orchestrator, then a runtime."""
-    names = list(dict.fromkeys((*_orchestrator(root), *_runtime(root))))
-    return tuple(names or _declared(root))
-
-
-def _orchestrator(root: Path) -> Iterator[str]:
-    if "KUBERNETES_SERVICE_HOST" in os.environ or "kubepods" in read(root / "proc/self/cgroup"):
-        yield "kubernetes"
-
-
-def _runtime(root: Path) -> Iterator[str]:
-    """Yield the first runtime that is detected."""
-    for names in (_marked(root), _enroot(root), _grouped(root), _mounted(root)):
-        if names:
-            yield from names
-            return
+    groups = read(root / "proc/self/cgroup")
+    in_kubernetes = "KUBERNETES_SERVICE_HOST" in os.environ or "kubepods" in groups
+    runtime = _marked(root) or _enroot(root) or [
+        name for pattern, name in _GROUPS if pattern.search(groups)][:1] or _mounted(root)
+    names = ["kubernetes", *runtime] if in_kubernetes else runtime
+    return tuple(dict.fromkeys(names or _declared(root)))
 
 
 def _marked(root: Path) -> list[str]:
@@ -205,11 +192,6 @@ def _enroot(root: Path) -> list[str]:
     if "/.lock" not in mounts:
         return []
     return ["enroot", "pyxis"] if "pyxis_" in mounts["/.lock"] else ["enroot"]
-
-
-def _grouped(root: Path) -> list[str]:
-    groups = read(root / "proc/self/cgroup")
-    return [name for pattern, name in _GROUPS if pattern.search(groups)][:1]
 
 
 def _mounted(root: Path) -> list[str]:

@@ -120,7 +120,8 @@ def frozen_globs(manifest: Manifest, files: Iterable[str]) -> tuple[str, ...]:
         for word in _possible_paths(command):
             globs += [path for path in paths if path not in editable and (path == word or (
                 path.startswith(f"{word}/") and not matches(path, editable)))]
-    return tuple(dict.fromkeys(_escaped(glob) if glob in paths else glob for glob in globs))
+    return tuple(dict.fromkeys(  # a path as the glob that matches it alone
+        re.sub(r"([*?[])", r"[\1]", glob) if glob in paths else glob for glob in globs))
 
 
 def _possible_paths(command: str) -> Iterator[str]:
@@ -131,8 +132,3 @@ def _possible_paths(command: str) -> Iterator[str]:
         if "/" not in path:
             yield f"{path.replace('.', '/')}.py"
             yield f"{path.replace('.', '/')}/__main__.py"
-
-
-def _escaped(path: str) -> str:
-    """Return the glob that matches exactly one path."""
-    return re.sub(r"([*?[])", r"[\1]", path)

@@ -46,7 +46,7 @@ _BRANCH_FAULT = re.compile(r"\.\.|[\x00-\x20~^:?*\[\\\x7f]|@\{|//|^[-/]|[/.]$|\.
 def check_rules(manifest: Manifest, document: Document) -> None:
     """Raise InputError for the first broken rule, with its line."""
     rules: tuple[Callable[[Manifest], Iterator[FieldFault]], ...] = (
-        _names, _shapes, _globs, _commands, _env, _pool, _cards, _waits)
+        _names, _shapes, _globs, _commands, _env, _pool, _gpu)
     for rule in rules:
         for key, what, fix in rule(manifest):
             raise InputError(what, where=document.at(key), fix=fix)
@@ -172,15 +172,10 @@ def _env(manifest: Manifest) -> Iterator[FieldFault]:
             yield ("pool", part, "model"), f"pool.{part}.model: a script answers slots only", \
                 f"name a model, or write {part}: none"
     for place, name in enumerate(pool.agent.env if pool.agent else ()):
-        if not _VARIABLE.fullmatch(name) or name in _key_variables(pool):
+        if not _VARIABLE.fullmatch(name) or name in {spec.key_env for _, spec in models(pool)}:
             yield ("pool", "agent", "env", place), \
                 f"pool.agent.env: {name!r} is not the name of a variable for commands", \
                 "list names only; the key of key_env is for the provider alone"
-
-
-def _key_variables(pool: PoolSpec) -> set[str]:
-    """Return the variables that hold keys of providers."""
-    return {spec.key_env for _, spec in models(pool)}
 
 
 def models(pool: PoolSpec) -> list[tuple[str, ModelSpec]]:
@@ -261,7 +256,7 @@ def _cli(cli: CliSpec, key: Key, taken: set[str]) -> Iterator[FieldFault]:
         yield (*key, "command"), f"{label}.command: {problem}", ""
 
 
-def _cards(manifest: Manifest) -> Iterator[FieldFault]:
+def _gpu(manifest: Manifest) -> Iterator[FieldFault]:
     count, most = manifest.gpu.count, manifest.gpu.cards
     if count > 1 and manifest.target.kind == "kernel":
         yield ("gpu", "count"), "gpu.count is for benchmarks", "write num_gpus in the task file"
@@ -269,9 +264,6 @@ def _cards(manifest: Manifest) -> Iterator[FieldFault]:
         yield ("gpu", "count"), "gpu.count: the CPU is one device", "name cards in gpu.device"
     if most is not None and most < count:
         yield ("gpu", "cards"), f"gpu.cards: {most} is less than gpu.count, {count}", ""
-
-
-def _waits(manifest: Manifest) -> Iterator[FieldFault]:
     if manifest.gpu.retry_s > manifest.gpu.limit_s:
         yield ("gpu", "retry_s"), "gpu.retry_s is longer than gpu.limit_s", ""
 

@@ -8,13 +8,12 @@ import msgspec
 
 from engine.rewrites import (
     candidate_source,
+    equivalent_calls,
     expert_loops,
-    long_heads,
     module_graph,
     regions,
     template_catalog,
 )
-from engine.rewrites.inplace_calls import without_inplace
 from engine.rewrites.module_graph import ModuleGraph, Node
 from engine.rewrites.regions import Partition
 from harness.errors import InputError
@@ -59,12 +58,13 @@ def find(target: Target, tree: Path, baseline: Path, scratch: Path, *, python: s
 def of_graph(text: str, graph: ModuleGraph) -> ModuleRewrites:
     """Return the rewrites of a source whose module has a graph."""
     known = template_catalog.catalog()
-    plain = long_heads.as_products(without_inplace(graph, known))
+    plain = equivalent_calls.as_products(equivalent_calls.without_inplace(graph, known))
     graph = expert_loops.as_experts(plain)
     if how := expert_loops.by_value(graph):
         return ModuleRewrites(nothing=f"sizes depend on values: {how}")
-    if blocker := _writes(graph):
-        return ModuleRewrites(nothing=f"forward writes into a tensor: {_name(blocker)}")
+    for node in graph.nodes:
+        if node.written is not None and node.written.kind != "attribute":  # no buffer of its own
+            return ModuleRewrites(nothing=f"forward writes into a tensor: {_name(node)}")
     best = known.unrivalled()
     cuts = {"templates": regions.partition(graph, best),
             "general": regions.partition(graph, best.general()),
@@ -85,12 +85,6 @@ def of_graph(text: str, graph: ModuleGraph) -> ModuleRewrites:
                 source=candidate_source.write(text, graph, known, cut, hypothesis))
     return ModuleRewrites(rewrites=tuple(rewrites.values()),
                           nothing="" if rewrites else _closest(graph, cuts["rivals"]))
-
-
-def _writes(graph: ModuleGraph) -> Node | None:
-    """Return the first node that writes to a tensor other than a buffer of the module."""
-    return next((node for node in graph.nodes
-                 if node.written is not None and node.written.kind != "attribute"), None)
 
 
 def _hypothesis(graph: ModuleGraph, cut: Partition) -> str:

@@ -7,13 +7,30 @@ import re
 
 import msgspec
 
-from engine.transformations.c.c_transformations import C_TRANSFORMATIONS
+from engine.transformations.c.accumulators import Accumulators
+from engine.transformations.c.compiler_hints import RelaxedMath, Restrict, VectorMath
+from engine.transformations.c.invariants import Hoist, Reciprocal
+from engine.transformations.c.loop_order import Blocking, LoopOrder
+from engine.transformations.c.unroll_and_jam import UnrollAndJam
 from engine.transformations.transformation import DoesNotApply, Transformation
-from engine.transformations.triton.triton_transformations import TRITON_TRANSFORMATIONS
+from engine.transformations.triton.fusion.fused_launches import FusedLaunches
+from engine.transformations.triton.invariant_loads import InvariantLoads
+from engine.transformations.triton.launch_knobs import LaunchKnobs
+from engine.transformations.triton.loops import EvictionHints, GroupedOrder, PipelinedLoops
+from engine.transformations.triton.persistent_grid import PersistentGrid
+from engine.transformations.triton.rows_per_program import RowsPerProgram
+from engine.transformations.triton.scalars import BlockReciprocal, NarrowOffsets
+from engine.transformations.triton.unmasked_loops import UnmaskedLoops
 from harness.errors import InputError
 
-BY_LANGUAGE = {"c": C_TRANSFORMATIONS, "triton": TRITON_TRANSFORMATIONS}
-TRANSFORMATIONS: tuple[Transformation, ...] = (*C_TRANSFORMATIONS, *TRITON_TRANSFORMATIONS)
+BY_LANGUAGE: dict[str, tuple[Transformation, ...]] = {
+    "c": (LoopOrder(), RelaxedMath(), UnrollAndJam(), VectorMath(), Blocking(), Accumulators(),
+          Reciprocal(), Hoist(), Restrict()),
+    "triton": (FusedLaunches(), LaunchKnobs(), RowsPerProgram(), UnmaskedLoops(), GroupedOrder(),
+               EvictionHints(), PersistentGrid(), PipelinedLoops(), InvariantLoads(),
+               BlockReciprocal(), NarrowOffsets())}
+"""All transformations, those that win most often first."""
+TRANSFORMATIONS = (*BY_LANGUAGE["c"], *BY_LANGUAGE["triton"])
 log = logging.getLogger("kopt.engine")
 LONGEST_SOURCE = 100_000
 """Characters of the longest source that is looked at."""

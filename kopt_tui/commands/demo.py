@@ -42,10 +42,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from engine.campaign import setup as campaigns  # here and below: start-up time
+    from engine.workers import agent
 
     workspace = workspace_of(args)
     at_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not args.plain
-    if args.agent and (lacking := _missing_extra()):
+    if args.agent and (lacking := agent.missing_extra()):
         raise EnvironmentFault(lacking, fix="in a clone of kopt, make demo-agent installs both")
     example = args.example or (WITH_AGENT if args.agent else _default_example())
     manifest = _copy(example, workspace, AGENT_MANIFEST if args.agent else MANIFEST)
@@ -89,12 +90,6 @@ def _approve_all(workspace: Path, campaign: str) -> int:
                 json=False, workspace=workspace))
             events.follow(lambda: is_live(reader, campaign))
         return print_summary(reader, campaign) or code
-
-
-def _missing_extra() -> str:
-    from engine.workers import agent  # start-up time
-
-    return agent.missing_extra()
 
 
 def _default_example() -> str:

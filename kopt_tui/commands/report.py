@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -11,13 +12,15 @@ import msgspec
 from engine.history import campaign_view
 from engine.journal.read import Reader
 from engine.journal.records import Bottleneck, Campaign, DecisionRow
-from engine.records.exports.fast_p import FastPTable
+from engine.records.exports import bench_export, fast_p, kept_result, tuning_export
+from engine.records.exports.fast_p import FastPTable, ProblemResult
 from engine.records.report.campaign_report import html, markdown
-from harness.errors import EnvironmentFault, InputError, Refused, os_fault
-from kopt_tui.cli import bench_files
+from harness.errors import EnvironmentFault, InputError, KoptError, Refused, os_fault
+from kopt_tui.cli import batch_runs
 from kopt_tui.cli.campaign_choice import choose_campaign, is_live, open_journal
-from kopt_tui.cli.output import print_json
+from kopt_tui.cli.output import print_json, print_table
 from kopt_tui.cli.parser import add_campaign, add_json
+from kopt_tui.snapshot.phrases import clean
 
 
 class PrintedReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +32,9 @@ class PrintedReport(msgspec.Struct, frozen=True, kw_only=True):
     markdown: str
 
 
-FORMATS = ("kernelbench", "flashinfer", *bench_files.TABLES)
+TABLES = {"triton-config": tuning_export.by_class, "vllm": tuning_export.by_batch_size}
+FORMATS = ("kernelbench", "flashinfer", *TABLES)
+SCORES = "fast_p.json"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("--each is for --format kernelbench", where="--each")
     with open_journal(args) as reader:
         if args.format is not None:
-            return bench_files.write(args, reader)
+            return _export(args, reader)
         chosen = choose_campaign(reader, args.campaign)
         if args.records:
             return _write_records(reader, chosen)
@@ -98,3 +103,88 @@ def _write_records(reader: Reader, chosen: Campaign) -> int:
         raise os_fault(error) from None
     print(f"wrote the records in {chosen.path}", file=sys.stderr)
     return 0
+
+
+def _export(args: argparse.Namespace, reader: Reader) -> int:
+    """Write the files of --format into the folder --output and print what they say."""
+    if args.format != "kernelbench":
+        if args.each:
+            raise InputError("--each is for --format kernelbench", fix="name one campaign")
+        _export_campaign(args, reader)
+        return 0
+    files: dict[str, bytes] = {}
+    problems = []
+    for name, campaign in _campaigns(args, reader):
+        try:
+            problems.append(_problem(reader, name, campaign, files))
+        except KoptError as error:
+            if not args.each:
+                raise
+            problems.append(ProblemResult(problem=name, why=str(error)))
+    table = fast_p.of(problems)
+    files[SCORES] = _pretty(table, indent=2)
+    _write(args.output or Path(f"{Path(args.campaign or 'kernelbench').name}-kernelbench"), files)
+    if args.json:
+        print_json(table)
+        return 0
+    print_table(("problem", "campaign", "speedup over eager", ""), [
+        (each.problem, each.campaign,
+         "" if each.speedup is None else f"{each.speedup:.2f}x", clean(each.why))
+        for each in problems])
+    print_table(("fast_p", "share of problems"), [
+        (f"fast_{float(p):g}", f"{share:.2f}") for p, share in table.fast_p.items()])
+    return 0
+
+
+def _export_campaign(args: argparse.Namespace, reader: Reader) -> None:
+    """Write a campaign's tuning table, or its Solution and Traces."""
+    chosen = choose_campaign(reader, args.campaign)
+    view = campaign_view.read_with_manifest(reader, chosen)
+    result = kept_result.of(view)
+    if args.format not in TABLES:
+        _write(args.output or Path(f"{chosen.id}-flashinfer"),
+               bench_export.files(result, view.ended_at))
+        return
+    text = _pretty(TABLES[args.format](result, view.manifest), indent=4)
+    if args.output is None:
+        sys.stdout.write(text.decode())
+    else:
+        _write(args.output.parent, {args.output.name: text})
+
+
+def _pretty(value: object, *, indent: int) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=indent) + b"\n"
+
+
+def _campaigns(args: argparse.Namespace,
+               reader: Reader) -> Iterator[tuple[str, Campaign | None]]:
+    if not args.each:
+        chosen = choose_campaign(reader, args.campaign)
+        yield chosen.id, chosen
+        return
+    for manifest in batch_runs.manifests(Path(args.campaign or ".")):
+        yield manifest.parent.name, batch_runs.campaign_of(reader, manifest)
+
+
+def _problem(reader: Reader, name: str, campaign: Campaign | None,
+             files: dict[str, bytes]) -> ProblemResult:
+    """Return a problem's result; add its solution to the files."""
+    if campaign is None:
+        return ProblemResult(problem=name, why="no campaign ran on it")
+    result = kept_result.of(campaign_view.read_with_manifest(reader, campaign))
+    problem = fast_p.problem_result(result)
+    if problem.speedup is not None:
+        path, text = fast_p.solution_file(result)
+        files[path] = text.encode()
+    return problem
+
+
+def _write(folder: Path, files: Mapping[str, bytes]) -> None:
+    try:
+        for name, content in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+            print(f"wrote {folder / name}", file=sys.stderr)
+    except OSError as error:
+        raise EnvironmentFault(f"cannot write the files: {error.strerror}", where=str(folder),
+                               fix="name another folder with --output") from None

@@ -114,7 +114,9 @@ def _begin(workspace: Path, name: str, launch: Callable[[Path, str], T], *, besi
             raise RunsAlready(running)
         campaign = campaigns.create(workspace, path).id
         if warns:  # --here and --wait print all events
-            _print_warnings(workspace, campaign)
+            with closing(Reader(workspace)) as reader:
+                for message in _warnings(reader, campaign):
+                    print_note(message)
         return campaign, launch(workspace, campaign)
 
 
@@ -204,14 +206,8 @@ def _running(workspace: Path, manifest: Manifest) -> str:
                      and Path(campaign.project).resolve() == Path(manifest.project)), "")
 
 
-def _print_warnings(workspace: Path, campaign: str) -> None:
-    """Print what the start of a campaign warned about."""
-    with closing(Reader(workspace)) as reader:
-        for message in _warnings(reader, campaign):
-            print_note(message)
-
-
 def _warnings(reader: Reader, campaign: str) -> list[str]:
+    """Return what the start of a campaign warned about."""
     return [str(phrases.facts(event).get("message", ""))
             for event in reader.events_of(campaign, "warning")]
 

@@ -138,7 +138,9 @@ def _show(args: argparse.Namespace) -> int:
         ("model", subagent.model),
         *(("parameter", f"{parameter.name}: {parameter.description}")
           for parameter in subagent.parameters)))
-    print(f"\n{clean_lines(subagent.system_prompt)}", end="")
+    print()
+    for line in subagent.system_prompt.splitlines():
+        print(clean(line, 2000))
     return 0
 
 
@@ -188,7 +190,3 @@ def _prompt(name: str, judged: JudgedTarget, device: str) -> str:
     subagent = subagent_registry.load(Path(judged.manifest.project)).get(name)
     return rendering.system_prompt(subagent, slot_facts.of_target(
         judged.target, edit=judged.edit, device=device, python=judged.manifest.python))
-
-
-def clean_lines(text: str) -> str:
-    return "".join(f"{clean(line, 2000)}\n" for line in text.splitlines())

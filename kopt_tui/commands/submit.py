@@ -1,4 +1,9 @@
-"""`kopt submit`: put a patch, a new source or earlier changes into a campaign's inbox."""
+"""`kopt submit`: put a patch, a new source or earlier changes into a campaign's inbox.
+
+Earlier changes are those of another campaign, a folder of patches, or a commit or branch of the
+project. Nothing of an earlier verdict is believed: it only says which candidates of a campaign are
+worth a verdict here.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +13,26 @@ import os
 import re
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from engine.journal.read import Reader
-from engine.journal.records import Campaign
+from engine.journal.records import COMMITTED, Campaign
 from engine.manifest import load
+from engine.repository.campaign_repo import CANDIDATES
+from engine.repository.clone import Clone
 from engine.repository.patches import patch as patch_text
 from engine.run import host
 from engine.workers.inbox import SOURCE
 from harness.errors import InputError, Refused
 from harness.formats import file_copy
 from kopt_tui.cli.campaign_choice import choose_campaign, is_live, open_journal
-from kopt_tui.cli.earlier_changes import earlier_changes
 from kopt_tui.cli.output import print_json
 from kopt_tui.cli.parser import add_campaign, add_json, workspace_of
+from kopt_tui.cli.user_repository import UserRepository
 from kopt_tui.snapshot.phrases import clean
 
 
@@ -37,6 +46,16 @@ class SubmittedChanges(msgspec.Struct, frozen=True, kw_only=True):
 
 MAX_BYTES = 4 << 20
 _DIFF = re.compile(rb"^(diff --git |--- .*\n\+\+\+ )", re.MULTILINE)
+SUFFIXES = (".patch", ".diff")
+_PRINT_DIFF = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--binary", "--full-index")
+
+
+class EarlierChange(NamedTuple):
+    """A change against its campaign's baseline: where it comes from, its patch, its hypothesis."""
+
+    name: str
+    patch: bytes
+    hypothesis: str = ""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +83,11 @@ def run(args: argparse.Namespace) -> int:
         runs = is_live(reader, chosen.id)
         if refusal := _refusal(reader, chosen, runs=runs):
             raise refusal
-    paths = [_drop(Path(chosen.path) / "inbox", name, patch) for name, patch in files]
+    inbox = Path(chosen.path) / "inbox"
+    inbox.mkdir(parents=True, exist_ok=True)
+    for name, patch in files:
+        file_copy.replace_file(inbox / name, patch)
+    paths = [inbox / name for name, _ in files]
     if host.owner(workspace_of(args), chosen.id) is None:  # also if it has just ended
         with contextlib.suppress(Refused):  # another host has just started and will judge it
             host.spawn(workspace_of(args), chosen.id, decide_only=True)
@@ -139,7 +162,7 @@ def _read(source: str, where: str) -> bytes:
 
 def _is_source(file: str, campaign: Campaign) -> bool:
     """Return whether a file can take the place of the kernel's source, by its suffix."""
-    if Path(file).suffix in ("", ".patch", ".diff"):
+    if Path(file).suffix in ("", *SUFFIXES):
         return False
     manifest = load.load(Path(campaign.path) / "manifest.yaml")
     return Path(file).suffix == Path(manifest.kernel_source or "").suffix
@@ -152,8 +175,51 @@ def _name(source: str, *, whole: bool) -> str:
     return f"{moment}-{os.getpid()}-{stem[:40]}{SOURCE if whole else '.patch'}"
 
 
-def _drop(inbox: Path, name: str, patch: bytes) -> Path:
-    """Put a file into the inbox."""
-    inbox.mkdir(parents=True, exist_ok=True)
-    file_copy.replace_file(inbox / name, patch)
-    return inbox / name
+def earlier_changes(reader: Reader, chosen: Campaign, source: str) -> list[EarlierChange]:
+    """Return the changes of a source, in the order in which they were made.
+
+    Raises InputError if the source has none, or is no campaign, folder, commit or branch.
+    """
+    if Path(source).is_dir():
+        changes = [EarlierChange(path.stem, path.read_bytes())
+                   for path in sorted(Path(source).iterdir())
+                   if path.suffix in SUFFIXES and path.is_file() and not path.is_symlink()]
+    elif earlier := next((own for own in reader.campaigns() if own.id == source), None):
+        if earlier.id == chosen.id:
+            raise InputError(f"{source} is the campaign that judges them",
+                             fix="name the campaign that is to judge after the source")
+        changes = list(_of_campaign(reader, earlier))
+    else:
+        changes = [_of_commit(chosen, source)]
+    if not changes:
+        raise InputError("the source has no change to judge", where=source,
+                         fix="a campaign needs a candidate that was measured as faster, a folder "
+                             "files named *.patch or *.diff")
+    return changes
+
+
+def _of_campaign(reader: Reader, earlier: Campaign) -> Iterator[EarlierChange]:
+    """Yield what was committed or measured as faster, as the whole change since the baseline."""
+    faster = {row.candidate for row in reader.verdicts(earlier.id)
+              if row.valid and row.correct and (row.low or 0.0) > 1.0}
+    clone, seen = Clone(Path(earlier.path) / "repo.git"), set[str]()
+    for candidate in reader.candidates(earlier.id):
+        tree = clone.git.find(f"{CANDIDATES}/{candidate.id}")
+        if tree and tree not in seen and (
+                candidate.state in COMMITTED or candidate.id in faster):
+            seen.add(tree)
+            yield EarlierChange(f"{earlier.id}-{candidate.id[:8]}",
+                                clone.diff(earlier.base_commit, tree).data, candidate.hypothesis)
+
+
+def _of_commit(chosen: Campaign, name: str) -> EarlierChange:
+    """Return all that a commit or branch of the project changes since the campaign's baseline."""
+    repository = UserRepository(Path(chosen.project))
+    try:
+        commit = repository.line("rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}")
+        subject = repository.line("log", "-1", "--format=%s", commit)
+        base = repository.line("merge-base", chosen.base_commit, commit)
+    except Refused as error:
+        raise InputError(f"{name!r} is no campaign, folder, commit or branch: {error.what}",
+                         where=str(repository.path)) from None
+    return EarlierChange(name, repository.git(*_PRINT_DIFF, base, commit), subject)

@@ -12,29 +12,34 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
 from engine.manifest.load import load
+from engine.manifest.schema import Manifest
+from harness.benchmark.spec import table_rules
 from harness.call_trace import counts as call_counts
 from harness.call_trace import foreground, weights
 from harness.call_trace import shapes as call_shapes
-from harness.call_trace.counts import Counts
-from harness.call_trace.shapes import ShapeTable
-from harness.call_trace.weights import Weights, folded
+from harness.call_trace.counts import CountedFunction, Counts
+from harness.call_trace.shapes import Dimensions, ShapeTable
+from harness.call_trace.weights import CALLS, Weights, folded
 from harness.errors import InputError, KoptError, Refused
 from harness.formats.quantities import counted, percent
 from harness.isolation.process_outcome import signal_name
-from kopt_tui.cli import trace_target
+from harness.tasks import task_file
+from harness.tasks.target import Target
 from kopt_tui.cli.output import print_json, print_note, print_table
 from kopt_tui.cli.parser import add_json, add_manifest
-from kopt_tui.cli.trace_target import TraceTarget
 from kopt_tui.snapshot.phrases import clean
 
 NAME = "calls.csv"
 SHOWN = 12
 STDERR = 2
+PYTHON = ("python", "triton")
+FORM = "--of FILE.py:FUNCTION or --of MODULE:FUNCTION"
 
 
 class TracedShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +65,27 @@ class TracedCalls(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class TraceTarget:
+    """The function to count, with a `title` for messages, and what makes a shape.
+
+    A shape consists of a kernel's dimensions, or else of the named columns, None for all scalar
+    arguments.
+    """
+
+    function: CountedFunction
+    title: str
+    kernel: Target | None = None
+    dimensions: Dimensions | None = None
+    columns: tuple[str, ...] | None = None
+
+    def table(self, counts: Counts) -> ShapeTable:
+        """Return the counts by shape. Raises Refused where no argument makes a shape."""
+        if self.dimensions is not None:
+            return call_shapes.of_kernel(self.dimensions, counts)
+        return call_shapes.of_command(self.columns, counts)
+
+
 def add(parser: argparse.ArgumentParser) -> None:
     parser.usage = ("kopt trace MANIFEST [--of PLACE:FUNCTION] [--output FILE] [--json] "
                     "[--workspace DIR] -- COMMAND ARG...")
@@ -80,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("no program is given", fix="kopt trace MANIFEST -- COMMAND ARG...")
     manifest = load(args.manifest)
     project = Path(manifest.project)
-    traced_target = trace_target.choose(manifest, args.of)
+    traced_target = _choose(manifest, args.of)
     path = _writable(args.output or project / NAME)
     with tempfile.TemporaryDirectory(prefix="kopt-", ignore_cleanup_errors=True) as name:
         folder = Path(name).resolve()
@@ -114,6 +140,51 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.flush()
         print_note(f"the program {_ending(code)}: the file counts its calls until then")
     return 1 if code else 0
+
+
+def _choose(manifest: Manifest, of: str) -> TraceTarget:
+    """Return what to count for a manifest; `of` names a function, "" means the kernel's entry."""
+    project = Path(manifest.project)
+    if manifest.target.kind == "kernel":
+        return _kernel(project, task_file.load(project / manifest.target.task), of)
+    if manifest.target.kind != "command":
+        raise Refused(f"{manifest.target.kind} targets have no calls to count",
+                      where="target.kind", fix="describe the kernel in a task file")
+    if not of:
+        raise InputError("a command target does not say which function to count", where="--of",
+                         fix=FORM)
+    columns = table_rules.columns(manifest.target.configs) or None
+    function = replace(_place(project, of),
+                       args=None if columns is None else tuple((-1, name) for name in columns))
+    return TraceTarget(function=function, title=of, columns=columns)
+
+
+def _kernel(project: Path, kernel: Target, of: str) -> TraceTarget:
+    if not of and kernel.language not in PYTHON:
+        names = dict.fromkeys(name for entry in kernel.classes for name in entry.shape)
+        raise Refused(f"calls of a function in {kernel.language} cannot be counted",
+                      where=kernel.source, fix="name a Python function with the same arguments "
+                      "with --of, or write the weights by hand, as a CSV with the columns "
+                      f"{', '.join(names)} and {CALLS}")
+    dimensions = call_shapes.dimensions(kernel)
+    of = of or f"{kernel.source}:{kernel.entry}"
+    places = {arg.name: place for place, arg in enumerate(kernel.args)}
+    function = replace(_place(project, of),
+                       args=tuple((places[arg.name], arg.name) for arg in dimensions.args))
+    return TraceTarget(function=function, title=of, kernel=kernel, dimensions=dimensions)
+
+
+def _place(project: Path, of: str) -> CountedFunction:
+    """Read FILE:FUNCTION or MODULE:FUNCTION; a file is relative to the project."""
+    where, _, name = of.rpartition(":")
+    if not where or not all(step.isidentifier() for step in name.split(".")):
+        raise InputError(f"{of!r} does not name a function", where="--of", fix=FORM)
+    file = project / where
+    if file.is_file():
+        return CountedFunction(name=name, file=os.path.realpath(file))
+    if where.endswith(".py") or not all(step.isidentifier() for step in where.split(".")):
+        raise InputError("the file does not exist", where=str(file), fix=FORM)
+    return CountedFunction(name=name, module=where)
 
 
 def _classes(target: TraceTarget, table: ShapeTable, calls: Weights

@@ -22,7 +22,6 @@ from harness.formats.text import plain
 from kopt_tui import __version__
 from kopt_tui.cli.event_stream import EventLine
 from kopt_tui.cli.parser import answer_schema
-from kopt_tui.mcp import prompts
 from kopt_tui.mcp.verb_call import Beat, VerbCall, VerbFailed, positional, words_of
 
 INSTRUCTIONS = """\
@@ -83,8 +82,8 @@ def build(root: Path, workspace: Path, answers: Mapping[str, type]) -> MCPServer
             return await call.run("report", *positional(campaign))
         return await _answered(work, ResourceError)()
 
-    server.prompt(name="optimise-a-kernel")(prompts.optimise_a_kernel)
-    server.prompt(name="read-a-verdict")(prompts.read_a_verdict)
+    server.prompt(name="optimise-a-kernel")(optimise_a_kernel)
+    server.prompt(name="read-a-verdict")(read_a_verdict)
     return server
 
 
@@ -217,3 +216,27 @@ def _campaign_tools(call: VerbCall, answers: Mapping[str, type]) -> list[Tool]:
     return [_tool(campaign_status, READS, answers["status"]),
             _tool(submit_candidate, RUNS, answers["submit"]),
             _tool(verdict, READS, answers["show"]), _tool(events_since, READS, EventPage)]
+
+
+def optimise_a_kernel(manifest: str = "manifest.yaml") -> str:
+    """Make the kernel of a manifest faster, with kopt's verdicts as the only measure."""
+    return f"""\
+Make the kernel of {manifest} faster.
+1. Call `propose` and read the kernel's source and its reference.
+2. Call `evaluate` without a change: it shows the latency of each config class and its share of the
+   roofline. Choose the class with the largest share of the time.
+3. State one hypothesis in one sentence: what limits this class, and what change removes the limit.
+4. Make one change and call `evaluate` with it. A rejected or incorrect verdict says why: repair it.
+   A tie means that the hypothesis is wrong or too small: state another one.
+5. Tune what has knobs with `loop`.
+Report only numbers from verdicts, with their intervals.
+"""
+
+
+def read_a_verdict(candidate: str) -> str:
+    """Explain the verdict of a candidate to an engineer."""
+    return f"""\
+Call `verdict` for {candidate} and explain it in at most eight sentences: is the candidate valid and
+correct; for which config classes is it faster, with the interval of each; what does the audit flag;
+what is not measured; and what a person should look at before approving. Add no number of your own.
+"""

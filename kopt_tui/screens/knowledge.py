@@ -75,13 +75,11 @@ class KnowledgeScreen(KoptScreen):
 
     def on_mount(self) -> None:
         super().on_mount()
-        self.run_worker(self._read, thread=True)
+        self.run_worker(lambda: self.call_later(
+            self._show_pages, page_library.load(self.project)), thread=True)
 
     def draw(self, snapshot: Snapshot) -> None:
         """Draw nothing: pages come from files, not from the journal."""
-
-    def _read(self) -> None:
-        self.call_later(self._show_pages, page_library.load(self.project))
 
     def _show_pages(self, library: page_library.Library) -> None:
         if not self.is_mounted:

@@ -33,19 +33,14 @@ def state_spans(row: CampaignRow) -> Line:
     return tuple(parts)
 
 
-def best_text(row: CampaignRow) -> str:
-    """Return how much faster than the baseline a campaign's best is."""
-    return phrases.best(row.campaign) or "nothing kept yet"
-
-
-def provisional_text(row: CampaignRow) -> str:
-    """Return the provisional best, after what must not be cut off on a narrow terminal."""
-    return f"  {row.provisional}" if row.provisional else ""
-
-
-def cost_text(row: CampaignRow) -> str:
-    """Return what a campaign's models have cost, after the rounds."""
-    return f"  models {row.cost}" if row.cost else ""
+def best_spans(row: CampaignRow, gap: str) -> Line:
+    """Return the best and, after a gap, the round, what models have cost and the provisional best:
+    a narrow terminal cuts that off first.
+    """
+    facts = (f"round {row.campaign.round_place}", row.cost and f"models {row.cost}",
+             row.provisional)
+    return ((phrases.best(row.campaign) or "nothing kept yet", "bold"),
+            (gap + "  ".join(filter(None, facts)), "plain"))
 
 
 class AboutPane(ContentPane[CampaignRow | None]):
@@ -66,9 +61,7 @@ class AboutPane(ContentPane[CampaignRow | None]):
         return [
             ((f" {row.id}", "bold"), (f"  {row.target} on {row.device}", "plain")),
             ((" ", "plain"), *state_spans(row)),
-            ((" best     ", "dim"), (best_text(row), "bold"),
-             (f"   round {campaign.round_place}{cost_text(row)}{provisional_text(row)}",
-              "plain")),
+            ((" best     ", "dim"), *best_spans(row, "   ")),
             *(((f" {name:<9}", "dim"), (value, "plain")) for name, value in facts),
         ]
 
@@ -88,9 +81,7 @@ class HeadPane(ContentPane[Head | None], can_focus=False):
         if self.content is None:
             return [((f" {self.EMPTY}", "dim"),)]
         row, waiting = self.content
-        first: Line = ((f" {row.id}  ", "bold"), ("best ", "dim"), (best_text(row), "bold"),
-                       (f"  round {row.campaign.round_place}{cost_text(row)}"
-                        f"{provisional_text(row)}", "plain"))
+        first: Line = ((f" {row.id}  ", "bold"), ("best ", "dim"), *best_spans(row, "  "))
         shows_engine = row.engine.word != "none" or row.campaign.state == "waiting"
         second: Line = ((" ", "plain"), *state_spans(row),
                         (f"  {engine_text(row)}" if shows_engine else "", "dim"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 from rich.cells import cell_len, set_cell_size
@@ -170,7 +171,7 @@ class Pane(Widget, can_focus=True):
 
     def _strip(self, line: Line, width: int) -> Strip:
         segments = [Segment("".join(text for text, _ in spans), rich_style(self.app, tones))
-                    for tones, spans in groupby(line, key=_tones)]
+                    for tones, spans in groupby(line, key=itemgetter(1))]
         strip = Strip([part for part in segments if part.text])
         fill = rich_style(self.app, line[-1][1]) if line and not line[-1][0] else Style.null()
         if strip.cell_length > width:
@@ -242,10 +243,6 @@ class ContentPane(Pane, Generic[Content]):
         if content != self.content or not self._drawn:
             self.content = content
             self.redraw()
-
-
-def _tones(span: Span) -> str:
-    return span[1]
 
 
 class InCurrentSize(Screen[Result]):

@@ -126,8 +126,8 @@ def _plain(text: str) -> str:
 
 def _table(block: Sequence[str], width: int, wraps: bool) -> list[Line]:
     """Return a table whose widest columns are narrowed until it fits."""
-    rows = [[_bare(cell) for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))]
-            for line in block]
+    rows = [[_plain(cell.strip()).replace("`", "").replace("**", "")
+             for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))] for line in block]
     rows = [row for row in rows if not any(row) or not all(map(RULE.match, filter(None, row)))]
     columns = max(len(row) for row in rows)
     sizes = [max((cell_len(row[i]) for row in rows if i < len(row)), default=0)
@@ -144,7 +144,3 @@ def _table(block: Sequence[str], width: int, wraps: bool) -> list[Line]:
             texts = (fit(parts[i] if i < len(parts) else "", sizes[i]) for i in range(columns))
             lines.append(((" " + "  ".join(texts), tones),))
     return lines
-
-
-def _bare(cell: str) -> str:
-    return _plain(cell.strip()).replace("`", "").replace("**", "")

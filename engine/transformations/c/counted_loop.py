@@ -64,9 +64,8 @@ def is_innermost(loop: CountedLoop) -> bool:
 def _is_remainder(c: ParsedC, loop: CountedLoop) -> bool:
     """Return whether a loop goes on where the loop before it, in larger steps, has ended."""
     before = loop.node.prev_named_sibling
-    update = before.child_by_field_name("update") if before is not None \
-        and before.type == "for_statement" else None
-    return not loop.start and update is not None and loop.variable in c.names(update)
+    return not loop.start and before is not None and before.type == "for_statement" \
+        and loop.variable in c.names_in(before, "update")
 
 
 def _is_short(c: ParsedC, loop: CountedLoop) -> bool:

@@ -37,7 +37,9 @@ def is_independent(c: ParsedC, loop: CountedLoop, own: frozenset[str],
             continue
         index = left.child_by_field_name("index")
         base = c.base(left)
-        if base in own and types.get(base, "").count("*") == 1 and _is_array(c, loop, base):
+        if base in own and types.get(base, "").count("*") == 1 and any(
+                each.type == "array_declarator" and c.declared_name(each)[0] == base
+                for each in walk(loop.body)):
             continue  # an array of the iteration's own
         if left.type != "subscript_expression" or index is None or "[" in c.text(
                 left.child_by_field_name("argument")):
@@ -87,11 +89,6 @@ def _roots(name: str, values: dict[str, set[str]]) -> set[str]:
             found.add(own)
             left.extend(values.get(own, ()))
     return found
-
-
-def _is_array(c: ParsedC, loop: CountedLoop, name: str) -> bool:
-    return any(part.type == "array_declarator" and c.declared_name(part)[0] == name
-               for part in walk(loop.body))
 
 
 def _is_linear(c: ParsedC, index: Node, varying: frozenset[str]) -> bool:
@@ -174,5 +171,4 @@ def _single_values(c: ParsedC, body: Node) -> dict[str, Node]:
 def _counters_of(c: ParsedC, body: Node) -> frozenset[str]:
     """Return the names that the loops of a body count."""
     return frozenset(name for part in walk(body) if part.type == "for_statement"
-                     and (update := part.child_by_field_name("update")) is not None
-                     for name in c.names(update))
+                     for name in c.names_in(part, "update"))

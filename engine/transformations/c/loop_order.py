@@ -128,18 +128,14 @@ def _nests(c: ParsedC) -> Iterator[_Nest]:
 def _is_free(c: ParsedC, outer: CountedLoop, inner: CountedLoop, types: dict[str, str]) -> bool:
     """Return whether the two loops may change places and go in blocks."""
     written = c.written(inner.body)
-    heads = _names_of_head(c, outer) | _names_of_head(c, inner)
+    inner_head = c.names_in(inner.node, "initializer", "condition")
+    heads = c.names_in(outer.node, "initializer", "condition") | inner_head
     return bool(outer.declared and inner.declared) and outer.variable != inner.variable \
-        and outer.variable not in _names_of_head(c, inner) and not heads & written \
+        and outer.variable not in inner_head and not heads & written \
         and not heads & _counters_around(c, outer.node) \
         and "*" not in written and "static" not in c.text(inner.body) \
         and all("*" in types.get(name, "") for name in written - c.declared(inner.body)) \
         and is_independent(c, outer, frozenset((inner.variable,)), types)
-
-
-def _names_of_head(c: ParsedC, loop: CountedLoop) -> frozenset[str]:
-    heads = [loop.node.child_by_field_name(key) for key in ("initializer", "condition")]
-    return frozenset(name for head in heads if head is not None for name in c.names(head))
 
 
 def _counters_around(c: ParsedC, node: Node) -> set[str]:

@@ -129,6 +129,11 @@ class ParsedC(EditedSource):
         """Return the variables and functions that are named in a part of the source."""
         return frozenset(self.text(part) for part in walk(node) if part.type == "identifier")
 
+    def names_in(self, node: Node, *fields: str) -> frozenset[str]:
+        """Return what is named in some fields of a node, such as a loop's `condition`."""
+        parts = filter(None, map(node.child_by_field_name, fields))
+        return frozenset[str]().union(*map(self.names, parts))
+
     def written(self, node: Node) -> frozenset[str]:
         """Return the names that a part may change: assigned, counted, declared, by address.
 

@@ -24,6 +24,9 @@ from engine.transformations.transformation import (
     replaced,
 )
 
+_HEAD = ("initializer", "condition", "update")
+"""What determines the trip count of a `for`."""
+
 
 class UnrollAndJam(Transformation):
     name = "c-unroll-and-jam"
@@ -88,8 +91,8 @@ class _Jam:
             elif part.type == "compound_statement":
                 yield from ["{", *(f"    {line}" for line in self._lines(statements(part), knob)),
                             "}"]
-            elif part.type == "for_statement" and not self._has_own_head(part) \
-                    and not self._is_inner_run(part):
+            elif part.type == "for_statement" and not self._is_inner_run(part) \
+                    and not self.c.names_in(part, *_HEAD) & self.name_of.keys():
                 body = part.child_by_field_name("body")
                 assert body is not None
                 yield " ".join(self.c.source[part.start_byte:body.start_byte].split()) + " {"
@@ -115,11 +118,6 @@ class _Jam:
         declared = self.c.declared(part)
         return bool((self.c.written(part) - declared) & self.shared)
 
-    def _has_own_head(self, part: Node) -> bool:
-        """Return whether the trip count of a loop differs between lanes."""
-        heads = [part.child_by_field_name(key) for key in ("initializer", "condition", "update")]
-        return any(self.c.names(head) & self.name_of.keys() for head in heads if head is not None)
-
     def _is_inner_run(self, part: Node) -> bool:
         """Return whether each lane takes an inner loop whole, as it runs over contiguous memory."""
         outer = part.parent
@@ -129,8 +127,8 @@ class _Jam:
         return not self.is_contiguous and body is not None \
             and not self._changes_shared(part) and outer != self.loop.node \
             and not any(own.type in LOOPS for own in walk(body)) \
-            and any(is_contiguous(terms(self.c, index), name) for name in _counters(self.c, part)
-                    for index in self.c.indices(part))
+            and any(is_contiguous(terms(self.c, index), name)
+                    for name in self.c.names_in(part, "update") for index in self.c.indices(part))
 
     def _declared(self, part: Node, knob: str, over: str) -> Iterator[str]:
         c, declared = self.c, part.child_by_field_name("type")
@@ -172,9 +170,7 @@ def _jam(c: ParsedC, loop: CountedLoop, types: dict[str, str]) -> _Jam | None:
     own = private - shared
     if not is_independent(c, loop, own, types):
         return None
-    jammed = [part for part in inner if not any(
-        c.names(head) & (own | {loop.variable}) for key in ("initializer", "condition", "update")
-        if (head := part.child_by_field_name(key)) is not None)]
+    jammed = [part for part in inner if not c.names_in(part, *_HEAD) & (own | {loop.variable})]
     if not jammed:
         return None
     return _Jam(c=c, loop=loop, own=own, shared=frozenset(shared), is_contiguous=any(
@@ -220,8 +216,3 @@ def _is_shared(c: ParsedC, part: Node, own: frozenset[str]) -> bool:
     """Return whether a statement only changes shared counters."""
     return part.type == "expression_statement" and not c.names(part) & own and not any(
         each.type in ("subscript_expression", "pointer_expression") for each in walk(part))
-
-
-def _counters(c: ParsedC, part: Node) -> frozenset[str]:
-    update = part.child_by_field_name("update")
-    return frozenset() if update is None else c.names(update)

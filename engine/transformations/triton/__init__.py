@@ -1,4 +1,5 @@
 """Transformations of Triton sources, found in the tree that Python's own parser makes.
 
-Face: triton_transformations.
+Face: invariant_loads, launch_knobs, loops, persistent_grid, rows_per_program, scalars,
+unmasked_loops.
 """

@@ -82,13 +82,12 @@ class ParsedTriton(EditedSource):
         return tuple(self._launches())
 
     def _launches(self) -> Iterator[KernelLaunch]:
-        functions: list[ast.AST] = [node for node in ast.walk(self.tree)
-                                    if isinstance(node, ast.FunctionDef)]
+        functions = [node for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef)]
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
                 name = ast.unparse(node.func.value).split(".")[-1]
-                around = [own for own in functions
-                          if isinstance(own, ast.FunctionDef) and _contains(own, node)]
+                around = [own for own in functions if own.lineno <= node.lineno
+                          and (own.end_lineno or 0) >= (node.end_lineno or 0)]
                 inner = max(around, key=lambda own: own.lineno, default=None)
                 if name in self.kernels:
                     yield KernelLaunch(kernel=name, call=node, grid=node.func.slice,
@@ -170,10 +169,6 @@ def mask_of(call: ast.Call, place: int) -> ast.expr | None:
     """Return a load's or store's mask, a keyword or positional argument."""
     masks = [own.value for own in call.keywords if own.arg == "mask"]
     return masks[0] if masks else call.args[place] if len(call.args) > place else None
-
-
-def _contains(outer: ast.FunctionDef, node: ast.expr) -> bool:
-    return outer.lineno <= node.lineno and (outer.end_lineno or 0) >= (node.end_lineno or 0)
 
 
 def names(node: ast.AST, kind: type[ast.expr_context] = ast.expr_context) -> list[str]:

@@ -78,7 +78,8 @@ def _widened(parsed: ParsedTriton, kernel: str,
         *(Replacement(parsed.span(node)[1], parsed.span(node)[1], "[None, :]")
           for node in parsed.calls(function, "arange")),
         *(_along_row(parsed, node) for name in _REDUCTIONS
-          for node in parsed.calls(function, name) if len(node.args) == 1 or not _is_two(node)),
+          for node in parsed.calls(function, name)
+          if len(node.args) != 2 or ast.unparse(node.args[1]) == "0"),  # not of two values
         *_masked(parsed, function, program, inside))
     for launch, text in launches:
         size = next(parsed.text(keyword.value) for keyword in launch.call.keywords
@@ -89,24 +90,13 @@ def _widened(parsed: ParsedTriton, kernel: str,
     return parsed.transformed(f"several short rows a program in {kernel}", [function.lineno])
 
 
-def _is_two(node: ast.Call) -> bool:
-    """Return whether `max` or `min` compares two values and is no reduction."""
-    return len(node.args) == 2 and not (
-        isinstance(node.args[1], ast.Constant) and node.args[1].value == 0)
-
-
 def _along_row(parsed: ParsedTriton, node: ast.Call) -> Replacement:
     """Return the edit that makes a reduction run along rows and keep the row dimension."""
     begin, end = parsed.span(node.args[0])[1], parsed.span(node)[1]
-    others = [parsed.source[slice(*_keyword_span(parsed, keyword))] for keyword in node.keywords
+    others = [ast.unparse(keyword) for keyword in node.keywords
               if keyword.arg not in ("axis", "keep_dims")]
     return Replacement(begin, end, "".join(
         f", {text}" for text in ("axis=1", "keep_dims=True", *others)) + ")")
-
-
-def _keyword_span(parsed: ParsedTriton, keyword: ast.keyword) -> tuple[int, int]:
-    begin = parsed.at(keyword.lineno, keyword.col_offset)
-    return begin, parsed.span(keyword.value)[1]
 
 
 def _masked(parsed: ParsedTriton, function: ast.FunctionDef, program: ast.Call,

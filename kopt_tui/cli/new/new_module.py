@@ -51,7 +51,8 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path,
     if task.exists() and not args.force:
         raise Refused("the task already exists", where=str(task), fix="--force overwrites it")
     to = sys.stderr if args.json or prompt.interactive else sys.stdout
-    small = args.sizes == "small" or (args.sizes is None and _on_cpu(args))
+    small = args.sizes == "small" or (
+        args.sizes is None and inventory.find(args.device or "auto").kind == "cpu")
     with tempfile.TemporaryDirectory(prefix="kopt-") as scratch:
         draft = draft_module.draft(
             project, args.source, folder, Path(scratch), sizes=dict(map(_size, args.size)),
@@ -87,10 +88,6 @@ def _show(draft: DraftedTarget, args: argparse.Namespace, to: TextIO, *, small: 
         print(f"  {clean(line)}", file=to)
     print(f"  reference: the baseline's Model{' in float64' if draft.target.float64 else ''}; "
           "candidates: ModelNew, or a changed Model, with weights of the same names", file=to)
-
-
-def _on_cpu(args: argparse.Namespace) -> bool:
-    return inventory.find(args.device or "auto").kind == "cpu"
 
 
 def _size(text: str) -> tuple[str, Size]:

@@ -22,7 +22,8 @@ def all_or_nothing(project: Path, task: str, folder: str = FOLDER) -> Iterator[N
     """
     before = {path: path.read_bytes() for path in _files(project, task, folder)}
     is_main = threading.current_thread() is threading.main_thread()
-    handlers = {number: signal.signal(number, _exit) for number in ENDING
+    handlers = {number: signal.signal(number, lambda number, _: sys.exit(128 + number))
+                for number in ENDING
                 if is_main and signal.getsignal(number) is signal.SIG_DFL}
     try:
         yield
@@ -52,7 +53,3 @@ def _remove_empty(folder: Path) -> None:
         with contextlib.suppress(OSError):
             if path.is_dir() and not path.is_symlink():
                 path.rmdir()
-
-
-def _exit(number: int, _: object) -> None:
-    sys.exit(128 + number)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.discovery.module import draft_module
-from engine.rewrites import long_heads, module_rewrite, template_catalog
+from engine.rewrites import equivalent_calls, module_rewrite, template_catalog
 from engine.rewrites.module_graph import TensorForm
 from engine.rewrites.module_rewrite import ModuleRewrites
 from tests.support import forked_program, shared_zygotes
@@ -191,8 +191,8 @@ NAMED = HEAD + """    def forward(self, x):
 def test_rewrite_computes_what_its_module_does(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, calls: tuple[str, ...],
         ) -> None:
-    monkeypatch.setattr(long_heads, "LONGEST", 8)
-    monkeypatch.setattr(long_heads, "LEAST", 8)
+    monkeypatch.setattr(equivalent_calls, "LONGEST_HEAD", 8)
+    monkeypatch.setattr(equivalent_calls, "LEAST_LENGTH", 8)
     found = rewrites(tmp_path, text)
     source = found.rewrites[1 if text == CONVOLVED else 0].source
     assert source.startswith(text.rstrip()), "the person's file stays as it is"

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from engine.transformations import transformation_registry
-from engine.transformations.c.c_transformations import C_TRANSFORMATIONS
 from engine.transformations.transformation import DoesNotApply, Transformation
 from harness.search.space import knob_proposals, knobs
 from tests.support.c_functions import FUNCTIONS, MATMUL, SOFTMAX, CFunction, compiled, is_close
@@ -33,7 +32,7 @@ def test_expected_transformations_apply_and_keep_the_result(name: str, tmp_path:
     function = FUNCTIONS[name]
     before = compiled(function, function.source, tmp_path)
     applied = set()
-    for each in C_TRANSFORMATIONS:
+    for each in transformation_registry.BY_LANGUAGE["c"]:
         try:
             changed = each.apply(function.source)
         except DoesNotApply as reason:
@@ -49,7 +48,7 @@ def test_expected_transformations_apply_and_keep_the_result(name: str, tmp_path:
 def test_every_choice_of_a_declared_knob_keeps_the_result(name: str, tmp_path: Path) -> None:
     function = FUNCTIONS[name]
     before = compiled(function, function.source, tmp_path)
-    for each in C_TRANSFORMATIONS:
+    for each in transformation_registry.BY_LANGUAGE["c"]:
         try:
             changed = each.apply(function.source)
         except DoesNotApply:

@@ -9,7 +9,6 @@ import pytest
 
 from engine.transformations import transformation_registry
 from engine.transformations.transformation import DoesNotApply, Transformation
-from engine.transformations.triton.triton_transformations import TRITON_TRANSFORMATIONS
 from harness.search.space import knob_proposals, knobs
 from tests.support.triton_sources import ADD, HEAD, MATMUL, RMS_NORM, SOURCES, differences
 
@@ -34,7 +33,7 @@ def test_tutorial_kernels_compute_the_same_after_each_transformation(tmp_path: P
     for name, source in SOURCES.items():
         made.append((name, "as it was", source))
         applied = set()
-        for each in TRITON_TRANSFORMATIONS:
+        for each in transformation_registry.BY_LANGUAGE["triton"]:
             try:
                 changed = each.apply(source)
             except DoesNotApply as reason:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.campaign import setup as campaign_setup
-from kopt_tui.cli.earlier_changes import earlier_changes
+from kopt_tui.commands.submit import earlier_changes
 from tests.support import campaigns
 from tests.support.command_line import error_text, kopt
 

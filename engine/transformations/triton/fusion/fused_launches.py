@@ -16,7 +16,7 @@ from engine.transformations.transformation import (
     Transformation,
     Transformed,
 )
-from engine.transformations.triton.fusion.fused_source import fused_source, names_in
+from engine.transformations.triton.fusion.fused_source import FusedSource, names_in
 from engine.transformations.triton.fusion.inlined_wrappers import inlined
 from engine.transformations.triton.fusion.launched_kernel import (
     LaunchedKernel,
@@ -76,7 +76,8 @@ def _fused(source: str) -> tuple[str, str]:
                      second=LaunchedKernel(parsed, second, values))
         if not (why := pair.fault()):
             names = f"{first.kernel} and {second.kernel}, line {first.call.lineno}"
-            return fused_source(pair.first, pair.second, values, pair.passed), names
+            return FusedSource(parsed=parsed, values=values, first=pair.first, second=pair.second,
+                               passed=pair.passed).written(), names
     raise DoesNotApply(why)
 
 
@@ -159,8 +160,7 @@ class _Pair:
                                       for own in launched.launch.call.keywords]]
             if before:
                 return f"{name} is used before the second launch, line {before[0].lineno}"
-        passed = self.passed
-        if not passed:
+        if not self.passed:
             return "the second kernel reads nothing that the first one writes"
         for name in written:
             for access in other.accesses:

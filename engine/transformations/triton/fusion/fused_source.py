@@ -16,17 +16,10 @@ from engine.transformations.triton.host_values import HostValues
 from engine.transformations.triton.parsed_triton import ParsedTriton, mask_of, names, stored
 
 
-def fused_source(first: LaunchedKernel, second: LaunchedKernel, values: HostValues,
-                 passed: Mapping[str, MemoryAccess]) -> str:
-    """Return the source with one launch; `passed` are the first kernel's stores by tensor that the
-    second one loads.
-    """
-    return _Fusion(parsed=first.parsed, values=values, first=first, second=second,
-                   passed=passed).written()
-
-
 @dataclass(frozen=True, kw_only=True)
-class _Fusion:
+class FusedSource:
+    """Two launched kernels; `passed` are the first one's stores by tensor that the second loads."""
+
     parsed: ParsedTriton
     values: HostValues
     first: LaunchedKernel
@@ -55,7 +48,9 @@ class _Fusion:
         options = [f"{key}={value}" for key, value in one.options.items()]
         launch = f"{name}[{parsed.text(one.launch.grid)}]({', '.join([*arguments, *options])})"
         return replaced(parsed.source, [
-            *self._kernels(kernel), _without(parsed, one.launch.call),
+            *self._kernels(kernel), Replacement(
+                parsed.at(one.launch.call.lineno, 0),
+                parsed.at((one.launch.call.end_lineno or 0) + 1, 0), ""),
             Replacement(*parsed.span(other.launch.call), launch)])
 
     def _renamed(self) -> dict[str, str]:
@@ -135,10 +130,6 @@ class _Fusion:
             elif named == launches:
                 rest = self.parsed.source[end:]
                 yield Replacement(begin, end + len(rest) - len(rest.lstrip("\n")), "")
-
-
-def _without(parsed: ParsedTriton, call: ast.Call) -> Replacement:
-    return Replacement(parsed.at(call.lineno, 0), parsed.at((call.end_lineno or 0) + 1, 0), "")
 
 
 def names_in(function: ast.FunctionDef) -> set[str]:

@@ -1,21 +1,56 @@
-"""Reads attention whose heads are too long for one kernel as its products and a softmax.
+"""Reads calls as others that compute the same, so that templates match them.
 
-Such a head's row of the result does not fit into the registers of a block. Where both lengths are
-large, the products take most of the time, and their templates are faster than what PyTorch has.
+A call that writes into its input, such as ReLU(inplace=True), makes a tensor instead: this is
+equivalent where only the call uses its input, as nothing else reads the changed tensor.
+
+Attention whose heads are too long for one kernel is its products and a softmax: such a head's row
+of the result does not fit into the registers of a block. Where both lengths are large, the products
+take most of the time, and their templates are faster than what PyTorch has.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
-from engine.rewrites.module_graph import ModuleGraph, Node, Ref, TensorForm
+from engine.rewrites.module_graph import ModuleGraph, Node, Ref, TensorForm, refs_of
+from engine.rewrites.template_catalog import Catalog
 
-TARGET = "torch.nn.functional.scaled_dot_product_attention"
-LONGEST = 256
+FRESH = re.compile(
+    r"(conv(_transpose)?\dd|linear|\w+_norm|matmul|b?mm|addmm|a?max|a?min|\w+_pool\dd|sum|topk)$")
+"""Functions whose result shares no memory with anything."""
+ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
+LONGEST_HEAD = 256
 """Values of a head that the template `attention` takes."""
-LEAST = 512
+LEAST_LENGTH = 512
 """Queries and keys from which products of float32 pay."""
+
+
+def without_inplace(graph: ModuleGraph, known: Catalog) -> ModuleGraph:
+    """Return the graph in which such calls no longer count as writing."""
+    return replace(graph, nodes=tuple(
+        replace(node, written=None, bound=node.bound | {"inplace": False} if "inplace" in node.bound
+                else node.bound) if _is_private(graph, known, node) else node
+        for node in graph.nodes))
+
+
+def _is_private(graph: ModuleGraph, known: Catalog, node: Node) -> bool:
+    written = node.written
+    if not isinstance(written, Ref) or written.kind != "node" or known.form(node) is None:
+        return False
+    producer = graph.node(written.name)
+    return not _is_seen(graph, node, written) and (
+        FRESH.search(producer.target) is not None or known.form(producer) is not None)
+
+
+def _is_seen(graph: ModuleGraph, node: Node, written: Ref) -> bool:
+    """Return whether the tensor is used by anything that may read it after the call."""
+    users = [user for user in graph.users(written.name) if user is not node
+             and any(own in (written, Ref("node", written.name)) for own in user.reads)]
+    return any(int(user.name[1:]) > int(node.name[1:]) or not FRESH.search(user.target)
+               for user in users) or any(
+        own in (written, Ref("node", written.name)) for own in refs_of(graph.result))
 
 
 def as_products(graph: ModuleGraph) -> ModuleGraph:
@@ -38,13 +73,13 @@ def as_products(graph: ModuleGraph) -> ModuleGraph:
 
 def _is_long(graph: ModuleGraph, node: Node) -> bool:
     named = node.bound
-    if node.target != TARGET or not named or named["attn_mask"] is not None or \
+    if node.target != ATTENTION or not named or named["attn_mask"] is not None or \
             named["is_causal"] or named["dropout_p"]:
         return False
     q, k, v = (graph.form(named[name]) for name in ("query", "key", "value"))
-    return q.dtype == "float32" and q.dim() > 2 and q.shape[-1] > LONGEST \
+    return q.dtype == "float32" and q.dim() > 2 and q.shape[-1] > LONGEST_HEAD \
         and q.shape[:-2] == k.shape[:-2] == v.shape[:-2] \
-        and min(q.shape[-2], k.shape[-2], v.shape[-1]) >= LEAST
+        and min(q.shape[-2], k.shape[-2], v.shape[-1]) >= LEAST_LENGTH
 
 
 def _products(graph: ModuleGraph, node: Node, moved: Node, first: int) -> list[Node]:
