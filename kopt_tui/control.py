@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -62,11 +62,3 @@ def user_at_host() -> str:
     except (KeyError, OSError):  # a container's user id without an entry
         name = "someone"
     return f"{name}@{socket.gethostname()}"
-
-
-class EngineThread(Protocol):
-    """An engine that runs inside this process."""
-
-    def stop(self) -> object: ...
-    def is_alive(self) -> bool: ...
-    def join(self, timeout: float | None = None) -> None: ...

@@ -50,13 +50,7 @@ LOAD = "import ctypes, sys; sys.exit(ctypes.CDLL(sys.argv[1]).answer() != 42)"
 
 def checks() -> Iterator[MachineCheck]:
     """Yield one check per program and package."""
-    yield python()
-    yield git()
-    yield compiler()
-    yield from packages()
-    yield dashboard()
-    yield torch()
-    yield coding_agents()
+    yield from (python(), git(), compiler(), *packages(), dashboard(), torch(), coding_agents())
 
 
 def coding_agents() -> MachineCheck:

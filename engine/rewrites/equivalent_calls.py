@@ -92,8 +92,8 @@ def _products(graph: ModuleGraph, node: Node, moved: Node, first: int) -> list[N
     def call(number: int, target: str, named: dict[str, Any], shape: tuple[int, ...]) -> Node:
         given = tuple(part for part in named.values() if part is not None)
         return Node(name=f"n{first + number}", target=target, args=given, kwargs={}, bound=named,
-                    outputs=(TensorForm(dtype=q.dtype, shape=shape, stride=_strides(shape)),),
-                    several=False, written=None, layer=node.layer)
+                    outputs=(TensorForm(dtype=q.dtype, shape=shape),), several=False, written=None,
+                    layer=node.layer)
 
     return [
         call(0, "torch.transpose", {"input": key, "dim0": -2, "dim1": -1}, turned),
@@ -102,13 +102,6 @@ def _products(graph: ModuleGraph, node: Node, moved: Node, first: int) -> list[N
                               "other": q.shape[-1] ** -0.5 if scale is None else scale}, scores),
         call(3, "torch.softmax", {"input": previous[2], "dim": -1, "dtype": None}, scores),
         call(4, "torch.matmul", {"input": previous[3], "other": value}, node.form.shape)]
-
-
-def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides = [1]
-    for size in reversed(shape[1:]):
-        strides.append(strides[-1] * size)
-    return tuple(reversed(strides))
 
 
 def _renamed(value: Any, names: dict[str, str]) -> Any:

@@ -250,8 +250,8 @@ class _LoopReader:
         if any(wholes[name] is None and term.weights[name].kind == "node"
                for term in terms for name in wholes):
             return None
-        inside = self._between(last, {x, terms[0].shares, terms[0].indices, *filter(
-            None, wholes.values())})
+        ends = {x, terms[0].shares, terms[0].indices, *filter(None, wholes.values())}
+        inside = graph.before([last.name], lambda ref: ref not in ends)
         used = {ref.name for node in graph.nodes if node.name not in inside for ref in node.reads}
         free = sorted(int(name[1:]) for name in inside - {last.name})[-3 * len(WEIGHTS):]
         if (used | graph.returned()) & (inside - {last.name}) or len(free) < 2 * len(WEIGHTS):
@@ -261,7 +261,7 @@ class _LoopReader:
 
         def add(target: str, args: tuple[Any, ...], shape: tuple[int, ...]) -> Ref:
             number = free.pop(0)  # of a node that the call makes superfluous
-            form = TensorForm(dtype=dtype, shape=shape, stride=(0,) * len(shape))
+            form = TensorForm(dtype=dtype, shape=shape)
             nodes[number] = Node(name=f"n{number}", target=target, args=args, kwargs={}, bound={},
                                  outputs=(form,), several=False, written=None, layer=None)
             return Ref("node", f"n{number}")
@@ -277,13 +277,3 @@ class _LoopReader:
             last, target=TARGET, kwargs={}, bound=bound, written=None, layer=None,
             args=tuple(value for value in bound.values() if isinstance(value, Ref)))
         return replace(graph, nodes=tuple(nodes))
-
-    def _between(self, last: Node, ends: set[Ref]) -> set[str]:
-        """Return the nodes on which `last` depends, as far as the ends."""
-        names, waiting = {last.name}, [last]
-        while waiting:
-            for ref in waiting.pop().reads:
-                if ref.kind == "node" and ref not in ends and ref.name not in names:
-                    names.add(ref.name)
-                    waiting.append(self.graph.node(ref.name))
-        return names

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -27,7 +27,6 @@ LIMITS = Limits(wall_s=120.0, output_bytes=1 << 20, memory_bytes=32 << 30)
 class TensorForm(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str
     shape: tuple[int, ...]
-    stride: tuple[int, ...]
 
     def dim(self) -> int:
         """Return the number of dimensions, by PyTorch's name for conditions of templates."""
@@ -41,15 +40,6 @@ class TensorForm(msgspec.Struct, frozen=True, kw_only=True):
 
     def numel(self) -> int:
         return math.prod(self.shape)
-
-    @property
-    def contiguous(self) -> bool:
-        expected = 1
-        for size, stride in zip(reversed(self.shape), reversed(self.stride), strict=True):
-            if size != 1 and stride != expected:
-                return False
-            expected *= size
-        return True
 
 
 @dataclass(frozen=True)
@@ -130,6 +120,18 @@ class ModuleGraph:
     def users(self, name: str) -> list[Node]:
         return [node for node in self.nodes if any(
             ref.kind == "node" and ref.name == name for ref in node.reads)]
+
+    def before(self, names: Iterable[str],
+               follows: Callable[[Ref], bool] = lambda ref: True) -> set[str]:
+        """Return some nodes and all on which they depend, through the results that it `follows`."""
+        found, waiting = set[str](), list(names)
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found.add(name)
+                waiting += [ref.name for ref in self.node(name).reads
+                            if ref.kind == "node" and follows(ref)]
+        return found
 
     def returned(self) -> set[str]:
         return {ref.name for ref in refs_of(self.result) if ref.kind == "node"}

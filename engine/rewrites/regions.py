@@ -193,17 +193,6 @@ class _Cutter:
     def _backwards(self, last: Node) -> tuple[Node, ...]:
         """Return the elementwise nodes of one shape that lead to `last` and nowhere else."""
         found = {last.name}
-        waiting = [last]
-        while waiting:
-            node = waiting.pop()
-            for ref in node.reads:
-                if ref.kind != "node" or ref.name in found:
-                    continue
-                producer = self.graph.node(ref.name)
-                if self._is_free(producer) and producer.form.shape == last.form.shape \
-                        and self.users[ref.name] <= found:
-                    found.add(ref.name)
-                    waiting.append(producer)
         # a value that several of the nodes use joins once all of them are in
         while more := [name for node in found for ref in self.graph.node(node).reads
                        if ref.kind == "node" and (name := ref.name) not in found
@@ -238,19 +227,10 @@ class _Cutter:
             elif reads & (inside | later):
                 later.add(node.name)
         for last in reversed(self._ordered(inside - {core.name})):
-            needed = self._ancestors(last, inside)
+            needed = self.graph.before([last.name], lambda ref: ref.name in inside)
             if all(self.users[name] <= needed for name in needed - {last.name}):
                 return self._ordered(needed - {core.name})
         return ()
-
-    def _ancestors(self, node: Node, inside: set[str]) -> set[str]:
-        found, waiting = {node.name}, [node]
-        while waiting:
-            for ref in waiting.pop().reads:
-                if ref.kind == "node" and ref.name in inside and ref.name not in found:
-                    found.add(ref.name)
-                    waiting.append(self.graph.node(ref.name))
-        return found
 
     def _leaf(self, nodes: tuple[Node, ...]) -> Ref | None:
         """Return the tensor from outside that has the shape and dtype of the nodes' result."""
@@ -278,11 +258,5 @@ def main_input(call: str, bound: Mapping[str, Any]) -> Ref | None:
 
 def live_nodes(graph: ModuleGraph) -> set[str]:
     """Return the nodes on which the result depends, and those that write a tensor."""
-    live: set[str] = set()
-    waiting = [*graph.returned(), *(node.name for node in graph.nodes if node.written is not None)]
-    while waiting:
-        name = waiting.pop()
-        if name not in live:
-            live.add(name)
-            waiting += [ref.name for ref in graph.node(name).reads if ref.kind == "node"]
-    return live
+    return graph.before([*graph.returned(), *(node.name for node in graph.nodes
+                                              if node.written is not None)])

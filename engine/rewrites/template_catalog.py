@@ -102,14 +102,16 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
 
         The most special first: in the table they follow the general ones.
         """
+        for template, replacement in self._of_target(node) if node.written is None else ():
+            if tensors_of(node) <= names_in(replacement.call) and holds(
+                    replacement.when, values(graph, node.bound, node.form.dtype)):
+                yield template, replacement
+
+    def _of_target(self, node: Node) -> Iterator[tuple[TritonTemplate, TargetReplacement]]:
         names = spellings(node.target)
         for template in reversed(self.templates):
-            for replacement in template.replaces:
-                if names.isdisjoint(replacement.targets) or node.written is not None or \
-                        not tensors_of(node) <= names_in(replacement.call):
-                    continue
-                if holds(replacement.when, values(graph, node.bound, node.form.dtype)):
-                    yield template, replacement
+            yield from ((template, each) for each in template.replaces
+                        if not names.isdisjoint(each.targets))
 
     def refused(self, graph: ModuleGraph, node: Node) -> str:
         """Return what keeps the closest template of a node's function from it, "" without one.
@@ -117,15 +119,13 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         The closest one lacks the fewest comparisons; an equality counts twice, as something that
         is not the same is further away than something that is too small.
         """
-        names, given = spellings(node.target), values(graph, node.bound, node.form.dtype)
+        given = values(graph, node.bound, node.form.dtype)
         lacking = list[tuple[str, list[str]]]()
-        for template in reversed(self.templates):
-            for each in template.replaces:
-                if not names.isdisjoint(each.targets):
-                    lacks = [part for part in parts_of(each.when) if not holds(part, given)]
-                    if other := sorted(tensors_of(node) - names_in(each.call)):
-                        lacks.append(f"no tensor as {' or '.join(other)}")
-                    lacking.append((template.name, lacks))
+        for template, each in self._of_target(node):
+            lacks = [part for part in parts_of(each.when) if not holds(part, given)]
+            if other := sorted(tensors_of(node) - names_in(each.call)):
+                lacks.append(f"no tensor as {' or '.join(other)}")
+            lacking.append((template.name, lacks))
         name, lacks = min(lacking, key=lambda each: sum(map(_comparisons, each[1])),
                           default=("", []))
         if not lacks:

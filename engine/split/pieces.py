@@ -26,8 +26,7 @@ def add_dispatchers(language: Language, text: str, blocks: tuple[DispatchBlock, 
                     ) -> tuple[str, tuple[DispatchBlock, ...]]:
     """Rename each entry among some functions to `…_base`; return also a dispatcher for each."""
     items = language.items(text)
-    dispatched = {block.default for block in blocks} | {
-        branch.kernel for block in blocks for branch in block.branches}
+    dispatched = {kernel for block in blocks for kernel in block.kernels}
     entries = [item.function for item in items
                if item.function in functions and item.function not in dispatched
                and not item.static and item.entry is not None
@@ -94,8 +93,7 @@ def kernel_of(block: DispatchBlock, points: Sequence[Point], classes: Sequence[s
     """Return the kernel that is called for rows of classes. Raises Refused for several kernels."""
     if not block.branches:
         return block.default
-    columns = {column for branch in block.branches for column in branch.condition.columns}
-    if missing := columns - set(points[0]):
+    if missing := block.columns - set(points[0]):
         raise Refused(f"the dispatch of {block.entry} tests {sorted(missing)[0]}, which is not a "
                       "column of the benchmark")
     kernels = {block.kernel_for(point) for point in points}

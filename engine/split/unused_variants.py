@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from engine.split.languages.conditions import Point
-from engine.split.languages.language import Branch, DispatchBlock, Language
+from engine.split.languages.language import DispatchBlock, Language
 from engine.split.pieces import stem
 from harness.search.space import knobs
 
@@ -28,7 +28,7 @@ def without_unused(source: str, points: Sequence[Point], language: Language) -> 
     if fewer == list(blocks):
         return source
     gone = {kernel for block, now in zip(blocks, fewer, strict=True)
-            for kernel in _kernels(block) - _kernels(now)}
+            for kernel in block.kernels - now.kernels}
     item_of = {item.function: item for item in language.items(text)}
     out, at, names = [], 0, {}
     for block in sorted(fewer, key=lambda block: block.at):
@@ -43,10 +43,9 @@ def without_unused(source: str, points: Sequence[Point], language: Language) -> 
 
 def _reduced(block: DispatchBlock, points: Sequence[Point]) -> DispatchBlock:
     """Return a dispatcher without the kernels that no point takes."""
-    columns = {column for branch in block.branches for column in branch.condition.columns}
-    if not points or not all(columns <= point.keys() for point in points):
+    if not points or not all(block.columns <= point.keys() for point in points):
         return block
-    taken = [_taken(block.branches, point) for point in points]
+    taken = [block.branch_for(point) for point in points]
     branches = tuple(branch for branch in block.branches if branch in taken)
     default = block.default
     if None not in taken:
@@ -56,14 +55,6 @@ def _reduced(block: DispatchBlock, points: Sequence[Point]) -> DispatchBlock:
         best = max(reversed(general), key=taken.count)
         default, branches = best.kernel, tuple(own for own in branches if own != best)
     return msgspec.structs.replace(block, branches=branches, default=default)
-
-
-def _taken(branches: Sequence[Branch], point: Point) -> Branch | None:
-    return next((branch for branch in branches if branch.condition.holds(point)), None)
-
-
-def _kernels(block: DispatchBlock) -> set[str]:
-    return {block.default, *(branch.kernel for branch in block.branches)}
 
 
 def _without(gone: set[str], source: str, names: dict[str, str], language: Language) -> str:

@@ -88,8 +88,11 @@ class EditedSource(ABC):
     def edit(self, *edits: Replacement) -> None:
         self._edits += edits
 
+    def put(self, begin: int, end: int, text: str) -> None:
+        self._edits.append(Replacement(begin, end, text))
+
     def insert(self, at: int, text: str) -> None:
-        self._edits.append(Replacement(at, at, text))
+        self.put(at, at, text)
 
     def transformed(self, what: str, lines: Sequence[int] = ()) -> Transformed:
         """Return the changed source; `lines` are where something has changed, if `what` lacks that.

@@ -111,13 +111,12 @@ class UserRepository:
         try:
             if pick:
                 self.git("cherry-pick", *(["--no-commit"] if squash else []), kept)
-                if squash:
-                    self.git("commit", "--quiet", "-m", message)
             elif squash:
                 self.git("merge", "--squash", chosen.best_commit)
-                self.git("commit", "--quiet", "-m", message)
             else:
                 self.git("merge", "--no-ff", "--no-edit", "-m", message, chosen.best_commit)
+            if squash:
+                self.git("commit", "--quiet", "-m", message)
         except Refused as error:
             if pick:
                 self.git("cherry-pick", "--quit")

@@ -39,20 +39,20 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     devices, problems = inventory.survey()
-    states = inventory.states(devices)
-    peaks = [measured_peaks.cached(device) for device in devices]
+    listed = tuple(
+        ListedDevice(device=device, state=state, ceilings=measured_peaks.cached(device))
+        for device, state in zip(devices, inventory.states(devices), strict=True))
     if args.json:
-        print_json(ListedDevices(problems=tuple(problems), devices=tuple(
-            ListedDevice(device=device, state=state, ceilings=ceilings)
-            for device, state, ceilings in zip(devices, states, peaks, strict=True))))
+        print_json(ListedDevices(problems=tuple(problems), devices=listed))
         return 0
-    print_table(HEADERS, map(_row, devices, states, peaks), right="use temp power clock")
+    print_table(HEADERS, map(_row, listed), right="use temp power clock")
     for problem in problems:
         print_note(problem)
     return 0
 
 
-def _row(device: Device, state: DeviceState, peaks: GpuCeilings | None) -> tuple[str, ...]:
+def _row(listed: ListedDevice) -> tuple[str, ...]:
+    device, state, peaks = listed.device, listed.state, listed.ceilings
     processes = [f"{process.name or '?'} ({process.pid})" for process in state.processes or ()]
     notes = [device.unusable, device.note, state.problem, ", ".join(state.slowed),
              f"{device.cores} cores" if device.cores else "",

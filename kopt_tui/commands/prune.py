@@ -50,18 +50,17 @@ def run(args: argparse.Namespace) -> int:
                               fix="kopt stop ends it")
         ended = named or [entry for entry in reader.campaigns()
                           if entry.state in ENDED and not is_live(reader, entry.id)]
-    folders = [(folder, disk_space.used(folder)) for entry in ended
-               for folder in disk_space.disposable(Path(entry.path))]
-    if not args.dry_run:
-        for folder, _ in folders:
-            worktree.remove(folder)
-    total = sum(bytes_ for _, bytes_ in folders)
+    removed = tuple(RemovedFolder(path=str(folder), bytes=disk_space.used(folder))
+                    for entry in ended for folder in disk_space.disposable(Path(entry.path)))
+    for own in removed if not args.dry_run else ():
+        worktree.remove(Path(own.path))
+    total = sum(own.bytes for own in removed)
     if args.json:
-        print_json(PrunedFolders(dry_run=args.dry_run, bytes=total, removed=tuple(
-            RemovedFolder(path=str(folder), bytes=bytes_) for folder, bytes_ in folders)))
+        print_json(PrunedFolders(dry_run=args.dry_run, bytes=total, removed=removed))
         return 0
-    for folder, bytes_ in folders:
-        print(f"{'would remove' if args.dry_run else 'removed'} {folder} ({data_size(bytes_)})")
-    print(f"{data_size(total)} in {counted(len(folders), 'folder')} of "
+    for own in removed:
+        print(f"{'would remove' if args.dry_run else 'removed'} {own.path} "
+              f"({data_size(own.bytes)})")
+    print(f"{data_size(total)} in {counted(len(removed), 'folder')} of "
           f"{counted(len(ended), 'ended campaign')}")
     return 0

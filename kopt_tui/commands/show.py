@@ -80,20 +80,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None:
-    name = campaign.id
-    rounds, slots = reader.rounds(name), reader.slots(name, campaign.round)
-    candidates, bottlenecks = reader.candidates(name), reader.bottlenecks(name)
-    controls = reader.controls(name, open_only=True)
-    past = history.read(reader, name)
-    costs = reader.model_costs(name)
-    plan = plan_event.last(reader, name)
+    name, past = campaign.id, history.read(reader, campaign.id)
+    shown = ShownCampaign(
+        campaign=campaign, rounds=tuple(reader.rounds(name)),
+        slots=tuple(reader.slots(name, campaign.round)), candidates=tuple(reader.candidates(name)),
+        bottlenecks=tuple(reader.bottlenecks(name)),
+        controls=tuple(reader.controls(name, open_only=True)),
+        classes=tuple(class_history.by_class(past)), plan=plan_event.last(reader, name),
+        model_costs=tuple(reader.model_costs(name)))
     if as_json:
-        print_json(ShownCampaign(
-            campaign=campaign, rounds=tuple(rounds), slots=tuple(slots),
-            candidates=tuple(candidates), bottlenecks=tuple(bottlenecks),
-            controls=tuple(controls), classes=tuple(class_history.by_class(past)), plan=plan,
-            model_costs=tuple(costs)))
+        print_json(shown)
         return
+    plan, costs = shown.plan, shown.model_costs
     live = engine_state(reader, name).word == "alive"
     state = f"{phrases.signed(phrases.state(campaign, live=live))} " \
         f"{phrases.phase(campaign, live=live)}"
@@ -113,7 +111,7 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
     _print_section("rounds", ("round", "scope", "outcome", "best", "summary"), (
         (round.n, round.scope, phrases.signed(past.outcome_now(round)) if round.outcome else
          "running",
-         quantities.speedup(round.best_speedup or None), round.summary) for round in rounds),
+         quantities.speedup(round.best_speedup or None), round.summary) for round in shown.rounds),
         right="round best")
     _print_section("what models cost", model_prices.HEAD, model_prices.rows(costs),
                    right="round attempts answers tokens read tokens written")
@@ -131,18 +129,19 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
         (slot.slot, slot.kind, slot.backend,
          " ".join(filter(None, (slot.stage, phrases.agent(slot.agent),
                                 slot.detail.removeprefix(slot.stage).strip()))),
-         slot.hypothesis) for slot in slots))
+         slot.hypothesis) for slot in shown.slots))
     _print_section("bottlenecks", ("id", "where", "limiter", "value", "advice"), (
         (entry.id, f"{entry.kernel} {entry.config_class}".strip(), entry.limiter,
          "" if entry.value is None else f"{entry.metric} {entry.value:.4g}", entry.advice)
-        for entry in bottlenecks))
+        for entry in shown.bottlenecks))
     for cause in plan.causes if plan else ():
         print(phrases.clean(f"a model reads: {cause}"))
     _print_section("candidates", ("candidate", "round", "slot", "state", "hypothesis", "reason"), (
         (candidate.id[:12], candidate.round, candidate.slot, phrases.signed(candidate.state),
-         candidate.hypothesis, candidate.reason) for candidate in candidates), right="round")
+         candidate.hypothesis, candidate.reason) for candidate in shown.candidates), right="round")
     _print_section("requests not yet answered", ("control", "verb", "candidate", "by"), (
-        (control.id, control.verb, control.candidate[:12], control.by) for control in controls))
+        (control.id, control.verb, control.candidate[:12], control.by)
+        for control in shown.controls))
 
 
 def _show_candidate(candidate: Candidate, view: CandidateView, line: Line, *,

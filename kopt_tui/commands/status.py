@@ -8,6 +8,7 @@ import msgspec
 
 from engine.history import history, waiting_line
 from engine.journal.model_costs import ModelBill
+from engine.journal.read import Reader
 from engine.journal.records import Campaign
 from engine.records import measured
 from engine.verify import reference_lines
@@ -53,39 +54,36 @@ def run(args: argparse.Namespace) -> int:
     with open_journal(args) as reader:
         chosen = [choose_campaign(reader, args.campaign)] if args.campaign else \
             reader.campaigns()
-        counts = reader.waiting_counts()
-        provisional = [waiting_line.provisional(reader, campaign.id) if counts.get(campaign.id)
-                       else "" for campaign in chosen]
-        bills = reader.model_bills()
-        standings = [measured.standing(history.read(reader, campaign.id))
-                     if reference_lines.read(reader, campaign.id) else "" for campaign in chosen]
-        engines = [engine_state(reader, campaign.id) for campaign in chosen]
+        counts, bills = reader.waiting_counts(), reader.model_bills()
+        listed = [_status(reader, campaign, counts.get(campaign.id, 0), bills.get(campaign.id))
+                  for campaign in chosen]
     if args.json:
-        print_json(WorkspaceStatus(workspace=str(workspace_of(args).absolute()), campaigns=tuple(
-            CampaignStatus(
-                campaign=campaign, waiting=counts.get(campaign.id, 0), provisional=words,
-                models=bills.get(campaign.id), standing=standing,
-                live=engine.word == "alive",
-                engine=f"{engine.host} {engine.pid}" if engine.word == "alive" else "")
-            for campaign, engine, words, standing in zip(
-                chosen, engines, provisional, standings, strict=True))))
-    elif chosen:
-        print_table(HEADERS, (
-            _row(campaign, counts.get(campaign.id, 0), engine.word == "alive",
-                 "; ".join(filter(None, (standing, words))), bills.get(campaign.id, ModelBill()))
-            for campaign, engine, words, standing in zip(
-                chosen, engines, provisional, standings, strict=True)),
-            right="round waiting")
+        print_json(WorkspaceStatus(workspace=str(workspace_of(args).absolute()),
+                                   campaigns=tuple(listed)))
+    elif listed:
+        print_table(HEADERS, map(_row, listed), right="round waiting")
     else:
         print(f"no campaign in {workspace_of(args)} yet: kopt demo runs one")
     return 0
 
 
-def _row(campaign: Campaign, waiting: int, live: bool, provisional: str,
-         bill: ModelBill) -> tuple[str, ...]:
-    notes = (provisional, phrases.phase(campaign, live=live),
-             bill.short and f"models {bill.short}")
-    return (campaign.id, phrases.signed(phrases.state(campaign, live=live)),
-            campaign.round_place, phrases.best(campaign), str(waiting or ""),
+def _status(reader: Reader, campaign: Campaign, waiting: int,
+            bill: ModelBill | None) -> CampaignStatus:
+    engine = engine_state(reader, campaign.id)
+    live = engine.word == "alive"
+    return CampaignStatus(
+        campaign=campaign, waiting=waiting, models=bill, live=live,
+        provisional=waiting_line.provisional(reader, campaign.id) if waiting else "",
+        standing=measured.standing(history.read(reader, campaign.id))
+        if reference_lines.read(reader, campaign.id) else "",
+        engine=f"{engine.host} {engine.pid}" if live else "")
+
+
+def _row(own: CampaignStatus) -> tuple[str, ...]:
+    campaign = own.campaign
+    notes = (own.standing, own.provisional, phrases.phase(campaign, live=own.live),
+             f"models {own.models.short}" if own.models and own.models.short else "")
+    return (campaign.id, phrases.signed(phrases.state(campaign, live=own.live)),
+            campaign.round_place, phrases.best(campaign), str(own.waiting or ""),
             campaign.device or campaign.gpu, phrases.stamp(campaign.updated_at),
             "; ".join(filter(None, notes)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import structs
 from textual import constants, events
@@ -14,7 +14,6 @@ from textual.driver import Driver
 from textual.reactive import Reactive
 from textual.screen import Screen
 
-from kopt_tui.control import EngineThread
 from kopt_tui.dashboard.sent_requests import SentRequests
 from kopt_tui.screens.base import InFront, KoptScreen
 from kopt_tui.screens.campaigns import CAMPAIGNS_CSS, CampaignsScreen
@@ -24,6 +23,9 @@ from kopt_tui.snapshot.snapshot import AttemptRef, DeviceSnapshot, Focus, Snapsh
 from kopt_tui.widgets import keys
 from kopt_tui.widgets.keys import Key
 from kopt_tui.widgets.tones import KOPT_THEME
+
+if TYPE_CHECKING:  # start-up time
+    from engine.run.engine import Engine
 
 
 def _screen(mode: str) -> Callable[[], Screen[None]]:
@@ -48,7 +50,7 @@ class Dashboard(App[None]):
     DEFAULT_MODE = "campaigns"
 
     def __init__(self, workspace: Path, *, readonly: bool = False, campaign: str = "",
-                 engine: EngineThread | None = None, feed: Feed | None = None,
+                 engine: Engine | None = None, feed: Feed | None = None,
                  sampler: Sampler | None = None,
                  on_painted: Callable[[], None] = lambda: None) -> None:
         if campaign:

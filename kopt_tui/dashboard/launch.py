@@ -9,9 +9,12 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.errors import EnvironmentFault, KoptError
-from kopt_tui.control import EngineThread
+
+if TYPE_CHECKING:  # start-up time
+    from engine.run.engine import Engine
 
 
 class DashboardCrashed(KoptError):
@@ -21,7 +24,7 @@ class DashboardCrashed(KoptError):
 
 
 def main(workspace: Path, *, readonly: bool = False, campaign: str | None = None,
-         engine: EngineThread | None = None) -> int:
+         engine: Engine | None = None) -> int:
     """Show the dashboard until it is left, and return the exit code.
 
     `campaign` opens that campaign; `engine` is an engine thread of this process, which the
@@ -48,7 +51,7 @@ def main(workspace: Path, *, readonly: bool = False, campaign: str | None = None
     return app.return_code or 0
 
 
-def _crashed(workspace: Path, failure: Exception, engine: EngineThread | None) -> KoptError:
+def _crashed(workspace: Path, failure: Exception, engine: Engine | None) -> KoptError:
     """Write the traceback to a file, and return the line that is printed instead."""
     import traceback
 

@@ -20,6 +20,7 @@ from kopt_tui.snapshot.harmless import harmless
 from kopt_tui.snapshot.snapshot import CampaignRow, EngineState, RoundPoint, WaitingRow
 
 LIVE = ("new", "running", "paused", "waiting")
+NO_BILL = ModelBill()
 
 
 class CampaignRows:
@@ -41,7 +42,7 @@ class CampaignRows:
                 CampaignRow(campaign=harmless(campaign), waiting=counts.get(campaign.id, 0),
                             provisional=waiting_line.provisional(self._reader, campaign.id)
                             if counts.get(campaign.id) else "",
-                            trend=self._trend(campaign), cost=_short(bills.get(campaign.id)))
+                            trend=self._trend(campaign), cost=bills.get(campaign.id, NO_BILL).short)
                 for campaign in self._reader.campaigns())
             self.waiting = tuple(
                 self._waiting(candidate, line) for row in self._rows if row.waiting
@@ -51,16 +52,16 @@ class CampaignRows:
         if not any(row.campaign.state in LIVE for row in self._rows):
             return self._rows
         bills = self._reader.model_bills()  # they grow without an event
-        return tuple(self._live(row, bills.get(row.id)) if row.campaign.state in LIVE else row
-                     for row in self._rows)
+        return tuple(self._live(row, bills.get(row.id, NO_BILL))
+                     if row.campaign.state in LIVE else row for row in self._rows)
 
-    def _live(self, row: CampaignRow, bill: ModelBill | None) -> CampaignRow:
+    def _live(self, row: CampaignRow, bill: ModelBill) -> CampaignRow:
         """Return a row with its cost, its engine, and how long that has been in its phase."""
         engine = engine_state(self._reader, row.id)
         began = self._reader.newest_event(row.id, "campaign.state") \
             if engine.word == "alive" and row.campaign.phase else None
         return msgspec.structs.replace(
-            row, engine=engine, cost=_short(bill),
+            row, engine=engine, cost=bill.short,
             pauses_soon=row.campaign.state == "running"
             and pauses_soon(self._reader.controls(row.id)),
             phase_age="" if began is None else phrases.age(self._clock() - began.at))
@@ -103,10 +104,6 @@ class CampaignRows:
             obstacle=waiting_line.obstacle(line, candidate),
             resting=waiting_line.resting(line, candidate.id),
             review=review.brief if review else ""))
-
-
-def _short(bill: ModelBill | None) -> str:
-    return "" if bill is None else bill.short
 
 
 def engine_state(reader: Reader, campaign: str) -> EngineState:

@@ -38,10 +38,22 @@ class DispatchBlock(msgspec.Struct, frozen=True, kw_only=True):
     branches: tuple[Branch, ...]
     at: int
 
+    @property
+    def kernels(self) -> set[str]:
+        return {self.default, *(branch.kernel for branch in self.branches)}
+
+    @property
+    def columns(self) -> set[str]:
+        """The parameters that it tests."""
+        return {column for branch in self.branches for column in branch.condition.columns}
+
+    def branch_for(self, point: Point) -> Branch | None:
+        """Return the branch that runs for a row, whose values are given by parameter."""
+        return next((own for own in self.branches if own.condition.holds(point)), None)
+
     def kernel_for(self, point: Point) -> str:
-        """Return the kernel that runs for a row, whose values are given by parameter."""
-        return next((branch.kernel for branch in self.branches if branch.condition.holds(point)),
-                    self.default)
+        branch = self.branch_for(point)
+        return self.default if branch is None else branch.kernel
 
 
 class Language(Protocol):

@@ -68,6 +68,11 @@ def walk(node: Node, *, leaves: Collection[str] = ()) -> Iterator[Node]:
             stack.extend(reversed(node.children))
 
 
+def parts(node: Node, *types: str) -> Iterator[Node]:
+    """Yield those of a node and everything below it that have one of some types."""
+    return (part for part in walk(node) if part.type in types)
+
+
 @functools.cache
 def _grammar(name: str) -> Language:
     return Language(importlib.import_module(f"tree_sitter_{name}").language())

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
-from engine.split.languages.syntax import walk
+from engine.split.languages.syntax import parts, walk
 from engine.transformations.c.counted_loop import CountedLoop, is_innermost, loops, statements
 from engine.transformations.c.parsed_c import ParsedC
 from engine.transformations.transformation import (
@@ -71,14 +71,14 @@ def _with_chains(c: ParsedC, loop: CountedLoop, reductions: list[Reduction],
                  knob: str) -> Replacement:
     own, i = c.indent(loop.node), loop.variable
     lane = free_name(c.text(loop.node), "lane")
-    parts = {each.name: free_name(c.source, f"{each.name}_part") for each in reductions}
-    chain = {name: f"{part}[{lane}]" for name, part in parts.items()}
+    arrays = {each.name: free_name(c.source, f"{each.name}_part") for each in reductions}
+    chain = {name: f"{array}[{lane}]" for name, array in arrays.items()}
     body = replaced(c.source, c.renamed(loop.body, {**chain, i: f"({i} + {lane})"}),
                     loop.body.start_byte, loop.body.end_byte)
     over = f"for (int {lane} = 0; {lane} < {knob}; {lane}++)"
     lines = ["{",
              *([f"    {loop.head}"] if loop.head else []),
-             *(f"    {each.kind} {parts[each.name]}[{knob}];" for each in reductions),
+             *(f"    {each.kind} {arrays[each.name]}[{knob}];" for each in reductions),
              f"    {over} {{ "
              + " ".join(f"{chain[each.name]} = {each.first};" for each in reductions) + " }",
              f"    for (; {i} + ({knob} - 1) < {loop.bound}; {i} += {knob})",
@@ -103,8 +103,8 @@ def _shifted(text: str, by: str, own: str) -> str:
 def _reductions(c: ParsedC, loop: CountedLoop, types: dict[str, str]) -> list[Reduction]:
     """Return a loop's reductions, [] if its iterations have any other dependence."""
     written = c.written(loop.body) - {"*"}
-    if "*" in c.written(loop.body) or any(part.type == "declaration" and "static" in c.text(part)
-                                          for part in walk(loop.body)):
+    if "*" in c.written(loop.body) or any("static" in c.text(part)
+                                          for part in parts(loop.body, "declaration")):
         return []
     local = c.declared(loop.body)
     carried = {name for name in written - local if types.get(name, "") in ("float", "double")}

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
-from engine.split.languages.syntax import walk
+from engine.split.languages.syntax import parts
 from engine.transformations.c.parsed_c import ParsedC
 from engine.transformations.transformation import DoesNotApply, Transformation, Transformed
 
@@ -57,8 +57,8 @@ class VectorMath(Transformation):
 
     def apply(self, source: str) -> Transformed:
         c = ParsedC(source)
-        used = {c.text(part.children[0]) for function in c.functions for part in walk(function)
-                if part.type == "call_expression"}
+        used = {c.text(part.children[0]) for function in c.functions
+                for part in parts(function, "call_expression")}
         wanted = sorted(name for name in used if _IN_LIBMVEC.fullmatch(name))
         if not wanted:
             raise DoesNotApply("no function is called that the library has for vectors")
@@ -100,18 +100,17 @@ def _pointers(c: ParsedC, function: Node) -> Iterator[Node]:
     declarator, body = (function.child_by_field_name(key) for key in ("declarator", "body"))
     if declarator is None or body is None:
         return
-    parameters = [part for part in walk(declarator) if part.type == "parameter_declaration"]
     pointers = []
-    for parameter in parameters:
+    for parameter in parts(declarator, "parameter_declaration"):
         inner = parameter.child_by_field_name("declarator")
         name = inner.child_by_field_name("declarator") if inner is not None else None
         if inner is not None and inner.type == "pointer_declarator" and name is not None \
                 and name.type == "identifier":
             pointers.append((name, "restrict" in c.text(inner)))
-    writes = any(part.type in ("subscript_expression", "pointer_expression")
-                 and part.parent is not None and part.parent.type in (
+    writes = any(part.parent is not None and part.parent.type in (
                      "assignment_expression", "update_expression")
-                 and part.parent.named_children[0] == part for part in walk(body))
+                 and part.parent.named_children[0] == part
+                 for part in parts(body, "subscript_expression", "pointer_expression"))
     if len(pointers) > 1 and (writes or "*" in c.written(body)):
         yield from (name for name, has_it in pointers if not has_it)
 
@@ -120,8 +119,8 @@ def _is_called_with_one_twice(c: ParsedC, name: str) -> bool:
     """Return whether a call in the source passes one variable for two arguments."""
     for function in c.functions:
         types = c.types(function)
-        for part in walk(function):
-            if part.type == "call_expression" and c.text(part.children[0]) == name:
+        for part in parts(function, "call_expression"):
+            if c.text(part.children[0]) == name:
                 pointers = [own for argument in part.named_children[1].named_children
                             for own in c.names(argument) if "*" in types.get(own, "")]
                 if len(pointers) != len(set(pointers)):

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from tree_sitter import Node
 
-from engine.split.languages.syntax import walk
-from engine.transformations.c.parsed_c import ParsedC
+from engine.split.languages.syntax import parts
+from engine.transformations.c.parsed_c import LOOPS, ParsedC
 
 SHORT = 64
 _JUMPS = ("break_statement", "continue_statement", "return_statement", "goto_statement",
@@ -47,8 +47,8 @@ def loops(c: ParsedC, function: Node, *, with_pragmas: bool = False) -> Iterator
     Short ones, those that do the rest of a loop in larger steps and, unless they are asked for,
     those with a pragma are left out.
     """
-    for node in walk(function):
-        if node.type == "for_statement" and (found := _counted(c, node)) \
+    for node in parts(function, "for_statement"):
+        if (found := _counted(c, node)) \
                 and not _is_remainder(c, found) and not _is_short(c, found):
             before = c.text(node.prev_sibling).strip()
             pragma = before if before.startswith(("#", "_Pragma")) else ""
@@ -57,8 +57,7 @@ def loops(c: ParsedC, function: Node, *, with_pragmas: bool = False) -> Iterator
 
 
 def is_innermost(loop: CountedLoop) -> bool:
-    return not any(part.type in ("for_statement", "while_statement", "do_statement")
-                   for part in walk(loop.body))
+    return not any(parts(loop.body, *LOOPS))
 
 
 def _is_remainder(c: ParsedC, loop: CountedLoop) -> bool:
@@ -84,7 +83,7 @@ def _counted(c: ParsedC, node: Node) -> CountedLoop | None:
     initializer, condition, update, body = (node.child_by_field_name(name) for name in (
         "initializer", "condition", "update", "body"))
     if condition is None or update is None or body is None or body.has_error \
-            or any(part.type in _JUMPS for part in walk(body)):
+            or any(parts(body, *_JUMPS)):
         return None
     variable = _counted_variable(c, update)
     if condition.type != "binary_expression" \
@@ -94,9 +93,8 @@ def _counted(c: ParsedC, node: Node) -> CountedLoop | None:
     bound = condition.child_by_field_name("right")
     written = c.written(body)
     if bound is None or variable in written or c.names(bound) & written \
-            or any(part.type in ("subscript_expression", "pointer_expression",
-                                 "call_expression", "assignment_expression", "update_expression")
-                   for part in walk(bound)):
+            or any(parts(bound, "subscript_expression", "pointer_expression", "call_expression",
+                         "assignment_expression", "update_expression")):
         return None
     declared = start = ""
     if initializer is not None:

@@ -7,14 +7,9 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
-from engine.split.languages.syntax import walk
+from engine.split.languages.syntax import parts, walk
 from engine.transformations.c.parsed_c import LOOPS, ParsedC
-from engine.transformations.transformation import (
-    Replacement,
-    Transformation,
-    Transformed,
-    first_places,
-)
+from engine.transformations.transformation import Transformation, Transformed, first_places
 
 _MEMORY = ("subscript_expression", "pointer_expression", "field_expression")
 
@@ -67,7 +62,7 @@ def _moved(c: ParsedC, found: list[Invariant], name: str, value: str, use: str,
         if use != "{}":  # with the sign of the division before it
             begin = c.source.rindex("/", 0, begin)
             written = written.replace("* ", "*= ") if c.source[begin + 1] == "=" else written
-        c.edit(Replacement(begin, each.node.end_byte, written))
+        c.put(begin, each.node.end_byte, written)
     for loop, lines in before.values():
         own = c.indent(loop)
         head = f"\n{own}".join([*lines, ""])
@@ -89,8 +84,8 @@ def _found(c: ParsedC, *, divisors: bool) -> Iterator[Invariant]:
         types = c.types(function)
         body = function.child_by_field_name("body")
         assert body is not None
-        by_address = {c.base(part.child_by_field_name("argument")) for part in walk(body)
-                      if part.type == "pointer_expression" and c.text(part).startswith("&")}
+        by_address = {c.base(part.child_by_field_name("argument"))
+                      for part in parts(body, "pointer_expression") if c.text(part)[0] == "&"}
         known = types.keys() | c.pure
         stack = list(reversed(body.children))
         while stack:
@@ -146,8 +141,7 @@ def _is_invariant(c: ParsedC, node: Node, loop: Node, types: dict[str, str],
     written, names = c.written(loop), c.names(node)
     if names & written or ("*" in written and names & by_address):
         return False
-    reads = any(part.type in _MEMORY for part in walk(node))
-    return not reads or ("*" not in written
+    return not any(parts(node, *_MEMORY)) or ("*" not in written
                          and not any("*" in types.get(name, "*") for name in written))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from tree_sitter import Node
 
-from engine.split.languages.syntax import walk
+from engine.split.languages.syntax import parts, walk
 from engine.transformations.c.counted_loop import CountedLoop
 from engine.transformations.c.parsed_c import ParsedC
 
@@ -38,8 +38,7 @@ def is_independent(c: ParsedC, loop: CountedLoop, own: frozenset[str],
         index = left.child_by_field_name("index")
         base = c.base(left)
         if base in own and types.get(base, "").count("*") == 1 and any(
-                each.type == "array_declarator" and c.declared_name(each)[0] == base
-                for each in walk(loop.body)):
+                c.declared_name(each)[0] == base for each in parts(loop.body, "array_declarator")):
             continue  # an array of the iteration's own
         if left.type != "subscript_expression" or index is None or "[" in c.text(
                 left.child_by_field_name("argument")):
@@ -54,8 +53,8 @@ def is_independent(c: ParsedC, loop: CountedLoop, own: frozenset[str],
         if _can_meet(place, loop.variable, others):
             return False
         written.setdefault(base, {})["".join(c.text(left).split())] = place
-    reads = {(c.base(part), "".join(c.text(part).split())) for part in walk(loop.body)
-             if part.type in ("subscript_expression", "pointer_expression")}
+    reads = {(c.base(part), "".join(c.text(part).split()))
+             for part in parts(loop.body, "subscript_expression", "pointer_expression")}
     changed = {root for base in written for root in _roots(base, values)}
     if not all(_in_one_row(tuple(own_places.values()), loop.variable, others)
                for base, own_places in written.items() if base not in own):
@@ -170,5 +169,5 @@ def _single_values(c: ParsedC, body: Node) -> dict[str, Node]:
 
 def _counters_of(c: ParsedC, body: Node) -> frozenset[str]:
     """Return the names that the loops of a body count."""
-    return frozenset(name for part in walk(body) if part.type == "for_statement"
+    return frozenset(name for part in parts(body, "for_statement")
                      for name in c.names_in(part, "update"))

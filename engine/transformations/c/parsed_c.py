@@ -9,7 +9,7 @@ from functools import cached_property
 from tree_sitter import Node
 
 from engine.split.languages.c_language import parse_c
-from engine.split.languages.syntax import walk
+from engine.split.languages.syntax import parts, walk
 from engine.transformations.transformation import EditedSource, Replacement
 from harness.search.space import c_knobs
 from harness.search.space.knob_proposals import NEW_MARK
@@ -26,6 +26,11 @@ _NUMBER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]+|[0-9]*\.?[0-9]+\.?(?:[eE][+-]?[
 _COMMENT = re.compile(r"/\*.*|//.*", re.DOTALL)
 _QUALIFIERS = frozenset(("const", "volatile", "restrict", "__restrict", "__restrict__", "static",
                          "register", "inline"))
+
+_OPERANDS = {"assignment_expression": ("left",), "unary_expression": ("argument",),
+             "binary_expression": ("left", "right"),
+             "conditional_expression": ("consequence", "alternative")}
+"""The parts of an expression of which the widest type is its own."""
 
 
 class ParsedC(EditedSource):
@@ -87,9 +92,7 @@ class ParsedC(EditedSource):
             return self._types[function.start_byte]
         found = {name: _kind_of_literal(text) for name, text in self.constants.items()}
         self._types[function.start_byte] = found
-        for node in walk(function):
-            if node.type not in ("declaration", "parameter_declaration"):
-                continue
+        for node in parts(function, "declaration", "parameter_declaration"):
             declared = node.child_by_field_name("type")
             if declared is None:
                 continue
@@ -116,23 +119,22 @@ class ParsedC(EditedSource):
 
     def declared(self, node: Node) -> frozenset[str]:
         """Return the names that a part declares."""
-        return frozenset(self.declared_name(declarator)[0] for part in walk(node)
-                         if part.type == "declaration"
+        return frozenset(self.declared_name(declarator)[0] for part in parts(node, "declaration")
                          for declarator in part.children_by_field_name("declarator"))
 
     def indices(self, node: Node) -> list[Node]:
         """Return the indices of a part's subscripts."""
-        return [index for part in walk(node) if part.type == "subscript_expression"
-                and (index := part.child_by_field_name("index")) is not None]
+        return [index for part in parts(node, "subscript_expression")
+                if (index := part.child_by_field_name("index")) is not None]
 
     def names(self, node: Node) -> frozenset[str]:
         """Return the variables and functions that are named in a part of the source."""
-        return frozenset(self.text(part) for part in walk(node) if part.type == "identifier")
+        return frozenset(map(self.text, parts(node, "identifier")))
 
     def names_in(self, node: Node, *fields: str) -> frozenset[str]:
         """Return what is named in some fields of a node, such as a loop's `condition`."""
-        parts = filter(None, map(node.child_by_field_name, fields))
-        return frozenset[str]().union(*map(self.names, parts))
+        named = filter(None, map(node.child_by_field_name, fields))
+        return frozenset[str]().union(*map(self.names, named))
 
     def written(self, node: Node) -> frozenset[str]:
         """Return the names that a part may change: assigned, counted, declared, by address.
@@ -175,35 +177,25 @@ class ParsedC(EditedSource):
                 return kind_of_type(types.get(self.text(node), ""))
             case "subscript_expression" | "pointer_expression":
                 declared = types.get(self.base(node), "")
-                depth = sum(part.type == node.type for part in walk(node)
-                            if part.type in ("subscript_expression", "pointer_expression"))
+                depth = sum(1 for _ in parts(node, node.type))
                 return kind_of_type(declared.removesuffix("*" * depth).strip()) \
                     if declared.endswith("*" * depth) else ""
             case "cast_expression":
                 declared_type = node.child_by_field_name("type")
                 return kind_of_type(self.text(declared_type)) if declared_type else ""
-            case "assignment_expression":
-                return self.kind(node.child_by_field_name("left"), types)
             case "parenthesized_expression":
                 return self.kind(node.named_children[0], types)
-            case "unary_expression":
-                return self.kind(node.child_by_field_name("argument"), types)
             case "call_expression":
                 name = self.text(node.children[0])
                 return ("float" if name.endswith("f") else "double") if name in MATH else ""
-            case "conditional_expression":
-                return _wider(self.kind(node.child_by_field_name("consequence"), types),
-                              self.kind(node.child_by_field_name("alternative"), types))
-            case "binary_expression":
-                return _wider(self.kind(node.child_by_field_name("left"), types),
-                              self.kind(node.child_by_field_name("right"), types))
-        return ""
+        kinds = [self.kind(node.child_by_field_name(field), types)
+                 for field in _OPERANDS.get(node.type, ())]
+        return max(kinds, key=("int", "float", "double").index) if all(kinds) and kinds else ""
 
     def renamed(self, node: Node, name_of: Mapping[str, str]) -> list[Replacement]:
         """Return the replacements that give names in a part another text."""
         return [Replacement(part.start_byte, part.end_byte, name_of[self.text(part)])
-                for part in walk(node)
-                if part.type == "identifier" and self.text(part) in name_of]
+                for part in parts(node, "identifier") if self.text(part) in name_of]
 
     def indent(self, node: Node) -> str:
         """Return the blanks before the first word of a part's line."""
@@ -233,9 +225,3 @@ def kind_of_type(text: str) -> str:
     if words in (["float"], ["double"]):
         return words[0]
     return "int" if words and all(map(INTEGER.fullmatch, words)) else ""
-
-
-def _wider(one: str, other: str) -> str:
-    if not one or not other:
-        return ""
-    return max(one, other, key=("int", "float", "double").index)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from tree_sitter import Node
 
-from engine.split.languages.syntax import walk
+from engine.split.languages.syntax import parts, walk
 from engine.transformations.c.counted_loop import CountedLoop, loops, statements
 from engine.transformations.c.loop_memory import is_contiguous, is_independent, terms
 from engine.transformations.c.parsed_c import LOOPS, ParsedC, kind_of_type
@@ -80,10 +80,10 @@ class _Jam:
                  "}"]
         return Replacement(loop.node.start_byte, loop.node.end_byte, f"\n{indent}".join(lines))
 
-    def _lines(self, parts: Sequence[Node], knob: str) -> Iterator[str]:
+    def _lines(self, body: Sequence[Node], knob: str) -> Iterator[str]:
         """Yield the lines of statements that all lanes execute together."""
         over = f"for (int {self.lane} = 0; {self.lane} < {knob}; {self.lane}++) {{"
-        for part in parts:
+        for part in body:
             if part.type == "declaration":
                 yield from self._declared(part, knob, over)
             elif _is_shared(self.c, part, self.own | {self.loop.variable}):
@@ -93,10 +93,10 @@ class _Jam:
                             "}"]
             elif part.type == "for_statement" and not self._is_inner_run(part) \
                     and not self.c.names_in(part, *_HEAD) & self.name_of.keys():
-                body = part.child_by_field_name("body")
-                assert body is not None
-                yield " ".join(self.c.source[part.start_byte:body.start_byte].split()) + " {"
-                yield from (f"    {line}" for line in self._lines(statements(body), knob))
+                inner = part.child_by_field_name("body")
+                assert inner is not None
+                yield " ".join(self.c.source[part.start_byte:inner.start_byte].split()) + " {"
+                yield from (f"    {line}" for line in self._lines(statements(inner), knob))
                 yield "}"
             elif self._changes_shared(part):
                 raise DoesNotApply(f"what all iterations share changes for each, line "
@@ -126,7 +126,7 @@ class _Jam:
         body = part.child_by_field_name("body")
         return not self.is_contiguous and body is not None \
             and not self._changes_shared(part) and outer != self.loop.node \
-            and not any(own.type in LOOPS for own in walk(body)) \
+            and not any(parts(body, *LOOPS)) \
             and any(is_contiguous(terms(self.c, index), name)
                     for name in self.c.names_in(part, "update") for index in self.c.indices(part))
 
@@ -155,14 +155,13 @@ class _Jam:
 def _jam(c: ParsedC, loop: CountedLoop, types: dict[str, str]) -> _Jam | None:
     """Return how a loop is jammed, None if its iterations are dependent or nothing is gained."""
     body, written = loop.body, c.written(loop.body)
-    inner = [part for part in walk(body) if part.type == "for_statement"]
+    inner = list(parts(body, "for_statement"))
     if not inner or "*" in written or len(list(walk(body))) > 2000:
         return None
-    declarations = [part for part in walk(body) if part.type == "declaration"]
     private = c.declared(body)
     if any("static" in c.text(part) or any(
-            own.type == "initializer_list" and re.sub(r"[{}\s]", "", c.text(own)) not in ("0", "")
-            for own in walk(part)) for part in declarations):
+            re.sub(r"[{}\s]", "", c.text(own)) not in ("0", "")
+            for own in parts(part, "initializer_list")) for part in parts(body, "declaration")):
         return None
     if any("*" not in types.get(name, "") for name in written - private):
         return None
@@ -194,9 +193,9 @@ def _shared(c: ParsedC, body: Node, private: frozenset[str], variable: str,
     shared = {name for name in private if kind_of_type(types.get(name, "")) == "int"}
     while True:
         varying = {name for name in shared if any(
-            value is None or c.names(value) & ((private - shared) | {variable}) or any(
-                part.type in ("subscript_expression", "pointer_expression", "call_expression")
-                for part in walk(value)) for value in values.get(name, ()))}
+            value is None or c.names(value) & ((private - shared) | {variable}) or any(parts(
+                value, "subscript_expression", "pointer_expression", "call_expression"))
+            for value in values.get(name, ()))}
         if not varying:
             return shared
         shared -= varying
@@ -215,4 +214,4 @@ def _is_conditional(part: Node, body: Node) -> bool:
 def _is_shared(c: ParsedC, part: Node, own: frozenset[str]) -> bool:
     """Return whether a statement only changes shared counters."""
     return part.type == "expression_statement" and not c.names(part) & own and not any(
-        each.type in ("subscript_expression", "pointer_expression") for each in walk(part))
+        parts(part, "subscript_expression", "pointer_expression"))

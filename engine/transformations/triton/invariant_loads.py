@@ -11,12 +11,7 @@ import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from engine.transformations.transformation import (
-    Replacement,
-    Transformation,
-    Transformed,
-    first_places,
-)
+from engine.transformations.transformation import Transformation, Transformed, first_places
 from engine.transformations.triton.host_values import HostValues
 from engine.transformations.triton.parsed_triton import ParsedTriton, WithValues, names, stored
 
@@ -42,7 +37,7 @@ class InvariantLoads(Transformation):
             fixed = parsed.free("fixed")
             parsed.insert(parsed.at(loop.node.lineno, 0),
                           f"{parsed.indent(loop.node)}{fixed} = {text}\n")
-            parsed.edit(Replacement(*parsed.span(call), fixed))
+            parsed.put(*parsed.span(call), fixed)
         return parsed.transformed("loaded once before the loop",
                                   [call.lineno for _, call, _ in found])
 

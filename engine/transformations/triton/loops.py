@@ -6,7 +6,6 @@ import ast
 
 from engine.transformations.transformation import (
     DoesNotApply,
-    Replacement,
     Transformation,
     Transformed,
     first_places,
@@ -29,7 +28,7 @@ class PipelinedLoops(Transformation):
         for node, steps in found:
             knob = parsed.knob("STAGES", 2, (1, 2, 3, 4, 5),
                                f"iterations in flight, line {node.lineno}")
-            parsed.edit(Replacement(*parsed.span(steps.func), f"{parsed.language}.range"))
+            parsed.put(*parsed.span(steps.func), f"{parsed.language}.range")
             parsed.add_argument(steps, f"num_stages={parsed.constexpr(knob)}")
         lines = places([node.lineno for node, _ in found])
         return parsed.transformed(f"software pipelining in {lines}")

@@ -56,8 +56,7 @@ def _persistent(parsed: ParsedTriton, kernel: str,
     parsed.add_parameters(function, parts)
     parsed.edit(_looped(parsed, function, parts, part, parsed.constexpr(stages)))
     for launch, text in launches:
-        parsed.edit(Replacement(*parsed.span(launch.grid),
-                                f"(min({text}, {each.name} * {processors}()),)"))
+        parsed.put(*parsed.span(launch.grid), f"(min({text}, {each.name} * {processors}()),)")
         parsed.add_argument(launch.call, f"{parts}={text}")
     return parsed.transformed(f"a persistent grid for {kernel}", [function.lineno])
 

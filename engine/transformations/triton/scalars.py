@@ -13,12 +13,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from engine.transformations.transformation import (
-    Replacement,
-    Transformation,
-    Transformed,
-    first_places,
-)
+from engine.transformations.transformation import Transformation, Transformed, first_places
 from engine.transformations.triton.parsed_triton import ParsedTriton, names, stored, target_of
 
 _REDUCTIONS = ("sum", "max", "min", "reduce", "program_id", "num_programs", "cdiv")
@@ -39,8 +34,8 @@ class BlockReciprocal(Transformation):
             "no kernel divides a block by one number")
         for node in found:
             sign = source.index("/", parsed.span(node.left)[1])
-            parsed.edit(Replacement(sign, sign + 1, "*"), Replacement(
-                *parsed.span(node.right), f"(1.0 / ({parsed.text(node.right)}))"))
+            parsed.put(sign, sign + 1, "*")
+            parsed.put(*parsed.span(node.right), f"(1.0 / ({parsed.text(node.right)}))")
         return parsed.transformed("products with a reciprocal", [node.lineno for node in found])
 
 
@@ -53,7 +48,8 @@ class NarrowOffsets(Transformation):
         found = first_places(
             (own for function in parsed.kernels.values() for own in _narrowed(parsed, function)),
             "no address adds lanes to a 64-bit number before the pointer")
-        parsed.edit(*(Replacement(*parsed.span(node), text) for node, text in found))
+        for node, text in found:
+            parsed.put(*parsed.span(node), text)
         return parsed.transformed("32-bit offsets of lanes", [node.lineno for node, _ in found])
 
 

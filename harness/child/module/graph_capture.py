@@ -202,9 +202,8 @@ def _takes(kind: str, value: Any) -> bool:
 
 def described(value: Any) -> dict[str, Any]:
     if not isinstance(value, torch.Tensor):
-        return {"dtype": "none", "shape": [], "stride": []}
-    return {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape),
-            "stride": list(value.stride())}
+        return {"dtype": "none", "shape": []}
+    return {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
 
 
 def capture(job: dict[str, Any]) -> dict[str, Any]:

@@ -56,21 +56,20 @@ def run(args: argparse.Namespace, project: Path,
                          "of flashinfer-bench", where=str(project))
     place = kernel.place_on(inventory.find("cpu"), "python", scratch="", python=None, env={})
     warm = WarmStart(kernel.kind_of(place, "python"))
-    results: list[tuple[str, BatchResult, str]] = []
+    results: list[BatchFile] = []
     try:
         for number, file in enumerate(files, 1):
             if not args.json:
                 print(f"{number}/{len(files)} {clean(file.name)}", file=sys.stderr)
-            results.append((file.name, *_one(args, project, file, warm, write)))
+            result, detail = _one(args, project, file, warm, write)
+            results.append(BatchFile(file=file.name, result=result, detail=detail))
     finally:
         warm.close()
-    failed = sum(state == "failed" for _, state, _ in results)
+    failed = sum(own.result == "failed" for own in results)
     if args.json:
-        print_json(WrittenManifests(files=tuple(
-            BatchFile(file=name, result=state, detail=detail)
-            for name, state, detail in results)))
+        print_json(WrittenManifests(files=tuple(results)))
     else:
-        print_table(("file", "result", ""), results)
+        print_table(("file", "result", ""), map(msgspec.structs.astuple, results))
         print(f"{counted(len(results) - failed, 'manifest')} in {project / FOLDER}; next: "
               f"kopt run {project} --each")
         if not args.agent:

@@ -56,11 +56,11 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path,
     result = _checked(draft, args, project)
     task.write_text(dump_task(result.drafted.target), encoding="utf-8")
     _show(definition, draft, result, sys.stderr if args.json or prompt.interactive else sys.stdout)
-    own = argparse.Namespace(**{**vars(args), "task": f"{folder}/task.yaml", "source": None})
-    new = new_kernel.make(own, prompt, project, path)
+    args.task = f"{folder}/task.yaml"
+    new = new_kernel.make(args, prompt, project, path)
     return replace(new, facts=new_facts.with_check(msgspec.structs.replace(
-        new.facts, task=f"{folder}/task.yaml", files=tuple(sorted(draft.files)),
-        inferred=draft.reasons), result))
+        new.facts, task=args.task, files=tuple(sorted(draft.files)), inferred=draft.reasons),
+        result))
 
 
 def _workloads(args: argparse.Namespace, path: Path,
