@@ -146,12 +146,8 @@ def start_notices(devices: Sequence[Device], *, has_benchmark: bool = False,
     limits, GPUs that are hidden, shared or restricted to one process, and a missing profiler where
     the target is the project's own benchmark.
     """
-    notable = [check for check in (surroundings.slurm(), surroundings.logind())
-               if check.status == "warn"]
-    notable += [check for check in (surroundings.container(),) if check.status == "note"]
-    gpus = [card for device in devices for card in device.cards if card.kind != "cpu"]
-    if gpus:
-        profiling = profilers(gpus, python) if has_benchmark else ()
-        notable += [check for check in (visibility(), *cards(gpus, []), *profiling)
-                    if check.status in ("note", "warn")]
-    return notable
+    found = [surroundings.slurm(), surroundings.logind(), surroundings.container()]
+    if gpus := [card for device in devices for card in device.cards if card.kind != "cpu"]:
+        found += [visibility(), *cards(gpus, [])]
+        found += profilers(gpus, python) if has_benchmark else ()
+    return [check for check in found if check.status in ("note", "warn")]

@@ -49,11 +49,6 @@ def is_elementwise(graph: ModuleGraph, known: Catalog, node: Node) -> bool:
         graph, ref, node.form.shape, True) is not None for ref in node.reads)
 
 
-def shape_is_known(graph: ModuleGraph, core: Node, source: Ref) -> bool:
-    """Return whether the result's shape is the input's, so that sizes can be read from it."""
-    return graph.form(source).shape == core.form.shape
-
-
 def operand_of(graph: ModuleGraph, ref: Ref, shape: Sequence[int], sizes_known: bool,
                places: str = "") -> Operand | None:
     """Return how a tensor is read for elements of `shape`, None if it does not broadcast to it.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.rewrites.fused_lines import is_elementwise, operand_of, shape_is_known
+from engine.rewrites.fused_lines import is_elementwise, operand_of
 from engine.rewrites.module_graph import ModuleGraph, Node, Ref
 from engine.rewrites.pattern_match import match
 from engine.rewrites.template_catalog import (
@@ -212,7 +212,7 @@ class _Cutter:
             return ()
         inside = {core.name}
         later: set[str] = set()
-        runtime = shape_is_known(self.graph, core, source)
+        sizes_known = self.graph.form(source).shape == core.form.shape
         for node in self.graph.nodes[int(core.name[1:]) + 1:]:
             if node.name not in self.live:
                 continue
@@ -220,7 +220,7 @@ class _Cutter:
             if reads & inside and not reads & later and self._is_free(node) \
                     and node.form.shape == core.form.shape \
                     and node.form.dtype == core.form.dtype and all(
-                        operand_of(self.graph, ref, node.form.shape, runtime,
+                        operand_of(self.graph, ref, node.form.shape, sizes_known,
                                    template.places) is not None
                         for ref in node.reads if ref.name not in inside):
                 inside.add(node.name)

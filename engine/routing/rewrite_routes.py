@@ -19,6 +19,8 @@ from harness.devices.device import DeviceKind
 
 NO_ROUTE = "no agent rewrites it in another language"
 PROBE_S = 30.0
+ATTEMPTS = 3
+"""Rounds without a gain after which a subagent without a pair of languages is left out."""
 _FIND = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
 
 
@@ -64,7 +66,8 @@ def route(op: OpClass, source: SourceLanguage, device: DeviceKind,
     missing: list[str] = []
     others: list[str] = []
     for language in op.languages(device) if languages is None else languages:
-        title, limit = LANGUAGES[language].title, attempts(source, language)
+        title, known = LANGUAGES[language].title, pair(source, language)
+        limit = ATTEMPTS if known is None else known.attempts
         own = [each for each in subagents.values() if each.target_language == language
                and each.source_language in ("", source)]
         able = [each for each in own if all(map(installed, each.requires))]
@@ -87,16 +90,6 @@ def route(op: OpClass, source: SourceLanguage, device: DeviceKind,
         if missing else []
     return Routing(op=op, source=source, routes=(*general, *special),
                    left_out=(*absent, *others))
-
-
-ATTEMPTS = 3
-"""Rounds without a gain after which a subagent without a pair of languages is left out."""
-
-
-def attempts(source: SourceLanguage, language: str) -> int:
-    """Return how many rounds of a campaign one subagent gets for a translation without a gain."""
-    own = pair(source, language)
-    return ATTEMPTS if own is None else own.attempts
 
 
 def is_installed(requirement: str, python: str | None = None) -> bool:

@@ -13,6 +13,7 @@ from harness.roofline import measured_peaks
 from harness.roofline.measured_peaks import GpuCeilings
 from kopt_tui.cli.output import print_json, print_note, print_table
 from kopt_tui.cli.parser import add_json
+from kopt_tui.snapshot.device_sampler import rounded
 
 
 class ListedDevice(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,9 +58,9 @@ def _row(listed: ListedDevice) -> tuple[str, ...]:
     notes = [device.unusable, device.note, state.problem, ", ".join(state.slowed),
              f"{device.cores} cores" if device.cores else "",
              f"measured: {measured_peaks.summary(peaks)}" if peaks else ""]
-    return (device.id, device.name, device.arch, _with(state.utilization_pct, "%"),
-            _memory(state), _with(state.temperature_c, " °C"), _with(state.power_w, " W"),
-            _with(state.clock_mhz, " MHz"), ", ".join(processes),
+    return (device.id, device.name, device.arch, rounded(state.utilization_pct, 1, "%"),
+            _memory(state), rounded(state.temperature_c, 1, " °C"), rounded(state.power_w, 1, " W"),
+            rounded(state.clock_mhz, 1, " MHz"), ", ".join(processes),
             "; ".join(note for note in notes if note))
 
 
@@ -67,7 +68,3 @@ def _memory(state: DeviceState) -> str:
     if state.memory_used is None or state.memory_total is None:
         return ""
     return f"{state.memory_used / GIB:.1f} of {state.memory_total / GIB:.1f} GiB"
-
-
-def _with(value: float | None, unit: str) -> str:
-    return "" if value is None else f"{value:.0f}{unit}"

@@ -17,12 +17,10 @@ from engine.discovery.new.parameters import ROUNDS
 from engine.discovery.project.sources import read_source
 from engine.manifest import command_checks
 from engine.manifest.benchmark_target import command_target
-from engine.manifest.load import dump
 from engine.manifest.schema import Manifest
 from engine.planning import kernel_routing, pool_size
 from harness.devices import inventory
 from harness.errors import KoptError, Refused
-from harness.formats import file_copy
 from harness.tasks import task_file
 from kopt_tui.cli.new import (
     new_batch,
@@ -106,13 +104,13 @@ def run(args: argparse.Namespace) -> int:
     project, path = new_target.place(args)
     kind = new_target.choose(project, args)
     if kind == "batch":
-        return new_batch.run(args, project, _write)
+        return new_batch.run(args, project)
     if path.exists() and not args.force:
         raise Refused("the manifest already exists", where=str(path), fix="--force overwrites it, "
                       "--manifest FILE writes another")
     with written_files.all_or_nothing(project, args.task or "task.yaml"):
         new = MAKERS[kind](args, prompt, project, path)
-        _write(new, path)
+        written_files.write_manifest(new.manifest, path)
     routing = _routing(new.manifest, project)
     if args.json:
         print_json(WrittenManifest(
@@ -142,7 +140,3 @@ def _routing(manifest: Manifest, project: Path) -> str:
     return str(kernel_routing.of_source(
         resolved, target, read_source(project / target.source) if target.source else "",
         device.kind, manifest.edit or (target.source,)))
-
-
-def _write(new: NewManifest, path: Path) -> None:
-    file_copy.replace_file(path, dump(new.manifest, brief=True).encode())

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from harness.errors import KoptError
 from harness.formats.quantities import GIB, listed
 from harness.formats.text import plain
+from kopt_tui.snapshot.feed import ReaderThread
 from kopt_tui.snapshot.snapshot import DeviceLine, DeviceSnapshot
 
 if TYPE_CHECKING:  # for start-up time
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # for start-up time
 SAMPLE_S = 2.0
 
 
-class Sampler(threading.Thread):
+class Sampler(ReaderThread):
     """Posts the devices when the text that a person reads of them has changed.
 
     `harness.devices.inventory` limits the time of every query; a card that stops answering keeps
@@ -25,22 +25,8 @@ class Sampler(threading.Thread):
     """
 
     def __init__(self, post: Callable[[DeviceSnapshot], None]) -> None:
-        super().__init__(name="device-sampler", daemon=True)
+        super().__init__("device-sampler")
         self._post = post
-        self._watched = threading.Event()
-        self._ended = threading.Event()
-
-    def watch(self, watched: bool) -> None:
-        """Set whether a screen shows devices now."""
-        if watched:
-            self._watched.set()
-        else:
-            self._watched.clear()
-
-    def stop(self) -> None:
-        """End the thread after its current query."""
-        self._ended.set()
-        self._watched.set()
 
     def run(self) -> None:
         self._watched.wait()
@@ -66,11 +52,11 @@ class Sampler(threading.Thread):
 def device_line(device: Device, state: DeviceState) -> DeviceLine:
     """Return a device in words; numbers are rounded, so that noise causes no repaint."""
     facts = [
-        ("use", _step(state.utilization_pct, 5, "%")),
+        ("use", rounded(state.utilization_pct, 5, "%")),
         ("memory", _memory(state)),
-        ("temperature", _step(state.temperature_c, 1, " °C")),
+        ("temperature", rounded(state.temperature_c, 1, " °C")),
         ("power", _of(state.power_w, state.power_limit_w, 5, " W")),
-        ("clock", _step(state.clock_mhz, 50, " MHz")),
+        ("clock", rounded(state.clock_mhz, 50, " MHz")),
         ("slowed by", ", ".join(state.slowed)),
         ("mode", "" if state.compute_mode == "default" else state.compute_mode),
     ]
@@ -97,14 +83,15 @@ def _owner(device: Device, state: DeviceState) -> str:
     return listed(others, 3)
 
 
-def _step(value: float | None, step: int, unit: str) -> str:
+def rounded(value: float | None, step: int, unit: str) -> str:
+    """Return a value to the nearest step, "" for an unknown one."""
     return "" if value is None else f"{round(value / step) * step:.0f}{unit}"
 
 
 def _of(value: float | None, most: float | None, step: int, unit: str) -> str:
     if value is None:
         return ""
-    return _step(value, step, "") + (f" of {most:.0f}" if most else "") + unit
+    return rounded(value, step, "") + (f" of {most:.0f}" if most else "") + unit
 
 
 def _memory(state: DeviceState) -> str:

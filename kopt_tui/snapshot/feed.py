@@ -1,4 +1,5 @@
-"""The thread that reads the journal and posts every change as an immutable Snapshot."""
+"""Threads that read for screens, and the one that posts every change of the journal as a Snapshot.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,27 @@ PULSE_S = 2.0
 """How often engines are checked to be alive although nothing was written."""
 
 
-class Feed(threading.Thread):
+class ReaderThread(threading.Thread):
+    """A thread that reads for a screen until it is stopped; it may pause while none is watching."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self._watched, self._wake, self._ended = (threading.Event() for _ in range(3))
+
+    def watch(self, watched: bool) -> None:
+        """Set whether a screen now shows what is read."""
+        if watched:
+            self._watched.set()
+        else:
+            self._watched.clear()
+
+    def stop(self) -> None:
+        """End the thread after its current poll or query."""
+        for event in (self._ended, self._watched, self._wake):
+            event.set()
+
+
+class Feed(ReaderThread):
     """Polls the journal's version and posts a snapshot when the screen in front would change.
 
     `post` is called on this thread and must return at once. A journal that cannot be read becomes
@@ -35,14 +56,12 @@ class Feed(threading.Thread):
 
     def __init__(self, workspace: Path, post: Callable[[Snapshot], None], *,
                  focus: Focus | None = None, clock: Callable[[], float] = time.time) -> None:
-        super().__init__(name="journal-feed", daemon=True)
+        super().__init__("journal-feed")
         self.workspace = workspace
         self.latest = Snapshot()
         self._post = post
         self._clock = clock
         self._focus = focus or Focus()
-        self._wake = threading.Event()
-        self._ended = threading.Event()
         self._posted_at = -EVENT_GAP_S
         self._built_at = 0.0
 
@@ -51,11 +70,6 @@ class Feed(threading.Thread):
         if focus != self._focus:
             self._focus = focus
             self._wake.set()
-
-    def stop(self) -> None:
-        """End the thread; it ends within one poll."""
-        self._ended.set()
-        self._wake.set()
 
     def run(self) -> None:
         import sqlite3  # here and below: what reads the journal is loaded after the first paint

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from engine.workers.transcript import LIMIT_BYTES, TranscriptEntry, TranscriptReader
+from kopt_tui.snapshot.feed import ReaderThread
 from kopt_tui.snapshot.harmless import harmless_lines
 from kopt_tui.snapshot.snapshot import AttemptRef
 
@@ -46,7 +46,7 @@ def searched(entry: TranscriptEntry) -> str:
     return entry.text if entry.role == "tool" else f"{entry.command}\n{entry.text}"
 
 
-class TranscriptFeed(threading.Thread):
+class TranscriptFeed(ReaderThread):
     """Posts the entries of one attempt, and from then on what is appended.
 
     A worker without a transcript has a log once it has ended, which is posted as entries without a
@@ -55,12 +55,11 @@ class TranscriptFeed(threading.Thread):
 
     def __init__(self, folder: Path, attempt: AttemptRef,
                  post: Callable[[TranscriptPart], object]) -> None:
-        super().__init__(name="transcript-feed", daemon=True)
+        super().__init__("transcript-feed")
         self._path = folder
         self._post = post
         self._attempt, self._query = attempt, ""
         self._steps = deque[int]()
-        self._wake, self._watched, self._ended = (threading.Event() for _ in range(3))
         self._watched.set()
         self._reader: TranscriptReader | None = None
         self._entries: list[TranscriptEntry] = []
@@ -76,18 +75,6 @@ class TranscriptFeed(threading.Thread):
     def go(self, step: int) -> None:
         """Read the slot's next attempt instead, or the one before; also those of other rounds."""
         self._steps.append(step)
-        self._wake.set()
-
-    def watch(self, watched: bool) -> None:
-        """Set whether the screen is in front: nothing is read while it is not."""
-        if watched:
-            self._watched.set()
-        else:
-            self._watched.clear()
-
-    def stop(self) -> None:
-        self._ended.set()
-        self._watched.set()
         self._wake.set()
 
     def run(self) -> None:

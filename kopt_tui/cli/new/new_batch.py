@@ -10,7 +10,6 @@ import contextlib
 import copy
 import io
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -24,7 +23,6 @@ from harness.errors import InputError, KoptError
 from harness.formats.quantities import counted
 from harness.isolation.zygote_client import WarmStart
 from kopt_tui.cli.new import new_definition, new_kernel, new_module, new_target, written_files
-from kopt_tui.cli.new.parameter_list import NewManifest
 from kopt_tui.cli.output import print_json, print_table
 from kopt_tui.cli.prompt import Prompt
 from kopt_tui.snapshot.phrases import clean
@@ -47,8 +45,7 @@ class WrittenManifests(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[BatchFile, ...]
 
 
-def run(args: argparse.Namespace, project: Path,
-        write: Callable[[NewManifest, Path], None]) -> int:
+def run(args: argparse.Namespace, project: Path) -> int:
     """Write the manifests that are missing, and print a line for each file; 1 if one failed."""
     files = [*modules(project), *definitions(project)]
     if not files:
@@ -61,7 +58,7 @@ def run(args: argparse.Namespace, project: Path,
         for number, file in enumerate(files, 1):
             if not args.json:
                 print(f"{number}/{len(files)} {clean(file.name)}", file=sys.stderr)
-            result, detail = _one(args, project, file, warm, write)
+            result, detail = _one(args, project, file, warm)
             results.append(BatchFile(file=file.name, result=result, detail=detail))
     finally:
         warm.close()
@@ -90,8 +87,8 @@ def definitions(folder: Path) -> list[Path]:
             and new_definition.is_definition(file)]
 
 
-def _one(args: argparse.Namespace, project: Path, file: Path, warm: WarmStart,
-         write: Callable[[NewManifest, Path], None]) -> tuple[BatchResult, str]:
+def _one(args: argparse.Namespace, project: Path, file: Path,
+         warm: WarmStart) -> tuple[BatchResult, str]:
     folder = f"{FOLDER}/{file.stem}"
     path = project / folder / MANIFEST
     if path.exists() and not args.force:
@@ -103,7 +100,8 @@ def _one(args: argparse.Namespace, project: Path, file: Path, warm: WarmStart,
     try:
         with written_files.all_or_nothing(project, f"{folder}/task.yaml", folder), \
                 contextlib.redirect_stdout(io.StringIO()):  # a batch prints a line for each file
-            write(make(own, Prompt(quiet=True), project, path, folder, zygote=warm.zygote()), path)
+            new = make(own, Prompt(quiet=True), project, path, folder, zygote=warm.zygote())
+            written_files.write_manifest(new.manifest, path)
     except KoptError as error:
         return "failed", clean(str(error))
     return "new", str(path.relative_to(project))

@@ -6,14 +6,15 @@ Without a program, --shape gives the tensors' shapes and kopt calls the function
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import shlex
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -191,13 +192,8 @@ def _program(kernel: WatchedKernel, args: argparse.Namespace, folder: Path) -> s
     return str(path)
 
 
-@contextlib.contextmanager
-def _locked(device: Device) -> Iterator[DeviceLock | None]:
-    if device.kind == "cpu":
-        yield None
-        return
-    with device_lock.acquire(*device.lock_names) as held:
-        yield held
+def _locked(device: Device) -> AbstractContextManager[DeviceLock | None]:
+    return nullcontext() if device.kind == "cpu" else device_lock.acquire(*device.lock_names)
 
 
 def _chosen(groups: Sequence[CallGroup], number: int | None, kernel: WatchedKernel) -> CallGroup:
@@ -212,19 +208,17 @@ def _chosen(groups: Sequence[CallGroup], number: int | None, kernel: WatchedKern
 def _settled(kernel: WatchedKernel, args: argparse.Namespace, prompt: Prompt,
              observed: WatchedProgram, group: CallGroup, draft: TaskDraft) -> FirstCheck:
     """Return the task after its first check; its reference is given, found, or the baseline."""
-    fallback = drafted_target.make(draft, kernel.entry, kernel.source, kernel.language)
+    make = partial(drafted_target.make, draft, kernel.entry, kernel.source, kernel.language)
+    fallback, why = make(), ""
     assert fallback is not None  # the baseline computes everything
-    drafted, why = fallback, ""
     if args.reference:
-        drafted = drafted_target.make(draft, kernel.entry, kernel.source, kernel.language,
-                                      given=args.reference) or fallback
+        drafted = make(given=args.reference) or fallback
     else:
         found, why = _reference(kernel, observed, group, prompt)
-        if found is not None and (made := drafted_target.make(
-                draft, kernel.entry, kernel.source, kernel.language, found=found)) is not None:
-            drafted = made
-        elif found is not None:
+        made = None if found is None else make(found=found)
+        if found is not None and made is None:
             why = f"{found.where} does not compute every output"
+        drafted = made or fallback
     changes = (f"reference: baseline, because {why}",) if why else ()
     if not args.first_check:
         return FirstCheck(drafted=drafted, changes=changes)

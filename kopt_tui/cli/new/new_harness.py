@@ -16,7 +16,6 @@ from engine.discovery.new.parameters import pool_of
 from engine.generation import generated_harness, harness_author, harness_checks
 from engine.generation.generated_harness import NAME, HarnessRecord, KernelToBenchmark
 from engine.generation.harness_author import HarnessAuthor
-from engine.manifest.load import dump
 from engine.manifest.pool_schema import CliSpec, PoolSpec
 from engine.manifest.schema import Manifest
 from engine.verify.fleet import Fleet
@@ -26,10 +25,10 @@ from harness.call_trace import weights
 from harness.devices import inventory
 from harness.devices.device import Device
 from harness.errors import InputError, Refused
-from harness.formats import file_copy
 from harness.formats.quantities import counted
 from harness.formats.text import read_text
 from harness.isolation.zygote_client import WarmStart
+from kopt_tui.cli.new import written_files
 from kopt_tui.cli.output import print_json, print_note
 from kopt_tui.snapshot.phrases import clean
 
@@ -103,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
                                       on_event=_quiet if args.json else print_note)
     manifest = generated_harness.manifest(
         kernel, _pool(args), manifest_path.parent)
-    file_copy.replace_file(manifest_path, dump(manifest, brief=True).encode())
+    written_files.write_manifest(manifest, manifest_path)
     if args.json:
         print_json(WrittenHarness(harness=str(kernel.project / NAME),
                                   manifest=str(manifest_path), record=record))

@@ -10,8 +10,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from engine.discovery.module.draft_module import FOLDER
+from engine.manifest.load import dump
+from engine.manifest.schema import Manifest
+from harness.formats import file_copy
 
 ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
+def write_manifest(manifest: Manifest, path: Path) -> None:
+    """Write a manifest without what equals its default, all of it or nothing."""
+    file_copy.replace_file(path, dump(manifest, brief=True).encode())
 
 
 @contextlib.contextmanager
