@@ -43,7 +43,9 @@ def run_each(workspace: Path, folder: Path, run_one: Callable[[str], object], *,
         else:
             ended += 1
         good &= campaign is not None and campaign.state in SUCCESSFUL
-        rows.append(_row(path.parent.name, campaign, error))
+        known = ("", "failed", "", "") if campaign is None else (
+            campaign.id, phrases.signed(campaign.state), phrases.best(campaign), campaign.outcome)
+        rows.append((path.parent.name, *known[:3], phrases.clean(error) or known[3]))
     print_table(HEADERS, rows)
     if ended:
         print(f"{counted(ended, 'campaign')} had ended before; --new starts others")
@@ -58,13 +60,6 @@ def manifests(folder: Path) -> list[Path]:
         raise InputError("no manifests here", where=str(folder / FOLDER),
                          fix=f"kopt new {folder} --each writes them")
     return found
-
-
-def _row(name: str, campaign: Campaign | None, error: str) -> tuple[str, ...]:
-    if campaign is None:
-        return name, "", "failed", "", phrases.clean(error)
-    return (name, campaign.id, phrases.signed(campaign.state), phrases.best(campaign),
-            phrases.clean(error) or campaign.outcome)
 
 
 def _read_campaign(workspace: Path, manifest: Path) -> Campaign | None:

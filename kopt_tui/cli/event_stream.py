@@ -52,29 +52,18 @@ class EventPrinter:
         self._kinds, self._as_json = kinds, as_json
         self.last_seq = 0
 
-    def print_last(self, count: int) -> None:
-        self._print(self._reader.last_events(self._campaign, count))
-
-    def print_next(self, count: int) -> None:
-        self._print(self._reader.events(campaign=self._campaign, after=self.last_seq,
-                                        limit=count))
-
     def follow(self, is_running: Callable[[], bool]) -> None:
         """Print newer events until nothing runs that could add some."""
         while True:
             goes_on = is_running()
-            self.print_newer()
+            while events := self._reader.events(campaign=self._campaign, after=self.last_seq,
+                                                limit=BATCH):
+                self.print(events)
             if not goes_on:
                 return
             time.sleep(POLL_S)
 
-    def print_newer(self) -> None:
-        """Print the events after the last printed one."""
-        while events := self._reader.events(campaign=self._campaign, after=self.last_seq,
-                                            limit=BATCH):
-            self._print(events)
-
-    def _print(self, events: Sequence[Event]) -> None:
+    def print(self, events: Sequence[Event]) -> None:
         for event in events:
             self.last_seq = event.seq
             if self._kinds and event.kind not in self._kinds:

@@ -71,8 +71,10 @@ def run(args: argparse.Namespace) -> int:
     number: int | None = None
     with open_journal(args) as reader:
         request = _request(reader, args)
-        outcome, is_answered = _done_before(reader, request), True
-        if not outcome:
+        is_kept = request.verb == "approve" and \
+            reader.candidate(request.candidate, request.campaign).state == "kept"
+        outcome, is_answered = "kept already", True
+        if not is_kept:
             number = send(workspace_of(args), request)
             control = _answer(reader, request.campaign, number, args.wait)
             is_answered = control is not None and control.applied_at is not None
@@ -138,13 +140,6 @@ def _only_waiting(reader: Reader, campaign: Campaign) -> Candidate:
         raise Refused(f"{len(waiting)} candidates wait for approval in {campaign.id}",
                       fix=f"name one: {', '.join(each.id[:12] for each in waiting)}")
     return waiting[0]
-
-
-def _done_before(reader: Reader, request: ControlRequest) -> str:
-    """Return the answer to an approval of what is kept already, "" to any other request."""
-    is_kept = request.verb == "approve" and \
-        reader.candidate(request.candidate, request.campaign).state == "kept"
-    return "kept already" if is_kept else ""
 
 
 def _limits(reader: Reader, words: Sequence[str]) -> ControlRequest:

@@ -13,8 +13,11 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
+
 from engine.history import waiting_line
 from engine.journal import database
+from engine.journal.read import Reader
 from engine.manifest import load
 from harness.errors import EnvironmentFault, InputError
 from kopt_tui.cli.campaign_choice import is_live
@@ -66,8 +69,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _end(workspace: Path, campaign: str) -> int:
     """Print the demo's result, or that it goes on; return 0 unless it failed."""
-    from engine.journal.read import Reader
-
     with closing(Reader(workspace)) as reader:
         if not is_live(reader, campaign):
             return print_summary(reader, campaign)
@@ -77,8 +78,6 @@ def _end(workspace: Path, campaign: str) -> int:
 
 def _approve_all(workspace: Path, campaign: str) -> int:
     """Approve what waits for a person, where nobody is at a terminal, and print the result."""
-    from engine.journal.read import Reader
-
     code = 0
     with closing(Reader(workspace)) as reader:
         events = EventPrinter(reader, campaign)
@@ -128,8 +127,6 @@ def _copy(example: str, workspace: Path, manifest: str) -> Path:
 
 def _with_automatic_approval(manifest: Path, workspace: Path) -> Path:
     """Return a copy of the manifest that keeps gains without asking."""
-    import msgspec
-
     loaded = msgspec.structs.replace(load.load(manifest), approval="auto")
     path = workspace / "projects" / f"{manifest.parent.name}.yaml"
     path.write_text(load.dump(loaded, brief=True))

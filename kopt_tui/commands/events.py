@@ -32,9 +32,9 @@ def run(args: argparse.Namespace) -> int:
         if args.after is not None:
             printer.last_seq = args.after
             if args.lines and not args.follow:
-                printer.print_next(args.lines)
+                printer.print(reader.events(campaign=only, after=args.after, limit=args.lines))
                 return 0
         elif args.lines != 0:
-            printer.print_last(args.lines or LINES)
+            printer.print(reader.last_events(only, args.lines or LINES))
         printer.follow(lambda: args.follow and (only is None or is_live(reader, only)))
     return 0

@@ -91,21 +91,17 @@ def _merge(chosen: Campaign, args: argparse.Namespace, message: str) -> None:
         if from_snapshot and not project.has_committed(files) else ""
     if why:
         project.apply(change.data)
-        _print(TakenResult(campaign=chosen.id, form="applied", place=str(project.path), commit="",
-                           files=files), args,
-               f"applied {chosen.id} to {listed(files, NAMED)} in {project.path}; {why}")
-        return
-    project.check_clean()
-    project.fetch(chosen)
-    project.merge(chosen, message, squash=args.form == "squash", pick=from_snapshot)
-    branch, commit = project.line("branch", "--show-current"), project.line("rev-parse", "HEAD")
-    _print(TakenResult(campaign=chosen.id, form="merged", place=branch, commit=commit,
-                       files=files), args, f"merged {chosen.id} into {branch} as {commit[:12]}")
-
-
-def _print(result: TakenResult, args: argparse.Namespace, words: str) -> None:
+        place, commit = str(project.path), ""
+        words = f"applied {chosen.id} to {listed(files, NAMED)} in {place}; {why}"
+    else:
+        project.check_clean()
+        project.fetch(chosen)
+        project.merge(chosen, message, squash=args.form == "squash", pick=from_snapshot)
+        place, commit = project.line("branch", "--show-current"), project.line("rev-parse", "HEAD")
+        words = f"merged {chosen.id} into {place} as {commit[:12]}"
     if args.json:
-        print_json(result)
+        print_json(TakenResult(campaign=chosen.id, form="applied" if why else "merged",
+                               place=place, commit=commit, files=files))
     else:
         print(words)
 

@@ -16,6 +16,7 @@ import msgspec
 
 from engine.journal.read import Reader
 from engine.journal.records import Campaign
+from engine.manifest import load
 from harness.errors import InputError, Refused
 from kopt_tui.cli.campaign_choice import choose_campaign, is_live
 from kopt_tui.cli.event_stream import POLL_S, SUCCESSFUL, follow, follow_start
@@ -100,7 +101,6 @@ def _begin(workspace: Path, name: str, launch: Callable[[Path, str], T], *, besi
     first one's campaign. Raises RunsAlready for that, unless it starts `beside` it.
     """
     from engine.campaign import setup as campaigns  # here and below: start-up time
-    from engine.manifest import load
 
     if _names_campaign(name):
         campaign = campaigns.open_campaign(workspace, name).id

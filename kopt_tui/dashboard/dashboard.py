@@ -210,7 +210,8 @@ class Dashboard(App[None]):
 
     def action_leave(self) -> None:
         """Quit; an engine inside this process is stopped first, after a question."""
-        if self.engine is None or not self.engine.is_alive():
+        engine = self.engine
+        if engine is None or not engine.is_alive():
             self.exit()
             return
         from kopt_tui.screens.confirm import ConfirmScreen, about_leaving
@@ -218,12 +219,9 @@ class Dashboard(App[None]):
         running = ", ".join(row.id for row in self.snapshot.campaigns
                             if row.campaign.state == "running")
         self.push_screen(ConfirmScreen(about_leaving(running), self.snapshot),
-                         lambda reason: None if reason is None else self._stop_engine())
+                         lambda reason: None if reason is None else self._stop_engine(engine))
 
-    def _stop_engine(self) -> None:
-        engine = self.engine
-        if engine is None:
-            return
+    def _stop_engine(self, engine: Engine) -> None:
         engine.stop()
         self.say("· the engine stops after its current step; this takes a moment", "info")
 

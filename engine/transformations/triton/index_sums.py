@@ -78,8 +78,8 @@ class IndexSums:
 
     def _unchanged(self, node: ast.Call) -> ast.expr | None:
         """Return the operand of a cast to 64 bits or of a compiler hint."""
-        is_hint = any(self._parsed.is_call(node, name) for name in _HINTS)
-        return node.args[0] if is_hint and node.args else self._parsed.widened(node)
+        is_hint = self._parsed.is_call(node, *_HINTS) and node.args
+        return node.args[0] if is_hint else self._parsed.widened(node)
 
     def _with_dimension(self, own: Sum, part: str) -> Sum:
         return Counter({tuple(sorted(

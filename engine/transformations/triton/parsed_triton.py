@@ -58,11 +58,11 @@ class ParsedTriton(EditedSource):
         text = self.source[begin:self._starts[line]]
         return begin + len(text.encode()[:column].decode())
 
-    def span(self, node: ast.expr | ast.stmt | ast.arg) -> tuple[int, int]:
+    def span(self, node: ast.expr | ast.stmt | ast.arg | ast.keyword) -> tuple[int, int]:
         assert node.end_lineno is not None and node.end_col_offset is not None
         return self.at(node.lineno, node.col_offset), self.at(node.end_lineno, node.end_col_offset)
 
-    def text(self, node: ast.expr | ast.stmt) -> str:
+    def text(self, node: ast.expr | ast.stmt | ast.keyword) -> str:
         begin, end = self.span(node)
         return self.source[begin:end]
 
@@ -98,9 +98,10 @@ class ParsedTriton(EditedSource):
         return [own for own in ast.walk(node) if self.is_call(own, name)
                 and isinstance(own, ast.Call)]
 
-    def is_call(self, node: ast.AST, name: str) -> bool:
-        """Return whether a node calls a function of triton.language."""
-        return isinstance(node, ast.Call) and ast.unparse(node.func) == f"{self.language}.{name}"
+    def is_call(self, node: ast.AST, *names: str) -> bool:
+        """Return whether a node calls one of these functions of triton.language."""
+        return isinstance(node, ast.Call) and ast.unparse(node.func) in [
+            f"{self.language}.{name}" for name in names]
 
     def range_loops(self, node: ast.AST) -> Iterator[tuple[ast.For, ast.Call]]:
         """Yield the loops over a range in a part of the source, and the calls that make the ranges.

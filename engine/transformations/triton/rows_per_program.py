@@ -93,7 +93,7 @@ def _widened(parsed: ParsedTriton, kernel: str,
 def _along_row(parsed: ParsedTriton, node: ast.Call) -> Replacement:
     """Return the edit that makes a reduction run along rows and keep the row dimension."""
     begin, end = parsed.span(node.args[0])[1], parsed.span(node)[1]
-    others = [ast.unparse(keyword) for keyword in node.keywords
+    others = [parsed.text(keyword) for keyword in node.keywords
               if keyword.arg not in ("axis", "keep_dims")]
     return Replacement(begin, end, "".join(
         f", {text}" for text in ("axis=1", "keep_dims=True", *others)) + ")")

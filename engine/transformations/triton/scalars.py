@@ -133,10 +133,9 @@ def _block_names(parsed: ParsedTriton, function: ast.FunctionDef) -> set[str]:
 def _is_block(parsed: ParsedTriton, node: ast.AST, blocks: set[str]) -> bool:
     """Return whether a value surely has lanes; the result of a reduction counts as a number."""
     if isinstance(node, ast.Call):
-        if parsed.is_call(node, "arange") or parsed.is_call(node, "zeros") \
-                or parsed.is_call(node, "full"):
+        if parsed.is_call(node, "arange", "zeros", "full"):
             return True
-        if any(parsed.is_call(node, name) for name in _REDUCTIONS):
+        if parsed.is_call(node, *_REDUCTIONS):
             return False
     if isinstance(node, ast.Name):
         return node.id in blocks

@@ -187,8 +187,7 @@ class _StepLoop:
                     continue
                 if self._is_whole(mask):
                     used.update(names(mask))
-                    kept = list[ast.expr | ast.keyword]([*call.args[:place], *others])
-                    written = ", ".join(map(self._argument, kept))
+                    written = ", ".join(map(self.parsed.text, (*call.args[:place], *others)))
                     yield Replacement(*self.parsed.span(call),
                                       f"{self.parsed.text(call.func)}({written})")
                 elif isinstance(mask, ast.BinOp):
@@ -203,10 +202,6 @@ class _StepLoop:
                                   self.parsed.at((statement.end_lineno or 0) + 1, 0), "")
         for node, always in self._is_true.items():
             yield Replacement(*self.parsed.span(node), always)
-
-    def _argument(self, own: ast.expr | ast.keyword) -> str:
-        value = own.value if isinstance(own, ast.keyword) else own
-        return (f"{own.arg}=" if isinstance(own, ast.keyword) else "") + self.parsed.text(value)
 
     def _is_whole(self, mask: ast.expr) -> bool:
         """Return whether a mask is true in all steps before the last one."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
+from engine.discovery.classes import proposal, quick_script
 from engine.discovery.classes.proposal import ClassProposal
 from engine.discovery.new import draft_command
 from engine.discovery.new.parameters import Parameters
@@ -16,7 +17,10 @@ from engine.discovery.project import benchmark, sources
 from engine.globs import matches
 from engine.manifest.benchmark_target import command_target, sealed_target
 from engine.manifest.schema import Manifest
+from harness.benchmark.runs import result_table as tables
 from harness.benchmark.runs.result_table import ResultTable
+from harness.benchmark.spec.command_target import BenchmarkMode
+from harness.benchmark.spec.metric_units import RowCost
 from harness.call_trace.weights import number
 from harness.errors import InputError, KoptError
 from harness.formats.quantities import counted, percent
@@ -130,8 +134,7 @@ def _may_run(args: argparse.Namespace, parameters: Parameters, prompt: Prompt) -
 def _with_run(parameters: Parameters, values: dict[str, str], prompt: Prompt,
               project: Path) -> tuple[Parameters, ClassProposal]:
     """Run the benchmark; return the parameters completed from its table, and its classes."""
-    from engine.discovery.classes import sample_runs
-    from harness.benchmark.spec.command_target import BenchmarkMode
+    from engine.discovery.classes import sample_runs  # start-up time
 
     if (name := draft_command.missing_parameter(parameters)) in ("benchmark_command", "csv"):
         raise InputError(f"{name} could not be inferred",
@@ -160,10 +163,6 @@ def _with_run(parameters: Parameters, values: dict[str, str], prompt: Prompt,
 
 
 def _classes(parameters: Parameters, table: ResultTable, project: Path) -> ClassProposal:
-    from engine.discovery.classes import proposal, quick_script
-    from harness.benchmark.runs import result_table as tables
-    from harness.benchmark.spec.metric_units import RowCost
-
     target = command_target(draft_command.make_manifest(parameters, str(project)))
     try:
         reading = tables.judge_table(table, target, RowCost(target), csv=target.csv)

@@ -203,7 +203,9 @@ def _source(project: Path, args: argparse.Namespace, prompt: Prompt) -> Path:
 
 
 def _function(source: Path, args: argparse.Namespace, prompt: Prompt) -> sources.CFunction:
-    functions = {entry.name: entry for entry in _functions(source)}
+    text, of_device = sources.read_source(source), source.name.endswith(device_sources.SUFFIXES)
+    functions = {entry.name: entry for entry in (
+        device_sources.functions(source.name, text) if of_device else sources.c_functions(text))}
     if args.entry is not None:
         if args.entry not in functions:
             raise InputError(f"no function {args.entry!r} with arguments that kopt supports",
@@ -212,20 +214,12 @@ def _function(source: Path, args: argparse.Namespace, prompt: Prompt) -> sources
         return functions[args.entry]
     if not functions:
         raise InputError("no function with arguments that kopt supports", where=str(source),
-                         fix=device_sources.advice(sources.read_source(source))
-                         if source.name.endswith(device_sources.SUFFIXES) else
+                         fix=device_sources.advice(text) if of_device else
                          "write a task file as in examples/*/task.yaml")
     default = source.stem if source.stem in functions else next(
         (entry.name for entry in functions.values() if draft_kernel.can_build(entry)), "") \
-        if source.name.endswith(device_sources.SUFFIXES) else ""
+        if of_device else ""
     return functions[prompt.choice("the kernel's function", "--entry", list(functions), default)]
-
-
-def _functions(source: Path) -> list[sources.CFunction]:
-    text = sources.read_source(source)
-    if source.name.endswith(device_sources.SUFFIXES):
-        return device_sources.functions(source.name, text)
-    return sources.c_functions(text)
 
 
 def _launch(function: sources.CFunction, args: argparse.Namespace, prompt: Prompt,

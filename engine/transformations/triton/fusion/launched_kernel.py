@@ -102,7 +102,7 @@ class LaunchedKernel:
             if not all(self._is_known(name) for name in called):
                 return f"{what} calls what may look at other lanes, other programs or memory"
             self.is_lanewise &= not any(
-                self._is_reduction(own) for own in ast.walk(value) if isinstance(own, ast.Call))
+                self.parsed.is_call(own, *_REDUCTIONS) for own in ast.walk(value))
             self.accesses += self._accesses(sums, value)
             if target:
                 self._blocks[target] = self._lanes(sums, value)
@@ -123,9 +123,6 @@ class LaunchedKernel:
             return all(self._is_known(other) and other.rpartition(".")[2] not in (
                 "load", "store", "program_id", "arange", *_REDUCTIONS) for other in called - {name})
         return name in ("float", "rsqrt", "tanh", "erf")
-
-    def _is_reduction(self, node: ast.Call) -> bool:
-        return any(self.parsed.is_call(node, name) for name in _REDUCTIONS)
 
     def _accesses(self, sums: IndexSums, value: ast.expr) -> Iterator[MemoryAccess]:
         for call in ast.walk(value):
@@ -148,11 +145,11 @@ class LaunchedKernel:
         if isinstance(node, ast.Name):
             return self._blocks.get(node.id, frozenset())
         if isinstance(node, ast.Call):
-            if self._is_reduction(node):
+            if self.parsed.is_call(node, *_REDUCTIONS):
                 return frozenset()
             if self.parsed.is_call(node, "load"):
                 return lanes(sums.of(node.args[0]))
-            if self.parsed.is_call(node, "arange") or self.parsed.is_call(node, "program_id"):
+            if self.parsed.is_call(node, "arange", "program_id"):
                 return lanes(sums.of(node))
             inner = [node.func.value] if isinstance(node.func, ast.Attribute) \
                 and ast.unparse(node.func.value) != self.parsed.language else node.args
