@@ -11,9 +11,9 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+import traceback
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
 PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
@@ -85,7 +85,9 @@ def culprit(error: ImportError) -> DeclaredPackage | None:
     """Return the declared package that an import error comes from, None if it is not one."""
     by_module = {package.module: package
                  for extra in ("", "tui", "torch", "agent", "mcp") for package in declared(extra)}
-    modules = [(error.name or "").partition(".")[0], *_modules(error.__traceback__)]
+    running = [str(frame.f_globals.get("__name__", "")).partition(".")[0]
+               for frame, _ in traceback.walk_tb(error.__traceback__)]
+    modules = [(error.name or "").partition(".")[0], *reversed(running)]
     return next((by_module[module] for module in modules if module in by_module), None)
 
 
@@ -125,12 +127,3 @@ def _import(modules: Iterable[str]) -> tuple[list[str], str]:
         ending = f"takes more than {IMPORT_S:.0f} s"
     return [line.removeprefix(MARK) for line in printed.splitlines() if line.startswith(MARK)], \
         ending
-
-
-def _modules(traceback: TracebackType | None) -> Iterator[str]:
-    """Yield the top-level packages whose code was running, the innermost first."""
-    names: list[str] = []
-    while traceback is not None:
-        names.append(str(traceback.tb_frame.f_globals.get("__name__", "")).partition(".")[0])
-        traceback = traceback.tb_next
-    yield from reversed(names)

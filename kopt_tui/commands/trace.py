@@ -11,7 +11,6 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -118,21 +117,19 @@ def run(args: argparse.Namespace) -> int:
         raise _nothing_counted(traced_target, counts, table, code)
     data, table = call_shapes.render(table)
     classes, notes, is_usable = _classes(traced_target, table, weights.parse(data, str(path)))
-    notes = [*table.notes, *notes]
     path.write_bytes(data)
     value = _relative(path, project) if is_usable else ""
+    traced = TracedCalls(
+        file=str(path), weights=value, calls=table.calls, processes=counts.processes,
+        exit_code=code, columns=tuple(table.columns), notes=(*table.notes, *notes), shapes=tuple(
+            TracedShape(shape=dict(zip(table.columns, cells, strict=True)), calls=calls,
+                        share=calls / table.calls, classes=names)
+            for (cells, calls), names in zip(table.rows, classes, strict=True)))
     if args.json:
-        print_json(TracedCalls(
-            file=str(path), weights=value, calls=table.calls, processes=counts.processes,
-            exit_code=code, columns=tuple(table.columns), notes=tuple(notes), shapes=tuple(
-                TracedShape(shape=dict(zip(table.columns, cells, strict=True)), calls=calls,
-                            share=calls / table.calls, classes=names)
-                for (cells, calls), names in zip(table.rows, classes, strict=True))))
+        print_json(traced)
     else:
-        print(f"{counted(table.calls, 'call')} of {counted(len(table.rows), 'shape')} in "
-              f"{counted(counts.processes, 'process')}")
-        _print_shapes(table, classes)
-        for note in notes:
+        _print_shapes(traced)
+        for note in traced.notes:
             print(clean(f"- {note}"))
         print(clean(f"wrote {path}"
                     + (f"; in the manifest's target: weights: {value}" if value else "")))
@@ -204,14 +201,15 @@ def _classes(target: TraceTarget, table: ShapeTable, calls: Weights
             for cells, _ in table.rows], notes, not spread.names_none
 
 
-def _print_shapes(table: ShapeTable, classes: Sequence[Sequence[str] | None]) -> None:
-    headers = (*table.columns, "calls", "share", "class")
-    rows = list(zip(table.rows, classes, strict=True))
-    print_table(headers, ((*cells, calls, percent(calls / table.calls, 1),
-                           "" if names is None else ", ".join(names) or "none")
-                          for (cells, calls), names in rows[:SHOWN]), right=" ".join(headers[:-1]))
-    if len(rows) > SHOWN:
-        print(f"and {len(rows) - SHOWN} more")
+def _print_shapes(traced: TracedCalls) -> None:
+    print(f"{counted(traced.calls, 'call')} of {counted(len(traced.shapes), 'shape')} in "
+          f"{counted(traced.processes, 'process')}")
+    headers = (*traced.columns, "calls", "share", "class")
+    print_table(headers, ((*own.shape.values(), own.calls, percent(own.share, 1),
+                           "" if own.classes is None else ", ".join(own.classes) or "none")
+                          for own in traced.shapes[:SHOWN]), right=" ".join(headers[:-1]))
+    if len(traced.shapes) > SHOWN:
+        print(f"and {len(traced.shapes) - SHOWN} more")
 
 
 def _nothing_counted(target: TraceTarget, counts: Counts, table: ShapeTable,

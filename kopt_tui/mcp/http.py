@@ -6,23 +6,17 @@ import hmac
 import os
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
-from typing import Any
 
 import uvicorn
 from mcp.server.mcpserver import MCPServer
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from engine.journal import database
 from harness.errors import InputError
 
 HOST = "127.0.0.1"
 TOKEN_FILE = "mcp-token"
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Scope]]
-Send = Callable[[Scope], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class TokenCheck:
@@ -31,7 +25,7 @@ class TokenCheck:
     Other kinds of connections, such as WebSockets, are closed: kopt offers none.
     """
 
-    def __init__(self, app: App, token: str) -> None:
+    def __init__(self, app: ASGIApp, token: str) -> None:
         self._app, self._token = app, token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -187,7 +187,8 @@ class _StepLoop:
                     continue
                 if self._is_whole(mask):
                     used.update(names(mask))
-                    written = ", ".join(map(self.parsed.text, (*call.args[:place], *others)))
+                    kept = list[ast.expr | ast.keyword]([*call.args[:place], *others])
+                    written = ", ".join(map(self.parsed.text, kept))
                     yield Replacement(*self.parsed.span(call),
                                       f"{self.parsed.text(call.func)}({written})")
                 elif isinstance(mask, ast.BinOp):
