@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from engine.journal import liveness, migrations
-from engine.journal.records import Lease
+from engine.journal.liveness import Lease
 from harness.errors import EnvironmentFault, InputError, Refused
 
 FILE = "kopt.db"

@@ -16,8 +16,8 @@ import msgspec
 
 from engine.journal import database
 from engine.journal.database import OwnedConnection
-from engine.journal.liveness import alive, host_name, process_start, this_host
-from engine.journal.records import Event, JournalRow, Lease
+from engine.journal.liveness import Lease, alive, host_name, process_start, this_host
+from engine.journal.records import Event, JournalRow
 from engine.journal.rows import Record, Value, fetch, payload, storable, store
 from harness.errors import Refused
 
@@ -91,7 +91,7 @@ class LeasedConnection:
         lease = self.lease(campaign)
         if (lease.epoch if lease else None) == self._epochs.get(campaign):
             return
-        owner = f"process {lease.pid} on {lease.host.split()[0]}" if lease and lease.pid else "none"
+        owner = f"process {lease.pid} on {host_name(lease)}" if lease and lease.pid else "none"
         raise LeaseLost(f"this engine does not hold the campaign's lease (owner: {owner})",
                         where=campaign)
 

@@ -1,4 +1,4 @@
-"""Whether the engine that holds a lease still runs.
+"""The lease row, and whether the engine that holds it still runs.
 
 The host of a lease is "name boot-id pid-namespace": a process id means nothing outside of these.
 """
@@ -11,10 +11,20 @@ import socket
 import time
 from pathlib import Path
 
-from engine.journal.records import Lease
+from engine.journal.records import JournalRow
 
 STALE_S = 60.0
 """An engine on another host counts as dead after this many seconds without a heartbeat."""
+
+
+class Lease(JournalRow, frozen=True, kw_only=True):
+    TABLE = "leases"
+    campaign: str
+    host: str
+    pid: int
+    started: float
+    epoch: int
+    heartbeat: float
 
 
 def alive(lease: Lease) -> bool:

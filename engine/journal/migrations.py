@@ -13,6 +13,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -41,25 +42,18 @@ def _from_3_to_4(connection: sqlite3.Connection) -> None:
     _trials(connection)
 
 
-def _from_5_to_6(connection: sqlite3.Connection) -> None:
-    connection.execute("ALTER TABLE slots ADD COLUMN subagent TEXT NOT NULL DEFAULT ''")
-
-
-def _from_6_to_7(connection: sqlite3.Connection) -> None:
-    connection.execute("ALTER TABLE slots ADD COLUMN agent TEXT")
-
-
-def _from_7_to_8(connection: sqlite3.Connection) -> None:
-    connection.execute(
+MIGRATIONS: dict[int, Callable[[sqlite3.Connection], object]] = {
+    3: _from_3_to_4,
+    4: lambda connection: None,
+    5: methodcaller("execute", "ALTER TABLE slots ADD COLUMN subagent TEXT NOT NULL DEFAULT ''"),
+    6: methodcaller("execute", "ALTER TABLE slots ADD COLUMN agent TEXT"),
+    7: methodcaller(
+        "execute",
         "CREATE TABLE model_costs (campaign TEXT NOT NULL, round INTEGER NOT NULL,"
         " slot TEXT NOT NULL, attempt INTEGER NOT NULL, model TEXT NOT NULL,"
         " steps INTEGER NOT NULL, unpriced INTEGER NOT NULL, cost_usd REAL NOT NULL,"
         " tokens_read INTEGER NOT NULL, tokens_written INTEGER NOT NULL,"
-        " PRIMARY KEY (campaign, round, slot, attempt, model))")
-
-
-MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {
-    3: _from_3_to_4, 4: lambda connection: None, 5: _from_5_to_6, 6: _from_6_to_7, 7: _from_7_to_8}
+        " PRIMARY KEY (campaign, round, slot, attempt, model))")}
 """What migrates schema version N to N + 1 inside the open transaction, by N."""
 
 

@@ -1,13 +1,16 @@
-"""What the answers of language models cost: a row for each attempt, and their sum."""
+"""What the answers of language models cost: a row for each attempt, their sum, and that in words.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from engine.journal.records import JournalRow
 from harness.formats.quantities import counted, dollars
+
+HEAD = ("round", "model", "attempts", "answers", "tokens read", "tokens written", "cost")
 
 
 class ModelCost(JournalRow, frozen=True, kw_only=True):
@@ -60,3 +63,29 @@ def bill(costs: Iterable[ModelCost]) -> ModelBill:
     costs = list(costs)
     return ModelBill(attempts=len(costs), unpriced=sum(own.unpriced > 0 for own in costs),
                      cost_usd=sum(own.cost_usd for own in costs))
+
+
+def total(costs: Iterable[ModelCost], gains: int) -> str:
+    """Return what models cost together and for each of the kept gains, "" if none was asked."""
+    whole = bill(costs)
+    if not whole.cost_usd:
+        return str(whole)
+    least = "at least " if whole.unpriced else ""
+    return f"{whole}; " + (f"{least}{dollars(whole.cost_usd / gains)} for each of "
+                          f"{counted(gains, 'kept gain')}" if gains else "no gain is kept")
+
+
+def of_round(costs: Iterable[ModelCost], n: int) -> str:
+    """Return what models cost in a round, "" if none was asked."""
+    return str(bill(own for own in costs if own.round == n))
+
+
+def rows(costs: Sequence[ModelCost]) -> list[tuple[str, ...]]:
+    """Return a row for each round and model."""
+    groups: dict[tuple[int, str], list[ModelCost]] = {}
+    for cost in costs:
+        groups.setdefault((cost.round, cost.model), []).append(cost)
+    return [(str(n), model, str(len(own)), str(sum(cost.steps for cost in own)),
+             str(sum(cost.tokens_read for cost in own)),
+             str(sum(cost.tokens_written for cost in own)), str(bill(own)))
+            for (n, model), own in groups.items()]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from engine.journal import database
 from engine.journal.database import OwnedConnection
+from engine.journal.liveness import Lease
 from engine.journal.model_costs import ModelBill, ModelCost
 from engine.journal.records import (
     Bottleneck,
@@ -18,7 +19,6 @@ from engine.journal.records import (
     Control,
     DecisionRow,
     Event,
-    Lease,
     Round,
     Slot,
     TrialRow,
@@ -163,8 +163,7 @@ class Reader:
 
     def newest_event(self, campaign: str, kind: str) -> Event | None:
         """Return a campaign's newest event of a kind."""
-        return next(iter(self._all(Event, "WHERE campaign = ? AND kind = ? ORDER BY seq DESC "
-                                          "LIMIT 1", campaign, kind)), None)
+        return self._one(Event, "WHERE campaign = ? AND kind = ? ORDER BY seq DESC", campaign, kind)
 
     def controls(self, campaign: str, *, open_only: bool = False) -> list[Control]:
         """Return people's requests to the campaign, oldest first."""

@@ -293,13 +293,3 @@ def pauses_soon(controls: Iterable[Control]) -> bool:
     newest = [control.verb for control in controls if control.verb in ("pause", "resume")
               and not control.outcome.startswith("refused")][-1:]
     return newest == ["pause"]
-
-
-class Lease(JournalRow, frozen=True, kw_only=True):
-    TABLE = "leases"
-    campaign: str
-    host: str
-    pid: int
-    started: float
-    epoch: int
-    heartbeat: float

@@ -68,18 +68,15 @@ class RoundWriter(LeasedConnection):
 
     def put_slots(self, slots: Sequence[Slot]) -> None:
         """Record the slots of one round, with a `slot.start` event for each."""
-        for campaign in dict.fromkeys(slot.campaign for slot in slots):
-            with self.change(campaign) as connection:
-                for slot in (slot for slot in slots if slot.campaign == campaign):
-                    now = time.time()
-                    row = msgspec.structs.replace(slot, started_at=now, updated_at=now)
-                    store(connection, row,
-                          conflict=on_conflict_update(Slot, "campaign", "round", "slot"))
-                    self.append(campaign, "slot.start", slot.slot, {
-                        "slot": slot.slot, "round": slot.round, "kind": slot.kind,
-                        "backend": slot.backend, "hypothesis": slot.hypothesis,
-                        "bottleneck": slot.bottleneck,
-                    })
+        with self.transaction() as connection:
+            for slot in slots:
+                self.check_lease(slot.campaign)
+                now = time.time()
+                store(connection, msgspec.structs.replace(slot, started_at=now, updated_at=now),
+                      conflict=on_conflict_update(Slot, "campaign", "round", "slot"))
+                self.append(slot.campaign, "slot.start", slot.slot, {
+                    name: getattr(slot, name) for name in (
+                        "slot", "round", "kind", "backend", "hypothesis", "bottleneck")})
 
     def tick_slot(self, campaign: str, round: int, slot: str, *, stage: str | None = None,
                   detail: str | None = None, progress: float | None = None,

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from engine.history import change_summary
 from engine.history.campaign_view import JournalView
 from engine.history.history import CampaignHistory
+from engine.journal import model_costs
 from engine.journal.records import DecisionRow, Round, Slot
-from engine.records import measured, model_prices, present_limits, transfer_audit
+from engine.records import measured, present_limits, transfer_audit
 from engine.records.templates import render_page
 from harness.formats import quantities
 from harness.verdict import Verdict
@@ -36,7 +37,7 @@ def page(view: JournalView, round: Round) -> str:
         correct="" if verdict is None else _correct(verdict),
         classes="" if verdict is None else measured.classes_of_baseline(verdict)
         if decision is None else measured.classes(verdict),
-        models=model_prices.of_round(view.costs, n), outcome=outcome,
+        models=model_costs.of_round(view.costs, n), outcome=outcome,
         decision=decision_word(past, round), late=[
             own for own in past.decisions_of(n)
             if own.kind != "keep" and not measured.is_within(own, round)],

@@ -9,7 +9,7 @@ import msgspec
 
 from engine.history import history, waiting_line
 from engine.history.waiting_line import Line
-from engine.journal import plan_event
+from engine.journal import model_costs, plan_event
 from engine.journal.model_costs import ModelCost
 from engine.journal.patch_review import PatchReview
 from engine.journal.plan_event import RoundPlan
@@ -23,7 +23,7 @@ from engine.journal.records import (
     Round,
     Slot,
 )
-from engine.records import class_history, measured, model_prices
+from engine.records import class_history, measured
 from engine.records.class_history import ClassMeasurement
 from engine.verify import reference_lines
 from harness.formats import quantities
@@ -104,7 +104,7 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
         ("folder", campaign.path), ("base", campaign.base_commit[:12]),
         ("best at", campaign.best_commit[:12]),
         ("round", campaign.round_place),
-        ("models", model_prices.total(costs, len(past.standing))),
+        ("models", model_costs.total(costs, len(past.standing))),
         ("plan", str(plan or "")), ("routing", plan.routing if plan else ""),
         ("started", phrases.stamp(campaign.created_at)),
         ("last", phrases.stamp(campaign.updated_at))])
@@ -113,7 +113,7 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
          "running",
          quantities.speedup(round.best_speedup or None), round.summary) for round in shown.rounds),
         right="round best")
-    _print_section("what models cost", model_prices.HEAD, model_prices.rows(costs),
+    _print_section("what models cost", model_costs.HEAD, model_costs.rows(costs),
                    right="round attempts answers tokens read tokens written")
     _print_section("classes", class_history.HEAD, class_history.rows(past), right="round time")
     if known := reference_lines.read(reader, name):

@@ -10,13 +10,13 @@ from engine.campaign import handover
 from engine.history import waiting_line
 from engine.history.campaign_view import JournalView
 from engine.history.history import CampaignHistory
+from engine.journal import model_costs
 from engine.journal.records import Campaign, DecisionRow
 from engine.judge.attribution import before
 from engine.judge.judge import describe_rows, verdict_of
 from engine.records import (
     class_history,
     measured,
-    model_prices,
     optimize_log,
     present_limits,
     round_summary,
@@ -58,7 +58,7 @@ def _sections(view: JournalView) -> list[PageSection]:
         PageSection(heading="Reference lines", paragraphs=measured.reference_notes(view), tables=[
             PageTable(head=measured.REFERENCES, rows=measured.reference_rows(past))]),
         _table("History by config class", class_history.HEAD, class_history.rows(past)),
-        _table("What models cost", model_prices.HEAD, model_prices.rows(view.costs)),
+        _table("What models cost", model_costs.HEAD, model_costs.rows(view.costs)),
         *_end_to_end(view), *_audit(transfer_audit.of(past)),
         _table("What limits the provisional best now" if view.provisional else
                "What limits it now", LIMITS, _limits(view)),
@@ -97,7 +97,7 @@ def _facts(view: JournalView) -> list[tuple[str, str]]:
           for rollback in view.history.rollbacks),
         ("rounds", f"{len(view.history.attempts)} after the baseline's, which is round 1"),
         ("candidates", str(len(view.history.candidates))),
-        *([("models", model_prices.total(view.costs, len(view.history.standing)))] if view.costs
+        *([("models", model_costs.total(view.costs, len(view.history.standing)))] if view.costs
           else []),
         ("time", f"{view.stamp(row.created_at)} to {view.stamp(view.ended_at)}, "
                  f"{(view.ended_at - row.created_at) / 60:.0f} min")]

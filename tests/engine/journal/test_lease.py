@@ -16,8 +16,8 @@ import pytest
 
 from engine.journal import lease, liveness
 from engine.journal.lease import LeaseLost
+from engine.journal.liveness import Lease
 from engine.journal.read import Reader
-from engine.journal.records import Lease
 from engine.journal.write import Writer
 from harness.errors import Refused
 from tests.support import samples

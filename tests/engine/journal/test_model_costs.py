@@ -10,7 +10,6 @@ from engine.journal import model_costs
 from engine.journal.model_costs import ModelBill
 from engine.journal.read import Reader
 from engine.journal.write import Writer
-from engine.records import model_prices
 from engine.task import ModelAnswer
 from tests.support import samples
 
@@ -39,10 +38,10 @@ def test_answers_add_up_by_attempt_round_and_campaign(tmp_path: Path) -> None:
         (2, "fixed", 1, 2, 0.75, 20, 6), (2, "fixed", 2, 1, 0.125, 10, 3),
         (3, "planner", 1, 1, 1.0, 10, 3)]
     assert reader.model_bills() == {"rms": model_costs.bill(costs)}
-    assert model_prices.total(costs, 2) == "$1.88; $0.94 for each of 2 kept gains"
-    assert model_prices.total(costs, 0) == "$1.88; no gain is kept"
-    assert model_prices.of_round(costs, 2) == "$0.88"
-    assert [row[-1] for row in model_prices.rows(costs)] == ["$0.88", "$1.00"]
+    assert model_costs.total(costs, 2) == "$1.88; $0.94 for each of 2 kept gains"
+    assert model_costs.total(costs, 0) == "$1.88; no gain is kept"
+    assert model_costs.of_round(costs, 2) == "$0.88"
+    assert [row[-1] for row in model_costs.rows(costs)] == ["$0.88", "$1.00"]
 
 
 def test_an_unknown_price_is_not_free(tmp_path: Path) -> None:
@@ -50,7 +49,7 @@ def test_an_unknown_price_is_not_free(tmp_path: Path) -> None:
     costs = reader.model_costs("rms")
     assert [(own.unpriced, own.cost_usd) for own in costs] == [(0, 0.42), (1, 0.5)]
     assert str(reader.model_bills()["rms"]) == "at least $0.92, price of 1 attempt unknown"
-    assert model_prices.total(costs, 1) == "at least $0.92, price of 1 attempt unknown; " \
+    assert model_costs.total(costs, 1) == "at least $0.92, price of 1 attempt unknown; " \
         "at least $0.92 for each of 1 kept gain"
 
 

@@ -11,9 +11,10 @@ import pytest
 from textual.pilot import Pilot
 
 from engine.journal import patch_review
+from engine.journal.liveness import Lease
 from engine.journal.patch_review import PatchReview
 from engine.journal.read import Reader
-from engine.journal.records import Control, Lease
+from engine.journal.records import Control
 from engine.journal.write import Writer
 from kopt_tui.dashboard.dashboard import Dashboard
 from kopt_tui.screens.confirm import ConfirmScreen

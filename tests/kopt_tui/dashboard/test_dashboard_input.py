@@ -14,7 +14,7 @@ from textual import events
 from textual.geometry import Size
 from textual.pilot import Pilot
 
-from engine.journal.records import Lease
+from engine.journal.liveness import Lease
 from kopt_tui.dashboard.dashboard import Dashboard
 from kopt_tui.screens.base import KoptScreen
 from kopt_tui.widgets.keys import KEYS

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from engine.journal.records import Lease
+from engine.journal.liveness import Lease
 from tests.support import transcript_case
 from tests.support.dashboard_journal import CAMPAIGN, make, own
 from tests.support.dashboard_pilot import open_app, until

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from engine.journal.records import Lease
+from engine.journal.liveness import Lease
 from engine.journal.write import Writer
 from kopt_tui.widgets import keys
 from kopt_tui.widgets.log_pane import LogPane

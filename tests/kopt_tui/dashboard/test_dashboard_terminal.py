@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from engine.journal import liveness
-from engine.journal.records import Lease
+from engine.journal.liveness import Lease
 from engine.journal.write import Writer
 from tests.support.dashboard_journal import CAMPAIGN, make, own
 from tests.support.dashboard_terminal import Terminal, dashboard

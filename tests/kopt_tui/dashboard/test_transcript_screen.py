@@ -12,7 +12,8 @@ from rich.cells import cell_len
 from textual.pilot import Pilot
 
 from engine.campaign.folder import Folder
-from engine.journal.records import CandidateTask, Lease
+from engine.journal.liveness import Lease
+from engine.journal.records import CandidateTask
 from engine.journal.write import Writer
 from engine.task import Task
 from kopt_tui.dashboard.dashboard import Dashboard
