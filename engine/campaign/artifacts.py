@@ -11,7 +11,7 @@ import gzip
 import hashlib
 import io
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -96,7 +96,7 @@ def record(writer: Writer, reader: Reader, folder: Folder, campaign: str, stored
 
 def remove_unrecorded(reader: Reader, folder: Folder, campaign: str) -> None:
     """Delete archives that an engine wrote and was killed before it could record them."""
-    known = {own.path for own in _recorded(reader, campaign)}
+    known = {own.path for own in reader.payloads(campaign, STORED, Artifacts)}
     for pattern in ("*.tar.gz", "*.part"):
         for path in folder.rounds.glob(f"round-*/artifacts/{pattern}"):
             if str(path.relative_to(folder.path)) not in known:
@@ -106,14 +106,13 @@ def remove_unrecorded(reader: Reader, folder: Folder, campaign: str) -> None:
 def of_campaign(reader: Reader, campaign: str, *, removed: bool = False) -> list[Artifacts]:
     """Return a campaign's archives, the oldest first; those that were deleted only if `removed`."""
     gone = set() if removed else removed_paths(reader, campaign)
-    newest = {own.path: own for own in _recorded(reader, campaign)}
+    newest = {own.path: own for own in reader.payloads(campaign, STORED, Artifacts)}
     return [own for own in newest.values() if own.path not in gone]
 
 
 def removed_paths(reader: Reader, campaign: str) -> set[str]:
     """Return the paths of the archives that were deleted to make room."""
-    return {msgspec.json.decode(event.payload)["path"]
-            for event in reader.events_of(campaign, REMOVED)}
+    return {removed["path"] for removed in reader.payloads(campaign, REMOVED, dict[str, str])}
 
 
 def read(folder: Path, stored: Artifacts) -> Mapping[str, bytes]:
@@ -130,11 +129,6 @@ def read(folder: Path, stored: Artifacts) -> Mapping[str, bytes]:
     except (OSError, EOFError, tarfile.TarError) as error:
         raise EnvironmentFault(f"the outputs cannot be read: {error}", where=str(path),
                                fix="was the file deleted?") from None
-
-
-def _recorded(reader: Reader, campaign: str) -> Iterator[Artifacts]:
-    for event in reader.events_of(campaign, STORED):
-        yield msgspec.json.decode(event.payload, type=Artifacts)
 
 
 def _packed(files: Mapping[str, bytes]) -> bytes:

@@ -42,8 +42,8 @@ class HarnessAuthor:
     option: str = ""
     review: bool = True
 
-    def work(self, folder: Path, subagent: str, instructions: str, on_event: Callable[[str], None],
-             cancel: threading.Event) -> tuple[bool, str]:
+    def work(self, folder: Path, subagent: str, instructions: str,
+             on_event: Callable[[str], None]) -> tuple[bool, str]:
         """Do one task in a folder; return whether it ended well, and how or what it printed."""
         scratch = Path(self.bench.scratch)
         (scratch / LOG).unlink(missing_ok=True)
@@ -52,7 +52,7 @@ class HarnessAuthor:
                     instructions=instructions)
         report = self.worker.work(
             task, msgspec.structs.replace(self.bench, worktree=str(folder)),
-            lambda stage, detail, *_: on_event(f"{stage} {plain(detail, 120)}"), cancel)
+            lambda stage, detail, *_: on_event(f"{stage} {plain(detail, 120)}"), threading.Event())
         ended_well = report.ok and not report.cut
         return ended_well, read_text(scratch / LOG) if ended_well else report.summary
 
@@ -64,21 +64,20 @@ def write(kernel: KernelToBenchmark, author: HarnessAuthor, folder: Path, *,
 
     Raises Refused after the last repair, or with a question that only a person can answer.
     """
-    cancel = threading.Event()
     harness, complaint = b"", ""
     for attempt in range(1, 2 + REPAIRS):
         on_event(f"attempt {attempt} of {1 + REPAIRS}"
                  + (f", to repair: {plain(complaint, 300)}" if complaint else ""))
         try:
-            harness = _written(kernel, author, folder, harness, complaint, on_event, cancel)
+            harness = _written(kernel, author, folder, harness, complaint, on_event)
         except Refused as refusal:
             complaint = str(refusal)
             continue
         findings = harness_checks.check(
             kernel, harness, folder, author.bench.device, python=author.bench.python,
-            limit_s=limit_s, cancel=cancel, on_check=lambda name: on_event(f"checking {name}"))
+            limit_s=limit_s, on_check=lambda name: on_event(f"checking {name}"))
         complaint = findings.fault or _reviewed(
-            kernel, author, folder, harness, findings, on_event, cancel)
+            kernel, author, folder, harness, findings, on_event)
         if not complaint:
             record = generated_harness.record_of(
                 kernel, harness, checks=findings.passed, attempts=attempt,
@@ -92,12 +91,12 @@ def write(kernel: KernelToBenchmark, author: HarnessAuthor, folder: Path, *,
 
 
 def _written(kernel: KernelToBenchmark, author: HarnessAuthor, folder: Path, earlier: bytes,
-             complaint: str, on_event: Callable[[str], None], cancel: threading.Event) -> bytes:
+             complaint: str, on_event: Callable[[str], None]) -> bytes:
     """Return what the author wrote. Raises Refused if that is nothing usable."""
     work = _work_folder(kernel, folder, earlier)
     on_event(f"{GENERATOR} works")
     try:
-        ok, said = author.work(work, GENERATOR, instructions(kernel, complaint), on_event, cancel)
+        ok, said = author.work(work, GENERATOR, instructions(kernel, complaint), on_event)
     except KoptError as error:
         raise Refused(f"the worker failed: {error}") from None
     if not ok:
@@ -106,8 +105,7 @@ def _written(kernel: KernelToBenchmark, author: HarnessAuthor, folder: Path, ear
 
 
 def _reviewed(kernel: KernelToBenchmark, author: HarnessAuthor, folder: Path, harness: bytes,
-              findings: HarnessFindings, on_event: Callable[[str], None],
-              cancel: threading.Event) -> str:
+              findings: HarnessFindings, on_event: Callable[[str], None]) -> str:
     """Return the verifier's complaint, "" if it has none. Raises Refused for a question."""
     if not author.review:
         return ""
@@ -118,7 +116,7 @@ def _reviewed(kernel: KernelToBenchmark, author: HarnessAuthor, folder: Path, ha
     ok, said = author.work(work, VERIFIER, "\n".join((
         f"# Review {NAME}", "", f"It checks and times {_name_of(kernel)}. kopt's checks:", "",
         results, "", "Its configurations:", "", fenced(rows, 8000), "", _traced_text(kernel))),
-        on_event, cancel)
+        on_event)
     found = list(_VERDICT.finditer(said)) if ok else []
     if not found:
         raise Refused("the verifier gave no verdict" + ("" if ok else f": {plain(said, 300)}"),

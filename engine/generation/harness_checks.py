@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -52,9 +51,8 @@ class HarnessFindings:
 
 def check(kernel: KernelToBenchmark, harness: bytes, folder: Path, device: Device, *,
           python: str | None = None, limit_s: Mapping[str, float] = LIMIT_S,
-          on_check: Callable[[str], None] = lambda text: None,
-          cancel: threading.Event | None = None) -> HarnessFindings:
-    """Check a harness in copies of the project below `folder`. Raises Cancelled.
+          on_check: Callable[[str], None] = lambda text: None) -> HarnessFindings:
+    """Check a harness in copies of the project below `folder`.
 
     The copies cannot change the project, and reach no network where the machine can confine them.
     """
@@ -67,8 +65,7 @@ def check(kernel: KernelToBenchmark, harness: bytes, folder: Path, device: Devic
     file_copy.copy_sources(kernel.project, tree, skipped=(*NO_SOURCES, NAME, CSV, ".kopt_build"))
     (tree / NAME).write_bytes(harness)
     environment = CommandEnvironment(
-        env=device.visible_env, python=python, nodes=device.all_nodes, limits=COMMAND_LIMITS,
-        cancel=cancel)
+        env=device.visible_env, python=python, nodes=device.all_nodes, limits=COMMAND_LIMITS)
     with CommandSession(folder / "checks", device, environment, frozen=(NAME,)) as session:
         try:
             _Checks(kernel, tree, session, limit_s, findings, on_check).run()

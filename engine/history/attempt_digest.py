@@ -13,14 +13,14 @@ from engine.campaign import artifacts
 from engine.campaign.artifacts import Artifacts
 from engine.history import change_summary, lessons
 from engine.history.history import CampaignHistory
-from engine.journal.records import Candidate, DecisionRow, Slot
+from engine.journal.records import DecisionRow, Slot
 from engine.judge import judge
 from engine.judge.attribution import before
 from engine.judge.judge import verdict_of
 from engine.markdown import fenced, table
 from harness.errors import EnvironmentFault
 from harness.formats import quantities
-from harness.formats.text import plain
+from harness.formats.text import plain, read_text
 from harness.timing.outcome import describe_row
 from harness.verdict import Verdict
 
@@ -121,7 +121,7 @@ def _diffs(past: CampaignHistory, gains: Sequence[DecisionRow],
         candidate = past.candidates.get(decision.candidate)
         if candidate is None or candidate.id in seen or len(seen) == DIFFS:
             continue
-        if text := _patch(past.folder, candidate):
+        if text := read_text(past.folder / candidate.patch_path):
             seen.add(candidate.id)
             yield f"Round {decision.round}, {decision.kind}:\n\n{fenced(text, DIFF, 'diff')}"
 
@@ -172,13 +172,6 @@ def failing_output(folder: Path, stored: Artifacts) -> str:
     errors = [data for name, data in texts.items() if name.endswith(".stderr")]
     chosen = (tests or errors or [b""])[-1]
     return chosen[-OUTPUT:].decode(errors="replace").strip()
-
-
-def _patch(folder: Path, candidate: Candidate) -> str:
-    try:
-        return (folder / candidate.patch_path).read_bytes().decode(errors="replace")
-    except OSError:
-        return ""
 
 
 def _item(text: str) -> str:

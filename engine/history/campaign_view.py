@@ -19,7 +19,6 @@ from engine.journal.records import (
     Bottleneck,
     Campaign,
     DecisionRow,
-    Event,
     Phase,
     Round,
     Slot,
@@ -214,15 +213,14 @@ def read(reader: Reader, campaign: str, manifest: Manifest | None = None) -> Jou
     past = history.read(reader, campaign, manifest.decision.score)
     row = reader.campaign(campaign)
     assert row is not None
-    reviews = [_payload(event, StagnationRecord)
-               for event in reader.events_of(campaign, "stagnation")]
     return JournalView(
         row=row, history=past, utc_offset_s=next((created.utc_offset_s for _, created in _timed(
             reader, campaign, "campaign.created", _Created)), None),
         manifest=manifest, lessons=lessons.of(past),
         provisional=waiting_line.provisional(reader, campaign),
         slots={r.n: reader.slots(campaign, r.n) for r in past.rounds},
-        reviews={review.round: review for review in reviews},
+        reviews={review.round: review for review in reader.payloads(
+            campaign, "stagnation", StagnationRecord)},
         stops=_timed(reader, campaign, "campaign.stop", StopRecord),
         tips=_timed(reader, campaign, "tips.read", TipsRead),
         phases=tuple((at, phase) for at, record in _timed(
@@ -233,8 +231,5 @@ def read(reader: Reader, campaign: str, manifest: Manifest | None = None) -> Jou
 
 
 def _timed(reader: Reader, campaign: str, kind: str, into: type[T]) -> tuple[tuple[float, T], ...]:
-    return tuple((event.at, _payload(event, into)) for event in reader.events_of(campaign, kind))
-
-
-def _payload(event: Event, kind: type[T]) -> T:
-    return msgspec.json.decode(event.payload, type=kind)
+    return tuple((event.at, msgspec.json.decode(event.payload, type=into))
+                 for event in reader.events_of(campaign, kind))

@@ -54,5 +54,5 @@ def of_round(reader: Reader, campaign: str, n: int) -> RoundPlan | None:
 
 def last(reader: Reader, campaign: str) -> RoundPlan | None:
     """Return the plan of a campaign's newest round, None if none is recorded."""
-    events = reader.events_of(campaign, KIND)
-    return msgspec.json.decode(events[-1].payload, type=RoundPlan) if events else None
+    event = reader.newest_event(campaign, KIND)
+    return None if event is None else msgspec.json.decode(event.payload, type=RoundPlan)

@@ -6,6 +6,9 @@ import sqlite3
 from collections.abc import Collection, Iterable
 from itertools import groupby
 from pathlib import Path
+from typing import TypeVar
+
+import msgspec
 
 from engine.journal import database
 from engine.journal.database import OwnedConnection
@@ -28,6 +31,8 @@ from engine.journal.rows import Record, Value, fetch
 from engine.task import Task
 from harness.errors import InputError
 from harness.formats.quantities import counted, listed
+
+T = TypeVar("T")
 
 
 class Reader:
@@ -160,6 +165,11 @@ class Reader:
     def events_of(self, campaign: str, kind: str) -> list[Event]:
         """Return all of a campaign's events of one kind, oldest first; for rare kinds only."""
         return self._all(Event, "WHERE campaign = ? AND kind = ? ORDER BY seq", campaign, kind)
+
+    def payloads(self, campaign: str, kind: str, into: type[T]) -> list[T]:
+        """Return the payloads of a campaign's events of one kind, oldest first."""
+        return [msgspec.json.decode(event.payload, type=into)
+                for event in self.events_of(campaign, kind)]
 
     def newest_event(self, campaign: str, kind: str) -> Event | None:
         """Return a campaign's newest event of a kind."""

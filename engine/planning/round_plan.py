@@ -109,7 +109,7 @@ def _of_review(inputs: PlanInputs, review: StagnationReview | None) -> Iterator[
     for turn, idea in enumerate(() if review is None else review.ideas):
         default = inputs.bottlenecks[turn % len(inputs.bottlenecks)] if inputs.bottlenecks else None
         idea, tunable = stagnation.aim(idea, inputs.bottlenecks, default)
-        yield PlannedIdea(key=idea.idea.key, text=str(idea), tunable=tunable)
+        yield PlannedIdea(key=idea.key, text=str(idea), tunable=tunable)
 
 
 def _directions(inputs: PlanInputs) -> list[SearchDirection]:

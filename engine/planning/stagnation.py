@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from engine.journal.records import Slot
 from engine.knowledge import strategy_table
@@ -69,13 +70,6 @@ class SearchDirection(msgspec.Struct, frozen=True, kw_only=True):
         return f"{' and '.join(self.knobs)} against {bottleneck.limiter}: {bottleneck.advice}"
 
 
-class Idea(msgspec.Struct, frozen=True):
-    """A direction in words, for agents and people. The journal records its key."""
-
-    key: str
-    text: str
-
-
 class _Level(msgspec.Struct, frozen=True):
     """What a review demands after some rounds in a row without a gain."""
 
@@ -111,16 +105,18 @@ class BottleneckPlace(msgspec.Struct, frozen=True):
 
 
 class AimedIdea(msgspec.Struct, frozen=True, kw_only=True):
-    """An idea of a review, aimed at a bottleneck or at none in particular."""
+    """A review's direction in words, for agents and people, aimed at a bottleneck or at none."""
 
-    idea: Idea
+    key: str
+    """The journal records it."""
+    text: str
     place: BottleneckPlace | None = None
     is_repeat: bool = False
     """Whether a slot has followed it on this best."""
 
     def __str__(self) -> str:
         aim = "" if self.place is None else f", {self.place}"
-        return f"{'again: ' if self.is_repeat else ''}{self.idea.text}{aim}"
+        return f"{'again: ' if self.is_repeat else ''}{self.text}{aim}"
 
 
 class StagnationReview(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,14 +147,15 @@ def review(rounds_without_gain: int, tried: TriedDirections = NOTHING,
     if not levels:
         return None
     level = levels[-1]
-    ideas = [Idea(*idea) for own in reversed(levels) for idea in own.ideas.items()]
+    ideas = [AimedIdea(key=key, text=text)
+             for own in reversed(levels) for key, text in own.ideas.items()]
     tried_keys = {key for key, *_ in tried.ideas}
-    new = [AimedIdea(idea=idea) for idea in ideas if idea.key not in tried_keys]
+    new = [idea for idea in ideas if idea.key not in tried_keys]
     tried_ideas = [idea for idea in ideas if idea.key in tried_keys]
-    aimed_anew = [AimedIdea(idea=idea, place=place) for place in dict.fromkeys(places)
+    aimed_anew = [replace(idea, place=place) for place in dict.fromkeys(places)
                   for idea in tried_ideas
                   if (idea.key, place.limiter, place.config_class) not in tried.ideas]
-    repeats = [AimedIdea(idea=idea, is_repeat=True) for idea in tried_ideas]
+    repeats = [replace(idea, is_repeat=True) for idea in tried_ideas]
     return StagnationReview(
         depth=level.depth, rounds_without_gain=rounds_without_gain, demands=level.demands,
         width=level.width,
@@ -173,7 +170,7 @@ def aim(idea: AimedIdea, bottlenecks: Sequence[TunableBottleneck],
             return idea, tunable
     if default is None or idea.place is not None:
         return idea, default
-    return msgspec.structs.replace(idea, place=BottleneckPlace.of(default)), default
+    return replace(idea, place=BottleneckPlace.of(default)), default
 
 
 def named(hypotheses: Sequence[str], ideas: Sequence[AimedIdea]) -> tuple[str, ...]:

@@ -104,8 +104,7 @@ def read_before_baseline(context: EngineContext) -> None:
 
 def known(reader: Reader, campaign: str) -> tuple[str, ...]:
     """Return the lessons that a campaign started with, from its journal."""
-    events = reader.events_of(campaign, "tips.read")
-    return msgspec.json.decode(events[0].payload, type=TipsRead).lessons if events else ()
+    return next((tips.lessons for tips in reader.payloads(campaign, "tips.read", TipsRead)), ())
 
 
 def brief(lessons: Sequence[str]) -> str:

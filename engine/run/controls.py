@@ -123,8 +123,8 @@ class ControlHandler:
 
     def _requested(self, control: Control) -> _Request:
         """Return what a request says beside its row; the event that recorded it has that."""
-        events = self.context.reader.events_of(self.context.setup.id, "control.requested")
-        requests = (msgspec.json.decode(event.payload, type=_Request) for event in events)
+        requests = self.context.reader.payloads(
+            self.context.setup.id, "control.requested", _Request)
         return next((own for own in requests if own.control == control.id), _Request())
 
     def _reject(self, control: Control) -> str:

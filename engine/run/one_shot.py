@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 
 import msgspec
 
@@ -71,8 +70,7 @@ class OneShot:
     def __enter__(self) -> OneShot:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._temporary.cleanup()
 
     def fleet(self, news: Callable[[DeviceNotice], None]) -> Fleet:

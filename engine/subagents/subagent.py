@@ -40,14 +40,25 @@ class LanguageMatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return 1.0 + found * self.confidence
 
 
-class Subagent(msgspec.Struct, frozen=True, kw_only=True):
-    """A subagent as the registry found it; `system_prompt` is a template."""
+class SubagentFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a definition says of a subagent, but for its prompt and its limits."""
 
-    name: str
-    description: str
-    system_prompt: str
+    name: Name
+    description: Annotated[str, Meta(min_length=1, max_length=300)]
     parameters: tuple[PromptParameter, ...] = ()
     language_match: LanguageMatch | None = None
+    source_language: str = ""
+    """The only language that it starts from, "" for any."""
+    target_language: str = ""
+    """The language that it writes, "" if it keeps the source's."""
+    requires: tuple[str, ...] = ()
+    """Python packages and programs that it needs; `a|b` means one of the two."""
+
+
+class Subagent(SubagentFields, frozen=True, kw_only=True):
+    """A subagent as the registry found it; `system_prompt` is a template."""
+
+    system_prompt: str
     step_limit: int = 200
     """Most calls of the model for one task; 0 leaves this to the campaign, as do the other limits.
     """
@@ -55,12 +66,6 @@ class Subagent(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float = 0.0
     model: str = ""
     """The model to use instead of the campaign's, "" for that."""
-    source_language: str = ""
-    """The only language that it starts from, "" for any."""
-    target_language: str = ""
-    """The language that it writes, "" if it keeps the source's."""
-    requires: tuple[str, ...] = ()
-    """Python packages and programs that it needs; `a|b` means one of the two."""
     path: str = ""
     """The folder that its definition comes from."""
 

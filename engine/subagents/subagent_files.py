@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from engine.subagents.subagent import LanguageMatch, Name, PromptParameter, Subagent
+from engine.subagents.subagent import Subagent, SubagentFields
 from harness.errors import InputError
 from harness.formats import yaml_document
 from harness.formats.yaml_decode import decode
@@ -33,17 +33,10 @@ class AgentLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     model: str = ""
 
 
-class SubagentFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SubagentFile(SubagentFields, frozen=True, kw_only=True):
     """The fields of SUBAGENT.yaml, without `variants`."""
 
-    name: Name
-    description: Annotated[str, Meta(min_length=1, max_length=300)]
-    parameters: tuple[PromptParameter, ...] = ()
-    language_match: LanguageMatch | None = None
     agent: AgentLimits = AgentLimits()
-    source_language: str = ""
-    target_language: str = ""
-    requires: tuple[str, ...] = ()
 
 
 def read(folder: Path, fields: Mapping[str, dict[str, Any]], known: Mapping[str, Subagent]
@@ -60,12 +53,10 @@ def read(folder: Path, fields: Mapping[str, dict[str, Any]], known: Mapping[str,
         parts = decode(merged, SubagentFile, msgspec.convert)
         if not prompt and name not in known:
             raise InputError(f"there is no {PROMPT}", where=str(folder))
-        yield Subagent(
-            name=name, description=parts.description, parameters=parts.parameters,
-            system_prompt=prompt or known[name].system_prompt,
-            language_match=parts.language_match, source_language=parts.source_language,
-            target_language=parts.target_language, requires=parts.requires, path=str(folder),
-            **msgspec.structs.asdict(parts.agent)), merged.value
+        own_fields = msgspec.structs.asdict(parts)
+        limits = msgspec.structs.asdict(own_fields.pop("agent"))
+        yield Subagent(system_prompt=prompt or known[name].system_prompt, path=str(folder),
+                       **own_fields, **limits), merged.value
 
 
 def _prompt(path: Path) -> str:

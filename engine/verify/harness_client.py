@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import select
 import sys
@@ -128,18 +127,18 @@ def _ask(request: Request, limits: Limits,
         else:
             answers.append(line)
 
-    run = functools.partial(
-        guard.run, [sys.executable, "-m", "harness", str(path)], cwd=scratch, limits=limits,
-        on_line=take, cancel=cancel, zygote=shared_zygotes.zygote(_harness_kind()),
-        program=str(Path(harness.__file__).with_name("__main__.py")), words=[str(path)])
     zygotes = [zygote for zygote in (_zygote_for(request, warm), shared_zygotes.zygote(SUPERVISORS))
                if zygote is not None]
     with _wait_for_runners() as held:
         passed = " ".join(zygote.variable(held) for zygote in zygotes)
-        outcome = run(env=environment() | {VARIABLE: passed} | (
-            {kept_oracle.VARIABLE: shelf.variable} if shelf else {}),
-                      pass_fds=[*(zygote.descriptor for zygote in zygotes), held,
-                                *(shelf.descriptors if shelf else ())])
+        outcome = guard.run(
+            [sys.executable, "-m", "harness", str(path)], cwd=scratch, limits=limits,
+            on_line=take, cancel=cancel, zygote=shared_zygotes.zygote(_harness_kind()),
+            program=str(Path(harness.__file__).with_name("__main__.py")), words=[str(path)],
+            env=environment() | {VARIABLE: passed} | (
+                {kept_oracle.VARIABLE: shelf.variable} if shelf else {}),
+            pass_fds=[*(zygote.descriptor for zygote in zygotes), held,
+                      *(shelf.descriptors if shelf else ())])
     answer = answers[-1] if answers else None
     if isinstance(answer, ErrorLine):
         raise HarnessFault(answer)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from engine.journal.records import Bottleneck
 from engine.manifest.pool_schema import CliSpec, PoolSpec
@@ -70,7 +71,7 @@ PLACES = (BottleneckPlace("memory", "tall"), BottleneckPlace("latency", "odd"))
 
 def followed(ideas: Sequence[AimedIdea], *places: BottleneckPlace) -> TriedDirections:
     return TriedDirections(ideas=frozenset(
-        (idea.idea.key, place.limiter, place.config_class) for idea in ideas for place in places))
+        (idea.key, place.limiter, place.config_class) for idea in ideas for place in places))
 
 
 def reviewed(tried: TriedDirections = NOTHING,
@@ -99,7 +100,7 @@ def test_known_ideas_are_aimed_at_other_bottlenecks_when_new_ones_run_out(left: 
 
 def test_repeated_idea_is_marked() -> None:
     first = reviewed()
-    repeats = tuple(AimedIdea(idea=idea.idea, is_repeat=True) for idea in first[:DIRECTIONS])
+    repeats = tuple(replace(idea, place=None, is_repeat=True) for idea in first[:DIRECTIONS])
     everywhere = followed(first, *PLACES)
     assert reviewed(everywhere) == repeats
     assert str(repeats[0]) == f"again: {first[0]}"
@@ -107,7 +108,7 @@ def test_repeated_idea_is_marked() -> None:
     assert stagnation.named(("x",), repeats) == ("x", *map(str, repeats[:2]))
     text = stagnation.brief(stagnation.review(2, everywhere, PLACES))
     assert "New directions:" not in text and "followed before" in text
-    one_left = TriedDirections(ideas=everywhere.ideas - {(first[0].idea.key, "memory", "tall")})
+    one_left = TriedDirections(ideas=everywhere.ideas - {(first[0].key, "memory", "tall")})
     assert not reviewed(one_left)[0].is_repeat
     text = stagnation.brief(stagnation.review(2, one_left, PLACES))
     assert "New directions:" in text and "followed before" in text
@@ -125,7 +126,7 @@ def test_agents_work_on_the_bottleneck_that_their_idea_is_aimed_at() -> None:
         assert task.hypothesis == f"agent: {idea}, against not vectorised in tall"
         assert task.bottleneck.startswith("b2.2 ")
         assert (task.idea, task.limiter, task.config_class) == (
-            idea.idea.key, "not vectorised", "tall")
+            idea.key, "not vectorised", "tall")
 
 
 @pytest.mark.parametrize(("ideas", "count"), [((), 3), (("x",), 3), (("x", "y", "z", "w"), 4)])
