@@ -89,7 +89,7 @@ def prepare(file: Path, home: Path, most_bytes: int, small: bool, prefer: str,
         return facts | {"matched": False, "why": found.nothing}
     rewrite = next((each for each in found.rewrites if each.name == prefer), found.rewrites[0])
     for side, text in (("candidate", rewrite.source.encode()), (
-            "compiled", reference_forms.compiled_source((base / file.name).read_bytes()))):
+            "compiled", reference_forms.FORMS[0].source((base / file.name).read_bytes()))):
         shutil.copytree(base, home / side)
         (home / side / file.name).write_bytes(text)
     return facts | {"matched": True, "why": rewrite.hypothesis}

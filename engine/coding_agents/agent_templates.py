@@ -55,7 +55,8 @@ class AgentTemplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     @property
     def program(self) -> str:
         """The program that it starts, "" if the manifest names it."""
-        return self.command and _program(self.command)
+        words = shell_command.words_of(self.command.replace("{{", "{")) if self.command else ()
+        return next((word for word in words if "=" not in word), "")
 
     def problems(self) -> Iterator[str]:
         """Yield what this machine lacks for it, one line each."""
@@ -75,9 +76,3 @@ def templates() -> dict[str, AgentTemplate]:
 def names() -> tuple[str, ...]:
     """Return the coding agents that have a command."""
     return tuple(name for name, agent in templates().items() if agent.command)
-
-
-def _program(command: str) -> str:
-    """Return the first word of a command that sets no variable."""
-    return next(word for word in shell_command.words_of(command.replace("{{", "{"))
-                if "=" not in word)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from engine.discovery.project.sources import NO_SOURCES
-from engine.generation import changed_kernels, generated_harness
+from engine.generation import generated_harness
 from engine.generation.generated_harness import (
     CHECK,
     CSV,
@@ -38,6 +39,13 @@ NAMED = 3
 LEAST_S, MOST_TIMES = 5.0, 5.0
 """Limit of a run of a changed kernel: so many times what the unpatched one took, at least LEAST_S.
 """
+MOST_CHANGES = 8
+_OTHER = {"+": "-", "-": "+", "*": "+", "/": "*", "*=": "+="}
+_SKIPPED = {
+    True: r'"""[\s\S]*?"""|\'\'\'[\s\S]*?\'\'\'|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|#[^\n]*',
+    False: r'/\*[\s\S]*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|^[ \t]*#[^\n]*'}
+_LOOP = re.compile(r"\b(?:for|while)\b")
+_OPERATOR = r"(?<=[\w)\]] )(?P<operator>[-+*/]=?)(?= [\w(.-])"
 
 
 @dataclass
@@ -184,7 +192,7 @@ class _Checks:
         self.limit_s = self._changed_limit_s
         source = (self.tree / self.kernel.source).read_text(errors="replace")
         missed: list[str] = []
-        for what, text in changed_kernels.changed(
+        for what, text in changed_kernels(
                 source, is_python=self.kernel.source.endswith(".py")):
             copy = self.session.copy("changed", self.tree)
             self._write_source(copy, text.encode())
@@ -211,3 +219,20 @@ class _Checks:
         except BenchmarkFault:
             return True
         return False
+
+
+def changed_kernels(source: str, *, is_python: bool) -> Iterator[tuple[str, str]]:
+    """Yield up to MOST_CHANGES changed sources, as (what is changed, the whole text).
+
+    Each exchanges one arithmetic operator between spaces, outside of comments and texts. Lines with
+    a loop's head stay as they are: most changes there never end.
+    """
+    pattern = re.compile(f"{_SKIPPED[is_python]}|{_OPERATOR}", re.MULTILINE)
+    places = [match for match in pattern.finditer(source)
+              if (match["operator"] or "") in _OTHER and not _LOOP.search(
+                  source, source.rfind("\n", 0, match.start()) + 1, match.start())]
+    for match in places[::max(1, -(-len(places) // MOST_CHANGES))]:
+        old = match["operator"]
+        line = source.count("\n", 0, match.start()) + 1
+        yield (f"line {line}: {_OTHER[old]} for {old}",
+               source[:match.start()] + _OTHER[old] + source[match.end():])

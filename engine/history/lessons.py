@@ -117,8 +117,8 @@ def _gains(past: CampaignHistory, keeps: Iterable[DecisionRow]) -> Iterator[Less
                  f"gained {shown.evidence}" if shown.gained else "",
                  describe_rows([row for row in verdict.rows if row.outcome == "slower"]),
                  f"aimed at {_ID.sub('', shown.aim)}" if shown.aim else ""]
-        yield _lesson(keep, f"kept {_normalised(lines or candidate.hypothesis)}", "; ".join(
-            filter(None, words)) + bound)
+        identity = " ".join(plain(lines or candidate.hypothesis).lower().split())
+        yield _lesson(keep, f"kept {identity}", "; ".join(filter(None, words)) + bound)
 
 
 def _transfers(transfer: Transfer | None) -> bool:
@@ -148,7 +148,3 @@ def _lesson(decision: DecisionRow, identity: str, text: str) -> Lesson:
     return Lesson(key=hashlib.sha256(identity.encode(errors="replace")).hexdigest()[:12],
                   round=decision.round, at=decision.at, decision=decision.id,
                   text=" ".join(plain(text, LONGEST).split()))
-
-
-def _normalised(text: str) -> str:
-    return " ".join(plain(text).lower().split())

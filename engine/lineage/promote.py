@@ -133,10 +133,6 @@ class Keeper:
         state = "rolled back" if candidate.commit in gone else candidate.state
         return f"known as {identity}, which is {state}"
 
-    def placed_before(self, identity: str) -> bool:
-        """Return whether a candidate is a commit already: it cannot become another one."""
-        return self.context.reader.candidate(identity, self.setup.id).state in COMMITTED
-
     def place(self, judged: JudgedCandidate, *, refuse: Refuse | None = None) -> CandidateState:
         """Commit a gain on the provisional best, if it survives the format command.
 
@@ -190,7 +186,7 @@ class Keeper:
         if formatted.tree == entry.tree:
             return judged
         if not self.context.writer.add_candidate(formatted.candidate, form_of=entry.id) and \
-                self.placed_before(formatted.id):
+                self.context.reader.candidate(formatted.id, self.setup.id).state in COMMITTED:
             refuse(entry, "reject", f"its formatted form is {self.known_as(formatted.id)}",
                    verdict=judged.verdict_id)
             return None

@@ -42,7 +42,8 @@ def page(view: JournalView, round: Round) -> str:
             own for own in past.decisions_of(n)
             if own.kind != "keep" and not measured.is_within(own, round)],
         slots=[(slot.slot, slot.kind, slot.backend,
-                f"{_hypothesis(view, slot)}{scope_note(slot.scope, round)}", slot.bottleneck,
+                f"{(past.candidates.get(slot.candidate) or slot).hypothesis}"
+                f"{scope_note(slot.scope, round)}", slot.bottleneck,
                 slot.stage, slot.detail) for slot in view.slots.get(n, ())],
         changes=[_change(view, decision) for decision in past.decisions_of(n)],
         limits=[(own.id, own.kernel, own.config_class, own.limiter, present_limits.value(own),
@@ -115,12 +116,6 @@ def shown(view: JournalView, round: Round, *,
                    key=lambda pair: pair[1].speedup or 0.0)
     candidates = kept or timed or judged
     return candidates[-1] if candidates else None
-
-
-def _hypothesis(view: JournalView, slot: Slot) -> str:
-    """Return what a slot tried: its candidate's hypothesis, without one its task's."""
-    candidate = view.history.candidates.get(slot.candidate)
-    return candidate.hypothesis if candidate else slot.hypothesis
 
 
 def _correct(verdict: Verdict) -> str:

@@ -134,13 +134,13 @@ def _run_end_to_end(campaign: RunningCampaign) -> str:
     context, manifest = campaign.context, campaign.setup.manifest
     summaries: list[str] = []
     while campaign.setup.repo.best != campaign.setup.repo.base:
-        if _end_to_end_due(context):
+        best = campaign.setup.repo.best
+        if manifest.e2e_command and context.recorded(best[:12], "e2e") is None:
             campaign.show_phase(in_phase(
                 "REPORT", "end to end: the whole program with the best and without it"))
             wall_s = None if campaign.decide_only else campaign.planner.budget.wall_s
             left_s = None if wall_s is None else max(0.0, wall_s - campaign.meter.spent.wall_s)
             end_to_end(context, left_s=left_s)
-        best = campaign.setup.repo.best
         verdict = context.recorded(best[:12], "e2e") if manifest.e2e_command else None
         if verdict is None or not is_slower(verdict):
             break
@@ -151,13 +151,6 @@ def _run_end_to_end(campaign: RunningCampaign) -> str:
         campaign.measure_headline()
         _place_rest(campaign)
     return "; ".join(summaries)
-
-
-def _end_to_end_due(context: EngineContext) -> bool:
-    """Return whether the manifest names a whole program that was not run with this best."""
-    repo = context.setup.repo
-    return bool(context.setup.manifest.e2e_command) and repo.best != repo.base and \
-        context.recorded(repo.best[:12], "e2e") is None
 
 
 def _is_stop_recorded(context: EngineContext, waiting: int) -> bool:

@@ -136,8 +136,3 @@ def forms(text: bytes, device_kind: str, installed: Callable[[str], bool],
             and re.search(form.pattern, source)
             and not (form.is_slow and budget_s is not None and budget_s < SHORT_S)
             and (not form.library or installed(form.library))]
-
-
-def compiled_source(text: bytes) -> bytes:
-    """Return a module's source with a ModelNew that is its Model, compiled."""
-    return FORMS[0].source(text)

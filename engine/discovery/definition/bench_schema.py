@@ -5,7 +5,6 @@ Fields that kopt does not use are not read. Older data sets lack some fields; th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -140,7 +139,8 @@ def read_workloads(path: Path, definition: str) -> tuple[Workload, ...]:
 
 def find_workloads(definition: Path, name: str) -> Path | None:
     """Return the workloads beside a definition, or in the data set's folder `workloads`."""
-    for folder in (definition.parent, *(up / "workloads" for up in _data_set(definition))):
+    data_sets = [up.parent for up in definition.resolve().parents if up.name == "definitions"]
+    for folder in (definition.parent, *(data_set / "workloads" for data_set in data_sets)):
         found = [path for path in folder.rglob(f"{name}*.jsonl")
                  if path.name.partition(".")[0] == name]
         if found:
@@ -151,12 +151,6 @@ def find_workloads(definition: Path, name: str) -> Path | None:
 def find_file(workloads: Path, path: str) -> Path | None:
     """Return the file that a workload names relative to the data set's folder."""
     return next((up / path for up in workloads.resolve().parents if (up / path).is_file()), None)
-
-
-def _data_set(definition: Path) -> Iterator[Path]:
-    for folder in definition.resolve().parents:
-        if folder.name == "definitions":
-            yield folder.parent
 
 
 def _content(path: Path) -> bytes:

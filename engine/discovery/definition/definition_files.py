@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
@@ -77,7 +77,8 @@ def adapter(definition: Definition, text: str, entry: str) -> str:
     function = _function(text, entry)
     count = parameter_count(text, entry)
     is_plain = function is None or not any(
-        isinstance(value, ast.Dict | ast.List) for value in _returned(function))
+        isinstance(node, ast.Return) and isinstance(node.value, ast.Dict | ast.List)
+        for node in ast.walk(function))
     if is_plain and (count is None or count == len(definition.inputs)):
         return ""
     names = list(definition.inputs)
@@ -116,9 +117,3 @@ def bench_documents(folder: str, definition: Definition, workloads: Sequence[Wor
 def _function(text: str, entry: str) -> ast.FunctionDef | None:
     return next((node for node in top_level(text) if isinstance(node, ast.FunctionDef)
                  and node.name == entry), None)
-
-
-def _returned(function: ast.FunctionDef) -> Iterator[ast.expr]:
-    for node in ast.walk(function):
-        if isinstance(node, ast.Return) and node.value is not None:
-            yield node.value

@@ -34,7 +34,9 @@ def draft(project: Path, source: str, folder: str, scratch: Path, *,
         reference=f"{reference}:{module_files.REFERENCE}",
         adapter=f"{adapter}:{module_files.FUNCTION}", returns=True,
         return_dtypes=tuple(output.dtype for output in facts.outputs),
-        args=tuple(_arg(each) for each in facts.args),
+        args=tuple(Arg(name=each.name, dtype=each.dtype, shape=each.shape, low=each.low,
+                       high=each.high, structure=each.structure,
+                       role="inout" if each.written else "input") for each in facts.args),
         classes=(ConfigClass(name="small" if facts.changed else "full", shape=facts.sizes),),
         flops=facts.flops, bytes=facts.bytes, float64=facts.float64, backend="PYTORCH",
         description=f"PyTorch module of {source}; a candidate may define ModelNew")
@@ -42,12 +44,6 @@ def draft(project: Path, source: str, folder: str, scratch: Path, *,
     return DraftedTarget(target=target, reasons=_reasons(facts), files={
         f"{folder}/task.yaml": dump_task(target), adapter: module_files.adapter(facts, source),
         reference: module_files.reference(facts, source, folder)})
-
-
-def _arg(learned: LearnedArg) -> Arg:
-    return Arg(name=learned.name, dtype=learned.dtype, shape=learned.shape,
-               low=learned.low, high=learned.high, structure=learned.structure,
-               role="inout" if learned.written else "input")
 
 
 def _op(source: str) -> str:

@@ -211,7 +211,8 @@ class LaunchSite:
                 break
             text = self.variables[text].strip()
         text = re.sub(r"^dim3\s*(?=[({])", "", text)
-        if re.fullmatch(r"\(.*\)|\{.*\}", text, re.DOTALL) and _is_whole(text):
+        if re.fullmatch(r"\(.*\)|\{.*\}", text, re.DOTALL) and \
+                _closing(text, 0) == len(text) - 1:
             text = text[1:-1]
         return tuple(self._expression(part, known) for part in _parts(text))
 
@@ -241,16 +242,6 @@ def find(text: str) -> list[LaunchSite]:
         text=match[0], sizes=tuple(_parts(match["sizes"]))[:3],
         values=tuple(_parts(match["values"])), variables=variables)
         for match in _SITE.finditer(text)]
-
-
-def _is_whole(text: str) -> bool:
-    """Return whether the first bracket is closed by the last one."""
-    depth = 0
-    for index, letter in enumerate(text):
-        depth += (letter in "({") - (letter in ")}")
-        if depth == 0:
-            return index == len(text) - 1
-    return False
 
 
 def _parts(text: str) -> list[str]:

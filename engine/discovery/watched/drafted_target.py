@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from engine.discovery.module.draft_module import FOLDER
@@ -167,17 +167,17 @@ def loaded(given: str, name: str) -> str:
 def _of_object(draft: TaskDraft, entry: EntrySource, passed: Sequence[str],
                keywords: Sequence[str], body: list[str]) -> str:
     """Add the lines that make the object; return the call of its method."""
-    weights = _weights(draft.members)
     init = [(name, what.removeprefix("init:")) for name, what in draft.members.items()
             if what.startswith("init:")]
     positional = "".join(f"{name}, " for name, what in init if not what)
     named = ", ".join(f"{what.rstrip('=')!r}: {name}" for name, what in init if what)
-    training = "training" in draft.members.values()
     first = next(arg.name for arg in draft.args if arg.shape is not None)
-    pairs = ", ".join(f"{own!r}: {name}" for name, own in weights.items())
-    body += [f"weights = {{{pairs}}}",
+    weights = ", ".join(f"{what.removeprefix('weight:')!r}: {name}"
+                        for name, what in draft.members.items() if what.startswith("weight:"))
+    training = next((name for name, what in draft.members.items() if what == "training"), "")
+    body += [f"weights = {{{weights}}}",
              f"owner = object_of(module.{entry.owner}, ({positional}), {{{named}}}, "
-             f"{_name_of(draft, 'training') if training else False}, weights, {first}.device)"]
+             f"{training or False}, weights, {first}.device)"]
     args = "".join(f"{name}, " for name in passed if name not in keywords)
     kwargs = ", ".join(f"{name!r}: {name}" for name in keywords)
     method = entry.entry.rpartition(".")[2]
@@ -186,16 +186,6 @@ def _of_object(draft: TaskDraft, entry: EntrySource, passed: Sequence[str],
     if method != "forward":
         body.append(f"owner.forward = owner.{method}")
     return f"torch.func.functional_call(owner, weights, ({args}), {{{kwargs}}})"
-
-
-def _weights(members: Mapping[str, str]) -> dict[str, str]:
-    """Return the module's own name of each weight by the argument that it is."""
-    return {name: what.removeprefix("weight:") for name, what in members.items()
-            if what.startswith("weight:")}
-
-
-def _name_of(draft: TaskDraft, what: str) -> str:
-    return next(name for name, each in draft.members.items() if each == what)
 
 
 def _picked(draft: TaskDraft, *, always: bool = False) -> str:

@@ -45,7 +45,8 @@ def find(source: str, entry: str, where: str) -> EntrySource:
     body = _body(tree, holder) if holder else list(statements(tree.body))
     if body is None:
         raise InputError(f"there is no class {holder!r}", where=where,
-                         fix=suggest(holder, _names(tree, ast.ClassDef)))
+                         fix=suggest(holder, [node.name for node in statements(tree.body)
+                                              if isinstance(node, ast.ClassDef)]))
     functions = [node for node in body if isinstance(node, Function) and node.name == name]
     if functions and any(_is_jit(node) for node in functions):
         callers = _launchers(tree, name)
@@ -185,7 +186,3 @@ def statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
         if isinstance(node, ast.Try):
             for handler in node.handlers:
                 yield from statements(handler.body)
-
-
-def _names(tree: ast.Module, kind: type[ast.ClassDef]) -> list[str]:
-    return [node.name for node in statements(tree.body) if isinstance(node, kind)]

@@ -48,7 +48,8 @@ def _traces(result: KeptResult, at: float) -> Iterator[BenchTrace]:
     """Yield a trace for each config class: the workload that stands for it, and its result."""
     verdict = kept_result.measured_verdict(result)
     rows = {row.config_class: row for row in verdict.rows}
-    workloads = _workloads(result)
+    workloads = [msgspec.json.decode(line, type=BenchTrace)
+                 for line in _read(result, WORKLOADS).splitlines()]
     if len(workloads) != len(result.target.classes):
         raise Refused(f"{WORKLOADS} has {len(workloads)} workloads for "
                       f"{len(result.target.classes)} config classes", where=result.folder,
@@ -65,11 +66,6 @@ def _traces(result: KeptResult, at: float) -> Iterator[BenchTrace]:
                 status="PASSED", environment=environment, log=_log(result),
                 timestamp=datetime.fromtimestamp(at, UTC).isoformat(), correctness=correctness,
                 performance=performance))
-
-
-def _workloads(result: KeptResult) -> list[BenchTrace]:
-    return [msgspec.json.decode(line, type=BenchTrace)
-            for line in _read(result, WORKLOADS).splitlines()]
 
 
 def _read(result: KeptResult, name: str) -> bytes:

@@ -73,15 +73,12 @@ def script_of(spec: ModelSpec, project: Path | None) -> Path | None:
     return script
 
 
-def client_kind() -> ZygoteKind:
-    """Return the kind of zygote whose forks have imported the client of a model."""
-    env = guard.clean_env(CLIENT_ENV, home=Path("/nonexistent"))
-    return ZygoteKind(python=sys.executable, language="", modules=CLIENT, env=tuple(env.items()))
-
-
 @functools.cache
 def _warm_client() -> WarmStart:
-    return WarmStart(client_kind(), yields=device_lock.turnstile())
+    """Return the warm start whose forks have imported the client of a model."""
+    env = guard.clean_env(CLIENT_ENV, home=Path("/nonexistent"))
+    return WarmStart(ZygoteKind(python=sys.executable, language="", modules=CLIENT,
+                                env=tuple(env.items())), yields=device_lock.turnstile())
 
 
 class ModelProcess:

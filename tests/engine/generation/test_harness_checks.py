@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.generation import changed_kernels, generated_harness, harness_checks
+from engine.generation import generated_harness, harness_checks
 from engine.generation.generated_harness import LIMIT_S, KernelToBenchmark
 from engine.generation.harness_checks import HarnessFindings
 from harness.call_trace import weights
@@ -82,14 +82,15 @@ def test_untraced_configurations_are_rejected(tmp_path: Path) -> None:
 
 def test_changed_kernels_differ_in_one_operator_outside_of_comments_and_texts() -> None:
     source = 's = "a + b"  # c + d\nx = a * b + c\ny: float = -x\nx += 1\n'
-    assert [text.splitlines()[1:] for _, text in changed_kernels.changed(source, is_python=True)] \
+    changed = harness_checks.changed_kernels
+    assert [text.splitlines()[1:] for _, text in changed(source, is_python=True)] \
         == [["x = a + b + c", "y: float = -x", "x += 1"],
             ["x = a * b - c", "y: float = -x", "x += 1"]]
-    assert [*changed_kernels.changed("while a + b:\n", is_python=True)] == []
-    assert [*changed_kernels.changed("/* a + b */ // c * d\n#define X a + b\n", is_python=False)] \
+    assert [*changed("while a + b:\n", is_python=True)] == []
+    assert [*changed("/* a + b */ // c * d\n#define X a + b\n", is_python=False)] \
         == []
     many = "\n".join(["x = a + b"] * 100)
-    assert len([*changed_kernels.changed(many, is_python=True)]) <= changed_kernels.MOST
+    assert len([*changed(many, is_python=True)]) <= harness_checks.MOST_CHANGES
 
 
 PYTHON = """\
