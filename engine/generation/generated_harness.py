@@ -124,22 +124,20 @@ def recorded(project: Path) -> HarnessRecord | None:
         return None
 
 
-def freeze(kernel: KernelToBenchmark, harness: bytes, record: HarnessRecord) -> None:
-    """Write the harness, read-only, and its record into the project."""
+def freeze(kernel: KernelToBenchmark, harness: bytes, *, checks: dict[str, str], review: str,
+           configurations: tuple[dict[str, str], ...], attempts: int) -> HarnessRecord:
+    """Write the harness, read-only, and its record into the project; return the record."""
     path = kernel.project / NAME
     file_copy.replace_file(path, harness)
     path.chmod(stat.S_IRUSR | stat.S_IRGRP | stat.S_IROTH)
-    text = msgspec.json.format(msgspec.json.encode(record), indent=2)
-    file_copy.replace_file(kernel.project / RECORD, text + b"\n")
-
-
-def record_of(kernel: KernelToBenchmark, harness: bytes, *, checks: dict[str, str], review: str,
-              configurations: tuple[dict[str, str], ...], attempts: int) -> HarnessRecord:
-    return HarnessRecord(
+    record = HarnessRecord(
         sha256=hashlib.sha256(harness).hexdigest(), source=kernel.source, entry=kernel.entry,
         configurations=configurations, configurations_from=kernel.traced_file or "the project",
         checks=checks, review=review, attempts=attempts,
         created=time.strftime("%Y-%m-%d %H:%M", time.gmtime()))
+    text = msgspec.json.format(msgspec.json.encode(record), indent=2)
+    file_copy.replace_file(kernel.project / RECORD, text + b"\n")
+    return record
 
 
 def manifest(kernel: KernelToBenchmark, pool: dict[str, Any], folder: Path) -> Manifest:

@@ -79,12 +79,10 @@ def write(kernel: KernelToBenchmark, author: HarnessAuthor, folder: Path, *,
         complaint = findings.fault or _reviewed(
             kernel, author, folder, harness, findings, on_event)
         if not complaint:
-            record = generated_harness.record_of(
+            return generated_harness.freeze(
                 kernel, harness, checks=findings.passed, attempts=attempt,
                 review="passed" if author.review else "none",
                 configurations=findings.configurations)
-            generated_harness.freeze(kernel, harness, record)
-            return record
     raise Refused(f"no usable harness after {1 + REPAIRS} attempts: {plain(complaint, 600)}",
                   where=kernel.source, fix="write kopt_harness.py yourself; kopt subagents harness "
                   "without --agent checks it")

@@ -18,18 +18,22 @@ from pathlib import Path
 import msgspec
 
 from engine.manifest.pool_schema import AgentSpec
-from engine.subagents import subagent_registry
 from engine.subagents.subagent import Subagent
 from engine.task import AgentProgress, ModelAnswer, Task
-from engine.workers import cli, slot_facts
+from engine.workers import cli
 from engine.workers.cli_output import hypothesis_in
 from engine.workers.model import model_process, provider_forwarder
 from engine.workers.model.attempt_limits import AttemptLimits
 from engine.workers.model.model_process import ChildMessage, ModelProcess
 from engine.workers.protocol import LOG, Report, Tick, WorkerBench
 from engine.workers.slot import screening_desk
-from engine.workers.transcript import TRANSCRIPT, Role, TranscriptEntry, TranscriptWriter
-from harness.compile import compiler_cache
+from engine.workers.transcript import (
+    TRANSCRIPT,
+    Role,
+    TranscriptEntry,
+    TranscriptWriter,
+    middle_cut,
+)
 from harness.errors import Refused
 from harness.formats.quantities import dollars
 from harness.formats.text import plain
@@ -68,15 +72,12 @@ class AgentWorker:
         self._script = model_process.script_of(spec, project)
 
     def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
-        subagent = subagent_registry.load(self._project).get(task.subagent) \
-            if task.subagent else None
         key = model_process.provider_key(self._spec)
         if key and (problem := guard.confinement_problem()):
             raise Refused(f"commands cannot be kept from the provider's key here: {problem}",
                           fix="use a machine with user namespaces, or a model without a key")
+        subagent, system, prompt = cli.prompts(task, bench, self._project)
         slot = AgentSlot(self._spec, task, subagent, bench, tick, cancel, key, self._script)
-        system = cli.system_prompt(subagent, bench)
-        prompt = cli.prompt_text(task, bench, slot_facts.knowledge(bench, subagent, self._project))
         return slot.run(system, prompt)
 
 
@@ -172,13 +173,9 @@ class AgentSlot:
 
         limits = Limits(wall_s=wall_s(), output_bytes=4 << 20, memory_bytes=16 << 30)
         bench = self._bench
-        extra = cli.HIDDEN | self._passed
-        if bench.selftest_iterations is not None:
-            extra["KOPT_SELFTEST_ITERATIONS"] = str(bench.selftest_iterations)
         outcome = guard.run(
             ["/bin/sh", "-c", message.command + "\n"], cwd=Path(bench.worktree), limits=limits,
-            env=screening_desk.environment(bench.kopt, guard.clean_env(
-                compiler_cache.private(extra, self._home), home=self._home)),
+            env=cli.environment(bench, cli.HIDDEN | self._passed, self._home),
             confine=Confine(writable=(bench.worktree, str(self._home)), network=False, cards=False,
                             hidden=(*bench.hidden, str(Path(bench.scratch) / "agent")),
                             required=bool(self._key)),
@@ -190,7 +187,7 @@ class AgentSlot:
         self._note(TranscriptEntry(step=message.step, at=time.time(), role="tool",
                                    text="\n".join(filter(None, (text, fault))),
                                    command=message.command, exit_code=outcome.returncode))
-        return {"output": _shortened(text), "exception_info": fault,
+        return {"output": middle_cut(text, OUTPUT_CHARS), "exception_info": fault,
                 "returncode": -1 if outcome.returncode is None else outcome.returncode}
 
     def _note(self, entry: TranscriptEntry) -> None:
@@ -231,10 +228,3 @@ class AgentSlot:
     def _ended(self, summary: str, *, cut: str = "") -> Report:
         return Report(ok=True, summary=plain(summary, 500), cut=plain(cut, 500), steps=self._steps,
                       cost_usd=self.cost_usd, hypothesis=self._hypothesis)
-
-
-def _shortened(text: str) -> str:
-    if len(text) <= OUTPUT_CHARS:
-        return text
-    half = OUTPUT_CHARS // 2
-    return f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"

@@ -73,10 +73,8 @@ class CliWorker:
         home = Path(bench.scratch) / "home"
         home.mkdir(parents=True, exist_ok=True)
         prompt = home / "PROMPT.md"
-        subagent = subagent_registry.load(self._project).get(task.subagent) \
-            if task.subagent else None
-        prompt.write_text(asked := system_prompt(subagent, bench) + prompt_text(
-            task, bench, slot_facts.knowledge(bench, subagent, self._project)))
+        subagent, system, text = prompts(task, bench, self._project)
+        prompt.write_text(asked := system + text)
         variables, argv = shell_command.split(shell_command.fill(command.command_line, {
             "prompt": str(prompt), "worktree": bench.worktree, "python": sys.executable}))
         own_s = subagent.timeout_s if subagent and subagent.timeout_s else math.inf
@@ -89,8 +87,6 @@ class CliWorker:
         printed.begin(asked)
         env |= passed
         passed |= screening_desk.secret(bench.kopt)
-        if bench.selftest_iterations is not None:
-            env["KOPT_SELFTEST_ITERATIONS"] = str(bench.selftest_iterations)
         with (_card(command, bench, tick, cancel) as card,
               _network(command, passed, Path(bench.scratch)) as reach):
             if reach:  # the engine itself uses the proxy
@@ -99,8 +95,7 @@ class CliWorker:
             tick("working", command.name, None)
             outcome = guard.run(
                 argv, cwd=Path(bench.worktree), limits=limits,
-                env=screening_desk.environment(bench.kopt, guard.clean_env(compiler_cache.private(
-                    env | card.visible_env if card else env, home), home=home)),
+                env=environment(bench, env | card.visible_env if card else env, home),
                 confine=Confine(writable=(bench.worktree, str(home)), hidden=bench.hidden,
                                 network=command.providers(passed) is None,
                                 reach=reach, required=reach is not None,
@@ -130,10 +125,22 @@ class CliWorker:
         return msgspec.structs.replace(report, summary=cut, cut=cut)
 
 
-def system_prompt(subagent: Subagent | None, bench: WorkerBench) -> str:
-    """Return the prompt of a task's subagent, which precedes the task in a command's prompt."""
-    return "" if subagent is None else rendering.system_prompt(subagent, slot_facts.of_target(
+def prompts(task: Task, bench: WorkerBench,
+            project: Path | None) -> tuple[Subagent | None, str, str]:
+    """Return a task's subagent, its system prompt, and the prompt for the task itself."""
+    subagent = subagent_registry.load(project).get(task.subagent) if task.subagent else None
+    system = "" if subagent is None else rendering.system_prompt(subagent, slot_facts.of_target(
         bench.target, edit=bench.edit, device=bench.device.label, python=bench.python)) + "\n"
+    return subagent, system, prompt_text(
+        task, bench, slot_facts.knowledge(bench, subagent, project))
+
+
+def environment(bench: WorkerBench, env: Mapping[str, str], home: Path) -> dict[str, str]:
+    """Return the environment of a slot's command: clean, with `env` and with caches of its own."""
+    if bench.selftest_iterations is not None:
+        env = {**env, "KOPT_SELFTEST_ITERATIONS": str(bench.selftest_iterations)}
+    return screening_desk.environment(
+        bench.kopt, guard.clean_env(compiler_cache.private(env, home), home=home))
 
 
 def _printed(data: bytes, passed: Mapping[str, str]) -> str:

@@ -108,13 +108,13 @@ def _decode(line: bytes) -> TranscriptEntry | None:
 
 
 def _plain(entry: TranscriptEntry) -> TranscriptEntry:
-    return msgspec.structs.replace(entry, text=_middle_cut(entry.text, TEXT_CHARS),
-                                   command=_middle_cut(entry.command, COMMAND_CHARS))
+    text, command = (plain(own, len(own) + 1) for own in (entry.text, entry.command))
+    return msgspec.structs.replace(entry, text=middle_cut(text, TEXT_CHARS),
+                                   command=middle_cut(command, COMMAND_CHARS))
 
 
-def _middle_cut(text: str, limit: int) -> str:
-    """Return a plain text; of one longer than `limit` the start and the end."""
-    text = plain(text, len(text) + 1)
+def middle_cut(text: str, limit: int) -> str:
+    """Return a text; of one longer than `limit` characters the start and the end."""
     if len(text) <= limit:
         return text
     half = (limit - 40) // 2

@@ -159,14 +159,9 @@ def parse_config_class(text: str) -> ConfigClass:
 
 def dump_task(task: Target) -> str:
     """Return the task as YAML, without fields that equal their defaults."""
-    value: dict[str, Any] = {"kind": task.kind}
-    for each in fields(Target):
-        own = getattr(task, each.name)
-        if each.name != "kind" and own != each.default:
-            value[each.name] = to_builtins(own)
-    value["args"] = [_brief(arg) for arg in task.args]
-    value["classes"] = [_brief(config_class) for config_class in task.classes]
-    return yaml_document.dump(value)
+    return yaml_document.dump({
+        "kind": task.kind, **_brief(task), "args": [_brief(arg) for arg in task.args],
+        "classes": [_brief(config_class) for config_class in task.classes]})
 
 
 def _filled(arg: Arg, shapes: Mapping[str, str], scalars: Mapping[str, str],
@@ -188,7 +183,7 @@ def _filled(arg: Arg, shapes: Mapping[str, str], scalars: Mapping[str, str],
     return arg
 
 
-def _brief(value: Arg | ConfigClass) -> dict[str, Any]:
+def _brief(value: Target | Arg | ConfigClass) -> dict[str, Any]:
     return {field.name: to_builtins(getattr(value, field.name))
             for field in fields(value)
             if getattr(value, field.name) != field.default}

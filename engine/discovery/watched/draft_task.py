@@ -19,6 +19,8 @@ from harness.tasks.target import MAX_ELEMENTS, Arg, ConfigClass
 MOST_CLASSES = 6
 LEAST_CLASSES = 3
 """Most called shapes that are always classes; the others show small, large and odd sizes."""
+ORDER = {"tensor": 0, "tuple": 1, "number": 2}
+"""Kinds of arguments in the order in which they name sizes; all others come last."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +131,8 @@ def draft(group: CallGroup, entry: EntrySource, line: str, *,
     written = {name for call in calls for name in call.written}
     args: dict[str, Arg] = {}
     names = list(calls[0].args)
-    for name in sorted(names, key=lambda name: (_order(calls[0].args[name]), names.index(name))):
+    for name in sorted(names, key=lambda name: (
+            ORDER.get(calls[0].args[name].kind, len(ORDER)), names.index(name))):
         values = [call.args[name] for call in calls]
         if values[0].kind == "other" or calls[0].members.get(name) == "unseen":
             raise _undescribed(name, calls[0], line)
@@ -201,11 +204,6 @@ def _with_backward(draft: TaskDraft, calls: Sequence[ObservedCall], line: str) -
             arg.name for arg in args[len(draft.args):]),
         return_dtypes=(*draft.return_dtypes, *(dtypes[name] for name in grads)),
         reasons=(*draft.reasons, ("gradients", ", ".join(grads), "required in the program")))
-
-
-def _order(value: ObservedValue) -> int:
-    return ("tensor", "tuple", "number").index(value.kind) \
-        if value.kind in ("tensor", "tuple", "number") else 3
 
 
 def _distinct(calls: Sequence[ObservedCall]) -> list[ObservedCall]:

@@ -118,23 +118,14 @@ def how_to_include(dropped: Iterable[Dropped]) -> str:
 
 def refuse_conflicts(patch: Patch) -> None:
     """Raise InputError if the patch writes into a file what a failed merge leaves."""
-    if name := _conflicted(patch):
-        raise InputError(f"it leaves conflict markers in {name!r}", where="patch",
-                         fix="resolve them first")
-
-
-def _conflicted(patch: Patch) -> str:
     for file in patch.files:
-        marks = iter(_CONFLICT)
-        mark = next(marks)
+        found = 0
         for line in file.text.split("\n"):
-            if not line.startswith("+") or not mark.match(line, 1):
-                continue
-            following = next(marks, None)
-            if following is None:
-                return file.path
-            mark = following
-    return ""
+            if line.startswith("+") and _CONFLICT[found].match(line, 1):
+                found += 1
+            if found == len(_CONFLICT):
+                raise InputError(f"it leaves conflict markers in {file.path!r}", where="patch",
+                                 fix="resolve them first")
 
 
 def violations(patch: Patch, edit: Sequence[str] = (),
