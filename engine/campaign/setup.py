@@ -92,8 +92,7 @@ def _create(workspace: Path, manifest: Manifest, temporary: Path) -> Setup:
     if manifest.pool.agent is not None and manifest.pool.agent.script:
         notes = (*notes, "no model works in the agent's slots: a script answers, "
                  f"{manifest.pool.agent.script}")
-    writer = Writer(workspace)
-    try:
+    with contextlib.closing(Writer(workspace)) as writer:
         folder = _new_folder(workspace, manifest, task, cards[0])
         try:
             filled = _filled(manifest, task, cards, folder.path.name, project)
@@ -102,8 +101,6 @@ def _create(workspace: Path, manifest: Manifest, temporary: Path) -> Setup:
         except BaseException:
             shutil.rmtree(folder.path, ignore_errors=True)
             raise
-    finally:
-        writer.close()
     return open_campaign(workspace, folder.path.name)
 
 
@@ -168,16 +165,13 @@ def open_campaign(workspace: Path, identity: str, *, to_read: bool = False) -> S
     Raises InputError if there is none of that name, DeviceFault if its card is of another model
     than before: verdicts, caches and the headline of two models must not mix.
     """
-    reader = Reader(workspace)
-    try:
+    with contextlib.closing(Reader(workspace)) as reader:
         campaign = reader.campaign(identity)
         if campaign is None:
             raise InputError(f"no campaign {identity!r}", where=str(workspace),
                              fix="`kopt status` lists them")
         folder = Folder(Path(campaign.path))
         weights = shape_weights.load_stored(folder, reader, identity)
-    finally:
-        reader.close()
     manifest = load.load(folder.manifest)
     repo = CampaignRepo(folder.path, identity, Path(campaign.project),
                         publishes=manifests.publishes_commits(manifest),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -194,17 +195,13 @@ def request(workspace: Path, campaign: str, verb: ControlVerb, *, by: str, candi
     control = Control(id=0, campaign=campaign, verb=verb, candidate=candidate,
                       expected_base=expected_base, expected_verdict=expected_verdict, by=by,
                       at=time.time())
-    writer = Writer(workspace)
-    try:
-        with writer.transaction():
-            if writer.one(Campaign, "WHERE id = ?", campaign) is None:
-                raise InputError(f"no campaign {campaign!r}", where=str(workspace),
-                                 fix="`kopt status` lists them")
-            number = writer.add(control, numbered="id")
-            writer.append(campaign, "control.requested", candidate, {
-                "control": number, "verb": verb, "candidate": candidate, "by": by,
-                **({"limits": dict(limits)} if limits else {}),
-                **({"reason": reason} if reason else {})})
-            return number
-    finally:
-        writer.close()
+    with contextlib.closing(Writer(workspace)) as writer, writer.transaction():
+        if writer.one(Campaign, "WHERE id = ?", campaign) is None:
+            raise InputError(f"no campaign {campaign!r}", where=str(workspace),
+                             fix="`kopt status` lists them")
+        number = writer.add(control, numbered="id")
+        writer.append(campaign, "control.requested", candidate, {
+            "control": number, "verb": verb, "candidate": candidate, "by": by,
+            **({"limits": dict(limits)} if limits else {}),
+            **({"reason": reason} if reason else {})})
+        return number

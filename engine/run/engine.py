@@ -5,6 +5,7 @@ It is the only writer of its campaign; people send it requests through controls 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -45,11 +46,8 @@ class Engine(threading.Thread):
 
     def run(self) -> None:
         try:
-            writer = Writer(self.workspace)
-            try:
+            with contextlib.closing(Writer(self.workspace)) as writer:
                 self._run_campaign(writer)
-            finally:
-                writer.close()
         except KoptError as error:
             log.error("%s", error)
             self.error = error
@@ -93,11 +91,9 @@ class Engine(threading.Thread):
                 writer.event(setup.id, "log" if check.name == "container" else "warning",
                              check.name, message="; ".join(
                                  filter(None, (check.found, check.fix))))
-            context = EngineContext(setup, writer, lease, self._stop_event)
-            try:
+            with contextlib.closing(
+                    EngineContext(setup, writer, lease, self._stop_event)) as context:
                 run_campaign(context, decide_only=decide_only)
-            finally:
-                context.close()
         finally:
             try:
                 leases.release(writer, lease)

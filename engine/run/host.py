@@ -6,6 +6,7 @@ killed supervisor outlives it.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -30,8 +31,7 @@ def spawn(workspace: Path, campaign: str, *, decide_only: bool = False) -> int:
     Raises EnvironmentFault if it ends before that (its output is in logs/host.log), Refused if
     another engine runs the campaign.
     """
-    reader = Reader(workspace)
-    try:
+    with contextlib.closing(Reader(workspace)) as reader:
         row = reader.campaign(campaign)
         if row is None:
             raise EnvironmentFault(f"no campaign {campaign!r}", where=str(workspace))
@@ -55,8 +55,6 @@ def spawn(workspace: Path, campaign: str, *, decide_only: bool = False) -> int:
                                        where=campaign)
             time.sleep(0.02)
         raise EnvironmentFault(f"the host did not start within {START_S:g} s", where=str(log))
-    finally:
-        reader.close()
 
 
 def _last_line(log: Path, begin: int) -> str:
@@ -81,11 +79,8 @@ def _start(workspace: Path, campaign: str, log: Path,
 
 def owner(workspace: Path, campaign: str) -> int | None:
     """Return the pid of the live engine that owns a campaign, None if there is none."""
-    reader = Reader(workspace)
-    try:
+    with contextlib.closing(Reader(workspace)) as reader:
         lease = reader.lease(campaign)
-    finally:
-        reader.close()
     return lease.pid if lease is not None and liveness.alive(lease) else None
 
 

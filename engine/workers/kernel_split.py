@@ -20,7 +20,7 @@ from engine.split.languages.detect import language_of
 from engine.split.specialise import changed_names, merge
 from engine.split.unused_variants import without_unused
 from engine.task import SplitRequest, Task
-from engine.workers.knob_search import search_classes
+from engine.workers.knob_search import config_words, search_classes
 from engine.workers.protocol import Report, Tick, WorkerBench
 from harness.benchmark.spec import table_rules
 from harness.benchmark.spec.command_target import CommandTarget
@@ -142,15 +142,12 @@ def _summary(groups: Sequence[ClassGroup]) -> str:
     """Return which classes take which knobs, and their gain over the common best."""
     return "; ".join(
         f"{len(group.classes)} class{'es' * (len(group.classes) > 1)} with {group.condition}: "
-        f"{_knobs(group)} "
+        f"{config_words(group.config)} "
         f"(≥{math.expm1(group.gain):.1%} faster than with the common best)" for group in groups)
 
 
 def _hypothesis(groups: Sequence[ClassGroup]) -> str:
     return "a specialised kernel where " + " and where ".join(
-        f"{group.condition} ({plain(', '.join(group.classes), 120)}): {_knobs(group)}"
+        f"{group.condition} ({plain(', '.join(group.classes), 120)}): "
+        f"{config_words(group.config)}"
         for group in groups)
-
-
-def _knobs(group: ClassGroup) -> str:
-    return ", ".join(f"{name}={value}" for name, value in group.config.items())

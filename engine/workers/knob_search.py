@@ -20,6 +20,7 @@ from engine.verify.fleet_device import FleetDevice
 from engine.workers.protocol import Report, Tick, WorkerBench
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.formats import file_copy
+from harness.formats.text import plain
 from harness.requests import EvaluateRequest, LoopRequest, Progress, ReportedLoopRequest
 from harness.search.space import knobs
 from harness.search.space.tunable_source import of_knobs
@@ -96,7 +97,7 @@ def run_on_fleet(task: Task, bench: WorkerBench, tick: Tick, cancel: threading.E
 
     def on_trial(trial: Trial) -> None:
         trials.append(trial)
-        config = "" if trial.log_ratio is None else f", {describe(trial)}"
+        config = "" if trial.log_ratio is None else f", {plain(config_words(trial.config), 60)}"
         tick("searching", f"trial {trial.number + 1} of {task.trials}{where}{config}",
              (trial.number + 1) / task.trials)
 
@@ -134,15 +135,14 @@ def best_so_far(bench: WorkerBench, trials: Sequence[Trial]) -> LoopResult | Non
                       source=knobs.apply(source, best.config, language=bench.target.language))
 
 
-def describe(trial: Trial) -> str:
-    words = ", ".join(f"{name}={value}" for name, value in trial.config.items())
-    return words if len(words) <= 60 else words[:59] + "…"
+def config_words(config: Config) -> str:
+    return ", ".join(f"{name}={value}" for name, value in config.items())
 
 
 def summary(result: LoopResult) -> str:
     """Return one line on how many configurations were screened, and the best of them."""
-    words = ", ".join(f"{name}={value}" for name, value in result.best.items())
-    return f"{len(result.trials)} of {result.space_size} configurations screened; best {words}"
+    return f"{len(result.trials)} of {result.space_size} configurations screened; " \
+        f"best {config_words(result.best)}"
 
 
 REPEATS = 5

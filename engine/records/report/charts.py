@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from harness.formats import quantities
+from harness.formats.text import plain
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 760.0, 56.0, 16.0, 14.0, 34.0
 PROGRESS_HEIGHT, BAR, NAME = 300.0, 22.0, 190.0
@@ -122,7 +123,7 @@ def speedups(values: Sequence[SpeedupBar], label: str) -> Chart | None:
         shapes += [
             ChartElement(tag="rect", at=bar,
                   title=f"{own.name}: {quantities.speedup(own.value, own.low, own.high)}"),
-            _text(NAME - 8, middle + 4, _short(own.name), "end"),
+            _text(NAME - 8, middle + 4, plain(own.name, 28), "end"),
             _text(max(end, x(own.high or own.value)) + 6, middle + 4, own.label)]
         if own.low and own.high:
             shapes.append(_line(x(own.low), x(own.high), middle, middle, "interval"))
@@ -165,7 +166,3 @@ def _span(values: Sequence[float]) -> tuple[float, float]:
     low, high = min(values), max(values)
     margin = max(LEAST_SPAN, high - low) * 0.06
     return low - margin, max(high, low + LEAST_SPAN) + margin
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 28 else f"{name[:27]}…"
