@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from markupsafe import Markup
 
-from harness.formats.text import plain
+from harness.formats.text import one_line, plain
 
 CELL, LINE = 1200, 2000
 """Characters of a table's cell and of a line; longer texts are cut."""
@@ -28,8 +28,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
 
 def line(text: str, limit: int = LINE) -> str:
     """Return a text as one line in which nothing starts a tag or a link."""
-    words = " ".join(plain(text, limit).split())
-    return words.replace("<", "\\<").replace("](", "]\\(")
+    return one_line(text, limit).replace("<", "\\<").replace("](", "]\\(")
 
 
 def unescaped(text: str) -> str:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from harness.errors import EnvironmentFault, InputError, KoptError, os_fault
-from harness.formats.text import plain, suggest
+from harness.formats.text import one_line, suggest
 from kopt_tui import __version__
 from kopt_tui.cli.parser import Parser, add_workspace, workspace_of
 
@@ -160,8 +160,7 @@ def _for_a_person(error: KoptError | ImportError | OSError) -> KoptError:
 
 def _report(error: KoptError, *, as_json: bool) -> int:
     """Print an error as one line, with --json also as JSON, and return its exit code."""
-    line = " ".join(plain(str(error)).split())
-    print(f"kopt: {line}", file=sys.stderr)
+    print(f"kopt: {one_line(str(error))}", file=sys.stderr)
     if as_json:
         import json
 

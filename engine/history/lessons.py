@@ -19,7 +19,7 @@ from engine.journal.records import Candidate, DecisionRow
 from engine.judge.attribution import Attribution
 from engine.judge.judge import describe_rows, describe_speedup
 from harness.formats import quantities
-from harness.formats.text import plain
+from harness.formats.text import one_line, plain
 from harness.verdict import Transfer
 
 REPEATS = 3
@@ -117,7 +117,7 @@ def _gains(past: CampaignHistory, keeps: Iterable[DecisionRow]) -> Iterator[Less
                  f"gained {shown.evidence}" if shown.gained else "",
                  describe_rows([row for row in verdict.rows if row.outcome == "slower"]),
                  f"aimed at {_ID.sub('', shown.aim)}" if shown.aim else ""]
-        identity = " ".join(plain(lines or candidate.hypothesis).lower().split())
+        identity = one_line(lines or candidate.hypothesis).lower()
         yield _lesson(keep, f"kept {identity}", "; ".join(filter(None, words)) + bound)
 
 
@@ -147,4 +147,4 @@ def _rejects(past: CampaignHistory) -> Iterator[Lesson]:
 def _lesson(decision: DecisionRow, identity: str, text: str) -> Lesson:
     return Lesson(key=hashlib.sha256(identity.encode(errors="replace")).hexdigest()[:12],
                   round=decision.round, at=decision.at, decision=decision.id,
-                  text=" ".join(plain(text, LONGEST).split()))
+                  text=one_line(text, LONGEST))

@@ -20,7 +20,7 @@ from engine.repository.patches.hygiene import Violation, violations
 from engine.repository.patches.patch import Patch
 from harness.errors import InputError
 from harness.formats import shell_command
-from harness.formats.text import plain
+from harness.formats.text import one_line
 from harness.isolation import guard
 from harness.isolation.confinement import Confine
 from harness.isolation.process_outcome import Limits
@@ -52,14 +52,10 @@ def make(setup: Setup, change: Change, base_commit: str, *, round: int, slot: st
     candidate = Candidate(
         campaign=setup.id, id=identity, round=round, slot=slot, base_commit=base_commit,
         base_tree=change.base_tree, patch_path=str(path.relative_to(setup.folder.path)),
-        patch_sha256=hashlib.sha256(data).hexdigest(), hypothesis=_line(hypothesis),
-        bottleneck=_line(bottleneck), state="captured", created_at=time.time())
+        patch_sha256=hashlib.sha256(data).hexdigest(), state="captured", created_at=time.time(),
+        # one line each: a worker's words must not add lines to a commit's message
+        hypothesis=one_line(hypothesis, 500), bottleneck=one_line(bottleneck, 500))
     return _checked(setup, candidate, change)
-
-
-def _line(text: str) -> str:
-    """Return a worker's words as one line, so that they add no lines to a commit's message."""
-    return " ".join(plain(text, 500).split())
 
 
 def load(setup: Setup, candidate: Candidate) -> CandidateTree:

@@ -17,7 +17,7 @@ import msgspec
 from harness.devices import datasheets
 from harness.errors import InputError
 from harness.formats import yaml_document
-from harness.formats.text import plain
+from harness.formats.text import one_line, plain
 from harness.formats.yaml_decode import decode
 
 if TYPE_CHECKING:  # jinja2 is imported when a page is read
@@ -78,7 +78,7 @@ def parse(raw: str, path: Path, root: Path) -> Page:
     if head is None:
         raise InputError("a page begins with a head between two lines `---`", where=shown)
     fields = decode(yaml_document.parse(head[1], shown), PageHead, msgspec.convert)
-    fields = msgspec.structs.replace(fields, summary=" ".join(plain(fields.summary, 200).split()))
+    fields = msgspec.structs.replace(fields, summary=one_line(fields.summary, 200))
     name = where.removesuffix(".md").removesuffix("/SKILL")
     if name.startswith("hardware/"):
         fields = msgspec.structs.replace(fields, gpus=(path.stem,))

@@ -17,7 +17,7 @@ from engine import data_folders
 from engine.knowledge import page_files
 from engine.knowledge.page_files import BUILT_IN, Page
 from harness.errors import InputError, KoptError
-from harness.formats.text import plain, suggest
+from harness.formats.text import one_line, plain, suggest
 
 LEARNED = "learned"
 """The kind of pages that a person has promoted from a tip."""
@@ -80,7 +80,7 @@ def load(project: Path | None) -> Library:
                 page = page_files.read(path, root)
                 pages[page.name] = page
             except (KoptError, OSError) as error:
-                problems.append(" ".join(plain(str(error), 500).split()))
+                problems.append(one_line(str(error), 500))
     return Library(problems=tuple(problems), by_name=dict(
         sorted(pages.items(), key=lambda item: (KINDS.index(item[1].kind), item[0]))))
 

@@ -17,7 +17,7 @@ from engine.knowledge.strategy_record import NO_RECORD, StrategyRecord
 from engine.knowledge.strategy_table import StrategyPlace
 from engine.planning.bottlenecks import TunableBottleneck
 from engine.planning.stagnation import BottleneckPlace, TriedDirections
-from harness.formats.text import plain
+from harness.formats.text import one_line
 
 LONGEST = 240
 """Characters of a hypothesis that quotes others."""
@@ -54,10 +54,11 @@ def ideas(bottlenecks: Sequence[TunableBottleneck], tried: TriedDirections,
     were rejected, with the reason. Bottlenecks take turns; of the rows for one, those come first
     that were kept most often on this card. Ideas that have lost on an earlier best come last.
     """
-    quoted = [*(PlannedIdea(key=_key("repair", text), text=_sentence(f"make it right: {text}"))
+    quoted = [*(PlannedIdea(key=_key("repair", text), text=one_line(
+        f"make it right: {text}", LONGEST))
                 for text in failures[:QUOTED]),
-              *(PlannedIdea(key=_key("tip", text), text=_sentence(
-                  f"apply an earlier campaign's lesson: {text}"))
+              *(PlannedIdea(key=_key("tip", text), text=one_line(
+                  f"apply an earlier campaign's lesson: {text}", LONGEST))
                 for text in reversed(tips) if text.startswith("helped:"))][:2 * QUOTED]
     seen = tried.ideas
     columns = [[idea for idea in _against(tunable, place, records) if (
@@ -125,7 +126,3 @@ def _is_same(one: frozenset[str], other: frozenset[str]) -> bool:
 
 def _key(kind: str, text: str) -> str:
     return f"{kind}-{zlib.crc32(text.encode(errors='replace')):08x}"
-
-
-def _sentence(text: str) -> str:
-    return " ".join(plain(text, LONGEST).split())

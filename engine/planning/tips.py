@@ -22,7 +22,7 @@ from engine.journal.read import Reader
 from engine.manifest.schema import Manifest
 from engine.markdown import line, stamp, unescaped
 from harness.formats import jsonl
-from harness.formats.text import plain
+from harness.formats.text import one_line
 
 FOLDER, FILE = "historical_experience", "tips.md"
 MOST, BRIEF = 30, 3000
@@ -154,7 +154,7 @@ def _lessons(text: str) -> Iterator[str]:
         stripped = raw.strip()
         starts = raw.startswith(("- ", "* ", "#"))
         if current and (starts or not stripped):
-            yield " ".join(plain(unescaped(" ".join(current)), lessons.LONGEST + 20).split())
+            yield one_line(unescaped(" ".join(current)), lessons.LONGEST + 20)
             current = []
         if stripped and not raw.startswith("#"):
             current.append(stripped.removeprefix("- ").removeprefix("* ") if starts else stripped)

@@ -17,7 +17,7 @@ from engine.manifest import limits, load
 from harness.errors import InputError, KoptError
 from harness.formats import file_copy
 from harness.formats.quantities import counted
-from harness.formats.text import plain
+from harness.formats.text import one_line
 
 SHORT_HOST_VERBS = ("approve", "reject", "set")
 """What a host carries out that only decides."""
@@ -133,7 +133,7 @@ class ControlHandler:
         if isinstance(candidate, str):
             return candidate
         self.decided = True
-        why = " ".join(plain(self._requested(control).reason, MOST_REASON).split())
+        why = one_line(self._requested(control).reason, MOST_REASON)
         dropped = provisional.reject(
             self.context.writer, self.context.reader, self.context.setup.repo, candidate,
             reason=f"rejected by {control.by}{why and f': {why}'}", actor=control.by)

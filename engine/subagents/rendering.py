@@ -11,13 +11,13 @@ import msgspec
 from engine.subagents.subagent import Subagent
 from engine.subagents.subagent_registry import BUILT_IN
 from harness.errors import InputError
-from harness.formats.text import plain
+from harness.formats.text import one_line, plain
 
 if TYPE_CHECKING:  # jinja2 is imported when a prompt is rendered
     from jinja2 import Template
     from jinja2.sandbox import SandboxedEnvironment
 
-MAX_PROMPT = 64 << 10
+MAX_PROMPT, LONGEST_FACT = 64 << 10, 400
 
 
 class SlotFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,10 +50,11 @@ def system_prompt(subagent: Subagent, slot_facts: SlotFacts,
     for parameter in subagent.parameters:
         if parameter.required and not given.get(parameter.name, parameter.value):
             raise InputError(f"the parameter {parameter.name!r} has no value", where=subagent.path)
-    facts = {name: tuple(_line(item) for item in value) if isinstance(value, tuple)
-             else _line(value) for name, value in msgspec.structs.asdict(slot_facts).items()}
+    facts = {name: tuple(one_line(item, LONGEST_FACT) for item in value)
+             if isinstance(value, tuple) else one_line(value, LONGEST_FACT)
+             for name, value in msgspec.structs.asdict(slot_facts).items()}
     context = {parameter.name: parameter.value for parameter in subagent.parameters}
-    context |= {name: _line(value) if isinstance(value, str) else value
+    context |= {name: one_line(value, LONGEST_FACT) if isinstance(value, str) else value
                 for name, value in given.items()}
     try:
         text = _template(subagent.system_prompt).render(
@@ -64,10 +65,6 @@ def system_prompt(subagent: Subagent, slot_facts: SlotFacts,
         raise InputError(f"the prompt cannot be rendered: {error.message}{line}",
                          where=subagent.path) from error
     return plain(text, MAX_PROMPT).strip() + "\n"
-
-
-def _line(text: str) -> str:
-    return " ".join(plain(text, 400).split())
 
 
 @functools.lru_cache(maxsize=64)

@@ -18,7 +18,7 @@ from engine.subagents import subagent_files
 from engine.subagents.subagent import Subagent
 from engine.subagents.subagent_files import DEFINITION, PROMPT
 from harness.errors import InputError, KoptError
-from harness.formats.text import plain, suggest
+from harness.formats.text import one_line, suggest
 
 BUILT_IN = Path(__file__).resolve().parent.parent.parent / "subagents"
 DEFAULT = "general-kernel-optimization"
@@ -72,7 +72,7 @@ def _load(roots: tuple[Path, ...], _states: tuple[object, ...]) -> Registry:
                     seen[subagent.name] = folder
                     subagents[subagent.name], fields[subagent.name] = subagent, raw
             except (KoptError, OSError) as error:
-                problems.append(" ".join(plain(str(error), 500).split()))
+                problems.append(one_line(str(error), 500))
     return Registry(subagents=subagents, problems=tuple(problems))
 
 

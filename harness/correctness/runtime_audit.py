@@ -9,7 +9,7 @@ from typing import Any, Literal
 from harness.audit.transfer import TRACE_STEPS
 from harness.case import Case
 from harness.correctness.statefulness import MOST_MOVES, draw_moves
-from harness.formats.text import plain
+from harness.formats.text import one_line
 from harness.isolation.rpc import INVALID_ANSWER, Peer, PeerError, decode_answer
 from harness.runners.slots.case_memory import CaseMemory
 from harness.tasks.target import Target
@@ -30,7 +30,7 @@ class RuntimeObservation:
     @property
     def finding(self) -> Finding:
         return Finding(rule=self.rule, severity="reject" if self.rule == "patched" else "flag",
-                       detail=" ".join(plain(self.detail, MOST_LETTERS).split()))
+                       detail=one_line(self.detail, MOST_LETTERS))
 
 
 def watch(runner: Peer) -> list[Finding]:

@@ -21,6 +21,11 @@ def plain(text: str, limit: int = 2000) -> str:
     return cleaned if len(cleaned) <= limit else cleaned[: limit - 1] + "…"
 
 
+def one_line(text: str, limit: int = 2000) -> str:
+    """Return a plain text of at most `limit` characters as one line."""
+    return " ".join(plain(text, limit).split())
+
+
 def read_text(path: str | Path) -> str:
     """Return a file's text, empty if it cannot be read."""
     try:

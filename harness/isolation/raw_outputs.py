@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from harness.formats import file_copy
-from harness.formats.text import plain
+from harness.formats.text import one_line
 from harness.isolation.process_outcome import Limits, ProcessOutcome
 
 MOST_BYTES = 8 << 20
@@ -76,7 +76,7 @@ class RawOutputs:
 
 def table_row(cells: Sequence[str]) -> str:
     """Return a line of a table, whose cells hold no tabs and line ends."""
-    return "\t".join(" ".join(plain(cell, 500).split()) for cell in cells) + "\n"
+    return "\t".join(one_line(cell, 500) for cell in cells) + "\n"
 
 
 _recorder: RawOutputs | None = None

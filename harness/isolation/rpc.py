@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from harness.errors import Cancelled, EnvironmentFault, KoptError
 from harness.formats.json_codec import ConvertError, convert, loads, to_json
-from harness.formats.text import plain
+from harness.formats.text import one_line, plain
 from harness.isolation.confinement import Confine
 from harness.isolation.device_lock import DeviceLock, Turnstile
 from harness.isolation.guard import Guarded, clean_env
@@ -184,7 +184,7 @@ class Peer:
         if not isinstance(answer, dict):
             raise self._died(invalid=True)
         if "error" in answer:
-            kind, text = str(answer.get("kind", "")), " ".join(plain(str(answer["error"])).split())
+            kind, text = str(answer.get("kind", "")), one_line(str(answer["error"]))
             failure = NotJudgedHere(text.removeprefix(f"{kind}: ")) if kind == NEEDS_GPU else \
                 PeerError(text)
             failure.peer, failure.kind = self.name, kind

@@ -26,7 +26,7 @@ from engine.workers import slot_facts
 from engine.workers.model import single_request
 from engine.workers.model.single_request import RequestAnswer
 from harness.formats.quantities import counted
-from harness.formats.text import plain, read_text
+from harness.formats.text import one_line, plain, read_text
 
 SHORTEST, LONGEST, WORDS = 20, 300, 4
 """Characters and words of a hypothesis that can be one."""
@@ -125,7 +125,7 @@ def _stated(answer: str, bottlenecks: Sequence[TunableBottleneck]) -> list[Plann
         text = entry.get("hypothesis")
         if not isinstance(text, str):
             continue
-        sentence = re.split(r"(?<=[.!?])\s", " ".join(plain(text, 4 * LONGEST).split()))[0]
+        sentence = re.split(r"(?<=[.!?])\s", one_line(text, 4 * LONGEST))[0]
         if SHORTEST <= len(sentence) <= LONGEST and len(re.findall(r"[a-zA-Z]{2,}", sentence)) \
                 >= WORDS:
             named = re.match(r"[\w.]+", str(entry.get("bottleneck")))

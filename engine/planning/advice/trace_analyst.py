@@ -24,7 +24,7 @@ from engine.workers.model import single_request
 from engine.workers.model.single_request import RequestAnswer
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.formats.quantities import counted, latency
-from harness.formats.text import plain, read_text
+from harness.formats.text import one_line, plain, read_text
 from harness.verdict import Verdict
 
 SUBAGENT = "trace-analyst"
@@ -147,7 +147,7 @@ def read(answer: RequestAnswer, known: Measured) -> Causes:
     numbers = [_value(found) for found in _NUMBER.findall(f"{known.text}\n{known.source}")]
     lines, faults = list[str](), list[str]()
     for entry in stated[:MOST]:
-        fields = {key: " ".join(plain(str(entry.get(key) or ""), LONGEST).split())
+        fields = {key: one_line(str(entry.get(key) or ""), LONGEST)
                   for key in ("kernel", "config_class", "what", "evidence", "attack")}
         if fault := _fault(fields, known, numbers):
             faults.append(fault)

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from engine.records.report.charts import Chart
 from engine.records.templates import environment, render_markdown
-from harness.formats.text import plain
+from harness.formats.text import one_line, plain
 
 LONGEST, LONGEST_LINE = 2000, 600
 """Characters of one text on a page and in Markdown; the rest is cut."""
@@ -77,8 +77,8 @@ def _html_text(text: str) -> str:
 
 
 def _markdown_text(text: str) -> Markup:
-    return Markup(MARKUP.sub(r"\\\1", " ".join(plain(text, LONGEST_LINE).split())))
+    return Markup(MARKUP.sub(r"\\\1", one_line(text, LONGEST_LINE)))
 
 
 def _code(text: str) -> Markup:
-    return Markup("`" + " ".join(plain(text).replace("`", "").split()) + "`")
+    return Markup("`" + one_line(text.replace("`", "")) + "`")

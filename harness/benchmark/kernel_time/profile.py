@@ -18,7 +18,7 @@ from typing import Any, ClassVar, TypeVar
 from harness.benchmark.runs.workdir import WorkingCopy
 from harness.errors import Cancelled, KoptError
 from harness.formats import file_copy
-from harness.formats.text import plain
+from harness.formats.text import one_line
 from harness.verdict import Evidence, KernelShare
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ KernelProfile = Mapping[str, KernelLaunches]
 
 def kernel_name(text: str) -> str:
     """Return the name of a kernel on one line."""
-    return " ".join(plain(text, NAME_LENGTH).split())
+    return one_line(text, NAME_LENGTH)
 
 
 def merged(profiles: Iterable[KernelProfile],
