@@ -78,11 +78,6 @@ class _Level(msgspec.Struct, frozen=True):
     width: int
     demands: str
 
-    @property
-    def ideas(self) -> dict[str, str]:
-        """The directions that it proposes, rows of the table of strategies."""
-        return strategy_table.of_review(self.depth)
-
 
 _LEVELS = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(),
                               type=dict[str, tuple[_Level, ...]])["level"]
@@ -148,7 +143,8 @@ def review(rounds_without_gain: int, tried: TriedDirections = NOTHING,
         return None
     level = levels[-1]
     ideas = [AimedIdea(key=key, text=text)
-             for own in reversed(levels) for key, text in own.ideas.items()]
+             for own in reversed(levels)
+             for key, text in strategy_table.of_review(own.depth).items()]
     tried_keys = {key for key, *_ in tried.ideas}
     new = [idea for idea in ideas if idea.key not in tried_keys]
     tried_ideas = [idea for idea in ideas if idea.key in tried_keys]

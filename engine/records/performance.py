@@ -15,7 +15,6 @@ from engine.journal.records import DecisionRow, Round
 from engine.judge.judge import verdict_of
 from engine.markdown import line, table
 from engine.records import class_history, measured, round_summary
-from engine.records.class_history import ClassStep
 from engine.records.templates import render_page
 from engine.task import GLOBAL
 from harness.formats import quantities
@@ -28,8 +27,6 @@ LATE = {"keep": "ACCEPTED", "reject": "REJECTED", "tie": "ROLLBACK (tie)",
         "regression": "ROLLBACK (regression)"}
 """Decisions that get a line of their own if they are made after their round."""
 CLASS = "class"
-TrendLine = tuple[float, int, tuple[str, ...]]
-"""When the line was known, its round, and its cells."""
 
 
 def page(view: JournalView) -> str:
@@ -88,17 +85,12 @@ def trend(view: JournalView) -> str:
             lines.append((decision.at, n, _late_row(view, decision, n)))
     for step in class_history.steps(view.history):
         if step.round in ended:
-            lines += _class_lines(step, ended[step.round])
+            at = max(step.at, ended[step.round])  # an approval after the round comes later
+            lines += [(at, step.round, (str(step.round), CLASS, *class_history.cells(own),
+                                        own.outcome)) for own in step.classes]
     lines.sort(key=lambda trend_line: trend_line[:2])
     rows = table(TREND, (cells for _, _, cells in lines))
     return f"# {line(view.campaign)}\n\n{rows}"
-
-
-def _class_lines(step: ClassStep, ended_at: float) -> Iterator[TrendLine]:
-    """Yield a line for each class below its round's; an approval after the round comes later."""
-    for own in step.classes:
-        yield max(step.at, ended_at), step.round, (
-            str(step.round), CLASS, *class_history.cells(own), own.outcome)
 
 
 def _trend_row(view: JournalView, round: Round) -> tuple[str, ...]:

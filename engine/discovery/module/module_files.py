@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from engine.discovery.module.problem_facts import ModuleFacts
@@ -64,6 +63,7 @@ def check(model, weights):
 def adapter(facts: ModuleFacts, source: str) -> str:
     """Return the adapter: it calls the loaded source's ModelNew or Model with given weights."""
     names = _inputs(facts)
+    tensor = names[0] if names else "weights[WEIGHTS[0]]"
     return f'''"""Calls ModelNew, or Model, of a source with each call's own weights and inputs.
 
 Made by kopt new from {source}. kopt uses the baseline's copy: no candidate can change it.
@@ -77,7 +77,7 @@ import torch
 def {FUNCTION}(module, {", ".join([*names, "*weights"])}):
     weights = dict(zip(WEIGHTS, weights))
     kind = getattr(module, "ModelNew", None) or module.Model
-    model = object_of(kind, INIT, INIT_NAMED, TRAINING, weights, {_device(facts)}.device)
+    model = object_of(kind, INIT, INIT_NAMED, TRAINING, weights, {tensor}.device)
     value = torch.func.functional_call(model, weights, {_call(facts)})
 {_check_of_names(facts)}    is_plain = type(value) is torch.Tensor and value.dtype != torch.bool
     return value if is_plain else tuple(tensors(value))
@@ -88,8 +88,8 @@ def {FUNCTION}(module, {", ".join([*names, "*weights"])}):
 
 def reference(facts: ModuleFacts, source: str, folder: str) -> str:
     """Return the reference: it calls the baseline's own Model, in the dtype of the weights."""
-    names = _inputs(facts)
     up = os.path.relpath(source, folder)
+    unpacked = "\n    ".join(f"{name} = given[{name!r}]" for name in _inputs(facts))
     return f'''"""Computes the expected result with Model of {PurePosixPath(source).name}.
 
 Made by kopt new. kopt runs the baseline's copy of both files, in a process of its own.
@@ -120,7 +120,7 @@ def {REFERENCE}(**given):
             if name in WEIGHTS:
                 own.data = own.data.new_empty(0)  # each call brings them: a card may have no room
         models[wide, device] = (model.double() if wide else model).to(device)
-    {_unpack(names)}
+    {unpacked}
     with torch.no_grad():
         value = torch.func.functional_call(models[wide, device], weights, {_call(facts)})
     written = [weights[name] for name in WRITTEN]
@@ -146,15 +146,6 @@ def _check_of_names(facts: ModuleFacts) -> str:
 
 def _inputs(facts: ModuleFacts) -> list[str]:
     return [arg.name for arg in facts.args if not arg.weight]
-
-
-def _unpack(names: Sequence[str]) -> str:
-    return "\n    ".join(f"{name} = given[{name!r}]" for name in names)
-
-
-def _device(facts: ModuleFacts) -> str:
-    """Return the expression of a tensor of the call."""
-    return next(iter(_inputs(facts)), "weights[WEIGHTS[0]]")
 
 
 def _call(facts: ModuleFacts) -> str:

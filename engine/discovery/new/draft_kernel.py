@@ -71,21 +71,6 @@ def make_manifest(known: Parameters, task: Target, task_file: str, project: str,
                                             **({"knobs": knobs} if knobs else {})})
 
 
-def unknown_shapes(function: CFunction) -> list[str]:
-    """Return the names of tensors; a C signature does not have their shapes."""
-    return [arg.name for arg in function.args if arg.shape is not None]
-
-
-def unknown_scalars(function: CFunction) -> list[str]:
-    """Return the names of scalars that are not sizes and thus need a value."""
-    return [arg.name for arg in function.args if arg.shape is None and arg.value is None]
-
-
-def size_names(function: CFunction) -> list[str]:
-    """Return the names of whole-number scalars, in which shapes are written."""
-    return [arg.name for arg in function.args if isinstance(arg.value, str)]
-
-
 def draft(function: CFunction, source: Path, reference: str, shapes: Mapping[str, str],
           scalars: Mapping[str, str], classes: Sequence[str],
           roles: Mapping[str, str] = MappingProxyType({})) -> Target:

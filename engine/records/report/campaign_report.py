@@ -61,7 +61,10 @@ def _sections(view: JournalView) -> list[PageSection]:
         _table("What models cost", model_costs.HEAD, model_costs.rows(view.costs)),
         *_end_to_end(view), *_audit(transfer_audit.of(past)),
         _table("What limits the provisional best now" if view.provisional else
-               "What limits it now", LIMITS, _limits(view)),
+               "What limits it now", LIMITS, [
+                   (f"{own.kernel} {own.config_class}".strip(), own.limiter,
+                    present_limits.value(own), own.advice)
+                   for own in present_limits.of_best(past)]),
         PageSection(heading="What to try next", items=optimize_log.ideas(view, past)),
         *(PageSection(heading="Tips read before the baseline", paragraphs=[tips.summary],
                       items=tips.lessons) for _, tips in view.tips[:1] if tips.lessons),
@@ -191,12 +194,6 @@ def _tried(view: JournalView) -> PageSection:
         paragraphs=[", ".join(f"{n} {kind}" for kind, n in counts) or "Nothing was judged.",
                     *notes],
         tables=[PageTable(head=TRIED, rows=rows, summary=counted(len(rows), "candidate"))])
-
-
-def _limits(view: JournalView) -> list[tuple[str, ...]]:
-    return [(f"{bottleneck.kernel} {bottleneck.config_class}".strip(), bottleneck.limiter,
-             present_limits.value(bottleneck), bottleneck.advice)
-            for bottleneck in present_limits.of_best(view.history)]
 
 
 def _classes(past: CampaignHistory) -> Iterator[PageSection]:

@@ -166,13 +166,13 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
     reference = new_reference.choose(args.reference, project, function, prompt)
     function = msgspec.structs.replace(function, launch=_launch(function, args, prompt))
     shapes, scalars = pairs(args.shape, "--shape"), pairs(args.scalar, "--scalar")
-    sizes = draft_kernel.size_names(function)
-    for name in draft_kernel.unknown_shapes(function):
-        if name not in shapes:
+    sizes = [arg.name for arg in function.args if isinstance(arg.value, str)]
+    for name in [arg.name for arg in function.args if arg.shape is not None]:
+        if name not in shapes:  # a C signature does not have them
             shapes[name] = prompt.text(
                 f"shape of {name} (sizes: {', '.join(sizes) or 'numbers'})", f"--shape {name}=DIMS",
                 sizes[0] if len(sizes) == 1 else "")
-    for name in draft_kernel.unknown_scalars(function):
+    for name in [arg.name for arg in function.args if arg.shape is None and arg.value is None]:
         if name not in scalars:
             scalars[name] = prompt.text(f"value of {name}", f"--scalar {name}=VALUE")
 
