@@ -20,7 +20,7 @@ from engine.judge.judge import verdict_of
 from engine.markdown import fenced, table
 from harness.errors import EnvironmentFault
 from harness.formats import quantities
-from harness.formats.text import plain, read_text
+from harness.formats.text import one_line, plain, read_text
 from harness.timing.outcome import describe_row
 from harness.verdict import Verdict
 
@@ -175,7 +175,7 @@ def failing_output(folder: Path, stored: Artifacts) -> str:
 
 
 def _item(text: str) -> str:
-    return f"- {' '.join(plain(text, ONE).split())}"
+    return f"- {one_line(text, ONE)}"
 
 
 def _within(lines: Iterable[str], limit: int) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,7 +16,6 @@ from engine.history.lessons import Lesson
 from engine.journal.model_costs import ModelBill, ModelCost
 from engine.journal.read import Reader
 from engine.journal.records import (
-    Bottleneck,
     Campaign,
     DecisionRow,
     Phase,
@@ -129,11 +128,6 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
     lessons: tuple[Lesson, ...] = ()
     """The lessons of the campaign, whether or not tips.md has them already."""
 
-    @property
-    def bottlenecks(self) -> Mapping[int, Sequence[Bottleneck]]:
-        """The bottlenecks of the best before each round, by round."""
-        return self.history.surveys
-
     def phases_of(self, round: Round) -> str:
         """Return the phases since the round before, with the time at which each began."""
         ends = [r.ended_at for r in self.history.rounds if r.n < round.n and r.ended_at is not None]
@@ -145,12 +139,6 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def campaign(self) -> str:
         return self.row.id
-
-    @property
-    def scopes(self) -> dict[str, str]:
-        """The scope of each candidate whose task is recorded, by candidate."""
-        return {id: candidate.scope for id, candidate in self.history.candidates.items()
-                if candidate.scope}
 
     @property
     def ended_at(self) -> float:

@@ -113,11 +113,6 @@ class Writer(RoundWriter):
                 "candidate": candidate, "slot": before.slot, "state": state,
                 "before": before.state, "commit": commit, "reason": reason})
 
-    def keeping(self, campaign: str) -> list[Candidate]:
-        """Return the candidates whose keep was started and not finished."""
-        return self.all(Candidate, "WHERE campaign = ? AND state = 'keeping' ORDER BY rowid",
-                        campaign)
-
     def add_verdict(self, campaign: str, candidate: str, verdict: Verdict, *,
                     purpose: str) -> int:
         """Record a verdict and return its id; a verdict that is recorded already keeps its id."""

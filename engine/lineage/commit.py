@@ -80,7 +80,8 @@ def keep_commit(writer: Writer, repo: CampaignRepo, candidate: Candidate,
 def recover(writer: Writer, repo: CampaignRepo) -> list[KeptCommit]:
     """Finish or give up interrupted keeps, after taking the lease and `unlock`; return them."""
     kept: list[KeptCommit] = []
-    for candidate in writer.keeping(repo.campaign):
+    for candidate in writer.all(Candidate, "WHERE campaign = ? AND state = 'keeping' "
+                                "ORDER BY rowid", repo.campaign):
         try:
             kept.append(_finish(writer, repo, candidate))
         except Refused as refusal:

@@ -77,16 +77,15 @@ def measure(context: EngineContext) -> None:
 def measure_tip(context: EngineContext) -> None:
     """Measure the provisional best against the baseline, unless that is recorded."""
     repo = context.setup.repo
-    if repo.tip != repo.best and recorded(context, repo.tip, PROVISIONAL) is None and \
-            (verdict := _judged(context, repo.tip, PROVISIONAL)):
-        context.writer.add_verdict(context.setup.id, repo.tip[:12], verdict, purpose=PROVISIONAL)
+    if repo.tip != repo.best and recorded(context, repo.tip, PROVISIONAL) is None:
+        record(context, repo.tip, PROVISIONAL)
 
 
-def accept(context: EngineContext, commit: str) -> Verdict | None:
-    """Measure an earlier kept commit against the baseline, with all tests; None after a fault."""
-    verdict = _judged(context, commit)
+def record(context: EngineContext, commit: str, purpose: str = PURPOSE) -> Verdict | None:
+    """Measure a commit against the baseline and record its verdict; None after a fault."""
+    verdict = _judged(context, commit, purpose)
     if verdict is not None:
-        context.writer.add_verdict(context.setup.id, commit[:12], verdict, purpose=PURPOSE)
+        context.writer.add_verdict(context.setup.id, commit[:12], verdict, purpose=purpose)
     return verdict
 
 

@@ -78,7 +78,7 @@ def roll_back(context: EngineContext, may_try: Callable[[], bool], *, ends: bool
     for commit in reversed(repo.log(repo.best, repo.base)[:-1]):
         trial = headline.recorded(context, commit)
         if trial is None and may_try():
-            trial = headline.accept(context, commit)
+            trial = headline.record(context, commit)
         if trial is not None and _is_correct(trial) and not headline.fault(context, commit, trial):
             to, verdict = commit, trial
             break

@@ -72,9 +72,10 @@ def kernel(view: JournalView, n: int, verdict: Verdict) -> str:
     """Return the kernel that a verdict of round `n` is about: the profiler's, else the hottest."""
     profiled = [match[1] for evidence in verdict.evidence
                 if evidence.kind == "kernels" and (match := _PROFILED.search(evidence.detail))]
-    nearest = sorted(view.bottlenecks, key=lambda number: (number > n, abs(number - n)))
+    surveys = view.history.surveys
+    nearest = sorted(surveys, key=lambda number: (number > n, abs(number - n)))
     hottest = [bottleneck.kernel for number in nearest
-               for bottleneck in view.bottlenecks[number] if bottleneck.kernel]
+               for bottleneck in surveys[number] if bottleneck.kernel]
     return (profiled or hottest or [view.row.op])[0]
 
 

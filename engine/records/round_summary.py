@@ -47,7 +47,7 @@ def page(view: JournalView, round: Round) -> str:
                 slot.stage, slot.detail) for slot in view.slots.get(n, ())],
         changes=[_change(view, decision) for decision in past.decisions_of(n)],
         limits=[(own.id, own.kernel, own.config_class, own.limiter, present_limits.value(own),
-                 own.detail, own.advice) for own in view.bottlenecks.get(n, ())],
+                 own.detail, own.advice) for own in past.surveys.get(n, ())],
         checks=transfer_audit.of_round(past, n), fate=lambda id: _fate(past, id),
         regression=regression and measured.regressions(view, [regression]),
         candidate=past.candidates.get(decision.candidate) if decision else None,
@@ -138,5 +138,5 @@ def _directions(view: JournalView, n: int) -> list[str]:
     if next_review := view.reviews.get(n + 1):
         return list(next_review.directions)
     ended = next((round.ended_at for round in view.history.rounds if round.n == n), None)
-    return present_limits.directions(view.bottlenecks.get(n + 1, ()) or
+    return present_limits.directions(view.history.surveys.get(n + 1, ()) or
                                      present_limits.of_best(view.history.until(ended or math.inf)))

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.history import campaign_view
 from engine.journal.read import Reader
 from engine.journal.write import Writer
 from engine.manifest.pool_schema import CliSpec, PoolSpec
@@ -141,8 +140,8 @@ def test_other_form_of_a_candidate_has_its_scope(tmp_path: Path) -> None:
     writer.add_candidate(samples.candidate("c2", round=3, slot="planned-1"), form_of="c1")
     writer.add_candidate(samples.candidate("c3", round=3, slot="planned-1"), form_of="c2")
     writer.add_candidate(samples.candidate("old", round=3, slot="planned-1"))
-    assert campaign_view.read(Reader(tmp_path), "rms").scopes == {
-        "c1": "tall", "c2": "tall", "c3": "tall"}
+    scope_of_candidate = {own.id: own.scope for own in Reader(tmp_path).candidates("rms")}
+    assert scope_of_candidate == {"c1": "tall", "c2": "tall", "c3": "tall", "old": ""}
 
 
 def test_kept_split_names_its_classes(tmp_path: Path) -> None:
