@@ -46,9 +46,16 @@ def problems(manifest: Manifest) -> Iterator[str]:
                 if _SCRIPT.fullmatch(word) and not (project / word).exists():
                     yield f"{name}: there is no {word} in {project}"
     if manifest.target.kind == "command" and not any(
-            set(glob) & set("*?[") or (project / glob).exists()
-            for glob in editable_globs(manifest)):
+            _has(project, glob) for glob in editable_globs(manifest)):
         yield f"edit: there is no {' or '.join(editable_globs(manifest))} in {project}"
+
+
+def _has(project: Path, glob: str) -> bool:
+    """Return whether a project has a file or folder of a glob, or the glob is not pathlib's."""
+    try:
+        return any(True for _ in project.glob(glob))
+    except (ValueError, NotImplementedError):
+        return True
 
 
 def agent_problems(manifest: Manifest) -> Iterator[str]:

@@ -8,6 +8,7 @@ fails or is wrong.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -26,6 +27,10 @@ LIMIT_S = 600.0
 """Seconds after which one of them is given up: it may take long, and decides nothing."""
 EAGER = "eager"
 BELOW = ", below the bar"
+LEAST_NOISE = 0.01
+"""Latencies of different verdicts that differ by a smaller share are called equal."""
+STDERRS = 2 * math.sqrt(2)
+"""So many standard errors of a class are noise: two of each of two verdicts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +59,8 @@ class ReferenceLatencies:
         for row in rows:
             if row.latency_us is not None:
                 words = [f"{other / row.latency_us:.2f}x of {name} ({latency(other)})"
-                         + (BELOW if name != EAGER and other < row.latency_us else "")
+                         + (BELOW if name != EAGER
+                            and math.log(other / row.latency_us) < -_noise(row) else "")
                          if (other := known.get(row.config_class)) is not None else ""
                          for name, known in ((EAGER, self.eager), *self.bars.items())]
                 if any(words):
@@ -65,13 +71,21 @@ class ReferenceLatencies:
         """Return in a few words in how many classes a verdict reaches the fastest of the bars."""
         best = {name: min((known[name], bar) for bar, known in self.bars.items() if name in known)
                 for name in {name for known in self.bars.values() for name in known}}
-        timed = [(row.latency_us, *best[row.config_class]) for row in rows
-                 if row.latency_us is not None and row.config_class in best]
-        below = [bar for latency_us, bar_us, bar in timed if bar_us < latency_us]
-        if not timed or not below:
-            return f"at or above the bar ({', '.join(self.bars)})" if timed else ""
-        return f"below the bar in {len(below)} of {len(timed)} classes " \
-               f"({', '.join(name for name in self.bars if name in below)})"
+        gaps = [(math.log(best[row.config_class][0] / row.latency_us), _noise(row),
+                 best[row.config_class][1])
+                for row in rows if row.latency_us and row.config_class in best]
+        below = [bar for gap, noise, bar in gaps if gap < -noise]
+        if below:
+            return f"below the bar in {len(below)} of {len(gaps)} classes " \
+                   f"({', '.join(name for name in self.bars if name in below)})"
+        words = "above the bar" if all(gap > noise for gap, noise, _ in gaps) else \
+            "level with the bar within the noise"
+        return f"{words} ({', '.join(self.bars)})" if gaps else ""
+
+
+def _noise(row: Row) -> float:
+    """Return the log-ratio by which latencies of two such verdicts may differ by chance."""
+    return max(LEAST_NOISE, STDERRS * (row.stderr or 0.0))
 
 
 def read(reader: Reader, campaign: str) -> ReferenceLatencies | None:

@@ -105,6 +105,7 @@ def stages(*, quiet: bool) -> Iterator[Callable[[Progress], None]]:
     finally:
         line.ended.set()
         ticker.join()
+        line.end()
 
 
 class StageLine:
@@ -134,6 +135,10 @@ class StageLine:
     def enter(self, line: Progress) -> None:
         self.write(self._stage)
 
+    def end(self) -> None:
+        """Clear the line for what comes next."""
+        self.write("")
+
     def write(self, text: str) -> None:
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
@@ -145,6 +150,9 @@ class StageLog(StageLine):
 
     def enter(self, line: Progress) -> None:
         print_wait(line)
+
+    def end(self) -> None:
+        """Leave the lines as they are."""
 
     def write(self, text: str) -> None:
         print_note(text)

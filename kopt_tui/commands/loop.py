@@ -108,7 +108,8 @@ class LoopRun:
                 corpus=self._request.job.corpus or None, notes=result.notes,
                 stopped=self._cancel.is_set()))
         elif result.trials:
-            print("\nbest: " + phrases.clean(_config(result.best)))
+            print("\nbest: " + phrases.clean(_config(result.best)) if result.log_ratio is not None
+                  else "\nno best: no configuration was timed")
         if verdict is None:
             print_note(f"stopped after {counted(len(result.trials), 'recorded trial')}; the same "
                        "command continues there" + " (without --fresh)" * self._args.fresh)

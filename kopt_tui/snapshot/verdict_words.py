@@ -45,7 +45,9 @@ def describe(verdict: Verdict) -> VerdictWords:
     if verdict.not_judged:
         return VerdictWords("not judged here", verdict.not_judged)
     if not verdict.correct:
-        return VerdictWords("incorrect", reason)
+        wrong = next((f"class {row.config_class}: {row.note}" for row in verdict.rows
+                      if not row.correct and row.note), "")
+        return VerdictWords("incorrect", reason or wrong)
     if rejects := [finding for finding in verdict.audit if finding.severity == "reject"]:
         floors = [f"{quantities.latency(row.floor_us)} (class {row.config_class})"
                   for row in verdict.rows if row.floor_us is not None and row.latency_us is None]
@@ -112,6 +114,6 @@ def _measured(verdict: Verdict) -> str:
         return f"not compared: {reason}" if reason else "not measured"
     device = f" on {verdict.device}" if verdict.device else ""
     slower = [row.config_class for row in verdict.rows if row.outcome == "slower"]
-    lost = f"; slower in {quantities.listed(slower, MOST_NAMED)}" \
-        if slower and len(verdict.rows) > 1 else ""
+    where = f" in {quantities.listed(slower, MOST_NAMED)}" if len(verdict.rows) > 1 else ""
+    lost = f"; slower{where}" if slower else ""
     return f"{speedup(verdict)} against the incumbent, {latency(verdict)}{device}{lost}"

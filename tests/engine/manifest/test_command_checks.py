@@ -55,6 +55,7 @@ def test_file_to_edit_that_is_missing_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "here.c").touch()
     manifest = Manifest(target_op="x", project=str(tmp_path), target=TargetSpec(kind="command"))
     for edit, problems in ((("her.c",), [f"edit: there is no her.c in {tmp_path}"]),
+                           (("src/*.c",), [f"edit: there is no src/*.c in {tmp_path}"]),
                            (("her.c", "here.c"), []), (("*.c",), [])):
         named = msgspec.structs.replace(manifest, edit=edit)
         assert list(command_checks.problems(named)) == problems

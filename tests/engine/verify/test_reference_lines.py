@@ -50,5 +50,7 @@ def test_fastest_of_compilers_and_libraries_is_the_bar() -> None:
         "cuDNN attention is not a reference here: No available kernel"]
     assert references.standing(shown.rows) == "below the bar in 1 of 1 classes (torch.compile)"
     assert references.standing(verdict(18.0, 25.0).rows) == \
-        "at or above the bar (torch.compile, torch.compile max-autotune)"
+        "above the bar (torch.compile, torch.compile max-autotune)"
+    assert references.standing(verdict(18.5, 25.0).rows) == \
+        "level with the bar within the noise (torch.compile, torch.compile max-autotune)"
     assert references.standing(rejected("wrong").rows) == ""
