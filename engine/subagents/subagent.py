@@ -55,7 +55,7 @@ class SubagentFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Python packages and programs that it needs; `a|b` means one of the two."""
 
 
-class Subagent(SubagentFields, frozen=True, kw_only=True):
+class Subagent(SubagentFields, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """A subagent as the registry found it; `system_prompt` is a template."""
 
     system_prompt: str

@@ -30,9 +30,10 @@ from harness.search.trials.trials import MOST_TRIALS, LoopResult, SearchJob, Tri
 from harness.tasks.target import Target
 from harness.timing.plan import Plan
 from harness.verdict import Config, Value, Verdict
-from kopt_tui.cli.gpu_gate import Gate, card_name, measure, open_target, print_wait
+from kopt_tui.cli.gpu_gate import Gate, card_name, measure, open_target
 from kopt_tui.cli.output import exit_code, print_json, print_note, print_verdict
 from kopt_tui.cli.parser import add_json, add_manifest, add_predict, count, workspace_of
+from kopt_tui.cli.stage_line import print_wait
 from kopt_tui.commands import evaluate
 from kopt_tui.snapshot import phrases
 

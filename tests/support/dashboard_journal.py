@@ -15,13 +15,13 @@ from pathlib import Path
 import msgspec
 
 from engine.journal.database import open_for_writing
+from engine.journal.liveness import Lease
 from engine.journal.records import (
     Bottleneck,
     Campaign,
     Candidate,
     DecisionRow,
     Event,
-    Lease,
     Round,
     Slot,
     VerdictRow,

@@ -22,10 +22,12 @@ from harness.devices import inventory
 from harness.errors import InputError, Refused
 from harness.formats import yaml_document
 from harness.isolation.zygote_client import Zygote
+from harness.requests import Progress
 from harness.tasks.target import Target
 from kopt_tui.cli.new import new_kernel
 from kopt_tui.cli.new.parameter_list import NewManifest
 from kopt_tui.cli.prompt import Prompt
+from kopt_tui.cli.stage_line import stages
 from kopt_tui.snapshot.phrases import clean
 
 MODES = {"train": True, "eval": False}
@@ -53,11 +55,14 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path,
     to = sys.stderr if args.json or prompt.interactive else sys.stdout
     small = args.sizes == "small" or (
         args.sizes is None and inventory.find(args.device or "auto").kind == "cpu")
-    with tempfile.TemporaryDirectory(prefix="kopt-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="kopt-") as scratch, \
+            stages(quiet=args.json) as progress:
+        progress(Progress(stage="running", detail=f"{args.source} to learn its inputs and results"))
         draft = draft_module.draft(
             project, args.source, folder, Path(scratch), sizes=dict(map(_size, args.size)),
             small=small, training=MODES.get(args.mode or ""), zygote=zygote)
         draft.write(project)
+        progress(Progress(stage="matching", detail=f"{args.source} with kopt's templates"))
         outlook = _outlook(args, draft.target, project, Path(scratch), zygote) \
             if args.first_check else new_kernel.OF_MODULE
     _show(draft, args, to, small=small)

@@ -141,7 +141,7 @@ def test_ideas_of_the_recorded_schema_are_those_of_reviews() -> None:
     assert deepest is not None
     script = Path(migrations.__file__).with_name("schema_3_to_4.sql").read_text()
     keys = re.findall(r"^ +\('.*', '(.*)'\)[,;]$", script, re.MULTILINE)
-    assert sorted(keys) == sorted(idea.idea.key for idea in deepest.ideas)
+    assert sorted(keys) == sorted(idea.key for idea in deepest.ideas)
 
 
 def test_history_and_the_interrupted_round_are_the_same(reader: Reader) -> None:

@@ -22,7 +22,7 @@ from harness.devices.monitoring.interference import COMPANY, STRANGER
 from harness.requests import EvaluateRequest, LoopRequest, Progress
 from harness.search.trials.trials import LoopResult
 from harness.verdict import Evidence, Verdict
-from kopt_tui.cli import gpu_gate
+from kopt_tui.cli import stage_line
 from kopt_tui.cli.gpu_gate import company_notes
 from kopt_tui.main import main
 from tests.support import campaigns
@@ -181,10 +181,10 @@ def test_cpu_needs_no_wait(machine: Machine, tmp_path: Path,
 
 def test_stage_that_takes_long_shows_its_seconds_at_a_terminal(
         monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(gpu_gate, "SLOW_S", 1)
+    monkeypatch.setattr(stage_line, "SLOW_S", 1)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     shown = ""
-    with gpu_gate.stages(quiet=False) as progress:
+    with stage_line.stages(quiet=False) as progress:
         progress(Progress(stage="checking", detail="class a: the reference"))
         while ", 1 s" not in shown:
             time.sleep(0.05)
