@@ -112,7 +112,7 @@ def judge(name: str, flags: tuple[str, ...], folder: Path) -> None:
                                                 reference=str(base)), inventory.find("cpu"),
                            Settings(scratch=str(folder / f"scratch-{name}-{index}"),
                                     plan=Plan(alpha=0.01), static_audit=False, always_time=True))
-        outcome = verdict.rows[0].outcome if verdict.rows else verdict.reason
+        outcome = verdict.rows[0].outcome if verdict.rows else verdict.rejected_reason
         print(f"    {name} {' '.join(flags)} {label:24} {outcome} "
               f"{verdict.speedup or float('nan'):.3f}x", flush=True)
 
