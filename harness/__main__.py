@@ -21,7 +21,11 @@ from harness.requests import ErrorLine, Line, LoopLine, Progress, Request, Trial
 from harness.runners.kept_oracle import OracleShelf
 from harness.search.trials.trials import Trial
 from harness.tasks import task_file
-from harness.timing.outcome import row_word
+from harness.timing.outcome import row_interval, row_word
+from harness.verdict import Row
+
+VAGUE = 0.2
+"""A log-ratio whose interval is wider is hardly known."""
 
 
 def write_line(line: Line) -> None:
@@ -46,13 +50,19 @@ def answer(request: Request, cancel: threading.Event) -> Line:
 
 
 def with_load(line: Line, device: str) -> Line:
-    """Return a verdict that is uncertain or finds a loss, with a note if its CPU is busy."""
-    if not isinstance(line, VerdictLine) \
-            or {"uncertain", "slower"}.isdisjoint(map(row_word, line.verdict.rows)) \
+    """Return a verdict that knows little about a class, with a note if its CPU is busy."""
+    if not isinstance(line, VerdictLine) or not any(map(_is_vague, line.verdict.rows)) \
             or inventory.find(device).kind != "cpu":
         return line
     notes = (*line.verdict.notes, *filter(None, [cpu.load_note()]))
     return VerdictLine(verdict=replace(line.verdict, notes=notes))
+
+
+def _is_vague(row: Row) -> bool:
+    """Return whether a class is uncertain, or slower by an amount that is hardly known."""
+    low, high = row_interval(row)
+    return row_word(row) == "uncertain" or (
+        row.outcome == "slower" and low is not None and high is not None and high - low > VAGUE)
 
 
 def answer_kernel(request: requests.EvaluateRequest | requests.LoopRequest,

@@ -24,6 +24,7 @@ from engine.planning import stagnation
 from engine.planning.stagnation import TriedDirections
 from engine.records import results_tsv
 from engine.task import ModelAnswer
+from harness.devices import inventory
 from harness.errors import InputError
 from tests.support import campaigns
 from tests.support.command_line import kopt
@@ -229,6 +230,7 @@ def test_read_commands_work_on_recorded_journal(workspace: Path, words: tuple[st
 
 @pytest.mark.slow
 def test_interrupted_campaign_goes_on(workspace: Path) -> None:
+    execute(workspace, "UPDATE campaigns SET device = ?", inventory.find("cpu").label)
     setup = campaign_setup.open_campaign(workspace, ID)
     assert campaigns.run(setup).error is None
     assert campaigns.campaign(setup).state == "finished"
