@@ -25,3 +25,13 @@ def test_busy_machine_is_named_where_times_scatter_too_much(
     assert isinstance(line, VerdictLine)
     assert any("the machine was busy: 10000.0 programs" in note
                for note in line.verdict.notes) == says
+
+
+@pytest.mark.parametrize(("stderr", "says"), [(0.2, True), (0.001, False)])
+def test_busy_machine_is_named_where_the_size_of_a_loss_is_hardly_known(
+        stderr: float, says: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = Row(config_class="small", correct=True, outcome="slower", log_ratio=-0.8, stderr=stderr,
+              low=-9.0, high=9.0, pairs=18)
+    monkeypatch.setattr(os, "getloadavg", lambda: (1e4, 1e4, 1e4))
+    line = with_load(VerdictLine(verdict=Verdict(valid=True, correct=True, rows=(row,))), "cpu")
+    assert isinstance(line, VerdictLine) and bool(line.verdict.notes) == says
