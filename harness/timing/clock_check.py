@@ -154,11 +154,12 @@ class PairBlocks:
 class ClockCheck:
     """Compares both sides' blocks, pair by pair.
 
-    `tight_ns` is by how much a candidate's cost around a block may exceed the incumbent's.
+    `tight_ns` is by how much a candidate's cost around a block may exceed the incumbent's. Fewer
+    than `least_pairs` show nothing.
     """
 
-    def __init__(self, tight_ns: int) -> None:
-        self.tight_ns = tight_ns
+    def __init__(self, tight_ns: int, least_pairs: int = LEAST_PAIRS) -> None:
+        self.tight_ns, self._least_pairs = tight_ns, least_pairs
         self._classes: dict[str, list[PairBlocks]] = {}
 
     def add(self, candidate: Sequence[TimedBlock], incumbent: Sequence[TimedBlock],
@@ -168,7 +169,7 @@ class ClockCheck:
 
     def excess(self) -> ClockExcess | None:
         """Return the most certain excess of the candidate; None if its times are plausible."""
-        if max(map(len, self._classes.values()), default=0) < LEAST_PAIRS:
+        if max(map(len, self._classes.values()), default=0) < self._least_pairs:
             return None
         findings = [self._of_whole_blocks(), self._of_slope()]
         for pairs in self._classes.values():
@@ -213,6 +214,8 @@ class ClockCheck:
         cost_ns = self._cost_ns()
         excess = sorted(blocks.unreported(cost_ns).excess + blocks.whole(STORE).excess
                         for blocks in self._classes.get(config_class, ()))
+        if len(excess) < self._least_pairs:
+            return None
         agreeing = next((count for count in range(len(excess) + 1)
                          if _is_suspect(count, len(excess))), 0)
         return max(0.0, excess[agreeing - 1]) if agreeing else None

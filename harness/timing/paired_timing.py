@@ -28,6 +28,8 @@ from harness.timing.timed_slots import SlotSource
 CLOCK_TIGHT_NS = 30_000
 CLOCK_TIGHT_GPU_NS = 300_000
 """On an H200, 0.17 to 0.26 ms of a block are outside of its events: launches, and the wait."""
+CLOCK_PAIRS = 4
+"""Least number of pairs that show anything on a CPU, where one of three is often disturbed."""
 CONVICTED = 2
 """Number of looks at which the clock must be off."""
 ORDER = ("incumbent", "candidate")
@@ -115,7 +117,8 @@ class PairedTiming:
         self._voids = voids
         self._cancel = cancel
         self._samples = {case.config_class: _ClassSamples() for case in cases}
-        self._clock = ClockCheck(CLOCK_TIGHT_NS if alone else CLOCK_TIGHT_GPU_NS)
+        self._clock = ClockCheck(CLOCK_TIGHT_NS, CLOCK_PAIRS) if alone \
+            else ClockCheck(CLOCK_TIGHT_GPU_NS)
         self._clock_failures = 0
         self.suspicion = ""
         """What is odd about the candidate's clock and might be noise."""
@@ -239,8 +242,9 @@ class PairedTiming:
         nothing: what it lets pass, a verdict will judge.
         """
         excess = self._clock.excess()
-        # three pairs agree by chance in one of eight verdicts: a reason for more, not for a flag
-        self.suspicion = excess.message if excess is not None and pairs > LEAST_PAIRS else ""
+        # three pairs agree by chance in one of eight verdicts: a flag only where no more may follow
+        is_flag = pairs > LEAST_PAIRS or pairs == self.plan.looks[-1]
+        self.suspicion = excess.message if excess is not None and is_flag else ""
         if excess is None or not excess.certain:
             return excess is not None
         self._clock_failures += 1
