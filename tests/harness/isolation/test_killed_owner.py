@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -42,12 +43,18 @@ def test_killed_owner_frees_the_lock_only_after_its_job_is_dead(
     with owner(OWNER, str(tmp_path), marker, confine) as process:
         assert until(lambda: len(marked(marker)) >= 3)  # the owner, the job, its daemon
         assert device_lock.holder("cpu") == process.pid
+        guards = supervisors(process.pid)
+        assert guards
+        for pid in guards:
+            os.kill(pid, signal.SIGSTOP)
         kill(process.pid)
-        seen_alive = 0
+        process.wait()
+        assert device_lock.holder("cpu") is not None, "the lock died with its owner"
+        for pid in guards:
+            os.kill(pid, signal.SIGCONT)
         while device_lock.holder("cpu") is not None:
-            seen_alive += 1
+            pass
         assert marked(marker) == {}, "the lock was free while a process still ran"
-    assert seen_alive
 
 
 def test_lock_passed_before_the_job_starts_is_held_to_its_end(tmp_path: Path) -> None:
