@@ -1,4 +1,4 @@
-"""One round: plan slots, run workers, verify candidates, keep the best.
+"""One round: give tasks to slots, run workers, verify candidates, keep the best.
 
 Face: active_round, disk_space, placing, pool, round.
 """

@@ -1,8 +1,9 @@
 """Paired timing: incumbent and candidate in two processes, alternating block by block.
 
 Each process pair gives one log-ratio per config class. The interval comes from several pairs, since
-a process has a bias of its own that no amount of sampling inside it removes. Sampling stops early
-once every class is settled, and after the last look at the latest.
+a process has a bias of its own that no amount of sampling inside it removes. Sampling stops
+early once every class is settled at a look, or the verdict is lost or hopeless (`outcome`), and
+after the last look at the latest.
 """
 
 from __future__ import annotations
@@ -91,7 +92,9 @@ class _ClassSamples:
 
 
 class PairedTiming:
-    """Times process pairs until the plan's rule stops; a class settled at a look is then left out.
+    """Times process pairs until `outcome` says that more would change nothing.
+
+    A class that is settled at a look is left out of the pairs after it.
 
     At most `at_once` pairs hold buffers at a time, and only one of them is timed. With `quiet`, not
     even buffers are prepared concurrently, since a kernel may then time its configurations. `alone`
