@@ -3,7 +3,7 @@
     python bench/templates.py [--out FOLDER] [--only NAME ...] [--case TEXT] [--seconds 440]
                               [--search 12]
     python bench/templates.py [--out FOLDER] --table
-    python bench/templates.py [--out FOLDER] --cpu
+    python bench/templates.py [--out FOLDER] [--only NAME ...] --cpu
 
 Each template runs at its four bench shapes: compared with float64, then timed with its knobs as
 they stand and with the best of a short search over them. Beside it: PyTorch's own call, and a copy
