@@ -8,6 +8,8 @@ from typing import Literal
 import msgspec
 
 SlotKind = Literal["fixed", "planned", "rewrite"]
+AGENT_BACKENDS = ("cli", "agent")
+"""Backends whose slots a coding agent works in, with the prompt of a subagent."""
 GLOBAL = "global"
 """The scope of work on all config classes; any other scope names some of them."""
 

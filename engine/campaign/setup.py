@@ -23,7 +23,6 @@ from engine.journal.records import Campaign
 from engine.journal.write import Writer
 from engine.manifest import benchmark_target, command_checks, load
 from engine.manifest import schema as manifests
-from engine.manifest.pool_schema import AGENT_BACKENDS
 from engine.manifest.rules import ignored_fields
 from engine.manifest.schema import Manifest
 from engine.repository import current_files
@@ -33,6 +32,7 @@ from engine.repository.checkouts import submodules
 from engine.repository.clone import Clone
 from engine.repository.project import Project
 from engine.subagents import subagent_registry
+from engine.task import AGENT_BACKENDS
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.compile import c_compiler
 from harness.compile.device_code import toolkits

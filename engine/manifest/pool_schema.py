@@ -15,8 +15,6 @@ from engine.coding_agents.provider_address import ProviderAddress
 Text = Annotated[str, Meta(min_length=1, max_length=4000)]
 Count = Annotated[int, Meta(ge=1, le=10_000)]
 Seconds = Annotated[float, Meta(gt=0, le=604_800)]
-AGENT_BACKENDS = ("cli", "agent")
-"""Backends whose slots a coding agent works in, with the prompt of a subagent."""
 SCRIPTED = "scripted/"
 """What a model's name begins with if a script of the project answers."""
 NETWORK_FIX = "name its provider's key in `env`, or write `network: [HOST]` or `network: true`"

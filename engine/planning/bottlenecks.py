@@ -76,7 +76,7 @@ def of_shares(target: CommandTarget, knobs: Sequence[Knob], best: Verdict,
     """
     kernels = [_tunable(
         kernel.name, f"time in {kernel.name}", "", "% of the run's GPU time", 100 * kernel.share,
-        f"{kernel.launches} launches of {kernel.mean_us:.4g} us in a run, by CUPTI", knobs,
+        f"{kernel.launches} launches of {kernel.mean_us:.4g} us in a run, by the profiler", knobs,
         advice=strategy_table.advice("short launches") if kernel.mean_us < SHORT_US else "")
         for kernel in best.kernels
         if kernel.share >= SHARE and is_in(source, kernel.name)][:KERNELS]

@@ -9,11 +9,11 @@ import msgspec
 from engine.history.history import CampaignHistory
 from engine.journal.read import Reader
 from engine.journal.records import Slot
-from engine.manifest.pool_schema import AGENT_BACKENDS
 from engine.planning import stagnation
 from engine.planning.plan_inputs import SlotKindStats
 from engine.planning.stagnation import TriedDirections
 from engine.repository.campaign_repo import CampaignRepo
+from engine.task import AGENT_BACKENDS
 
 LOST_STAGES = ("no change", "tie", "regression", "reject", "repeat")
 """Stages with which a slot ends whose work brought nothing."""

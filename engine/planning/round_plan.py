@@ -8,7 +8,6 @@ from pathlib import Path
 
 import msgspec
 
-from engine.manifest.pool_schema import AGENT_BACKENDS
 from engine.planning import idea_source, stagnation
 from engine.planning.bottlenecks import TunableBottleneck
 from engine.planning.idea_source import PlannedIdea
@@ -18,7 +17,7 @@ from engine.planning.stagnation import DEEPEST, SearchDirection, StagnationRevie
 from engine.routing.rewrite_routes import Route
 from engine.routing.translation_pairs import LANGUAGES
 from engine.subagents.subagent_registry import DEFAULT
-from engine.task import SlotKind, Task
+from engine.task import AGENT_BACKENDS, SlotKind, Task
 from engine.transformations.transformation_registry import ApplicableChange
 from harness.formats.text import plain
 

@@ -22,12 +22,11 @@ from engine.campaign import baseline_cache
 from engine.campaign.setup import Setup
 from engine.judge import stop_rules
 from engine.judge.stop_rules import BudgetUsed
-from engine.manifest.pool_schema import AGENT_BACKENDS
 from engine.manifest.schema import Manifest
 from engine.repository.clone import Change
 from engine.rounds import disk_space
 from engine.rounds.disk_space import DiskWatch
-from engine.task import AgentProgress, RepairRequest, SlotProgress, Task
+from engine.task import AGENT_BACKENDS, AgentProgress, RepairRequest, SlotProgress, Task
 from engine.verify.fleet import Fleet
 from engine.verify.fleet_device import NoDeviceAvailable
 from engine.verify.screener import Screener

@@ -13,12 +13,11 @@ from engine.journal.records import Candidate
 from engine.judge import candidate as candidates
 from engine.judge.candidate import CandidateTree, JudgedCandidate
 from engine.judge.judge import needs_split
-from engine.manifest.pool_schema import AGENT_BACKENDS
 from engine.markdown import fenced
 from engine.repository.patches.patch import Patch
 from engine.rounds.active_round import ActiveRound
 from engine.split.languages.detect import splits
-from engine.task import RepairRequest, SplitRequest, Task
+from engine.task import AGENT_BACKENDS, RepairRequest, SplitRequest, Task
 from harness.errors import InputError
 from harness.formats.text import plain
 from harness.verdict import Verdict

@@ -5,6 +5,7 @@ from __future__ import annotations
 from textual.containers import Container
 
 from engine.journal.records import Slot
+from engine.task import AGENT_BACKENDS
 from kopt_tui.screens.actions import CampaignActions, CandidateActions
 from kopt_tui.screens.base import NO_CAMPAIGN, Body
 from kopt_tui.snapshot.snapshot import (
@@ -111,7 +112,7 @@ class CampaignScreen(CampaignActions, CandidateActions):
     def _slot_of_agent(self) -> Slot | None:
         """Return the slot under the cursor if a model or a command works in it."""
         row = self.slots.current if self.pane is self.slots else None
-        return row.slot if row is not None and row.slot.backend in ("agent", "cli") else None
+        return row.slot if row is not None and row.slot.backend in AGENT_BACKENDS else None
 
     def chosen_campaign(self) -> CampaignRow | None:
         return self.dashboard.snapshot.row(self.dashboard.campaign)

@@ -46,10 +46,9 @@ def estimates(series: Series, plan: Plan) -> tuple[Estimate, list[Estimate]]:
 def is_enough(series: Series, plan: Plan) -> bool:
     """Return whether more pairs would hardly change the verdict, or one class has clearly lost."""
     overall, classes = estimates(series, plan)
-    if any(estimate.at(SURE / 5)[1] < -5 * math.log1p(plan.tolerance) for estimate in classes):
-        return True
-    return all(timing_outcome.is_settled(estimate, plan.margin, plan.tolerance)
-               for estimate in (overall, *classes))
+    return any(timing_outcome.is_lost(estimate, plan.tolerance) for estimate in classes) or all(
+        timing_outcome.is_settled(estimate, plan.margin, plan.tolerance)
+        for estimate in (overall, *classes))
 
 
 def needs_full_benchmark(series: Series, plan: Plan) -> bool:

@@ -51,6 +51,14 @@ def test_every_transformation_is_in_a_row() -> None:
     assert {own.name for own in transformation_registry.TRANSFORMATIONS} == named
 
 
+def test_every_template_is_in_a_row() -> None:
+    """Otherwise what it earns on a card counts for no strategy."""
+    named = {name for row in strategies() for name in row.templates}
+    backend = page_files.BUILT_IN / "backend"
+    files = [*backend.glob("c/*.c.in"), *backend.glob("triton/*.py")]
+    assert {file.name.partition(".")[0] for file in files} == named
+
+
 @pytest.mark.parametrize("limiter", LIMITERS)
 def test_every_limit_has_advice_of_its_own(limiter: str) -> None:
     row = strategy_table.shown(limiter)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from rich.cells import cell_len
@@ -281,8 +282,7 @@ async def test_no_color_uses_no_colour(workspace: Path, monkeypatch: pytest.Monk
 
 
 def test_key_has_one_meaning_per_screen() -> None:
-    for scope in ("campaigns", "campaign", "candidate", "review", "gpus", "trace", "report",
-                  "transcript", "knowledge"):
+    for scope in get_args(keys.Scope):
         here = [name for key in keys.KEYS if scope in key.scopes or "app" in key.scopes
                 for name in key.keys.split(",")]
         assert sorted(here) == sorted(set(here)), scope
