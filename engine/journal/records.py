@@ -84,12 +84,11 @@ class Campaign(JournalRow, frozen=True, kw_only=True):
 
     @property
     def round_place(self) -> str:
-        """The round and, as round 1 is the baseline, which of the limit's it is: `4 (3/10)`."""
+        """The round, and how many there may be with round 1, which is the baseline: `4 of 11`."""
         if self.round == 1:
             return "baseline"
         limit = self.rounds_max or 0  # a round for patches may come after the last one
-        return f"{self.round} ({self.round - 1}/{limit - 1})" if 1 < self.round <= limit else \
-            str(self.round)
+        return f"{self.round} of {limit}" if 1 < self.round <= limit else str(self.round)
 
 
 class Round(JournalRow, frozen=True, kw_only=True):

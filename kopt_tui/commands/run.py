@@ -82,10 +82,13 @@ def run(args: argparse.Namespace) -> int:
 class RunsAlready(Refused):
     """A campaign of the manifest has a live engine."""
 
-    def __init__(self, campaign: str) -> None:
-        super().__init__(f"{campaign} runs already on this manifest",
-                         fix=f"kopt attach {campaign} shows it, --new starts another campaign")
-        self.campaign = campaign
+    def __init__(self, campaign: Campaign) -> None:
+        super().__init__(
+            f"{campaign.id} runs already on this manifest"
+            if phrases.state(campaign, live=True) != "judging" else
+            f"{campaign.id} is {campaign.state} and {phrases.work(campaign)}",
+            fix=f"kopt attach {campaign.id} shows it, --new starts another campaign")
+        self.campaign = campaign.id
 
 
 def start(workspace: Path, name: str, *, wait: bool = False) -> int:
@@ -185,7 +188,7 @@ def _choose_beside(workspace: Path, refusal: RunsAlready, args: argparse.Namespa
     prompt = Prompt(quiet=args.json)
     if not prompt.interactive:
         raise refusal
-    answer = prompt.choice(f"{refusal.campaign} runs already on this manifest; attach to it, "
+    answer = prompt.choice(f"{refusal.what}; attach to it, "
                            "start a new campaign, or quit", "--new", ("attach", "new", "quit"),
                            "attach")
     if answer == "quit":
@@ -198,12 +201,16 @@ def _choose_beside(workspace: Path, refusal: RunsAlready, args: argparse.Namespa
     return launch.main(workspace, campaign=refusal.campaign)
 
 
-def _running(workspace: Path, manifest: Manifest) -> str:
-    """Return the newest campaign with a live engine of a manifest's project and target, or ""."""
+def _running(workspace: Path, manifest: Manifest) -> Campaign | None:
+    """Return the newest campaign of a manifest's project and target that is at work, or None.
+
+    One whose host only starts or ends has nothing to do and is none, as in `kopt status`.
+    """
     with closing(Reader(workspace)) as reader:
-        return next((campaign.id for campaign in reader.campaigns()
+        return next((campaign for campaign in reader.campaigns()
                      if campaign.op == manifest.target_op and is_live(reader, campaign.id)
-                     and Path(campaign.project).resolve() == Path(manifest.project)), "")
+                     and phrases.state(campaign, live=True) not in phrases.ENDED
+                     and Path(campaign.project).resolve() == Path(manifest.project)), None)
 
 
 def _warnings(reader: Reader, campaign: str) -> list[str]:

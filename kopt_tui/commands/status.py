@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 
 import msgspec
 
@@ -12,6 +13,7 @@ from engine.journal.read import Reader
 from engine.journal.records import Campaign
 from engine.records import measured
 from engine.verify import reference_lines
+from harness.formats.quantities import counted
 from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
 from kopt_tui.cli.output import print_json, print_table
 from kopt_tui.cli.parser import add_campaign, add_json, workspace_of
@@ -42,7 +44,7 @@ class WorkspaceStatus(msgspec.Struct, frozen=True, kw_only=True):
     campaigns: tuple[CampaignStatus, ...]
 
 
-HEADERS = ("campaign", "state", "round", "best", "waiting", "device", "last activity", "")
+HEADERS = ("campaign", "state", "round", "best", "last")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +63,9 @@ def run(args: argparse.Namespace) -> int:
         print_json(WorkspaceStatus(workspace=str(workspace_of(args).absolute()),
                                    campaigns=tuple(listed)))
     elif listed:
-        print_table(HEADERS, map(_row, listed), right="round waiting")
+        now = time.time()
+        print_table(HEADERS, (_row(own, now) for own in listed),
+                    notes=[_notes(own) for own in listed])
     else:
         print(f"no campaign in {workspace_of(args)} yet: kopt demo runs one")
     return 0
@@ -79,11 +83,18 @@ def _status(reader: Reader, campaign: Campaign, waiting: int,
         engine=f"{engine.host} {engine.pid}" if live else "")
 
 
-def _row(own: CampaignStatus) -> tuple[str, ...]:
+def _row(own: CampaignStatus, now: float) -> tuple[str, ...]:
     campaign = own.campaign
-    notes = (own.standing, own.provisional, phrases.phase(campaign, live=own.live),
-             f"models {own.models.short}" if own.models and own.models.short else "")
     return (campaign.id, phrases.signed(phrases.state(campaign, live=own.live)),
-            campaign.round_place, phrases.best(campaign), str(own.waiting or ""),
-            campaign.device or campaign.gpu, phrases.stamp(campaign.updated_at),
-            "; ".join(filter(None, notes)))
+            campaign.round_place, phrases.best(campaign),
+            phrases.moment(campaign.updated_at, now))
+
+
+def _notes(own: CampaignStatus) -> list[str]:
+    """Return what is said below a campaign's row, what a person has to do first."""
+    campaign = own.campaign
+    return list(filter(None, (
+        own.waiting and f"? {own.provisional or counted(own.waiting, 'candidate') + ' waiting'}"
+        " (kopt approve, kopt reject)", phrases.phase(campaign, live=own.live), own.standing,
+        f"models {own.models.short}" if own.models and own.models.short else "",
+        f"on {campaign.device or campaign.gpu}")))

@@ -19,6 +19,8 @@ if TYPE_CHECKING:  # for start-up time, see `snapshot`
     from engine.journal.records import Campaign, Event, Slot
     from engine.task import AgentProgress
 
+ENDED = ("waiting", "finished", "stopped", "failed")
+"""States of a campaign that no engine continues by itself."""
 ENGINE_GONE = "its engine is gone; kopt resume continues the campaign"
 
 SIGNS: Mapping[str, tuple[str, str]] = {
@@ -33,11 +35,14 @@ SIGNS: Mapping[str, tuple[str, str]] = {
     "split": ("÷", "info"), "ask": ("?", "accent"), "waiting": ("?", "accent"),
     "provisional": ("?", "info"),
     "runner-up": ("+", "info"), "measured": ("·", "plain"), "verified": ("·", "plain"),
-    "running": ("►", "good"), "paused": ("‖", "warn"), "stopped": ("■", "plain"),
-    "new": ("·", "dim"), "flag": ("!", "warn"), "note": ("·", "dim"), "warning": ("!", "warn"),
+    "running": ("►", "good"), "judging": ("►", "good"), "paused": ("‖", "warn"),
+    "stopped": ("■", "plain"), "new": ("·", "dim"), "flag": ("!", "warn"), "note": ("·", "dim"),
+    "warning": ("!", "warn"),
 }
 """Sign and tone of each word; neither a sign nor a tone appears without its word."""
 
+ITSELF = "the unchanged code against itself"
+"""What the baseline's verdict compares."""
 UNMEASURED = "kept, not measured"
 """Shown for the best between a keep and its verdict against the baseline."""
 BARS = "▁▂▃▄▅▆▇█"
@@ -90,15 +95,25 @@ def best(campaign: Campaign) -> str:
 
 
 def state(campaign: Campaign, *, live: bool) -> str:
-    """Return a campaign's state in a word, "lost" for a running one whose engine is gone."""
-    return "lost" if campaign.state == "running" and not live else campaign.state
+    """Return a campaign's state in a word: "lost" for a running one whose engine is gone, "judging"
+    for one that has ended and whose host is at work on a submission or a decision.
+    """
+    if campaign.state == "running" and not live:
+        return "lost"
+    return "judging" if live and campaign.phase and campaign.state in ENDED else campaign.state
 
 
 def phase(campaign: Campaign, *, live: bool) -> str:
     """Return what a campaign's engine does or that it is gone, and how the campaign ended."""
     if campaign.state in ("running", "paused") and not live:
         return ENGINE_GONE
-    return "; ".join(filter(None, (campaign.phase if live else "", campaign.outcome)))
+    return "; ".join(filter(None, (work(campaign) if live else "", campaign.outcome)))
+
+
+def work(campaign: Campaign) -> str:
+    """Return what the engine or host of a live campaign does."""
+    return f"judges what came after its end ({campaign.phase})" \
+        if state(campaign, live=True) == "judging" else campaign.phase
 
 
 def clock(at: float) -> str:
@@ -187,6 +202,9 @@ def slot(row: Slot, elapsed: str = "") -> str:
 def event(record: Event) -> str:
     """Return an event as one line of plain text."""
     payload = facts(record)
+    if record.kind == "verdict" and payload.get("purpose") == "baseline" and payload.get("correct"):
+        return clean(f"verdict  baseline  {noise(payload.get('low'), payload.get('high'))}  "
+                     f"{ITSELF}", 400)
     if record.kind == "verdict":
         return clean(f"verdict  {short(record.ref)}  {_text(payload, 'slot')}  "
                      f"{_outcome(payload)}", 400)
@@ -211,6 +229,12 @@ def event(record: Event) -> str:
         parts.append(short(record.ref, 12))
     parts += filter(None, (_fact(key, value, record.ref) for key, value in payload.items()))
     return clean("  ".join(parts), 400)
+
+
+def noise(low: object, high: object) -> str:
+    """Return the interval of the baseline against itself: `noise [0.96, 1.05]`, "" if not timed."""
+    known = isinstance(low, int | float) and isinstance(high, int | float)
+    return f"noise [{low:.2f}, {high:.2f}]" if known else ""
 
 
 def facts(record: Event) -> Mapping[str, object]:

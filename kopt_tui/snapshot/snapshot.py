@@ -98,6 +98,8 @@ class ClassTable(msgspec.Struct, frozen=True):
     rows: tuple[Row, ...]
     references: tuple[str, ...] = ()
     """How the best compares with eager PyTorch and torch.compile."""
+    is_baseline: bool = False
+    """Whether both sides are the baseline, so that a difference is noise."""
 
 
 class LogLine(msgspec.Struct, frozen=True):

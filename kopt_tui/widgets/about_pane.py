@@ -22,8 +22,9 @@ def state_spans(row: CampaignRow) -> Line:
     parts = [(phrases.signed(row.status), f"{phrases.tone(row.status)} bold")]
     if row.status == "lost":
         parts.append((f": {phrases.ENGINE_GONE}", "plain"))
-    elif row.campaign.phase not in ("", "paused") and row.status in ("running", "paused"):
-        parts.append((f" {row.campaign.phase}", "plain"))
+    elif row.campaign.phase not in ("", "paused") and row.status in (
+            "running", "judging", "paused"):
+        parts.append((f" {phrases.work(row.campaign)}", "plain"))
     if row.phase_age:
         parts.append((f" for {row.phase_age}", "dim"))
     if row.pauses_soon:

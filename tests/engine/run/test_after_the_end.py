@@ -21,6 +21,7 @@ from engine.journal.read import Reader
 from engine.journal.write import request
 from engine.manifest import load
 from engine.run import host
+from engine.run.engine import Engine
 from tests.support import campaigns, instant_verdicts
 from tests.support.campaigns import command
 
@@ -132,6 +133,25 @@ def test_patch_for_an_ended_campaign_is_judged_by_a_short_host(
     assert not list(finished.folder.inbox.glob("*.patch"))
     row = campaigns.campaign(finished)
     assert (row.state, row.reason) == ("finished", "max_iterations: 1 round done")
+
+
+@pytest.mark.slow
+def test_status_and_run_agree_on_a_finished_campaign_that_judges_a_patch(
+        finished: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    campaigns.hand_in(finished, LATE, "late")
+    with instant_verdicts.held(monkeypatch):
+        host_of_patch = Engine(finished.workspace, finished.id, decide_only=True)
+        host_of_patch.start()
+        campaigns.until(lambda: campaigns.campaign(finished).phase)
+        status = command("status", workspace=finished.workspace)[1]
+        assert f"{finished.id}  ► judging" in status
+        assert "\n  judges what came after its end (" in status
+        manifest = str(finished.workspace.parent / "p" / "manifest.yaml")
+        code, out, err = command("run", manifest, workspace=finished.workspace)
+        assert (code, out) == (1, "")
+        assert f"{finished.id} is finished and judges what came after its end (" in err
+    host_of_patch.join(90)
+    assert "✓ finished" in command("status", workspace=finished.workspace)[1]
 
 
 def test_patch_that_arrives_during_the_last_round_is_judged(

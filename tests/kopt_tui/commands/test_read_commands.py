@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -29,7 +30,7 @@ def test_status_says_what_the_engine_of_a_waiting_campaign_does(tmp_path: Path) 
     write_campaign(tmp_path, state="waiting", phase="VALIDATE", reason="4 rounds done")
     writer = Writer(tmp_path)
     own = lease.acquire(writer, NAME)
-    assert "; VALIDATE; 4 rounds done" in kopt("status", workspace=tmp_path).stdout
+    assert "(VALIDATE); 4 rounds done\n" in kopt("status", workspace=tmp_path).stdout
     lease.release(writer, own)
     writer.close()
     assert "VALIDATE" not in kopt("status", workspace=tmp_path).stdout
@@ -54,7 +55,7 @@ def test_status_lists_campaigns_with_best_and_waiting(workspace: Path) -> None:
     write_campaign(workspace, "matmul_c_cpu_20261120", state="running", speedup=None,
                    speedup_low=None, speedup_high=None, reason="")
     table = kopt("status", workspace=workspace).stdout
-    rows = {line.split()[0]: line for line in table.splitlines()}
+    rows = {text.split()[0]: text for text in re.split(r"\n(?! )", table.strip())}
     assert "✓ finished" in rows[NAME] and "2.50x [2.40, 2.60]" in rows[NAME]
     assert "baseline" in rows[NAME] and "max_iterations reached" in rows[NAME]
     assert "✗ lost" in rows["matmul_c_cpu_20261120"]
@@ -62,6 +63,14 @@ def test_status_lists_campaigns_with_best_and_waiting(workspace: Path) -> None:
     assert "✗ lost its engine is gone" in kopt("show", "matmul", workspace=workspace).stdout
     one = answer(kopt("status", "rms", "--json", workspace=workspace))["campaigns"][0]
     assert one["waiting"] == 1 and one["live"] is False and one["campaign"]["speedup"] == 2.5
+
+
+def test_lines_of_status_fit_80_columns_and_leave_nothing_out(tmp_path: Path) -> None:
+    reason = "no_gain_rounds: two rounds without a gain; " * 5 + "the end"
+    write_campaign(tmp_path, reason=reason, device="Intel(R) Xeon(R) Platinum 8480C Processor")
+    lines = kopt("status", workspace=tmp_path).stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert reason in " ".join(map(str.strip, lines)) and "Platinum" in lines[-1]
 
 
 def test_status_names_a_live_engine(workspace: Path) -> None:

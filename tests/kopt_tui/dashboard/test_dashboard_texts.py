@@ -102,14 +102,21 @@ def test_event_is_one_readable_line() -> None:
     assert phrases.event(odd) == "log"
 
 
+def test_baseline_against_itself_is_called_noise() -> None:
+    numbers = {"valid": True, "correct": True, "speedup": 1.01, "low": 0.94, "high": 1.07}
+    assert event("verdict", purpose="baseline", **numbers) == \
+        "verdict  baseline  noise [0.94, 1.07]  the unchanged code against itself"
+    assert "uncertain [0.94, 1.07]" in event("verdict", purpose="verify", **numbers)
+
+
 def test_speedup_in_a_reason_is_left_out_and_trends_need_two_values() -> None:
     assert phrases.unprefixed("1.05x [1.01, 1.09]; tall faster") == "tall faster"
     assert phrases.spark([1.0], 8) == "" and phrases.spark([1.0, 1.0], 8) == "▁▁"
     assert all(phrases.sign(word) for word in phrases.SIGNS)
 
 
-def test_place_of_a_round_counts_neither_the_baseline_nor_rounds_beyond_the_limit() -> None:
+def test_place_of_a_round_counts_the_baseline_and_no_rounds_beyond_the_limit() -> None:
     """A patch handed in after the end is judged in a round of its own."""
     assert [samples.campaign(round=n, rounds_max=4).round_place for n in range(6)] == \
-        ["0", "baseline", "2 (1/3)", "3 (2/3)", "4 (3/3)", "5"]
+        ["0", "baseline", "2 of 4", "3 of 4", "4 of 4", "5"]
     assert samples.campaign(round=3, rounds_max=None).round_place == "3"
