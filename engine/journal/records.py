@@ -242,6 +242,13 @@ class DecisionRow(JournalRow, frozen=True, kw_only=True):
     """Whether a reject says something about the machine at that moment, not about the kernel."""
 
 
+def measured_only(decision: DecisionRow) -> bool:
+    """Return whether a measurement alone, or the machine, decided against a candidate: another
+    measurement may then decide otherwise.
+    """
+    return decision.kind in ("tie", "regression") or decision.is_fault
+
+
 class Bottleneck(JournalRow, frozen=True, kw_only=True):
     """One limit of the incumbent: where it is, what limits it, and advice for relieving it."""
 

@@ -177,6 +177,11 @@ def unprefixed(reason: str) -> str:
     return RATIO.sub("", reason)
 
 
+def measure_again(candidate: str) -> str:
+    """Return how a person has a near gain measured again."""
+    return f"kopt submit --from {candidate[:12]} measures it again"
+
+
 def agent(progress: AgentProgress | None) -> str:
     """Return how far a model is: `step 3/60 $0.0123`, or `step 3` without a limit; "" for none."""
     if progress is None:

@@ -181,6 +181,8 @@ class CandidateView(msgspec.Struct, frozen=True, kw_only=True):
     """The worker's attempt that made it."""
     review: PatchReview | None = None
     """What a model says of it."""
+    again: str = ""
+    """How a near gain is measured again, "" if it is none."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
