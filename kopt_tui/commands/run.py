@@ -76,7 +76,8 @@ def run(args: argparse.Namespace) -> int:
         return _choose_beside(workspace, refusal, args)
     if args.json:
         return _report_as_json(workspace, *begun, wait=args.wait)
-    return _report(workspace, *begun, wait=args.wait, is_new=not _names_campaign(args.manifest))
+    return _report(workspace, *begun, wait=args.wait,
+                   is_new=not _names_campaign(workspace, args.manifest))
 
 
 class RunsAlready(Refused):
@@ -105,7 +106,7 @@ def _begin(workspace: Path, name: str, launch: Callable[[Path, str], T], *, besi
     """
     from engine.campaign import setup as campaigns  # here and below: start-up time
 
-    if _names_campaign(name):
+    if _names_campaign(workspace, name):
         campaign = campaigns.open_campaign(workspace, name).id
         return campaign, launch(workspace, campaign)
     path = Path(name)
@@ -219,5 +220,8 @@ def _warnings(reader: Reader, campaign: str) -> list[str]:
             for event in reader.events_of(campaign, "warning")]
 
 
-def _names_campaign(name: str) -> bool:
-    return not Path(name).exists() and "/" not in name and not name.endswith((".yaml", ".yml"))
+def _names_campaign(workspace: Path, name: str) -> bool:
+    """Return whether a name is no file's: that of a campaign, whose folder may be right here."""
+    if "/" in name or name.endswith((".yaml", ".yml")):
+        return False
+    return not Path(name).exists() or Path(name).resolve() == (workspace / name).resolve()
