@@ -11,6 +11,7 @@ import msgspec
 from engine.context import EngineContext
 from engine.failpoint import failpoint
 from engine.history import kept_commits, round_resume, waiting_line
+from engine.history.waiting_line import ASKS
 from engine.journal.read import Reader
 from engine.journal.records import COMMITTED, Candidate, CandidateState, DecisionKind
 from engine.judge import candidate as candidates
@@ -19,7 +20,6 @@ from engine.judge.candidate import CandidateTree, JudgedCandidate
 from engine.judge.judge import Policy, asks_once, rule, verdict_of
 from engine.lineage import provisional
 from engine.lineage.commit import KeepReason, KeptCommit, commit_candidate
-from engine.lineage.provisional import ASKS
 from engine.verify.verifier import VerdictRequest
 from harness.errors import InputError, Refused
 from harness.verdict import HARNESS_VERSION, Verdict

@@ -23,7 +23,7 @@ from kopt_tui.cli.event_stream import POLL_S, SUCCESSFUL, follow, follow_start
 from kopt_tui.cli.output import print_json, print_note
 from kopt_tui.cli.parser import MANIFEST, add_json, workspace_of
 from kopt_tui.cli.prompt import Prompt
-from kopt_tui.snapshot import phrases
+from kopt_tui.snapshot import event_words, phrases
 
 if TYPE_CHECKING:  # start-up time
     from engine.manifest.schema import Manifest
@@ -87,7 +87,7 @@ class RunsAlready(Refused):
         super().__init__(
             f"{campaign.id} runs already on this manifest"
             if phrases.state(campaign, live=True) != "judging" else
-            f"{campaign.id} is {campaign.state} and {phrases.work(campaign)}",
+            f"{campaign.id} still judges, {phrases.work(campaign)}",
             fix=f"kopt attach {campaign.id} shows it, --new starts another campaign")
         self.campaign = campaign.id
 
@@ -216,7 +216,7 @@ def _running(workspace: Path, manifest: Manifest) -> Campaign | None:
 
 def _warnings(reader: Reader, campaign: str) -> list[str]:
     """Return what the start of a campaign warned about."""
-    return [str(phrases.facts(event).get("message", ""))
+    return [str(event_words.facts(event).get("message", ""))
             for event in reader.events_of(campaign, "warning")]
 
 

@@ -32,6 +32,8 @@ class CampaignStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its best reaches compilers and libraries, "" where they are not measured."""
     models: ModelBill | None
     """What language models cost, null if none was asked."""
+    unanswered: tuple[str, ...] = ()
+    """The requests of people that no engine has answered yet: `approve 1a2b`."""
     live: bool
     """Whether an engine runs it; `engine` is then its host and process."""
     engine: str
@@ -77,6 +79,9 @@ def _status(reader: Reader, campaign: Campaign, waiting: int,
     live = engine.word == "alive"
     return CampaignStatus(
         campaign=campaign, waiting=waiting, models=bill, live=live,
+        unanswered=tuple(dict.fromkeys(
+            f"{control.verb} {control.candidate[:8]}".strip()
+            for control in reader.controls(campaign.id, open_only=True))),
         provisional=waiting_line.provisional(reader, campaign.id) if waiting else "",
         standing=measured.standing(history.read(reader, campaign.id))
         if reference_lines.read(reader, campaign.id) else "",
@@ -92,9 +97,12 @@ def _row(own: CampaignStatus, now: float) -> tuple[str, ...]:
 
 def _notes(own: CampaignStatus) -> list[str]:
     """Return what is said below a campaign's row, what a person has to do first."""
-    campaign = own.campaign
-    return list(filter(None, (
-        own.waiting and f"? {own.provisional or counted(own.waiting, 'candidate') + ' waiting'}"
-        " (kopt approve, kopt reject)", phrases.phase(campaign, live=own.live), own.standing,
-        f"models {own.models.short}" if own.models and own.models.short else "",
-        f"on {campaign.device or campaign.gpu}")))
+    campaign, models = own.campaign, own.models
+    waits = own.provisional or f"{counted(own.waiting, 'candidate')} waiting for approval"
+    requests, starts = ", ".join(own.unanswered), f"; kopt resume {campaign.id} starts an engine"
+    notes = ((own.waiting, f"? {waits} (kopt approve, kopt reject)"),
+             (requests, f"» not answered yet: {requests}{'' if own.live else starts}"),
+             (True, phrases.phase(campaign, live=own.live)), (True, own.standing),
+             (models and models.short, f"models {models.short if models else ''}"),
+             (True, f"on {campaign.device or campaign.gpu}"))
+    return [text for holds, text in notes if holds and text]

@@ -97,8 +97,9 @@ class CampaignRows:
         request = next(iter(self._reader.decisions(
             candidate.campaign, candidate=candidate.id, limit=1)), None)
         review = patch_review.of_candidate(self._reader, candidate.campaign, candidate.id)
+        why = (request.reason if request else "") or candidate.reason
         return harmless(WaitingRow(
-            candidate=candidate, why=(request.reason if request else "") or candidate.reason,
+            candidate=candidate, why=why, doubts=why.partition(waiting_line.ASKS)[2],
             speedup=speedup(newest) if newest else "", verdict=newest.id if newest else None,
             since=request.at if request else candidate.created_at,
             obstacle=waiting_line.obstacle(line, candidate),

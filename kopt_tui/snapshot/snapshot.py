@@ -125,6 +125,8 @@ class WaitingRow(msgspec.Struct, frozen=True, kw_only=True):
     """The gains that rest on it, in words."""
     review: str = ""
     """What a model's review comes to, "" if none was asked for."""
+    doubts: str = ""
+    """The reasons to ask a person, without what was measured."""
 
 
 class SlotRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -145,11 +145,11 @@ def test_status_and_run_agree_on_a_finished_campaign_that_judges_a_patch(
         campaigns.until(lambda: campaigns.campaign(finished).phase)
         status = command("status", workspace=finished.workspace)[1]
         assert f"{finished.id}  ► judging" in status
-        assert "\n  judges what came after its end (" in status
+        assert "\n  after its end: " in status
         manifest = str(finished.workspace.parent / "p" / "manifest.yaml")
         code, out, err = command("run", manifest, workspace=finished.workspace)
         assert (code, out) == (1, "")
-        assert f"{finished.id} is finished and judges what came after its end (" in err
+        assert f"{finished.id} still judges, after its end: " in err
     host_of_patch.join(90)
     assert "✓ finished" in command("status", workspace=finished.workspace)[1]
 

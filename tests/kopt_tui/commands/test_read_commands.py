@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from engine.journal import lease
-from engine.journal.write import Writer
+from engine.journal.write import Writer, request
 from tests.support.command_line import (
     NAME,
     PATCH,
@@ -30,7 +30,8 @@ def test_status_says_what_the_engine_of_a_waiting_campaign_does(tmp_path: Path) 
     write_campaign(tmp_path, state="waiting", phase="VALIDATE", reason="4 rounds done")
     writer = Writer(tmp_path)
     own = lease.acquire(writer, NAME)
-    assert "(VALIDATE); 4 rounds done\n" in kopt("status", workspace=tmp_path).stdout
+    status = kopt("status", workspace=tmp_path).stdout
+    assert "\n  after its end: VALIDATE; 4 rounds done\n" in status
     lease.release(writer, own)
     writer.close()
     assert "VALIDATE" not in kopt("status", workspace=tmp_path).stdout
@@ -63,6 +64,13 @@ def test_status_lists_campaigns_with_best_and_waiting(workspace: Path) -> None:
     assert "✗ lost its engine is gone" in kopt("show", "matmul", workspace=workspace).stdout
     one = answer(kopt("status", "rms", "--json", workspace=workspace))["campaigns"][0]
     assert one["waiting"] == 1 and one["live"] is False and one["campaign"]["speedup"] == 2.5
+
+
+def test_status_names_requests_that_no_engine_has_answered(workspace: Path) -> None:
+    request(workspace, NAME, "approve", by="ann@box", candidate="dd44" * 10)
+    request(workspace, NAME, "resume", by="ann@box")
+    assert f"\n  » not answered yet: approve dd44dd44, resume; kopt resume\n    {NAME} starts" in \
+        kopt("status", workspace=workspace).stdout
 
 
 def test_lines_of_status_fit_80_columns_and_leave_nothing_out(tmp_path: Path) -> None:
