@@ -117,7 +117,8 @@ def _weigh(verdict: Verdict, policy: Policy, violations: Sequence[Violation]) ->
     if no_gain == "regression" and speedup.startswith("uncertain"):
         slower_first = sorted(verdict.rows, key=_sure_loss, reverse=True)
         rows = f"a class is surely slower: {describe_rows(slower_first)}"
-    measured = f"{speedup}; {_near_gain(verdict, policy.margin)}{rows}"
+    near = _near_gain(verdict, policy.margin)
+    measured = f"{speedup}; {near}{rows}"
     if lacks_profiler(verdict):
         measured += "; kernel time was not available, the benchmark's own times decide"
     worst = max(map(_sure_loss, verdict.rows), default=0.0)
@@ -127,7 +128,8 @@ def _weigh(verdict: Verdict, policy: Policy, violations: Sequence[Violation]) ->
         loss = core_loss(verdict.rows) or f"a class loses {worst:.1%}"
         return Ruling(kind="reject", reason=f"{loss}; needs a split ({measured})")
     if (verdict.speedup_low or 0.0) <= 1.0:
-        return Ruling(kind=no_gain, reason=f"no significant gain over all classes: {measured}")
+        return Ruling(kind=no_gain, reason=measured if near else
+                      f"no significant gain over all classes: {measured}")
     if doubts := _doubts(verdict, policy, violations, worst):
         return Ruling(kind="ask", reason=measured, doubts=doubts)
     return Ruling(kind="keep", reason=measured)

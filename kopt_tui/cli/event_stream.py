@@ -113,7 +113,7 @@ def print_summary(reader: Reader, name: str) -> int:
         return 1
     kept = reader.candidates(name, states=("kept",))
     waiting = reader.candidates(name, states=("waiting",))
-    outcome = phrases.ENGINE_GONE if campaign.state == "running" \
+    outcome = phrases.engine_gone(campaign) if campaign.state == "running" \
         else phrases.clean(campaign.outcome)
     print(f"\n{campaign.id}: {campaign.state}" + (outcome and f", {outcome}"))
     if campaign.speedup is not None:

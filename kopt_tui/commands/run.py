@@ -7,7 +7,7 @@ import contextlib
 import fcntl
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -30,6 +30,8 @@ if TYPE_CHECKING:  # start-up time
     from engine.run.engine import Engine
 
 T = TypeVar("T")
+AT_WORK = ("running", "paused", "judging")
+"""States of a campaign beside which its manifest is not run again without a question."""
 
 
 class StartedCampaign(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,8 +116,11 @@ def _begin(workspace: Path, name: str, launch: Callable[[Path, str], T], *, besi
     with path.open("rb") as file:
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(file, fcntl.LOCK_EX)
-        if not beside and (running := _running(workspace, manifest)):
+        if not beside and (running := _of_manifest(workspace, manifest, AT_WORK)):
             raise RunsAlready(running)
+        if lost := _of_manifest(workspace, manifest, ("lost",)):
+            print_note(f"{lost.id} was interrupted in round {lost.round}, and kopt resume "
+                       f"{lost.id} continues it; this is another campaign")
         campaign = campaigns.create(workspace, path).id
         if warns:  # --here and --wait print all events
             with closing(Reader(workspace)) as reader:
@@ -202,16 +207,22 @@ def _choose_beside(workspace: Path, refusal: RunsAlready, args: argparse.Namespa
     return launch.main(workspace, campaign=refusal.campaign)
 
 
-def _running(workspace: Path, manifest: Manifest) -> Campaign | None:
-    """Return the newest campaign of a manifest's project and target that is at work, or None.
+def _of_manifest(workspace: Path, manifest: Manifest, states: Sequence[str]) -> Campaign | None:
+    """Return the newest campaign of a manifest's project and target in one of some states, or None.
 
-    One whose host only starts or ends has nothing to do and is none, as in `kopt status`.
+    The states are those of `kopt status`; a paused campaign without an engine is lost too.
     """
     with closing(Reader(workspace)) as reader:
         return next((campaign for campaign in reader.campaigns()
-                     if campaign.op == manifest.target_op and is_live(reader, campaign.id)
-                     and phrases.state(campaign, live=True) not in phrases.ENDED
+                     if campaign.op == manifest.target_op
+                     and _state(reader, campaign) in states
                      and Path(campaign.project).resolve() == Path(manifest.project)), None)
+
+
+def _state(reader: Reader, campaign: Campaign) -> str:
+    if is_live(reader, campaign.id):
+        return phrases.state(campaign, live=True).replace("new", "running")
+    return "lost" if campaign.state in ("running", "paused") else campaign.state
 
 
 def _warnings(reader: Reader, campaign: str) -> list[str]:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:  # for start-up time, see `snapshot`
 
 ENDED = ("waiting", "finished", "stopped", "failed")
 """States of a campaign that no engine continues by itself."""
-ENGINE_GONE = "its engine is gone; kopt resume continues the campaign"
 
 SIGNS: Mapping[str, tuple[str, str]] = {
     "keep": ("✓", "good"), "kept": ("✓", "good"), "finished": ("✓", "good"),
@@ -101,8 +100,13 @@ def state(campaign: Campaign, *, live: bool) -> str:
 def phase(campaign: Campaign, *, live: bool) -> str:
     """Return what a campaign's engine does or that it is gone, and how the campaign ended."""
     if campaign.state in ("running", "paused") and not live:
-        return ENGINE_GONE
+        return engine_gone(campaign)
     return "; ".join(filter(None, (work(campaign) if live else "", campaign.outcome)))
+
+
+def engine_gone(campaign: Campaign) -> str:
+    """Return that a campaign's engine was killed, and what to do."""
+    return f"its engine is gone; kopt resume {campaign.id} continues it"
 
 
 def work(campaign: Campaign) -> str:

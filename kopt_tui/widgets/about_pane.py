@@ -21,7 +21,7 @@ def state_spans(row: CampaignRow) -> Line:
     """Return state, phase and reason."""
     parts = [(phrases.signed(row.status), f"{phrases.tone(row.status)} bold")]
     if row.status == "lost":
-        parts.append((f": {phrases.ENGINE_GONE}", "plain"))
+        parts.append((f": {phrases.engine_gone(row.campaign)}", "plain"))
     elif row.campaign.phase not in ("", "paused") and row.status in (
             "running", "judging", "paused"):
         parts.append((f" {phrases.work(row.campaign)}", "plain"))

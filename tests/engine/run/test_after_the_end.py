@@ -184,6 +184,20 @@ def test_second_run_of_a_manifest_names_the_running_campaign(
     campaigns.until(lambda: host.owner(setup.workspace, f"{setup.id}-2") is None)
 
 
+@pytest.mark.slow
+def test_run_beside_an_interrupted_campaign_says_how_to_continue_that(
+        tmp_path: Path) -> None:
+    setup, manifest = campaigns.create(tmp_path, pool=INBOX), str(tmp_path / "p" / "manifest.yaml")
+    killed = host.spawn(setup.workspace, setup.id)
+    campaigns.until(lambda: campaigns.campaign(setup).state == "running")
+    os.kill(killed, signal.SIGKILL)
+    campaigns.until(lambda: host.owner(setup.workspace, setup.id) is None)
+    code, _, err = command("run", manifest, workspace=setup.workspace)
+    assert code == 0 and f"and kopt resume {setup.id} continues it" in err
+    assert command("stop", f"{setup.id}-2", workspace=setup.workspace)[0] == 0
+    campaigns.until(lambda: host.owner(setup.workspace, f"{setup.id}-2") is None)
+
+
 def test_of_two_runs_of_a_manifest_in_the_same_instant_one_starts(tmp_path: Path) -> None:
     manifest = campaigns.project(tmp_path / "p", pool=INBOX)
     workspace = tmp_path / "w"

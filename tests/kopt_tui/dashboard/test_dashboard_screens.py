@@ -58,7 +58,7 @@ async def test_running_campaign_without_its_engine_is_lost(tmp_path: Path) -> No
     make(tmp_path)
     app = open_app(tmp_path)
     async with app.run_test(size=NARROW) as pilot:
-        await until(pilot, "its engine is gone; kopt resume continues the campaign")
+        await until(pilot, f"its engine is gone; kopt resume {CAMPAIGN} continues it")
         await until(pilot, "✗ lost")
 
 
