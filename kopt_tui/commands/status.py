@@ -103,6 +103,7 @@ def _notes(own: CampaignStatus) -> list[str]:
     notes = ((own.waiting, f"? {waits} (kopt approve, kopt reject)"),
              (requests, f"» not answered yet: {requests}{'' if own.live else starts}"),
              (True, phrases.phase(campaign, live=own.live)), (True, own.standing),
+             (True, phrases.result(campaign)),
              (models and models.short, f"models {models.short if models else ''}"),
              (True, f"on {campaign.device or campaign.gpu}"))
     return [text for holds, text in notes if holds and text]

@@ -104,6 +104,12 @@ def phase(campaign: Campaign, *, live: bool) -> str:
     return "; ".join(filter(None, (work(campaign) if live else "", campaign.outcome)))
 
 
+def result(campaign: Campaign) -> str:
+    """Return how to take the result of a campaign that has ended, "" if it has kept nothing."""
+    has_result = campaign.state in ENDED and campaign.best_commit != campaign.base_commit
+    return f"kopt merge {campaign.id} takes the result over" if has_result else ""
+
+
 def engine_gone(campaign: Campaign) -> str:
     """Return that a campaign's engine was killed, and what to do."""
     return f"its engine is gone; kopt resume {campaign.id} continues it"

@@ -57,7 +57,9 @@ class AboutPane(ContentPane[CampaignRow | None]):
         campaign = row.campaign
         commits = (f"best {phrases.short(campaign.best_commit)}  "
                    f"baseline {phrases.short(campaign.base_commit)}")
-        facts = [("project", campaign.project), ("commits", commits), ("engine", engine_text(row)),
+        engine = ("result", phrases.result(campaign)) if row.engine.word == "none" and \
+            phrases.result(campaign) else ("engine", engine_text(row))
+        facts = [("project", campaign.project), ("commits", commits), engine,
                  ("started", phrases.stamp(campaign.created_at))]
         return [
             ((f" {row.id}", "bold"), (f"  {row.target} on {row.device}", "plain")),

@@ -51,6 +51,9 @@ def test_person_has_a_near_gain_measured_again(near: Setup) -> None:
     [candidate] = campaigns.candidates(near)
     shown = command("show", candidate.id[:8], workspace=near.workspace)[1]
     assert NEAR in shown and f"kopt submit --from {candidate.id[:12]} measures it again" in shown
+    report = command("report", near.id, workspace=near.workspace)[1]
+    assert f"measure {candidate.id[:12]} of round 2 again (" in report
+    assert f"near gain of 3.0%): kopt submit --from {candidate.id[:12]}" in report
     code, out, err = command("submit", "--from", candidate.id[:12], workspace=near.workspace)
     assert code == 0 and f"submitted to {near.id}" in out, err
     campaigns.until(lambda: host.owner(near.workspace, near.id) is None)

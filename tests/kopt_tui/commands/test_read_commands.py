@@ -59,6 +59,7 @@ def test_status_lists_campaigns_with_best_and_waiting(workspace: Path) -> None:
     rows = {text.split()[0]: text for text in re.split(r"\n(?! )", table.strip())}
     assert "✓ finished" in rows[NAME] and "2.50x [2.40, 2.60]" in rows[NAME]
     assert "baseline" in rows[NAME] and "max_iterations reached" in rows[NAME]
+    assert f"kopt merge {NAME} takes the result over" in rows[NAME]
     assert "✗ lost" in rows["matmul_c_cpu_20261120"]
     assert "its engine is gone" in rows["matmul_c_cpu_20261120"]
     assert "✗ lost its engine is gone" in kopt("show", "matmul", workspace=workspace).stdout
