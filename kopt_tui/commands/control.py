@@ -159,8 +159,9 @@ def _limits(reader: Reader, words: Sequence[str]) -> ControlRequest:
 
 def _busy(reader: Reader, name: str) -> str:
     """Return what a campaign's engine does before it answers, "" if that is not known."""
-    work = phrases.work(choose_campaign(reader, name)) if is_live(reader, name) else ""
-    return f"the engine answers when it has done this: {work}" if work else ""
+    campaign = choose_campaign(reader, name)
+    busy = is_live(reader, name) and campaign.state != "paused" and campaign.phase
+    return f"the engine answers when it has done this: {phrases.work(campaign)}" if busy else ""
 
 
 def _answer(reader: Reader, owner: str, number: int, wait_s: float) -> Control | None:

@@ -10,7 +10,7 @@ import msgspec
 from engine.history import history, waiting_line
 from engine.journal.model_costs import ModelBill
 from engine.journal.read import Reader
-from engine.journal.records import Campaign
+from engine.journal.records import Campaign, pauses_soon
 from engine.records import measured
 from engine.verify import reference_lines
 from harness.formats.quantities import counted
@@ -32,6 +32,8 @@ class CampaignStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its best reaches compilers and libraries, "" where they are not measured."""
     models: ModelBill | None
     """What language models cost, null if none was asked."""
+    pauses_soon: bool = False
+    """Whether it pauses at the end of its round."""
     unanswered: tuple[str, ...] = ()
     """The requests of people that no engine has answered yet: `approve 1a2b`."""
     live: bool
@@ -79,6 +81,8 @@ def _status(reader: Reader, campaign: Campaign, waiting: int,
     live = engine.word == "alive"
     return CampaignStatus(
         campaign=campaign, waiting=waiting, models=bill, live=live,
+        pauses_soon=campaign.state == "running" and live and pauses_soon(
+            reader.controls(campaign.id)),
         unanswered=tuple(dict.fromkeys(
             f"{control.verb} {control.candidate[:8]}".strip()
             for control in reader.controls(campaign.id, open_only=True))),
@@ -102,7 +106,8 @@ def _notes(own: CampaignStatus) -> list[str]:
     requests, starts = ", ".join(own.unanswered), f"; kopt resume {campaign.id} starts an engine"
     notes = ((own.waiting, f"? {waits} (kopt approve, kopt reject)"),
              (requests, f"» not answered yet: {requests}{'' if own.live else starts}"),
-             (True, phrases.phase(campaign, live=own.live)), (True, own.standing),
+             (True, phrases.phase(campaign, live=own.live) + (
+                 ", pauses after this round" if own.pauses_soon else "")), (True, own.standing),
              (True, phrases.result(campaign)),
              (models and models.short, f"models {models.short if models else ''}"),
              (True, f"on {campaign.device or campaign.gpu}"))

@@ -116,7 +116,9 @@ def engine_gone(campaign: Campaign) -> str:
 
 
 def work(campaign: Campaign) -> str:
-    """Return what the engine or host of a live campaign does."""
+    """Return what the engine or host of a live campaign does, or what makes it go on."""
+    if campaign.state == "paused":
+        return f"kopt resume {campaign.id} continues it"
     return f"after its end: {campaign.phase}" if state(campaign, live=True) == "judging" \
         else campaign.phase
 

@@ -22,7 +22,7 @@ def state_spans(row: CampaignRow) -> Line:
     parts = [(phrases.signed(row.status), f"{phrases.tone(row.status)} bold")]
     if row.status == "lost":
         parts.append((f": {phrases.engine_gone(row.campaign)}", "plain"))
-    elif row.campaign.phase not in ("", "paused") and row.status in (
+    elif row.campaign.phase and row.status in (
             "running", "judging", "paused"):
         parts.append((f" {phrases.work(row.campaign)}", "plain"))
     if row.phase_age:
