@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import threading
@@ -15,7 +16,7 @@ from harness.devices.device import Device
 from harness.errors import DeviceFault, InputError, KoptError, os_fault
 from harness.evaluate.evaluate import evaluate
 from harness.formats.json_codec import ConvertError, from_json, to_json
-from harness.isolation import raw_outputs
+from harness.isolation import device_lock, raw_outputs, turn_watch
 from harness.loop.loop import loop
 from harness.requests import ErrorLine, Line, LoopLine, Progress, Request, TrialLine, VerdictLine
 from harness.runners.kept_oracle import OracleShelf
@@ -33,20 +34,42 @@ def write_line(line: Line) -> None:
     sys.stdout.buffer.flush()
 
 
-def write_progress(stage: str, detail: str, done: float | None) -> None:
-    write_line(Progress(stage=stage, detail=detail, done=done))
+class ProgressLines:
+    """Writes the stages of an answer. A wait for another process's measurement is one of its own.
+    """
 
+    def __init__(self) -> None:
+        self._stage, self._lock = Progress(stage="starting"), threading.Lock()
 
-def write_trial(trial: Trial) -> None:
-    write_line(TrialLine(trial=trial))
+    def __call__(self, stage: str, detail: str, done: float | None) -> None:
+        with self._lock:
+            line = Progress(stage=stage, detail=detail, done=done)
+            if stage not in ("waiting", "note"):
+                self._stage = line
+            write_line(line)
+
+    def show_wait(self, text: str) -> None:
+        """Write what the answer waits for; the stage that goes on for ""."""
+        with self._lock:
+            write_line(replace(self._stage, stage="waiting", detail=text) if text else self._stage)
+
+    def write_trial(self, trial: Trial) -> None:
+        with self._lock:
+            write_line(TrialLine(trial=trial))
 
 
 def answer(request: Request, cancel: threading.Event) -> Line:
     """Check the request's target and return the last line of the answer."""
     if isinstance(request, requests.EvaluateRequest | requests.LoopRequest):
-        return answer_kernel(request, cancel)
-    validate.check(request.target)
-    return answer_command(request, inventory.find(request.device), cancel)
+        task_file.check(request.target)
+    else:
+        validate.check(request.target)
+    device, progress = inventory.find(request.device), ProgressLines()
+    with turn_watch.watched(device_lock.turnstile(), progress.show_wait) \
+            if device.kind == "cpu" else contextlib.nullcontext():
+        if isinstance(request, requests.EvaluateRequest | requests.LoopRequest):
+            return answer_kernel(request, device, cancel, progress)
+        return answer_command(request, device, cancel, progress)
 
 
 def with_load(line: Line, device: str) -> Line:
@@ -65,24 +88,22 @@ def _is_vague(row: Row) -> bool:
         row.outcome == "slower" and low is not None and high is not None and high - low > VAGUE)
 
 
-def answer_kernel(request: requests.EvaluateRequest | requests.LoopRequest,
-                  cancel: threading.Event) -> Line:
+def answer_kernel(request: requests.EvaluateRequest | requests.LoopRequest, device: Device,
+                  cancel: threading.Event, progress: ProgressLines) -> Line:
     """Evaluate or search a kernel target."""
-    task_file.check(request.target)
-    device = inventory.find(request.device)
     if isinstance(request, requests.EvaluateRequest):
         return VerdictLine(verdict=evaluate(
             request.target, request.trees, device, request.settings, cancel=cancel,
-            progress=write_progress, shelf=OracleShelf.inherited()))
+            progress=progress, shelf=OracleShelf.inherited()))
     return LoopLine(result=loop(
         request.target, request.job, device, request.settings, cancel=cancel,
-        on_trial=write_trial,
-        on_note=lambda note: write_line(Progress(stage="note", detail=note)),
-        on_wait=lambda text: write_line(Progress(stage="waiting", detail=text))))
+        on_trial=progress.write_trial, on_note=lambda note: progress("note", note, None),
+        on_wait=lambda text: progress("waiting", text, None)))
 
 
 def answer_command(request: requests.ReportedRequest | requests.ReportedLoopRequest
-                   | requests.EndToEndRequest, device: Device, cancel: threading.Event) -> Line:
+                   | requests.EndToEndRequest, device: Device, cancel: threading.Event,
+                   progress: ProgressLines) -> Line:
     """Evaluate or search a command target; its modules are imported only here."""
     from harness.benchmark.search import command_loop
     from harness.benchmark.verdict import benchmark_verdict, canary_check, whole_program
@@ -91,14 +112,14 @@ def answer_command(request: requests.ReportedRequest | requests.ReportedLoopRequ
     if isinstance(request, requests.ReportedLoopRequest):
         return LoopLine(result=command_loop.sweep(
             request.target, request.job, device, settings, repeats=request.repeats, cancel=cancel,
-            progress=write_progress, on_trial=write_trial))
+            progress=progress, on_trial=progress.write_trial))
     if isinstance(request, requests.EndToEndRequest):
         return VerdictLine(verdict=whole_program.measure_end_to_end(
             request.target, request.trees, device, settings, cancel=cancel,
-            progress=write_progress))
+            progress=progress))
     judge = canary_check.check_canary if settings.canary else benchmark_verdict.evaluate
     return VerdictLine(verdict=judge(request.target, request.trees, device, settings,
-                                     cancel=cancel, progress=write_progress))
+                                     cancel=cancel, progress=progress))
 
 
 def main() -> int:

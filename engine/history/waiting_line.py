@@ -17,12 +17,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from engine.journal.read import Reader
-from engine.journal.records import Candidate, CandidateState
+from engine.journal.records import Candidate, CandidateState, VerdictRow
 from harness.formats import quantities
 from harness.formats.quantities import counted, listed
 
 PROVISIONAL = "provisional"
 """Purpose of the provisional best's verdict against the baseline, which is never the headline."""
+ASKS = " — asks because "
+"""What separates a verdict's result from the reasons to ask a person."""
 NAMED = 4
 """Candidates that a text names, at most."""
 ON_LINE: tuple[CandidateState, ...] = ("waiting", "provisional")
@@ -78,13 +80,21 @@ def resting(line: Line, candidate: str) -> str:
     return f"{counted(len(upper), 'gain')} ({ids})"
 
 
+def _alone_on_baseline(reader: Reader, campaign: str, line: Line) -> VerdictRow | None:
+    """Return the own verdict of a line's only member where its base is the baseline, else None."""
+    row = reader.campaign(campaign)
+    if row is None or len(line) > 1 or row.best_commit != row.base_commit:
+        return None
+    return next(iter(reader.verdicts(campaign, candidate=line[0].id, limit=1)), None)
+
+
 def provisional(reader: Reader, campaign: str) -> str:
     """Return the provisional best in words: `provisional 14.1x [13.9, 14.3], waiting for 1a2b`."""
     line = read(reader, campaign)
     if not line:
         return ""
     row = next((row for row in reader.verdicts(campaign, candidate=line[-1].commit[:12])
-                if row.purpose == PROVISIONAL), None)
+                if row.purpose == PROVISIONAL), None) or _alone_on_baseline(reader, campaign, line)
     measured = "not measured yet" if row is None else "invalid" if not row.valid else \
         "wrong" if not row.correct else quantities.speedup(row.speedup, row.low, row.high) or \
         "not timed"

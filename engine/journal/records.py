@@ -84,12 +84,11 @@ class Campaign(JournalRow, frozen=True, kw_only=True):
 
     @property
     def round_place(self) -> str:
-        """The round and, as round 1 is the baseline, which of the limit's it is: `4 (3/10)`."""
+        """The round, and how many there may be with round 1, which is the baseline: `4 of 11`."""
         if self.round == 1:
             return "baseline"
         limit = self.rounds_max or 0  # a round for patches may come after the last one
-        return f"{self.round} ({self.round - 1}/{limit - 1})" if 1 < self.round <= limit else \
-            str(self.round)
+        return f"{self.round} of {limit}" if 1 < self.round <= limit else str(self.round)
 
 
 class Round(JournalRow, frozen=True, kw_only=True):
@@ -241,6 +240,13 @@ class DecisionRow(JournalRow, frozen=True, kw_only=True):
     at: float
     is_fault: bool = False
     """Whether a reject says something about the machine at that moment, not about the kernel."""
+
+
+def measured_only(decision: DecisionRow) -> bool:
+    """Return whether a measurement alone, or the machine, decided against a candidate: another
+    measurement may then decide otherwise.
+    """
+    return decision.kind in ("tie", "regression") or decision.is_fault
 
 
 class Bottleneck(JournalRow, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ import msgspec
 from engine.context import EngineContext
 from engine.failpoint import failpoint
 from engine.history import kept_commits, round_resume, waiting_line
+from engine.history.waiting_line import ASKS
 from engine.journal.read import Reader
 from engine.journal.records import COMMITTED, Candidate, CandidateState, DecisionKind
 from engine.judge import candidate as candidates
@@ -19,11 +20,14 @@ from engine.judge.candidate import CandidateTree, JudgedCandidate
 from engine.judge.judge import Policy, asks_once, rule, verdict_of
 from engine.lineage import provisional
 from engine.lineage.commit import KeepReason, KeptCommit, commit_candidate
-from engine.lineage.provisional import ASKS
 from engine.verify.verifier import VerdictRequest
 from harness.errors import InputError, Refused
-from harness.verdict import Verdict
+from harness.verdict import HARNESS_VERSION, Verdict
 
+AGAIN = "again-"
+"""Begins the purpose of another verdict that a person has asked for."""
+OF_CANDIDATE = ("verify", "format", AGAIN)
+"""Begin the purposes of verdicts that rule on a candidate."""
 NO_PROFILER_ANSWER = "answer.no-profiler"
 """The event of a person who approved a gain without kernel time, for the whole campaign."""
 
@@ -98,10 +102,12 @@ class Keeper:
         return kept
 
     def judged_before(self, entry: CandidateTree) -> JudgedCandidate | None:
-        """Return a candidate with its recorded verdict and the ruling on it, None without one."""
-        for purpose in ("verify", "format"):
-            if verdict := self.context.recorded(entry.id, purpose, entry.candidate.base_tree):
-                return self.record(entry, verdict, purpose)
+        """Return a candidate with its newest verdict and the ruling on it, None without one."""
+        for row in self.context.reader.verdicts(self.setup.id, candidate=entry.id):
+            if row.purpose.startswith(OF_CANDIDATE) and \
+                    row.incumbent_tree == entry.candidate.base_tree and \
+                    row.harness_version == HARNESS_VERSION:
+                return self.record(entry, verdict_of(row), row.purpose)
         return None
 
     def judge(self, entry: CandidateTree, purpose: str) -> JudgedCandidate:

@@ -11,7 +11,7 @@ from itertools import takewhile
 
 from engine.failpoint import failpoint
 from engine.history import waiting_line
-from engine.history.waiting_line import ON_LINE
+from engine.history.waiting_line import ASKS, ON_LINE
 from engine.journal.read import Reader
 from engine.journal.records import Candidate, DecisionRow
 from engine.journal.write import Writer
@@ -22,8 +22,6 @@ from harness.errors import Refused
 FAILPOINTS = ("line.committed", "line.recorded", "line.branch", "line.approved", "line.settled",
               "line.dropped")
 """The steps at which KOPT_FAILPOINT can end the process."""
-ASKS = " — asks because "
-"""What separates a verdict's result from the reasons to ask a person."""
 
 
 def add(writer: Writer, repo: CampaignRepo, candidate: Candidate, tree: str, why: KeepReason, *,

@@ -151,6 +151,8 @@ class ActiveRound:
     """Slots whose worker runs or is queued."""
     verifying: dict[str, CandidateTree] = field(default_factory=dict)
     """Candidates that wait for a verdict, by id."""
+    again: dict[str, Task] = field(default_factory=dict)
+    """Submissions that ask for another measurement, by the id of the known candidate."""
     gains: list[JudgedCandidate] = field(default_factory=list)
     """Candidates that may be kept, of this engine and of earlier ones."""
     cut_reason: str = ""

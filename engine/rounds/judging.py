@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
+from engine.journal.records import measured_only
 from engine.judge import candidate as candidates
 from engine.judge.candidate import CandidateTree, JudgedCandidate
 from engine.judge.judge import breach
+from engine.lineage.promote import AGAIN
 from engine.repository.patches import hygiene
 from engine.rounds import retries
 from engine.rounds.active_round import ActiveRound
@@ -28,12 +32,17 @@ def take_work(round: ActiveRound, finished: WorkerFinished) -> None:
     file_copy.remove(round.setup.folder.searches(task.slot))
     round.records.worker_log(round.n, task)
     _capture(round, finished)
-    if task.backend == "inbox":
-        try:
-            inbox.take(Path(task.option))  # the journal has its result now
-        except OSError as error:
-            round.context.writer.event(round.setup.id, "warning", message=(
-                f"a patch stays in the inbox: {error.strerror or error}"))
+    if task.backend == "inbox" and task not in round.again.values():
+        _empty_inbox(round, task)
+
+
+def _empty_inbox(round: ActiveRound, task: Task) -> None:
+    """Move a submission out of the inbox: the journal has its result now."""
+    try:
+        inbox.take(Path(task.option))
+    except OSError as error:
+        round.context.writer.event(round.setup.id, "warning", message=(
+            f"a patch stays in the inbox: {error.strerror or error}"))
 
 
 def _capture(round: ActiveRound, finished: WorkerFinished) -> None:
@@ -57,6 +66,8 @@ def _capture(round: ActiveRound, finished: WorkerFinished) -> None:
             cut=report.cut):
         if report.cut and (task.repair or task.split):
             _end_failed(round, finished)
+        elif task.backend == "inbox" and _may_measure_again(round, entry.id):
+            _measure_again(round, task, entry.id)
         elif not _start_retry(round, task, f"the same change as candidate {entry.id}", entry.id):
             round.slots.end_repeat(task, entry.id)
         return
@@ -64,6 +75,29 @@ def _capture(round: ActiveRound, finished: WorkerFinished) -> None:
         round.slots.refuse(entry, "reject", ruling.reason)
         return
     request(round, entry)
+
+
+def _may_measure_again(round: ActiveRound, identity: str) -> bool:
+    """Return whether a known candidate may be measured again."""
+    reader, campaign = round.context.reader, round.setup.id
+    newest = next(iter(reader.decisions(campaign, candidate=identity, limit=1)), None)
+    return reader.candidate(identity, campaign).state == "closed" and newest is not None \
+        and measured_only(newest) and identity not in round.verifying
+
+
+def _measure_again(round: ActiveRound, task: Task, identity: str) -> None:
+    """Request another verdict on a known candidate, which spends its own share of the error rate.
+
+    The submission stays in the inbox until it is decided, so that a killed engine loses no request.
+    """
+    reader, campaign = round.context.reader, round.setup.id
+    known = candidates.load(round.setup, reader.candidate(identity, campaign))
+    number = len(reader.verdicts(campaign, candidate=identity)) + 1
+    request(round, known, f"{AGAIN}{number}", slot=task.slot)
+    if identity in round.verifying:
+        round.again[identity] = task
+    else:
+        round.slots.end(task.slot, "failed", "its files cannot be written", identity)
 
 
 def _end_failed(round: ActiveRound, finished: WorkerFinished) -> None:
@@ -92,16 +126,24 @@ def _start_retry(round: ActiveRound, task: Task, reason: str, repeat_of: str = "
     return round.no_device is not None or retries.begin_next(round, task, reason, repeat_of)
 
 
-def request(round: ActiveRound, entry: CandidateTree) -> None:
-    """Request a verdict, unless the candidate's files cannot be written."""
+def request(round: ActiveRound, entry: CandidateTree, purpose: str = "verify", *,
+            slot: str = "") -> None:
+    """Request a verdict, unless the candidate's files cannot be written.
+
+    `slot` is the one that shows its progress, by default the candidate's own.
+    """
     try:
         round.context.run_in_thread(lambda: round.setup.tree(entry.tree))
     except (InputError, FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         round.slots.refuse(entry, "reject", f"its files cannot be written: {error}")
         return
     round.verifying[entry.id] = entry
-    round.slots.tick(entry.candidate, "waiting for the device")
-    round.context.submit(round.keeper.job(entry, "verify"))
+    job = round.keeper.job(entry, purpose)
+    if slot:
+        job = msgspec.structs.replace(job, slot=slot)
+    if job.slot:
+        round.context.tick(job.slot, "verifying", "waiting for the device")
+    round.context.submit(job)
 
 
 def take_verdict(round: ActiveRound, result: VerdictResult) -> None:
@@ -113,11 +155,16 @@ def take_verdict(round: ActiveRound, result: VerdictResult) -> None:
         # this candidate is the likely cause: left undecided, it would end every next engine too
         round.slots.refuse_unjudged(entry, result.fault.what)
     elif isinstance(result.fault, NoDeviceAvailable):
+        round.again.pop(entry.id, None)
         round.drain(result.fault)  # the next engine requests its verdict
     elif result.fault is not None:
         round.slots.take_fault(entry, result.fault)
     elif result.verdict is not None:
-        take_ruling(round, round.keeper.record(entry, result.verdict, "verify"))
+        take_ruling(round, round.keeper.record(entry, result.verdict, result.job.purpose))
+    if task := round.again.pop(entry.id, None):
+        newest = round.context.reader.candidate(entry.id, round.setup.id)
+        round.slots.end(task.slot, "measured", f"again: {newest.reason}", entry.id)
+        _empty_inbox(round, task)
 
 
 def take_ruling(round: ActiveRound, judged: JudgedCandidate) -> None:

@@ -58,9 +58,11 @@ def _place_rest(campaign: RunningCampaign) -> None:
 
     A best that fails its measurement is rolled back, which may release others.
     """
-    while True:
+    context = campaign.context
+    while context.reader.candidates(context.setup.id, states=("verified",)):
         best = campaign.setup.repo.best
-        campaign.placing.place_verified()
+        with campaign.phase(in_phase("VALIDATE", "deferred gains on the best")):
+            campaign.placing.place_verified()
         if campaign.setup.repo.best == best:
             return
         campaign.measure_headline()

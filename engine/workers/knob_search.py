@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from engine.split.class_sizes import sizes
-from engine.task import Task
+from engine.task import AgentProgress, Task
 from engine.verify import gate, harness_client
 from engine.verify.fleet_device import FleetDevice
 from engine.workers.protocol import Report, Tick, WorkerBench
@@ -63,9 +63,7 @@ def search(task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event, 
     job = SearchJob(tree=bench.worktree, reference=bench.baseline, budget=task.trials,
                     seed=task.seed, only=task.knobs)
 
-    def show_wait(progress: Progress) -> None:
-        if progress.stage == "waiting":
-            tick("waiting", progress.detail, None)
+    shown = ResumedTick(tick)
 
     def run(card: FleetDevice, on_trial: OnTrial) -> LoopResult | None:
         searched = target or bench.target
@@ -73,20 +71,40 @@ def search(task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event, 
         recorded = replace(job, record=bench.searches and str(Path(
             bench.searches) / trial_log.key(searched, job, card.device, settings)))
         if before := recorded.record and len(trial_log.recorded(Path(recorded.record))):
-            tick("searching", f"goes on after trial {before} of {task.trials}, "
-                 "recorded by an earlier engine", before / task.trials)
+            shown("searching", f"goes on after trial {before} of {task.trials}, "
+                  "recorded by an earlier engine", before / task.trials)
         if isinstance(searched, CommandTarget):
             benchmark = ReportedLoopRequest(
                 target=searched, device=card.device.id, repeats=repeats, job=recorded,
                 settings=replace(settings, warm_cache=bench.warm))
-            return harness_client.loop(benchmark, on_trial=on_trial, progress=show_wait,
+            return harness_client.loop(benchmark, on_trial=on_trial, progress=shown.show_wait,
                                        cancel=cancel)
         request = LoopRequest(target=searched, device=card.device.id, settings=settings,
                               job=replace(recorded, corpus=bench.corpus))
-        return harness_client.loop(request, on_trial=on_trial, progress=show_wait, cancel=cancel,
-                                   warm=card.warm)
+        return harness_client.loop(request, on_trial=on_trial, progress=shown.show_wait,
+                                   cancel=cancel, warm=card.warm)
 
-    return run_on_fleet(task, bench, tick, cancel, run)
+    return run_on_fleet(task, bench, shown, cancel, run)
+
+
+class ResumedTick:
+    """A search's tick that shows a wait of the harness, and after it the stage that goes on."""
+
+    def __init__(self, tick: Tick) -> None:
+        self._tick = tick
+        self._last: tuple[str, str, float | None] = ("searching", "", None)
+
+    def __call__(self, stage: str, detail: str, done: float | None,
+                 agent: AgentProgress | None = None, /) -> None:
+        self._last = stage, detail, done
+        self._tick(stage, detail, done)
+
+    def show_wait(self, progress: Progress) -> None:
+        """Show what the harness waits for; any other stage of its search ends the wait."""
+        if progress.stage == "waiting":
+            self._tick("waiting", progress.detail, self._last[2])
+        elif progress.stage != "note":
+            self._tick(*self._last)
 
 
 def run_on_fleet(task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event,

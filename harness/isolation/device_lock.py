@@ -66,9 +66,9 @@ class Turnstile:
     paths: tuple[str, str]
 
     def describe_wait(self) -> str:
-        """Return which measurement the processes wait for, "" while they may run."""
+        """Return which measurement of another process they wait for, "" while there is none."""
         device = Path(self.paths[0]).stem
-        if holder(device) is None:
+        if holder(device) in (None, os.getpid()):
             return ""
         fd, _ = open_file(f"{device}.turn")
         try:

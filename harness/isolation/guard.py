@@ -21,7 +21,6 @@ from pathlib import Path
 
 from harness.formats.json_codec import from_json, to_builtins
 from harness.isolation import (
-    device_lock,
     process_tree,
     raw_outputs,
     shared_zygotes,
@@ -32,10 +31,9 @@ from harness.isolation.device_lock import DeviceLock, Turnstile, lock_directory
 from harness.isolation.process_outcome import Limits, ProcessOutcome
 from harness.isolation.process_tree import CpuTime
 from harness.isolation.supervisor_start import KeptProcess
+from harness.isolation.turn_watch import LOOK_S, WaitReporter
 from harness.isolation.zygote_client import PROGRAM, ForkedSupervisor, Zygote
 
-LOOK_S = 0.5
-"""Seconds between two looks at a job's limit and at what it waits for."""
 INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES",
              "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_HOME", "ROCM_PATH",
              "NCCL_NVLS_ENABLE", "TORCH_SYMM_MEM_DISABLE_MULTICAST", "NVSHMEM_DISABLE_NVLS")
@@ -82,8 +80,8 @@ class Guarded:
                  kept: KeptProcess | None = None) -> None:
         self.limits, self._wall_s = limits or Limits(), wall_s
         self._name, self._argv = name or program or Path(argv[0]).name, argv
-        self._on_line, self._on_wait, self._yields = on_line, on_wait, yields
-        self._next_look, self._obstacle, self._reported = 0.0, "", ""
+        self._on_line, self._next_look = on_line, 0.0
+        self._waits = WaitReporter(yields, on_wait) if yields and on_wait else None
         self._line, self._waiting = bytearray(), threading.Lock()
         self._outputs: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
         self._outcome: ProcessOutcome | None = None
@@ -227,13 +225,8 @@ class Guarded:
             return
         self._next_look = time.monotonic() + LOOK_S
         self.look_at_limit()
-        if self._on_wait is None or self._yields is None:
-            return
-        obstacle = device_lock.shared_look(self._yields, int(time.monotonic() / LOOK_S))
-        lasting, self._obstacle = obstacle if obstacle == self._obstacle else "", obstacle
-        if lasting != self._reported:
-            self._reported = lasting
-            self._on_wait(lasting)
+        if self._waits is not None:
+            self._waits.look()
 
     def _take(self, name: str, data: bytes) -> None:
         self._outputs[name] += data

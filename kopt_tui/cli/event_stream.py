@@ -20,7 +20,7 @@ from harness.errors import KoptError
 from kopt_tui.cli.campaign_choice import is_live
 from kopt_tui.cli.output import print_json
 from kopt_tui.cli.user_repository import UserRepository
-from kopt_tui.snapshot import phrases
+from kopt_tui.snapshot import event_words, phrases
 
 POLL_S = 0.2
 BATCH = 500
@@ -70,10 +70,10 @@ class EventPrinter:
                 continue
             if self._as_json:
                 print_json(EventLine(**{**msgspec.structs.asdict(event),
-                                        "payload": phrases.facts(event)}))
+                                        "payload": event_words.facts(event)}))
             else:
                 owner = "" if self._campaign else f"{phrases.clean(event.campaign)}  "
-                print(f"{phrases.stamp(event.at)}  {owner}{phrases.event(event)}")
+                print(f"{phrases.stamp(event.at)}  {owner}{event_words.event(event)}")
         sys.stdout.flush()
 
 
@@ -113,7 +113,7 @@ def print_summary(reader: Reader, name: str) -> int:
         return 1
     kept = reader.candidates(name, states=("kept",))
     waiting = reader.candidates(name, states=("waiting",))
-    outcome = phrases.ENGINE_GONE if campaign.state == "running" \
+    outcome = phrases.engine_gone(campaign) if campaign.state == "running" \
         else phrases.clean(campaign.outcome)
     print(f"\n{campaign.id}: {campaign.state}" + (outcome and f", {outcome}"))
     if campaign.speedup is not None:

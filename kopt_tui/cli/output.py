@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import textwrap
 import unicodedata
 from collections.abc import Iterable, Sequence
 
@@ -14,6 +15,8 @@ from harness.verdict import COMPILED, REFERENCE_LINE, Verdict
 from kopt_tui.snapshot import phrases, verdict_words
 from kopt_tui.snapshot.phrases import clean
 
+PIPE_COLUMNS = 80
+"""Width of wrapped text where no terminal says one."""
 Cell = str | int | float | None
 
 
@@ -43,19 +46,27 @@ def print_bytes(data: bytes) -> None:
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[Cell]], *,
-                right: str = "") -> None:
+                right: str = "", notes: Sequence[Sequence[str]] = ()) -> None:
     """Print a table, at a terminal clipped at its width.
 
-    Columns named in `right` (space-separated) are aligned to the right.
+    Columns named in `right` (space-separated) are aligned to the right. The `notes` of each row
+    follow it, wrapped.
     """
     cells = [list(headers), *([_text(cell) for cell in row] for row in rows)]
     widths = [max(map(columns, column)) for column in zip(*cells, strict=True)]
     limit = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for row in cells:
+    for number, row in enumerate(cells):
         padded = [_pad(cell, size, name in right.split())
                   for cell, size, name in zip(row, widths, headers, strict=True)]
         line = "  ".join(padded).rstrip()
         print(line if limit is None else clip(line, limit))
+        for note in notes[number - 1] if notes and number else ():
+            print_wrapped(note, limit or PIPE_COLUMNS)
+
+
+def print_wrapped(text: str, width: int) -> None:
+    """Print a text indented, in lines of at most `width` columns."""
+    print(textwrap.fill(clean(text), width, initial_indent="  ", subsequent_indent="    "))
 
 
 def print_facts(pairs: Iterable[tuple[str, Cell]]) -> None:

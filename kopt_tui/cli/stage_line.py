@@ -40,23 +40,37 @@ class StageLine:
     every_s = 1.0
 
     def __init__(self) -> None:
-        self.ended = threading.Event()
+        self.ended, self._waits = threading.Event(), False
         self._stage, self._began = "", time.monotonic()
+        self._interrupted = "", 0.0
+        """The stage before a wait, and the seconds that it had taken."""
         self._lock = threading.Lock()
 
     def show(self, line: Progress) -> None:
+        """Enter a stage; one that goes on after a wait goes on with its seconds."""
+        waits = line.stage == "waiting"
+        stage = phrases.clean(line.detail) if waits else \
+            f"{line.stage} {phrases.clean(line.detail)}"
+        now = time.monotonic()
         with self._lock:
-            self._stage = f"{line.stage} {phrases.clean(line.detail)}"
-            self._began = time.monotonic()
+            if waits and not self._waits:
+                self._interrupted = self._stage, now - self._began
+            before, seconds = self._interrupted
+            self._waits, self._stage = waits, stage
+            self._began = now - seconds if stage == before else now
             self.enter(line)
 
     def tick(self) -> None:
         """Print the seconds of the stage until `ended` is set."""
         while not self.ended.wait(self.every_s):
-            with self._lock:
-                seconds = int(time.monotonic() - self._began)
-                if self._stage and seconds >= SLOW_S:
-                    self.write(f"{self._stage}, {seconds} s")
+            self.print_seconds()
+
+    def print_seconds(self) -> None:
+        """Print for how long the stage has lasted, if it takes long."""
+        with self._lock:
+            seconds = int(time.monotonic() - self._began)
+            if self._stage and seconds >= SLOW_S:
+                self.write(f"{self._stage}, {seconds} s")
 
     def enter(self, line: Progress) -> None:
         self.write(self._stage)
@@ -74,8 +88,12 @@ class StageLog(StageLine):
 
     every_s = 30.0
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._waits_printed = WaitPrinter()
+
     def enter(self, line: Progress) -> None:
-        print_wait(line)
+        self._waits_printed.show(line)
 
     def end(self) -> None:
         """Leave the lines as they are."""
@@ -84,7 +102,17 @@ class StageLog(StageLine):
         print_note(text)
 
 
-def print_wait(line: Progress) -> None:
-    """Print what the harness waits for, such as another kopt that measures on the device."""
-    if line.stage == "waiting":
-        print_note(line.detail)
+class WaitPrinter:
+    """Prints what the harness waits for, such as another kopt that measures on the device.
+
+    One that measures again and again is named once.
+    """
+
+    def __init__(self) -> None:
+        self._obstacle = ""
+
+    def show(self, line: Progress) -> None:
+        obstacle = line.detail.partition(" since ")[0]
+        if line.stage == "waiting" and obstacle != self._obstacle:
+            self._obstacle = obstacle
+            print_note(line.detail)

@@ -18,6 +18,7 @@ from kopt_tui.cli.campaign_choice import choose_campaign, choose_running, is_liv
 from kopt_tui.cli.output import print_json
 from kopt_tui.cli.parser import add_campaign, add_json, workspace_of
 from kopt_tui.control import ControlRequest, send
+from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.phrases import clean
 
 
@@ -68,7 +69,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if not args.wait >= 0:
         raise InputError("--wait is below zero or no number")
-    number: int | None = None
+    number, busy = None, ""
     with open_journal(args) as reader:
         request = _request(reader, args)
         is_kept = request.verb == "approve" and \
@@ -79,6 +80,7 @@ def run(args: argparse.Namespace) -> int:
             control = _answer(reader, request.campaign, number, args.wait)
             is_answered = control is not None and control.applied_at is not None
             outcome = control.outcome if control is not None else ""
+            busy = "" if is_answered else _busy(reader, request.campaign)
     is_refused = is_answered and not outcome.startswith(APPLIED)
     if args.json:
         print_json(ControlAnswer(
@@ -88,7 +90,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(f"{request.verb} {request.candidate[:12] or request.campaign}: "
               + (clean(outcome) or "done" if is_answered else
-                 "recorded; the engine has not answered yet (kopt show lists the request)"))
+                 f"recorded; {busy or 'the engine has not answered yet'} (kopt show lists the "
+                 "request)"))
     return 1 if is_refused else 0
 
 
@@ -152,6 +155,13 @@ def _limits(reader: Reader, words: Sequence[str]) -> ControlRequest:
     campaign = choose_campaign(reader, names[0] if names else None)
     limits.with_limits(load.load(Path(campaign.path) / "manifest.yaml"), requested)
     return ControlRequest(campaign=campaign.id, verb="set", limits=requested)
+
+
+def _busy(reader: Reader, name: str) -> str:
+    """Return what a campaign's engine does before it answers, "" if that is not known."""
+    campaign = choose_campaign(reader, name)
+    busy = is_live(reader, name) and campaign.state != "paused" and campaign.phase
+    return f"the engine answers when it has done this: {phrases.work(campaign)}" if busy else ""
 
 
 def _answer(reader: Reader, owner: str, number: int, wait_s: float) -> Control | None:

@@ -33,7 +33,7 @@ from harness.verdict import Config, Value, Verdict
 from kopt_tui.cli.gpu_gate import Gate, card_name, measure, open_target
 from kopt_tui.cli.output import exit_code, print_json, print_note, print_verdict
 from kopt_tui.cli.parser import add_json, add_manifest, add_predict, count, workspace_of
-from kopt_tui.cli.stage_line import print_wait
+from kopt_tui.cli.stage_line import WaitPrinter
 from kopt_tui.commands import evaluate
 from kopt_tui.snapshot import phrases
 
@@ -121,6 +121,8 @@ class LoopRun:
 
     def _search(self) -> LoopResult | None:
         """Return the result of the search, None if it was stopped."""
+        waits = WaitPrinter()
+
         def on_trial(trial: Trial) -> None:
             if not self._quiet:
                 _print_trial(trial)
@@ -129,7 +131,7 @@ class LoopRun:
             if line.stage == "note":
                 print_note(line.detail)
             elif not self._quiet:
-                print_wait(line)
+                waits.show(line)
 
         with suppress(Cancelled), self._gate.card("loop") as device:
             return harness_client.loop(replace(self._request, device=device.id),

@@ -7,7 +7,7 @@ import contextlib
 import fcntl
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -23,13 +23,15 @@ from kopt_tui.cli.event_stream import POLL_S, SUCCESSFUL, follow, follow_start
 from kopt_tui.cli.output import print_json, print_note
 from kopt_tui.cli.parser import MANIFEST, add_json, workspace_of
 from kopt_tui.cli.prompt import Prompt
-from kopt_tui.snapshot import phrases
+from kopt_tui.snapshot import event_words, phrases
 
 if TYPE_CHECKING:  # start-up time
     from engine.manifest.schema import Manifest
     from engine.run.engine import Engine
 
 T = TypeVar("T")
+AT_WORK = ("running", "paused", "judging")
+"""States of a campaign beside which its manifest is not run again without a question."""
 
 
 class StartedCampaign(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,16 +78,20 @@ def run(args: argparse.Namespace) -> int:
         return _choose_beside(workspace, refusal, args)
     if args.json:
         return _report_as_json(workspace, *begun, wait=args.wait)
-    return _report(workspace, *begun, wait=args.wait, is_new=not _names_campaign(args.manifest))
+    return _report(workspace, *begun, wait=args.wait,
+                   is_new=not _names_campaign(workspace, args.manifest))
 
 
 class RunsAlready(Refused):
     """A campaign of the manifest has a live engine."""
 
-    def __init__(self, campaign: str) -> None:
-        super().__init__(f"{campaign} runs already on this manifest",
-                         fix=f"kopt attach {campaign} shows it, --new starts another campaign")
-        self.campaign = campaign
+    def __init__(self, campaign: Campaign) -> None:
+        super().__init__(
+            f"{campaign.id} runs already on this manifest"
+            if phrases.state(campaign, live=True) != "judging" else
+            f"{campaign.id} still judges, {phrases.work(campaign)}",
+            fix=f"kopt attach {campaign.id} shows it, --new starts another campaign")
+        self.campaign = campaign.id
 
 
 def start(workspace: Path, name: str, *, wait: bool = False) -> int:
@@ -102,7 +108,7 @@ def _begin(workspace: Path, name: str, launch: Callable[[Path, str], T], *, besi
     """
     from engine.campaign import setup as campaigns  # here and below: start-up time
 
-    if _names_campaign(name):
+    if _names_campaign(workspace, name):
         campaign = campaigns.open_campaign(workspace, name).id
         return campaign, launch(workspace, campaign)
     path = Path(name)
@@ -110,8 +116,11 @@ def _begin(workspace: Path, name: str, launch: Callable[[Path, str], T], *, besi
     with path.open("rb") as file:
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(file, fcntl.LOCK_EX)
-        if not beside and (running := _running(workspace, manifest)):
+        if not beside and (running := _of_manifest(workspace, manifest, AT_WORK)):
             raise RunsAlready(running)
+        if lost := _of_manifest(workspace, manifest, ("lost",)):
+            print_note(f"{lost.id} was interrupted in round {lost.round}, and kopt resume "
+                       f"{lost.id} continues it; this is another campaign")
         campaign = campaigns.create(workspace, path).id
         if warns:  # --here and --wait print all events
             with closing(Reader(workspace)) as reader:
@@ -185,7 +194,7 @@ def _choose_beside(workspace: Path, refusal: RunsAlready, args: argparse.Namespa
     prompt = Prompt(quiet=args.json)
     if not prompt.interactive:
         raise refusal
-    answer = prompt.choice(f"{refusal.campaign} runs already on this manifest; attach to it, "
+    answer = prompt.choice(f"{refusal.what}; attach to it, "
                            "start a new campaign, or quit", "--new", ("attach", "new", "quit"),
                            "attach")
     if answer == "quit":
@@ -198,19 +207,32 @@ def _choose_beside(workspace: Path, refusal: RunsAlready, args: argparse.Namespa
     return launch.main(workspace, campaign=refusal.campaign)
 
 
-def _running(workspace: Path, manifest: Manifest) -> str:
-    """Return the newest campaign with a live engine of a manifest's project and target, or ""."""
+def _of_manifest(workspace: Path, manifest: Manifest, states: Sequence[str]) -> Campaign | None:
+    """Return the newest campaign of a manifest's project and target in one of some states, or None.
+
+    The states are those of `kopt status`; a paused campaign without an engine is lost too.
+    """
     with closing(Reader(workspace)) as reader:
-        return next((campaign.id for campaign in reader.campaigns()
-                     if campaign.op == manifest.target_op and is_live(reader, campaign.id)
-                     and Path(campaign.project).resolve() == Path(manifest.project)), "")
+        return next((campaign for campaign in reader.campaigns()
+                     if campaign.op == manifest.target_op
+                     and _state(reader, campaign) in states
+                     and Path(campaign.project).resolve() == Path(manifest.project)), None)
+
+
+def _state(reader: Reader, campaign: Campaign) -> str:
+    if is_live(reader, campaign.id):
+        return phrases.state(campaign, live=True).replace("new", "running")
+    return "lost" if campaign.state in ("running", "paused") else campaign.state
 
 
 def _warnings(reader: Reader, campaign: str) -> list[str]:
     """Return what the start of a campaign warned about."""
-    return [str(phrases.facts(event).get("message", ""))
+    return [str(event_words.facts(event).get("message", ""))
             for event in reader.events_of(campaign, "warning")]
 
 
-def _names_campaign(name: str) -> bool:
-    return not Path(name).exists() and "/" not in name and not name.endswith((".yaml", ".yml"))
+def _names_campaign(workspace: Path, name: str) -> bool:
+    """Return whether a name is no file's: that of a campaign, whose folder may be right here."""
+    if "/" in name or name.endswith((".yaml", ".yml")):
+        return False
+    return not Path(name).exists() or Path(name).resolve() == (workspace / name).resolve()

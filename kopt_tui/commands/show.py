@@ -103,7 +103,8 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
         ("device", campaign.device or campaign.gpu), ("project", campaign.project),
         ("folder", campaign.path), ("base", campaign.base_commit[:12]),
         ("best at", campaign.best_commit[:12]),
-        ("round", campaign.round_place),
+        ("round", f"{campaign.round_place} (round 1 is the baseline)"
+                   if campaign.round > 1 else campaign.round_place),
         ("models", model_costs.total(costs, len(past.standing))),
         ("plan", str(plan or "")), ("routing", plan.routing if plan else ""),
         ("started", phrases.stamp(campaign.created_at)),
@@ -154,7 +155,7 @@ def _show_candidate(candidate: Candidate, view: CandidateView, line: Line, *,
     print_facts([
         ("candidate", candidate.id), ("campaign", candidate.campaign), ("round", candidate.round),
         ("slot", candidate.slot), ("state", state.strip()), ("hypothesis", candidate.hypothesis),
-        ("approval", waiting_line.obstacle(line, candidate)
+        ("near gain", view.again), ("approval", waiting_line.obstacle(line, candidate)
          if candidate.state == "waiting" else ""),
         ("built on it", waiting_line.resting(line, candidate.id)),
         ("a model", view.review.brief if view.review else ""),

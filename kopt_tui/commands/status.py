@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import time
 
 import msgspec
 
 from engine.history import history, waiting_line
 from engine.journal.model_costs import ModelBill
 from engine.journal.read import Reader
-from engine.journal.records import Campaign
+from engine.journal.records import Campaign, pauses_soon
 from engine.records import measured
 from engine.verify import reference_lines
+from harness.formats.quantities import counted
 from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
 from kopt_tui.cli.output import print_json, print_table
 from kopt_tui.cli.parser import add_campaign, add_json, workspace_of
@@ -30,6 +32,10 @@ class CampaignStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its best reaches compilers and libraries, "" where they are not measured."""
     models: ModelBill | None
     """What language models cost, null if none was asked."""
+    pauses_soon: bool = False
+    """Whether it pauses at the end of its round."""
+    unanswered: tuple[str, ...] = ()
+    """The requests of people that no engine has answered yet: `approve 1a2b`."""
     live: bool
     """Whether an engine runs it; `engine` is then its host and process."""
     engine: str
@@ -42,7 +48,7 @@ class WorkspaceStatus(msgspec.Struct, frozen=True, kw_only=True):
     campaigns: tuple[CampaignStatus, ...]
 
 
-HEADERS = ("campaign", "state", "round", "best", "waiting", "device", "last activity", "")
+HEADERS = ("campaign", "state", "round", "best", "last")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +67,9 @@ def run(args: argparse.Namespace) -> int:
         print_json(WorkspaceStatus(workspace=str(workspace_of(args).absolute()),
                                    campaigns=tuple(listed)))
     elif listed:
-        print_table(HEADERS, map(_row, listed), right="round waiting")
+        now = time.time()
+        print_table(HEADERS, (_row(own, now) for own in listed),
+                    notes=[_notes(own) for own in listed])
     else:
         print(f"no campaign in {workspace_of(args)} yet: kopt demo runs one")
     return 0
@@ -73,17 +81,34 @@ def _status(reader: Reader, campaign: Campaign, waiting: int,
     live = engine.word == "alive"
     return CampaignStatus(
         campaign=campaign, waiting=waiting, models=bill, live=live,
+        pauses_soon=campaign.state == "running" and live and pauses_soon(
+            reader.controls(campaign.id)),
+        unanswered=tuple(dict.fromkeys(
+            f"{control.verb} {control.candidate[:8]}".strip()
+            for control in reader.controls(campaign.id, open_only=True))),
         provisional=waiting_line.provisional(reader, campaign.id) if waiting else "",
         standing=measured.standing(history.read(reader, campaign.id))
         if reference_lines.read(reader, campaign.id) else "",
         engine=f"{engine.host} {engine.pid}" if live else "")
 
 
-def _row(own: CampaignStatus) -> tuple[str, ...]:
+def _row(own: CampaignStatus, now: float) -> tuple[str, ...]:
     campaign = own.campaign
-    notes = (own.standing, own.provisional, phrases.phase(campaign, live=own.live),
-             f"models {own.models.short}" if own.models and own.models.short else "")
     return (campaign.id, phrases.signed(phrases.state(campaign, live=own.live)),
-            campaign.round_place, phrases.best(campaign), str(own.waiting or ""),
-            campaign.device or campaign.gpu, phrases.stamp(campaign.updated_at),
-            "; ".join(filter(None, notes)))
+            campaign.round_place, phrases.best(campaign),
+            phrases.moment(campaign.updated_at, now))
+
+
+def _notes(own: CampaignStatus) -> list[str]:
+    """Return what is said below a campaign's row, what a person has to do first."""
+    campaign, models = own.campaign, own.models
+    waits = own.provisional or f"{counted(own.waiting, 'candidate')} waiting for approval"
+    requests, starts = ", ".join(own.unanswered), f"; kopt resume {campaign.id} starts an engine"
+    notes = ((own.waiting, f"? {waits} (kopt approve, kopt reject)"),
+             (requests, f"» not answered yet: {requests}{'' if own.live else starts}"),
+             (True, phrases.phase(campaign, live=own.live) + (
+                 ", pauses after this round" if own.pauses_soon else "")), (True, own.standing),
+             (True, phrases.result(campaign)),
+             (models and models.short, f"models {models.short if models else ''}"),
+             (True, f"on {campaign.device or campaign.gpu}"))
+    return [text for holds, text in notes if holds and text]

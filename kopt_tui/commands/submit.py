@@ -1,8 +1,8 @@
 """`kopt submit`: put a patch, a new source or earlier changes into a campaign's inbox.
 
-Earlier changes are those of another campaign, a folder of patches, or a commit or branch of the
-project. Nothing of an earlier verdict is believed: it only says which candidates of a campaign are
-worth a verdict here.
+Earlier changes are a candidate, those of another campaign, a folder of patches, or a commit or
+branch of the project. Nothing of an earlier verdict is believed: it only says which candidates of a
+campaign are worth a verdict here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from engine.journal.read import Reader
-from engine.journal.records import COMMITTED, Campaign
+from engine.journal.records import COMMITTED, Campaign, Candidate, measured_only
 from engine.manifest import load
 from engine.repository.campaign_repo import CANDIDATES
 from engine.repository.clone import Clone
@@ -29,7 +29,12 @@ from engine.run import host
 from engine.workers.inbox import SOURCE
 from harness.errors import InputError, Refused
 from harness.formats import file_copy
-from kopt_tui.cli.campaign_choice import choose_campaign, is_live, open_journal
+from kopt_tui.cli.campaign_choice import (
+    choose_campaign,
+    find_candidate,
+    is_live,
+    open_journal,
+)
 from kopt_tui.cli.output import print_json
 from kopt_tui.cli.parser import add_campaign, add_json, workspace_of
 from kopt_tui.cli.user_repository import UserRepository
@@ -64,8 +69,9 @@ def add(parser: argparse.ArgumentParser) -> None:
                         "place of the kernel's source, such as one with ModelNew")
     add_campaign(parser)
     parser.add_argument("--from", metavar="SOURCE", dest="source", default="",
-                        help="instead of PATCH: judge again what an earlier campaign measured as "
-                        "faster, the patches of a folder, or a commit or branch of the project")
+                        help="instead of PATCH: measure a candidate again, or judge what an "
+                        "earlier campaign measured as faster, the patches of a folder, or a commit "
+                        "or branch of the project")
     parser.add_argument("--hypothesis", metavar="TEXT", default="",
                         help="why the patch should be faster, in one line")
     add_json(parser, SubmittedChanges)
@@ -77,8 +83,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("give PATCH or --from SOURCE, not both or none",
                          fix="see kopt submit --help")
     with open_journal(args) as reader:
-        # with --from the only name is the campaign's
-        chosen = choose_campaign(reader, args.patch if args.source else args.campaign)
+        chosen = _judging_campaign(reader, args)
         files = _earlier(reader, chosen, args) if args.source else [_own(chosen, args)]
         runs = is_live(reader, chosen.id)
         if refusal := _refusal(reader, chosen, runs=runs):
@@ -100,6 +105,16 @@ def run(args: argparse.Namespace) -> int:
         what = str(paths[0]) if len(paths) == 1 else f"{len(paths)} changes"
         print(f"submitted to {chosen.id}: {what}{judge or '; a host judges it now'}")
     return 0
+
+
+def _judging_campaign(reader: Reader, args: argparse.Namespace) -> Campaign:
+    """Return the campaign that judges: the named one, else a candidate's own, else the newest."""
+    name = args.patch if args.source else args.campaign  # with --from it is the only name
+    if args.source and name is None and not Path(args.source).is_dir():
+        with contextlib.suppress(InputError):
+            if candidate := find_candidate(reader, args.source):
+                name = candidate.campaign
+    return choose_campaign(reader, name)
 
 
 def _own(chosen: Campaign, args: argparse.Namespace) -> tuple[str, bytes]:
@@ -189,6 +204,8 @@ def earlier_changes(reader: Reader, chosen: Campaign, source: str) -> list[Earli
             raise InputError(f"{source} is the campaign that judges them",
                              fix="name the campaign that is to judge after the source")
         changes = list(_of_campaign(reader, earlier))
+    elif candidate := _candidate(reader, chosen, source):
+        changes = [_of_candidate(reader, chosen, candidate)]
     else:
         changes = [_of_commit(chosen, source)]
     if not changes:
@@ -212,6 +229,34 @@ def _of_campaign(reader: Reader, earlier: Campaign) -> Iterator[EarlierChange]:
                                 clone.diff(earlier.base_commit, tree).data, candidate.hypothesis)
 
 
+def _candidate(reader: Reader, chosen: Campaign, name: str) -> Candidate | None:
+    """Return the candidate of this name, of the judging campaign if that has one; else None."""
+    for campaign in (chosen.id, None):
+        with contextlib.suppress(InputError):
+            return reader.candidate(name, campaign)
+    return None
+
+
+def _of_candidate(reader: Reader, chosen: Campaign, candidate: Candidate) -> EarlierChange:
+    """Return a candidate's own patch, or for another campaign its whole change since the baseline.
+
+    Raises Refused for one whose campaign would not measure it again.
+    """
+    name = candidate.id[:12]
+    if candidate.campaign != chosen.id:
+        earlier = choose_campaign(reader, candidate.campaign)
+        clone = Clone(Path(earlier.path) / "repo.git")
+        tree = clone.git.find(f"{CANDIDATES}/{candidate.id}") or ""
+        return EarlierChange(name, clone.diff(earlier.base_commit, tree).data,
+                             candidate.hypothesis)
+    newest = next(iter(reader.decisions(chosen.id, candidate=candidate.id, limit=1)), None)
+    if candidate.state != "closed" or newest is None or not measured_only(newest):
+        raise Refused(f"candidate {name} is {candidate.state}: nothing to measure again",
+                      fix=f"kopt show {name} says why")
+    return EarlierChange(name, (Path(chosen.path) / candidate.patch_path).read_bytes(),
+                         candidate.hypothesis)
+
+
 def _of_commit(chosen: Campaign, name: str) -> EarlierChange:
     """Return all that a commit or branch of the project changes since the campaign's baseline."""
     repository = UserRepository(Path(chosen.project))
@@ -220,6 +265,6 @@ def _of_commit(chosen: Campaign, name: str) -> EarlierChange:
         subject = repository.line("log", "-1", "--format=%s", commit)
         base = repository.line("merge-base", chosen.base_commit, commit)
     except Refused as error:
-        raise InputError(f"{name!r} is no campaign, folder, commit or branch: {error.what}",
-                         where=str(repository.path)) from None
+        raise InputError(f"{name!r} is no campaign, candidate, folder, commit or branch: "
+                         f"{error.what}", where=str(repository.path)) from None
     return EarlierChange(name, repository.git(*_PRINT_DIFF, base, commit), subject)

@@ -36,8 +36,8 @@ class CampaignTable(ListPane[CampaignRow]):
     def _columns(self, width: int) -> dict[str, int]:
         """Return the columns and their widths in cells."""
         if width < 108:
-            return {"state": 10, "target": 11, "device": 7, "round": 10, "best": 19, "ask": 3,
-                    "last": 6, "trend": max(0, width - 73)}
+            return {"state": 10, "campaign": max(11, width - 54), "round": 8, "best": 19,
+                    "ask": 3, "last": 6, "trend": 0}
         return {"state": 10, "campaign": 34, "target": 22, "device": 12, "round": 11, "best": 22,
                 "ask": 5, "last": 8, "trend": 20}
 
@@ -55,7 +55,7 @@ class CampaignTable(ListPane[CampaignRow]):
             "target": item.target,
             "device": item.device,
             "round": item.campaign.round_place,
-            "best": phrases.headline(item.campaign),
+            "best": phrases.best(item.campaign),
             "ask": f"{item.waiting} ?" if item.waiting else "",
             "last": phrases.moment(item.campaign.updated_at, self.now),
             "trend": phrases.spark(item.trend, min(20, sizes["trend"])),

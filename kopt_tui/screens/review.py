@@ -29,7 +29,7 @@ class WaitingTable(ListPane[WaitingRow]):
                 (f"{fit(candidate.campaign, campaign)} ", "plain"),
                 (f"{fit(f'round {candidate.round} {candidate.slot}', 12)} ", "dim"),
                 *(((f"{item.obstacle}; ", "warn"),) if item.obstacle else ()),
-                (phrases.unprefixed(item.why) or candidate.hypothesis, "accent"))
+                (item.doubts or phrases.unprefixed(item.why) or candidate.hypothesis, "accent"))
 
 
 class ReviewScreen(CandidateActions):

@@ -49,11 +49,11 @@ class CampaignRows:
                 for line in (waiting_line.read(self._reader, row.id),)
                 for candidate in self._reader.candidates(row.id, states=("waiting",)))
             self._seq = seq
-        if not any(row.campaign.state in LIVE for row in self._rows):
+        if not any(map(_may_live, self._rows)):
             return self._rows
         bills = self._reader.model_bills()  # they grow without an event
         return tuple(self._live(row, bills.get(row.id, NO_BILL))
-                     if row.campaign.state in LIVE else row for row in self._rows)
+                     if _may_live(row) else row for row in self._rows)
 
     def _live(self, row: CampaignRow, bill: ModelBill) -> CampaignRow:
         """Return a row with its cost, its engine, and how long that has been in its phase."""
@@ -97,13 +97,19 @@ class CampaignRows:
         request = next(iter(self._reader.decisions(
             candidate.campaign, candidate=candidate.id, limit=1)), None)
         review = patch_review.of_candidate(self._reader, candidate.campaign, candidate.id)
+        why = (request.reason if request else "") or candidate.reason
         return harmless(WaitingRow(
-            candidate=candidate, why=(request.reason if request else "") or candidate.reason,
+            candidate=candidate, why=why, doubts=why.partition(waiting_line.ASKS)[2],
             speedup=speedup(newest) if newest else "", verdict=newest.id if newest else None,
             since=request.at if request else candidate.created_at,
             obstacle=waiting_line.obstacle(line, candidate),
             resting=waiting_line.resting(line, candidate.id),
             review=review.brief if review else ""))
+
+
+def _may_live(row: CampaignRow) -> bool:
+    """Return whether an engine or, after the end, a host may be at work."""
+    return row.campaign.state in LIVE or bool(row.campaign.phase)
 
 
 def engine_state(reader: Reader, campaign: str) -> EngineState:

@@ -14,8 +14,9 @@ from kopt_tui.snapshot.harmless import harmless, harmless_verdict
 from kopt_tui.snapshot.snapshot import ClassTable, StreamLine
 
 LINES = 80
-AGAINST_BASELINE = {"headline": "the best commit against the baseline",
-                    PROVISIONAL: "with what waits for approval, against the baseline"}
+BASELINE = "baseline"
+COMPARED = {BASELINE: phrases.ITSELF, "headline": "the best commit against the baseline",
+            PROVISIONAL: "with what waits for approval, against the baseline"}
 """What a verdict without a decision compares, by its purpose."""
 
 
@@ -36,7 +37,8 @@ def stream_lines(verdicts: Sequence[VerdictRow], decisions: Sequence[DecisionRow
 
 def speedup(row: VerdictRow) -> str:
     """Return the speedup of a recorded verdict with its interval, "" if nothing was compared."""
-    return quantities.speedup(row.speedup, row.low, row.high)
+    return phrases.noise(row.low, row.high) if row.purpose == BASELINE else \
+        quantities.speedup(row.speedup, row.low, row.high)
 
 
 def _verdict_line(row: VerdictRow, decision: DecisionRow | None,
@@ -45,8 +47,8 @@ def _verdict_line(row: VerdictRow, decision: DecisionRow | None,
     if decision is not None:
         outcome, reason = decision.kind, decision.reason
     elif row.valid and row.correct:
-        reason = AGAINST_BASELINE.get(row.purpose, "")
-        outcome = row.purpose if row.purpose in ("headline", PROVISIONAL, "baseline", "e2e",
+        reason = COMPARED.get(row.purpose, "")
+        outcome = row.purpose if row.purpose in (*COMPARED, "e2e",
                                          reference_lines.PURPOSE) \
             else "measured"
     else:
@@ -84,8 +86,10 @@ def best_classes(reader: Reader, campaign: Campaign, verdicts: Sequence[VerdictR
         *(f"{name}: {', '.join(filter(None, words))}"
           for name, _, *words in known.compare(verdict.rows)),
         known.failure or known.measured())
-    return ClassTable(f"{phrases.short(chosen.candidate)}, {title}", verdict.rows,
-                      tuple(map(phrases.clean, lines)))
+    is_baseline = chosen.purpose == BASELINE
+    heading = f"the baseline, {title}" if is_baseline else \
+        f"{phrases.short(chosen.candidate)}, {title}"
+    return ClassTable(heading, verdict.rows, tuple(map(phrases.clean, lines)), is_baseline)
 
 
 def _choose(reader: Reader, campaign: Campaign, verdicts: Sequence[VerdictRow],
@@ -108,4 +112,7 @@ def _choose(reader: Reader, campaign: Campaign, verdicts: Sequence[VerdictRow],
             "which is the best again"
     timed = [verdict for verdict in verdicts if verdict.speedup is not None
              and verdict.purpose != reference_lines.PURPOSE]
-    return max(timed, key=lambda verdict: verdict.speedup or 0.0, default=None), "fastest so far"
+    fastest = max((verdict for verdict in timed if verdict.purpose != BASELINE),
+                  key=lambda verdict: verdict.speedup or 0.0, default=None)
+    return (fastest, "fastest so far") if fastest else (
+        next(iter(timed), None), "against itself")

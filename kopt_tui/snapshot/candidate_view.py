@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from engine.journal import patch_review
 from engine.journal.read import Reader
-from engine.journal.records import Candidate, VerdictRow
-from engine.judge.judge import verdict_or_none
+from engine.journal.records import Candidate, DecisionRow, VerdictRow
+from engine.judge.judge import is_near_gain, verdict_or_none
 from harness.errors import InputError
 from harness.verdict import Verdict
+from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.harmless import harmless, harmless_lines, harmless_verdict
 from kopt_tui.snapshot.snapshot import AttemptRef, CandidateView, WaitingRow
 
@@ -48,7 +50,7 @@ def candidate_view(reader: Reader, workspace: Path, campaign: str, candidate: st
                        if control.candidate == row.id),
         waiting=next((entry for entry in waiting if entry.candidate.id == row.id
                       and entry.candidate.campaign == campaign), None),
-        attempt=attempt_of(reader, row),
+        attempt=attempt_of(reader, row), again=_again(decisions),
         review=harmless(patch_review.of_candidate(reader, campaign, row.id)),
     )
 
@@ -65,11 +67,18 @@ def attempt_of(reader: Reader, candidate: Candidate) -> AttemptRef:
 def whole_view(reader: Reader, candidate: Candidate) -> CandidateView:
     """Return the view that `kopt show` prints: all verdicts and decisions, as recorded."""
     verdicts = reader.verdicts(candidate.campaign, candidate=candidate.id)
+    decisions = reader.decisions(candidate.campaign, candidate=candidate.id)
     return CandidateView(
         campaign=candidate.campaign, candidate=candidate,
         verdicts=tuple(_judged(verdict, verdict_or_none(verdict)) for verdict in verdicts),
-        decisions=tuple(reader.decisions(candidate.campaign, candidate=candidate.id)),
+        decisions=tuple(decisions), again=_again(decisions),
         review=patch_review.of_candidate(reader, candidate.campaign, candidate.id))
+
+
+def _again(decisions: Sequence[DecisionRow]) -> str:
+    """Return how a near gain is measured again, "" if the newest decision is about none."""
+    newest = next(iter(decisions), None)
+    return phrases.measure_again(newest.candidate) if newest and is_near_gain(newest) else ""
 
 
 def _judged(row: VerdictRow, verdict: Verdict | None) -> JudgedVerdict:

@@ -10,16 +10,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from harness.formats import quantities
 from harness.formats.text import plain
 
 if TYPE_CHECKING:  # for start-up time, see `snapshot`
-    from engine.journal.records import Campaign, Event, Slot
+    from engine.journal.records import Campaign, Slot
     from engine.task import AgentProgress
 
-ENGINE_GONE = "its engine is gone; kopt resume continues the campaign"
+ENDED = ("waiting", "finished", "stopped", "failed")
+"""States of a campaign that no engine continues by itself."""
 
 SIGNS: Mapping[str, tuple[str, str]] = {
     "keep": ("✓", "good"), "kept": ("✓", "good"), "finished": ("✓", "good"),
@@ -33,20 +32,20 @@ SIGNS: Mapping[str, tuple[str, str]] = {
     "split": ("÷", "info"), "ask": ("?", "accent"), "waiting": ("?", "accent"),
     "provisional": ("?", "info"),
     "runner-up": ("+", "info"), "measured": ("·", "plain"), "verified": ("·", "plain"),
-    "running": ("►", "good"), "paused": ("‖", "warn"), "stopped": ("■", "plain"),
-    "new": ("·", "dim"), "flag": ("!", "warn"), "note": ("·", "dim"), "warning": ("!", "warn"),
+    "running": ("►", "good"), "judging": ("►", "good"), "paused": ("‖", "warn"),
+    "stopped": ("■", "plain"), "new": ("·", "dim"), "flag": ("!", "warn"), "note": ("·", "dim"),
+    "warning": ("!", "warn"),
 }
 """Sign and tone of each word; neither a sign nor a tone appears without its word."""
 
+ITSELF = "the unchanged code against itself"
+"""What the baseline's verdict compares."""
 UNMEASURED = "kept, not measured"
 """Shown for the best between a keep and its verdict against the baseline."""
 BARS = "▁▂▃▄▅▆▇█"
 CLIP = 2000
 MODEL_STAGES = ("starting", "asking", "running", "waiting")
 """Stages of a slot while its model is at work."""
-HIDDEN = "low", "high", "tree", "task", "utc_offset_s"
-"""Fields of events that a line of text leaves out."""
-HASH = re.compile("[0-9a-f]{40}")
 RATIO = re.compile(r"^(\d[\d.]*x|uncertain)( \[[^]]*\])?(;? +|$)")
 
 
@@ -90,15 +89,38 @@ def best(campaign: Campaign) -> str:
 
 
 def state(campaign: Campaign, *, live: bool) -> str:
-    """Return a campaign's state in a word, "lost" for a running one whose engine is gone."""
-    return "lost" if campaign.state == "running" and not live else campaign.state
+    """Return a campaign's state in a word: "lost" for a running one whose engine is gone, "judging"
+    for one that has ended and whose host is at work on a submission or a decision.
+    """
+    if campaign.state == "running" and not live:
+        return "lost"
+    return "judging" if live and campaign.phase and campaign.state in ENDED else campaign.state
 
 
 def phase(campaign: Campaign, *, live: bool) -> str:
     """Return what a campaign's engine does or that it is gone, and how the campaign ended."""
     if campaign.state in ("running", "paused") and not live:
-        return ENGINE_GONE
-    return "; ".join(filter(None, (campaign.phase if live else "", campaign.outcome)))
+        return engine_gone(campaign)
+    return "; ".join(filter(None, (work(campaign) if live else "", campaign.outcome)))
+
+
+def result(campaign: Campaign) -> str:
+    """Return how to take the result of a campaign that has ended, "" if it has kept nothing."""
+    has_result = campaign.state in ENDED and campaign.best_commit != campaign.base_commit
+    return f"kopt merge {campaign.id} takes the result over" if has_result else ""
+
+
+def engine_gone(campaign: Campaign) -> str:
+    """Return that a campaign's engine was killed, and what to do."""
+    return f"its engine is gone; kopt resume {campaign.id} continues it"
+
+
+def work(campaign: Campaign) -> str:
+    """Return what the engine or host of a live campaign does, or what makes it go on."""
+    if campaign.state == "paused":
+        return f"kopt resume {campaign.id} continues it"
+    return f"after its end: {campaign.phase}" if state(campaign, live=True) == "judging" \
+        else campaign.phase
 
 
 def clock(at: float) -> str:
@@ -162,6 +184,11 @@ def unprefixed(reason: str) -> str:
     return RATIO.sub("", reason)
 
 
+def measure_again(candidate: str) -> str:
+    """Return how a person has a near gain measured again."""
+    return f"kopt submit --from {candidate[:12]} measures it again"
+
+
 def agent(progress: AgentProgress | None) -> str:
     """Return how far a model is: `step 3/60 $0.0123`, or `step 3` without a limit; "" for none."""
     if progress is None:
@@ -184,81 +211,7 @@ def slot(row: Slot, elapsed: str = "") -> str:
     return "  ".join(filter(None, (far, detail)))
 
 
-def event(record: Event) -> str:
-    """Return an event as one line of plain text."""
-    payload = facts(record)
-    if record.kind == "verdict":
-        return clean(f"verdict  {short(record.ref)}  {_text(payload, 'slot')}  "
-                     f"{_outcome(payload)}", 400)
-    if record.kind == "decision":
-        kind, reason = _text(payload, "kind"), _text(payload, "reason")
-        return clean(f"decision  {short(record.ref)}  {_text(payload, 'slot')}  "
-                     f"{ruled(kind, reason)[0]}{': ' if reason else ''}{reason}", 400)
-    if record.kind == "trials":
-        return clean(f"trials  {record.ref}  {payload.get('count', 0)} screened", 400)
-    if record.kind == "rollback":
-        return clean(f"rolled back  {_text(payload, 'reason')}; {_text(payload, 'told')}", 400)
-    if record.kind == "plan":
-        told = (_text(payload, key) for key in ("split", "analysis", "model", "routing"))
-        return clean(f"plan  round {record.ref}: {'; '.join(filter(None, told))}", 800)
-    if record.kind == "patch-review":
-        return clean(f"review  {short(record.ref)}  {_text(payload, 'model')}: "
-                     f"{_text(payload, 'concerns') or _text(payload, 'note')}", 400)
-    if record.kind == "bottlenecks":
-        return clean(f"bottlenecks  {_limiters(payload)}", 400)
-    parts = [record.kind.replace(".", " ")]
-    if record.ref and record.ref != record.campaign:
-        parts.append(short(record.ref, 12))
-    parts += filter(None, (_fact(key, value, record.ref) for key, value in payload.items()))
-    return clean("  ".join(parts), 400)
-
-
-def facts(record: Event) -> Mapping[str, object]:
-    """Return an event's payload, empty if it cannot be read."""
-    try:
-        payload = msgspec.json.decode(record.payload or b"{}")
-    except msgspec.DecodeError:
-        return {}
-    return payload if isinstance(payload, dict) else {}
-
-
-def _text(payload: Mapping[str, object], key: str) -> str:
-    value = payload.get(key)
-    return value if isinstance(value, str) else ""
-
-
-def _outcome(payload: Mapping[str, object]) -> str:
-    """Return the outcome that a verdict's event records."""
-    if not payload.get("valid"):
-        return f"✗ invalid: {_text(payload, 'reason')}"
-    if not payload.get("correct"):
-        return "✗ incorrect"
-    numbers = [payload.get(name) for name in ("speedup", "low", "high")]
-    value, low, high = (float(n) if isinstance(n, int | float) else None for n in numbers)
-    return quantities.speedup(value, low, high) or "correct, not timed"
-
-
-def _limiters(payload: Mapping[str, object]) -> str:
-    """Return what limits the incumbent, each limiter once."""
-    top = payload.get("top")
-    limiters = [bottleneck.get("limiter") for bottleneck in top if isinstance(bottleneck, dict)] \
-        if isinstance(top, list) else []
-    names = dict.fromkeys(name for name in limiters if isinstance(name, str))
-    return ", ".join(names) or "none found"
-
-
-def _fact(key: str, value: object, ref: str) -> str:
-    """Return one field of an event's payload: texts alone, a number with its name."""
-    if isinstance(value, bool):
-        return key if value else f"not {key}"
-    if value in (None, "", 0, [], {}) or str(value) == ref or key in HIDDEN:
-        return ""
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        return clean("; ".join(value), 300)
-    if key in ("speedup", "best_speedup") and isinstance(value, int | float):
-        return quantities.ratio(float(value))
-    if isinstance(value, float):
-        return f"{key} {value:.4g}"
-    if isinstance(value, str):
-        return short(value) if key == "candidate" or HASH.fullmatch(value) else clean(value, 300)
-    return f"{key} {clean(str(value), 80)}"
+def noise(low: object, high: object) -> str:
+    """Return the interval of the baseline against itself: `noise [0.96, 1.05]`, "" if not timed."""
+    known = isinstance(low, int | float) and isinstance(high, int | float)
+    return f"noise [{low:.2f}, {high:.2f}]" if known else ""

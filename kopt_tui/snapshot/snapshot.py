@@ -98,6 +98,8 @@ class ClassTable(msgspec.Struct, frozen=True):
     rows: tuple[Row, ...]
     references: tuple[str, ...] = ()
     """How the best compares with eager PyTorch and torch.compile."""
+    is_baseline: bool = False
+    """Whether both sides are the baseline, so that a difference is noise."""
 
 
 class LogLine(msgspec.Struct, frozen=True):
@@ -123,6 +125,8 @@ class WaitingRow(msgspec.Struct, frozen=True, kw_only=True):
     """The gains that rest on it, in words."""
     review: str = ""
     """What a model's review comes to, "" if none was asked for."""
+    doubts: str = ""
+    """The reasons to ask a person, without what was measured."""
 
 
 class SlotRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,6 +183,8 @@ class CandidateView(msgspec.Struct, frozen=True, kw_only=True):
     """The worker's attempt that made it."""
     review: PatchReview | None = None
     """What a model says of it."""
+    again: str = ""
+    """How a near gain is measured again, "" if it is none."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ import msgspec
 from engine.journal import plan_event
 from engine.journal.read import Reader
 from engine.journal.records import Event, Slot
-from kopt_tui.snapshot import phrases
+from kopt_tui.snapshot import event_words, phrases
 from kopt_tui.snapshot.campaign_rows import CampaignRows
 from kopt_tui.snapshot.campaign_verdicts import LINES, best_classes, stream_lines
 from kopt_tui.snapshot.candidate_view import candidate_view
@@ -121,5 +121,5 @@ class Builder:
 
 
 def _log(events: Sequence[Event]) -> tuple[LogLine, ...]:
-    return tuple(LogLine(event.seq, event.at, event.kind, phrases.event(event))
+    return tuple(LogLine(event.seq, event.at, event.kind, event_words.event(event))
                  for event in events)

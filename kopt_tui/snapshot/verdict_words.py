@@ -5,6 +5,7 @@ The command line and the dashboard both present verdicts with these words.
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import msgspec
@@ -98,6 +99,13 @@ def class_cells(row: Row) -> dict[str, str]:
         "note": row.note,
         "tone": phrases.tone(outcome),
     }
+
+
+def baseline_cells(row: Row) -> dict[str, str]:
+    """Return a config class of the baseline, timed against itself: any difference is noise."""
+    low, high = (None if bound is None else math.exp(bound) for bound in row_interval(row))
+    return class_cells(row) | {"outcome": "· same code", "speedup": phrases.noise(low, high),
+                               "change": "", "tone": "dim"}
 
 
 def _budget(used: float | None) -> str:

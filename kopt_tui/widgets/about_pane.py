@@ -21,9 +21,10 @@ def state_spans(row: CampaignRow) -> Line:
     """Return state, phase and reason."""
     parts = [(phrases.signed(row.status), f"{phrases.tone(row.status)} bold")]
     if row.status == "lost":
-        parts.append((f": {phrases.ENGINE_GONE}", "plain"))
-    elif row.campaign.phase not in ("", "paused") and row.status in ("running", "paused"):
-        parts.append((f" {row.campaign.phase}", "plain"))
+        parts.append((f": {phrases.engine_gone(row.campaign)}", "plain"))
+    elif row.campaign.phase and row.status in (
+            "running", "judging", "paused"):
+        parts.append((f" {phrases.work(row.campaign)}", "plain"))
     if row.phase_age:
         parts.append((f" for {row.phase_age}", "dim"))
     if row.pauses_soon:
@@ -56,7 +57,9 @@ class AboutPane(ContentPane[CampaignRow | None]):
         campaign = row.campaign
         commits = (f"best {phrases.short(campaign.best_commit)}  "
                    f"baseline {phrases.short(campaign.base_commit)}")
-        facts = [("project", campaign.project), ("commits", commits), ("engine", engine_text(row)),
+        engine = ("result", phrases.result(campaign)) if row.engine.word == "none" and \
+            phrases.result(campaign) else ("engine", engine_text(row))
+        facts = [("project", campaign.project), ("commits", commits), engine,
                  ("started", phrases.stamp(campaign.created_at))]
         return [
             ((f" {row.id}", "bold"), (f"  {row.target} on {row.device}", "plain")),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rich.cells import cell_len
 
 from harness.verdict import Row
@@ -23,20 +25,24 @@ LONGEST_NAME = 32
 LEFT = ("class", "outcome", "speedup")
 
 
-def class_lines(rows: tuple[Row, ...], width: int) -> list[Line]:
+def class_lines(rows: tuple[Row, ...], width: int,
+                cells_of: Callable[[Row], dict[str, str]] = verdict_words.class_cells,
+                ) -> list[Line]:
     """Return a table of config classes: a line of headings and one line per class."""
     if not rows:
         return [((" no class was measured", "dim"),)]
-    sizes, room = _sizes(rows, width)
+    cells = list(map(cells_of, rows))
+    sizes, room = _sizes(rows, cells, width)
     heading = " ".join(fit(name, size, right=name not in LEFT) for name, size in sizes.items())
-    return [((f" {heading}", "dim"),), *(_row(row, sizes, room) for row in rows)]
+    return [((f" {heading}", "dim"),), *(_row(row, own, sizes, room)
+                                    for row, own in zip(rows, cells, strict=True))]
 
 
-def _sizes(rows: tuple[Row, ...], width: int) -> tuple[dict[str, int], int]:
+def _sizes(rows: tuple[Row, ...], cells: list[dict[str, str]],
+           width: int) -> tuple[dict[str, int], int]:
     """Return the columns that fit, with their widths, and the cells left for a note."""
     names = list(dict.fromkeys(map(_name, rows)))
     longest = min(LONGEST_NAME, max(cell_len(name) for name in names))
-    cells = [verdict_words.class_cells(row) for row in rows]
     sizes = COLUMNS | {name: max(COLUMNS[name], *(cell_len(cell[name]) for cell in cells))
                        for name in ("outcome", "speedup")}
     empty = [] if any(row.pct_of_roofline is not None for row in rows) else ["roofline"]
@@ -53,9 +59,8 @@ def _name(row: Row) -> str:
     return f"{row.config_class}*" if row.core else row.config_class
 
 
-def _row(row: Row, sizes: dict[str, int], room: int) -> Line:
-    cells = verdict_words.class_cells(row)
-    cells |= {"class": _name(row), "before": cells["incumbent"]}
+def _row(row: Row, cells: dict[str, str], sizes: dict[str, int], room: int) -> Line:
+    cells = cells | {"class": _name(row), "before": cells["incumbent"]}
     tones = {"outcome": cells["tone"], "before": "dim", "pairs": "dim"}
     spans = [(" " + fit(cells[name], size, right=name not in LEFT), tones.get(name, "plain"))
              for name, size in sizes.items()]
@@ -76,7 +81,8 @@ class ClassesPane(ContentPane[ClassTable | None]):
     def compose_lines(self, width: int) -> list[Line]:
         if self.content is None:
             return [((" nothing has been measured yet", "dim"),)]
-        lines = class_lines(self.content.rows, width)
+        lines = class_lines(self.content.rows, width, verdict_words.baseline_cells
+                            if self.content.is_baseline else verdict_words.class_cells)
         if any(row.core for row in self.content.rows) and len(lines) < self.body_height:
             lines.append(((" * core class", "dim"),))
         lines += [((fit(f" {line}", width), "dim"),) for line in self.content.references]

@@ -61,11 +61,12 @@ def _sections(view: JournalView) -> list[PageSection]:
         _table("What models cost", model_costs.HEAD, model_costs.rows(view.costs)),
         *_end_to_end(view), *_audit(transfer_audit.of(past)),
         _table("What limits the provisional best now" if view.provisional else
-               "What limits it now", LIMITS, [
+               "What limits it now", LIMITS, list(dict.fromkeys(
                    (f"{own.kernel} {own.config_class}".strip(), own.limiter,
                     present_limits.value(own), own.advice)
-                   for own in present_limits.of_best(past)]),
-        PageSection(heading="What to try next", items=optimize_log.ideas(view, past)),
+                   for own in present_limits.of_best(past)))),
+        PageSection(heading="What to try next", items=[
+            *optimize_log.near_gains(past), *optimize_log.ideas(view, past)]),
         *(PageSection(heading="Tips read before the baseline", paragraphs=[tips.summary],
                       items=tips.lessons) for _, tips in view.tips[:1] if tips.lessons),
         _stop(view)]

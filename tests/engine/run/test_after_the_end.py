@@ -21,6 +21,7 @@ from engine.journal.read import Reader
 from engine.journal.write import request
 from engine.manifest import load
 from engine.run import host
+from engine.run.engine import Engine
 from tests.support import campaigns, instant_verdicts
 from tests.support.campaigns import command
 
@@ -134,6 +135,25 @@ def test_patch_for_an_ended_campaign_is_judged_by_a_short_host(
     assert (row.state, row.reason) == ("finished", "max_iterations: 1 round done")
 
 
+@pytest.mark.slow
+def test_status_and_run_agree_on_a_finished_campaign_that_judges_a_patch(
+        finished: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    campaigns.hand_in(finished, LATE, "late")
+    with instant_verdicts.held(monkeypatch):
+        host_of_patch = Engine(finished.workspace, finished.id, decide_only=True)
+        host_of_patch.start()
+        campaigns.until(lambda: campaigns.campaign(finished).phase)
+        status = command("status", workspace=finished.workspace)[1]
+        assert f"{finished.id}  ► judging" in status
+        assert "\n  after its end: " in status
+        manifest = str(finished.workspace.parent / "p" / "manifest.yaml")
+        code, out, err = command("run", manifest, workspace=finished.workspace)
+        assert (code, out) == (1, "")
+        assert f"{finished.id} still judges, after its end: " in err
+    host_of_patch.join(90)
+    assert "✓ finished" in command("status", workspace=finished.workspace)[1]
+
+
 def test_patch_that_arrives_during_the_last_round_is_judged(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = with_patch(tmp_path, 1)
@@ -161,6 +181,20 @@ def test_second_run_of_a_manifest_names_the_running_campaign(
         assert code == 0 and json.loads(out)["campaign"]["id"] == f"{setup.id}-2", err
         assert command("stop", f"{setup.id}-2", workspace=setup.workspace)[0] == 0
     engine.join(90)
+    campaigns.until(lambda: host.owner(setup.workspace, f"{setup.id}-2") is None)
+
+
+@pytest.mark.slow
+def test_run_beside_an_interrupted_campaign_says_how_to_continue_that(
+        tmp_path: Path) -> None:
+    setup, manifest = campaigns.create(tmp_path, pool=INBOX), str(tmp_path / "p" / "manifest.yaml")
+    killed = host.spawn(setup.workspace, setup.id)
+    campaigns.until(lambda: campaigns.campaign(setup).state == "running")
+    os.kill(killed, signal.SIGKILL)
+    campaigns.until(lambda: host.owner(setup.workspace, setup.id) is None)
+    code, _, err = command("run", manifest, workspace=setup.workspace)
+    assert code == 0 and f"and kopt resume {setup.id} continues it" in err
+    assert command("stop", f"{setup.id}-2", workspace=setup.workspace)[0] == 0
     campaigns.until(lambda: host.owner(setup.workspace, f"{setup.id}-2") is None)
 
 

@@ -89,6 +89,9 @@ def test_rejection_takes_away_the_gain_and_retries_what_rested_on_it(tmp_path: P
     reasons = [d.reason for d in past(setup).decisions if d.candidate == small.id]
     assert f"rested on {large.id[:12]}, which was {rejected}" in reasons
     assert now(setup, large).reason == rejected
+    phases = [event.payload.decode() for event in campaigns.events(setup)
+              if event.kind == "campaign.state"]
+    assert any("VALIDATE: deferred gains on the best" in phase for phase in phases)
     with campaigns.reading(setup) as reader:
         assert rejected in attempt_digest.brief(history.read(reader, setup.id))
     for path in ("rounds/round-2/summary.md", "logs/optimize.md", "logs/performance_trend.md",
@@ -233,6 +236,7 @@ def test_people_see_what_waits_on_what(tmp_path: Path) -> None:
     assert "has kept nothing yet: provisional 18.1x" in shown(setup, "merge")
     for words in (shown(setup, "show"), shown(setup, "status"),
                   setup.folder.performance.read_text(), setup.folder.report.read_text()):
+        words = " ".join(words.split())  # `kopt status` wraps its lines
         assert "provisional 18.1x" in words and provisional in words  # 290 / 16
     reader = Reader(setup.workspace)
     rows = CampaignRows(reader)

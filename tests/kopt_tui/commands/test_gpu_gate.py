@@ -192,3 +192,35 @@ def test_stage_that_takes_long_shows_its_seconds_at_a_terminal(
             shown += capsys.readouterr().err
     assert shown.startswith(f"{stage}\r\x1b[K")
     assert capsys.readouterr().err.endswith("\r\x1b[K")  # the line is clear for what follows
+
+
+def test_seconds_of_a_stage_leave_out_those_of_a_wait(
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    now = 100.0
+    monkeypatch.setattr(stage_line.time, "monotonic", lambda: now)
+    line = stage_line.StageLine()
+    line.show(Progress(stage="timing", detail="pair 1 of 4"))
+    now += 5
+    for text in ("waiting for cpu: held by a", "waiting for cpu: held by b"):
+        line.show(Progress(stage="waiting", detail=text))
+        assert capsys.readouterr().err.endswith(f"\x1b[K{text}")
+        now += 60
+    line.show(Progress(stage="timing", detail="pair 1 of 4"))
+    now += 2
+    line.print_seconds()
+    assert capsys.readouterr().err.endswith("timing pair 1 of 4, 7 s")
+    line.show(Progress(stage="timing", detail="pair 2 of 4"))
+    now += 4
+    line.print_seconds()
+    assert capsys.readouterr().err.endswith("timing pair 2 of 4, 4 s")
+
+
+def test_one_that_measures_again_and_again_is_named_once_in_a_pipe(
+        capsys: pytest.CaptureFixture[str]) -> None:
+    line = stage_line.StageLog()
+    for second, owner in enumerate("aab"):
+        line.show(Progress(stage="waiting", detail=f"waiting for cpu: held by {owner} since "
+                           f"03:00:0{second}"))
+        line.show(Progress(stage="timing", detail="pair 1 of 4"))
+    assert [text[:31] for text in capsys.readouterr().err.splitlines()] == [
+        "kopt: waiting for cpu: held by " for _ in "ab"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from engine.journal import lease
-from engine.journal.write import Writer
+from engine.journal.write import Writer, request
 from tests.support.command_line import (
     NAME,
     PATCH,
@@ -29,7 +30,8 @@ def test_status_says_what_the_engine_of_a_waiting_campaign_does(tmp_path: Path) 
     write_campaign(tmp_path, state="waiting", phase="VALIDATE", reason="4 rounds done")
     writer = Writer(tmp_path)
     own = lease.acquire(writer, NAME)
-    assert "; VALIDATE; 4 rounds done" in kopt("status", workspace=tmp_path).stdout
+    status = kopt("status", workspace=tmp_path).stdout
+    assert "\n  after its end: VALIDATE; 4 rounds done\n" in status
     lease.release(writer, own)
     writer.close()
     assert "VALIDATE" not in kopt("status", workspace=tmp_path).stdout
@@ -54,14 +56,30 @@ def test_status_lists_campaigns_with_best_and_waiting(workspace: Path) -> None:
     write_campaign(workspace, "matmul_c_cpu_20261120", state="running", speedup=None,
                    speedup_low=None, speedup_high=None, reason="")
     table = kopt("status", workspace=workspace).stdout
-    rows = {line.split()[0]: line for line in table.splitlines()}
+    rows = {text.split()[0]: text for text in re.split(r"\n(?! )", table.strip())}
     assert "✓ finished" in rows[NAME] and "2.50x [2.40, 2.60]" in rows[NAME]
     assert "baseline" in rows[NAME] and "max_iterations reached" in rows[NAME]
+    assert f"kopt merge {NAME} takes the result over" in rows[NAME]
     assert "✗ lost" in rows["matmul_c_cpu_20261120"]
     assert "its engine is gone" in rows["matmul_c_cpu_20261120"]
     assert "✗ lost its engine is gone" in kopt("show", "matmul", workspace=workspace).stdout
     one = answer(kopt("status", "rms", "--json", workspace=workspace))["campaigns"][0]
     assert one["waiting"] == 1 and one["live"] is False and one["campaign"]["speedup"] == 2.5
+
+
+def test_status_names_requests_that_no_engine_has_answered(workspace: Path) -> None:
+    request(workspace, NAME, "approve", by="ann@box", candidate="dd44" * 10)
+    request(workspace, NAME, "resume", by="ann@box")
+    assert f"\n  » not answered yet: approve dd44dd44, resume; kopt resume\n    {NAME} starts" in \
+        kopt("status", workspace=workspace).stdout
+
+
+def test_lines_of_status_fit_80_columns_and_leave_nothing_out(tmp_path: Path) -> None:
+    reason = "no_gain_rounds: two rounds without a gain; " * 5 + "the end"
+    write_campaign(tmp_path, reason=reason, device="Intel(R) Xeon(R) Platinum 8480C Processor")
+    lines = kopt("status", workspace=tmp_path).stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert reason in " ".join(map(str.strip, lines)) and "Platinum" in lines[-1]
 
 
 def test_status_names_a_live_engine(workspace: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from engine.journal.read import Reader
 from engine.run import host
 from tests.support import campaigns
-from tests.support.command_line import converse
+from tests.support.command_line import converse, kopt
 
 
 def test_wrong_reference_is_seen_before_the_terminal_is_left(tmp_path: Path) -> None:
@@ -19,6 +19,14 @@ def test_wrong_reference_is_seen_before_the_terminal_is_left(tmp_path: Path) -> 
     status, screen = converse(["run", str(manifest), "--workspace", str(tmp_path / "w")], {})
     assert status == 1
     assert "no such table" in screen.partition(": failed,")[2], screen
+
+
+def test_campaign_is_run_by_its_name_from_inside_the_workspace(tmp_path: Path) -> None:
+    """`kopt demo` and `kopt run FOLDER --each` start campaigns by their names as well."""
+    setup = campaigns.create(tmp_path, reference="raise ValueError('no such table')\n")
+    done = kopt("run", setup.id, "--wait", workspace=Path(), cwd=setup.workspace)
+    assert f"{setup.id} runs in process" in done.stdout, done.stderr
+    assert done.returncode == 1 and "no such table" in done.stdout
 
 
 @pytest.mark.slow

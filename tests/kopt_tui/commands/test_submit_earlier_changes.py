@@ -67,8 +67,8 @@ def test_sources_become_one_patch_each_in_their_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("source", "message"), [
-    ("nowhere", "is no campaign, folder, commit or branch"),
-    ("--output=/tmp/x", "is no campaign, folder, commit or branch"),
+    ("nowhere", "is no campaign, candidate, folder, commit or branch"),
+    ("--output=/tmp/x", "is no campaign, candidate, folder, commit or branch"),
     ("EMPTY", "the source has no change to judge"),
     ("SELF", "is the campaign that judges them"),
 ])

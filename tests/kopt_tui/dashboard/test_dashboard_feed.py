@@ -18,11 +18,13 @@ from engine.journal.read import Reader
 from engine.journal.records import VerdictRow
 from engine.journal.write import Writer
 from kopt_tui.snapshot import feed as feeds
+from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.feed import Feed
 from kopt_tui.snapshot.harmless import harmless
 from kopt_tui.snapshot.snapshot import Focus, Snapshot
 from kopt_tui.snapshot.snapshot_builder import LOG_LINES, Builder
 from kopt_tui.widgets.about_pane import state_spans
+from kopt_tui.widgets.classes_pane import ClassesPane
 from tests.support.dashboard_journal import (
     CAMPAIGN,
     HOSTILE,
@@ -181,8 +183,14 @@ def test_rolled_back_verdict_is_not_the_best(workspace: Path) -> None:
     journal.close()
     view = build(workspace, Focus(CAMPAIGN)).view
     assert view is not None and view.classes is not None
-    assert view.classes.title == "baseline, which is the best again"
+    assert view.classes.title == "the baseline, which is the best again"
     assert view.classes.rows == verdict.rows
+    pane = ClassesPane()
+    pane.content = view.classes
+    shown = "".join(part for line in pane.compose_lines(100) for part, _ in line)
+    assert "same code" in shown and "noise [0.99, 1.01]" in shown and "uncertain" not in shown
+    line = next(line for line in view.verdicts if line.purpose == "baseline")
+    assert (line.speedup, line.reason) == ("noise [0.99, 1.01]", phrases.ITSELF)
 
 
 def test_hostile_text_becomes_one_harmless_line(workspace: Path) -> None:

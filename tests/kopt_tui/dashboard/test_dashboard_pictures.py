@@ -35,7 +35,7 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("size", "campaign", "keys", "texts"), [
-    ((80, 24), "", [], ["engine process 4121", "▁▄█"]),
+    ((80, 24), "", [], ["engine process 4121", "6.40x"]),
     ((80, 24), CAMPAIGN, [], ["LANES in 4..32", "✓2"]),
     ((200, 50), CAMPAIGN, [], ["LANES in 4..32", "✓2", "1.89x", "AMD EPYC", "mask the last"]),
     ((80, 24), CAMPAIGN, ["a"], ["Let it wait"]),

@@ -35,7 +35,7 @@ async def test_each_campaign_is_one_line(workspace: Path) -> None:
         text = await until(pilot, "engine process 4121 on box")
         rows = text.splitlines()
         running = next(row for row in rows if "► running" in row)
-        for part in ("rmsnorm c", "cpu", "3 (2/11)", "3.12x [3.05, 3.19]", "1 ?", "13:59"):
+        for part in (CAMPAIGN, "3 of 12", "3.12x [3.05, 3.19]", "1 ?", "13:59"):
             assert part in running
         assert "■ stopped" in text and "Nov 18" in text
         await pilot.press("j")
@@ -59,7 +59,7 @@ async def test_running_campaign_without_its_engine_is_lost(tmp_path: Path) -> No
     make(tmp_path)
     app = open_app(tmp_path)
     async with app.run_test(size=NARROW) as pilot:
-        await until(pilot, "its engine is gone; kopt resume continues the campaign")
+        await until(pilot, f"its engine is gone; kopt resume {CAMPAIGN} continues it")
         await until(pilot, "✗ lost")
 
 

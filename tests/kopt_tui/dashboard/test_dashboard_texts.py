@@ -7,7 +7,7 @@ from rich.cells import cell_len
 
 from engine.journal.records import Event
 from engine.journal.rows import payload
-from kopt_tui.snapshot import phrases
+from kopt_tui.snapshot import event_words, phrases
 from kopt_tui.widgets.patch_pane import patch_lines, wrapped
 from kopt_tui.widgets.report_pane import markdown_lines
 from kopt_tui.widgets.tones import Line
@@ -34,7 +34,7 @@ def plain(lines: list[Line]) -> list[str]:
 
 
 def event(kind: str, ref: str = "", /, **facts: object) -> str:
-    return phrases.event(Event(seq=1, campaign=CAMPAIGN, at=0.0, kind=kind, ref=ref,
+    return event_words.event(Event(seq=1, campaign=CAMPAIGN, at=0.0, kind=kind, ref=ref,
                              payload=payload(facts)))
 
 
@@ -99,7 +99,16 @@ def test_event_is_one_readable_line() -> None:
         "trials  fixed  2 screened"
     assert "\x1b" not in event("log", message=HOSTILE)
     odd = Event(seq=1, campaign="c", at=0.0, kind="log", ref="", payload=b"{not json")
-    assert phrases.event(odd) == "log"
+    assert event_words.event(odd) == "log"
+
+
+def test_baseline_against_itself_is_called_noise() -> None:
+    numbers = {"valid": True, "correct": True, "speedup": 1.01, "low": 0.94, "high": 1.07}
+    assert event("verdict", purpose="baseline", **numbers) == \
+        "verdict  baseline  noise [0.94, 1.07]  the unchanged code against itself"
+    assert "uncertain [0.94, 1.07]" in event("verdict", purpose="verify", **numbers)
+    assert event("baseline", "e3eaa5e64363", latency_us=99.21, noise=0.0910) == \
+        "baseline  e3eaa5e6  99.2 us; a gain of less than 9.1% is hard to tell from noise"
 
 
 def test_speedup_in_a_reason_is_left_out_and_trends_need_two_values() -> None:
@@ -108,8 +117,8 @@ def test_speedup_in_a_reason_is_left_out_and_trends_need_two_values() -> None:
     assert all(phrases.sign(word) for word in phrases.SIGNS)
 
 
-def test_place_of_a_round_counts_neither_the_baseline_nor_rounds_beyond_the_limit() -> None:
+def test_place_of_a_round_counts_the_baseline_and_no_rounds_beyond_the_limit() -> None:
     """A patch handed in after the end is judged in a round of its own."""
     assert [samples.campaign(round=n, rounds_max=4).round_place for n in range(6)] == \
-        ["0", "baseline", "2 (1/3)", "3 (2/3)", "4 (3/3)", "5"]
+        ["0", "baseline", "2 of 4", "3 of 4", "4 of 4", "5"]
     assert samples.campaign(round=3, rounds_max=None).round_place == "3"

@@ -1,0 +1,48 @@
+"""Reports which measurement of another process a yielding job waits for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from harness.isolation import device_lock
+from harness.isolation.device_lock import Turnstile
+
+LOOK_S = 0.5
+"""Seconds between two looks."""
+
+
+class WaitReporter:
+    """Calls `on_wait` with what lasts for two looks, and with "" when the job goes on."""
+
+    def __init__(self, turnstile: Turnstile, on_wait: Callable[[str], None]) -> None:
+        self._turnstile, self._on_wait = turnstile, on_wait
+        self._obstacle = self._reported = ""
+
+    def look(self) -> None:
+        """Look once, and report a change."""
+        obstacle = device_lock.shared_look(self._turnstile, int(time.monotonic() / LOOK_S))
+        lasting, self._obstacle = obstacle if obstacle == self._obstacle else "", obstacle
+        if lasting != self._reported:
+            self._reported = lasting
+            self._on_wait(lasting)
+
+
+@contextmanager
+def watched(turnstile: Turnstile, on_wait: Callable[[str], None]) -> Iterator[None]:
+    """Report waits from a thread of its own while the block lasts."""
+    ended, reporter = threading.Event(), WaitReporter(turnstile, on_wait)
+
+    def watch() -> None:
+        while not ended.wait(LOOK_S):
+            reporter.look()
+
+    thread = threading.Thread(target=watch, name="turn-watch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

@@ -1,0 +1,113 @@
+"""How kopt says an event in one line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from harness.formats import quantities
+from kopt_tui.snapshot.phrases import ITSELF, clean, noise, ruled, short
+
+if TYPE_CHECKING:  # for start-up time, see `snapshot`
+    from engine.journal.records import Event
+
+HIDDEN = "low", "high", "tree", "task", "utc_offset_s"
+"""Fields of events that a line of text leaves out."""
+HASH = re.compile("[0-9a-f]{40}")
+
+
+def event(record: Event) -> str:
+    """Return an event as one line of plain text."""
+    payload = facts(record)
+    if record.kind == "verdict" and payload.get("purpose") == "baseline" and payload.get("correct"):
+        return clean(f"verdict  baseline  {noise(payload.get('low'), payload.get('high'))}  "
+                     f"{ITSELF}", 400)
+    if record.kind == "verdict":
+        return clean(f"verdict  {short(record.ref)}  {_text(payload, 'slot')}  "
+                     f"{_outcome(payload)}", 400)
+    if record.kind == "baseline":
+        return clean(f"baseline  {short(record.ref)}  {_baseline(payload)}", 400)
+    if record.kind == "decision":
+        kind, reason = _text(payload, "kind"), _text(payload, "reason")
+        return clean(f"decision  {short(record.ref)}  {_text(payload, 'slot')}  "
+                     f"{ruled(kind, reason)[0]}{': ' if reason else ''}{reason}", 400)
+    if record.kind == "trials":
+        return clean(f"trials  {record.ref}  {payload.get('count', 0)} screened", 400)
+    if record.kind == "rollback":
+        return clean(f"rolled back  {_text(payload, 'reason')}; {_text(payload, 'told')}", 400)
+    if record.kind == "plan":
+        told = (_text(payload, key) for key in ("split", "analysis", "model", "routing"))
+        return clean(f"plan  round {record.ref}: {'; '.join(filter(None, told))}", 800)
+    if record.kind == "patch-review":
+        return clean(f"review  {short(record.ref)}  {_text(payload, 'model')}: "
+                     f"{_text(payload, 'concerns') or _text(payload, 'note')}", 400)
+    if record.kind == "bottlenecks":
+        return clean(f"bottlenecks  {_limiters(payload)}", 400)
+    parts = [record.kind.replace(".", " ")]
+    if record.ref and record.ref != record.campaign:
+        parts.append(short(record.ref, 12))
+    parts += filter(None, (_fact(key, value, record.ref) for key, value in payload.items()))
+    return clean("  ".join(parts), 400)
+
+
+def facts(record: Event) -> Mapping[str, object]:
+    """Return an event's payload, empty if it cannot be read."""
+    try:
+        payload = msgspec.json.decode(record.payload or b"{}")
+    except msgspec.DecodeError:
+        return {}
+    return payload if isinstance(payload, dict) else {}
+
+
+def _text(payload: Mapping[str, object], key: str) -> str:
+    value = payload.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _outcome(payload: Mapping[str, object]) -> str:
+    """Return the outcome that a verdict's event records."""
+    if not payload.get("valid"):
+        return f"✗ invalid: {_text(payload, 'reason')}"
+    if not payload.get("correct"):
+        return "✗ incorrect"
+    numbers = [payload.get(name) for name in ("speedup", "low", "high")]
+    value, low, high = (float(n) if isinstance(n, int | float) else None for n in numbers)
+    return quantities.speedup(value, low, high) or "correct, not timed"
+
+
+def _baseline(payload: Mapping[str, object]) -> str:
+    """Return how long the baseline takes, and which gain is the least that stands out of noise."""
+    latency, least = (payload.get(name) for name in ("latency_us", "noise"))
+    return "; ".join(filter(None, (
+        quantities.latency(latency) if isinstance(latency, int | float) else "",
+        f"a gain of less than {quantities.percent(least, 1)} is hard to tell from noise"
+        if isinstance(least, int | float) else "")))
+
+
+def _limiters(payload: Mapping[str, object]) -> str:
+    """Return what limits the incumbent, each limiter once."""
+    top = payload.get("top")
+    limiters = [bottleneck.get("limiter") for bottleneck in top if isinstance(bottleneck, dict)] \
+        if isinstance(top, list) else []
+    names = dict.fromkeys(name for name in limiters if isinstance(name, str))
+    return ", ".join(names) or "none found"
+
+
+def _fact(key: str, value: object, ref: str) -> str:
+    """Return one field of an event's payload: texts alone, a number with its name."""
+    if isinstance(value, bool):
+        return key if value else f"not {key}"
+    if value in (None, "", 0, [], {}) or str(value) == ref or key in HIDDEN:
+        return ""
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return clean("; ".join(value), 300)
+    if key in ("speedup", "best_speedup") and isinstance(value, int | float):
+        return quantities.ratio(float(value))
+    if isinstance(value, float):
+        return f"{key} {value:.4g}"
+    if isinstance(value, str):
+        return short(value) if key == "candidate" or HASH.fullmatch(value) else clean(value, 300)
+    return f"{key} {clean(str(value), 80)}"

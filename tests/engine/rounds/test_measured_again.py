@@ -1,0 +1,84 @@
+"""Guards that a near gain is measured again when a person asks for it, and only then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine.campaign.setup import Setup
+from engine.run import host
+from engine.run.engine import Engine
+from engine.verify.verifier import VerdictRequest, Verifier
+from harness.verdict import Verdict
+from tests.support import campaigns, instant_verdicts
+from tests.support.campaigns import command
+
+NEAR = "near gain of 3.0%, not sure"
+
+
+@pytest.fixture
+def near(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setup:
+    """Return a finished campaign whose candidate was measured as 3 % faster, within the noise."""
+    setup = campaigns.create_with_patch(tmp_path, max_iterations=1)
+    with monkeypatch.context() as patched:
+        instant_verdicts.install(patched)
+        instant = Verifier._verdict
+
+        def blurred(verifier: Verifier, job: VerdictRequest) -> Verdict:
+            verdict = instant(verifier, job)
+            return verdict if job.purpose != "verify" else replace(
+                verdict, speedup=1.03, speedup_low=0.99, speedup_high=1.07,
+                rows=tuple(replace(row, outcome="tie", log_ratio=0.03, low=-0.01, high=0.07)
+                           for row in verdict.rows))
+
+        patched.setattr(Verifier, "_verdict", blurred)
+        assert campaigns.run(setup).error is None
+    [candidate] = campaigns.candidates(setup, "closed")
+    assert NEAR in candidate.reason
+    return setup
+
+
+def purposes(setup: Setup) -> list[str]:
+    [candidate] = campaigns.candidates(setup)
+    with campaigns.reading(setup) as reader:
+        return [row.purpose for row in reader.verdicts(setup.id, candidate=candidate.id)]
+
+
+@pytest.mark.slow
+def test_person_has_a_near_gain_measured_again(near: Setup) -> None:
+    [candidate] = campaigns.candidates(near)
+    shown = command("show", candidate.id[:8], workspace=near.workspace)[1]
+    assert NEAR in shown and f"kopt submit --from {candidate.id[:12]} measures it again" in shown
+    report = command("report", near.id, workspace=near.workspace)[1]
+    assert f"measure {candidate.id[:12]} of round 2 again (" in report
+    assert f"near gain of 3.0%): kopt submit --from {candidate.id[:12]}" in report
+    code, out, err = command("submit", "--from", candidate.id[:12], workspace=near.workspace)
+    assert code == 0 and f"submitted to {near.id}" in out, err
+    campaigns.until(lambda: host.owner(near.workspace, near.id) is None)
+    [candidate] = campaigns.candidates(near)  # the host has really measured it
+    assert candidate.state in ("kept", "waiting") and "near gain" not in candidate.reason
+    assert purposes(near) == ["again-2", "verify"]
+    assert not list(near.folder.inbox.glob("*.patch"))
+    code, _, err = command("submit", "--from", candidate.id[:12], workspace=near.workspace)
+    assert code == 1 and f"is {candidate.state}: nothing to measure again" in err
+
+
+def test_measurement_that_a_stop_has_cut_short_is_made_by_the_next_engine(
+        near: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    campaigns.hand_in(near)
+    with instant_verdicts.held(monkeypatch):
+        engine = Engine(near.workspace, near.id, decide_only=True)
+        engine.start()
+        campaigns.until(lambda: "verifying" in [stage for stage, _ in
+                                                campaigns.slots(near, 3).values()])
+        engine.stop()
+        campaigns.until(lambda: not campaigns.campaign(near).phase)
+    engine.join(60)
+    assert list(near.folder.inbox.glob("*.patch")) and purposes(near) == ["verify"]
+    instant_verdicts.install(monkeypatch)
+    campaigns.run(near, decide_only=True)
+    [candidate] = campaigns.candidates(near)
+    assert candidate.state in ("kept", "waiting") and purposes(near) == ["again-2", "verify"]
+    assert not list(near.folder.inbox.glob("*.patch"))
