@@ -91,6 +91,8 @@ def add(parser: argparse.ArgumentParser) -> None:
                         "providers of its keys and URLs)")
     parser.add_argument("--yes", "-y", action="store_true", help="take every default, ask nothing")
     parser.add_argument("--force", action="store_true", help="overwrite an existing manifest")
+    parser.add_argument("--no-check", dest="first_check", action="store_false", default=True,
+                        help="do not judge the kernel itself by its task")
     add_json(parser, WrittenManifest, new_batch.WrittenManifests)
     new_kernel.add_task_flags(parser)
     new_module.add_module_flags(parser)
@@ -120,6 +122,9 @@ def run(args: argparse.Namespace) -> int:
     first, *others = map(clean, [*new.lines, *([routing] if routing else []),
                                  *command_checks.agent_problems(new.manifest)])
     print("\n".join([f"wrote {path}: {first}", *others]))
+    if new.facts.problem:
+        print(f"next: correct it, then kopt evaluate {path}")
+        return 0
     search = "kopt loop (search its knobs), " if new.facts.knobs or new.facts.proposed_knobs else ""
     print(f"next: kopt evaluate {path} (one verdict), {search}kopt run (a campaign)")
     return 0

@@ -6,7 +6,7 @@ import contextlib
 import re
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from harness.devices.device import Device
 from harness.errors import KoptError, Refused
 from harness.formats.text import plain
 from harness.isolation.zygote_client import WarmStart
-from harness.requests import EvaluateRequest
+from harness.requests import EvaluateRequest, Progress
 from harness.settings import Settings, Trees
 from harness.tasks.target import BASELINE
 from harness.verdict import Verdict
@@ -99,15 +99,22 @@ def _recorded(versions: Sequence[tuple[DraftedTarget, str]]) -> Iterator[tuple[
 
 def check(drafted: DraftedTarget, project: Path, device: Device, python: str | None,
           warm: WarmStart, scratch: str) -> FirstCheck:
-    """Judge the kernel itself by a task; in one `scratch` folder it is compiled and tuned once."""
+    """Write the files beside a task, and judge the kernel itself by it."""
     write_files(drafted, project)
+    return judge(drafted, project, device, python, warm, scratch)
+
+
+def judge(drafted: DraftedTarget, project: Path, device: Device, python: str | None,
+          warm: WarmStart, scratch: str,
+          progress: Callable[[Progress], None] | None = None) -> FirstCheck:
+    """Judge the kernel itself by a task; in one `scratch` folder it is compiled and tuned once."""
     tree = str(project)
     request = EvaluateRequest(
         target=drafted.target, device=device.id, trees=Trees(
             candidate=tree, incumbent=tree, reference=tree),
         settings=Settings(scratch=scratch, python=python, distributions=("normal",)))
     try:
-        verdict = harness_client.evaluate(request, warm=warm)
+        verdict = harness_client.evaluate(request, warm=warm, progress=progress)
     except HarnessFault as fault:
         return FirstCheck(drafted=drafted, problem=f"fails: {fault.what}")
     wrong = [f"{row.config_class}: {row.note}" for row in verdict.rows if not row.correct]

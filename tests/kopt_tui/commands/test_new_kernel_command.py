@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -106,6 +107,27 @@ def test_task_is_drafted_from_a_signature(project: Path) -> None:
     assert drafted.args == original.args
     assert (drafted.entry, drafted.reference) == ("rmsnorm", "reference.py:rmsnorm")
     assert [row_class.name for row_class in drafted.classes] == ["tall", "wide"]
+
+
+def test_wrong_reference_is_told_at_once(project: Path) -> None:
+    reference = project / "reference.py"
+    reference.write_text("def rmsnorm(x, weight, eps):\n    return x * weight\n")
+    done = kopt("new", "--project", str(project), "--yes")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"first verdict: the kernel itself disagrees: tall: out: error 0?\.\d+ of the "
+                     r"output's scale, allowed .*; correct the kernel, reference.py:rmsnorm or the "
+                     "task", done.stdout), done.stdout
+    assert done.stdout.splitlines()[-1] == \
+        f"next: correct it, then kopt evaluate {project}/manifest.yaml"
+    done = kopt("new", "--project", str(project), "--yes", "--force", "--no-check")
+    assert "verdict:" not in done.stdout and "next: kopt evaluate" in done.stdout
+
+
+def test_right_reference_is_told_with_its_classes(project: Path) -> None:
+    value = answer(kopt("new", "--project", str(project), "--json"))
+    assert value["first_verdict"] == {"correct": True, "not_judged": "",
+                                      "classes": ["tall", "square", "odd"]}
+    assert value["problem"] == ""
 
 
 @pytest.mark.parametrize(
