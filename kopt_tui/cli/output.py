@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
+from typing import TextIO
 
 import msgspec
 
 from harness.formats.text import plain
-from harness.verdict import COMPILED, REFERENCE_LINE, Verdict
+from harness.verdict import COMPILED, REFERENCE_LINE, SCORE, Verdict
 from kopt_tui.snapshot import phrases, verdict_words
 from kopt_tui.snapshot.phrases import clean
 
 Cell = str | int | float | None
+LEAST_TEXT = 24
+"""A table's last column is at least so wide, or stands below the others."""
 
 
 def print_json(value: object) -> None:
@@ -32,7 +36,30 @@ def print_json(value: object) -> None:
 
 def print_note(text: str) -> None:
     """Print a remark beside a command's results, as a line of standard error."""
-    print(f"kopt: {clean(text)}", file=sys.stderr, flush=True)
+    print_text(f"kopt: {clean(text)}", sys.stderr)
+
+
+def print_text(text: str, to: TextIO | None = None, indent: int = 2) -> None:
+    """Print a line, at a terminal broken between words; further lines are indented."""
+    to = to or sys.stdout
+    print("\n".join(wrapped(text, _width(to), indent)), file=to, flush=True)
+
+
+def wrapped(text: str, width: int | None, indent: int) -> list[str]:
+    """Return the lines of a text that is at most `width` wide where its words allow it."""
+    lines, line = [], ""
+    for word in re.findall(r"\s*\S+", text) if width else [text]:
+        if line.strip() and columns(line + word) > (width or 0):
+            lines.append(line)
+            line = " " * indent + word.lstrip()
+        else:
+            line += word
+    return [*lines, line]
+
+
+def _width(to: TextIO) -> int | None:
+    """Return the width of a terminal, None for a file or a pipe."""
+    return shutil.get_terminal_size().columns if to.isatty() else None
 
 
 def print_bytes(data: bytes) -> None:
@@ -43,19 +70,40 @@ def print_bytes(data: bytes) -> None:
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[Cell]], *,
-                right: str = "") -> None:
-    """Print a table, at a terminal clipped at its width.
+                right: str = "", spare: Sequence[str] = ()) -> None:
+    """Print a table. At a terminal that is too narrow, columns named in `spare` are left out, the
+    first ones first, and the last column continues on further lines; the others are clipped.
 
     Columns named in `right` (space-separated) are aligned to the right.
     """
     cells = [list(headers), *([_text(cell) for cell in row] for row in rows)]
-    widths = [max(map(columns, column)) for column in zip(*cells, strict=True)]
-    limit = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    limit = _width(sys.stdout)
+    for name in spare:
+        if limit is not None and name in cells[0] and sum(_widths(cells)[:-1]) > limit:
+            at = cells[0].index(name)
+            cells = [row[:at] + row[at + 1:] for row in cells]
+    *widths, last = _widths(cells)
+    before = sum(widths)
+    is_below = limit is not None and before + min(last, LEAST_TEXT) > limit
     for row in cells:
-        padded = [_pad(cell, size, name in right.split())
-                  for cell, size, name in zip(row, widths, headers, strict=True)]
-        line = "  ".join(padded).rstrip()
-        print(line if limit is None else clip(line, limit))
+        padded = [_pad(cell, size - 2, name in right.split()) + "  "
+                  for cell, size, name in zip(row, widths, cells[0], strict=False)]
+        start = "".join(padded)
+        if limit is None or before + last - 2 <= limit:
+            print((start + _pad(row[-1], last - 2, cells[0][-1] in right.split())).rstrip())
+        elif is_below:
+            print(clip(start.rstrip(), limit))
+            print_text(f"  {row[-1]}", indent=2) if row[-1] and row is not cells[0] else None
+        else:
+            first, *others = wrapped(row[-1], limit - before, 0)
+            print((start + first).rstrip())
+            for line in others:
+                print(" " * before + line)
+
+
+def _widths(cells: Sequence[Sequence[str]]) -> list[int]:
+    """Return the widths of a table's columns, each with the two spaces that follow it."""
+    return [max(map(columns, column)) + 2 for column in zip(*cells, strict=True)]
 
 
 def print_facts(pairs: Iterable[tuple[str, Cell]]) -> None:
@@ -63,7 +111,7 @@ def print_facts(pairs: Iterable[tuple[str, Cell]]) -> None:
     facts = [(name, _text(value)) for name, value in pairs if value not in (None, "")]
     width = max((columns(name) for name, _ in facts), default=0)
     for name, value in facts:
-        print(f"{_pad(name, width, False)}  {value}")
+        print_text(f"{_pad(name, width, False)}  {value}", indent=width + 2)
 
 
 def columns(text: str) -> int:
@@ -103,11 +151,13 @@ COLUMNS = {"class": "class", "outcome": "outcome", "latency": "latency", "incumb
            "other": "", "speedup": "speedup", "change": "change", "roofline": "of roofline",
            "error budget": "error budget", "pairs": "pairs", "note": "note"}
 """Cells of a config class and the headings of their columns."""
+SPARE = ("change", "pairs", "error budget", "call", "kernel", "of roofline")
+"""What a narrow terminal leaves out of these, in this order; the outcome says the change too."""
 
 
 def print_verdict(verdict: Verdict, title: str = "") -> None:
     """Print everything that a person needs of a verdict."""
-    print(phrases.clean(title + verdict_words.describe(verdict).headline))
+    print_text(phrases.clean(title + verdict_words.describe(verdict).headline))
     if verdict.rows:
         cells = ({**verdict_words.class_cells(row), "class": f"{row.config_class} (core)"
                   if row.core else row.config_class} for row in verdict.rows)
@@ -118,14 +168,15 @@ def print_verdict(verdict: Verdict, title: str = "") -> None:
             else "call"
         print_table([COLUMNS[name] or other for name in names],
                     ([row[name] for name in names] for row in cells),
-                    right=f"latency incumbent {other} change")
+                    right=f"latency incumbent {other} change", spare=SPARE)
     for finding in verdict.audit:
-        print(phrases.clean(f"! {finding.severity}: {finding.detail}"))
+        print_text(phrases.clean(f"! {finding.severity}: {finding.detail}"))
     for note in verdict.notes:
-        print(phrases.clean(f"- {note}"))
+        print_text(phrases.clean(f"- {note}"))
     for evidence in verdict.evidence:
-        if evidence.kind in (COMPILED, REFERENCE_LINE):
-            print(phrases.clean(f"- {evidence.kind}: {evidence.detail}"))
+        if evidence.kind in (COMPILED, REFERENCE_LINE) or (
+                evidence.kind == SCORE and verdict.correct):
+            print_text(phrases.clean(f"- {evidence.kind}: {evidence.detail}"))
 
 
 def exit_code(verdict: Verdict) -> int:

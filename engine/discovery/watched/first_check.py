@@ -16,7 +16,7 @@ from engine.verify import harness_client
 from engine.verify.harness_client import HarnessFault
 from harness.call_trace.watched_calls import PROGRAM_LIMITS, WatchedProgram
 from harness.devices.device import Device
-from harness.errors import KoptError, Refused
+from harness.errors import EnvironmentFault, KoptError, Refused
 from harness.formats.text import plain
 from harness.isolation.zygote_client import WarmStart
 from harness.requests import EvaluateRequest, Progress
@@ -116,11 +116,14 @@ def judge(drafted: DraftedTarget, project: Path, device: Device, python: str | N
     try:
         verdict = harness_client.evaluate(request, warm=warm, progress=progress)
     except HarnessFault as fault:
-        return FirstCheck(drafted=drafted, problem=f"fails: {fault.what}")
+        failed = "cannot be judged here" if fault.exit_code == EnvironmentFault.exit_code else \
+            "fails"
+        return FirstCheck(drafted=drafted, problem=f"{failed}: {fault.what}")
     wrong = [f"{row.config_class}: {row.note}" for row in verdict.rows if not row.correct]
-    return FirstCheck(drafted=drafted, verdict=verdict, problem="" if verdict.correct else
-                      f"fails: {verdict.rejected_reason}" if verdict.rejected_reason else
-                      f"disagrees: {'; '.join(wrong[:1])}")
+    problem = f"fails: {verdict.rejected_reason}" if verdict.rejected_reason else \
+        f"disagrees: {'; '.join(wrong[:1])}"
+    is_problem = not (verdict.correct or verdict.not_judged)
+    return FirstCheck(drafted=drafted, verdict=verdict, problem=problem if is_problem else "")
 
 
 def write_files(drafted: DraftedTarget, project: Path) -> None:

@@ -18,7 +18,7 @@ from harness.formats.text import plain
 from harness.timing import stats
 from harness.timing.plan import Plan
 from harness.timing.stats import weighted_mean
-from harness.verdict import Cost, Evidence, Finding, Row, Verdict
+from harness.verdict import SCORE, Cost, Evidence, Finding, Row, Verdict
 
 MOST_CHARACTERS = 200
 """Length limit of a class's name, and of a shape's."""
@@ -81,7 +81,7 @@ def incorrect_verdict(failure: IncorrectCandidate) -> Verdict:
     row = Row(config_class=plain(failure.name, MOST_CHARACTERS), correct=False, outcome="broken",
               note=failure.complaint)
     return Verdict(valid=True, correct=False, rejected_reason=failure.what, rows=(row,),
-                   evidence=(Evidence(kind="score", detail=(
+                   evidence=(Evidence(kind=SCORE, detail=(
                        f"0: {failure.rows} rows fail" if failure.rows > 1 else
                        "0: a row fails")),))
 
@@ -127,8 +127,9 @@ def _evidence(results: ModeResults) -> Iterator[Evidence]:
 def _score(results: ModeResults, mean: float) -> Evidence:
     how = "geometric mean" if results.target.scoring == "geometric" else "total"
     is_weighed = results.target.weights is not None and not results.series.shares.names_none
-    rows = f"{len(results.series.keys)} rows{', by calls' if is_weighed else ''}"
-    return Evidence(kind="score", detail=f"{math.exp(mean):.4g} ({how} of {rows})")
+    weighed = ", by calls" if is_weighed else ", which count the same" if how != "total" else ""
+    rows = f"{len(results.series.keys)} rows{weighed}"
+    return Evidence(kind=SCORE, detail=f"{math.exp(mean):.4g} ({how} of {rows})")
 
 
 def _notes(target: CommandTarget, series: Series) -> tuple[str, ...]:

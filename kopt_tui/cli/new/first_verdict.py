@@ -35,7 +35,8 @@ def judge(task: Target, project: Path, device: Device, *, python: str | None,
 def describe(result: FirstCheck) -> str:
     """Return the first verdict in one line."""
     task = result.drafted.target
-    other = "the task" if task.by_baseline else f"{task.reference} or the task"
+    faulty = "the kernel" if task.by_baseline else f"the kernel, {task.reference}"
+    advice = "" if result.verdict is None else f"; correct {faulty} or the task"
     return result.describe(
         f"{counted(len(task.classes), 'config class')} ({result.seconds:.0f} s)",
-        f"the kernel itself {result.problem}; correct the kernel, {other}")
+        f"the kernel itself {result.problem}{advice}")

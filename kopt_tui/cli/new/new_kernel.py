@@ -32,6 +32,7 @@ from harness.tasks.target import Launch
 from kopt_tui.cli.new import first_verdict, new_facts, new_reference, parameter_list
 from kopt_tui.cli.new.new_facts import DraftedClass, NewFacts
 from kopt_tui.cli.new.parameter_list import NewManifest
+from kopt_tui.cli.output import print_text
 from kopt_tui.cli.prompt import Prompt
 from kopt_tui.snapshot.phrases import clean
 
@@ -155,7 +156,7 @@ def _first_check(project: Path, task: target.Target, known: Parameters,
     print(first_verdict.ANNOUNCEMENT, file=to, flush=True)
     check = first_verdict.judge(task, project, _device(known),
                                 python=known["python"].value or None, quiet=args.json)
-    print(clean(first_verdict.describe(check)), file=to, flush=True)
+    print_text(clean(first_verdict.describe(check)), to)
     return check
 
 
