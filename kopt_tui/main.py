@@ -160,7 +160,9 @@ def _for_a_person(error: KoptError | ImportError | OSError) -> KoptError:
 
 def _report(error: KoptError, *, as_json: bool) -> int:
     """Print an error as one line, with --json also as JSON, and return its exit code."""
-    print(f"kopt: {one_line(str(error))}", file=sys.stderr)
+    from kopt_tui.cli.output import print_text  # start-up time
+
+    print_text(f"kopt: {one_line(str(error))}", sys.stderr)
     if as_json:
         import json
 

@@ -107,7 +107,9 @@ class Tolerance:
         if errors.bad:
             return judged
         limits = self._capped(case, self._relative(case, own), own)
-        judged = errors.against(limits, f"the baseline's own error is {own.relative or 0.0:.2g}")
+        judged = errors.against(limits, "this is the baseline itself"
+                                if self.baseline.has_code_of(candidate) else
+                                f"the baseline's own error is {own.relative or 0.0:.2g}")
         if limits != self._capped(case, limits):
             self._note(f"class {case.config_class}: the baseline's own error, "
                        f"{own.relative or 0.0:.2g} of the output's scale, is large for its dtype: "

@@ -167,10 +167,10 @@ def _error_note(errors: Errors, target: Target) -> str:
         return f"error {errors.over:.0%} {SMALL_VALUES}"
     if errors.used > 1:
         names = target.output_names
-        worst = names[errors.worst:][:1] if errors.worst is not None and len(names) > 1 else ()
-        of = "".join(f" of {name}" for name in worst)
-        return (f"error{of} {errors.over:.2g} of the output's scale, allowed {errors.allowed:.2g} "
-                f"({errors.basis})")
+        at = 0 if len(names) == 1 else errors.worst
+        named = "" if at is None else "".join(f"{name}: " for name in names[at:at + 1])
+        return (f"{named}error {errors.over:.2g} of the output's scale, "
+                f"allowed {errors.allowed:.2g} ({errors.basis})")
     return ""
 
 

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
-import textwrap
 import unicodedata
 from collections.abc import Iterable, Sequence
+from typing import TextIO
 
 import msgspec
 
 from harness.formats.text import plain
-from harness.verdict import COMPILED, REFERENCE_LINE, Verdict
+from harness.verdict import COMPILED, REFERENCE_LINE, SCORE, Verdict
 from kopt_tui.snapshot import phrases, verdict_words
 from kopt_tui.snapshot.phrases import clean
 
-PIPE_COLUMNS = 80
-"""Width of wrapped text where no terminal says one."""
 Cell = str | int | float | None
+PIPE_COLUMNS = 80
+"""Width of the notes of a table where no terminal says one."""
+GAP = 2
+"""Spaces between columns."""
+LEAST_TEXT = 24
+"""A table's last column is at least so wide, or stands below the others."""
 
 
 def print_json(value: object) -> None:
@@ -35,7 +40,30 @@ def print_json(value: object) -> None:
 
 def print_note(text: str) -> None:
     """Print a remark beside a command's results, as a line of standard error."""
-    print(f"kopt: {clean(text)}", file=sys.stderr, flush=True)
+    print_text(f"kopt: {clean(text)}", sys.stderr)
+
+
+def print_text(text: str, to: TextIO | None = None, indent: int = 2) -> None:
+    """Print a line, at a terminal broken between words; further lines are indented."""
+    to = to or sys.stdout
+    print("\n".join(wrapped(text, _width(to), indent)), file=to, flush=True)
+
+
+def wrapped(text: str, width: int | None, indent: int) -> list[str]:
+    """Return the lines of a text that is at most `width` wide where its words allow it."""
+    lines, line = [], ""
+    for word in re.findall(r"\s*\S+", text) if width else [text]:
+        if line.strip() and columns(line + word) > (width or 0):
+            lines.append(line)
+            line = " " * indent + word.lstrip()
+        else:
+            line += word
+    return [*lines, line]
+
+
+def _width(to: TextIO) -> int | None:
+    """Return the width of a terminal, None for a file or a pipe."""
+    return shutil.get_terminal_size().columns if to.isatty() else None
 
 
 def print_bytes(data: bytes) -> None:
@@ -45,28 +73,52 @@ def print_bytes(data: bytes) -> None:
     sys.stdout.flush()
 
 
-def print_table(headers: Sequence[str], rows: Iterable[Sequence[Cell]], *,
-                right: str = "", notes: Sequence[Sequence[str]] = ()) -> None:
-    """Print a table, at a terminal clipped at its width.
+def print_table(headers: Sequence[str], rows: Iterable[Sequence[Cell]], *, right: str = "",
+                spare: Sequence[str] = (), notes: Sequence[Sequence[str]] = ()) -> None:
+    """Print a table. At a terminal that is too narrow, columns named in `spare` are left out, the
+    first ones first, and the last column continues on further lines; the others are clipped.
 
     Columns named in `right` (space-separated) are aligned to the right. The `notes` of each row
-    follow it, wrapped.
+    follow it.
     """
     cells = [list(headers), *([_text(cell) for cell in row] for row in rows)]
-    widths = [max(map(columns, column)) for column in zip(*cells, strict=True)]
-    limit = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    limit = _width(sys.stdout)
+    for name in spare:
+        if limit is not None and name in cells[0] and sum(_widths(cells)[:-1]) > limit:
+            at = cells[0].index(name)
+            cells = [row[:at] + row[at + 1:] for row in cells]
+    widths = _widths(cells)
+    aligned = [name in right.split() for name in cells[0]]
     for number, row in enumerate(cells):
-        padded = [_pad(cell, size, name in right.split())
-                  for cell, size, name in zip(row, widths, headers, strict=True)]
-        line = "  ".join(padded).rstrip()
-        print(line if limit is None else clip(line, limit))
+        padded = [_pad(cell, size - GAP, is_right) + " " * GAP
+                  for cell, size, is_right in zip(row, widths, aligned, strict=True)]
+        _print_row("".join(padded[:-1]), padded[-1].rstrip(), row[-1] if number else "",
+                   room=None if limit is None else limit - sum(widths[:-1]), last=widths[-1] - GAP)
         for note in notes[number - 1] if notes and number else ():
-            print_wrapped(note, limit or PIPE_COLUMNS)
+            print("\n".join(wrapped(f"  {clean(note)}", limit or PIPE_COLUMNS, 4)))
 
 
-def print_wrapped(text: str, width: int) -> None:
-    """Print a text indented, in lines of at most `width` columns."""
-    print(textwrap.fill(clean(text), width, initial_indent="  ", subsequent_indent="    "))
+def _print_row(start: str, end: str, text: str, *, room: int | None, last: int) -> None:
+    """Print a row; its `text`, the last cell, is broken to `room` or stands below the others.
+
+    `end` is that cell as it is padded where all of its column, `last` wide, has room.
+    """
+    if room is None or last <= room:
+        print((start + end).rstrip())
+    elif room < min(last + GAP, LEAST_TEXT):
+        print(clip(start.rstrip(), columns(start) + room))
+        if text:
+            print_text(f"  {text}")
+    else:
+        first, *others = wrapped(text or end, room, 0)
+        print((start + first).rstrip())
+        for line in others:
+            print(" " * columns(start) + line)
+
+
+def _widths(cells: Sequence[Sequence[str]]) -> list[int]:
+    """Return the widths of a table's columns, each with the gap that follows it."""
+    return [max(map(columns, column)) + GAP for column in zip(*cells, strict=True)]
 
 
 def print_facts(pairs: Iterable[tuple[str, Cell]]) -> None:
@@ -74,7 +126,7 @@ def print_facts(pairs: Iterable[tuple[str, Cell]]) -> None:
     facts = [(name, _text(value)) for name, value in pairs if value not in (None, "")]
     width = max((columns(name) for name, _ in facts), default=0)
     for name, value in facts:
-        print(f"{_pad(name, width, False)}  {value}")
+        print_text(f"{_pad(name, width, False)}  {value}", indent=width + 2)
 
 
 def columns(text: str) -> int:
@@ -114,11 +166,13 @@ COLUMNS = {"class": "class", "outcome": "outcome", "latency": "latency", "incumb
            "other": "", "speedup": "speedup", "change": "change", "roofline": "of roofline",
            "error budget": "error budget", "pairs": "pairs", "note": "note"}
 """Cells of a config class and the headings of their columns."""
+SPARE = ("change", "pairs", "error budget", "call", "kernel", "of roofline")
+"""What a narrow terminal leaves out of these, in this order; the outcome says the change too."""
 
 
 def print_verdict(verdict: Verdict, title: str = "") -> None:
     """Print everything that a person needs of a verdict."""
-    print(phrases.clean(title + verdict_words.describe(verdict).headline))
+    print_text(phrases.clean(title + verdict_words.describe(verdict).headline))
     if verdict.rows:
         cells = ({**verdict_words.class_cells(row), "class": f"{row.config_class} (core)"
                   if row.core else row.config_class} for row in verdict.rows)
@@ -129,14 +183,15 @@ def print_verdict(verdict: Verdict, title: str = "") -> None:
             else "call"
         print_table([COLUMNS[name] or other for name in names],
                     ([row[name] for name in names] for row in cells),
-                    right=f"latency incumbent {other} change")
+                    right=f"latency incumbent {other} change", spare=SPARE)
     for finding in verdict.audit:
-        print(phrases.clean(f"! {finding.severity}: {finding.detail}"))
+        print_text(phrases.clean(f"! {finding.severity}: {finding.detail}"))
     for note in verdict.notes:
-        print(phrases.clean(f"- {note}"))
+        print_text(phrases.clean(f"- {note}"))
     for evidence in verdict.evidence:
-        if evidence.kind in (COMPILED, REFERENCE_LINE):
-            print(phrases.clean(f"- {evidence.kind}: {evidence.detail}"))
+        if evidence.kind in (COMPILED, REFERENCE_LINE) or (
+                evidence.kind == SCORE and verdict.correct):
+            print_text(phrases.clean(f"- {evidence.kind}: {evidence.detail}"))
 
 
 def exit_code(verdict: Verdict) -> int:

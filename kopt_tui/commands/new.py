@@ -7,6 +7,7 @@ see how it calls the function.
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,7 +37,7 @@ from kopt_tui.cli.new import (
 from kopt_tui.cli.new.new_facts import NewFacts
 from kopt_tui.cli.new.new_target import Kind
 from kopt_tui.cli.new.parameter_list import ChosenValue, NewManifest
-from kopt_tui.cli.output import print_json
+from kopt_tui.cli.output import print_json, print_text
 from kopt_tui.cli.parser import add_json
 from kopt_tui.cli.prompt import Prompt
 from kopt_tui.snapshot.phrases import clean
@@ -91,6 +92,8 @@ def add(parser: argparse.ArgumentParser) -> None:
                         "providers of its keys and URLs)")
     parser.add_argument("--yes", "-y", action="store_true", help="take every default, ask nothing")
     parser.add_argument("--force", action="store_true", help="overwrite an existing manifest")
+    parser.add_argument("--no-check", dest="first_check", action="store_false", default=True,
+                        help="do not judge the kernel itself by its task")
     add_json(parser, WrittenManifest, new_batch.WrittenManifests)
     new_kernel.add_task_flags(parser)
     new_module.add_module_flags(parser)
@@ -119,10 +122,27 @@ def run(args: argparse.Namespace) -> int:
         return 0
     first, *others = map(clean, [*new.lines, *([routing] if routing else []),
                                  *command_checks.agent_problems(new.manifest)])
-    print("\n".join([f"wrote {path}: {first}", *others]))
-    search = "kopt loop (search its knobs), " if new.facts.knobs or new.facts.proposed_knobs else ""
-    print(f"next: kopt evaluate {path} (one verdict), {search}kopt run (a campaign)")
+    for line in (f"wrote {_brief(path)}: {first}", *others):
+        print_text(line)
+    _print_next(_brief(path), new.facts)
     return 0
+
+
+def _print_next(path: str, facts: NewFacts) -> None:
+    """Print the commands that a person may go on with."""
+    if facts.problem and facts.first_verdict is not None:
+        print_text(f"next: correct it, then kopt evaluate {path}")
+        return
+    print(f"next: kopt evaluate {path}   (one verdict)")
+    if facts.knobs or facts.proposed_knobs:
+        print(f"      kopt loop {path}   (search its knobs)")
+    print(f"      kopt run {path}   (a campaign)")
+
+
+def _brief(path: Path) -> str:
+    """Return a path as a person writes it in the current folder."""
+    here, path = Path.cwd().resolve(), path.resolve()
+    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
 
 
 def _routing(manifest: Manifest, project: Path) -> str:

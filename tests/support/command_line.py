@@ -22,6 +22,9 @@ from harness.verdict import Row
 from tests.support import forked_command, json_schema, samples
 from tests.support.paths import ROOT
 
+RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+os.environ.setdefault("KOPT_LOCK_DIR", f"/tmp/kopt-test-locks-{RUN}")  # wait for no other kopt
+
 EXAMPLE = ROOT / "examples" / "rmsnorm_c"
 NASTY = "unroll \x1b[31mred\x1b[0m | <b>bold</b> \x07[link](http://x)"
 PATCH = b"diff --git a/k.c b/k.c\n--- a/k.c\n+++ b/k.c\n@@ -1 +1 @@\n-a\n+b \x1b]0;title\x07\n"

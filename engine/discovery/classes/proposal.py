@@ -9,7 +9,7 @@ from statistics import median
 from engine.discovery.classes import quick_script, representative, strata
 from engine.discovery.classes.quick_script import QuickScript
 from engine.discovery.classes.representative import Representatives
-from engine.discovery.classes.strata import Strata
+from engine.discovery.classes.strata import Strata, Stratum
 from engine.discovery.project import columns
 from engine.discovery.project.columns import TableColumn
 from harness.benchmark.runs import row_keys, run_pairs
@@ -32,6 +32,8 @@ class RowBehaviour:
     others: tuple[tuple[float, ...], ...] = ()
     shares: tuple[float, ...] = ()
     """How much each row counts for its class to be core."""
+    scored: tuple[float, ...] = ()
+    """How much each row counts in the score."""
     is_timed: bool = True
     """Whether a cost is a time, which grows with the work; otherwise it is the cost of a unit."""
 
@@ -48,14 +50,18 @@ class ClassProposal:
     chosen: Representatives
     shapes: tuple[str | dict[str, int], ...]
     quick: QuickScript
+    scored: tuple[float, ...]
+    """The share of each class in the score; `counting` says in words how rows count in it."""
+    counting: str
+    is_timed: bool = True
     is_measured: bool = False
 
     @property
     def description(self) -> tuple[str, ...]:
         """Return the proposal in lines, for the log and for people."""
         lines = (f"config classes: {self.strata.why}",
-                 f"core, at least {strata.CORE_SHARE:.0%} of the weight: "
-                 f"{', '.join(self.strata.core)}",
+                 f"core, together at least {strata.CORE_SHARE:.0%} of the "
+                 f"{'time' if self.is_timed else 'calls'}: {', '.join(self.strata.core)}",
                  self._shapes)
         return (*lines, self.chosen.note) if self.chosen.note else lines
 
@@ -85,7 +91,14 @@ def propose_classes(target: CommandTarget, readings: Sequence[TableReading], sou
     return ClassProposal(
         strata=best, chosen=chosen, shapes=representative.manifest_shapes(shapes),
         quick=quick_script.make_script(target, shapes, source),
+        scored=_class_shares(best.classes, rows.scored), counting=target.counting,
+        is_timed=rows.is_timed,
         is_measured=quick_table is not None)
+
+
+def _class_shares(classes: Sequence[Stratum], of_rows: Sequence[float]) -> tuple[float, ...]:
+    whole = sum(of_rows)
+    return tuple(sum(of_rows[row] for row in each.rows) / whole for each in classes)
 
 
 def read_rows(target: CommandTarget, readings: Sequence[TableReading]) -> RowBehaviour:
@@ -105,15 +118,16 @@ def read_rows(target: CommandTarget, readings: Sequence[TableReading]) -> RowBeh
     classified = [columns.classify_column(name, table.column(name)) for name in table.columns
                   if name not in measured]
     is_timed = not any(metric.is_rate for metric in row_cost.metrics)
-    shares = costs if is_timed else (1.0,) * len(costs)
+    calls = (1.0,) * len(costs)
     if target.weights is not None:
-        spread = run_pairs.row_weights(target, config_columns, keys)
-        shares = tuple(share * weight for share, weight in zip(shares, spread.of, strict=True))
+        calls = tuple(run_pairs.row_weights(target, config_columns, keys).of)
+    by_cost = tuple(cost * count for cost, count in zip(costs, calls, strict=True))
     return RowBehaviour(
         columns=tuple(column if column.name in config_columns else replace(column, why=UNSTEADY)
                       for column in classified if column.name in config_columns
                       or column.role in ("none", "cost")),
-        costs=costs, shares=shares, is_timed=is_timed,
+        costs=costs, shares=by_cost if is_timed else calls,
+        scored=by_cost if target.scoring == "total" else calls, is_timed=is_timed,
         others=tuple(_other_costs(row_cost, classified)))
 
 

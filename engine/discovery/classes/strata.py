@@ -107,15 +107,16 @@ def find_strata(table: Sequence[TableColumn], costs: Sequence[float], *,
         columns_of_classes = (*columns_of_classes[:-2], apart)
         grouped = table_rules.group_rows(columns_of_classes, names, rows)
     share = _explained(signals, grouped)
+    measure = ("time" if is_timed else "rate") + (" for their size" if signals[0].work else "") + (
+        ", also against the table's other times" if len(signals) > 1 else "")
     if configs:
-        why = (f"from the manifest: {', '.join(configs)}; explains {share:.0%} of "
-               f"{_behaviour(signals)}")
+        why = f"by {', '.join(configs)}, as the manifest says; {_between(share, measure)}"
     else:
-        why = _why(chosen, columns_of_classes, signals, len(costs), share, len(grouped))
+        why = _why(chosen, len(costs), share, len(grouped), measure)
         if chosen and not is_significant:
-            why += "; too few rows to be significant, but kernels are commonly specialised by it"
+            why += "; too few rows to be sure, but kernels are commonly specialised by it"
     if apart:
-        why += f"; {apart} keeps rows of uneven groups in classes of their own"
+        why += f"; rows of uneven groups ({apart}) are classes of their own"
     return Strata(configs=columns_of_classes, classes=_strata(grouped, shares or costs),
                   explained=share, why=why, keys=keys)
 
@@ -263,30 +264,20 @@ def _strata(grouped: Mapping[str, Sequence[int]], shares: Sequence[float]) -> tu
                  for name, inside in grouped.items())
 
 
-def _behaviour(signals: Sequence[RowSignal]) -> str:
-    """Return in words which behaviour classes explain."""
-    words = "what rows cost beyond their size" if signals[0].work else "what rows cost"
-    if len(signals) == 1:
-        return words
-    return f"{words} and how that compares with the table's other times and rates"
+def _between(share: float, measure: str) -> str:
+    return f"they account for {share:.0%} of the differences between rows in {measure}"
 
 
-def _why(chosen: Sequence[_Feature], configs: Sequence[str], signals: Sequence[RowSignal], n: int,
-         share: float, count: int) -> str:
-    """Return in words what the classes are based on."""
-    behaviour = _behaviour(signals)
+def _why(chosen: Sequence[_Feature], n: int, share: float, count: int, measure: str) -> str:
+    """Return in words what the classes are based on; `measure` is what rows differ in."""
     if not chosen:
         result = "all rows are one class" if count == 1 else "each row is a class of its own"
-        return f"no column explains {behaviour} in {n} rows: {result}"
+        return f"{result}: no column tells which rows differ in {measure}"
     names = list(dict.fromkeys(feature.column.name for feature in chosen))
     parts = []
     for name in names:
-        own = [feature for feature in chosen if feature.column.name == name]
-        alone = _codes(own, n)
-        cut = " or ".join(feature.entry.removeprefix(f"{name} <= ") for feature in own
-                          if feature.entry != name)
-        parts.append(f"{name}{f' cut at {cut}' if cut else ''} "
-                     f"({row_cost_model.explained_share(signals, alone):.0%} alone)")
-    verb = "explains" if len(parts) == 1 else "explain"
-    return (f"{', '.join(parts)} {verb} {share:.0%} of {behaviour}, in {counted(count, 'class')} "
-            f"of {counted(n, 'row')}")
+        limits = [feature.entry.removeprefix(f"{name} <= ") for feature in chosen
+                  if feature.column.name == name and feature.entry != name]
+        parts.append(f"{name} (up to {', up to '.join(limits)}, or more)" if limits else name)
+    return f"{counted(n, 'row')} in {counted(count, 'class')} by {' and '.join(parts)}; " \
+        + _between(share, measure)

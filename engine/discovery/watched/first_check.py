@@ -6,7 +6,7 @@ import contextlib
 import re
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,10 +16,10 @@ from engine.verify import harness_client
 from engine.verify.harness_client import HarnessFault
 from harness.call_trace.watched_calls import PROGRAM_LIMITS, WatchedProgram
 from harness.devices.device import Device
-from harness.errors import KoptError, Refused
+from harness.errors import EnvironmentFault, KoptError, Refused
 from harness.formats.text import plain
 from harness.isolation.zygote_client import WarmStart
-from harness.requests import EvaluateRequest
+from harness.requests import EvaluateRequest, Progress
 from harness.settings import Settings, Trees
 from harness.tasks.target import BASELINE
 from harness.verdict import Verdict
@@ -99,21 +99,31 @@ def _recorded(versions: Sequence[tuple[DraftedTarget, str]]) -> Iterator[tuple[
 
 def check(drafted: DraftedTarget, project: Path, device: Device, python: str | None,
           warm: WarmStart, scratch: str) -> FirstCheck:
-    """Judge the kernel itself by a task; in one `scratch` folder it is compiled and tuned once."""
+    """Write the files beside a task, and judge the kernel itself by it."""
     write_files(drafted, project)
+    return judge(drafted, project, device, python, warm, scratch)
+
+
+def judge(drafted: DraftedTarget, project: Path, device: Device, python: str | None,
+          warm: WarmStart, scratch: str,
+          progress: Callable[[Progress], None] | None = None) -> FirstCheck:
+    """Judge the kernel itself by a task; in one `scratch` folder it is compiled and tuned once."""
     tree = str(project)
     request = EvaluateRequest(
         target=drafted.target, device=device.id, trees=Trees(
             candidate=tree, incumbent=tree, reference=tree),
         settings=Settings(scratch=scratch, python=python, distributions=("normal",)))
     try:
-        verdict = harness_client.evaluate(request, warm=warm)
+        verdict = harness_client.evaluate(request, warm=warm, progress=progress)
     except HarnessFault as fault:
-        return FirstCheck(drafted=drafted, problem=f"fails: {fault.what}")
+        failed = "cannot be judged here" if fault.exit_code == EnvironmentFault.exit_code else \
+            "fails"
+        return FirstCheck(drafted=drafted, problem=f"{failed}: {fault.what}")
     wrong = [f"{row.config_class}: {row.note}" for row in verdict.rows if not row.correct]
-    return FirstCheck(drafted=drafted, verdict=verdict, problem="" if verdict.correct else
-                      f"fails: {verdict.rejected_reason}" if verdict.rejected_reason else
-                      f"disagrees: {'; '.join(wrong[:1])}")
+    problem = f"fails: {verdict.rejected_reason}" if verdict.rejected_reason else \
+        f"disagrees: {'; '.join(wrong[:1])}"
+    is_problem = not (verdict.correct or verdict.not_judged)
+    return FirstCheck(drafted=drafted, verdict=verdict, problem=problem if is_problem else "")
 
 
 def write_files(drafted: DraftedTarget, project: Path) -> None:
@@ -130,6 +140,8 @@ _NEEDS_GPU = re.compile(r"compiled with CUDA|active drivers|NVIDIA driver|No CUD
                         r"[Ii]nterpreter|No HIP GPUs|get_device_prop|CUDA driver")
 QUOTES = "\\'\""
 _NESTED = re.compile(r"\b(?=(\w+(?:Error|Exception))\(\W*([^()]*))")
+_OUTSIDE = re.compile(r"'([^']* outside its tensors, [^']*)'")
+"""What `harness/child/run/store_bounds.py` says of a store."""
 _MODULE = re.compile(r"No module named '?([\w.]+)'?")
 
 
@@ -174,7 +186,9 @@ def failure_of(observed: WatchedProgram, project: Path) -> str:
     own = [f"{Path(file).name}:{line}" for file, line in places
            if "site-packages" not in file and "/lib/python" not in file]
     if not errors:
-        return observed.outcome.describe(PROGRAM_LIMITS)
+        return observed.outcome.describe(PROGRAM_LIMITS) + observed.outcome.crash_clue
+    if outside := _OUTSIDE.search(errors[-1]):
+        return plain(outside[1], 300)
     return plain(_innermost(errors[-1]), 200) + (f" ({own[-1]})" if own else "")
 
 

@@ -97,6 +97,15 @@ class CommandTarget:
         return hashlib.sha256(to_json(self)).hexdigest()[:12]
 
     @property
+    def counting(self) -> str:
+        """Return in words how the rows become one score, and how much each counts in it."""
+        by_calls = ", times its calls" if self.weights is not None else ""
+        if self.scoring == "total":
+            return f"the total, in which each row counts by its cost{by_calls}"
+        return "a geometric mean in which " + (
+            "each row counts by its calls" if by_calls else "every row counts the same")
+
+    @property
     def full(self) -> BenchmarkMode:
         return BenchmarkMode(name="full", command=self.command, csv=self.csv)
 

@@ -18,10 +18,12 @@ from harness.formats.text import plain
 from harness.timing import stats
 from harness.timing.plan import Plan
 from harness.timing.stats import weighted_mean
-from harness.verdict import Cost, Evidence, Finding, Row, Verdict
+from harness.verdict import SCORE, Cost, Evidence, Finding, Row, Verdict
 
 MOST_CHARACTERS = 200
 """Length limit of a class's name, and of a shape's."""
+PER = "us per "
+"""Begins the unit of a rate's cost."""
 MOST_SHAPES = 32
 """Shapes of a class that its row names; of more it names none."""
 
@@ -81,7 +83,7 @@ def incorrect_verdict(failure: IncorrectCandidate) -> Verdict:
     row = Row(config_class=plain(failure.name, MOST_CHARACTERS), correct=False, outcome="broken",
               note=failure.complaint)
     return Verdict(valid=True, correct=False, rejected_reason=failure.what, rows=(row,),
-                   evidence=(Evidence(kind="score", detail=(
+                   evidence=(Evidence(kind=SCORE, detail=(
                        f"0: {failure.rows} rows fail" if failure.rows > 1 else
                        "0: a row fails")),))
 
@@ -127,8 +129,9 @@ def _evidence(results: ModeResults) -> Iterator[Evidence]:
 def _score(results: ModeResults, mean: float) -> Evidence:
     how = "geometric mean" if results.target.scoring == "geometric" else "total"
     is_weighed = results.target.weights is not None and not results.series.shares.names_none
-    rows = f"{len(results.series.keys)} rows{', by calls' if is_weighed else ''}"
-    return Evidence(kind="score", detail=f"{math.exp(mean):.4g} ({how} of {rows})")
+    weighed = ", by calls" if is_weighed else ", which count the same" if how != "total" else ""
+    rows = f"{len(results.series.keys)} rows{weighed}"
+    return Evidence(kind=SCORE, detail=f"{math.exp(mean):.4g} ({how} of {rows})")
 
 
 def _notes(target: CommandTarget, series: Series) -> tuple[str, ...]:
@@ -156,12 +159,15 @@ def metric_costs(results: ModeResults) -> Iterator[Cost]:
         logs = [math.log(median(costs[rows[key]][at] for costs, rows in runs))
                 for key in series.keys]
         yield Cost(metric=metric.name, value=math.exp(weighted_mean(logs, series.shares.of)),
-                   unit=f"us per {metric.base}" if metric.is_rate else metric.base,
+                   unit=f"{PER}{metric.base}" if metric.is_rate else metric.base,
                    scored=metric.weight > 0)
 
 
 def cost_evidence(costs: Iterable[Cost]) -> Iterator[Evidence]:
-    """Yield the costs in words."""
+    """Yield the costs in words, those of rates as rates."""
     for cost in costs:
-        yield Evidence(kind="metric", detail=f"{cost.value:.9g} {cost.unit} by {cost.metric}"
+        base, shown = cost.unit.removeprefix(PER), f"{cost.value:.9g} {cost.unit}"
+        if base != cost.unit:
+            shown = f"{1e6 / cost.value:.9g}" + (f" {base}/s" if base != cost.metric else "")
+        yield Evidence(kind="metric", detail=f"{shown} by {cost.metric}"
                                              f"{'' if cost.scored else ', which is shown only'}")

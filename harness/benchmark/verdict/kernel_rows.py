@@ -27,7 +27,7 @@ from harness.formats import quantities, shell_command
 from harness.formats.text import plain
 from harness.isolation.device_lock import DeviceLock
 from harness.timing import outcome, stats
-from harness.verdict import KERNEL_TIME, Evidence, Row, Verdict
+from harness.verdict import KERNEL_TIME, SCORE, Evidence, Row, Verdict
 
 METRIC = Metric(name="kernel_us", unit="us")
 WHOLE_RUN = "kernel time of the whole run only"
@@ -147,7 +147,7 @@ def judged(verdict: Verdict, kernel: ModeResults, reported: ModeResults, tool: s
         f"GPU kernel time of {rows} rows, each in a run of its own, " if rows > 1 else
         "GPU kernel time of the one row, ") + f"{len(kernel.pairs)} pairs, by {tool}")
     scored = benchmark_rows.score(replace(verdict, by_kernel_time=True, notes=(), evidence=(
-        *(entry for entry in verdict.evidence if entry.kind != "score"), measured)), kernel)
+        *(entry for entry in verdict.evidence if entry.kind != SCORE), measured)), kernel)
     return replace(scored, rows=tuple(
         _with_reported(row, series, reported)
         for row, series in zip(scored.rows, reported.series.classes, strict=True)))

@@ -27,6 +27,7 @@ from harness.formats.quantities import counted, percent
 from kopt_tui.cli.new import new_kernel, parameter_list
 from kopt_tui.cli.new.new_facts import DraftedClass, NewFacts
 from kopt_tui.cli.new.parameter_list import NewManifest
+from kopt_tui.cli.output import print_text
 from kopt_tui.cli.prompt import Prompt
 from kopt_tui.snapshot.phrases import clean
 
@@ -75,6 +76,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
     classes: ClassProposal | None = None
     if _may_run(args, parameters, prompt):
         try:
+            before = parameters
             parameters, classes = _with_run(parameters, values, prompt, project)
         except KoptError as error:
             if not prompt.interactive:
@@ -84,6 +86,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
         else:
             _print_columns(parameters, to)
             _print_classes(classes, to)
+            parameter_list.show_changes(before, parameters, to)
             parameters = _confirm(parameters, values, prompt, project, ran=parameters)
     manifest = draft_command.make_manifest(
         parameters, os.path.relpath(project, path.resolve().parent),
@@ -93,9 +96,9 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
         lines=(f"{manifest.target_op} by {manifest.benchmark_command}, which writes "
                f"{parameters['csv'].value}", *([] if args.agent else _outlook(manifest, project))),
         facts=NewFacts(why=classes.strata.why if classes else "", classes=tuple(
-            DraftedClass(name=entry.name, rows=len(entry.rows), share=entry.share,
-                         core=entry.core)
-            for entry in (classes.strata.classes if classes else ()))))
+            DraftedClass(name=entry.name, rows=len(entry.rows), share=scored, core=entry.core)
+            for entry, scored in (zip(classes.strata.classes, classes.scored, strict=True)
+                                  if classes else ()))))
 
 
 def _outlook(manifest: Manifest, project: Path) -> Iterator[str]:
@@ -155,7 +158,6 @@ def _with_run(parameters: Parameters, values: dict[str, str], prompt: Prompt,
             if not prompt.interactive:
                 raise
             print(clean(str(error)), file=sys.stderr)
-            parameter_list.show(parameters, sys.stderr)
             before = parameters
             parameters = _confirm(parameters, values, prompt, project, ran=parameters)
             if parameters == before:
@@ -184,14 +186,15 @@ def _print_columns(parameters: Parameters, to: TextIO) -> None:
     check = parameters["check"].value
     rounding = f" (to allow other rounding: --check '{check.removesuffix('== 0')}<= 1e-6')" \
         if check.endswith(" == 0") else ""
-    print(clean(f"a row is right if {check}{rounding}; its time is {parameters['metrics'].value}"),
-          file=to)
+    print_text(clean(f"a row is right if {check}{rounding}; its time is "
+                     f"{parameters['metrics'].value}"), to)
 
 
 def _print_classes(classes: ClassProposal, to: TextIO) -> None:
-    lines = list(classes.description[:2])
-    for entry in classes.strata.classes:
-        share = f"{percent(entry.share)} of the weight"
+    lines = [f"the score is {classes.counting}", *classes.description[:2]]
+    for entry, scored in zip(classes.strata.classes, classes.scored, strict=True):
+        share = f"{percent(scored)} of the score"
         core = ", core" if entry.core else ""
         lines.append(f"  {entry.name}: {counted(len(entry.rows), 'row')}, {share}{core}")
-    print("\n".join(clean(line) for line in lines), file=to)
+    for line in lines:
+        print_text(clean(line), to)

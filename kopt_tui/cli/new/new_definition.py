@@ -57,7 +57,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path,
     task.write_text(dump_task(result.drafted.target), encoding="utf-8")
     _show(definition, draft, result, sys.stderr if args.json or prompt.interactive else sys.stdout)
     args.task = f"{folder}/task.yaml"
-    new = new_kernel.make(args, prompt, project, path)
+    new = new_kernel.of_task(args, prompt, project, path)
     return replace(new, facts=new_facts.with_check(msgspec.structs.replace(
         new.facts, task=args.task, files=tuple(sorted(draft.files)), inferred=draft.reasons),
         result))

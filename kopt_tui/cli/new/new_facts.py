@@ -21,7 +21,7 @@ class TriedKnob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DraftedClass(msgspec.Struct, frozen=True, kw_only=True):
-    """A config class; those of a benchmark have rows and a share of its time, 0 to 1."""
+    """A config class; those of a benchmark have rows and a share of the score, 0 to 1."""
 
     name: str
     rows: int | None = None

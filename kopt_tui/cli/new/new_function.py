@@ -44,7 +44,7 @@ from harness.formats.quantities import counted
 from harness.isolation import device_lock
 from harness.isolation.device_lock import DeviceLock
 from harness.tasks.target import Language
-from kopt_tui.cli.new import new_facts, new_kernel
+from kopt_tui.cli.new import new_facts, new_kernel, new_reference
 from kopt_tui.cli.new.new_kernel import pairs
 from kopt_tui.cli.new.parameter_list import NewManifest
 from kopt_tui.cli.prompt import Prompt
@@ -89,8 +89,6 @@ def add_watch_flags(parser: argparse.ArgumentParser) -> None:
                        help="which kind of call the task describes, if the program makes several")
     group.add_argument("--backward", action="store_true",
                        help="the gradients of the tensors that require them are results too")
-    group.add_argument("--no-check", dest="first_check", action="store_false", default=True,
-                       help="do not judge the kernel itself by the new task")
 
 
 def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) -> NewManifest:
@@ -112,8 +110,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
     group = _chosen(groups, args.calls, kernel)
     drafted = draft_task.draft(group, kernel.entry, kernel.title, backward=args.backward)
     if args.first_check:
-        print("judging the kernel itself by the new task (--no-check leaves that out)", file=to,
-              flush=True)
+        print(new_reference.ANNOUNCEMENT, file=to, flush=True)
     result = _settled(kernel, args, prompt, observed, group, drafted)
     first_check.write_files(result.drafted, project)
     (project / task_file).write_text(dump_task(result.drafted.target), encoding="utf-8")
@@ -126,7 +123,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
     args.task = task_file
     if kernel.python is not None:
         args.set = [*args.set, f"python={kernel.python}"]
-    new = new_kernel.make(args, prompt, project, path)
+    new = new_kernel.of_task(args, prompt, project, path)
     if proposed:
         new = replace(new, lines=(new.lines[0], knob_trials.summary(proposed)))
     return replace(new, facts=new_facts.with_check(msgspec.structs.replace(

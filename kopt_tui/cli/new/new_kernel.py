@@ -18,9 +18,11 @@ import msgspec
 from engine.discovery.new import draft_kernel, knob_trials
 from engine.discovery.new.parameters import Parameters
 from engine.discovery.project import device_sources, sources
+from engine.discovery.watched.first_check import FirstCheck
 from engine.manifest.schema import Manifest
 from engine.transformations import transformation_registry
 from harness.devices import inventory
+from harness.devices.device import Device
 from harness.errors import InputError
 from harness.formats.quantities import counted
 from harness.search.space import knobs, tuning_table
@@ -30,6 +32,7 @@ from harness.tasks.target import Launch
 from kopt_tui.cli.new import new_facts, new_reference, parameter_list
 from kopt_tui.cli.new.new_facts import DraftedClass, NewFacts
 from kopt_tui.cli.new.parameter_list import NewManifest
+from kopt_tui.cli.output import print_text
 from kopt_tui.cli.prompt import Prompt
 from kopt_tui.snapshot.phrases import clean
 
@@ -66,9 +69,16 @@ def add_task_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) -> NewManifest:
+    """Return the manifest of a task, by which the kernel itself is judged. Raises KoptError."""
+    return of_task(args, prompt, project, path, judged=args.first_check)
+
+
+def of_task(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path, *,
+            judged: bool = False) -> NewManifest:
     """Return the manifest, at a terminal after the person has confirmed its parameters.
 
-    Raises InputError for an unknown parameter or a wrong value.
+    If `judged`, the kernel itself is judged by its task. Raises InputError for an unknown parameter
+    or a wrong value.
     """
     task_path = _task_file(project, args, prompt)
     task = task_file.load(project / task_path)
@@ -91,11 +101,17 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
     known = parameter_list.confirm(known, flags, prompt, change)
     source = (project / task.source).read_text(errors="replace")
     declared = knobs.find(source, language=task.language, where=task.source)
-    proposed = () if declared or not args.first_check else _proposed(project, task, known)
+    check = _first_check(project, task, known, args) if judged else None
+    may_try = args.first_check and not declared and not (check and check.problem)
+    proposed = _proposed(project, task, known) if may_try else ()
     for line in knob_trials.describe(proposed):
         print(clean(line), file=sys.stderr if args.json else sys.stdout)
     listed = ", ".join(f"{knob.name} ({len(knob.choices)})" for knob in declared[:8])
     settings = counted(math.prod(len(knob.choices) for knob in declared), "configuration")
+    facts = NewFacts(
+        op=task.op, language=task.language, source=task.source, knobs=tuple(declared),
+        proposed_knobs=new_facts.tried_knobs(proposed),
+        classes=tuple(DraftedClass(name=entry.name, core=entry.core) for entry in task.classes))
     return NewManifest(
         manifest=build(known), parameters=known,
         lines=(f"{task.op} in {task.language}, {task.source}, "
@@ -105,11 +121,8 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
                OF_MODULE if task.is_module else
                without_knobs(source, task.language)
                + ("" if args.agent else f", {BY_AGENT}")),
-        facts=NewFacts(
-            op=task.op, language=task.language, source=task.source, knobs=tuple(declared),
-            proposed_knobs=new_facts.tried_knobs(proposed),
-            classes=tuple(DraftedClass(name=entry.name, core=entry.core)
-                          for entry in task.classes)))
+        facts=facts if check is None else new_facts.with_check(
+            msgspec.structs.replace(facts, seconds=round(check.seconds, 1)), check))
 
 
 def without_knobs(source: str, language: str) -> str:
@@ -136,12 +149,27 @@ def _table(args: argparse.Namespace, project: Path) -> str:
     return str(path.relative_to(project.resolve()).as_posix())
 
 
+def _first_check(project: Path, task: target.Target, known: Parameters,
+                 args: argparse.Namespace) -> FirstCheck:
+    """Judge the kernel itself, and say what came of it."""
+    to = sys.stderr if args.json else sys.stdout
+    print(new_reference.ANNOUNCEMENT, file=to, flush=True)
+    check = new_reference.judge(task, project, _device(known),
+                                python=known["python"].value or None, quiet=args.json)
+    print_text(clean(new_reference.describe(check)), to)
+    return check
+
+
+def _device(known: Parameters) -> Device:
+    return inventory.find((known["device"].value or "auto").partition(",")[0])
+
+
 def _proposed(project: Path, task: target.Target,
               known: Parameters) -> tuple[KnobProposal, ...]:
     """Return the knobs that could be declared in a source of C, CUDA or HIP."""
     if task.language in ("python", "triton"):
         return ()  # these are proposed with the task itself
-    return knob_trials.declare(task, project, inventory.find(known["device"].value or "auto"),
+    return knob_trials.declare(task, project, _device(known),
                                python=known["python"].value or None)
 
 

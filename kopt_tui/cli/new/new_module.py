@@ -67,7 +67,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path,
             if args.first_check else new_kernel.OF_MODULE
     _show(draft, args, to, small=small)
     args.task = f"{folder}/task.yaml"
-    new = new_kernel.make(args, prompt, project, path)
+    new = new_kernel.of_task(args, prompt, project, path)
     lines = tuple(outlook if line == new_kernel.OF_MODULE else line for line in new.lines)
     return replace(new, lines=lines, facts=msgspec.structs.replace(
         new.facts, task=args.task, files=tuple(sorted(draft.files)), inferred=draft.reasons))

@@ -10,10 +10,11 @@ from typing import Any, TextIO
 
 import msgspec
 
-from engine.discovery.new.parameters import Parameters, pool_of
+from engine.discovery.new.parameters import Parameter, Parameters, pool_of
 from engine.manifest.schema import Manifest
 from harness.errors import InputError, KoptError
 from kopt_tui.cli.new.new_facts import NewFacts
+from kopt_tui.cli.output import print_text
 from kopt_tui.cli.prompt import Prompt
 from kopt_tui.snapshot.phrases import clean
 
@@ -22,6 +23,8 @@ FLAGS = {"benchmark": "benchmark_command", "csv": "csv", "check": "check", "metr
 """Flags and the parameters that they set."""
 WIDTH = 60
 """The most characters of a value in the list; the manifest has the whole value."""
+INDENT = 21
+"""Where the values of the list begin."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,21 +72,37 @@ def confirm(known: Parameters, values: dict[str, str], prompt: Prompt,
         name, _, value = text.partition("=")
         trial = {**values, name.strip(): value.strip()}
         try:
-            known = change(trial)
+            changed = change(trial)
         except KoptError as error:
-            print(clean(str(error)), file=sys.stderr)
+            print_text(clean(str(error)), sys.stderr)
             continue
+        show_changes(known, changed, sys.stderr)
+        known = changed
         values.update(trial)
-        show(known, sys.stderr)
     return known
 
 
 def show(known: Parameters, to: TextIO) -> None:
+    """Show what is known of a manifest, and name the parameters that have no value."""
     for parameter in known.values():
-        value = clean(parameter.value)
-        shown = value if len(value) <= WIDTH else f"{value[:WIDTH - 3]}..."
-        origin = "" if parameter.origin in ("", "given") else f"  ({clean(parameter.origin)})"
-        print(f"  {parameter.name:18} {shown or '-'}{origin}", file=to)
+        if parameter.value:
+            _show(parameter, to)
+    unset = [parameter.name + (f" ({parameter.origin})" if parameter.origin else "")
+             for parameter in known.values() if not parameter.value]
+    print_text(f"  {'not set':18} {', '.join(unset)}", to, INDENT)
+
+
+def show_changes(before: Parameters, known: Parameters, to: TextIO) -> None:
+    for name, parameter in known.items():
+        if parameter != before.get(name):
+            _show(parameter, to)
+
+
+def _show(parameter: Parameter, to: TextIO) -> None:
+    value = clean(parameter.value)
+    shown = value if len(value) <= WIDTH else f"{value[:WIDTH - 3]}..."
+    origin = "" if parameter.origin in ("", "given") else f"  ({clean(parameter.origin)})"
+    print_text(f"  {parameter.name:18} {shown or '-'}{origin}", to, INDENT)
 
 
 class ChosenValue(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 
@@ -27,7 +28,9 @@ def test_classes_are_columns_that_choose_a_path() -> None:
         "block_size<=64 mtp=1", "block_size<=64 mtp=2", "block_size<=64 mtp=4",
         "block_size>64 mtp=1", "block_size>64 mtp=2", "block_size>64 mtp=4"]
     assert result.explained > 0.95
-    assert "block_size cut at 64" in result.why and "in 6 classes of 144 rows" in result.why
+    assert re.fullmatch(
+        r"144 rows in 6 classes by block_size \(up to 64, or more\) and mtp; they account "
+        r"for \d+% of the differences between rows in time for their size", result.why)
 
 
 def test_better_columns_win_over_common_ones() -> None:
@@ -60,7 +63,8 @@ def test_one_law_for_all_rows_gives_one_class() -> None:
     assert [
         (row_class.name, len(row_class.rows), row_class.core) for row_class in result.classes
     ] == [("all", 144, True)]
-    assert "no column explains" in result.why and "all rows are one class" in result.why
+    assert result.why == \
+        "all rows are one class: no column tells which rows differ in time for their size"
 
 
 def test_ratio_to_another_implementation_shows_classes() -> None:
@@ -160,7 +164,7 @@ def test_many_columns_of_few_rows_give_few_classes(
         results.append(strata_of(rows, costs))
     assert sum(result.configs == ("mtp",) for result in results) >= least
     assert sum("knob" in " ".join(result.configs) for result in results) <= most_wrong
-    assert any("too few rows to be significant" in result.why for result in results) == (
+    assert any("too few rows to be sure" in result.why for result in results) == (
         noise > 0.2
     )
 
@@ -191,4 +195,4 @@ def test_core_classes_hold_most_of_the_time() -> None:
 def test_confirmed_classes_stay() -> None:
     result = strata_of(*case.table(case.decode), configs=("mtp", "context <= 1024"))
     assert result.configs == ("mtp", "context <= 1024") and len(result.classes) == 6
-    assert result.why.startswith("from the manifest: mtp, context <= 1024; explains ")
+    assert result.why.startswith("by mtp, context <= 1024, as the manifest says; ")

@@ -181,7 +181,7 @@ def test_wrong_output_is_named_where_there_are_several(tmp_path: Path) -> None:
                     for value in ("w[0]", "w[1]"))
     verdict = judge(tmp_path, wrong, of, baseline=right,
                     reference="def dot(w, x):\n    return w @ x, w[:, 0]\n")
-    assert not verdict.correct and verdict.rows[0].note.startswith("error of first "), verdict
+    assert not verdict.correct and verdict.rows[0].note.startswith("first: error "), verdict
 
 
 @pytest.mark.slow

@@ -73,7 +73,8 @@ def test_slower_kernel_is_measured_as_slower(tmp_path: Path) -> None:
 
 WRONG = {
     "one class": (c("for (int64_t i = 0; i < n; i++) out[i] = (n % 2 ? 2.1f : 2.0f) * x[i];"),
-                  {"even": "", "odd": r"error 0\.0\d+ of the output's scale, allowed 7\.7e-06"}),
+                  {"even": "",
+                   "odd": r"out: error 0\.0\d+ of the output's scale, allowed 7\.7e-06"}),
     "the last value is not written": (
         c("for (int64_t i = 0; i < n - 1; i++) out[i] = 2 * x[i];"),
         {"even": "1 values are not finite or were never written",
@@ -86,7 +87,7 @@ WRONG = {
         c(RIGHT + "((float *)x)[n / 2] += 1;"),
         {"even": "the inputs x were overwritten", "odd": "not run: an earlier class failed"}),
     "only near zero": (c("for (int64_t i = 0; i < n; i++) out[i] = x[i] > 3 ? 6 : 2 * x[i];"),
-                       {"even": "error .* of the output's scale", "odd": "not run"}),
+                       {"even": "out: error .* of the output's scale", "odd": "not run"}),
 }
 
 

@@ -20,7 +20,7 @@ def test_parameters_are_inferred_and_written_without_questions(project: Path) ->
     shown = {line.split()[0]: line for line in done.stdout.splitlines() if line.startswith("  ")}
     assert "python tests/bench_pa.py" in shown["benchmark_command"]
     assert "of pa ps; the table also has torch" in shown["metrics"]
-    assert "found by the baseline" in shown["configs"]
+    assert "configs (found by the baseline), ignore" in shown["not"]
     written = load.load(project / "manifest.yaml")
     assert (written.target_op, written.edit) == ("pa", ("tests/kernels/pa_ps.py",))
     assert (written.target.kind, written.target.csv) == ("command", "pa.csv")
@@ -36,7 +36,8 @@ def test_one_run_of_the_benchmark_finds_the_classes(project: Path) -> None:
     assert [row_class["name"] for row_class in value["classes"]] == [
         "block_size=16 mtp=1", "block_size=16 mtp=2", "block_size=1024 mtp=1",
         "block_size=1024 mtp=2"]
-    assert value["why"].startswith("block_size (") and "mtp (" in value["why"]
+    assert value["why"].startswith("16 rows in 4 classes by block_size and mtp; ")
+    assert [row_class["share"] for row_class in value["classes"]] == [0.25] * 4, "as in the score"
     assert value["parameters"]["configs"] == {"value": "block_size, mtp",
                                               "from": "found in the table of a run"}
     written = load.load(project / "manifest.yaml")

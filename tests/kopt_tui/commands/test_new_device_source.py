@@ -34,6 +34,7 @@ def test_launcher_and_its_kernel_become_a_task(tmp_path: Path) -> None:
     assert (written.target_lang, written.target_backend, written.gpu.device) == (
         "cuda", "CUDA", "auto")
     assert "knobs: TILE (3); 3 configurations" in text
+    assert "first verdict: " in text and "disagrees" not in text
 
 
 def test_global_function_is_launched_as_its_source_does(tmp_path: Path) -> None:

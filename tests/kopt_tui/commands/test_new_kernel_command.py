@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -106,6 +107,43 @@ def test_task_is_drafted_from_a_signature(project: Path) -> None:
     assert drafted.args == original.args
     assert (drafted.entry, drafted.reference) == ("rmsnorm", "reference.py:rmsnorm")
     assert [row_class.name for row_class in drafted.classes] == ["tall", "wide"]
+
+
+def test_wrong_reference_is_told_at_once(project: Path) -> None:
+    reference = project / "reference.py"
+    reference.write_text("def rmsnorm(x, weight, eps):\n    return x * weight\n")
+    done = kopt("new", "--project", str(project), "--yes")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"first verdict: the kernel itself disagrees: tall: out: error 0?\.\d+ of the "
+                     r"output's scale, allowed .*; correct the kernel, reference.py:rmsnorm or the "
+                     "task", done.stdout), done.stdout
+    assert done.stdout.splitlines()[-1] == \
+        f"next: correct it, then kopt evaluate {project}/manifest.yaml"
+    done = kopt("new", "--project", str(project), "--yes", "--force", "--no-check")
+    assert "verdict:" not in done.stdout and "next: kopt evaluate" in done.stdout
+
+
+def test_terminal_shows_each_parameter_once_and_breaks_lines_between_words(project: Path) -> None:
+    (project / "reference.py").write_text("def rmsnorm(x, weight, eps):\n    return x * weight\n")
+    path = str(project / "manifest.yaml")
+    status, screen = converse(["new", path], {"NAME=VALUE changes": "max_iterations=4",
+                                              "max_iterations     4": ""})
+    assert status == 0 and screen.count("target_lang ") == 1 and screen.count("approval ") == 1
+    assert "not set            target_gpu (the device's), format_command, test_command," in screen
+    status, screen = converse(["evaluate", path], {})
+    lines = screen[screen.index("✗ incorrect"):].splitlines()
+    assert status == 1 and max(map(len, lines)) <= 80, screen
+    notes = " ".join(line.strip() for line in lines)
+    assert notes.count("the output's scale, allowed 0.01 (this is the baseline itself)") == 2, \
+        "in the headline, and as the note of the class, which no column cuts"
+    assert "- class tall: the baseline's own answer is wrong by as much: check the" in notes
+
+
+def test_right_reference_is_told_with_its_classes(project: Path) -> None:
+    value = answer(kopt("new", "--project", str(project), "--json"))
+    assert value["first_verdict"] == {"correct": True, "not_judged": "",
+                                      "classes": ["tall", "square", "odd"]}
+    assert value["problem"] == ""
 
 
 @pytest.mark.parametrize(
