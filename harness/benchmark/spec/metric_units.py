@@ -163,5 +163,6 @@ class RowCost:
 
 
 def _term(metric: ResolvedMetric, is_step: bool) -> str:
-    cost = f"us per {metric.base} by {metric.name}" if metric.is_rate else metric.name
+    cost = metric.name if not metric.is_rate else f"1 / {metric.name}" \
+        if metric.base == metric.name else f"the time of 1 {metric.base} at its {metric.name}"
     return cost if metric.weight == 1 or not is_step else f"{metric.weight:g} x {cost}"

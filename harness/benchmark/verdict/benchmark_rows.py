@@ -22,6 +22,8 @@ from harness.verdict import SCORE, Cost, Evidence, Finding, Row, Verdict
 
 MOST_CHARACTERS = 200
 """Length limit of a class's name, and of a shape's."""
+PER = "us per "
+"""Begins the unit of a rate's cost."""
 MOST_SHAPES = 32
 """Shapes of a class that its row names; of more it names none."""
 
@@ -157,12 +159,15 @@ def metric_costs(results: ModeResults) -> Iterator[Cost]:
         logs = [math.log(median(costs[rows[key]][at] for costs, rows in runs))
                 for key in series.keys]
         yield Cost(metric=metric.name, value=math.exp(weighted_mean(logs, series.shares.of)),
-                   unit=f"us per {metric.base}" if metric.is_rate else metric.base,
+                   unit=f"{PER}{metric.base}" if metric.is_rate else metric.base,
                    scored=metric.weight > 0)
 
 
 def cost_evidence(costs: Iterable[Cost]) -> Iterator[Evidence]:
-    """Yield the costs in words."""
+    """Yield the costs in words, those of rates as rates."""
     for cost in costs:
-        yield Evidence(kind="metric", detail=f"{cost.value:.9g} {cost.unit} by {cost.metric}"
+        base, shown = cost.unit.removeprefix(PER), f"{cost.value:.9g} {cost.unit}"
+        if base != cost.unit:
+            shown = f"{1e6 / cost.value:.9g}" + (f" {base}/s" if base != cost.metric else "")
+        yield Evidence(kind="metric", detail=f"{shown} by {cost.metric}"
                                              f"{'' if cost.scored else ', which is shown only'}")

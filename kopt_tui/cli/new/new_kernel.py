@@ -29,7 +29,7 @@ from harness.search.space import knobs, tuning_table
 from harness.search.space.knob_proposals import KnobProposal
 from harness.tasks import target, task_file
 from harness.tasks.target import Launch
-from kopt_tui.cli.new import first_verdict, new_facts, new_reference, parameter_list
+from kopt_tui.cli.new import new_facts, new_reference, parameter_list
 from kopt_tui.cli.new.new_facts import DraftedClass, NewFacts
 from kopt_tui.cli.new.parameter_list import NewManifest
 from kopt_tui.cli.output import print_text
@@ -153,10 +153,10 @@ def _first_check(project: Path, task: target.Target, known: Parameters,
                  args: argparse.Namespace) -> FirstCheck:
     """Judge the kernel itself, and say what came of it."""
     to = sys.stderr if args.json else sys.stdout
-    print(first_verdict.ANNOUNCEMENT, file=to, flush=True)
-    check = first_verdict.judge(task, project, _device(known),
+    print(new_reference.ANNOUNCEMENT, file=to, flush=True)
+    check = new_reference.judge(task, project, _device(known),
                                 python=known["python"].value or None, quiet=args.json)
-    print_text(clean(first_verdict.describe(check)), to)
+    print_text(clean(new_reference.describe(check)), to)
     return check
 
 

@@ -1,19 +1,32 @@
-"""The reference that a new task of a C, CUDA or HIP kernel names: a Python function."""
+"""The reference of a C, CUDA or HIP kernel's new task, and whether a kernel agrees with its own."""
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import keyword
 import os
+import tempfile
+import time
+from dataclasses import replace
 from pathlib import Path
 
+from engine.discovery.new.draft_kernel import DraftedTarget
 from engine.discovery.project import sources
+from engine.discovery.watched import first_check
+from engine.discovery.watched.first_check import FirstCheck
 from engine.routing.source_language import top_level
+from engine.verify import harness_client
+from harness.devices.device import Device
 from harness.errors import InputError
+from harness.formats.quantities import counted
 from harness.tasks import target
+from harness.tasks.target import Target
 from kopt_tui.cli.prompt import Prompt
+from kopt_tui.cli.stage_line import stages
 
 QUESTION = "the reference, FILE:FUNCTION, which computes the right result in Python"
+ANNOUNCEMENT = "judging the kernel itself by the new task (--no-check leaves that out)"
 
 
 def choose(given: str | None, project: Path, function: sources.CFunction, prompt: Prompt) -> str:
@@ -71,3 +84,25 @@ def _parameters(source: str, name: str) -> list[str]:
                        if value is None]
             return [each.arg for each in needed]
     return []
+
+
+def judge(task: Target, project: Path, device: Device, *, python: str | None,
+          quiet: bool) -> FirstCheck:
+    """Return what the task says of the kernel as it is in the project; show stages if not `quiet`.
+    """
+    began, drafted = time.monotonic(), DraftedTarget(target=task, files={})
+    with tempfile.TemporaryDirectory(prefix="kopt-") as scratch, contextlib.closing(
+            harness_client.warm_start(task, device, python, {})) as warm, \
+            stages(quiet=quiet) as progress:
+        result = first_check.judge(drafted, project, device, python, warm, scratch, progress)
+    return replace(result, seconds=time.monotonic() - began)
+
+
+def describe(result: FirstCheck) -> str:
+    """Return the first verdict in one line."""
+    task = result.drafted.target
+    faulty = "the kernel" if task.by_baseline else f"the kernel, {task.reference}"
+    advice = "" if result.verdict is None else f"; correct {faulty} or the task"
+    return result.describe(
+        f"{counted(len(task.classes), 'config class')} ({result.seconds:.0f} s)",
+        f"the kernel itself {result.problem}{advice}")

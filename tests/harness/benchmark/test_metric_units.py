@@ -13,6 +13,8 @@ from harness.benchmark.spec.command_target import CheckColumn, Metric
 from harness.benchmark.spec.metric_units import RowCost, resolve, unit_in
 from harness.benchmark.spec.table_rules import check_in
 from harness.benchmark.spec.validate import faults
+from harness.benchmark.verdict import benchmark_rows
+from harness.verdict import Cost
 from tests.support.benchmark_case import TARGET, target
 
 UNITS = [
@@ -76,8 +78,19 @@ def test_metrics_of_one_unit_are_summed_others_averaged(
 def test_note_explains_the_latency() -> None:
     rates = RowCost(target(metrics=(Metric(name="fwd TFLOPS"), Metric(name="bwd TFLOPS",
                                                                       weight=2.0))))
-    assert rates.note == ("latency_us is us per TFLOP by fwd TFLOPS + 2 x us per TFLOP by bwd "
-                           "TFLOPS, as the benchmark reports it")
+    assert rates.note == ("latency_us is the time of 1 TFLOP at its fwd TFLOPS + 2 x the time of 1 "
+                          "TFLOP at its bwd TFLOPS, as the benchmark reports it")
+    score = RowCost(target(metrics=(Metric(name="throughput"),)))
+    assert score.note == "latency_us is 1 / throughput, as the benchmark reports it"
+
+
+@pytest.mark.parametrize(("cost", "words"), [
+    (Cost(metric="bw GB/s", value=1000.0, unit="us per GB"), "1000 GB/s by bw GB/s"),
+    (Cost(metric="throughput", value=2000.0, unit="us per throughput"), "500 by throughput"),
+    (Cost(metric="fwd_us", value=12.5, unit="us", scored=False),
+     "12.5 us by fwd_us, which is shown only")])
+def test_cost_of_a_rate_is_told_as_a_rate(cost: Cost, words: str) -> None:
+    assert [entry.detail for entry in benchmark_rows.cost_evidence([cost])] == [words]
 
 
 RULES = [
