@@ -22,7 +22,10 @@ from harness.isolation.process_outcome import Limits, ProcessOutcome
 
 Scalar = int | float | str | bool | None
 ValueKind = Literal["tensor", "number", "literal", "tuple", "dtype", "device", "other"]
-INTERPRETER_PATCHES = Path(__file__).parents[1] / "child" / "run" / "interpret.py"
+RUN = Path(__file__).parents[1] / "child" / "run"
+INTERPRETER_PATCHES = "interpret.py", "store_bounds.py"
+FAULTHANDLER = "PYTHONFAULTHANDLER"
+"""Has a Python program say where it crashes."""
 PROGRAM_LIMITS = Limits(wall_s=900.0, output_bytes=64 << 20)
 
 
@@ -136,10 +139,11 @@ def watch(command: Sequence[str], function: WatchedFunction, cwd: Path, *, inter
     with tempfile.TemporaryDirectory(prefix="kopt-", ignore_cleanup_errors=True) as name:
         folder = Path(name).resolve()
         environment = counts.inject(
-            folder, {**os.environ, **(env or {})}, BEGIN="watch", FILE=function.file,
-            FUNCTION=function.name, LINES=function.lines, INTERPRET=interpret,
-            OWNER=function.owner)
-        shutil.copy(INTERPRETER_PATCHES, folder / counts.PACKAGE / "interpret.py")
+            folder, {FAULTHANDLER: "1", **os.environ, **(env or {})}, BEGIN="watch",
+            FILE=function.file, FUNCTION=function.name, LINES=function.lines,
+            INTERPRET=interpret, OWNER=function.owner)
+        for patch in INTERPRETER_PATCHES:
+            shutil.copy(RUN / patch, folder / counts.PACKAGE / patch)
         if interpret:
             environment["TRITON_INTERPRET"] = "1"
         outcome = guard.run(command, cwd=cwd, env=environment, limits=PROGRAM_LIMITS,

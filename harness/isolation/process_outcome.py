@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 import signal
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Literal
 
 from harness.formats.text import plain
 
 _COMPILER_ERROR = re.compile(r"[^\s:]+:\d+(:\d+)?: (fatal )?error: ")
 _MAKE = re.compile(r"g?make(\[\d+\])?: \*\*\* ")
+_FRAME = re.compile(r'^  File "([^"]+)", line (\d+) in (\S+)', re.MULTILINE)
+_NOT_OWN = re.compile(r"site-packages|/lib/python|/harness/child/|^<")
+_HEAP = re.compile(r"malloc|realloc|free\(\)|munmap_chunk|corrupt|smashing")
+_CRASH = re.compile(rf"{_HEAP.pattern}|[Aa]ssert|terminate called|what\(\)|[Ee]rror\b")
 EndReason = Literal["exit", "timeout", "output", "memory", "processes", "killed"]
 
 
@@ -71,6 +76,23 @@ class ProcessOutcome:
         last = (line for line in reversed(lines) if line.strip() and not _MAKE.match(line))
         errors = (line for line in lines if _COMPILER_ERROR.match(line))
         return plain(next(errors, None) or next(last, ""), 300).strip()
+
+    @property
+    def crash_clue(self) -> str:
+        """What a crashed process says of it: ` in double.py:9, _kernel: malloc(): corrupted size`.
+
+        It is the innermost line of the project's Python, and the last error that was printed; ""
+        without either. Standard error is the program's own, so that this decides nothing.
+        """
+        if self.ended != "exit" or (self.returncode or 0) >= 0:
+            return ""
+        printed, _, stack = self.stderr.decode(errors="replace").partition("Fatal Python error: ")
+        frames = [f" in {PurePath(frame[1]).name}:{frame[2]}, {frame[3]}"
+                  for frame in _FRAME.finditer(stack) if not _NOT_OWN.search(frame[1])]
+        errors = [f": {line.strip()}" for line in printed.splitlines() if _CRASH.search(line)]
+        heap = "; memory is damaged, as by a write outside a tensor: check bounds and masks" \
+            if errors and _HEAP.search(errors[-1]) else ""
+        return plain("".join((*frames[:1], *errors[-1:])), 300) + heap
 
     def describe(self, limits: Limits) -> str:
         """Return in a few words how the process ended."""

@@ -56,7 +56,8 @@ class PeerDied(KoptError):
 
     def __init__(self, outcome: ProcessOutcome, limits: Limits, *, invalid: bool = False,
                  peer: str = "") -> None:
-        super().__init__(INVALID_ANSWER if invalid else outcome.describe(limits))
+        super().__init__(INVALID_ANSWER if invalid else
+                         outcome.describe(limits) + outcome.crash_clue)
         self.outcome, self.peer = outcome, peer
 
 

@@ -140,6 +140,8 @@ _NEEDS_GPU = re.compile(r"compiled with CUDA|active drivers|NVIDIA driver|No CUD
                         r"[Ii]nterpreter|No HIP GPUs|get_device_prop|CUDA driver")
 QUOTES = "\\'\""
 _NESTED = re.compile(r"\b(?=(\w+(?:Error|Exception))\(\W*([^()]*))")
+_OUTSIDE = re.compile(r"'([^']* outside its tensors, [^']*)'")
+"""What `harness/child/run/store_bounds.py` says of a store."""
 _MODULE = re.compile(r"No module named '?([\w.]+)'?")
 
 
@@ -184,7 +186,9 @@ def failure_of(observed: WatchedProgram, project: Path) -> str:
     own = [f"{Path(file).name}:{line}" for file, line in places
            if "site-packages" not in file and "/lib/python" not in file]
     if not errors:
-        return observed.outcome.describe(PROGRAM_LIMITS)
+        return observed.outcome.describe(PROGRAM_LIMITS) + observed.outcome.crash_clue
+    if outside := _OUTSIDE.search(errors[-1]):
+        return plain(outside[1], 300)
     return plain(_innermost(errors[-1]), 200) + (f" ({own[-1]})" if own else "")
 
 

@@ -115,10 +115,12 @@ class BaselineReference:
                 self.compiled.check()
         except Exception as error:
             if self.interpret:
-                from ..run.interpret import NeedsGpu, refusal
+                from ..run.interpret import NeedsGpu, outside_store, refusal
 
                 if reason := refusal(error):
                     raise NeedsGpu(reason) from None
+                if reason := outside_store(error):
+                    raise RuntimeError(reason) from None
             raise
         written = [values[tensor["name"]] for tensor in tensors
                    if tensor["role"] in ("output", "inout")]

@@ -121,7 +121,10 @@ def do_without_card() -> None:
 
 
 def prepare() -> None:
-    """Make this process's host code run on the CPU as on a card, but for the kernels themselves."""
+    """Make this process's host code run on the CPU as on a card; kernels store in their tensors."""
+    from . import store_bounds
+
+    store_bounds.install()
     use_first_configs()
     do_without_card()
 
@@ -155,6 +158,16 @@ def _index_by_one_element(interpreter: Any) -> None:
         tensor.__index__ = lambda self: int(self.handle.data.item())
 
     interpreter._patch_lang_tensor = patch
+
+
+def outside_store(error: BaseException) -> str:
+    """Return where a kernel stores outside its tensors, empty if that is not the error."""
+    from .store_bounds import StoreOutside
+
+    seen: BaseException | None = error
+    while seen is not None and not isinstance(seen, StoreOutside):
+        seen = seen.__cause__ or seen.__context__
+    return "" if seen is None else str(seen)
 
 
 def refusal(error: BaseException) -> str:

@@ -125,10 +125,12 @@ class PythonKernel:
             call.returned = self.function(*call.arguments)
         except Exception as error:
             if self.interpret:
-                from .interpret import NeedsGpu, refusal
+                from .interpret import NeedsGpu, outside_store, refusal
 
                 if reason := refusal(error):
                     raise NeedsGpu(reason) from None
+                if reason := outside_store(error):
+                    raise RuntimeError(reason) from None
             raise
 
     def synchronize(self) -> None:

@@ -9,6 +9,7 @@ imported when needed.
 
 from __future__ import annotations
 
+import faulthandler
 from importlib import import_module
 from typing import Any
 
@@ -21,6 +22,7 @@ LOADERS = {"c": ("c_kernel", "CKernel"), "cuda": ("load_device_code", "DeviceKer
            "hip": ("load_device_code", "DeviceKernel")}
 """The module and the class that load a language's kernels; of others, they are Python's."""
 PYTHON = ("load_python", "PythonKernel")
+STDERR = 2
 
 
 class Runner:
@@ -187,6 +189,7 @@ def _driver_wait(job: dict[str, Any]) -> Any:
 
 
 def main(descriptor: int) -> None:
+    faulthandler.enable(STDERR, all_threads=False)  # a crash says where
     channel = Channel(descriptor)
     runners: dict[str, Runner] = {}  # several only on a GPU that allows a single process
     for job, descriptors in channel.requests():

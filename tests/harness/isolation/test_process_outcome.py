@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,20 @@ def test_reason_of_a_failed_build_is_not_makes_summary(recipe: str, reason: str,
     (tmp_path / "a.c").write_text("int f(void) {\nreturn x + y;\n}\n")
     (tmp_path / "Makefile").write_text(f"all:\n\t{recipe}\n")
     assert reason in outcome(tmp_path, "make").reason_line
+
+
+@pytest.mark.parametrize(("program", "clue"), [
+    ("print('malloc(): corrupted top size', file=sys.stderr)\nos.abort()",
+     " in mine.py:4, work: malloc(): corrupted top size; memory is damaged, as by a write outside "
+     "a tensor: check bounds and masks"),
+    ("print('x.cc:7: Assertion `n > 0\\' failed.\\nsome noise', file=sys.stderr)\nos.abort()",
+     " in mine.py:4, work: x.cc:7: Assertion `n > 0' failed."),
+    ("os.abort()", " in mine.py:3, work"), ("sys.exit('an error')", "")])
+def test_crash_tells_its_line_and_the_last_error(program: str, clue: str, tmp_path: Path) -> None:
+    body = program.replace("\n", "\n    ")
+    (tmp_path / "mine.py").write_text(f"import os, sys\ndef work():\n    {body}\nwork()\n")
+    done = outcome(tmp_path, sys.executable, "-X", "faulthandler", "mine.py")
+    assert done.crash_clue == clue
 
 
 def test_reason_is_else_the_last_line(tmp_path: Path) -> None:
