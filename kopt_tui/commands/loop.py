@@ -31,7 +31,13 @@ from harness.tasks.target import Target
 from harness.timing.plan import Plan
 from harness.verdict import Config, Value, Verdict
 from kopt_tui.cli.gpu_gate import Gate, card_name, measure, open_target
-from kopt_tui.cli.output import exit_code, print_json, print_note, print_verdict
+from kopt_tui.cli.output import (
+    exit_code,
+    print_json,
+    print_note,
+    print_text,
+    print_verdict,
+)
 from kopt_tui.cli.parser import add_json, add_manifest, add_predict, count, workspace_of
 from kopt_tui.cli.stage_line import print_wait
 from kopt_tui.commands import evaluate
@@ -97,6 +103,9 @@ class LoopRun:
     def run(self) -> int:
         """Search, measure the best, print both, and return the exit code."""
         print_note(f"trials in {self._record / 'results.tsv'}")
+        if not self._quiet:
+            print_text("each trial: a short measurement against the default (screening), kept if "
+                       "it is the best so far; the last one kept is then judged")
         result = self._search() or self._recorded_result()
         verdict = None if self._cancel.is_set() else self._measure(result)
         if self._cancel.is_set():  # set during the measurement
@@ -117,13 +126,18 @@ class LoopRun:
             return INTERRUPTED
         if not self._quiet:
             print_verdict(verdict)
+            if (verdict.speedup_low or 0.0) > 1.0:
+                print_text(f"next: write these values into {self._one_shot.source.path}, or start "
+                           "kopt run, which looks for more and commits what it keeps")
         return exit_code(verdict)
 
     def _search(self) -> LoopResult | None:
         """Return the result of the search, None if it was stopped."""
+        default = self._one_shot.source.space(self._request.job.only).default
+
         def on_trial(trial: Trial) -> None:
             if not self._quiet:
-                _print_trial(trial)
+                _print_trial(trial, is_default=trial.config == dict(default))
 
         def on_progress(line: Progress) -> None:
             if line.stage == "note":
@@ -206,7 +220,7 @@ def _cancelled_by_signals() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _print_trial(trial: Trial) -> None:
+def _print_trial(trial: Trial, *, is_default: bool) -> None:
     if trial.latency_kind == "predicted":
         outcome = f"{quantities.latency(trial.latency_us)} (predicted)"
     elif trial.log_ratio is None:
@@ -214,8 +228,8 @@ def _print_trial(trial: Trial) -> None:
     else:
         outcome = f"{quantities.speedup_of_log(trial.log_ratio)} (screening)"
     tag = trial.tag if trial.tag != "tried" else ""
-    print(phrases.clean(f"{trial.number:4d}  {tag:8}  {outcome:20}  {_config(trial.config)}"),
-          flush=True)
+    config = _config(trial.config) + (", the default" if is_default else "")
+    print_text(phrases.clean(f"{trial.number:4d}  {tag:8}  {outcome:20}  {config}"), indent=38)
 
 
 def _config(config: dict[str, Value]) -> str:

@@ -47,6 +47,7 @@ from harness.tasks.target import Language
 from kopt_tui.cli.new import new_facts, new_kernel, new_reference
 from kopt_tui.cli.new.new_kernel import pairs
 from kopt_tui.cli.new.parameter_list import NewManifest
+from kopt_tui.cli.output import print_text
 from kopt_tui.cli.prompt import Prompt
 from kopt_tui.snapshot.phrases import clean
 
@@ -100,8 +101,8 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
     kernel = _kernel(args, prompt, project)
     to = sys.stderr if args.json or prompt.interactive else sys.stdout
     if kernel.interpret:
-        print("no GPU here: Triton runs in its interpreter on the CPU (TRITON_INTERPRET=1), also "
-              "in the program", file=to)
+        print_text("no GPU here: Triton runs in its interpreter on the CPU (TRITON_INTERPRET=1), "
+                   "also in the program", to)
     if args.command:
         print(f"running {clean(shlex.join(args.command))}", file=to, flush=True)
     observed = _observe(kernel, args)
@@ -118,8 +119,8 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
     proposed = knob_trials.declare(result.drafted.target, project, kernel.device,
                                    python=kernel.python) if result.correct else ()
     lines = list(_lines(kernel, observed, groups, group, drafted, result))
-    print("\n".join(clean(line) for line in [*lines, *knob_trials.describe(proposed)]),
-          file=to)
+    for line in (*lines, *knob_trials.describe(proposed)):
+        print_text(clean(line), to, 4)
     args.task = task_file
     if kernel.python is not None:
         args.set = [*args.set, f"python={kernel.python}"]
