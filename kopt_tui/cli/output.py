@@ -19,6 +19,8 @@ from kopt_tui.snapshot.phrases import clean
 Cell = str | int | float | None
 LEAST_TEXT = 24
 """A table's last column is at least so wide, or stands below the others."""
+LEAST_CELL = 12
+"""Cells are clipped to no less."""
 
 
 def print_json(value: object) -> None:
@@ -79,26 +81,43 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[Cell]], *,
     cells = [list(headers), *([_text(cell) for cell in row] for row in rows)]
     limit = _width(sys.stdout)
     for name in spare:
-        if limit is not None and name in cells[0] and sum(_widths(cells)[:-1]) > limit:
+        if limit is not None and name in cells[0] and _needed(_widths(cells)) > limit:
             at = cells[0].index(name)
             cells = [row[:at] + row[at + 1:] for row in cells]
     *widths, last = _widths(cells)
+    is_below = False
+    if limit is not None:
+        is_long = last > LEAST_TEXT and sum(widths) + LEAST_TEXT > limit + 2
+        widths = _shrunk(widths, limit + 2 - (0 if is_long else min(last, LEAST_TEXT)))
+        is_below = sum(widths) + min(last, LEAST_TEXT) > limit + 2
     before = sum(widths)
-    is_below = limit is not None and before + min(last, LEAST_TEXT) > limit
     for row in cells:
-        padded = [_pad(cell, size - 2, name in right.split()) + "  "
-                  for cell, size, name in zip(row, widths, cells[0], strict=False)]
-        start = "".join(padded)
-        if limit is None or before + last - 2 <= limit:
-            print((start + _pad(row[-1], last - 2, cells[0][-1] in right.split())).rstrip())
-        elif is_below:
-            print(clip(start.rstrip(), limit))
-            print_text(f"  {row[-1]}", indent=2) if row[-1] and row is not cells[0] else None
-        else:
-            first, *others = wrapped(row[-1], limit - before, 0)
-            print((start + first).rstrip())
-            for line in others:
-                print(" " * before + line)
+        start = "".join(_pad(clip(cell, size - 2), size - 2, name in right.split()) + "  "
+                        for cell, size, name in zip(row, widths, cells[0], strict=False))
+        if is_below:
+            print(start.rstrip())
+            print_text(f"  {row[-1]}") if row[-1] else None
+            continue
+        last_lines = [row[-1]] if limit is None else wrapped(row[-1], limit - before, 0)
+        own = _pad(last_lines[0], last - 2, cells[0][-1] in right.split()) \
+            if limit is None or before + last - 2 <= limit else last_lines[0]
+        print((start + own).rstrip())
+        for line in last_lines[1:]:
+            print(" " * before + line)
+
+
+def _needed(widths: Sequence[int]) -> int:
+    """Return how wide a terminal must be for all but the text of a long last column."""
+    *others, last = widths
+    return sum(others) + (last if last <= LEAST_TEXT else 0) - 2
+
+
+def _shrunk(widths: Sequence[int], limit: int) -> list[int]:
+    """Return widths that fit a limit, where that is possible: the widest ones become less."""
+    shrunk = list(widths)
+    while sum(shrunk) > limit and (widest := max(shrunk, default=0)) > LEAST_CELL:
+        shrunk[shrunk.index(widest)] -= 1
+    return shrunk
 
 
 def _widths(cells: Sequence[Sequence[str]]) -> list[int]:

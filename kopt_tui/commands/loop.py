@@ -88,6 +88,9 @@ def run(args: argparse.Namespace) -> int:
     with _cancelled_by_signals() as cancel, open_target(args.manifest) as one_shot:
         return LoopRun(one_shot, args, cancel).run()
 
+TRIALS = ("each trial: a short measurement against the default (screening), kept if it is the best "
+          "so far; the last one kept is then judged")
+
 
 class LoopRun:
     """One run of the search and of the verdict on what it found, until `cancel` is set."""
@@ -103,9 +106,6 @@ class LoopRun:
     def run(self) -> int:
         """Search, measure the best, print both, and return the exit code."""
         print_note(f"trials in {self._record / 'results.tsv'}")
-        if not self._quiet:
-            print_text("each trial: a short measurement against the default (screening), kept if "
-                       "it is the best so far; the last one kept is then judged")
         result = self._search() or self._recorded_result()
         verdict = None if self._cancel.is_set() else self._measure(result)
         if self._cancel.is_set():  # set during the measurement
@@ -135,8 +135,12 @@ class LoopRun:
         """Return the result of the search, None if it was stopped."""
         default = self._one_shot.source.space(self._request.job.only).default
 
+        heading = [TRIALS]
+
         def on_trial(trial: Trial) -> None:
             if not self._quiet:
+                if heading:
+                    print_text(heading.pop())
                 _print_trial(trial, is_default=trial.config == dict(default))
 
         def on_progress(line: Progress) -> None:

@@ -20,7 +20,7 @@ from engine.manifest import load
 from harness.errors import InputError, Refused
 from kopt_tui.cli.campaign_choice import choose_campaign, is_live
 from kopt_tui.cli.event_stream import POLL_S, SUCCESSFUL, follow, follow_start
-from kopt_tui.cli.output import print_json, print_note
+from kopt_tui.cli.output import print_json, print_note, print_text
 from kopt_tui.cli.parser import MANIFEST, add_json, workspace_of
 from kopt_tui.cli.prompt import Prompt
 from kopt_tui.snapshot import phrases
@@ -147,7 +147,7 @@ def _report(workspace: Path, campaign: str, pid: int, *, wait: bool,
 
     A wrong reference shows only there, and nobody may look before the next morning.
     """
-    print(f"{campaign} runs in process {pid}; kopt attach {campaign} shows it", flush=True)
+    print_text(f"{campaign} runs in process {pid}; kopt attach {campaign} shows it")
     if wait:
         return follow(workspace, campaign)
     return follow_start(workspace, campaign) if is_new and sys.stdout.isatty() else 0

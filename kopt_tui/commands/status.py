@@ -61,7 +61,8 @@ def run(args: argparse.Namespace) -> int:
         print_json(WorkspaceStatus(workspace=str(workspace_of(args).absolute()),
                                    campaigns=tuple(listed)))
     elif listed:
-        print_table(HEADERS, map(_row, listed), right="round waiting")
+        print_table(HEADERS, map(_row, listed), right="round waiting",
+                    spare=("last activity", "device"))
     else:
         print(f"no campaign in {workspace_of(args)} yet: kopt demo runs one")
     return 0
