@@ -17,6 +17,7 @@ from kopt_tui.snapshot import phrases, verdict_words
 from kopt_tui.snapshot.phrases import clean
 
 Cell = str | int | float | None
+_WORD = re.compile(r"\s*(?:\S?kopt [a-z]+ \S+|\S+)")
 LEAST_TEXT = 24
 """A table's last column is at least so wide, or stands below the others."""
 LEAST_CELL = 12
@@ -48,9 +49,12 @@ def print_text(text: str, to: TextIO | None = None, indent: int = 2) -> None:
 
 
 def wrapped(text: str, width: int | None, indent: int) -> list[str]:
-    """Return the lines of a text that is at most `width` wide where its words allow it."""
+    """Return the lines of a text that is at most `width` wide where its words allow it.
+
+    A command such as `kopt approve 80fd0d` stays on one line, so that it can be copied.
+    """
     lines, line = [], ""
-    for word in re.findall(r"\s*\S+", text) if width else [text]:
+    for word in re.findall(_WORD, text) if width else [text]:
         if line.strip() and columns(line + word) > (width or 0):
             lines.append(line)
             line = " " * indent + word.lstrip()
