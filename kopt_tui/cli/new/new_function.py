@@ -196,7 +196,7 @@ def _expect_sizes(shapes: Mapping[str, str], scalars: Set[str],
                   classes: Sequence[Mapping[str, int]], kernel: WatchedKernel) -> None:
     """Raise InputError for a name in a shape that has no value in some config class."""
     names = dict.fromkeys(re.findall(r"[A-Za-z_]\w*", " ".join(shapes.values())))
-    known = scalars.union(set(classes[0]).intersection(*classes)) if classes else scalars
+    known = scalars | (set(classes[0]).intersection(*classes) if classes else set())
     if unknown := [name for name in names if name not in known]:
         example = " ".join(f"{name}=64" for name in names if name not in scalars)
         raise InputError(f"the size {unknown[0]} has no value", where=kernel.title,
