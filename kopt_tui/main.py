@@ -160,7 +160,7 @@ def _for_a_person(error: KoptError | ImportError | OSError) -> KoptError:
 
 def _report(error: KoptError, *, as_json: bool) -> int:
     """Print an error as one line, with --json also as JSON, and return its exit code."""
-    from kopt_tui.cli.output import print_text  # start-up time
+    from kopt_tui.cli.text_lines import print_text  # start-up time
 
     print_text(f"kopt: {one_line(str(error))}", sys.stderr)
     if as_json:

@@ -19,6 +19,7 @@ from engine.journal.records import Campaign, Event, phase_of
 from harness.errors import KoptError
 from kopt_tui.cli.campaign_choice import is_live
 from kopt_tui.cli.output import print_json
+from kopt_tui.cli.text_lines import print_text
 from kopt_tui.cli.user_repository import UserRepository
 from kopt_tui.snapshot import event_words, phrases
 
@@ -73,7 +74,7 @@ class EventPrinter:
                                         "payload": event_words.facts(event)}))
             else:
                 owner = "" if self._campaign else f"{phrases.clean(event.campaign)}  "
-                print(f"{phrases.stamp(event.at)}  {owner}{event_words.event(event)}")
+                print_text(f"{phrases.stamp(event.at)}  {owner}{event_words.event(event)}")
         sys.stdout.flush()
 
 
@@ -101,7 +102,7 @@ def follow_start(workspace: Path, campaign: str) -> int:
         except KeyboardInterrupt:
             print()
         if is_live(reader, campaign):
-            print(f"it goes on without this terminal; kopt attach {campaign} shows it")
+            print_text(f"it goes on without this terminal; kopt attach {campaign} shows it")
             return 0
         return print_summary(reader, campaign)
 
@@ -115,23 +116,26 @@ def print_summary(reader: Reader, name: str) -> int:
     waiting = reader.candidates(name, states=("waiting",))
     outcome = phrases.engine_gone(campaign) if campaign.state == "running" \
         else phrases.clean(campaign.outcome)
-    print(f"\n{campaign.id}: {campaign.state}" + (outcome and f", {outcome}"))
+    print()
+    print_text(f"{campaign.id}: {campaign.state}" + (outcome and f", {outcome}"))
     if campaign.speedup is not None:
-        print(f"best against baseline: {phrases.headline(campaign)}, measured again after the "
-              f"last keep; {result_place(campaign)}")
+        print_text(f"best against baseline: {phrases.headline(campaign)}, measured again after "
+                   f"the last keep; {result_place(campaign)}")
     undone = kept_commits.undone(kept_commits.rollbacks(reader, name))
     for candidate in kept:
         state = "rolled back" if candidate.commit in undone else "kept"
-        print(f"  {state} {candidate.id} {candidate.commit[:12]}  "
-              f"{phrases.clean(candidate.hypothesis)}: {phrases.clean(candidate.reason)}")
+        print_text(f"  {state} {candidate.id} {candidate.commit[:12]}  "
+                   f"{phrases.clean(candidate.hypothesis)}: {phrases.clean(candidate.reason)}",
+                   indent=4)
     if words := waiting_line.provisional(reader, name):
-        print(f"  {words}")
+        print_text(f"  {words}", indent=4)
     line = waiting_line.read(reader, name)
     for candidate in waiting:
         then = waiting_line.obstacle(line, candidate) or f"kopt approve {candidate.id}"
         rests = waiting_line.resting(line, candidate.id)
-        print(f"  waits for your approval: {candidate.id}  {phrases.clean(candidate.reason)} "
-              f"({then})" + (f"; built on it: {rests}" if rests else ""))
+        print_text(f"  waits for your approval: {candidate.id}  "
+                   f"{phrases.clean(candidate.reason)} ({then})"
+                   + (f"; built on it: {rests}" if rests else ""), indent=4)
     if not kept:
         print("  nothing was kept")
     sys.stdout.flush()

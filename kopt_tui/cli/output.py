@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
-import shutil
 import sys
-import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import TextIO
 
 import msgspec
 
 from harness.formats.text import plain
 from harness.verdict import COMPILED, REFERENCE_LINE, SCORE, Verdict
+from kopt_tui.cli.text_lines import clip, columns, print_text, terminal_width, wrapped
 from kopt_tui.snapshot import phrases, verdict_words
 from kopt_tui.snapshot.phrases import clean
 
@@ -23,6 +20,8 @@ GAP = 2
 """Spaces between columns."""
 LEAST_TEXT = 24
 """A table's last column is at least so wide, or stands below the others."""
+LEAST_CELL = 12
+"""Cells are clipped to no less."""
 
 
 def print_json(value: object) -> None:
@@ -43,29 +42,6 @@ def print_note(text: str) -> None:
     print_text(f"kopt: {clean(text)}", sys.stderr)
 
 
-def print_text(text: str, to: TextIO | None = None, indent: int = 2) -> None:
-    """Print a line, at a terminal broken between words; further lines are indented."""
-    to = to or sys.stdout
-    print("\n".join(wrapped(text, _width(to), indent)), file=to, flush=True)
-
-
-def wrapped(text: str, width: int | None, indent: int) -> list[str]:
-    """Return the lines of a text that is at most `width` wide where its words allow it."""
-    lines, line = [], ""
-    for word in re.findall(r"\s*\S+", text) if width else [text]:
-        if line.strip() and columns(line + word) > (width or 0):
-            lines.append(line)
-            line = " " * indent + word.lstrip()
-        else:
-            line += word
-    return [*lines, line]
-
-
-def _width(to: TextIO) -> int | None:
-    """Return the width of a terminal, None for a file or a pipe."""
-    return shutil.get_terminal_size().columns if to.isatty() else None
-
-
 def print_bytes(data: bytes) -> None:
     """Print lines of an untrusted file or program, without control characters."""
     text = data.decode(errors="replace").replace("\r\n", "\n")
@@ -82,38 +58,46 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[Cell]], *, right
     follow it.
     """
     cells = [list(headers), *([_text(cell) for cell in row] for row in rows)]
-    limit = _width(sys.stdout)
+    limit = terminal_width(sys.stdout)
     for name in spare:
-        if limit is not None and name in cells[0] and sum(_widths(cells)[:-1]) > limit:
+        if limit is not None and name in cells[0] and _needed(_widths(cells)) > limit:
             at = cells[0].index(name)
             cells = [row[:at] + row[at + 1:] for row in cells]
-    widths = _widths(cells)
-    aligned = [name in right.split() for name in cells[0]]
+    *widths, last = _widths(cells)
+    is_below = False
+    if limit is not None:
+        is_long = last > LEAST_TEXT and sum(widths) + LEAST_TEXT > limit + GAP
+        widths = _shrunk(widths, limit + GAP - (0 if is_long else min(last, LEAST_TEXT)))
+        is_below = sum(widths) + min(last, LEAST_TEXT) > limit + GAP
+    before = sum(widths)
     for number, row in enumerate(cells):
-        padded = [_pad(cell, size - GAP, is_right) + " " * GAP
-                  for cell, size, is_right in zip(row, widths, aligned, strict=True)]
-        _print_row("".join(padded[:-1]), padded[-1].rstrip(), row[-1] if number else "",
-                   room=None if limit is None else limit - sum(widths[:-1]), last=widths[-1] - GAP)
-        for note in notes[number - 1] if notes and number else ():
+        start = "".join(_pad(clip(cell, size - GAP), size - GAP, name in right.split()) + " " * GAP
+                        for cell, size, name in zip(row, widths, cells[0], strict=False))
+        further = list(notes[number - 1]) if notes and number else []
+        if is_below:
+            print(start.rstrip())
+            further = [row[-1], *further]
+        else:
+            first, *others = [row[-1]] if limit is None else wrapped(row[-1], limit - before, 0)
+            if limit is None or before + last - GAP <= limit:
+                first = _pad(first, last - GAP, cells[0][-1] in right.split())
+            print("\n".join([(start + first).rstrip(), *(" " * before + line for line in others)]))
+        for note in filter(None, further):
             print("\n".join(wrapped(f"  {clean(note)}", limit or PIPE_COLUMNS, 4)))
 
 
-def _print_row(start: str, end: str, text: str, *, room: int | None, last: int) -> None:
-    """Print a row; its `text`, the last cell, is broken to `room` or stands below the others.
+def _needed(widths: Sequence[int]) -> int:
+    """Return how wide a terminal must be for all but the text of a long last column."""
+    *others, last = widths
+    return sum(others) + (last if last <= LEAST_TEXT else 0) - GAP
 
-    `end` is that cell as it is padded where all of its column, `last` wide, has room.
-    """
-    if room is None or last <= room:
-        print((start + end).rstrip())
-    elif room < min(last + GAP, LEAST_TEXT):
-        print(clip(start.rstrip(), columns(start) + room))
-        if text:
-            print_text(f"  {text}")
-    else:
-        first, *others = wrapped(text or end, room, 0)
-        print((start + first).rstrip())
-        for line in others:
-            print(" " * columns(start) + line)
+
+def _shrunk(widths: Sequence[int], limit: int) -> list[int]:
+    """Return widths that fit a limit, where that is possible: the widest ones become less."""
+    shrunk = list(widths)
+    while sum(shrunk) > limit and (widest := max(shrunk, default=0)) > LEAST_CELL:
+        shrunk[shrunk.index(widest)] -= 1
+    return shrunk
 
 
 def _widths(cells: Sequence[Sequence[str]]) -> list[int]:
@@ -127,30 +111,6 @@ def print_facts(pairs: Iterable[tuple[str, Cell]]) -> None:
     width = max((columns(name) for name, _ in facts), default=0)
     for name, value in facts:
         print_text(f"{_pad(name, width, False)}  {value}", indent=width + 2)
-
-
-def columns(text: str) -> int:
-    """Return how many cells of a terminal a text takes."""
-    return sum(_cells(character) for character in text)
-
-
-def clip(text: str, width: int) -> str:
-    """Return the text cut to a width, with an ellipsis in place of what was cut."""
-    if columns(text) <= width:
-        return text
-    kept, used = [], 0
-    for character in text:
-        used += _cells(character)
-        if used > width - 1:
-            break
-        kept.append(character)
-    return "".join(kept) + "…"
-
-
-def _cells(character: str) -> int:
-    if unicodedata.combining(character):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def _text(cell: Cell) -> str:

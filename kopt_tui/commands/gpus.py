@@ -46,7 +46,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(ListedDevices(problems=tuple(problems), devices=listed))
         return 0
-    print_table(HEADERS, map(_row, listed), right="use temp power clock")
+    print_table(HEADERS, map(_row, listed), right="use temp power clock",
+                spare=("clock", "power", "temp", "arch", "processes"))
     for problem in problems:
         print_note(problem)
     return 0

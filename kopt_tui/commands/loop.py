@@ -34,6 +34,7 @@ from kopt_tui.cli.gpu_gate import Gate, card_name, measure, open_target
 from kopt_tui.cli.output import exit_code, print_json, print_note, print_verdict
 from kopt_tui.cli.parser import add_json, add_manifest, add_predict, count, workspace_of
 from kopt_tui.cli.stage_line import WaitPrinter
+from kopt_tui.cli.text_lines import print_text
 from kopt_tui.commands import evaluate
 from kopt_tui.snapshot import phrases
 
@@ -82,6 +83,9 @@ def run(args: argparse.Namespace) -> int:
     with _cancelled_by_signals() as cancel, open_target(args.manifest) as one_shot:
         return LoopRun(one_shot, args, cancel).run()
 
+TRIALS = ("each trial: a short measurement against the default (screening), kept if it is the best "
+          "so far; the last one kept is then judged")
+
 
 class LoopRun:
     """One run of the search and of the verdict on what it found, until `cancel` is set."""
@@ -117,15 +121,23 @@ class LoopRun:
             return INTERRUPTED
         if not self._quiet:
             print_verdict(verdict)
+            if (verdict.speedup_low or 0.0) > 1.0:
+                print_text(f"next: write these values into {self._one_shot.source.path}, or start "
+                           "kopt run, which looks for more and commits what it keeps")
         return exit_code(verdict)
 
     def _search(self) -> LoopResult | None:
         """Return the result of the search, None if it was stopped."""
         waits = WaitPrinter()
+        default = self._one_shot.source.space(self._request.job.only).default
+
+        heading = [TRIALS]
 
         def on_trial(trial: Trial) -> None:
             if not self._quiet:
-                _print_trial(trial)
+                if heading:
+                    print_text(heading.pop())
+                _print_trial(trial, is_default=trial.config == dict(default))
 
         def on_progress(line: Progress) -> None:
             if line.stage == "note":
@@ -208,7 +220,7 @@ def _cancelled_by_signals() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _print_trial(trial: Trial) -> None:
+def _print_trial(trial: Trial, *, is_default: bool) -> None:
     if trial.latency_kind == "predicted":
         outcome = f"{quantities.latency(trial.latency_us)} (predicted)"
     elif trial.log_ratio is None:
@@ -216,8 +228,8 @@ def _print_trial(trial: Trial) -> None:
     else:
         outcome = f"{quantities.speedup_of_log(trial.log_ratio)} (screening)"
     tag = trial.tag if trial.tag != "tried" else ""
-    print(phrases.clean(f"{trial.number:4d}  {tag:8}  {outcome:20}  {_config(trial.config)}"),
-          flush=True)
+    config = _config(trial.config) + (", the default" if is_default else "")
+    print_text(phrases.clean(f"{trial.number:4d}  {tag:8}  {outcome:20}  {config}"), indent=38)
 
 
 def _config(config: dict[str, Value]) -> str:

@@ -37,9 +37,10 @@ from kopt_tui.cli.new import (
 from kopt_tui.cli.new.new_facts import NewFacts
 from kopt_tui.cli.new.new_target import Kind
 from kopt_tui.cli.new.parameter_list import ChosenValue, NewManifest
-from kopt_tui.cli.output import print_json, print_text
+from kopt_tui.cli.output import print_json
 from kopt_tui.cli.parser import add_json
 from kopt_tui.cli.prompt import Prompt
+from kopt_tui.cli.text_lines import print_text
 from kopt_tui.snapshot.phrases import clean
 
 MAKERS: dict[Kind, Callable[[argparse.Namespace, Prompt, Path, Path], NewManifest]] = {

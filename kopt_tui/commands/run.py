@@ -23,6 +23,7 @@ from kopt_tui.cli.event_stream import POLL_S, SUCCESSFUL, follow, follow_start
 from kopt_tui.cli.output import print_json, print_note
 from kopt_tui.cli.parser import MANIFEST, add_json, workspace_of
 from kopt_tui.cli.prompt import Prompt
+from kopt_tui.cli.text_lines import print_text
 from kopt_tui.snapshot import event_words, phrases
 
 if TYPE_CHECKING:  # start-up time
@@ -156,7 +157,7 @@ def _report(workspace: Path, campaign: str, pid: int, *, wait: bool,
 
     A wrong reference shows only there, and nobody may look before the next morning.
     """
-    print(f"{campaign} runs in process {pid}; kopt attach {campaign} shows it", flush=True)
+    print_text(f"{campaign} runs in process {pid}; kopt attach {campaign} shows it")
     if wait:
         return follow(workspace, campaign)
     return follow_start(workspace, campaign) if is_new and sys.stdout.isatty() else 0

@@ -116,7 +116,8 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
         right="round best")
     _print_section("what models cost", model_costs.HEAD, model_costs.rows(costs),
                    right="round attempts answers tokens read tokens written")
-    _print_section("classes", class_history.HEAD, class_history.rows(past), right="round time")
+    _print_section("classes", class_history.HEAD, class_history.rows(past), right="round time",
+                   spare=("commit",))
     if known := reference_lines.read(reader, name):
         _print_section(f"reference lines, {known.measured()}", measured.REFERENCES,
                        measured.reference_rows(past), right="best")
@@ -131,9 +132,10 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
          " ".join(filter(None, (slot.stage, phrases.agent(slot.agent),
                                 slot.detail.removeprefix(slot.stage).strip()))),
          slot.hypothesis) for slot in shown.slots))
-    _print_section("bottlenecks", ("id", "where", "limiter", "value", "advice"), (
+    _print_section("bottlenecks", ("id", "where", "limiter", "value", "found, and advice"), (
         (entry.id, f"{entry.kernel} {entry.config_class}".strip(), entry.limiter,
-         "" if entry.value is None else f"{entry.metric} {entry.value:.4g}", entry.advice)
+         "" if entry.value is None else f"{entry.value:.4g} {entry.metric}",
+         "; ".join(filter(None, (entry.detail, entry.advice))))
         for entry in shown.bottlenecks))
     for cause in plan.causes if plan else ():
         print(phrases.clean(f"a model reads: {cause}"))
@@ -180,8 +182,8 @@ def _show_candidate(candidate: Candidate, view: CandidateView, line: Line, *,
 
 
 def _print_section(title: str, headers: Sequence[str], rows: Iterable[Sequence[Cell]], *,
-                   right: str = "") -> None:
+                   right: str = "", spare: Sequence[str] = ()) -> None:
     """Print a table under its title, nothing if it has no rows."""
     if listed := list(rows):
         print(f"\n{title}")
-        print_table(headers, listed, right=right)
+        print_table(headers, listed, right=right, spare=spare)

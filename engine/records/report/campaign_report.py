@@ -32,7 +32,7 @@ from harness.timing.outcome import row_interval, row_word
 from harness.verdict import Row
 
 TRIED = ("round", "slot", "candidate", "decision", "speedup", "hypothesis", "reason")
-LIMITS = ("where", "limiter", "value", "advice")
+LIMITS = ("where", "limiter", "value", "found", "advice")
 CLASSES = ("class", "outcome", "before", "after", "gain", "% of roofline")
 
 
@@ -63,7 +63,7 @@ def _sections(view: JournalView) -> list[PageSection]:
         _table("What limits the provisional best now" if view.provisional else
                "What limits it now", LIMITS, list(dict.fromkeys(
                    (f"{own.kernel} {own.config_class}".strip(), own.limiter,
-                    present_limits.value(own), own.advice)
+                    present_limits.value(own), own.detail, own.advice)
                    for own in present_limits.of_best(past)))),
         PageSection(heading="What to try next", items=[
             *optimize_log.near_gains(past), *optimize_log.ideas(view, past)]),

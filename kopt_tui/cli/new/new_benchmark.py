@@ -27,8 +27,8 @@ from harness.formats.quantities import counted, percent
 from kopt_tui.cli.new import new_kernel, parameter_list
 from kopt_tui.cli.new.new_facts import DraftedClass, NewFacts
 from kopt_tui.cli.new.parameter_list import NewManifest
-from kopt_tui.cli.output import print_text
 from kopt_tui.cli.prompt import Prompt
+from kopt_tui.cli.text_lines import print_text
 from kopt_tui.snapshot.phrases import clean
 
 

@@ -27,6 +27,7 @@ from harness.isolation.zygote_client import Zygote
 from kopt_tui.cli.new import new_facts, new_kernel
 from kopt_tui.cli.new.parameter_list import NewManifest
 from kopt_tui.cli.prompt import Prompt
+from kopt_tui.cli.text_lines import print_text
 from kopt_tui.snapshot.phrases import clean
 
 
@@ -114,7 +115,8 @@ def _show(definition: Definition, draft: DraftedTarget, result: FirstCheck, to: 
         counted(count, "config class") + (
             ", the smallest (no GPU here)" if count < len(target.classes) else ""),
         f"the baseline {result.problem}; --solution FILE names another"))
-    print("\n".join(clean(line) for line in lines if line), file=to)
+    for line in filter(None, lines):
+        print_text(clean(line), to, 4)
 
 
 def is_definition(path: Path) -> bool:

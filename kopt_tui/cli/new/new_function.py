@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -48,6 +49,7 @@ from kopt_tui.cli.new import new_facts, new_kernel, new_reference
 from kopt_tui.cli.new.new_kernel import pairs
 from kopt_tui.cli.new.parameter_list import NewManifest
 from kopt_tui.cli.prompt import Prompt
+from kopt_tui.cli.text_lines import print_text
 from kopt_tui.snapshot.phrases import clean
 
 MOST_GROUPS = 6
@@ -100,8 +102,8 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
     kernel = _kernel(args, prompt, project)
     to = sys.stderr if args.json or prompt.interactive else sys.stdout
     if kernel.interpret:
-        print("no GPU here: Triton runs in its interpreter on the CPU (TRITON_INTERPRET=1), also "
-              "in the program", file=to)
+        print_text("no GPU here: Triton runs in its interpreter on the CPU (TRITON_INTERPRET=1), "
+                   "also in the program", to)
     if args.command:
         print(f"running {clean(shlex.join(args.command))}", file=to, flush=True)
     observed = _observe(kernel, args)
@@ -118,8 +120,8 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
     proposed = knob_trials.declare(result.drafted.target, project, kernel.device,
                                    python=kernel.python) if result.correct else ()
     lines = list(_lines(kernel, observed, groups, group, drafted, result))
-    print("\n".join(clean(line) for line in [*lines, *knob_trials.describe(proposed)]),
-          file=to)
+    for line in (*lines, *knob_trials.describe(proposed)):
+        print_text(clean(line), to, 4)
     args.task = task_file
     if kernel.python is not None:
         args.set = [*args.set, f"python={kernel.python}"]
@@ -181,12 +183,24 @@ def _program(kernel: WatchedKernel, args: argparse.Namespace, folder: Path) -> s
     dtypes = {name if equals else "": value if equals else name for name, equals, value in (
         text.partition("=") for text in args.dtype)}
     classes = [parse_config_class(text).shape for text in args.classes]
+    _expect_sizes(pairs(args.shape, "--shape"), {*pairs(args.scalar, "--scalar")}, classes, kernel)
     path = folder / "call.py"
     path.write_text(shape_program.write(
         kernel.entry, str((kernel.project / kernel.source).resolve()),
         pairs(args.shape, "--shape"), pairs(args.scalar, "--scalar"), dtypes, classes,
         kernel.title, backward=args.backward), encoding="utf-8")
     return str(path)
+
+
+def _expect_sizes(shapes: Mapping[str, str], scalars: Set[str],
+                  classes: Sequence[Mapping[str, int]], kernel: WatchedKernel) -> None:
+    """Raise InputError for a name in a shape that has no value in some config class."""
+    names = dict.fromkeys(re.findall(r"[A-Za-z_]\w*", " ".join(shapes.values())))
+    known = scalars | (set(classes[0]).intersection(*classes) if classes else set())
+    if unknown := [name for name in names if name not in known]:
+        example = " ".join(f"{name}=64" for name in names if name not in scalars)
+        raise InputError(f"the size {unknown[0]} has no value", where=kernel.title,
+                         fix=f"use --class, such as --class 'small: {example}'")
 
 
 def _locked(device: Device) -> AbstractContextManager[DeviceLock | None]:
@@ -213,6 +227,8 @@ def _settled(kernel: WatchedKernel, args: argparse.Namespace, prompt: Prompt,
     else:
         found, why = _reference(kernel, observed, group, prompt)
         made = None if found is None else make(found=found)
+        if found is None and not args.command:
+            why = "no program compares the result (--reference FILE:FUNCTION names another)"
         if found is not None and made is None:
             why = f"{found.where} does not compute every output"
         drafted = made or fallback

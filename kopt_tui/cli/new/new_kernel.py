@@ -32,8 +32,8 @@ from harness.tasks.target import Launch
 from kopt_tui.cli.new import new_facts, new_reference, parameter_list
 from kopt_tui.cli.new.new_facts import DraftedClass, NewFacts
 from kopt_tui.cli.new.parameter_list import NewManifest
-from kopt_tui.cli.output import print_text
 from kopt_tui.cli.prompt import Prompt
+from kopt_tui.cli.text_lines import print_text
 from kopt_tui.snapshot.phrases import clean
 
 BY_AGENT = "or name a coding agent: --agent 'my-agent --prompt-file {prompt}'"
@@ -105,7 +105,7 @@ def of_task(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path,
     may_try = args.first_check and not declared and not (check and check.problem)
     proposed = _proposed(project, task, known) if may_try else ()
     for line in knob_trials.describe(proposed):
-        print(clean(line), file=sys.stderr if args.json else sys.stdout)
+        print_text(clean(line), sys.stderr if args.json else sys.stdout, 4)
     listed = ", ".join(f"{knob.name} ({len(knob.choices)})" for knob in declared[:8])
     settings = counted(math.prod(len(knob.choices) for knob in declared), "configuration")
     facts = NewFacts(

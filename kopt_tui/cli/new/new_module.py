@@ -28,6 +28,7 @@ from kopt_tui.cli.new import new_kernel
 from kopt_tui.cli.new.parameter_list import NewManifest
 from kopt_tui.cli.prompt import Prompt
 from kopt_tui.cli.stage_line import stages
+from kopt_tui.cli.text_lines import print_text
 from kopt_tui.snapshot.phrases import clean
 
 MODES = {"train": True, "eval": False}
@@ -86,13 +87,13 @@ def _outlook(args: argparse.Namespace, target: Target, project: Path, scratch: P
 
 def _show(draft: DraftedTarget, args: argparse.Namespace, to: TextIO, *, small: bool) -> None:
     if small and args.sizes is None:
-        print("no GPU here: sizes are reduced for the CPU where smaller ones work "
-              "(--sizes full keeps all)", file=to)
-    print(f"{args.source}: Model, a PyTorch module", file=to)
+        print_text("no GPU here: sizes are reduced for the CPU where smaller ones work "
+                   "(--sizes full keeps all)", to)
+    print_text(f"{args.source}: Model, a PyTorch module", to)
     for line in draft.reasons:
-        print(f"  {clean(line)}", file=to)
-    print(f"  reference: the baseline's Model{' in float64' if draft.target.float64 else ''}; "
-          "candidates: ModelNew, or a changed Model, with weights of the same names", file=to)
+        print_text(f"  {clean(line)}", to, 4)
+    print_text(f"  reference: the baseline's Model{' in float64' if draft.target.float64 else ''}; "
+               "candidates: ModelNew, or a changed Model, with weights of the same names", to, 4)
 
 
 def _size(text: str) -> tuple[str, Size]:

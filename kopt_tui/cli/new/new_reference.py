@@ -25,7 +25,7 @@ from harness.tasks.target import Target
 from kopt_tui.cli.prompt import Prompt
 from kopt_tui.cli.stage_line import stages
 
-QUESTION = "the reference, FILE:FUNCTION, which computes the right result in Python"
+QUESTION = "the reference (FILE:FUNCTION in Python, which computes the right result)"
 ANNOUNCEMENT = "judging the kernel itself by the new task (--no-check leaves that out)"
 
 
@@ -39,7 +39,10 @@ def choose(given: str | None, project: Path, function: sources.CFunction, prompt
         return checked(given, project, function)
     if f"def {entry}(" in sources.read_source(project / "reference.py"):
         return f"reference.py:{entry}"
-    answer = prompt.text(QUESTION, "--reference FILE:FUNCTION",
+    inputs = ", ".join(arg.name for arg in function.args
+                       if arg.kind != "output" and not isinstance(arg.value, str))
+    answer = prompt.text(QUESTION, "--reference FILE:FUNCTION, or write "
+                         f"`def {entry}({inputs})` in reference.py, which returns the outputs",
                          target.BASELINE if function.language in target.OF_CARD else "",
                          check=lambda text: checked(text, project, function))
     return checked(answer, project, function)

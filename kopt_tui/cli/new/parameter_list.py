@@ -14,8 +14,8 @@ from engine.discovery.new.parameters import Parameter, Parameters, pool_of
 from engine.manifest.schema import Manifest
 from harness.errors import InputError, KoptError
 from kopt_tui.cli.new.new_facts import NewFacts
-from kopt_tui.cli.output import print_text
 from kopt_tui.cli.prompt import Prompt
+from kopt_tui.cli.text_lines import print_text
 from kopt_tui.snapshot.phrases import clean
 
 FLAGS = {"benchmark": "benchmark_command", "csv": "csv", "check": "check", "metrics": "metrics",

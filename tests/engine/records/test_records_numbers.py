@@ -96,7 +96,7 @@ def record_later_keep(workspace: Path, *, headline: bool) -> dict[str, str]:
 def test_present_limits_are_those_of_the_best(tmp_path: Path) -> None:
     files = record_later_keep(tmp_path, headline=True)
     limits = files["report.md"].split("## What limits it now")[1].split("##")[0]
-    assert "| scale tall | memory | 20.6 % of roofline | read less |" in limits
+    assert "| 20.6 % of roofline | 2.00 us as last measured | read less |" in limits
     assert "3.9" not in limits and "not vectorised" not in limits
     assert "memory in tall (20.6 % of roofline): read less" in files["optimize.md"]
 

@@ -8,6 +8,7 @@ import pytest
 
 from harness.verdict import Finding, Verdict
 from kopt_tui.cli.output import print_verdict
+from kopt_tui.cli.text_lines import wrapped
 from kopt_tui.snapshot import verdict_words
 
 
@@ -37,3 +38,11 @@ def test_findings_and_notes_are_printed_without_control_characters(
         Finding(rule="clock", severity="flag", detail="slow\x07 clock"),)), "verdict 3: ")
     assert capsys.readouterr().out == \
         "verdict 3: ✓ correct, not measured\n! flag: slow clock\n- a note\n"
+
+
+def test_lines_break_between_words_and_not_in_commands() -> None:
+    text = "  waits for you: 80fd0d491020 is above 2x (kopt approve 80fd0d491020)"
+    assert wrapped(text, 50, 4) == [
+        "  waits for you: 80fd0d491020 is above 2x", "    (kopt approve 80fd0d491020)"]
+    assert wrapped(text, None, 4) == [text]
+    assert wrapped("x" * 60 + " y", 50, 2) == ["x" * 60, "  y"]
