@@ -25,6 +25,10 @@ def event(record: Event) -> str:
     if record.kind == "verdict" and payload.get("purpose") == "baseline" and payload.get("correct"):
         return clean(f"verdict  baseline  {noise(payload.get('low'), payload.get('high'))}  "
                      f"{ITSELF}", 400)
+    if record.kind == "verdict" and payload.get("purpose") == "canary" and not (
+            payload.get("valid") and payload.get("correct")):
+        return clean(f"verdict  canary  a broken copy did not pass, as it must not: "
+                     f"{_outcome(payload).removeprefix('✗ ')}", 400)
     if record.kind == "verdict":
         return clean(f"verdict  {short(record.ref)}  {_text(payload, 'slot')}  "
                      f"{_outcome(payload)}", 400)

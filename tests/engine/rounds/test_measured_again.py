@@ -51,6 +51,8 @@ def test_person_has_a_near_gain_measured_again(near: Setup) -> None:
     [candidate] = campaigns.candidates(near)
     shown = command("show", candidate.id[:8], workspace=near.workspace)[1]
     assert NEAR in shown and f"kopt submit --from {candidate.id[:12]} measures it again" in shown
+    waited = command("run", near.id, "--wait", workspace=near.workspace)[1]
+    assert f"near gain of 3.0%; kopt submit --from {candidate.id[:12]} measures it again" in waited
     report = command("report", near.id, workspace=near.workspace)[1]
     assert f"measure {candidate.id[:12]} of round 2 again (" in report
     assert f"near gain of 3.0%): kopt submit --from {candidate.id[:12]}" in report
