@@ -113,6 +113,14 @@ def test_verdicts_before_the_first_round_say_what_they_are_for() -> None:
         "baseline  e3eaa5e6  99.2 us; a gain of less than 9.1% is hard to tell from noise"
 
 
+def test_lines_of_events_leave_out_what_other_lines_or_files_say() -> None:
+    assert event("artifacts", "baseline", path="rounds/round-1/a.tar.gz", sha256="7bc2" * 16) == \
+        "artifacts  rounds/round-1/a.tar.gz"
+    assert event("candidate.state", "95c00d61fe50", slot="planned-2", state="closed",
+                 before="captured", reason="uncertain [0.91, 1.36]; tall uncertain") == \
+        "candidate state  95c00d61  planned-2  closed"
+
+
 def test_speedup_in_a_reason_is_left_out_and_trends_need_two_values() -> None:
     assert phrases.unprefixed("1.05x [1.01, 1.09]; tall faster") == "tall faster"
     assert phrases.spark([1.0], 8) == "" and phrases.spark([1.0, 1.0], 8) == "▁▁"
