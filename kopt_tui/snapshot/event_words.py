@@ -41,8 +41,9 @@ def event(record: Event) -> str:
     if record.kind == "artifacts":
         return clean(f"artifacts  {_text(payload, 'path')}", 400)
     if record.kind == "candidate.state":  # its decision or verdict says why
-        told = _text(payload, "slot"), _text(payload, "state"), short(_text(payload, "commit"))
-        return clean(f"candidate state  {'  '.join(filter(None, (short(record.ref), *told)))}", 400)
+        facts_shown = (short(record.ref), _text(payload, "slot"), _text(payload, "state"),
+                       short(_text(payload, "commit")))
+        return clean(f"candidate state  {'  '.join(filter(None, facts_shown))}", 400)
     if record.kind == "trials":
         return clean(f"trials  {record.ref}  {payload.get('count', 0)} screened", 400)
     if record.kind == "rollback":
