@@ -13,6 +13,7 @@ from engine.manifest.load import load as load_manifest
 from harness.errors import InputError, KoptError, Refused
 from harness.formats.text import suggest
 from kopt_tui.cli.parser import MANIFEST, workspace_of
+from kopt_tui.snapshot import phrases
 
 
 def project_here() -> Path:
@@ -72,8 +73,9 @@ def choose_running(reader: Reader, name: str | None) -> Campaign:
             return live[0]
     chosen = choose_campaign(reader, name)
     if not is_live(reader, chosen.id):
-        raise Refused(f"no engine runs {chosen.id}; its state is {chosen.state}",
-                      fix="kopt resume continues it" if chosen.state in ("running", "paused")
+        raise Refused(f"no engine runs {chosen.id}; it is {phrases.state(chosen, live=False)}",
+                      fix=f"kopt resume {chosen.id} continues it"
+                      if chosen.state in ("running", "paused")
                       else "kopt status lists the running campaigns")
     return chosen
 

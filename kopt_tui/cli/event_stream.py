@@ -16,6 +16,7 @@ from engine.campaign import handover
 from engine.history import kept_commits, waiting_line
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Event, phase_of
+from engine.judge.judge import NEAR_GAIN
 from harness.errors import KoptError
 from kopt_tui.cli.campaign_choice import is_live
 from kopt_tui.cli.output import print_json
@@ -25,6 +26,8 @@ from kopt_tui.snapshot import event_words, phrases
 
 POLL_S = 0.2
 BATCH = 500
+NEAR = 3
+"""Near gains that the summary names, at most."""
 SUCCESSFUL = ("finished", "waiting")
 BEFORE_ROUNDS = (None, "PREPARE_ENVIRONMENT", "READ_HISTORICAL_TIPS", "BASELINE")
 """Phases in which a task may turn out to be wrong; None before the first one."""
@@ -138,6 +141,10 @@ def print_summary(reader: Reader, name: str) -> int:
                    + (f"; built on it: {rests}" if rests else ""), indent=4)
     if not kept:
         print("  nothing was kept")
+    for near in [own for own in reader.candidates(name, states=("closed",))
+                 if NEAR_GAIN in own.reason and own.base_commit == campaign.best_commit][-NEAR:]:
+        print(f"  {near.id[:12]}  {phrases.clean(near.reason).partition(', not sure')[0]}; "
+              f"{phrases.measure_again(near.id)}")
     sys.stdout.flush()
     return 0 if campaign.state in SUCCESSFUL else 1
 

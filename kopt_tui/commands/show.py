@@ -111,7 +111,7 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
         ("last", phrases.stamp(campaign.updated_at))])
     _print_section("rounds", ("round", "scope", "outcome", "best", "summary"), (
         (round.n, round.scope, phrases.signed(past.outcome_now(round)) if round.outcome else
-         "running",
+         "running" if live else "not ended",
          quantities.speedup(round.best_speedup or None), round.summary) for round in shown.rounds),
         right="round best")
     _print_section("what models cost", model_costs.HEAD, model_costs.rows(costs),

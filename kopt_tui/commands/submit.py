@@ -9,26 +9,21 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import re
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
 from engine.journal.read import Reader
-from engine.journal.records import COMMITTED, Campaign, Candidate, measured_only
+from engine.journal.records import COMMITTED, Campaign, Candidate
 from engine.manifest import load
 from engine.repository.campaign_repo import CANDIDATES
 from engine.repository.clone import Clone
 from engine.repository.patches import patch as patch_text
-from engine.run import host
-from engine.workers.inbox import SOURCE
 from harness.errors import InputError, Refused
-from harness.formats import file_copy
+from kopt_tui.cli import submission
 from kopt_tui.cli.campaign_choice import (
     choose_campaign,
     find_candidate,
@@ -37,8 +32,8 @@ from kopt_tui.cli.campaign_choice import (
 )
 from kopt_tui.cli.output import print_json
 from kopt_tui.cli.parser import add_campaign, add_json, workspace_of
+from kopt_tui.cli.submission import EarlierChange
 from kopt_tui.cli.user_repository import UserRepository
-from kopt_tui.snapshot.phrases import clean
 
 
 class SubmittedChanges(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,14 +48,6 @@ MAX_BYTES = 4 << 20
 _DIFF = re.compile(rb"^(diff --git |--- .*\n\+\+\+ )", re.MULTILINE)
 SUFFIXES = (".patch", ".diff")
 _PRINT_DIFF = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--binary", "--full-index")
-
-
-class EarlierChange(NamedTuple):
-    """A change against its campaign's baseline: where it comes from, its patch, its hypothesis."""
-
-    name: str
-    patch: bytes
-    hypothesis: str = ""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -86,16 +73,9 @@ def run(args: argparse.Namespace) -> int:
         chosen = _judging_campaign(reader, args)
         files = _earlier(reader, chosen, args) if args.source else [_own(chosen, args)]
         runs = is_live(reader, chosen.id)
-        if refusal := _refusal(reader, chosen, runs=runs):
+        if refusal := submission.refusal(reader, chosen, runs=runs):
             raise refusal
-    inbox = Path(chosen.path) / "inbox"
-    inbox.mkdir(parents=True, exist_ok=True)
-    for name, patch in files:
-        file_copy.replace_file(inbox / name, patch)
-    paths = [inbox / name for name, _ in files]
-    if host.owner(workspace_of(args), chosen.id) is None:  # also if it has just ended
-        with contextlib.suppress(Refused):  # another host has just started and will judge it
-            host.spawn(workspace_of(args), chosen.id, decide_only=True)
+    paths = submission.hand_in(workspace_of(args), chosen, files)
     if args.json:
         print_json(SubmittedChanges(campaign=chosen.id, path=str(paths[0]),
                                     paths=tuple(map(str, paths))))
@@ -126,7 +106,7 @@ def _own(chosen: Campaign, args: argparse.Namespace) -> tuple[str, bytes]:
         raise InputError("the file holds no diff", where=where, fix="git diff prints one")
     if not whole:
         patch_text.parse(patch, where)
-    return _name(args.patch, whole=whole), _stated(args.hypothesis, patch)
+    return submission.file_name(args.patch, whole=whole), submission.stated(args.hypothesis, patch)
 
 
 def _earlier(reader: Reader, chosen: Campaign,
@@ -137,27 +117,9 @@ def _earlier(reader: Reader, chosen: Campaign,
         if len(change.patch) > MAX_BYTES or not _DIFF.search(change.patch):
             raise InputError(f"{change.name} holds no diff of at most {MAX_BYTES >> 20} MiB",
                              where=args.source)
-    return [(_name(f"{number:03}-{change.name}.patch", whole=False),
-             _stated(args.hypothesis or change.hypothesis, change.patch))
+    return [(submission.file_name(f"{number:03}-{change.name}.patch", whole=False),
+             submission.stated(args.hypothesis or change.hypothesis, change.patch))
             for number, change in enumerate(changes, 1)]
-
-
-def _stated(hypothesis: str, patch: bytes) -> bytes:
-    """Return a patch or a source behind its hypothesis, if there is one."""
-    return f"Hypothesis: {clean(hypothesis, 400)}\n\n".encode() + patch if hypothesis else patch
-
-
-def _refusal(reader: Reader, campaign: Campaign, *, runs: bool) -> Refused | None:
-    """Return the refusal of a patch that no process would judge; None if one would."""
-    manifest = load.load(Path(campaign.path) / "manifest.yaml")
-    if "inbox" not in manifest.pool.backends:
-        return Refused(f"{campaign.id} judges no submitted patches: pool.backends leaves out inbox",
-                       fix="kopt evaluate --patch judges one without a campaign")
-    rounds = reader.rounds(campaign.id)
-    if runs or (rounds and all(round.ended_at is not None for round in rounds)):
-        return None
-    return Refused(f"no engine runs {campaign.id}, which stopped within a round",
-                   fix="kopt resume continues it, then submit the patch")
 
 
 def _read(source: str, where: str) -> bytes:
@@ -183,13 +145,6 @@ def _is_source(file: str, campaign: Campaign) -> bool:
     return Path(file).suffix == Path(manifest.kernel_source or "").suffix
 
 
-def _name(source: str, *, whole: bool) -> str:
-    """Return a file name that sorts by time and contains the patch's own name."""
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(source).stem).strip("-.") or "patch"
-    moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    return f"{moment}-{os.getpid()}-{stem[:40]}{SOURCE if whole else '.patch'}"
-
-
 def earlier_changes(reader: Reader, chosen: Campaign, source: str) -> list[EarlierChange]:
     """Return the changes of a source, in the order in which they were made.
 
@@ -205,7 +160,7 @@ def earlier_changes(reader: Reader, chosen: Campaign, source: str) -> list[Earli
                              fix="name the campaign that is to judge after the source")
         changes = list(_of_campaign(reader, earlier))
     elif candidate := _candidate(reader, chosen, source):
-        changes = [_of_candidate(reader, chosen, candidate)]
+        changes = [submission.of_candidate(reader, chosen, candidate)]
     else:
         changes = [_of_commit(chosen, source)]
     if not changes:
@@ -235,26 +190,6 @@ def _candidate(reader: Reader, chosen: Campaign, name: str) -> Candidate | None:
         with contextlib.suppress(InputError):
             return reader.candidate(name, campaign)
     return None
-
-
-def _of_candidate(reader: Reader, chosen: Campaign, candidate: Candidate) -> EarlierChange:
-    """Return a candidate's own patch, or for another campaign its whole change since the baseline.
-
-    Raises Refused for one whose campaign would not measure it again.
-    """
-    name = candidate.id[:12]
-    if candidate.campaign != chosen.id:
-        earlier = choose_campaign(reader, candidate.campaign)
-        clone = Clone(Path(earlier.path) / "repo.git")
-        tree = clone.git.find(f"{CANDIDATES}/{candidate.id}") or ""
-        return EarlierChange(name, clone.diff(earlier.base_commit, tree).data,
-                             candidate.hypothesis)
-    newest = next(iter(reader.decisions(chosen.id, candidate=candidate.id, limit=1)), None)
-    if candidate.state != "closed" or newest is None or not measured_only(newest):
-        raise Refused(f"candidate {name} is {candidate.state}: nothing to measure again",
-                      fix=f"kopt show {name} says why")
-    return EarlierChange(name, (Path(chosen.path) / candidate.patch_path).read_bytes(),
-                         candidate.hypothesis)
 
 
 def _of_commit(chosen: Campaign, name: str) -> EarlierChange:

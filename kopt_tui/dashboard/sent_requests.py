@@ -64,6 +64,24 @@ class SentRequests:
         dashboard.say(f"· recording the request to {request.verb}")
         dashboard.run_worker(write, thread=True, group="requests")
 
+    def measure_again(self, campaign: str, candidate: str) -> None:
+        """Hand a near gain in again, which a round or a host of its own measures."""
+        from kopt_tui.cli import submission  # here: start-up time
+
+        dashboard, name = self._dashboard, phrases.short(candidate)
+
+        def write() -> None:
+            try:
+                submission.measure_again(dashboard.workspace, campaign, candidate)
+            except (KoptError, OSError) as error:
+                failure = phrases.clean(str(error), 200)
+                dashboard.call_later(dashboard.say, f"✗ {name} is not measured again: {failure}",
+                                     "bad")
+            else:
+                dashboard.call_later(dashboard.say, f"» {name} is measured again", "bold")
+        dashboard.say(f"· handing in {name} again")
+        dashboard.run_worker(write, thread=True, group="requests")
+
     def _sent(self, request: ControlRequest, number: int) -> None:
         self._waiting[number] = request
         self._dashboard.say(f"· {_name(request)} is recorded; waiting for the engine", "info")

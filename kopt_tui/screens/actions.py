@@ -57,8 +57,10 @@ class CampaignActions(KoptScreen):
         if row is None or self.dashboard.requests.refuses(verb):
             return
         state = row.campaign.state
-        if state not in ("running", "paused"):
-            self.keybar.say(f"! {row.id} is {state}: nothing to pause or stop", "warn")
+        if state not in ("running", "paused") and (verb == "stop" or state not in phrases.CUT):
+            self.keybar.say(f"! {row.id} is {row.status}: nothing to stop" if verb == "stop" else
+                            f"! {row.id} is {row.status}: kopt set raises a limit, then "
+                            "kopt resume", "warn")
         elif verb == "stop" and row.engine.word != "alive":
             self.keybar.say(f"! no engine runs {row.id}: nothing to stop", "warn")
         else:

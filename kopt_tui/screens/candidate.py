@@ -54,6 +54,15 @@ class CandidateScreen(CandidateActions):
     def action_transcript(self) -> None:
         self.dashboard.open_transcript(self.campaign, candidate=self.candidate)
 
+    def action_measure_again(self) -> None:
+        view = self.dashboard.snapshot.candidate
+        if self.dashboard.requests.refuses("measure again"):
+            return
+        if view is None or view.candidate is None or not view.again:
+            self.keybar.say("! only a near gain is measured again", "warn")
+            return
+        self.dashboard.requests.measure_again(self.campaign, view.candidate.id)
+
     def chosen_candidate(self) -> tuple[str, WaitingRow | None]:
         view = self.dashboard.snapshot.candidate
         shown = view is not None and view.campaign == self.campaign

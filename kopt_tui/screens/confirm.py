@@ -174,6 +174,7 @@ def _why_decided(snapshot: Snapshot, request: ControlRequest) -> str:
 
 def _why_ended(snapshot: Snapshot, request: ControlRequest) -> str:
     row = snapshot.row(request.campaign)
-    if row is None or row.campaign.state not in ("running", "paused"):
+    goes_on = ("running", "paused", *(phrases.CUT if request.verb == "resume" else ()))
+    if row is None or row.campaign.state not in goes_on:
         return f"the campaign is {row.campaign.state if row else 'gone'} now"
     return ""

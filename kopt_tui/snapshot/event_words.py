@@ -25,6 +25,10 @@ def event(record: Event) -> str:
     if record.kind == "verdict" and payload.get("purpose") == "baseline" and payload.get("correct"):
         return clean(f"verdict  baseline  {noise(payload.get('low'), payload.get('high'))}  "
                      f"{ITSELF}", 400)
+    if record.kind == "verdict" and payload.get("purpose") == "canary" and not (
+            payload.get("valid") and payload.get("correct")):
+        return clean(f"verdict  canary  a broken copy did not pass, as it must not: "
+                     f"{_outcome(payload).removeprefix('✗ ')}", 400)
     if record.kind == "verdict":
         return clean(f"verdict  {short(record.ref)}  {_text(payload, 'slot')}  "
                      f"{_outcome(payload)}", 400)
@@ -34,6 +38,12 @@ def event(record: Event) -> str:
         kind, reason = _text(payload, "kind"), _text(payload, "reason")
         return clean(f"decision  {short(record.ref)}  {_text(payload, 'slot')}  "
                      f"{ruled(kind, reason)[0]}{': ' if reason else ''}{reason}", 400)
+    if record.kind == "artifacts":
+        return clean(f"artifacts  {_text(payload, 'path')}", 400)
+    if record.kind == "candidate.state":  # its decision or verdict says why
+        facts_shown = (short(record.ref), _text(payload, "slot"), _text(payload, "state"),
+                       short(_text(payload, "commit")))
+        return clean(f"candidate state  {'  '.join(filter(None, facts_shown))}", 400)
     if record.kind == "trials":
         return clean(f"trials  {record.ref}  {payload.get('count', 0)} screened", 400)
     if record.kind == "rollback":

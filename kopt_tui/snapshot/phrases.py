@@ -17,7 +17,9 @@ if TYPE_CHECKING:  # for start-up time, see `snapshot`
     from engine.journal.records import Campaign, Slot
     from engine.task import AgentProgress
 
-ENDED = ("waiting", "finished", "stopped", "failed")
+CUT = ("stopped", "failed")
+"""States of a campaign that ended before its time, and may be resumed."""
+ENDED = ("waiting", "finished", *CUT)
 """States of a campaign that no engine continues by itself."""
 
 SIGNS: Mapping[str, tuple[str, str]] = {

@@ -47,6 +47,8 @@ KEYS: tuple[Key, ...] = (
         help="Approve a waiting candidate; asks first"),
     Key(keys="x", action="reject", label="reject", scopes=OF_CANDIDATE, hint=True, control=True,
         help="Reject a waiting candidate; asks first"),
+    Key(keys="m", action="measure_again", label="measure again", scopes=("candidate",),
+        control=True, help="Measure a near gain again"),
     Key(keys="p", action="pause", label="pause", scopes=OF_CAMPAIGN, hint=True, control=True,
         help="Pause, resume, or undo a pause; asks first"),
     Key(keys="S", action="stop", label="stop", scopes=OF_CAMPAIGN, control=True,

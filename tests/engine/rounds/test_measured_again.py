@@ -14,6 +14,7 @@ from engine.verify.verifier import VerdictRequest, Verifier
 from harness.verdict import Verdict
 from tests.support import campaigns, instant_verdicts
 from tests.support.campaigns import command
+from tests.support.dashboard_pilot import open_app, shown, until
 
 NEAR = "near gain of 3.0%, not sure"
 
@@ -51,6 +52,8 @@ def test_person_has_a_near_gain_measured_again(near: Setup) -> None:
     [candidate] = campaigns.candidates(near)
     shown = command("show", candidate.id[:8], workspace=near.workspace)[1]
     assert NEAR in shown and f"kopt submit --from {candidate.id[:12]} measures it again" in shown
+    waited = command("run", near.id, "--wait", workspace=near.workspace)[1]
+    assert f"near gain of 3.0%; kopt submit --from {candidate.id[:12]} measures it again" in waited
     report = command("report", near.id, workspace=near.workspace)[1]
     assert f"measure {candidate.id[:12]} of round 2 again (" in report
     assert f"near gain of 3.0%): kopt submit --from {candidate.id[:12]}" in report
@@ -63,6 +66,23 @@ def test_person_has_a_near_gain_measured_again(near: Setup) -> None:
     assert not list(near.folder.inbox.glob("*.patch"))
     code, _, err = command("submit", "--from", candidate.id[:12], workspace=near.workspace)
     assert code == 1 and f"is {candidate.state}: nothing to measure again" in err
+
+
+@pytest.mark.slow
+async def test_key_in_the_dashboard_has_a_near_gain_measured_again(near: Setup) -> None:
+    [candidate] = campaigns.candidates(near)
+    app = open_app(near.workspace, campaign=near.id)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until(pilot, "near gain of 3.0%")
+        app.open_candidate(near.id, candidate.id)
+        await until(pilot, f"m or kopt submit --from {candidate.id[:12]} measures it again")
+        await pilot.press("m")
+        await until(pilot, f"{candidate.id[:8]} is measured again")
+        await until(pilot, lambda: purposes(near) == ["again-2", "verify"], limit=90)
+        await until(pilot, lambda: "measures it again" not in shown(app))
+        await pilot.press("m")
+        await until(pilot, "only a near gain is measured again")
+    campaigns.until(lambda: host.owner(near.workspace, near.id) is None)
 
 
 def test_measurement_that_a_stop_has_cut_short_is_made_by_the_next_engine(

@@ -118,7 +118,7 @@ def test_pause_and_stop_need_a_running_engine(verb: str, workspace: Path) -> Non
     assert done.returncode == 1
     assert (
         error_text(done)
-        == f"no engine runs {NAME}; its state is running (kopt resume continues it)"
+        == f"no engine runs {NAME}; it is lost (kopt resume {NAME} continues it)"
     )
     reader = Reader(workspace)
     assert reader.controls(NAME) == []

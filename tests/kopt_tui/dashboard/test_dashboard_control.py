@@ -224,7 +224,7 @@ async def test_pause_that_waits_for_the_end_of_the_round_is_taken_back(workspace
         await until(pilot, f"Pause campaign {CAMPAIGN}?")
 
 
-async def test_pause_key_resumes_a_paused_campaign_only(workspace: Path) -> None:
+async def test_pause_key_resumes_what_was_paused_or_stopped(workspace: Path) -> None:
     writer = engine_writer(workspace)
     writer.set_campaign(CAMPAIGN, kind="campaign.state", payload={}, state="paused")
     writer.close()
@@ -234,8 +234,11 @@ async def test_pause_key_resumes_a_paused_campaign_only(workspace: Path) -> None
         await pilot.press("p")
         await until(pilot, f"Resume campaign {CAMPAIGN}?")
         await pilot.press("escape", "j", "p")
-        await until(pilot, "nothing to pause")
-        assert controls(workspace) == []
+        await until(pilot, "is finished: kopt set raises a limit")
+        await pilot.press("j", "p")
+        await until(pilot, "Resume campaign softmax")
+        await until(pilot, "no engine runs it now")
+        assert "campaign is stopped now" not in shown(app) and controls(workspace) == []
 
 
 async def test_readonly_dashboard_refuses_every_request(workspace: Path) -> None:

@@ -102,13 +102,23 @@ def test_event_is_one_readable_line() -> None:
     assert event_words.event(odd) == "log"
 
 
-def test_baseline_against_itself_is_called_noise() -> None:
+def test_verdicts_before_the_first_round_say_what_they_are_for() -> None:
     numbers = {"valid": True, "correct": True, "speedup": 1.01, "low": 0.94, "high": 1.07}
     assert event("verdict", purpose="baseline", **numbers) == \
         "verdict  baseline  noise [0.94, 1.07]  the unchanged code against itself"
     assert "uncertain [0.94, 1.07]" in event("verdict", purpose="verify", **numbers)
+    assert event("verdict", purpose="canary", valid=True, correct=False) == \
+        "verdict  canary  a broken copy did not pass, as it must not: incorrect"
     assert event("baseline", "e3eaa5e64363", latency_us=99.21, noise=0.0910) == \
         "baseline  e3eaa5e6  99.2 us; a gain of less than 9.1% is hard to tell from noise"
+
+
+def test_lines_of_events_leave_out_what_other_lines_or_files_say() -> None:
+    assert event("artifacts", "baseline", path="rounds/round-1/a.tar.gz", sha256="7bc2" * 16) == \
+        "artifacts  rounds/round-1/a.tar.gz"
+    assert event("candidate.state", "95c00d61fe50", slot="planned-2", state="closed",
+                 before="captured", reason="uncertain [0.91, 1.36]; tall uncertain") == \
+        "candidate state  95c00d61  planned-2  closed"
 
 
 def test_speedup_in_a_reason_is_left_out_and_trends_need_two_values() -> None:

@@ -1,0 +1,102 @@
+"""Hands changes in: the files of a campaign's inbox, and a near gain that is measured again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+from engine.journal.read import Reader
+from engine.journal.records import Campaign, Candidate, measured_only
+from engine.manifest import load
+from engine.repository.campaign_repo import CANDIDATES
+from engine.repository.clone import Clone
+from engine.run import host
+from engine.workers.inbox import SOURCE
+from harness.errors import Refused
+from harness.formats import file_copy
+from kopt_tui.cli.campaign_choice import choose_campaign, is_live
+from kopt_tui.snapshot.phrases import clean
+
+
+class EarlierChange(NamedTuple):
+    """A change against its campaign's baseline: where it comes from, its patch, its hypothesis."""
+
+    name: str
+    patch: bytes
+    hypothesis: str = ""
+
+
+def measure_again(workspace: Path, campaign: str, candidate: str) -> None:
+    """Hand a candidate's own patch in again. Raises KoptError where nothing would measure it."""
+    with closing(Reader(workspace)) as reader:
+        chosen = choose_campaign(reader, campaign)
+        change = of_candidate(reader, chosen, reader.candidate(candidate, campaign))
+        if refused := refusal(reader, chosen, runs=is_live(reader, chosen.id)):
+            raise refused
+    hand_in(workspace, chosen, [(file_name(change.name, whole=False),
+                                 stated(change.hypothesis, change.patch))])
+
+
+def hand_in(workspace: Path, chosen: Campaign, files: Iterable[tuple[str, bytes]]) -> list[Path]:
+    """Put files into a campaign's inbox, with a host that judges them if no engine runs."""
+    inbox = Path(chosen.path) / "inbox"
+    inbox.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, data in files:
+        file_copy.replace_file(inbox / name, data)
+        paths.append(inbox / name)
+    if host.owner(workspace, chosen.id) is None:  # also if it has just ended
+        with contextlib.suppress(Refused):  # another host has just started and will judge it
+            host.spawn(workspace, chosen.id, decide_only=True)
+    return paths
+
+
+def refusal(reader: Reader, campaign: Campaign, *, runs: bool) -> Refused | None:
+    """Return the refusal of a patch that no process would judge; None if one would."""
+    manifest = load.load(Path(campaign.path) / "manifest.yaml")
+    if "inbox" not in manifest.pool.backends:
+        return Refused(f"{campaign.id} judges no submitted patches: pool.backends leaves out inbox",
+                       fix="kopt evaluate --patch judges one without a campaign")
+    rounds = reader.rounds(campaign.id)
+    if runs or (rounds and all(round.ended_at is not None for round in rounds)):
+        return None
+    return Refused(f"no engine runs {campaign.id}, which stopped within a round",
+                   fix="kopt resume continues it, then submit the patch")
+
+
+def of_candidate(reader: Reader, chosen: Campaign, candidate: Candidate) -> EarlierChange:
+    """Return a candidate's own patch, or for another campaign its whole change since the baseline.
+
+    Raises Refused for one whose campaign would not measure it again.
+    """
+    name = candidate.id[:12]
+    if candidate.campaign != chosen.id:
+        earlier = choose_campaign(reader, candidate.campaign)
+        clone = Clone(Path(earlier.path) / "repo.git")
+        tree = clone.git.find(f"{CANDIDATES}/{candidate.id}") or ""
+        return EarlierChange(name, clone.diff(earlier.base_commit, tree).data,
+                             candidate.hypothesis)
+    newest = next(iter(reader.decisions(chosen.id, candidate=candidate.id, limit=1)), None)
+    if candidate.state != "closed" or newest is None or not measured_only(newest):
+        raise Refused(f"candidate {name} is {candidate.state}: nothing to measure again",
+                      fix=f"kopt show {name} says why")
+    return EarlierChange(name, (Path(chosen.path) / candidate.patch_path).read_bytes(),
+                         candidate.hypothesis)
+
+
+def stated(hypothesis: str, patch: bytes) -> bytes:
+    """Return a patch or a source behind its hypothesis, if there is one."""
+    return f"Hypothesis: {clean(hypothesis, 400)}\n\n".encode() + patch if hypothesis else patch
+
+
+def file_name(source: str, *, whole: bool) -> str:
+    """Return a file name that sorts by time and contains the patch's own name."""
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(source).stem).strip("-.") or "patch"
+    moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    return f"{moment}-{os.getpid()}-{stem[:40]}{SOURCE if whole else '.patch'}"
