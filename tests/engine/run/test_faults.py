@@ -114,7 +114,8 @@ def test_unwritable_workspace_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("given", "code", "words"), [
     ({"kernel": "void scale( {\n"}, 2, "the baseline does not pass its own check: does not comp"),
-    ({"kernel": campaigns.KERNEL.replace("2.0f", "3.0f")}, 2, "class small: error"),
+    ({"kernel": campaigns.KERNEL.replace("2.0f", "3.0f")}, 2,
+     "class small: out: error 0.5 of the output's scale"),
     pytest.param({"kernel": campaigns.KERNEL.replace("x[i] * 2.0f", "*(volatile float *)0")}, 2,
                  "SIGSEGV", marks=pytest.mark.slow),
     ({"reference": "def scale(x):\n    raise ValueError('no \\x1b[31mway')\n"}, 2, "no way"),

@@ -21,6 +21,7 @@ from harness.devices.monitoring import tenants
 from harness.isolation import device_lock
 from harness.isolation.zygote_client import WarmStart
 from tests.support import campaigns
+from tests.support.processes import owner
 
 CARD = Device(id="cuda:0", kind="nvidia", name="card", uuid="GPU-of-an-agent")
 COUNTS = """\
@@ -31,6 +32,13 @@ while not os.path.exists("enough"):
     n += 1
     pathlib.Path("count").write_text(str(n))
     time.sleep(0.005)
+"""
+MEASURES = """
+import time
+from harness.isolation import device_lock
+with device_lock.acquire("cpu", timeout_s=60):
+    print("locked", flush=True)
+    time.sleep(600)
 """
 SHOW = "import json, os; print(json.dumps({n: v for n, v in os.environ.items() if 'VISIBLE' in n}))"
 
@@ -129,9 +137,10 @@ def test_agent_stopped_by_a_measurement_on_the_cpu_says_what_it_waits_for(
         TASK, bench, lambda stage, detail, _: ticks.append((stage, detail)), threading.Event()))
     thread.start()
     campaigns.until((tree / "count").exists)
-    with device_lock.acquire("cpu", timeout_s=60):
+    with owner(MEASURES) as measurement:
         campaigns.until(lambda: ticks[-1][0] == "waiting")
         assert ticks[-1][1].startswith("waiting for cpu: held by matmul_c since ")
+        measurement.kill()
     campaigns.until(lambda: ticks[-1] == ("working", "agent"))
     (tree / "enough").touch()
     thread.join(60)

@@ -31,7 +31,9 @@ def test_kernel_with_a_task_file_needs_no_answer(project: Path) -> None:
     repos.git(project, "add", "-A")
     repos.git(project, "commit", "-q", "-m", "start")
     done = kopt("new", "--project", str(project))
-    assert (done.returncode, done.stderr) == (0, "")
+    waits = "kopt: waiting for cpu: "  # for the verdict of another test
+    assert done.returncode == 0
+    assert all(line.startswith(waits) for line in done.stderr.splitlines()), done.stderr
     assert "rmsnorm in c, rmsnorm.c, 3 config classes" in done.stdout
     assert "knobs: LANES (6), CHUNK (5); 30 configurations" in done.stdout
     written = load.load(project / "manifest.yaml")

@@ -70,7 +70,7 @@ def test_status_lists_campaigns_with_best_and_waiting(workspace: Path) -> None:
 def test_status_names_requests_that_no_engine_has_answered(workspace: Path) -> None:
     request(workspace, NAME, "approve", by="ann@box", candidate="dd44" * 10)
     request(workspace, NAME, "resume", by="ann@box")
-    assert f"\n  » not answered yet: approve dd44dd44, resume; kopt resume\n    {NAME} starts" in \
+    assert f"\n  » not answered yet: approve dd44dd44, resume;\n    kopt resume {NAME} starts" in \
         kopt("status", workspace=workspace).stdout
 
 
