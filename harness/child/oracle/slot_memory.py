@@ -1,6 +1,7 @@
 """Memory that the oracle shares with one runner: slots, each with the tensors of one call.
 
-Every tensor has a guard zone of poison before and behind it.
+Every tensor has a guard zone of poison before and behind it. Beside outputs it is another poison
+than beside inputs, so that what a kernel computes from the one never equals the other.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ class SlotMemory:
 
     def __init__(self, arrays: Any, job: dict[str, Any], shared: tuple[Any, Any]) -> None:
         self.arrays = arrays
-        self.poison = LARGE_POISON if job.get("is_fenced") else POISON
+        self.poison, self.beside_outputs = (LARGE_POISON, POISON) if job.get("is_fenced") else (
+            POISON, LARGE_POISON)
         slots, slot_bytes = job["slots"], job["slot_bytes"]
         self.memory, raw = shared
         self.raw = raw[:slots * slot_bytes].reshape(slots, slot_bytes)
         self.tensors = [tensor for tensor in job["tensors"] if tensor["role"] != "scalar"]
         self.outputs = [tensor for tensor in self.tensors if tensor["role"] != "input"]
-        for zone, _, _ in self._zones(0, slots):
-            zone[:] = self.poison
+        for zone, poison, _, _ in self._zones(0, slots):
+            zone[:] = poison
 
     @property
     def description(self) -> dict[str, Any]:
@@ -52,6 +54,9 @@ class SlotMemory:
         Integers with a structure or recorded values are not reversed: they would lose it.
         """
         self.raw[slot] = self.poison
+        for zone, poison, _, _ in self._zones(slot, slot + 1):
+            if poison != self.poison:
+                zone[:] = poison
         for tensor in self.tensors:
             if tensor["role"] != "output":
                 flat = values[tensor["name"]]
@@ -70,39 +75,49 @@ class SlotMemory:
 
         Each is a vector of one, for which nothing waits; `damage` says what it was.
         """
-        return [self.arrays.differ(zone, self.poison) for zone, _, _ in self._zones(first, end)]
+        return [self.arrays.differ(zone, poison)
+                for zone, poison, _, _ in self._zones(first, end)]
 
     def damage(self, first: int, end: int) -> str:
         """Return what was written outside of tensors in the slots from `first` to `end`.
 
-        Of the poison between two tensors, the first half belongs to the one before it. Empty if
-        nothing was written.
+        Empty if nothing was written.
         """
         written = self.arrays.fetched(self.guards(first, end))
-        for (zone, before, behind), [is_written] in zip(self._zones(first, end), written,
-                                                        strict=True):
+        for (zone, poison, before, behind), [is_written] in zip(self._zones(first, end), written,
+                                                                strict=True):
             if is_written and before == behind:
                 return f"wrote between the elements of {before}"
             if is_written:
                 half = zone[:, :zone.shape[1] // 2 if behind else None]
                 is_before = before and any(*self.arrays.fetched([
-                    self.arrays.differ(half, self.poison)]))
+                    self.arrays.differ(half, poison)]))
                 return f"wrote past the end of {before}" if is_before \
                     else f"wrote before the beginning of {behind}"
         return ""
 
-    def _zones(self, first: int, end: int) -> list[tuple[Any, str, str]]:
-        """Return the poison in the slots of a range, and the tensors before and behind it."""
-        raw, begin, before = self.raw[first:end], 0, ""
+    def _zones(self, first: int, end: int) -> list[tuple[Any, int, str, str]]:
+        """Return each zone in the slots of a range with its poison and the tensors around it.
+
+        Between two tensors the first half belongs to the one before.
+        """
+        raw, begin, before, poison = self.raw[first:end], 0, "", self.poison
         zones = []
         for tensor in self.tensors:
-            zones.append((raw[:, begin:tensor["offset"]], before, tensor["name"]))
-            begin, before = tensor["offset"] + tensor["nbytes"], tensor["name"]
+            zone = raw[:, begin:tensor["offset"]]
+            own = self.poison if tensor["role"] == "input" else self.beside_outputs
+            if before and own != poison:
+                half = zone.shape[1] // 2
+                zones += [(zone[:, :half], poison, before, ""),
+                          (zone[:, half:], own, "", tensor["name"])]
+            else:
+                zones.append((zone, own, before, tensor["name"]))
+            begin, before, poison = tensor["offset"] + tensor["nbytes"], tensor["name"], own
             if tensor.get("layout") == "columns" and tensor["role"] != "input":
                 size = tensor["nbytes"] // max(1, 2 * math.prod(tensor["shape"]))
                 columns = raw[:, tensor["offset"]:begin].reshape(end - first, -1, 2, size)
-                zones.append((columns[:, :, 1], before, before))
-        return [*zones, (raw[:, begin:begin + GUARD_BYTES], before, "")]
+                zones.append((columns[:, :, 1], own, before, before))
+        return [*zones, (raw[:, begin:begin + GUARD_BYTES], poison, before, "")]
 
     def is_changed(self, tensor: dict[str, Any], slot: int, values: Any) -> bool:
         """Return whether an input has other contents than these."""

@@ -52,6 +52,16 @@ CRASHES = {
 }
 
 
+@pytest.mark.parametrize("beyond", ["n", "-1"])
+def test_baseline_that_goes_past_its_arrays_is_seen_by_what_it_writes(
+        beyond: str, tmp_path: Path) -> None:
+    """What it computes of the poison beside its input is not the poison beside its output."""
+    source = c(RIGHT + f"out[{beyond}] = 2 * x[{beyond}];")
+    verdict = judge(tmp_path, source, incumbent=source, task=ONE_CLASS)
+    where = "past the end" if beyond == "n" else "before the beginning"
+    assert f"wrote {where} of out" in (verdict.rejected_reason or ""), verdict
+
+
 LIKE_OTHERS = {"abort", "divide", "far past the end", "before the beginning", "unresolved",
                "forks for ever"}
 """Those that end as another one does; test_guard limits the number of processes too."""

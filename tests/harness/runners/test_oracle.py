@@ -11,6 +11,7 @@ import pytest
 
 from engine.verify.harness_client import HARNESS_LIMITS, USUAL_BUDGET
 from harness.case import DISTRIBUTIONS, Case, Errors
+from harness.child.oracle.slot_memory import GUARD_BYTES, LARGE_POISON, POISON
 from harness.compile import kernel as kernels
 from harness.correctness.input_plan import plan_inputs
 from harness.devices import inventory
@@ -95,10 +96,14 @@ def test_slot_holds_the_inputs_or_their_reverse_and_nan_elsewhere(cumulative: Or
     memory.place(case)
     memory.place(case, 1, reverse=True)
     assert runner.values("x", 1) == runner.values("x")[::-1] != runner.values("x")
-    begin, end = runner.place_of("x")
+    (begin, end), (out, out_end) = runner.place_of("x"), runner.place_of("out")
+    middle = (end + out) // 2
     for slot in range(2):
         assert all(math.isnan(value) for value in runner.values("out", slot))
-        assert (runner.raw[slot, :begin] == 0xFF).all() and (runner.raw[slot, end:] == 0xFF).all()
+        for zone, poison in ((slice(begin), POISON), (slice(end, middle), POISON),
+                             (slice(middle, out), LARGE_POISON),
+                             (slice(out_end, out_end + GUARD_BYTES), LARGE_POISON)):
+            assert (runner.raw[slot, zone] == poison).all()
 
 
 def test_outputs_that_are_known_are_not_compared_again(cumulative: Oracle) -> None:
