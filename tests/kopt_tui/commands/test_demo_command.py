@@ -33,7 +33,7 @@ def test_demo_that_is_left_says_what_waits_that_it_goes_on_or_is_lost(
         capsys: pytest.CaptureFixture[str]) -> None:
     make(tmp_path)
     assert leave_dashboard(tmp_path, CAMPAIGN, monkeypatch) == 1
-    assert f"{CAMPAIGN}: running, its engine is gone; kopt resume" in capsys.readouterr().out
+    assert f"{CAMPAIGN}: running, its engine is gone;\n  kopt resume" in capsys.readouterr().out
     journal = Journal(tmp_path)
     with journal.db:
         journal.db.execute("UPDATE campaigns SET state = 'waiting' WHERE id = ?", (CAMPAIGN,))
