@@ -241,12 +241,10 @@ class DecisionRow(JournalRow, frozen=True, kw_only=True):
     is_fault: bool = False
     """Whether a reject says something about the machine at that moment, not about the kernel."""
 
-
-def measured_only(decision: DecisionRow) -> bool:
-    """Return whether a measurement alone, or the machine, decided against a candidate: another
-    measurement may then decide otherwise.
-    """
-    return decision.kind in ("tie", "regression") or decision.is_fault
+    @property
+    def measured_only(self) -> bool:
+        """Whether a measurement, or the machine, decided alone: another may decide otherwise."""
+        return self.kind in ("tie", "regression") or self.is_fault
 
 
 class Bottleneck(JournalRow, frozen=True, kw_only=True):

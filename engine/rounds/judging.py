@@ -6,7 +6,6 @@ from pathlib import Path
 
 import msgspec
 
-from engine.journal.records import measured_only
 from engine.judge import candidate as candidates
 from engine.judge.candidate import CandidateTree, JudgedCandidate
 from engine.judge.judge import breach
@@ -82,7 +81,7 @@ def _may_measure_again(round: ActiveRound, identity: str) -> bool:
     reader, campaign = round.context.reader, round.setup.id
     newest = next(iter(reader.decisions(campaign, candidate=identity, limit=1)), None)
     return reader.candidate(identity, campaign).state == "closed" and newest is not None \
-        and measured_only(newest) and identity not in round.verifying
+        and newest.measured_only and identity not in round.verifying
 
 
 def _measure_again(round: ActiveRound, task: Task, identity: str) -> None:

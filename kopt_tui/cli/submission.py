@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.journal.read import Reader
-from engine.journal.records import Campaign, Candidate, measured_only
+from engine.journal.records import Campaign, Candidate
 from engine.manifest import load
 from engine.repository.campaign_repo import CANDIDATES
 from engine.repository.clone import Clone
@@ -83,7 +83,7 @@ def of_candidate(reader: Reader, chosen: Campaign, candidate: Candidate) -> Earl
         return EarlierChange(name, clone.diff(earlier.base_commit, tree).data,
                              candidate.hypothesis)
     newest = next(iter(reader.decisions(chosen.id, candidate=candidate.id, limit=1)), None)
-    if candidate.state != "closed" or newest is None or not measured_only(newest):
+    if candidate.state != "closed" or newest is None or not newest.measured_only:
         raise Refused(f"candidate {name} is {candidate.state}: nothing to measure again",
                       fix=f"kopt show {name} says why")
     return EarlierChange(name, (Path(chosen.path) / candidate.patch_path).read_bytes(),
