@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from engine.history import history, round_resume, spending
+from engine.history.history import CampaignHistory
 from engine.history.round_resume import RoundProgress
 from engine.journal.records import Candidate, Phase, Round, RoundOutcome, Slot
 from engine.judge import candidate as candidates
@@ -120,15 +121,25 @@ def _result(round: ActiveRound) -> RoundResult:
                     if not slot.candidate)
     failed, unchanged = empty["failed"], empty["no change"]
     outcome, fresh = past.outcome(round.n, failed=failed > 0 and not unchanged), past.fresh(round.n)
-    kinds = Counter(row.kind for row in past.decisions if row.round == round.n)
-    counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-    summary = f"{counted(fresh, 'candidate')}: {counts or 'none judged'}"
-    if not fresh and not kinds and (failed or outcome == "tie"):
+    summary = decisions_in(past, round.n)
+    is_decided = any(row.round == round.n for row in past.decisions)
+    if not fresh and not is_decided and (failed or outcome == "tie"):
         found = f"{counted(unchanged, 'slot')} found nothing better" if unchanged and failed else \
             "no slot found anything better"
         summary = f"{found}, {failed} failed" if failed else found
     return RoundResult(outcome=outcome, summary=f"{summary}; ended early: {round.cut_reason}"
                        if round.cut_reason else summary)
+
+
+def decisions_in(past: CampaignHistory, n: int) -> str:
+    """Return in words how many candidates are new in a round, and all its decisions by kind."""
+    own = {candidate.id for candidate in past.candidates.values() if candidate.round == n}
+    kinds = Counter((row.candidate in own, row.kind) for row in past.decisions if row.round == n)
+    new, earlier = (", ".join(f"{count} {kind}" for (is_new, kind), count in kinds.items()
+                              if is_new is which) for which in (True, False))
+    words = f"{counted(len(own), 'candidate')}: {new or 'none judged'}" if own else \
+        "no new candidate"
+    return f"{words}; of earlier rounds: {earlier}" if earlier else words
 
 
 RUNNING_STAGES = ("queued", "starting", "working", "searching", "rewriting", "reading", "waiting",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
-from engine.routing.op_class import OpClass
+from engine.routing.op_class import UNKNOWN, OpClass
 from engine.routing.source_language import SourceLanguage
 from engine.routing.translation_pairs import IS_SAME, LANGUAGES, pair
 from engine.subagents.subagent import Subagent
@@ -46,7 +46,9 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True):
         kind = f"{self.op.name}{evidence}"
         if titles:
             return "; ".join([f"routed to {', '.join(titles)}: {kind}", *self.left_out])
-        return "; ".join([NO_ROUTE, *self.left_out, f"the op is {kind}"])
+        is_known = self.op.name != UNKNOWN
+        return "; ".join([NO_ROUTE, *self.left_out,
+                          f"the op is {kind}" if is_known else "the op's class is unknown"])
 
 
 def route(op: OpClass, source: SourceLanguage, device: DeviceKind,

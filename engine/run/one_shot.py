@@ -149,13 +149,21 @@ class OneShot:
                         test_wall_s=self.judged.manifest.limits.test_s)
 
     def _configured(self, config: Mapping[str, object]) -> Change | Verdict:
-        """Return the change that sets knobs; unknown ones, of another version, are noted only."""
+        """Return the change that sets knobs; unknown ones, of another version, are noted only.
+
+        A configuration without any known knob is rejected: it would judge the unchanged code.
+        """
         checked, judged = self.source.check(config), self.judged
         self.notes = [*self._target_notes,
                       *(f"no knob {name!r}: ignored" for name in checked.dropped)]
-        if checked.faults:
+        faults = checked.faults
+        if config and len(checked.dropped) == len(config):
+            knobs = ", ".join(knob.name for knob in self.source.knobs) or "none"
+            self.notes = list(self._target_notes)
+            faults = (f"{checked.refusal} in {self.source.path}; its knobs: {knobs}",)
+        if faults:
             content = f"{judged.base_tree}\n{sorted(map(repr, config.items()))}"
-            return rejected("; ".join(checked.faults), device=judged.device.name,
+            return rejected("; ".join(faults), device=judged.device.name,
                             candidate_id=hashlib.sha256(
                                 content.encode(errors="replace")).hexdigest()[:12])
         return self._with_source(self.source.path, self.source.apply(checked.config).encode())

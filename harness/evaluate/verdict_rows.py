@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from harness.case import Errors
 from harness.correctness.tolerance import SMALL_VALUES
+from harness.formats import quantities
 from harness.roofline import ceilings, roofline
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.roofline import Roofline
@@ -158,7 +159,8 @@ def _remark(results: EvaluationResults, outcome: ClassOutcome, value: Estimate,
 
 def _error_note(errors: Errors, target: Target) -> str:
     if errors.bad:
-        return f"{errors.bad} values are not finite or were never written"
+        return (f"{quantities.counted(errors.bad, 'value')} not finite; possible causes: "
+                "an overflow, an element never written, a read outside the arrays")
     if errors.changed:
         return f"the inputs {', '.join(errors.changed)} were overwritten"
     if errors.used is None or errors.over is None:

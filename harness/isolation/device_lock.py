@@ -255,6 +255,8 @@ def _address(name: str) -> bytes:
 def _describe_wait(device: str, fd: int) -> str:
     pid, since, campaign = _owner(fd)
     at = f" since {time.strftime('%H:%M:%S', since)}" if since else ""
+    if campaign and campaign == plain(os.environ.get(OWNER, "")):
+        campaign = "this campaign"
     holder = campaign or (f"process {pid}" if pid else "another kopt")
     return f"waiting for {device}: held by {holder}{at}"
 

@@ -10,6 +10,7 @@ from engine.doctor import machine, surroundings, tools
 from engine.doctor.tools import MachineCheck
 from kopt_tui.cli.output import print_json
 from kopt_tui.cli.parser import add_json, workspace_of
+from kopt_tui.cli.text_lines import print_text
 from kopt_tui.snapshot.phrases import clean
 
 
@@ -35,8 +36,9 @@ def run(args: argparse.Namespace) -> int:
         return 3 if missing else 0
     width = max(len(check.name) for check in checks)
     for check in checks:
-        print(f"{SIGNS[check.status]} {check.name:{width}}  {clean(check.found)}")
+        print_text(f"{SIGNS[check.status]} {check.name:{width}}  {clean(check.found)}",
+                   indent=width + 4)
         if check.fix:
-            print(f"  {'':{width}}  → {clean(check.fix)}")
+            print_text(f"  {'':{width}}  → {clean(check.fix)}", indent=width + 6)
     print(f"needed and missing: {', '.join(missing)}" if missing else "nothing needed is missing")
     return 3 if missing else 0

@@ -20,6 +20,7 @@ from harness.formats.quantities import listed
 from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
 from kopt_tui.cli.output import print_json, print_note
 from kopt_tui.cli.parser import add_campaign, add_json
+from kopt_tui.cli.text_lines import print_text
 from kopt_tui.cli.user_repository import UserRepository
 from kopt_tui.commands import diff
 from kopt_tui.commands.diff import PrintedPatch
@@ -103,7 +104,7 @@ def _merge(chosen: Campaign, args: argparse.Namespace, message: str) -> None:
         print_json(TakenResult(campaign=chosen.id, form="applied" if why else "merged",
                                place=place, commit=commit, files=files))
     else:
-        print(words)
+        print_text(words)
 
 
 def _patch(chosen: Campaign, output: Path | None, *, as_json: bool) -> None:

@@ -127,11 +127,11 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
         (own.id[:12], own.round, own.slot, phrases.signed(own.state),
          (waiting_line.obstacle(past.line, own) or f"kopt approve {own.id[:12]}")
          if own.state == "waiting" else "none needed") for own in past.line), right="round")
-    _print_section("slots", ("slot", "kind", "backend", "stage", "hypothesis"), (
-        (slot.slot, slot.kind, slot.backend,
+    _print_section("slots", ("slot", "kind", "backend", "hypothesis", "stage"), (
+        (slot.slot, slot.kind, slot.backend, slot.hypothesis,
          " ".join(filter(None, (slot.stage, phrases.agent(slot.agent),
-                                slot.detail.removeprefix(slot.stage).strip()))),
-         slot.hypothesis) for slot in shown.slots))
+                                slot.detail.removeprefix(slot.stage).strip()))))
+        for slot in shown.slots))
     _print_section("bottlenecks", ("id", "where", "limiter", "value", "found, and advice"), (
         (entry.id, f"{entry.kernel} {entry.config_class}".strip(), entry.limiter,
          "" if entry.value is None else f"{entry.value:.4g} {entry.metric}",

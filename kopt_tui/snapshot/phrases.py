@@ -53,7 +53,8 @@ RATIO = re.compile(r"^(\d[\d.]*x|uncertain)( \[[^]]*\])?(;? +|$)")
 
 def clean(text: str, limit: int = CLIP) -> str:
     """Return one line of plain text, without control characters, clipped to `limit` characters."""
-    return plain(text[: limit * 2]).replace("\n", " ").replace("\t", " ")[:limit]
+    line = plain(text[: limit * 2], limit * 2).replace("\n", " ").replace("\t", " ")
+    return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def sign(word: str) -> str:

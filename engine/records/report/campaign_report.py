@@ -76,7 +76,9 @@ def _headline(view: JournalView) -> Headline:
     row = view.row
     if row.best_commit == row.base_commit:
         waits = f" Not the result: {view.provisional}." if view.provisional else ""
-        return Headline(words=f"No gain was kept: the kernel is as it was.{waits}")
+        kept = "No gain has been kept so far" if row.state in ("new", "running", "paused") else \
+            "No gain was kept"
+        return Headline(words=f"{kept}: the kernel is as it was.{waits}")
     if row.speedup is None:
         return Headline(words="What was kept is not accepted: its gain against the baseline is not "
                               "measured.")

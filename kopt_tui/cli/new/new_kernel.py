@@ -213,7 +213,8 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
     path.write_text(draft_kernel.dump_task(task), encoding="utf-8")
     for line in draft_kernel.explain(task):
         print(f"  {line}", file=sys.stderr)
-    print(f"wrote {path}: check its tolerance, flops and weights", file=sys.stderr)
+    print_text(f"wrote {path}; add a tolerance, flops or weights where the defaults do not fit",
+               sys.stderr)
 
 
 def _source(project: Path, args: argparse.Namespace, prompt: Prompt) -> Path:

@@ -119,7 +119,7 @@ def test_charts_appear_once_there_is_something_to_draw(records: Records, tmp_pat
     assert row is not None and other.folder.path.is_dir()
     page = Page(html(read_with_manifest(reader, row)))
     assert "svg" not in {name for name, _ in page.tags}
-    assert "No gain was kept" in page.text and "nothing to audit" in page.text
+    assert "No gain has been kept so far" in page.text and "nothing to audit" in page.text
 
 
 def test_text_from_outside_never_becomes_markup(tmp_path: Path) -> None:

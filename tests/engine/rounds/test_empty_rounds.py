@@ -5,9 +5,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from engine.rounds.round import decisions_in
 from tests.support import campaigns
+from tests.support.history_case import HistoryBuilder
+
+
+def test_decisions_on_candidates_of_earlier_rounds_are_not_counted_as_new() -> None:
+    """A near gain that is measured again, or a runner-up, is decided in a later round."""
+    case = HistoryBuilder().round("tie", ("tie", 1.0), ("runner-up", 1.1))
+    case.round("tie").decisions[1] = msgspec.structs.replace(case.decisions[1], round=3)
+    assert decisions_in(case.history, 2) == "2 candidates: 1 tie"
+    assert decisions_in(case.history, 3) == "no new candidate; of earlier rounds: 1 runner-up"
+    case.decide(3, "tie", 1.0)
+    assert decisions_in(case.history, 3) == "1 candidate: 1 tie; of earlier rounds: 1 runner-up"
 
 
 @pytest.mark.slow

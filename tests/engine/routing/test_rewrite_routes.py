@@ -87,6 +87,10 @@ def test_kernel_on_the_cpu_is_not_rewritten() -> None:
         "the kernel runs on the CPU; the op is GEMM ('gemm' in gemm)"
 
 
+def test_unknown_class_of_an_op_is_said_in_words() -> None:
+    assert str(routed("rowscale", "cpu")).endswith("the CPU; the op's class is unknown")
+
+
 def test_language_without_a_subagent_is_left_out() -> None:
     found = route(classify(["gdn"]), "triton", "amd", {}, installed=lambda name: True)
     assert found.left_out == ("no subagent writes FlyDSL",)

@@ -139,7 +139,7 @@ def test_agent_stopped_by_a_measurement_on_the_cpu_says_what_it_waits_for(
     campaigns.until((tree / "count").exists)
     with owner(MEASURES) as measurement:
         campaigns.until(lambda: ticks[-1][0] == "waiting")
-        assert ticks[-1][1].startswith("waiting for cpu: held by matmul_c since ")
+        assert ticks[-1][1].startswith("waiting for cpu: held by this campaign since ")
         measurement.kill()
     campaigns.until(lambda: ticks[-1] == ("working", "agent"))
     (tree / "enough").touch()

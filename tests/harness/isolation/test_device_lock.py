@@ -64,11 +64,15 @@ def test_waiting_names_who_holds_the_lock_since_when_and_can_be_cancelled(
     with device_lock.acquire("cpu"), pytest.raises(EnvironmentFault, match="stopped while waiting"):
         device_lock.acquire("cpu", cancel=cancel, on_wait=report)
     monkeypatch.setenv(device_lock.OWNER, "matmul_c\x1b[2J")
-    cancel.clear()
-    with device_lock.acquire("cpu"), pytest.raises(EnvironmentFault, match="stopped while waiting"):
-        device_lock.acquire("cpu", cancel=cancel, on_wait=report)
+    with device_lock.acquire("cpu"):
+        for waiter in ("matmul_c\x1b[2J", "softmax"):
+            cancel.clear()
+            monkeypatch.setenv(device_lock.OWNER, waiter)
+            with pytest.raises(EnvironmentFault, match="stopped while waiting"):
+                device_lock.acquire("cpu", cancel=cancel, on_wait=report)
     assert [re.sub(r"\d\d:\d\d:\d\d", "NOW", text) for text in messages] == [
         f"waiting for cpu: held by process {os.getpid()} since NOW",
+        "waiting for cpu: held by this campaign since NOW",
         "waiting for cpu: held by matmul_c since NOW"]
 
 

@@ -78,6 +78,16 @@ def test_config_that_is_not_an_object_is_bad_usage(config: str, manifest: Path,
     assert code == 2 and answer["error"]["what"].startswith("--config: ")
 
 
+def test_configuration_without_a_known_knob_is_rejected_before_it_runs(
+        manifest: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+        ) -> None:
+    monkeypatch.delattr(harness_client, "evaluate")
+    code, verdict = run_json(capsys, "evaluate", manifest, "--config", '{"PASES": 1}')
+    assert code == 1 and verdict["rejected_reason"].startswith(
+        "no knob 'PASES' in scale.c; its knobs: PASSES, ")
+    assert verdict["notes"] == []
+
+
 def test_unknown_knobs_are_dropped_with_a_note(
         manifest: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
         ) -> None:

@@ -119,6 +119,9 @@ def test_lines_of_events_leave_out_what_other_lines_or_files_say() -> None:
     assert event("candidate.state", "95c00d61fe50", slot="planned-2", state="closed",
                  before="captured", reason="uncertain [0.91, 1.36]; tall uncertain") == \
         "candidate state  95c00d61  planned-2  closed"
+    assert event("tips.learned", "e79aa8393aae", lesson="helped: SUMS=4", at=1796276393.0) == \
+        "tips learned  e79aa8393aae  helped: SUMS=4"
+    assert event("tips.learned", "e79aa8393aae", lesson="x" * 400).endswith("x…")
 
 
 def test_speedup_in_a_reason_is_left_out_and_trends_need_two_values() -> None:
