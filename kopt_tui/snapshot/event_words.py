@@ -30,8 +30,8 @@ def event(record: Event) -> str:
         return clean(f"verdict  canary  a broken copy did not pass, as it must not: "
                      f"{_outcome(payload).removeprefix('✗ ')}", 400)
     if record.kind == "verdict":
-        return clean(f"verdict  {short(record.ref)}  {_text(payload, 'slot')}  "
-                     f"{_outcome(payload)}", 400)
+        words = short(record.ref), _text(payload, "slot"), _outcome(payload)
+        return clean(f"verdict  {'  '.join(filter(None, words))}", 400)
     if record.kind == "baseline":
         return clean(f"baseline  {short(record.ref)}  {_baseline(payload)}", 400)
     if record.kind == "decision":

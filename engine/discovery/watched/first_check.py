@@ -157,8 +157,9 @@ def fault(observed: WatchedProgram, title: str, project: Path, *, on_gpu: bool) 
             f"install {module[1].partition('.')[0]} for the program's Python, or start it where "
             "that can be imported"))
     if observed.failed:
-        return Refused(f"each of {len(observed.failed)} calls raised an error"
-                       + (f": {failure}" if failure else ""), where=title,
+        count = len(observed.failed)
+        return Refused(("its call" if count == 1 else f"each of {count} calls")
+                       + " raised an error" + (f": {failure}" if failure else ""), where=title,
                        fix="give a program that runs without errors")
     if failure:
         return Refused(f"the program failed before it called the function: {failure}", where=title,
