@@ -169,7 +169,7 @@ def test_single_verdict_reads_current_weights(tmp_path: Path) -> None:
     with OneShot(path) as direct:
         assert [row_class.weight for row_class in direct.judged.target.classes] == [9.0, 9.0]
         [note] = direct.notes
-        direct.candidate(OneShotCandidate(config={"NO": 1}))
+        direct.candidate(OneShotCandidate(config={"NO": 1, "PASSES": 1}))
         assert direct.notes == [note, "no knob 'NO': ignored"]
     (tmp_path / "calls.csv").write_text("n,calls\n3000,9\n300,1\n")
     with OneShot(path) as direct:
