@@ -94,7 +94,7 @@ class AgentSlot:
         self._model = f"{spec.model} (a script, no model)" if script else spec.model
         self._home = Path(bench.scratch) / "home"
         self._limits = AttemptLimits(spec, subagent, bench.timeout_s, bench.allowance)
-        self._began = time.monotonic()
+        self._began = self._waited_s = 0.0
         self._transcript = TranscriptWriter(
             Path(bench.transcript or Path(bench.scratch) / TRANSCRIPT))
         self._yields = device_lock.turnstile() if bench.device.kind == "cpu" else None
@@ -122,7 +122,7 @@ class AgentSlot:
         return self._report(outcome, limits)
 
     def _take(self, message: ChildMessage) -> None:
-        self._steps = max(self._steps, message.step)
+        self._began = self._began or time.monotonic()  # it may have waited for its turn until now
         if message.kind == "say" and message.ok:  # an answer of the model
             self._is_priced = self._is_priced and message.cost_usd is not None
             self._cost += message.cost_usd or 0.0
@@ -132,7 +132,9 @@ class AgentSlot:
                 tokens_read=message.tokens_read, tokens_written=message.tokens_written))
         match message.kind:
             case "step":
-                self._limit = self._limits.reached(message.step, self._cost)
+                self._limit = self._limit or self._limits.reached(message.step, self._cost)
+                if not self._limit:
+                    self._steps = message.step
                 self._child.send({"stop": self._limit})
                 self._show("asking", self._model)
             case "wait":
@@ -165,7 +167,8 @@ class AgentSlot:
         """Run a command of the model, confined by itself; return what the model is told."""
         self._last = plain(self._without_secrets(" ".join(message.command.split())), 120)
         self._show("running", self._last)
-        begun_s = time.monotonic() - self._began
+        start = time.monotonic()
+        begun_s = start - self._began - self._waited_s
 
         def wall_s() -> float:
             self._child.look_at_limit()  # this command keeps its own loop waiting
@@ -181,6 +184,9 @@ class AgentSlot:
                             required=bool(self._key)),
             yields=self._yields, on_wait=self._wait, cancel=self._cancel, name="agent-command",
             wall_s=wall_s)
+        self._waited_s += time.monotonic() - start - (outcome.wall_s - outcome.stopped_s)
+        if outcome.ended == "timeout" and wall_s() < self._spec.command_s:
+            self._limit = f"ran past its limit of {self._limits.wall_s:g} s"
         text = self._without_secrets((outcome.stdout + outcome.stderr).decode(errors="replace"))
         fault = "" if outcome.ended == "exit" else "the command " \
             + outcome.describe(replace(limits, wall_s=wall_s()))

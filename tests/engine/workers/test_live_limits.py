@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,7 +15,8 @@ from engine.verify.fleet import Fleet
 from engine.workers import agent
 from engine.workers.agent import AgentWorker
 from engine.workers.model.attempt_limits import Allowance
-from engine.workers.protocol import WorkerBench
+from engine.workers.protocol import Report, WorkerBench
+from harness.isolation import device_lock
 from harness.isolation.zygote_client import WarmStart
 from tests.support import campaigns
 from tests.support.scripted_provider import ScriptedProvider, ScriptedTurn
@@ -24,10 +26,21 @@ TASK = Task(slot="fixed", kind="planned", backend="agent", hypothesis="h", bottl
 pytestmark = pytest.mark.skipif(bool(agent.missing_extra()), reason="needs the extra agent")
 
 
+def work(path: Path, spec: AgentSpec, **fields: Any) -> Report:
+    """Let an agent work in path/tree."""
+    setup, tree = campaigns.create(path), path / "tree"
+    tree.mkdir()
+    return AgentWorker(spec).work(TASK, WorkerBench(
+        target=setup.target, device=setup.device, worktree=str(tree), baseline=str(tree),
+        base_commit="", scratch=str(path / "scratch"), edit=("k.c",),
+        transcript=str(path / "kept" / "transcript-3.jsonl"),
+        fleet=Fleet([(setup.device, WarmStart(None))], retry_s=1.0, limit_s=1.0), **fields),
+        lambda *_: None, threading.Event())
+
+
 def test_a_raised_step_limit_and_a_lowered_time_limit_reach_an_attempt_that_works(
         tmp_path: Path) -> None:
-    setup, tree = campaigns.create(tmp_path), tmp_path / "tree"
-    tree.mkdir()
+    tree = tmp_path / "tree"
     turns = [ScriptedTurn(command="touch one"), ScriptedTurn(command="touch two; sleep 600")]
     answers: list[ModelAnswer] = []
     with ScriptedProvider(turns) as provider:
@@ -50,12 +63,7 @@ def test_a_raised_step_limit_and_a_lowered_time_limit_reach_an_attempt_that_work
             campaigns.until((tree / "two").exists)
             change(step_limit=9, timeout_s=1)
 
-        report = AgentWorker(spec).work(TASK, WorkerBench(
-            target=setup.target, device=setup.device, worktree=str(tree), baseline=str(tree),
-            base_commit="", scratch=str(tmp_path / "scratch"), edit=("k.c",),
-            transcript=str(tmp_path / "kept" / "transcript-3.jsonl"),
-            fleet=Fleet([(setup.device, WarmStart(None))], retry_s=1.0, limit_s=1.0),
-            allowance=lambda: allowed[0], book=book), lambda *_: None, threading.Event())
+        report = work(tmp_path, spec, allowance=lambda: allowed[0], book=book)
     assert (tree / "one").exists() and report.ok
     assert report.cut.endswith("ran past its limit of 1 s") and report.steps == 2
     assert {(own.round, own.slot, own.attempt, own.model) for own in answers} == {
@@ -63,3 +71,17 @@ def test_a_raised_step_limit_and_a_lowered_time_limit_reach_an_attempt_that_work
     assert [(own.cost_usd, own.tokens_read, own.tokens_written) for own in answers] == [
         (pytest.approx(0.0035), 1000, 100)] * 2
     assert (tmp_path / "kept" / "transcript-3.jsonl").exists()
+
+
+@pytest.mark.slow
+def test_a_wait_for_another_measurement_takes_no_time_from_an_attempt(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
+    turns = [ScriptedTurn(command="sleep 1; touch one"),
+             ScriptedTurn(command="echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT")]
+    measurement = device_lock.acquire("cpu")
+    threading.Timer(16, measurement.release).start()
+    with ScriptedProvider(turns) as provider:
+        report = work(tmp_path, AgentSpec(
+            model="openai/gpt-4o", api_base=f"{provider.url}/v1", timeout_s=15), timeout_s=900)
+    assert (tmp_path / "tree" / "one").exists() and not report.cut and report.steps == 2
