@@ -150,6 +150,12 @@ class CampaignHistory(KeptCommits, frozen=True, kw_only=True):
         """Return how many new candidates a round brought."""
         return sum(candidate.round == n for candidate in self.candidates.values())
 
+    def near_gains(self) -> list[DecisionRow]:
+        """Return the newest decisions on candidates that are near gains on the present best."""
+        newest = {decision.candidate: decision for decision in self.decisions}
+        return [decision for name, decision in newest.items() if decision.near_gain
+                and (own := self.candidates.get(name)) and own.base_commit == self.best]
+
     def fruitless(self) -> int:
         """Return how many of the last rounds in a row brought no new candidate."""
         kept = {d.round for d in self.keeps}

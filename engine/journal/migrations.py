@@ -4,7 +4,7 @@ Schema 3 recorded a candidate's task in pieces of 500 characters in its event, t
 results.tsv, and the knobs and ideas of a slot only in the words of its hypothesis.
 Schema 4 knew no waiting line: an older kopt would misread the states of one.
 Schema 5 did not record the subagent of a slot, schema 6 not how far its model is, schema 7 not what
-models cost.
+models cost; schema 8 recorded a near gain only in the words of its decision.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 TABLES = "schema.sql"
 """The script that makes the tables of a new journal."""
 _CELLS = 12
@@ -42,6 +42,15 @@ def _from_3_to_4(connection: sqlite3.Connection) -> None:
     _trials(connection)
 
 
+def _from_8_to_9(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE decisions ADD COLUMN near_gain REAL")
+    for number, reason in connection.execute(
+            "SELECT id, reason FROM decisions WHERE kind = 'tie'").fetchall():
+        if near := re.search(r"near gain of (\d+\.\d)%, not sure; ", reason):
+            connection.execute("UPDATE decisions SET near_gain = ? WHERE id = ?",
+                               (float(near[1]) / 100, number))
+
+
 MIGRATIONS: dict[int, Callable[[sqlite3.Connection], object]] = {
     3: _from_3_to_4,
     4: lambda connection: None,
@@ -53,7 +62,8 @@ MIGRATIONS: dict[int, Callable[[sqlite3.Connection], object]] = {
         " slot TEXT NOT NULL, attempt INTEGER NOT NULL, model TEXT NOT NULL,"
         " steps INTEGER NOT NULL, unpriced INTEGER NOT NULL, cost_usd REAL NOT NULL,"
         " tokens_read INTEGER NOT NULL, tokens_written INTEGER NOT NULL,"
-        " PRIMARY KEY (campaign, round, slot, attempt, model))")}
+        " PRIMARY KEY (campaign, round, slot, attempt, model))"),
+    8: _from_8_to_9}
 """What migrates schema version N to N + 1 inside the open transaction, by N."""
 
 

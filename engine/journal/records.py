@@ -240,6 +240,8 @@ class DecisionRow(JournalRow, frozen=True, kw_only=True):
     at: float
     is_fault: bool = False
     """Whether a reject says something about the machine at that moment, not about the kernel."""
+    near_gain: float | None = None
+    """By which share a candidate was faster, if it is not kept only because that may be noise."""
 
     @property
     def measured_only(self) -> bool:

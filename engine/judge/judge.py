@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from engine.journal.records import DecisionRow, TrialRow, VerdictRow
+from engine.journal.records import TrialRow, VerdictRow
 from engine.repository.patches.hygiene import Violation
 from harness.formats import quantities
 from harness.search.trials.trials import Trial
@@ -44,10 +44,6 @@ UNSPLIT_LOSS = 0.05
 split may still keep its gain."""
 ASTONISHING = 2.0
 """The approval policy `flagged` puts a speedup above this to a person."""
-
-
-NEAR_GAIN = "near gain of "
-"""Begins the part of a tie's reason that says by how much it was measured as faster."""
 ASKED_ONCE = (NO_PROFILER, OWN_TIMES)
 """Rules about the machine, which a person's first approval answers for the campaign."""
 
@@ -71,6 +67,8 @@ class Ruling(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind
     reason: str
     doubts: tuple[str, ...] = ()
+    near_gain: float | None = None
+    """By which share a tie is faster, if it is not kept only because that may be noise."""
 
 
 def rule(verdict: Verdict, policy: Policy, *, violations: Sequence[Violation] = ()) -> Ruling:
@@ -118,35 +116,30 @@ def _weigh(verdict: Verdict, policy: Policy, violations: Sequence[Violation]) ->
         slower_first = sorted(verdict.rows, key=_sure_loss, reverse=True)
         rows = f"a class is surely slower: {describe_rows(slower_first)}"
     near = _near_gain(verdict, policy.margin)
-    measured = f"{speedup}; {near}{rows}"
+    words = f"near gain of {quantities.percent(near, 1)}, not sure; " if near else ""
+    measured = f"{speedup}; {words}{rows}"
     if lacks_profiler(verdict):
         measured += "; kernel time was not available, the benchmark's own times decide"
     worst = max(map(_sure_loss, verdict.rows), default=0.0)
     if not any(row.outcome == "faster" for row in verdict.rows):
-        return Ruling(kind=no_gain, reason=measured)
+        return Ruling(kind=no_gain, reason=measured, near_gain=near)
     if worst >= UNSPLIT_LOSS:
         loss = core_loss(verdict.rows) or f"a class loses {worst:.1%}"
         return Ruling(kind="reject", reason=f"{loss}; needs a split ({measured})")
     if (verdict.speedup_low or 0.0) <= 1.0:
-        return Ruling(kind=no_gain, reason=measured if near else
+        return Ruling(kind=no_gain, near_gain=near, reason=measured if near else
                       f"no significant gain over all classes: {measured}")
     if doubts := _doubts(verdict, policy, violations, worst):
         return Ruling(kind="ask", reason=measured, doubts=doubts)
     return Ruling(kind="keep", reason=measured)
 
 
-def _near_gain(verdict: Verdict, margin: float) -> str:
-    """Return by how much a candidate is faster if that may be noise, and reaches the margin."""
+def _near_gain(verdict: Verdict, margin: float) -> float | None:
+    """Return by which share a candidate is faster if that may be noise and reaches the margin."""
     value, low, high = verdict.speedup or 1.0, verdict.speedup_low, verdict.speedup_high
     is_open = low is not None and high is not None and low <= 1 and high <= quantities.WIDE * low
     is_lost = any(row.outcome == "slower" for row in verdict.rows)
-    return f"{NEAR_GAIN}{quantities.percent(value - 1, 1)}, not sure; " \
-        if is_open and not is_lost and value >= 1 + margin else ""
-
-
-def is_near_gain(decision: DecisionRow) -> bool:
-    """Return whether a candidate was not kept only because its gain may be noise."""
-    return decision.kind == "tie" and NEAR_GAIN in decision.reason
+    return value - 1 if is_open and not is_lost and value >= 1 + margin else None
 
 
 def regressed(verdict: Verdict, margin: float) -> bool:

@@ -121,14 +121,17 @@ class Keeper:
         kind = judged.ruling.kind
         if kind in ("keep", "ask"):
             raise ValueError(f"candidate {judged.entry.id} is not closed by a {kind}")
-        self.refuse(judged.entry, kind, judged.ruling.reason, verdict=judged.verdict_id)
+        self.refuse(judged.entry, kind, judged.ruling.reason, verdict=judged.verdict_id,
+                    near_gain=judged.ruling.near_gain)
 
     def refuse(self, entry: CandidateTree, kind: DecisionKind, reason: str, *,
-               verdict: int | None = None, is_fault: bool = False) -> None:
+               verdict: int | None = None, is_fault: bool = False,
+               near_gain: float | None = None) -> None:
         writer, campaign = self.context.writer, self.setup.id
         with writer.transaction():
             writer.add_decision(campaign, entry.id, kind, reason, round=self.context.round,
-                                actor="engine", verdict=verdict, is_fault=is_fault)
+                                actor="engine", verdict=verdict, is_fault=is_fault,
+                                near_gain=near_gain)
             writer.set_candidate_state(campaign, entry.id, "closed", reason=reason)
         failpoint(f"decided.{kind}")
 

@@ -15,7 +15,7 @@ from engine.history import change_summary, lessons
 from engine.history.campaign_view import JournalView
 from engine.history.history import CampaignHistory
 from engine.journal.records import DecisionRow
-from engine.judge.judge import is_near_gain, verdict_of
+from engine.judge.judge import verdict_of
 from engine.records import measured, present_limits, round_summary, transfer_audit
 from engine.records.templates import render_page
 from harness.formats import quantities
@@ -73,11 +73,9 @@ def ideas(view: JournalView, past: CampaignHistory) -> list[str]:
 
 def near_gains(past: CampaignHistory) -> list[str]:
     """Return the near gains on the best, and how a person has each measured again."""
-    newest = {decision.candidate: decision for decision in past.decisions}
-    return [f"measure {name[:12]} of round {own.round} again "
-            f"({decision.reason.partition(', not sure')[0]}): kopt submit --from {name[:12]}"
-            for name, decision in newest.items() if is_near_gain(decision)
-            and (own := past.candidates.get(name)) and own.base_commit == past.best][-NEXT_STEPS:]
+    return [f"measure {own.candidate[:12]} of round {past.candidates[own.candidate].round} again "
+            f"(near gain of {quantities.percent(own.near_gain, 1)}): kopt submit --from "
+            f"{own.candidate[:12]}" for own in past.near_gains()][-NEXT_STEPS:]
 
 
 def _late(past: CampaignHistory, ended: Mapping[int, float | None]) -> list[DecisionRow]:

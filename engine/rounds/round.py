@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -121,9 +122,9 @@ def _result(round: ActiveRound) -> RoundResult:
                     if not slot.candidate)
     failed, unchanged = empty["failed"], empty["no change"]
     outcome, fresh = past.outcome(round.n, failed=failed > 0 and not unchanged), past.fresh(round.n)
-    summary = decisions_in(past, round.n)
-    is_decided = any(row.round == round.n for row in past.decisions)
-    if not fresh and not is_decided and (failed or outcome == "tie"):
+    kinds = _decisions_within(past, round.n)
+    summary = _in_words(fresh, kinds)
+    if not fresh and not kinds and (failed or outcome == "tie"):
         found = f"{counted(unchanged, 'slot')} found nothing better" if unchanged and failed else \
             "no slot found anything better"
         summary = f"{found}, {failed} failed" if failed else found
@@ -133,11 +134,24 @@ def _result(round: ActiveRound) -> RoundResult:
 
 def decisions_in(past: CampaignHistory, n: int) -> str:
     """Return in words how many candidates are new in a round, and all its decisions by kind."""
-    own = {candidate.id for candidate in past.candidates.values() if candidate.round == n}
-    kinds = Counter((row.candidate in own, row.kind) for row in past.decisions if row.round == n)
+    return _in_words(past.fresh(n), _decisions_within(past, n))
+
+
+def _decisions_within(past: CampaignHistory, n: int) -> Counter[tuple[bool, str]]:
+    """Return how often a round decided what, by whether it was on a candidate of its own.
+
+    What it keeps of an earlier round is recorded as a keep of that one.
+    """
+    [round] = [round for round in past.rounds if round.n == n]
+    return Counter((past.round_of(row) == n, row.kind) for row in past.decisions if row.round == n
+                   or (row.kind in ("keep", "ask", "provisional") and row.actor == "engine"
+                   and round.started_at <= row.at <= (round.ended_at or math.inf)))
+
+
+def _in_words(fresh: int, kinds: Counter[tuple[bool, str]]) -> str:
     new, earlier = (", ".join(f"{count} {kind}" for (is_new, kind), count in kinds.items()
                               if is_new is which) for which in (True, False))
-    words = f"{counted(len(own), 'candidate')}: {new or 'none judged'}" if own else \
+    words = f"{counted(fresh, 'candidate')}: {new or 'none judged'}" if fresh else \
         "no new candidate"
     return f"{words}; of earlier rounds: {earlier}" if earlier else words
 

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 
 from engine.campaign import handover
-from engine.history import kept_commits, waiting_line
+from engine.history import history, kept_commits, waiting_line
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Event, phase_of
-from engine.judge.judge import NEAR_GAIN
 from harness.errors import KoptError
+from harness.formats import quantities
 from kopt_tui.cli.campaign_choice import is_live
 from kopt_tui.cli.output import print_json
 from kopt_tui.cli.text_lines import print_text
@@ -141,10 +141,9 @@ def print_summary(reader: Reader, name: str) -> int:
                    + (f"; built on it: {rests}" if rests else ""), indent=4)
     if not kept:
         print("  nothing was kept")
-    for near in [own for own in reader.candidates(name, states=("closed",))
-                 if NEAR_GAIN in own.reason and own.base_commit == campaign.best_commit][-NEAR:]:
-        print(f"  {near.id[:12]}  {phrases.clean(near.reason).partition(', not sure')[0]}; "
-              f"{phrases.measure_again(near.id)}")
+    for near in history.read(reader, name).near_gains()[-NEAR:]:
+        print(f"  {near.candidate[:12]}  near gain of {quantities.percent(near.near_gain, 1)}; "
+              f"{phrases.measure_again(near.candidate)}")
     sys.stdout.flush()
     return 0 if campaign.state in SUCCESSFUL else 1
 

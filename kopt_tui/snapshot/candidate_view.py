@@ -11,7 +11,7 @@ import msgspec
 from engine.journal import patch_review
 from engine.journal.read import Reader
 from engine.journal.records import Candidate, DecisionRow, VerdictRow
-from engine.judge.judge import is_near_gain, verdict_or_none
+from engine.judge.judge import verdict_or_none
 from harness.errors import InputError
 from harness.verdict import Verdict
 from kopt_tui.snapshot import phrases
@@ -78,7 +78,7 @@ def whole_view(reader: Reader, candidate: Candidate) -> CandidateView:
 def _again(decisions: Sequence[DecisionRow]) -> str:
     """Return how a near gain is measured again, "" if the newest decision is about none."""
     newest = next(iter(decisions), None)
-    return phrases.measure_again(newest.candidate) if newest and is_near_gain(newest) else ""
+    return phrases.measure_again(newest.candidate) if newest and newest.near_gain else ""
 
 
 def _judged(row: VerdictRow, verdict: Verdict | None) -> JudgedVerdict:

@@ -180,6 +180,16 @@ def test_rejects_for_a_fault_of_the_machine_are_marked(workspace: Path, reason: 
     assert {d.is_fault for d in Reader(workspace).decisions(ID)} == {is_fault}
 
 
+@pytest.mark.parametrize(("kind", "reason", "share"), [
+    ("tie", "1.03x [0.99, 1.07]; near gain of 3.0%, not sure; large: tie", 0.03),
+    ("tie", "1.00x [0.99, 1.01]; large: tie", None),
+    ("reject", "build failed: near gain of 3.0%, not sure; ", None)])
+def test_near_gains_of_schema_8_are_read_from_their_words(
+        workspace: Path, kind: str, reason: str, share: float | None) -> None:
+    execute(workspace, "UPDATE decisions SET kind = ?, reason = ?", kind, reason)
+    assert {d.near_gain for d in Reader(workspace).decisions(ID)} == {share}
+
+
 def test_other_form_of_a_candidate_has_its_scope(workspace: Path) -> None:
     first, second = EXPECTED["candidates"][1], EXPECTED["candidates"][2]
     execute(workspace, "UPDATE events SET payload = ? WHERE kind = 'candidate.captured' AND"

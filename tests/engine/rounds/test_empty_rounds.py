@@ -23,6 +23,15 @@ def test_decisions_on_candidates_of_earlier_rounds_are_not_counted_as_new() -> N
     assert decisions_in(case.history, 3) == "1 candidate: 1 tie; of earlier rounds: 1 runner-up"
 
 
+def test_keep_of_an_earlier_rounds_candidate_is_named_by_the_round_that_measured_it() -> None:
+    case = HistoryBuilder().round("tie", ("tie", 1.03)).round("tie")
+    keep = msgspec.structs.replace(case.decisions[0], id=2, kind="keep", commit="k", at=35.0)
+    case.decisions.append(keep)
+    assert decisions_in(case.history, 3) == "no new candidate; of earlier rounds: 1 keep"
+    case.decisions[1] = msgspec.structs.replace(keep, at=41.0, actor="ann@box")
+    assert decisions_in(case.history, 3) == "no new candidate"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("command", "outcome", "summary"), [
     ("sh -c 'case $0 in *planned*) exit 1; esac' {prompt}", "tie",

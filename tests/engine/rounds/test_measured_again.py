@@ -63,6 +63,10 @@ def test_person_has_a_near_gain_measured_again(near: Setup) -> None:
     [candidate] = campaigns.candidates(near)  # the host has really measured it
     assert candidate.state in ("kept", "waiting") and "near gain" not in candidate.reason
     assert purposes(near) == ["again-2", "verify"]
+    with campaigns.reading(near) as reader:
+        last, outcome = reader.rounds(near.id)[-1], {"kept": "keep", "waiting": "ask"}
+    assert last.n == 3
+    assert last.summary == f"no new candidate; of earlier rounds: 1 {outcome[candidate.state]}"
     assert not list(near.folder.inbox.glob("*.patch"))
     code, _, err = command("submit", "--from", candidate.id[:12], workspace=near.workspace)
     assert code == 1 and f"is {candidate.state}: nothing to measure again" in err
